@@ -1,0 +1,3 @@
+"""collectives."""
+
+from __future__ import annotations

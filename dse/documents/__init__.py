@@ -1,0 +1,3 @@
+"""documents."""
+
+from __future__ import annotations

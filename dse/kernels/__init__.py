@@ -1,0 +1,3 @@
+"""kernels."""
+
+from __future__ import annotations

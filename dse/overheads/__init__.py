@@ -1,0 +1,3 @@
+"""overheads."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""platforms."""
+
+from __future__ import annotations

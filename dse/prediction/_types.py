@@ -1,0 +1,137 @@
+"""What is asked of the performance model and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dse.hardware import Precision
+    from dse.sharding import ShardingPlan
+    from dse.simulate import RankBreakdown
+
+
+class LaunchMode(StrEnum):
+    """How the host issues kernels."""
+
+    EAGER = "eager"
+    CUDA_GRAPHS = "cuda_graphs"
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """How the training program is written, as far as time depends on it.
+
+    Attributes:
+        launch: Eager launches, or one captured CUDA graph an iteration.
+        overlap_dense_all_reduce: Dense gradients are reduced in buckets during the backward pass.
+        prefetch_input: The next batch's copy and input distribution run beside this iteration.
+        communication_precision_bytes: Bytes of one pooled embedding value on the wire.
+        dense_bucket_bytes: Size of a dense gradient bucket (DDP's default is 25 MiB).
+    """
+
+    launch: LaunchMode = LaunchMode.EAGER
+    overlap_dense_all_reduce: bool = True
+    prefetch_input: bool = True
+    communication_precision_bytes: int = 4
+    dense_bucket_bytes: int = 25 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One point of the search space, complete enough to be simulated or run.
+
+    Attributes:
+        platform: Platform name.
+        world_size: Number of ranks.
+        global_batch_size: Samples of one iteration over all ranks.
+        plan: The sharding plan.
+        precision: Arithmetic of the dense part.
+        link: Name of the interconnect inside a node; empty for the platform's default.
+        network: Name of the network between nodes; empty for the platform's default.
+        software: How the training program is written.
+    """
+
+    platform: str
+    world_size: int
+    global_batch_size: int
+    plan: ShardingPlan
+    precision: Precision
+    link: str = ""
+    network: str = ""
+    software: Software = Software()
+
+
+@dataclass(frozen=True, slots=True)
+class RankMemory:
+    """Bytes one rank needs, by purpose.
+
+    Attributes:
+        embedding_weights_bytes: Table shards.
+        embedding_optimizer_bytes: Optimizer state of the shards.
+        dense_parameters_bytes: Dense weights, gradients and optimizer state.
+        activations_bytes: Activations of the dense part kept for the backward pass.
+        embedding_io_bytes: Input indices, pooled outputs and their gradients.
+        communication_buffers_bytes: Send and receive buffers of collectives.
+    """
+
+    embedding_weights_bytes: float
+    embedding_optimizer_bytes: float
+    dense_parameters_bytes: float
+    activations_bytes: float
+    embedding_io_bytes: float
+    communication_buffers_bytes: float
+
+    @property
+    def total_bytes(self) -> float:
+        """Sum of all purposes."""
+        return (
+            self.embedding_weights_bytes
+            + self.embedding_optimizer_bytes
+            + self.dense_parameters_bytes
+            + self.activations_bytes
+            + self.embedding_io_bytes
+            + self.communication_buffers_bytes
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What the performance model says of one configuration.
+
+    Attributes:
+        iteration_time_s: Expected time of one iteration.
+        iteration_time_p5_s: Lower end of the 90 % interval.
+        iteration_time_p95_s: Upper end of the 90 % interval.
+        throughput_samples_per_s: Global batch over iteration time.
+        price_usd_per_hour: Price of all nodes, or None when the platform has no price.
+        cost_usd_per_million_samples: Price of a million samples, or None without a price.
+        breakdown: Where each rank's time goes.
+        memory: What each rank's memory holds.
+        usable_memory_bytes: Device memory that a job can have.
+        feasible: Whether every rank fits.
+        infeasible_reason: Why not, in words; empty when feasible.
+    """
+
+    iteration_time_s: float
+    iteration_time_p5_s: float
+    iteration_time_p95_s: float
+    throughput_samples_per_s: float
+    price_usd_per_hour: float | None
+    cost_usd_per_million_samples: float | None
+    breakdown: tuple[RankBreakdown, ...]
+    memory: tuple[RankMemory, ...]
+    usable_memory_bytes: float
+    feasible: bool
+    infeasible_reason: str
+
+    @property
+    def memory_bytes_per_rank(self) -> tuple[float, ...]:
+        """Total bytes of each rank."""
+        return tuple(memory.total_bytes for memory in self.memory)
+
+    @property
+    def memory_headroom_fraction(self) -> float:
+        """Free share of the usable memory on the fullest rank; negative when it does not fit."""
+        return 1.0 - max(self.memory_bytes_per_rank) / self.usable_memory_bytes

@@ -1,0 +1,3 @@
+"""report."""
+
+from __future__ import annotations

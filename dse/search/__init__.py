@@ -1,0 +1,21 @@
+"""Search."""
+
+from __future__ import annotations
+
+from dse.search._records import Fact
+from dse.search._records import InputFile
+from dse.search._records import Objective
+from dse.search._records import ParameterValue
+from dse.search._records import StudyResult
+from dse.search._records import TrialRecord
+from dse.search._records import TrialStatus
+
+__all__ = [
+    "Fact",
+    "InputFile",
+    "Objective",
+    "ParameterValue",
+    "StudyResult",
+    "TrialRecord",
+    "TrialStatus",
+]

@@ -1,0 +1,55 @@
+"""The answer of a simulation of one configuration, and what it says about each rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dse.graph import ExecutionGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """When each task was ready, started and ended.
+
+    Attributes:
+        graph: The graph that was simulated.
+        ready_s: When lane predecessor and dependencies had ended; shape `(tasks,)`.
+        start_s: When the task started; later than ready only for members of a meeting.
+        end_s: When the task ended; shape `(tasks,)`.
+    """
+
+    graph: ExecutionGraph
+    ready_s: NDArray[np.float64]
+    start_s: NDArray[np.float64]
+    end_s: NDArray[np.float64]
+
+    @property
+    def makespan_s(self) -> float:
+        """End of the last task; 0 for an empty graph."""
+        return float(self.end_s.max()) if len(self.end_s) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RankBreakdown:
+    """Where one rank's iteration time goes; the four parts add up to the iteration time.
+
+    At each instant the first of these that holds takes the time: a compute or copy task runs →
+    compute; a collective transfers → exposed communication; the host works → host; else idle
+    (waiting in a collective for other ranks is idle time).
+
+    Attributes:
+        compute_s: Time with a kernel or copy running.
+        exposed_communication_s: Time with only a transfer running.
+        host_s: Time with only the host running.
+        idle_s: The rest.
+    """
+
+    compute_s: float
+    exposed_communication_s: float
+    host_s: float
+    idle_s: float

@@ -1,0 +1,3 @@
+"""space."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""workloads."""
+
+from __future__ import annotations
