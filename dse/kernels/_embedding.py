@@ -1,0 +1,188 @@
+"""Embedding lookup and its backward pass with the fused optimizer, from the bytes they move.
+
+Follows the HiPC'22 lookup model (32-byte sectors, one warp a bag, rows served by L2 or by device
+memory) with two changes: the table's own index distribution replaces the uniform draw (the
+TPDS'24 step; Che's approximation gives the hit rate), and the work of several tables in one fused
+kernel is summed before it is turned into time, because their warps share the device.
+
+:func:`embedding_work` therefore yields *additive* quantities of one piece of a table;
+:func:`embedding_time_s` turns a sum of them into a duration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+from typing import TYPE_CHECKING
+from typing import Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from numpy.typing import NDArray
+
+    from dse.hardware import DeviceSpec
+
+#: Bytes of one memory transaction.
+_SECTOR_BYTES = 32
+
+#: Table offset (one sector) and the bag's two offsets (two sectors) that each warp reads.
+_BAG_HEADER_BYTES = 96
+
+#: Share of the cache that table rows can hold; the rest serves indices, offsets and outputs.
+_CACHE_SHARE = 0.9
+
+#: Share of peak bandwidth that a gather of wide rows reaches.
+_GATHER_EFFICIENCY = 0.80
+
+#: Row bytes at which a gather reaches half its efficiency: narrow rows waste issue slots.
+_HALF_EFFICIENCY_ROW_BYTES = 40.0
+
+#: Key and value bytes that one radix-sort pass reads and writes for one lookup.
+_SORT_BYTES_PER_PASS = 2 * (8 + 4)
+
+#: Bits of the key that one radix-sort pass orders.
+_SORT_BITS_PER_PASS = 8
+
+
+class IndexStatistics(Protocol):
+    """What the kernel model needs to know of how a table's rows are drawn."""
+
+    def expected_unique_rows(self, rows: int, draws: float) -> float:
+        """Returns the expected number of distinct rows among `draws` draws."""
+
+    def hit_rate(self, rows: int, draws: float, cache_rows: float) -> float:
+        """Returns the share of row reads served by a cache of `cache_rows` rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingShape:
+    """The part of one table that one rank works on in one iteration.
+
+    Attributes:
+        rows: Rows of the piece.
+        dim: Columns of the piece.
+        value_bytes: Bytes of one stored value.
+        bags: Bags (samples times features) that the rank pools.
+        lookups: Row reads in all bags together.
+        output_value_bytes: Bytes of one pooled value.
+        state_bytes_per_row: Optimizer state of one row, in bytes.
+    """
+
+    rows: int
+    dim: int
+    value_bytes: int
+    bags: float
+    lookups: float
+    output_value_bytes: int
+    state_bytes_per_row: float
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingWork:
+    """Additive cost of one piece: bytes at device-memory speed and bytes at cache speed.
+
+    The bytes are already divided by the efficiency of their access pattern.
+    """
+
+    forward_memory_bytes: float
+    forward_cache_bytes: float
+    backward_memory_bytes: float
+    backward_cache_bytes: float
+
+
+def embedding_work(
+    device: DeviceSpec, shape: EmbeddingShape, indices: IndexStatistics
+) -> EmbeddingWork:
+    """Returns the bytes that lookup and update of one piece of a table move.
+
+    Args:
+        device: The device; its cache size and warp count decide the hit rate.
+        shape: What is looked up.
+        indices: How rows are drawn.
+    """
+    if shape.bags <= 0 or shape.lookups <= 0:
+        return EmbeddingWork(0.0, 0.0, 0.0, 0.0)
+    row_bytes = _sectors(shape.dim * shape.value_bytes)
+    efficiency = _GATHER_EFFICIENCY * row_bytes / (row_bytes + _HALF_EFFICIENCY_ROW_BYTES)
+    cache_rows = _cache_rows(device, shape.bags, row_bytes)
+    hit_rate = indices.hit_rate(shape.rows, shape.lookups, cache_rows)
+    unique_rows = min(
+        indices.expected_unique_rows(shape.rows, shape.lookups), shape.lookups, shape.rows
+    )
+
+    output_bytes = shape.bags * _sectors(shape.dim * shape.output_value_bytes)
+    index_bytes = 8.0 * shape.lookups
+    streamed_bytes = shape.bags * _BAG_HEADER_BYTES + index_bytes + output_bytes
+    gathered_bytes = shape.lookups * row_bytes / efficiency
+    forward_memory = streamed_bytes / _GATHER_EFFICIENCY + (1.0 - hit_rate) * gathered_bytes
+
+    # Backward: sort (row, bag) pairs, read the bag's gradient once a lookup, update each row once.
+    passes = math.ceil(max(1.0, math.log2(max(2, shape.rows))) / _SORT_BITS_PER_PASS)
+    sort_bytes = shape.lookups * _SORT_BYTES_PER_PASS * passes
+    gradient_row_bytes = _sectors(shape.dim * shape.output_value_bytes)
+    gradient_reads = shape.lookups * gradient_row_bytes / efficiency
+    gradient_cached = _repeat_hit_rate(device, shape.bags * gradient_row_bytes, shape)
+    update_bytes = 2.0 * unique_rows * (row_bytes / efficiency + _state_sectors(shape))
+    backward_memory = (
+        sort_bytes / _GATHER_EFFICIENCY + (1.0 - gradient_cached) * gradient_reads + update_bytes
+    )
+    return EmbeddingWork(
+        forward_memory_bytes=forward_memory,
+        forward_cache_bytes=hit_rate * gathered_bytes,
+        backward_memory_bytes=backward_memory,
+        backward_cache_bytes=gradient_cached * gradient_reads,
+    )
+
+
+def embedding_time_s(
+    device: DeviceSpec, memory_bytes: ArrayLike, cache_bytes: ArrayLike, launches: int = 1
+) -> NDArray[np.float64]:
+    """Returns the duration of a fused embedding kernel over any number of pieces.
+
+    Device memory and cache work at the same time, so the slower of the two decides.
+
+    Args:
+        device: The device.
+        memory_bytes: Sum of the pieces' bytes at device-memory speed, any shape.
+        cache_bytes: Sum of the pieces' bytes at cache speed, same shape.
+        launches: Kernels that the operator consists of.
+
+    Returns:
+        Seconds, in the same shape; zero where there is no work.
+    """
+    memory = np.asarray(memory_bytes, dtype=np.float64)
+    cache = np.asarray(cache_bytes, dtype=np.float64)
+    busy_s = np.maximum(
+        memory / device.memory_bandwidth_bytes_per_s, cache / device.l2_bandwidth_bytes_per_s
+    )
+    return np.where(memory + cache > 0, launches * device.kernel_floor_s + busy_s, 0.0)
+
+
+def _sectors(size_bytes: float) -> float:
+    return math.ceil(size_bytes / _SECTOR_BYTES) * _SECTOR_BYTES
+
+
+def _state_sectors(shape: EmbeddingShape) -> float:
+    return _sectors(shape.state_bytes_per_row) if shape.state_bytes_per_row else 0.0
+
+
+def _cache_rows(device: DeviceSpec, bags: float, row_bytes: float) -> float:
+    """Rows of one table that the cache holds while the table is being processed.
+
+    Warps are issued table by table, so the tables alive at once are the resident warps over the
+    bags of one table; they split the cache (HiPC'22).
+    """
+    resident_warps = device.compute_units * device.resident_warps_per_unit
+    live_tables = max(1.0, resident_warps / bags)
+    return _CACHE_SHARE * device.l2_bytes / live_tables / row_bytes
+
+
+def _repeat_hit_rate(device: DeviceSpec, gradient_bytes: float, shape: EmbeddingShape) -> float:
+    """Share of gradient reads that find the bag's gradient in the cache.
+
+    The first read of a bag misses; a repeated one hits when the gradients of all bags fit.
+    """
+    repeated = max(0.0, 1.0 - shape.bags / shape.lookups)
+    return repeated * min(1.0, _CACHE_SHARE * device.l2_bytes / gradient_bytes)

@@ -1,0 +1,181 @@
+"""Durations of the plan-dependent tasks, for a batch of plans at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.collectives import CollectiveOp
+from dse.collectives import Group
+from dse.collectives import all_to_all_v_time_s
+from dse.collectives import collective_time_s
+from dse.kernels import elementwise_time_s
+from dse.kernels import embedding_time_s
+from dse.prediction._layout import LOOKUP_LAUNCHES
+from dse.prediction._layout import UPDATE_LAUNCHES
+from dse.prediction._layout import Slot
+from dse.prediction._layout import node_group
+from dse.prediction._placements import ExchangeGroup
+from dse.prediction._placements import GroupFeature
+from dse.prediction._placements import RankFeature
+from dse.prediction._placements import group_column
+from dse.prediction._placements import rank_column
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dse.hardware import Cluster
+    from dse.prediction._problem import Problem
+
+#: Bytes of a gradient value of a replicated table.
+_GRADIENT_BYTES = 4
+
+
+def slot_durations_s(
+    problem: Problem, layout: int, features: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Turns placement features into durations.
+
+    Args:
+        problem: Everything but the plan.
+        layout: Exchange groups in use.
+        features: Shape `(features, ranks, candidates)`.
+
+    Returns:
+        Seconds; shape `(slots, ranks, candidates)`; rows of groups not in use are zero.
+    """
+    durations = np.zeros((len(Slot), *features.shape[1:]))
+    for group in ExchangeGroup:
+        if layout >> group & 1:
+            _fill_lookups(problem, group, features, durations)
+    cluster = problem.cluster
+    if cluster.world_size == 1:
+        _fill_replicated_update(problem, features, durations)
+        return durations
+    if layout != 1 << ExchangeGroup.REPLICATED:
+        input_bytes = features[rank_column(RankFeature.INPUT)]
+        durations[Slot.INPUT_EXCHANGE] = _all_to_all_s(cluster, input_bytes)
+    wire_bytes = problem.software.communication_precision_bytes
+    batch_bytes = problem.global_batch_size * wire_bytes
+
+    def exchanged(group: ExchangeGroup) -> NDArray[np.float64]:
+        return features[group_column(group, GroupFeature.EXCHANGED)]
+
+    if layout >> ExchangeGroup.POOLED & 1:
+        durations[Slot.POOLED_EXCHANGE] = _all_to_all_s(
+            cluster, batch_bytes * exchanged(ExchangeGroup.POOLED)
+        )
+    if layout >> ExchangeGroup.ROW & 1:
+        # Every rank holds partial sums of all row-wise columns for the whole batch; forward they
+        # are reduced and scattered, backward the gradients are gathered: the same volume.
+        durations[Slot.ROW_EXCHANGE] = collective_time_s(
+            cluster, CollectiveOp.REDUCE_SCATTER, batch_bytes * exchanged(ExchangeGroup.ROW)
+        )
+    if layout >> ExchangeGroup.NODE & 1:
+        columns = exchanged(ExchangeGroup.NODE)
+        durations[Slot.NODE_EXCHANGE_INSIDE] = collective_time_s(
+            cluster, CollectiveOp.REDUCE_SCATTER, batch_bytes * columns, Group.node(cluster)
+        )
+        durations[Slot.NODE_EXCHANGE_BETWEEN] = _between_nodes_s(problem, batch_bytes * columns)
+    if layout >> ExchangeGroup.REPLICATED & 1:
+        durations[Slot.REPLICATED_ALL_REDUCE] = collective_time_s(
+            cluster,
+            CollectiveOp.ALL_REDUCE,
+            _GRADIENT_BYTES * exchanged(ExchangeGroup.REPLICATED),
+        )
+        _fill_replicated_update(problem, features, durations)
+    return durations
+
+
+def _fill_lookups(
+    problem: Problem,
+    group: ExchangeGroup,
+    features: NDArray[np.float64],
+    durations: NDArray[np.float64],
+) -> None:
+    device = problem.cluster.device
+    work = [features[group_column(group, feature)] for feature in GroupFeature]
+    durations[Slot.POOLED_LOOKUP + group] = embedding_time_s(
+        device,
+        work[GroupFeature.FORWARD_MEMORY],
+        work[GroupFeature.FORWARD_CACHE],
+        LOOKUP_LAUNCHES,
+    )
+    durations[Slot.POOLED_UPDATE + group] = embedding_time_s(
+        device,
+        work[GroupFeature.BACKWARD_MEMORY],
+        work[GroupFeature.BACKWARD_CACHE],
+        UPDATE_LAUNCHES,
+    )
+
+
+def _fill_replicated_update(
+    problem: Problem, features: NDArray[np.float64], durations: NDArray[np.float64]
+) -> None:
+    """A dense optimizer step over every row of the replicated tables.
+
+    Zeroing the gradient, reading it, and reading and writing weights and state.
+    """
+    parameters = features[group_column(ExchangeGroup.REPLICATED, GroupFeature.EXCHANGED)]
+    state_values = problem.model.sparse_optimizer.state_values_per_parameter
+    traffic_bytes = _GRADIENT_BYTES * parameters * (4 + 2 * state_values)
+    durations[Slot.REPLICATED_UPDATE] = elementwise_time_s(problem.cluster.device, traffic_bytes)
+
+
+def _all_to_all_s(cluster: Cluster, held_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Duration of an all-to-all in which rank `r` deals `held_bytes[r]` out evenly to all ranks.
+
+    The same volumes flow in the input exchange, only backwards, so one formula serves both.
+
+    Args:
+        cluster: The cluster.
+        held_bytes: Shape `(ranks, candidates)`.
+
+    Returns:
+        Seconds; shape `(candidates,)`.
+    """
+    ranks, local = cluster.world_size, cluster.local_size
+    candidates = held_bytes.shape[1]
+    by_node = held_bytes.reshape(cluster.node_count, local, candidates)
+    node_total = by_node.sum(axis=1)
+    total = node_total.sum(axis=0)
+    most_held = held_bytes.max(axis=0)
+    # Inside the node: dealt out to the others, or received from the others.
+    dealt = most_held * (local - 1) / ranks
+    received = (node_total[:, None, :] - by_node).max(axis=(0, 1)) / ranks
+    local_bytes = np.maximum(dealt, received)
+    remote_ranks = ranks - local
+    if not remote_ranks:
+        nothing = np.zeros_like(total)
+        return all_to_all_v_time_s(cluster, local_bytes, nothing, nothing)
+    received_remote = (total - node_total).max(axis=0) / ranks
+    remote_bytes = np.maximum(most_held * remote_ranks / ranks, received_remote)
+    node_remote_bytes = np.maximum(
+        node_total.max(axis=0) * remote_ranks / ranks, local * received_remote
+    )
+    return all_to_all_v_time_s(cluster, local_bytes, remote_bytes, node_remote_bytes)
+
+
+def _between_nodes_s(problem: Problem, node_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Second step of a node-wise exchange: each local rank deals its part of the batch out.
+
+    Args:
+        problem: Everything but the plan.
+        node_bytes: Bytes of the whole batch's pooled vectors of the rank's node; shape
+            `(ranks, candidates)`, equal within a node.
+
+    Returns:
+        Seconds; shape `(candidates,)`.
+    """
+    cluster = problem.cluster
+    nodes, local = cluster.node_count, cluster.local_size
+    if nodes == 1:
+        return np.zeros(node_bytes.shape[1])
+    held = node_bytes[::local] / local
+    dealt = held.max(axis=0) * (nodes - 1) / nodes
+    received = (held.sum(axis=0) - held).max(axis=0) / nodes
+    remote_bytes = np.maximum(dealt, received)
+    return all_to_all_v_time_s(
+        cluster, np.zeros_like(remote_bytes), remote_bytes, local * remote_bytes, node_group(problem)
+    )

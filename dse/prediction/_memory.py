@@ -1,0 +1,106 @@
+"""What one rank's memory has to hold; decides feasibility.
+
+All parts that depend on the plan are linear in the placement features, so a batch of plans costs
+one expression. Counted: weights, optimizer state, dense parameters with gradients and state,
+activations kept for the backward pass, indices (two batches when input is prefetched), pooled
+embeddings and their gradients, and the buffers of collectives. The platform's reserved share
+(driver context, communicator, allocator slack) is subtracted from the capacity instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.prediction._placements import RankFeature
+from dse.prediction._placements import rank_column
+from dse.prediction._types import RankMemory
+from dse.workloads import activation_bytes
+from dse.workloads import dense_parameter_count
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dse.prediction._problem import Problem
+
+#: Bytes of a master weight, a gradient and a value of optimizer state.
+_MASTER_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryModel:
+    """Memory of a rank as constants plus linear terms in its placement features.
+
+    Attributes:
+        dense_parameters_bytes: Dense weights, gradients and optimizer state.
+        activations_bytes: Activations of the local batch.
+        input_copies: Batches of indices held at once.
+        fixed_io_bytes: Pooled embeddings of the local batch and their gradients.
+        fixed_buffers_bytes: Buckets of the dense all-reduce.
+        value_bytes: Bytes of a pooled value on the wire.
+    """
+
+    dense_parameters_bytes: float
+    activations_bytes: float
+    input_copies: int
+    fixed_io_bytes: float
+    fixed_buffers_bytes: float
+    value_bytes: int
+
+    @staticmethod
+    def of(problem: Problem) -> MemoryModel:
+        """Returns the memory model of a problem."""
+        model, software = problem.model, problem.software
+        parameters = dense_parameter_count(model)
+        state_values = model.dense_optimizer.state_values_per_parameter
+        copies = 2 + state_values
+        # Mixed precision keeps a working copy of the weights beside the master copy.
+        working_bytes = problem.precision.value_bytes if problem.precision.value_bytes < 4 else 0
+        pooled_values = sum(table.feature_count * table.dim for table in model.tables)
+        distributed = problem.cluster.world_size > 1
+        return MemoryModel(
+            dense_parameters_bytes=float(parameters * (copies * _MASTER_BYTES + working_bytes)),
+            activations_bytes=float(
+                activation_bytes(model, problem.local_batch_size, problem.precision)
+            ),
+            input_copies=2 if software.prefetch_input else 1,
+            fixed_io_bytes=2.0 * _MASTER_BYTES * problem.local_batch_size * pooled_values,
+            fixed_buffers_bytes=float(
+                min(parameters * _MASTER_BYTES, software.dense_bucket_bytes) if distributed else 0
+            ),
+            value_bytes=software.communication_precision_bytes,
+        )
+
+    def total_bytes(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the bytes of every rank; `(features, ranks, candidates)` → `(ranks, candidates)`."""
+        fixed = (
+            self.dense_parameters_bytes
+            + self.activations_bytes
+            + self.fixed_io_bytes
+            + self.fixed_buffers_bytes
+        )
+        return np.asarray(
+            fixed
+            + features[rank_column(RankFeature.WEIGHTS)]
+            + features[rank_column(RankFeature.STATE)]
+            + self.input_copies * features[rank_column(RankFeature.INPUT)]
+            + 2.0 * self.value_bytes * features[rank_column(RankFeature.POOLED_OUTPUT)]
+        )
+
+    def by_purpose(self, features: NDArray[np.float64], rank: int) -> RankMemory:
+        """Returns one rank's bytes by purpose, of the first candidate in `features`."""
+
+        def of(feature: RankFeature) -> float:
+            return float(features[rank_column(feature), rank, 0])
+
+        return RankMemory(
+            embedding_weights_bytes=of(RankFeature.WEIGHTS),
+            embedding_optimizer_bytes=of(RankFeature.STATE),
+            dense_parameters_bytes=self.dense_parameters_bytes,
+            activations_bytes=self.activations_bytes,
+            embedding_io_bytes=self.fixed_io_bytes + self.input_copies * of(RankFeature.INPUT),
+            communication_buffers_bytes=self.fixed_buffers_bytes
+            + 2.0 * self.value_bytes * of(RankFeature.POOLED_OUTPUT),
+        )

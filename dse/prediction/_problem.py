@@ -1,0 +1,50 @@
+"""Everything about a configuration but its sharding plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dse.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dse.hardware import Cluster
+    from dse.hardware import Precision
+    from dse.prediction._types import Software
+    from dse.workloads import DlrmModel
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What stays fixed while sharding plans vary.
+
+    Attributes:
+        model: What is trained.
+        cluster: Where.
+        global_batch_size: Samples of one iteration over all ranks; a multiple of the ranks.
+        precision: Arithmetic of the dense part.
+        software: How the training program is written.
+
+    Raises:
+        ConfigError: The batch does not divide evenly over the ranks.
+    """
+
+    model: DlrmModel
+    cluster: Cluster
+    global_batch_size: int
+    precision: Precision
+    software: Software
+
+    def __post_init__(self) -> None:
+        world_size = self.cluster.world_size
+        if self.global_batch_size < world_size or self.global_batch_size % world_size:
+            below = self.global_batch_size // world_size * world_size
+            raise ConfigError(
+                f"global batch size {self.global_batch_size} does not divide over {world_size} "
+                f"ranks; use {below or world_size} or {below + world_size}"
+            )
+
+    @property
+    def local_batch_size(self) -> int:
+        """Samples of one rank."""
+        return self.global_batch_size // self.cluster.world_size

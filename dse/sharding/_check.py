@@ -1,0 +1,121 @@
+"""Is a plan complete and possible for this model and this cluster?"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from dse.errors import PlanError
+from dse.sharding._plan import ShardingType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dse.sharding._plan import ShardingPlan
+    from dse.sharding._plan import TablePlan
+    from dse.workloads import EmbeddingTable
+
+_MAX_NAMES_SHOWN = 5
+
+
+def check_plan(
+    plan: ShardingPlan, tables: Sequence[EmbeddingTable], world_size: int, devices_per_node: int
+) -> ShardingPlan:
+    """Returns the plan with its tables in the model's order, or says everything wrong with it.
+
+    Args:
+        plan: The plan.
+        tables: The model's tables.
+        world_size: Ranks of the cluster.
+        devices_per_node: Ranks of a full node.
+
+    Raises:
+        PlanError: The plan is for another world size or another model, or a placement is
+            impossible; the message lists every problem.
+    """
+    if plan.world_size != world_size:
+        raise PlanError(
+            f"the plan is for {plan.world_size} ranks but the cluster has {world_size}; "
+            "re-plan, or choose that world size"
+        )
+    problems = _name_problems(plan, tables)
+    if not problems:
+        by_name = {placement.table: placement for placement in plan.tables}
+        ordered = tuple(by_name[table.name] for table in tables)
+        for placement, table in zip(ordered, tables, strict=True):
+            problems += _placement_problems(placement, table, world_size, devices_per_node)
+    if problems:
+        raise PlanError("; ".join(problems))
+    return type(plan)(world_size, ordered)
+
+
+def _name_problems(plan: ShardingPlan, tables: Sequence[EmbeddingTable]) -> list[str]:
+    wanted = [table.name for table in tables]
+    given = [placement.table for placement in plan.tables]
+    problems = []
+    missing = sorted(set(wanted) - set(given))
+    unknown = sorted(set(given) - set(wanted))
+    repeated = sorted({name for name in given if given.count(name) > 1})
+    if missing:
+        problems.append(f"no placement for {_some(missing)} of the model")
+    if unknown:
+        near = get_close_matches(unknown[0], wanted, n=1)
+        hint = f" (did you mean `{near[0]}`?)" if near else ""
+        problems.append(f"the model has no {_some(unknown)}{hint}")
+    if repeated:
+        problems.append(f"more than one placement for {_some(repeated)}")
+    return problems
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(f"`{name}`" for name in names[:_MAX_NAMES_SHOWN])
+    more = len(names) - _MAX_NAMES_SHOWN
+    tables = "table" if len(names) == 1 else f"{len(names)} tables:"
+    return f"{tables} {shown}" + (f" and {more} more" if more > 0 else "")
+
+
+def _placement_problems(
+    plan: TablePlan, table: EmbeddingTable, world_size: int, devices_per_node: int
+) -> list[str]:
+    where = f"table `{plan.table}` ({plan.sharding_type.value})"
+    outside = [rank for rank in plan.ranks if not 0 <= rank < world_size]
+    if outside:
+        return [f"{where}: rank {outside[0]} is outside 0–{world_size - 1}"]
+    expected = _expected_ranks(plan, table, world_size, devices_per_node)
+    return [f"{where}: {expected}, found {_shorten(plan.ranks)}"] if expected else []
+
+
+def _shorten(ranks: tuple[int, ...]) -> str:
+    text = ", ".join(str(rank) for rank in ranks[:9])
+    return f"[{text}{', …' if len(ranks) > 9 else ''}]"
+
+
+def _expected_ranks(
+    plan: TablePlan, table: EmbeddingTable, world_size: int, devices_per_node: int
+) -> str:
+    """Says what was expected of the ranks, or nothing when they are right."""
+    kind, ranks = plan.sharding_type, plan.ranks
+    local_size = min(world_size, devices_per_node)
+    nodes = {rank // devices_per_node for rank in ranks}
+    if kind is ShardingType.TABLE_WISE:
+        return "" if len(ranks) == 1 else "one rank is expected"
+    if kind in (ShardingType.DATA_PARALLEL, ShardingType.ROW_WISE):
+        everyone = sorted(ranks) == list(range(world_size))
+        return "" if everyone else f"all {world_size} ranks are expected, each once"
+    if kind in (ShardingType.COLUMN_WISE, ShardingType.TABLE_COLUMN_WISE):
+        if not 1 <= len(ranks) <= table.dim:
+            return f"1 to {table.dim} column pieces are expected"
+        if kind is ShardingType.TABLE_COLUMN_WISE and len(nodes) != 1:
+            return "ranks of one node are expected"
+        return ""
+    if kind is ShardingType.TABLE_ROW_WISE:
+        whole_node = len(nodes) == 1 and len(set(ranks)) == len(ranks) == local_size
+        return "" if whole_node else f"all {local_size} ranks of one node are expected"
+    groups = [ranks[start : start + local_size] for start in range(0, len(ranks), local_size)]
+    whole_nodes = bool(groups) and all(
+        len(set(group)) == local_size and len({rank // devices_per_node for rank in group}) == 1
+        for group in groups
+    )
+    if not whole_nodes:
+        return f"groups of all {local_size} ranks of a node are expected"
+    return "" if len(groups) <= table.dim else f"at most {table.dim} column pieces are expected"
