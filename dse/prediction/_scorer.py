@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.prediction._durations import slot_durations_s
+from dse.prediction._layout import Slot
 from dse.prediction._layout import build_layout
 from dse.prediction._memory import MemoryModel
 from dse.prediction._placements import Placements
@@ -93,6 +94,12 @@ class PlanScorer:
     def features(self, plan: ShardingPlan) -> NDArray[np.float64]:
         """Returns one plan's placement features; shape `(features, ranks, 1)`."""
         return self.placements.features(self.placements.options_of(plan)[None, :])
+
+    def rank_load_s(self, options: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Returns the time each rank spends on lookups and updates of one plan; shape `(ranks,)`."""
+        layout = int(self.placements.layouts(options[None, :])[0])
+        slots = slot_durations_s(self.problem, layout, self.placements.features(options[None, :]))
+        return np.asarray(slots[: Slot.INPUT_EXCHANGE, :, 0].sum(axis=0))
 
     def layout_graph(self, plan: ShardingPlan) -> LayoutGraph:
         """Returns the plan's graph with its own durations filled in."""

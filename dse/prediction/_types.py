@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from dse.hardware import Precision
-    from dse.sharding import ShardingPlan
-    from dse.simulate import RankBreakdown
+from dse.hardware import Precision
+from dse.sharding import ShardingPlan
+from dse.simulate import RankBreakdown
 
 
 class LaunchMode(StrEnum):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
-from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from dse.prediction import Configuration
-    from dse.prediction import Prediction
+from dse.prediction import Configuration
+from dse.prediction import Prediction
+from dse.space import Objective
+from dse.space import ParameterValue
 
 
 class TrialStatus(StrEnum):
@@ -23,22 +22,6 @@ class TrialStatus(StrEnum):
     INFEASIBLE = "infeasible"
     REJECTED = "rejected"
     FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class Objective:
-    """One axis of the Pareto front.
-
-    Attributes:
-        metric: One of `dse.search.METRICS`.
-        maximize: Direction.
-    """
-
-    metric: str
-    maximize: bool
-
-
-ParameterValue: TypeAlias = str | int | float | bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,84 @@
+"""From a model, a platform and a configuration to a prediction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dse.prediction._predict import predict_plan
+from dse.prediction._problem import Problem
+from dse.prediction._scorer import PlanScorer
+from dse.sharding import check_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dse.hardware import LinkSpec
+    from dse.hardware import NetworkSpec
+    from dse.platforms import Platform
+    from dse.prediction._types import Configuration
+    from dse.prediction._types import Prediction
+    from dse.workloads import DlrmModel
+
+
+def problem_of(
+    model: DlrmModel,
+    platform: Platform,
+    configuration: Configuration,
+    *,
+    extra_links: Sequence[LinkSpec] = (),
+    extra_networks: Sequence[NetworkSpec] = (),
+) -> Problem:
+    """Returns the problem that a configuration poses, its plan left out.
+
+    Args:
+        model: What is trained.
+        platform: Device, node, networks and prices.
+        configuration: World size, batch, precision, interconnect, software.
+        extra_links: Interconnects that may be named beside the platform's own.
+        extra_networks: Networks that may be named beside the platform's own.
+
+    Raises:
+        ConfigError: The batch does not divide over the ranks, the platform cannot have that many
+            ranks, or an interconnect is unknown.
+    """
+    cluster = platform.cluster(
+        configuration.world_size,
+        link=configuration.link,
+        network=configuration.network,
+        extra_links=tuple(extra_links),
+        extra_networks=tuple(extra_networks),
+    )
+    return Problem(
+        model,
+        cluster,
+        configuration.global_batch_size,
+        configuration.precision,
+        configuration.software,
+    )
+
+
+def predict(model: DlrmModel, platform: Platform, configuration: Configuration) -> Prediction:
+    """Predicts one configuration without running it.
+
+    Args:
+        model: What is trained.
+        platform: Where.
+        configuration: How, the sharding plan included.
+
+    Returns:
+        Iteration time with its 90 % interval, throughput, cost at the cheapest on-demand list
+        price, breakdown and memory of every rank, and feasibility with its reason.
+
+    Raises:
+        ConfigError: A value does not fit the platform (see :func:`problem_of`).
+        PlanError: The plan is for another model or another number of ranks.
+    """
+    problem = problem_of(model, platform, configuration)
+    plan = check_plan(
+        configuration.plan,
+        model.tables,
+        problem.cluster.world_size,
+        problem.cluster.devices_per_node,
+    )
+    quote = platform.price_for(configuration.world_size)
+    return predict_plan(PlanScorer(problem), plan, quote.usd_per_hour if quote else None)

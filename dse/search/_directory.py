@@ -1,0 +1,203 @@
+"""A study directory: what it holds and how it is written and read.
+
+::
+
+    study.yaml      inputs with their digests, settings, versions
+    journal.log     Optuna journal of finished trials; what --resume reads
+    trials.parquet  one row a configuration
+    trials.csv      the same
+    pareto.csv      the rows on the front, best first in the leading objective
+    report.html     one self-contained page
+    plans/<n>.json  the sharding plan of each configuration on the front
+
+Everything but the journal is written by replacing whole files, so a reader never sees half of one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import io
+from typing import TYPE_CHECKING
+
+from dse._files import write_atomically
+from dse.documents import Document
+from dse.documents import StrictModel
+from dse.documents import load_document
+from dse.errors import StudyError
+from dse.search._records import InputFile
+from dse.search._tables import trial_table
+from dse.sharding import plan_to_json
+from dse.space import SamplerName
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dse.search._records import StudyResult
+    from dse.space import SearchSpace
+
+
+class InputBlock(StrictModel):
+    """One input file, kept whole so that the study can be read without it."""
+
+    role: str
+    name: str
+    path: str
+    sha256: str
+    text: str
+
+
+class VersionBlock(StrictModel):
+    """A package that took part."""
+
+    package: str
+    version: str
+
+
+class StudyDocument(Document):
+    """`study.yaml`: what a study was made from."""
+
+    name: str
+    created: str
+    seed: int
+    trials: int
+    sampler: SamplerName
+    versions: list[VersionBlock]
+    inputs: list[InputBlock]
+
+
+@dataclass(frozen=True, slots=True)
+class StudyHeader:
+    """What is fixed when a study starts.
+
+    Attributes:
+        name: Study name.
+        created: ISO date and time of the start.
+        seed: Seed.
+        trials: Configurations to evaluate.
+        sampler: Sampler.
+        versions: `(package, version)` pairs.
+        inputs: Every input file.
+    """
+
+    name: str
+    created: str
+    seed: int
+    trials: int
+    sampler: SamplerName
+    versions: tuple[tuple[str, str], ...]
+    inputs: tuple[InputFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StudyDirectory:
+    """Paths of a study.
+
+    Attributes:
+        root: The folder.
+    """
+
+    root: Path
+
+    @property
+    def header(self) -> Path:
+        """Path of `study.yaml`."""
+        return self.root / "study.yaml"
+
+    @property
+    def journal(self) -> Path:
+        """Path of `journal.log`."""
+        return self.root / "journal.log"
+
+    @property
+    def report(self) -> Path:
+        """Path of `report.html`."""
+        return self.root / "report.html"
+
+    @property
+    def pareto(self) -> Path:
+        """Path of `pareto.csv`."""
+        return self.root / "pareto.csv"
+
+    @property
+    def trials(self) -> Path:
+        """Path of `trials.csv`."""
+        return self.root / "trials.csv"
+
+    def write_header(self, header: StudyHeader) -> None:
+        """Writes `study.yaml`.
+
+        Raises:
+            StudyError: The folder cannot be written.
+        """
+        import yaml
+
+        document = StudyDocument(
+            schema_version=1,
+            name=header.name,
+            created=header.created,
+            seed=header.seed,
+            trials=header.trials,
+            sampler=header.sampler,
+            versions=[VersionBlock(package=name, version=text) for name, text in header.versions],
+            inputs=[
+                InputBlock(
+                    role=file.role,
+                    name=file.name,
+                    path=file.path,
+                    sha256=file.sha256,
+                    text=file.text,
+                )
+                for file in header.inputs
+            ],
+        )
+        text = yaml.safe_dump(
+            document.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100
+        )
+        write_atomically(self.header, text)
+
+    def read_header(self) -> StudyHeader:
+        """Reads `study.yaml`.
+
+        Raises:
+            StudyError: The folder is not a study.
+            ConfigError: The file is damaged; every problem with its place.
+        """
+        if not self.header.is_file():
+            raise StudyError(f"{self.root} is not a study directory: it has no study.yaml")
+        document = load_document(self.header, StudyDocument)
+        return StudyHeader(
+            name=document.name,
+            created=document.created,
+            seed=document.seed,
+            trials=document.trials,
+            sampler=document.sampler,
+            versions=tuple((block.package, block.version) for block in document.versions),
+            inputs=tuple(
+                InputFile(block.role, block.name, block.path, block.sha256, block.text)
+                for block in document.inputs
+            ),
+        )
+
+    def write_tables(self, study: StudyResult, space: SearchSpace) -> None:
+        """Writes the trial tables, the front and the front's plans.
+
+        Raises:
+            StudyError: The folder cannot be written.
+        """
+        trials = trial_table(study.records, space.parameters)
+        write_atomically(self.trials, trials.to_csv(index=False, lineterminator="\n"))
+        parquet = io.BytesIO()
+        trials.to_parquet(parquet, index=False)
+        write_atomically(self.root / "trials.parquet", parquet.getvalue())
+        front = trial_table(study.front, space.parameters)
+        write_atomically(self.pareto, front.to_csv(index=False, lineterminator="\n"))
+        plans = self.root / "plans"
+        written = set()
+        for record in study.front:
+            if record.configuration is not None:
+                path = plans / f"{record.number}.json"
+                write_atomically(path, plan_to_json(record.configuration.plan, study.model_name))
+                written.add(path.name)
+        for stale in plans.glob("*.json"):
+            if stale.name not in written:
+                stale.unlink()

@@ -1,0 +1,230 @@
+"""Evaluating one outer configuration: limits first, then the inner search, then the prediction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from dataclasses import replace
+from functools import lru_cache
+import math
+from typing import TYPE_CHECKING
+
+from dse.errors import ConfigError
+from dse.errors import DseError
+from dse.hardware import Precision
+from dse.prediction import Configuration
+from dse.prediction import LaunchMode
+from dse.prediction import PlanScorer
+from dse.prediction import Prediction
+from dse.prediction import Software
+from dse.prediction import predict_plan
+from dse.prediction import problem_of
+from dse.search._records import TrialRecord
+from dse.search._records import TrialStatus
+from dse.sharding import ShardingPlan
+from dse.sharding import ShardingType
+from dse.solver import SolverSettings
+from dse.solver import solve
+from dse.space import TYPE_SEPARATOR
+from dse.space import Metric
+from dse.space import ParameterValue
+from dse.space import SearchSpace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dse.platforms import Platform
+    from dse.prediction import Problem
+    from dse.workloads import DlrmModel
+
+_WIRE_BYTES = {"fp32": 4, "fp16": 2}
+
+#: The same problem comes back with other sharding types, so a few scorers are kept.
+_SCORERS_KEPT = 4
+
+
+@dataclass(frozen=True)
+class EvaluationContext:
+    """All that an evaluation needs besides the outer parameters; sent once to every worker.
+
+    Attributes:
+        space: The search space.
+        model: What is trained.
+        platforms: Every platform that the space names, by that name.
+        seed: Seed of the study.
+    """
+
+    space: SearchSpace
+    model: DlrmModel
+    platforms: Mapping[str, Platform]
+    seed: int
+
+
+def metric_values(configuration: Configuration, prediction: Prediction) -> dict[Metric, float]:
+    """Returns every metric of an evaluated configuration; NaN where there is no price."""
+    price, cost = prediction.price_usd_per_hour, prediction.cost_usd_per_million_samples
+    return {
+        Metric.THROUGHPUT: prediction.throughput_samples_per_s,
+        Metric.ITERATION_TIME: prediction.iteration_time_s,
+        Metric.COST: math.nan if cost is None else cost,
+        Metric.PRICE: math.nan if price is None else price,
+        Metric.MEMORY_HEADROOM: prediction.memory_headroom_fraction,
+        Metric.WORLD_SIZE: float(configuration.world_size),
+        Metric.GLOBAL_BATCH_SIZE: float(configuration.global_batch_size),
+    }
+
+
+class Evaluator:
+    """Scores outer configurations, in whichever process it lives.
+
+    Args:
+        context: Everything fixed.
+    """
+
+    def __init__(self, context: EvaluationContext) -> None:
+        self._context = context
+        self._scorer = lru_cache(maxsize=_SCORERS_KEPT)(self._make_scorer)
+
+    def reject(self, parameters: Mapping[str, ParameterValue]) -> str:
+        """Returns why a configuration breaks a hard limit, or nothing when it may be evaluated."""
+        space = self._context.space
+        try:
+            configuration = self._configuration(parameters)
+            self._problem(configuration)
+        except DseError as error:
+            return str(error)
+        price = self._price(configuration)
+        priced = {Metric.PRICE, Metric.COST}
+        if price is None and any(objective.metric in priced for objective in space.objectives):
+            return (
+                f"platform {configuration.platform} has no {space.price_basis} price"
+                + (f" of {space.price_provider}" if space.price_provider else "")
+                + "; add one to its file or drop the cost objective"
+            )
+        known = {
+            Metric.PRICE: price,
+            Metric.WORLD_SIZE: float(configuration.world_size),
+            Metric.GLOBAL_BATCH_SIZE: float(configuration.global_batch_size),
+        }
+        for constraint in space.constraints:
+            value = known.get(constraint.metric)
+            if value is not None and constraint.violation(value) > 0:
+                return constraint.reason(value)
+        return self._cannot_hold(configuration)
+
+    def evaluate(self, number: int, parameters: Mapping[str, ParameterValue]) -> TrialRecord:
+        """Finds the best plan of a configuration and predicts it.
+
+        Args:
+            number: Trial number, for the record.
+            parameters: Value of every outer parameter.
+
+        Returns:
+            A record; an evaluation that raises gives one with status failed.
+        """
+        chosen = tuple(parameters.items())
+        try:
+            return self._evaluate(number, parameters)
+        except DseError as error:
+            return TrialRecord(
+                number, TrialStatus.FAILED, str(error), chosen, (), None, None, planner=""
+            )
+
+    def _evaluate(self, number: int, parameters: Mapping[str, ParameterValue]) -> TrialRecord:
+        space = self._context.space
+        configuration = self._configuration(parameters)
+        scorer = self._scorer(configuration)
+        settings = SolverSettings(space.search.planners, space.search.improvement_rounds)
+        solved = solve(scorer, _allowed_types(parameters), settings, self._context.seed)
+        configuration = replace(configuration, plan=solved.plan)
+        prediction = predict_plan(scorer, solved.plan, self._price(configuration))
+        values = metric_values(configuration, prediction)
+        reasons = [] if prediction.feasible else [prediction.infeasible_reason]
+        reasons += [
+            constraint.reason(values[constraint.metric])
+            for constraint in space.constraints
+            if not constraint.violation(values[constraint.metric]) <= 0
+        ]
+        return TrialRecord(
+            number=number,
+            status=TrialStatus.INFEASIBLE if reasons else TrialStatus.FEASIBLE,
+            reason="; ".join(reasons),
+            parameters=tuple(parameters.items()),
+            values=tuple(values[objective.metric] for objective in space.objectives),
+            configuration=configuration,
+            prediction=prediction,
+            planner=solved.planner,
+        )
+
+    def _configuration(self, parameters: Mapping[str, ParameterValue]) -> Configuration:
+        """Returns the configuration, still without a plan."""
+        world_size = int(parameters["world_size"])
+        if "global_batch_size" in parameters:
+            global_batch_size = int(parameters["global_batch_size"])
+        else:
+            global_batch_size = int(parameters["local_batch_size"]) * world_size
+        precision = parameters.get("precision", self._context.model.precision.value)
+        return Configuration(
+            platform=str(parameters["platform"]),
+            world_size=world_size,
+            global_batch_size=global_batch_size,
+            plan=ShardingPlan(world_size, ()),
+            precision=Precision(str(precision)),
+            link=_named(parameters["link"]),
+            network=_named(parameters["network"]),
+            software=Software(
+                launch=LaunchMode(str(parameters["launch"])),
+                overlap_dense_all_reduce=bool(parameters["overlap_dense_all_reduce"]),
+                prefetch_input=bool(parameters["prefetch_input"]),
+                communication_precision_bytes=_WIRE_BYTES[
+                    str(parameters["communication_precision"])
+                ],
+            ),
+        )
+
+    def _problem(self, configuration: Configuration) -> Problem:
+        space = self._context.space
+        return problem_of(
+            self._context.model,
+            self._context.platforms[configuration.platform],
+            configuration,
+            extra_links=space.links,
+            extra_networks=space.networks,
+        )
+
+    def _make_scorer(self, configuration: Configuration) -> PlanScorer:
+        return PlanScorer(self._problem(configuration))
+
+    def _price(self, configuration: Configuration) -> float | None:
+        space = self._context.space
+        quote = self._context.platforms[configuration.platform].price_for(
+            configuration.world_size,
+            basis=space.price_basis,
+            provider=space.price_provider or None,
+        )
+        return None if quote is None else quote.usd_per_hour
+
+    def _cannot_hold(self, configuration: Configuration) -> str:
+        """Says so when the tables exceed the cluster's memory under any plan."""
+        device = self._context.platforms[configuration.platform].device
+        needed = self._context.model.embedding_bytes
+        available = device.usable_memory_bytes * configuration.world_size
+        if needed <= available:
+            return ""
+        enough = math.ceil(needed / device.usable_memory_bytes)
+        return (
+            f"the tables take {needed / 2**30:.1f} GiB, more than the {available / 2**30:.1f} GiB "
+            f"usable on {configuration.world_size} × {device.name}; at least {enough} are needed"
+        )
+
+
+def _named(value: ParameterValue) -> str:
+    """`default` in a search space means the platform's own default."""
+    return "" if value == "default" else str(value)
+
+
+def _allowed_types(parameters: Mapping[str, ParameterValue]) -> frozenset[ShardingType]:
+    names = str(parameters["sharding_types"]).split(TYPE_SEPARATOR)
+    try:
+        return frozenset(ShardingType(name) for name in names)
+    except ValueError as error:
+        raise ConfigError(f"unknown sharding type: {error}") from error

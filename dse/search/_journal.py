@@ -1,0 +1,155 @@
+"""The journal of a study: an Optuna journal file that gains one line block per finished trial.
+
+Each evaluated or rejected configuration is one Optuna trial whose user attribute ``record`` holds
+the whole record as JSON, so the file can be opened with any Optuna tool and `--resume` finds
+everything again. Trials are added when they are finished; a kill loses at most those in flight.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+import json
+from typing import TYPE_CHECKING
+
+from dse.errors import StudyError
+from dse.search._records import TrialRecord
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pydantic import TypeAdapter
+
+    from dse.space import SearchSpace
+
+_STUDY_NAME = "dse"
+_RECORD_KEY = "record"
+
+
+class Journal:
+    """Finished trials on disk.
+
+    Args:
+        path: The journal file; created when missing.
+        space: The search space; names the objectives.
+
+    Raises:
+        StudyError: The file is damaged or cannot be written. A torn last line, which a kill in the
+            middle of a write leaves behind, is cut off instead.
+    """
+
+    def __init__(self, path: Path, space: SearchSpace) -> None:
+        import optuna
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend
+        from optuna.storages.journal import JournalFileOpenLock
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._path = path
+        self._space = space
+        repair_journal(path)
+        # One process writes, so a lock that a killed run left behind means nothing.
+        path.with_name(path.name + ".lock").unlink(missing_ok=True)
+        try:
+            storage = JournalStorage(
+                JournalFileBackend(str(path), lock_obj=JournalFileOpenLock(str(path)))
+            )
+            self._study = optuna.create_study(
+                study_name=_STUDY_NAME,
+                storage=storage,
+                directions=[
+                    "maximize" if axis.maximize else "minimize" for axis in space.objectives
+                ],
+                load_if_exists=True,
+            )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StudyError(
+                f"{path}: not a readable study journal ({error}); restore it from a copy or start "
+                "again in a new folder"
+            ) from error
+
+    def add(self, record: TrialRecord) -> None:
+        """Appends a finished record."""
+        import optuna
+
+        complete = record.evaluated and len(record.values) == len(self._space.objectives)
+        finite = complete and all(value == value for value in record.values)
+        fixed = optuna.distributions.CategoricalDistribution
+        try:
+            self._study.add_trial(
+                optuna.create_trial(
+                    state=optuna.trial.TrialState.COMPLETE
+                    if finite
+                    else optuna.trial.TrialState.FAIL,
+                    values=list(record.values) if finite else None,
+                    params=dict(record.parameters),
+                    distributions={
+                        parameter.name: fixed(parameter.choices)
+                        for parameter in self._space.parameters
+                    },
+                    user_attrs={
+                        "status": record.status.value,
+                        _RECORD_KEY: _adapter().dump_python(record, mode="json"),
+                    },
+                )
+            )
+        except OSError as error:
+            raise StudyError(
+                f"cannot write {self._path}: {error.strerror or error}; free the disk, then use "
+                "--resume"
+            ) from error
+
+    def records(self) -> tuple[TrialRecord, ...]:
+        """Returns all finished records in the order in which they finished.
+
+        Raises:
+            StudyError: A record does not have the form this version writes.
+        """
+        records = []
+        for trial in self._study.get_trials(deepcopy=False):
+            stored = trial.user_attrs.get(_RECORD_KEY)
+            try:
+                records.append(_adapter().validate_python(stored))
+            except ValueError as error:
+                raise StudyError(
+                    f"{self._path}: trial {trial.number} is not a record of this version of dse "
+                    f"({str(error).splitlines()[0]}); run the study again in a new folder"
+                ) from error
+        return tuple(records)
+
+
+def repair_journal(path: Path) -> None:
+    """Cuts off a torn last line and checks that all other lines are JSON objects.
+
+    Raises:
+        StudyError: A line before the last one is damaged; the message gives its byte offset.
+    """
+    if not path.exists():
+        return
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise StudyError(f"cannot read {path}: {error.strerror or error}") from error
+    offset = 0
+    lines = content.splitlines(keepends=True)
+    for index, line in enumerate(lines):
+        whole = line.endswith(b"\n")
+        try:
+            if not whole or not isinstance(json.loads(line), dict):
+                raise ValueError
+        except ValueError:
+            if index == len(lines) - 1 and not whole:
+                with path.open("r+b") as file:
+                    file.truncate(offset)
+                return
+            raise StudyError(
+                f"{path}: damaged at byte {offset} (line {index + 1}); restore it from a copy, or "
+                "start again in a new folder"
+            ) from None
+        offset += len(line)
+
+
+@cache
+def _adapter() -> TypeAdapter[TrialRecord]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(TrialRecord)
