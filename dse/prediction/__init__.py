@@ -5,6 +5,7 @@ from __future__ import annotations
 from dse.prediction._api import predict
 from dse.prediction._api import problem_of
 from dse.prediction._predict import predict_plan
+from dse.prediction._predict import sample_iteration_times_s
 from dse.prediction._problem import Problem
 from dse.prediction._scorer import PlanScorer
 from dse.prediction._scorer import PlanScores
@@ -26,4 +27,5 @@ __all__ = [
     "predict",
     "predict_plan",
     "problem_of",
+    "sample_iteration_times_s",
 ]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+import math
 from typing import TYPE_CHECKING
+import zlib
 
 import numpy as np
 
@@ -14,6 +16,8 @@ from dse.simulate import breakdown
 from dse.simulate import simulate
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from dse.prediction._layout import LayoutGraph
     from dse.prediction._scorer import PlanScorer
     from dse.prediction._types import RankMemory
@@ -23,8 +27,7 @@ _GIB = 2**30
 
 #: Relative spread (standard deviation of the logarithm) of each duration class. The analytical
 #: kernels miss measured GEMMs by 12–15 % on A100, H100 and H200 and the collectives by 10–15 %;
-#: the others are assumptions. Errors within a class are taken as shared by all its tasks, because
-#: a model that is wrong about one lookup is wrong about all of them in the same way.
+#: the others are assumptions.
 _SPREAD = {
     DurationClass.DENSE: 0.15,
     DurationClass.EMBEDDING: 0.25,
@@ -82,17 +85,50 @@ def predict_plan(
     )
 
 
-def _interval(layout: LayoutGraph, iteration_time_s: float) -> Interval:
-    """Propagates the classes' spreads through the graph by Monte-Carlo simulation.
+def sample_iteration_times_s(scorer: PlanScorer, plan: ShardingPlan) -> NDArray[np.float64]:
+    """Draws iteration times of a plan under the spread of the models.
 
-    The seed is fixed: the interval is a property of the configuration, not of the run.
+    Errors are half shared and half individual (in variance): a model that is wrong about lookups
+    is wrong about all of them in the same way, and besides about each one in its own. The shared
+    part uses the same random numbers for every plan, so that samples of two plans can be compared
+    pairwise and only what differs between the plans decides.
+
+    Args:
+        scorer: The performance model of the problem.
+        plan: A plan that has been checked against model and cluster.
+
+    Returns:
+        Seconds; shape `(samples,)`. The seed is fixed: the spread is a property of the
+        configuration, not of the run.
     """
-    rng = np.random.default_rng(0)
-    spreads = np.array([_SPREAD[kind] for kind in DurationClass])
-    factors = np.exp(spreads[:, None] * rng.standard_normal((len(spreads), _SAMPLES)))
-    durations = layout.graph.duration_s[:, None] * factors[layout.duration_class]
-    makespans = BatchedSimulator(layout.graph).makespan_s(durations)
-    low, high = np.quantile(makespans, (0.05, 0.95))
+    return _sample(scorer.layout_graph(plan))
+
+
+def _sample(layout: LayoutGraph) -> NDArray[np.float64]:
+    spreads = np.array([_SPREAD[kind] for kind in DurationClass]) * math.sqrt(0.5)
+    shared = np.random.default_rng(0).standard_normal((len(spreads), _SAMPLES))
+    # Different durations give a different stream, so two plans' individual errors are independent.
+    stream = zlib.crc32(layout.graph.duration_s.tobytes())
+    individual = np.random.default_rng(stream).standard_normal(
+        (layout.graph.task_count, _SAMPLES)
+    )
+    exponents = shared[layout.duration_class] + individual
+    exponents *= spreads[layout.duration_class, None]
+    np.exp(exponents, out=exponents)
+    exponents *= layout.graph.duration_s[:, None]
+    _share_within_meetings(layout.graph.meeting, exponents)
+    return BatchedSimulator(layout.graph).makespan_s(exponents)
+
+
+def _share_within_meetings(meeting: NDArray[np.int32], durations: NDArray[np.float64]) -> None:
+    """Gives all members of a meeting the first member's sample: it is one transfer."""
+    members = np.flatnonzero(meeting >= 0)
+    _, first, group = np.unique(meeting[members], return_index=True, return_inverse=True)
+    durations[members] = durations[members[first]][group]
+
+
+def _interval(layout: LayoutGraph, iteration_time_s: float) -> Interval:
+    low, high = np.quantile(_sample(layout), (0.05, 0.95))
     return Interval(min(float(low), iteration_time_s), max(float(high), iteration_time_s))
 
 

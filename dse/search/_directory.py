@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import io
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dse._files import write_atomically
@@ -27,13 +28,15 @@ from dse.errors import StudyError
 from dse.search._records import InputFile
 from dse.search._tables import trial_table
 from dse.sharding import plan_to_json
+from dse.space import Metric
+from dse.space import Objective
+from dse.space import Parameter
 from dse.space import SamplerName
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Sequence
 
     from dse.search._records import StudyResult
-    from dse.space import SearchSpace
 
 
 class InputBlock(StrictModel):
@@ -53,10 +56,27 @@ class VersionBlock(StrictModel):
     version: str
 
 
+class AxisBlock(StrictModel):
+    """One objective."""
+
+    metric: Metric
+    maximize: bool
+
+
+class ChoiceBlock(StrictModel):
+    """One outer parameter."""
+
+    name: str
+    choices: list[bool | int | float | str]
+
+
 class StudyDocument(Document):
     """`study.yaml`: what a study was made from."""
 
     name: str
+    model: str
+    objectives: list[AxisBlock]
+    parameters: list[ChoiceBlock]
     created: str
     seed: int
     trials: int
@@ -71,6 +91,9 @@ class StudyHeader:
 
     Attributes:
         name: Study name.
+        model: Name of the model.
+        objectives: Axes of the front.
+        parameters: Outer parameters.
         created: ISO date and time of the start.
         seed: Seed.
         trials: Configurations to evaluate.
@@ -80,6 +103,9 @@ class StudyHeader:
     """
 
     name: str
+    model: str
+    objectives: tuple[Objective, ...]
+    parameters: tuple[Parameter, ...]
     created: str
     seed: int
     trials: int
@@ -134,6 +160,15 @@ class StudyDirectory:
         document = StudyDocument(
             schema_version=1,
             name=header.name,
+            model=header.model,
+            objectives=[
+                AxisBlock(metric=axis.metric, maximize=axis.maximize)
+                for axis in header.objectives
+            ],
+            parameters=[
+                ChoiceBlock(name=parameter.name, choices=list(parameter.choices))
+                for parameter in header.parameters
+            ],
             created=header.created,
             seed=header.seed,
             trials=header.trials,
@@ -167,6 +202,13 @@ class StudyDirectory:
         document = load_document(self.header, StudyDocument)
         return StudyHeader(
             name=document.name,
+            model=document.model,
+            objectives=tuple(
+                Objective(block.metric, block.maximize) for block in document.objectives
+            ),
+            parameters=tuple(
+                Parameter(block.name, tuple(block.choices)) for block in document.parameters
+            ),
             created=document.created,
             seed=document.seed,
             trials=document.trials,
@@ -178,18 +220,18 @@ class StudyDirectory:
             ),
         )
 
-    def write_tables(self, study: StudyResult, space: SearchSpace) -> None:
+    def write_tables(self, study: StudyResult, parameters: Sequence[Parameter]) -> None:
         """Writes the trial tables, the front and the front's plans.
 
         Raises:
             StudyError: The folder cannot be written.
         """
-        trials = trial_table(study.records, space.parameters)
+        trials = trial_table(study.records, parameters)
         write_atomically(self.trials, trials.to_csv(index=False, lineterminator="\n"))
         parquet = io.BytesIO()
         trials.to_parquet(parquet, index=False)
         write_atomically(self.root / "trials.parquet", parquet.getvalue())
-        front = trial_table(study.front, space.parameters)
+        front = trial_table(study.front, parameters)
         write_atomically(self.pareto, front.to_csv(index=False, lineterminator="\n"))
         plans = self.root / "plans"
         written = set()

@@ -15,11 +15,13 @@ from dse.errors import StudyError
 from dse.search._records import TrialRecord
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pydantic import TypeAdapter
 
-    from dse.space import SearchSpace
+    from dse.space import Objective
+    from dse.space import Parameter
 
 _STUDY_NAME = "dse"
 _RECORD_KEY = "record"
@@ -30,14 +32,17 @@ class Journal:
 
     Args:
         path: The journal file; created when missing.
-        space: The search space; names the objectives.
+        objectives: Axes of the front.
+        parameters: Outer parameters.
 
     Raises:
         StudyError: The file is damaged or cannot be written. A torn last line, which a kill in the
             middle of a write leaves behind, is cut off instead.
     """
 
-    def __init__(self, path: Path, space: SearchSpace) -> None:
+    def __init__(
+        self, path: Path, objectives: Sequence[Objective], parameters: Sequence[Parameter]
+    ) -> None:
         import optuna
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend
@@ -45,7 +50,8 @@ class Journal:
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._path = path
-        self._space = space
+        self._objectives = objectives
+        self._parameters = parameters
         repair_journal(path)
         # One process writes, so a lock that a killed run left behind means nothing.
         path.with_name(path.name + ".lock").unlink(missing_ok=True)
@@ -57,7 +63,7 @@ class Journal:
                 study_name=_STUDY_NAME,
                 storage=storage,
                 directions=[
-                    "maximize" if axis.maximize else "minimize" for axis in space.objectives
+                    "maximize" if axis.maximize else "minimize" for axis in objectives
                 ],
                 load_if_exists=True,
             )
@@ -71,7 +77,7 @@ class Journal:
         """Appends a finished record."""
         import optuna
 
-        complete = record.evaluated and len(record.values) == len(self._space.objectives)
+        complete = record.evaluated and len(record.values) == len(self._objectives)
         finite = complete and all(value == value for value in record.values)
         fixed = optuna.distributions.CategoricalDistribution
         try:
@@ -84,7 +90,7 @@ class Journal:
                     params=dict(record.parameters),
                     distributions={
                         parameter.name: fixed(parameter.choices)
-                        for parameter in self._space.parameters
+                        for parameter in self._parameters
                     },
                     user_attrs={
                         "status": record.status.value,

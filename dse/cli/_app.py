@@ -1,0 +1,83 @@
+"""The `dse` command: options that all commands share, errors, and exit codes.
+
+Exit codes: 0 success; 1 a run found nothing feasible; 2 bad input; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from dse import __version__
+from dse.cli import _export
+from dse.cli import _list
+from dse.cli import _predict
+from dse.cli import _rank
+from dse.cli import _report
+from dse.cli import _run
+from dse.cli import _schema
+from dse.errors import DseError
+
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="dse",
+    help="Find sharding plans, batch sizes and machines for multi-GPU training, without running "
+    "on hardware.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+_state = {"debug": False}
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"dse {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global_options(
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error.")
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    _state["debug"] = debug
+
+
+app.command("run")(_run.run_command)
+app.command("predict")(_predict.predict_command)
+app.command("rank")(_rank.rank_command)
+app.command("report")(_report.report_command)
+app.command("export")(_export.export_command)
+app.command("list")(_list.list_command)
+app.command("schema")(_schema.schema_command)
+
+
+def main() -> None:
+    """Runs the command line and exits with its code."""
+    try:
+        app()
+    except DseError as error:
+        if _state["debug"]:
+            raise
+        for line in str(error).splitlines():
+            print(f"error: {line}", file=sys.stderr)  # noqa: T201
+        sys.exit(EXIT_BAD_INPUT)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)  # noqa: T201
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        # The reader (head, less) has gone; there is nobody left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_BAD_INPUT)

@@ -1,0 +1,77 @@
+"""`dse export`: one candidate of a study as a file that can be deployed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from typing import Annotated
+from typing import Literal
+
+import typer
+
+from dse.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dse.prediction import Configuration
+    from dse.search import Study
+
+
+def export_command(
+    study_dir: Annotated[Path, typer.Argument(metavar="STUDY_DIR", help="A study folder.")],
+    candidate: Annotated[int, typer.Option("--candidate", help="Number of the configuration.")],
+    kind: Annotated[
+        Literal["torchrec", "json", "yaml"],
+        typer.Option("--format", help="torchrec and json: the plan; yaml: the configuration."),
+    ] = "json",
+    out: Annotated[Path | None, typer.Option("--out", help="File; standard output if left out.")]
+    = None,
+) -> None:
+    """Write the sharding plan, or the whole configuration, of one candidate."""
+    from dse._files import write_atomically
+    from dse.search import load_study
+
+    study = load_study(study_dir)
+    configuration = _configuration(study, candidate)
+    text = _render(study, configuration, kind)
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_atomically(out, text)
+
+
+def _configuration(study: Study, candidate: int) -> Configuration:
+    for record in study.result.records:
+        if record.number == candidate:
+            if record.configuration is None:
+                raise ConfigError(
+                    f"configuration {candidate} has no plan: it is {record.status.value} "
+                    f"({record.reason})"
+                )
+            return record.configuration
+    front = ", ".join(str(record.number) for record in study.result.front[:10])
+    raise ConfigError(f"the study has no configuration {candidate}; on its front: {front}")
+
+
+def _render(study: Study, configuration: Configuration, kind: str) -> str:
+    if kind == "json":
+        from dse.sharding import plan_to_json
+
+        return plan_to_json(configuration.plan, study.result.model_name)
+    if kind == "torchrec":
+        from dse.search import stored_model
+        from dse.search import stored_platform
+        from dse.sharding import plan_to_torchrec
+
+        model = stored_model(study.result)
+        platform = stored_platform(study.result, configuration.platform)
+        device_kind = "cpu" if platform.device.kind == "cpu" else "cuda"
+        return plan_to_torchrec(
+            configuration.plan, model.tables, platform.devices_per_node, device_kind
+        )
+    from pydantic import TypeAdapter
+    import yaml
+
+    from dse.prediction import Configuration as ConfigurationType
+
+    plain = TypeAdapter(ConfigurationType).dump_python(configuration, mode="json")
+    return yaml.safe_dump({"schema_version": 1, **plain}, sort_keys=False)

@@ -1,0 +1,86 @@
+"""`dse list`: what ships with dse."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from typing import Literal
+
+import typer
+
+from dse.cli._options import JsonOption
+
+
+def list_command(
+    what: Annotated[
+        Literal["models", "platforms", "search-spaces"], typer.Argument(help="What to list.")
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """List built-in models, platforms or search spaces."""
+    import json
+
+    rows = {"models": _models, "platforms": _platforms, "search-spaces": _spaces}[what]()
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in rows[0]:
+        table.add_column(column.replace("_", " "), overflow="fold")
+    for row in rows:
+        table.add_row(*(str(value) for value in row.values()))
+    Console().print(table)
+
+
+def _models() -> list[dict[str, object]]:
+    from dse.workloads import list_models
+    from dse.workloads import load_model
+
+    models = [load_model(name) for name in list_models()]
+    return [
+        {
+            "name": model.name,
+            "tables": len(model.tables),
+            "embedding_gib": round(model.embedding_bytes / 2**30, 2),
+            "description": model.description,
+        }
+        for model in models
+    ]
+
+
+def _platforms() -> list[dict[str, object]]:
+    from dse.platforms import list_platforms
+    from dse.platforms import load_platform
+
+    platforms = [load_platform(name) for name in list_platforms()]
+    rows: list[dict[str, object]] = []
+    for platform in platforms:
+        quote = platform.price_for(platform.devices_per_node)
+        rows.append(
+            {
+                "name": platform.name,
+                "devices_per_node": platform.devices_per_node,
+                "device": platform.device.name,
+                "usd_per_node_hour": None if quote is None else round(quote.usd_per_hour, 2),
+                "networks": ", ".join(network.name for network in platform.networks),
+            }
+        )
+    return rows
+
+
+def _spaces() -> list[dict[str, object]]:
+    from dse.space import list_spaces
+    from dse.space import load_space
+
+    spaces = [load_space(name) for name in list_spaces()]
+    return [
+        {
+            "name": space.name,
+            "configurations": space.size,
+            "model": space.model,
+            "description": space.description,
+        }
+        for space in spaces
+    ]

@@ -1,0 +1,103 @@
+"""`dse predict`: one configuration, without running it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dse.cli._options import BatchOption
+from dse.cli._options import JsonOption
+from dse.cli._options import LaunchOption
+from dse.cli._options import LinkOption
+from dse.cli._options import ModelArgument
+from dse.cli._options import NetworkOption
+from dse.cli._options import PlatformOption
+from dse.cli._options import PrecisionOption
+
+
+def predict_command(
+    model: ModelArgument,
+    platform: PlatformOption,
+    world_size: Annotated[int, typer.Option("--world-size", min=1, help="Number of ranks.")],
+    global_batch_size: BatchOption,
+    plan: Annotated[
+        Path | None, typer.Option("--plan", help="Plan file; found by search when left out.")
+    ] = None,
+    link: LinkOption = "",
+    network: NetworkOption = "",
+    precision: PrecisionOption = "",
+    launch: LaunchOption = "eager",
+    as_json: JsonOption = False,
+) -> None:
+    """Predict iteration time, cost and memory of one configuration."""
+    from dataclasses import replace
+    import json
+
+    from dse.cli._problem import configuration_of
+    from dse.cli._problem import prediction_json
+    from dse.platforms import load_platform
+    from dse.prediction import PlanScorer
+    from dse.prediction import predict_plan
+    from dse.prediction import problem_of
+    from dse.sharding import PLANNERS
+    from dse.sharding import ShardingPlan
+    from dse.sharding import ShardingType
+    from dse.sharding import check_plan
+    from dse.sharding import read_plan
+    from dse.solver import SolverSettings
+    from dse.solver import solve
+    from dse.workloads import load_model
+
+    workload = load_model(model)
+    machine = load_platform(platform)
+    given = read_plan(plan) if plan is not None else ShardingPlan(world_size, ())
+    configuration = configuration_of(
+        workload,
+        machine,
+        replace(given, world_size=world_size) if plan is None else given,
+        global_batch_size=global_batch_size,
+        link=link,
+        network=network,
+        precision=precision,
+        launch=launch,
+    )
+    configuration = replace(configuration, world_size=world_size)
+    problem = problem_of(workload, machine, configuration)
+    scorer = PlanScorer(problem)
+    if plan is None:
+        settings = SolverSettings(tuple(PLANNERS), improvement_rounds=12)
+        solved = solve(scorer, frozenset(ShardingType), settings)
+        chosen, planner = solved.plan, solved.planner
+    else:
+        chosen = check_plan(
+            given, workload.tables, world_size, problem.cluster.devices_per_node
+        )
+        planner = str(plan)
+    quote = machine.price_for(world_size)
+    prediction = predict_plan(scorer, chosen, quote.usd_per_hour if quote else None)
+    if as_json:
+        answer = {
+            "model": workload.name,
+            "platform": machine.name,
+            "world_size": world_size,
+            "global_batch_size": global_batch_size,
+            "precision": problem.precision.value,
+            "planner": planner,
+            **prediction_json(prediction),
+        }
+        typer.echo(json.dumps(answer, indent=1))
+        return
+    from rich.console import Console
+
+    from dse.report import render_prediction
+
+    console = Console()
+    console.print(
+        f"{workload.name} on {world_size} × {machine.device.name}, "
+        f"global batch {global_batch_size:,}, plan: {planner}",
+        markup=False,
+        highlight=False,
+    )
+    render_prediction(prediction, console)

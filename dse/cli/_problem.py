@@ -1,0 +1,85 @@
+"""From command-line words to a configuration."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+from typing import TypeVar
+
+from dse.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dse.platforms import Platform
+    from dse.prediction import Configuration
+    from dse.prediction import Prediction
+    from dse.sharding import ShardingPlan
+    from dse.workloads import DlrmModel
+
+Word = TypeVar("Word", bound=StrEnum)
+
+
+def configuration_of(
+    model: DlrmModel,
+    platform: Platform,
+    plan: ShardingPlan,
+    *,
+    global_batch_size: int,
+    link: str,
+    network: str,
+    precision: str,
+    launch: str,
+) -> Configuration:
+    """Returns the configuration that a command's options describe.
+
+    Raises:
+        ConfigError: An option has a value that does not exist.
+    """
+    from dse.hardware import Precision
+    from dse.prediction import Configuration
+    from dse.prediction import LaunchMode
+    from dse.prediction import Software
+
+    chosen = _word(Precision, precision, "--precision") if precision else model.precision
+    return Configuration(
+        platform=platform.name,
+        world_size=plan.world_size,
+        global_batch_size=global_batch_size,
+        plan=plan,
+        precision=chosen,
+        link=link,
+        network=network,
+        software=Software(launch=_word(LaunchMode, launch, "--launch")),
+    )
+
+
+def prediction_json(prediction: Prediction) -> dict[str, object]:
+    """Returns a prediction with the names of the public contract."""
+    return {
+        "iteration_time_s": prediction.iteration_time_s,
+        "iteration_time_p5_s": prediction.iteration_time_p5_s,
+        "iteration_time_p95_s": prediction.iteration_time_p95_s,
+        "throughput_samples_per_s": prediction.throughput_samples_per_s,
+        "price_usd_per_hour": prediction.price_usd_per_hour,
+        "cost_usd_per_million_samples": prediction.cost_usd_per_million_samples,
+        "memory_bytes_per_rank": list(prediction.memory_bytes_per_rank),
+        "usable_memory_bytes": prediction.usable_memory_bytes,
+        "feasible": prediction.feasible,
+        "infeasible_reason": prediction.infeasible_reason,
+        "breakdown": [
+            {
+                "compute_s": rank.compute_s,
+                "exposed_communication_s": rank.exposed_communication_s,
+                "host_s": rank.host_s,
+                "idle_s": rank.idle_s,
+            }
+            for rank in prediction.breakdown
+        ],
+    }
+
+
+def _word(kind: type[Word], value: str, option: str) -> Word:
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(member.value for member in kind)
+        raise ConfigError(f"{option}: expected one of {known}; found `{value}`") from None

@@ -1,0 +1,103 @@
+"""`dse rank`: which of my plans is fastest?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from typing import Annotated
+
+import typer
+
+from dse.cli._options import BatchOption
+from dse.cli._options import JsonOption
+from dse.cli._options import LaunchOption
+from dse.cli._options import LinkOption
+from dse.cli._options import NetworkOption
+from dse.cli._options import PlatformOption
+from dse.cli._options import PrecisionOption
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: A plan counts as slower than the best one when it is so in at least this share of the samples.
+_CERTAINTY = 0.95
+
+
+def rank_command(
+    plans: Annotated[list[Path], typer.Argument(metavar="PLAN...", help="Plan files.")],
+    model: Annotated[str, typer.Option("--model", help="Model name or YAML file.")],
+    platform: PlatformOption,
+    global_batch_size: BatchOption,
+    link: LinkOption = "",
+    network: NetworkOption = "",
+    precision: PrecisionOption = "",
+    launch: LaunchOption = "eager",
+    as_json: JsonOption = False,
+) -> None:
+    """Order sharding plans by predicted iteration time; plans that do not fit come last."""
+    import json
+
+    from dse.cli._problem import configuration_of
+    from dse.cli._problem import prediction_json
+    from dse.platforms import load_platform
+    from dse.prediction import PlanScorer
+    from dse.prediction import predict_plan
+    from dse.prediction import problem_of
+    from dse.prediction import sample_iteration_times_s
+    from dse.report import RankingRow
+    from dse.sharding import check_plan
+    from dse.sharding import read_plan
+    from dse.workloads import load_model
+
+    workload = load_model(model)
+    machine = load_platform(platform)
+    scorers: dict[int, PlanScorer] = {}
+    scored = []
+    for path in plans:
+        plan = read_plan(path)
+        if plan.world_size not in scorers:
+            configuration = configuration_of(
+                workload,
+                machine,
+                plan,
+                global_batch_size=global_batch_size,
+                link=link,
+                network=network,
+                precision=precision,
+                launch=launch,
+            )
+            scorers[plan.world_size] = PlanScorer(problem_of(workload, machine, configuration))
+        scorer = scorers[plan.world_size]
+        cluster = scorer.problem.cluster
+        checked = check_plan(plan, workload.tables, plan.world_size, cluster.devices_per_node)
+        quote = machine.price_for(plan.world_size)
+        prediction = predict_plan(scorer, checked, quote.usd_per_hour if quote else None)
+        scored.append((str(path), prediction, sample_iteration_times_s(scorer, checked)))
+    scored.sort(key=lambda row: (not row[1].feasible, row[1].iteration_time_s, row[0]))
+    best = scored[0][2]
+    rows = [
+        RankingRow(name, prediction, tie=index > 0 and _is_tie(best, samples))
+        for index, (name, prediction, samples) in enumerate(scored)
+    ]
+    if as_json:
+        answer = [
+            {
+                "rank": index + 1,
+                "plan": row.name,
+                "tie_with_best": row.tie,
+                **prediction_json(row.prediction),
+            }
+            for index, row in enumerate(rows)
+        ]
+        typer.echo(json.dumps({"ranking": answer}, indent=1))
+        return
+    from rich.console import Console
+
+    from dse.report import render_ranking
+
+    render_ranking(rows, Console())
+
+
+def _is_tie(best: NDArray[np.float64], samples: NDArray[np.float64]) -> bool:
+    return float((samples > best).mean()) < _CERTAINTY

@@ -1,0 +1,177 @@
+"""`dse run`: search a space and write a study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from typing import Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from dse.search import Study
+    from dse.search import TrialRecord
+    from dse.space import SamplerName
+
+_EXIT_NOTHING_FEASIBLE = 1
+_EXIT_INTERRUPTED = 130
+
+
+def run_command(
+    space: Annotated[str, typer.Argument(metavar="SPACE", help="Search space: name or file.")],
+    trials: Annotated[
+        int | None, typer.Option("--trials", min=1, help="Configurations to evaluate.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of all randomness.")] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Worker processes.")] = 1,
+    executor: Annotated[str, typer.Option("--executor", help="process or serial.")] = "process",
+    sampler: Annotated[
+        str | None, typer.Option("--sampler", help="nsga2, tpe, gp, random or grid.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Study folder; results/<name> by default.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the study in the folder.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Search a space for the best configurations and write a study folder with a report."""
+    from rich.console import Console
+
+    from dse.report import write_report
+    from dse.search import RunOptions
+    from dse.search import run
+
+    options = RunOptions(
+        trials=trials,
+        seed=seed,
+        sampler=_sampler(sampler),
+        jobs=jobs,
+        executor=executor,
+        out=out,
+        resume=resume,
+    )
+    messages = Console(stderr=True)
+    with _progress(messages, quiet=as_json) as progress:
+        study = run(space, options, progress=_Listener(progress))
+    write_report(study.result, study.directory.report)
+    if as_json:
+        typer.echo(_as_json(study))
+    else:
+        _print(study, Console(), messages)
+    if study.interrupted:
+        messages.print(
+            f"interrupted; continue with: dse run {space} --out {study.directory.root} --resume",
+            markup=False,
+        )
+        raise typer.Exit(_EXIT_INTERRUPTED)
+    if not study.result.front:
+        raise typer.Exit(_EXIT_NOTHING_FEASIBLE)
+
+
+def _sampler(name: str | None) -> SamplerName | None:
+    from dse.errors import ConfigError
+    from dse.space import SamplerName
+
+    if name is None:
+        return None
+    try:
+        return SamplerName(name)
+    except ValueError:
+        known = ", ".join(member.value for member in SamplerName)
+        raise ConfigError(f"--sampler: expected one of {known}; found `{name}`") from None
+
+
+def _progress(console: Console, *, quiet: bool) -> Progress:
+    from rich.progress import BarColumn
+    from rich.progress import MofNCompleteColumn
+    from rich.progress import Progress
+    from rich.progress import TextColumn
+    from rich.progress import TimeRemainingColumn
+
+    return Progress(
+        TextColumn("evaluated"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[found]}"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=quiet or not console.is_terminal,
+    )
+
+
+class _Listener:
+    """Shows done, feasible and best while a study runs."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task = progress.add_task("", total=None, found="")
+        self._feasible = 0
+        self._best: float | None = None
+
+    def __call__(self, records: Sequence[TrialRecord], total: int) -> None:
+        from dse.search import TrialStatus
+
+        latest = records[-1]
+        if latest.status is TrialStatus.FEASIBLE and latest.prediction is not None:
+            self._feasible += 1
+            throughput = latest.prediction.throughput_samples_per_s
+            self._best = max(self._best or 0.0, throughput)
+        best = "" if self._best is None else f", best {self._best / 1e6:.2f} M samples/s"
+        done = sum(record.evaluated for record in records)
+        self._progress.update(
+            self._task, total=total, completed=done, found=f"{self._feasible} feasible{best}"
+        )
+
+
+def _print(study: Study, console: Console, messages: Console) -> None:
+    from dse.report import print_study
+
+    directory = study.directory
+    files = [
+        ("report", str(directory.report)),
+        ("front", str(directory.pareto)),
+        ("all trials", str(directory.trials)),
+        ("plans", str(directory.root / "plans")),
+    ]
+    print_study(study.result, console, files)
+    if study.exhausted:
+        messages.print("the whole space was evaluated", markup=False)
+
+
+def _as_json(study: Study) -> str:
+    import json
+
+    result = study.result
+    counts: dict[str, int] = {}
+    for record in result.records:
+        counts[record.status.value] = counts.get(record.status.value, 0) + 1
+    front = [
+        {
+            "number": record.number,
+            "parameters": dict(record.parameters),
+            "objectives": {
+                axis.metric.value: value
+                for axis, value in zip(result.objectives, record.values, strict=True)
+            },
+        }
+        for record in result.front
+    ]
+    return json.dumps(
+        {
+            "study": str(study.directory.root),
+            "evaluated": sum(record.evaluated for record in result.records),
+            "counts": counts,
+            "front": front,
+            "conclusion": result.conclusion,
+            "report": str(study.directory.report),
+        },
+        indent=1,
+    )

@@ -1,0 +1,39 @@
+"""`dse schema`: JSON Schema of the files that people write, for editors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from typing import Annotated
+from typing import Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from dse.documents import Document
+
+
+def schema_command(
+    what: Annotated[
+        Literal["space", "model", "platform"], typer.Argument(help="Which kind of file.")
+    ],
+) -> None:
+    """Print the JSON Schema of search-space, model or platform files."""
+    import json
+
+    from dse.documents import json_schema
+
+    typer.echo(json.dumps(json_schema(_document(what)), indent=2, ensure_ascii=False))
+
+
+def _document(what: str) -> type[Document]:
+    if what == "space":
+        from dse.space import SpaceDocument
+
+        return SpaceDocument
+    if what == "model":
+        from dse.workloads import ModelDocument
+
+        return ModelDocument
+    from dse.platforms import PlatformDocument
+
+    return PlatformDocument
