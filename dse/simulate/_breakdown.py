@@ -1,0 +1,60 @@
+"""Where each rank's time goes, by an exact sweep over its time line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.graph import TaskKind
+from dse.simulate._timeline import RankBreakdown
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dse.simulate._timeline import Timeline
+
+
+def breakdown(timeline: Timeline) -> tuple[RankBreakdown, ...]:
+    """Splits the makespan of every rank as :class:`RankBreakdown` defines.
+
+    Returns:
+        One entry per rank, in ascending order of rank.
+    """
+    graph = timeline.graph
+    rank_of_lane = np.array([lane.rank for lane in graph.lanes], dtype=np.int64)
+    rank_of_task = rank_of_lane[graph.lane] if graph.lanes else np.zeros(0, dtype=np.int64)
+    return tuple(
+        _rank_breakdown(timeline, rank_of_task == rank) for rank in np.unique(rank_of_lane)
+    )
+
+
+def _rank_breakdown(timeline: Timeline, mine: NDArray[np.bool_]) -> RankBreakdown:
+    kind = timeline.graph.kind
+    device = mine & ((kind == TaskKind.COMPUTE) | (kind == TaskKind.COPY))
+    transfer = mine & (kind == TaskKind.COLLECTIVE)
+    host = mine & (kind == TaskKind.HOST)
+    # What the first k kinds cover together, less what the first k − 1 cover, is the k-th share.
+    covered = [
+        _covered_s(timeline, tasks)
+        for tasks in (device, device | transfer, device | transfer | host)
+    ]
+    return RankBreakdown(
+        compute_s=covered[0],
+        exposed_communication_s=covered[1] - covered[0],
+        host_s=covered[2] - covered[1],
+        idle_s=timeline.makespan_s - covered[2],
+    )
+
+
+def _covered_s(timeline: Timeline, tasks: NDArray[np.bool_]) -> float:
+    """Length of the union of the tasks' running times."""
+    start, end = timeline.start_s[tasks], timeline.end_s[tasks]
+    if not len(start):
+        return 0.0
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], end[order]
+    reach = np.maximum.accumulate(end)
+    # A new stretch begins where a task starts after all earlier ones have ended.
+    gap = np.maximum(0.0, start[1:] - reach[:-1])
+    return float(reach[-1] - start[0] - gap.sum())
