@@ -1,0 +1,72 @@
+"""Finding built-in documents by name."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from enum import StrEnum
+from pathlib import Path
+
+from dse.errors import ConfigError
+from dse.errors import UnknownNameError
+
+
+class DocumentKind(StrEnum):
+    """Kinds of documents that ship with the package."""
+
+    MODEL = "model"
+    PLATFORM = "platform"
+    SEARCH_SPACE = "search-space"
+
+
+_FOLDERS = {
+    DocumentKind.MODEL: "models",
+    DocumentKind.PLATFORM: "platforms",
+    DocumentKind.SEARCH_SPACE: "search_spaces",
+}
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def builtin_folder(kind: DocumentKind) -> Path:
+    """Returns the folder of built-in documents: inside the wheel, or beside the package."""
+    installed = _PACKAGE / "_data" / _FOLDERS[kind]
+    return installed if installed.is_dir() else _PACKAGE.parent / _FOLDERS[kind]
+
+
+def list_documents(kind: DocumentKind) -> tuple[Path, ...]:
+    """Returns the built-in documents of a kind, by name."""
+    return tuple(sorted(builtin_folder(kind).glob("*.yaml")))
+
+
+def find_document(kind: DocumentKind, name_or_path: str) -> Path:
+    """Returns the file of a built-in name or of a path.
+
+    A word without a path separator or YAML ending is a built-in name; anything else is a path.
+
+    Raises:
+        UnknownNameError: No built-in document has that name; near names are suggested.
+        ConfigError: The path does not exist.
+    """
+    names = {path.stem: path for path in list_documents(kind)}
+    looks_like_path = (
+        name_or_path.endswith((".yaml", ".yml")) or "/" in name_or_path or "\\" in name_or_path
+    )
+    if not looks_like_path:
+        if name_or_path in names:
+            return names[name_or_path]
+        near = get_close_matches(name_or_path, names, n=1)
+        hint = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(names)}"
+        raise UnknownNameError(f"no {kind.value} is called `{name_or_path}`; {hint}")
+    path = Path(name_or_path)
+    if path.exists():
+        return path
+    hint = f"; the built-in one is called `{path.stem}`" if path.stem in names else ""
+    raise ConfigError(f"{name_or_path}: no such file{hint}")
+
+
+def display_path(path: Path) -> str:
+    """Returns a path for provenance: built-in documents by folder and name, others as given."""
+    for kind, folder in _FOLDERS.items():
+        if path.parent == builtin_folder(kind):
+            return f"{folder}/{path.name}"
+    return str(path)
