@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _NUMBER = r"[+-]?(?:\d[\d_]*)(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _QUANTITY = re.compile(rf"^\s*({_NUMBER})\s*([A-Za-zµ%][A-Za-zµ/%]*)\s*$")
+_BITS = re.compile(r"^([kKMGTP]i?)b(?=/|$)")
 _BARE_NUMBER = re.compile(rf"^\s*{_NUMBER}\s*$")
 
 
@@ -82,6 +83,8 @@ def parse_quantity(text: str, kind: UnitKind) -> float:
     if match is None:
         raise ValueError(expected)
     number, unit = float(match.group(1).replace("_", "")), match.group(2).replace("%", "percent")
+    # `Gb` is a gigabit to everybody in this field, and a gigabarn to Pint.
+    unit = _BITS.sub(r"\1bit", unit)
     import pint
 
     registry = _registry()

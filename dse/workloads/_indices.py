@@ -1,0 +1,228 @@
+"""Which rows a table's lookups draw, and what that means for unique rows and cache hits.
+
+Every distribution is brought into one form, *popularity buckets*: groups of rows that are drawn
+with the same probability. Two questions are answered from it:
+
+* distinct rows among ``n`` draws: ``U = Σ (1 − (1 − p_i)^n)``;
+* the hit rate of a cache of ``C`` rows, by Che's approximation of LRU (TPDS'24 goes beyond the
+  uniform draw of HiPC'22 in the same way): find ``t`` with ``Σ (1 − e^{−p_i t}) = C``; a draw of
+  row ``i`` hits with probability ``1 − e^{−p_i t}``. Within one batch of ``n`` draws the first
+  touch of a row always misses, so at most ``1 − U/n`` of the draws hit.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Ranks of a Zipf distribution that are kept one by one; the others share buckets.
+_EXACT_RANKS = 512
+
+#: Buckets for the remaining ranks, evenly spaced in the logarithm of the rank.
+_TAIL_BUCKETS = 512
+
+_BISECTIONS = 80
+
+#: Popularity per reference batch of rows that were seen once: such rows are one of many alike.
+_MIN_POPULARITY = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class PopularityBuckets:
+    """Rows grouped by popularity.
+
+    Attributes:
+        rows: Rows in each bucket; shape `(buckets,)`.
+        probability: Probability of each row of the bucket in one draw; shape `(buckets,)`.
+    """
+
+    rows: NDArray[np.float64]
+    probability: NDArray[np.float64]
+
+    def unique_rows(self, draws: float) -> float:
+        """Returns the expected number of distinct rows among `draws` draws."""
+        # 1 − (1 − p)^n without cancellation for tiny p.
+        with np.errstate(divide="ignore"):
+            touched = -np.expm1(draws * np.log1p(-np.minimum(self.probability, 1.0)))
+        return float(self.rows @ touched)
+
+    def lru_hit_rate(self, cache_rows: float) -> float:
+        """Returns the hit rate of an LRU cache in steady state, by Che's approximation."""
+        if cache_rows <= 0:
+            return 0.0
+        drawn = self.probability > 0
+        rows, probability = self.rows[drawn], self.probability[drawn]
+        if cache_rows >= rows.sum():
+            return 1.0
+        low, high = -60.0, 60.0 - float(np.log(probability.min()))
+        for _ in range(_BISECTIONS):
+            middle = 0.5 * (low + high)
+            filled = rows @ -np.expm1(-probability * np.exp(middle))
+            low, high = (middle, high) if filled < cache_rows else (low, middle)
+        resident = -np.expm1(-probability * np.exp(0.5 * (low + high)))
+        return float((rows * probability) @ resident)
+
+
+@dataclass(frozen=True)
+class IndexDistribution(ABC):
+    """How the rows of one table are drawn."""
+
+    @abstractmethod
+    def buckets(self, rows: int) -> PopularityBuckets:
+        """Returns the popularity of the rows of a table of `rows` rows."""
+
+    def expected_unique_rows(self, rows: int, draws: float) -> float:
+        """Returns the expected number of distinct rows among `draws` independent draws.
+
+        Args:
+            rows: Rows of the table.
+            draws: Number of draws, at least 0.
+        """
+        return _unique_rows(self, rows, draws)
+
+    def hit_rate(self, rows: int, draws: float, cache_rows: float) -> float:
+        """Returns the share of the draws of one batch that a cache serves.
+
+        Args:
+            rows: Rows of the table.
+            draws: Draws of the batch; their first touches miss.
+            cache_rows: Rows that the cache holds.
+
+        Returns:
+            Between 0 and `1 − unique/draws`; never falls when the cache grows.
+        """
+        return _hit_rate(self, rows, draws, cache_rows)
+
+    def sample(self, rng: np.random.Generator, rows: int, count: int) -> NDArray[np.int64]:
+        """Draws row numbers; shape `(count,)`. Popular rows have low numbers."""
+        popularity = self.buckets(rows)
+        weight = popularity.rows * popularity.probability
+        bucket = rng.choice(len(weight), size=count, p=weight / weight.sum())
+        ends = np.round(np.cumsum(popularity.rows)).astype(np.int64)
+        starts = np.concatenate(([0], ends[:-1]))
+        width = np.maximum(1, ends - starts)[bucket]
+        return np.minimum(starts[bucket] + rng.integers(0, width), rows - 1)
+
+
+@dataclass(frozen=True)
+class Uniform(IndexDistribution):
+    """Every row is equally likely."""
+
+    def buckets(self, rows: int) -> PopularityBuckets:
+        """Returns a single bucket."""
+        return PopularityBuckets(np.array([float(rows)]), np.array([1.0 / rows]))
+
+
+@dataclass(frozen=True)
+class Zipf(IndexDistribution):
+    """The row of popularity rank ``r`` is drawn with probability proportional to ``r^−alpha``.
+
+    Attributes:
+        alpha: Exponent, more than 0; recommendation traces have about 0.9 to 1.2.
+    """
+
+    alpha: float
+
+    def buckets(self, rows: int) -> PopularityBuckets:
+        """Returns the first ranks one by one and the others in logarithmic buckets."""
+        return _zipf_buckets(self.alpha, rows)
+
+
+@dataclass(frozen=True)
+class ReuseHistogram(IndexDistribution):
+    """A measured histogram of how often rows are used in one reference batch.
+
+    A bin holds the rows that were used about ``r`` times. Seen rows are a zero-truncated sample:
+    with popularity ``λ`` per batch a row is seen with probability ``1 − e^−λ`` and then used
+    ``λ / (1 − e^−λ)`` times on average. Solving that for ``λ`` gives popularities that reproduce
+    both the distinct rows and the lookups of the reference batch. On a table of another size the
+    shares are kept.
+
+    Attributes:
+        row_share: Share of the seen rows in each bin; shape `(bins,)`, adds up to 1.
+        lookup_share: Share of the lookups that go to rows of that bin; shape `(bins,)`.
+        mean_reuse: Lookups per seen row in the reference batch, more than 1.
+        touched_share: Share of a table's rows that the reference batch sees.
+    """
+
+    row_share: tuple[float, ...]
+    lookup_share: tuple[float, ...]
+    mean_reuse: float
+    touched_share: float
+
+    def buckets(self, rows: int) -> PopularityBuckets:
+        """Returns one bucket a bin of the histogram."""
+        row_share = np.array(self.row_share, dtype=np.float64)
+        lookup_share = np.array(self.lookup_share, dtype=np.float64)
+        used = (row_share > 0) & (lookup_share > 0)
+        row_share = row_share[used] / row_share[used].sum()
+        lookup_share = lookup_share[used] / lookup_share[used].sum()
+        reuse = self.mean_reuse * lookup_share / row_share
+        popularity = _untruncated(reuse)
+        seen = rows * self.touched_share * row_share
+        existing = seen / -np.expm1(-popularity)
+        # Rows that are seldom seen may not outnumber the table.
+        seldom = int(np.argmin(popularity))
+        others = existing.sum() - existing[seldom]
+        existing[seldom] = min(existing[seldom], max(seen[seldom], rows - others))
+        weight = existing * popularity
+        order = np.argsort(-popularity)
+        return PopularityBuckets(existing[order], (weight / existing / weight.sum())[order])
+
+
+def _untruncated(reuse: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Solves ``λ / (1 − e^−λ) = r`` for each bin, bounded below for rows seen only once."""
+    low = np.full_like(reuse, _MIN_POPULARITY)
+    high = np.maximum(reuse, 2 * _MIN_POPULARITY)
+    for _ in range(_BISECTIONS):
+        middle = 0.5 * (low + high)
+        below = middle / -np.expm1(-middle) < reuse
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return 0.5 * (low + high)
+
+
+@lru_cache(maxsize=512)
+def _zipf_buckets(alpha: float, rows: int) -> PopularityBuckets:
+    exact = min(rows, _EXACT_RANKS)
+    ranks = np.arange(1, exact + 1, dtype=np.float64)
+    counts = np.ones(exact)
+    weights = ranks**-alpha
+    if rows > exact:
+        edges = np.unique(np.round(np.geomspace(exact, rows, _TAIL_BUCKETS + 1)))
+        # Ranks low + 1 … high of a bucket: the integral with half-rank ends approximates the sum.
+        low, high = edges[:-1], edges[1:]
+        tail_counts = high - low
+        total = _power_integral(high + 0.5, alpha) - _power_integral(low + 0.5, alpha)
+        counts = np.concatenate((counts, tail_counts))
+        weights = np.concatenate((weights, total / tail_counts))
+    return PopularityBuckets(counts, weights / (counts @ weights))
+
+
+def _power_integral(rank: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
+    """Returns the antiderivative of ``r^−alpha``."""
+    if abs(alpha - 1.0) < 1e-9:
+        return np.log(rank)
+    return np.asarray(rank ** (1.0 - alpha) / (1.0 - alpha))
+
+
+@lru_cache(maxsize=65536)
+def _unique_rows(indices: IndexDistribution, rows: int, draws: float) -> float:
+    if draws <= 0:
+        return 0.0
+    return min(indices.buckets(rows).unique_rows(draws), float(rows), draws)
+
+
+@lru_cache(maxsize=65536)
+def _hit_rate(indices: IndexDistribution, rows: int, draws: float, cache_rows: float) -> float:
+    if draws <= 0 or cache_rows <= 0:
+        return 0.0
+    repeats = max(0.0, 1.0 - _unique_rows(indices, rows, draws) / draws)
+    return min(indices.buckets(rows).lru_hit_rate(cache_rows), repeats)
