@@ -1,0 +1,172 @@
+"""The YAML of a platform."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from typing import Literal
+
+from pydantic import Field
+from pydantic import model_validator
+from pydantic_core import PydanticCustomError
+
+from dse.documents import Bytes
+from dse.documents import BytesPerSecond
+from dse.documents import Count
+from dse.documents import Document
+from dse.documents import FlopsPerSecond
+from dse.documents import Seconds
+from dse.documents import StrictModel
+from dse.documents import UsdPerHour
+from dse.hardware import LinkKind
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+#: Where a figure comes from.
+Origin = Literal["datasheet", "measured", "fitted", "assumed"]
+
+AsOf = Annotated[str, Field(pattern=r"^(\d{4}(-\d{2}(-\d{2})?)?|unknown)$")]
+
+
+class SourcedBlock(StrictModel):
+    """A block of figures that says where they come from."""
+
+    origin: Origin
+    source: Name
+    as_of: AsOf | None = None
+
+
+class PeakBlock(SourcedBlock):
+    """Dense peak arithmetic rates, without structured sparsity."""
+
+    fp32: FlopsPerSecond
+    tf32: FlopsPerSecond | None = None
+    fp16: FlopsPerSecond | None = None
+    bf16: FlopsPerSecond | None = None
+
+
+class MemoryBlock(SourcedBlock):
+    """Device memory."""
+
+    capacity: Bytes
+    bandwidth: BytesPerSecond
+    reserved: Bytes
+
+    @model_validator(mode="after")
+    def _check(self) -> MemoryBlock:
+        if self.reserved >= self.capacity:
+            raise PydanticCustomError("memory", "expected `reserved` to be less than `capacity`")
+        return self
+
+
+class CacheBlock(SourcedBlock):
+    """Last-level cache."""
+
+    size: Bytes
+    bandwidth: BytesPerSecond
+
+
+class DeviceBlock(StrictModel):
+    """One accelerator."""
+
+    name: Name
+    kind: Literal["gpu", "cpu"]
+    compute_units: Count
+    resident_warps_per_unit: Count
+    kernel_floor: Seconds
+    peak: PeakBlock
+    memory: MemoryBlock
+    l2: CacheBlock
+
+
+class HostLinkBlock(SourcedBlock):
+    """Path between host memory and one device."""
+
+    kind: Name
+    bandwidth: BytesPerSecond
+    latency: Seconds
+
+
+class NodeBlock(StrictModel):
+    """One node."""
+
+    devices: Count
+    host_link: HostLinkBlock
+
+
+class LinkBlock(SourcedBlock):
+    """Interconnect between the devices of a node; bandwidth per device and direction."""
+
+    kind: LinkKind
+    bandwidth: BytesPerSecond
+    latency: Seconds
+    pair_bandwidth: BytesPerSecond | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> LinkBlock:
+        if (self.pair_bandwidth is not None) != (self.kind is LinkKind.NVLINK_PAIRS):
+            raise PydanticCustomError(
+                "link", "`pair_bandwidth` is given for nvlink_pairs, and only for it"
+            )
+        return self
+
+
+class NetworkBlock(SourcedBlock):
+    """Network between nodes; bandwidth per card and direction."""
+
+    kind: Name
+    nics: Count
+    bandwidth: BytesPerSecond
+    latency: Seconds
+
+
+class HostBlock(SourcedBlock):
+    """Host time per operator: the five overheads of the TPDS'24 model, and a graph launch."""
+
+    between_operators: Seconds
+    before_launch: Seconds
+    after_launch: Seconds
+    launch: Seconds
+    between_launches: Seconds
+    graph_launch: Seconds
+
+
+class PriceBlock(StrictModel):
+    """One list price."""
+
+    provider: Name
+    instance: Name
+    devices: Count
+    price: UsdPerHour
+    region: str = ""
+    as_of: AsOf
+    basis: Literal["on_demand", "capacity_block", "reserved", "spot"]
+    source: Name
+    superseded: bool = False
+
+
+class PlatformDocument(Document):
+    """A device-and-node type with its networks and prices."""
+
+    name: Name
+    description: str = ""
+    device: DeviceBlock
+    node: NodeBlock
+    links: Annotated[dict[Name, LinkBlock], Field(min_length=1)]
+    default_link: Name
+    networks: Annotated[dict[Name, NetworkBlock], Field(min_length=1)]
+    default_network: Name
+    host: HostBlock
+    prices: list[PriceBlock] = []
+
+    @model_validator(mode="after")
+    def _check(self) -> PlatformDocument:
+        for kind, default, offered in (
+            ("default_link", self.default_link, self.links),
+            ("default_network", self.default_network, self.networks),
+        ):
+            if default not in offered:
+                names = ", ".join(f"`{name}`" for name in offered)
+                raise PydanticCustomError(
+                    "default", f"`{kind}` is `{default}`; expected one of {names}"
+                )
+        return self
