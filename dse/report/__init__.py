@@ -1,3 +1,3 @@
-"""report."""
+"""Reports."""
 
 from __future__ import annotations
