@@ -1,5 +1,46 @@
-"""Design-space exploration for multi-GPU training."""
+"""Design-space exploration and autotuning for multi-GPU training.
+
+``dse`` answers, before anybody rents a cluster: which sharding plan, which batch size, on which
+machines, and at what price? The functions here are the whole library in five names; everything
+heavy is imported when it is first used.
+
+Example:
+    >>> import dse
+    >>> study = dse.run("dlrm_sharding", trials=20, out=Path("results/try"))  # doctest: +SKIP
+    >>> print(study.result.conclusion)  # doctest: +SKIP
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dse.platforms import load_platform
+    from dse.prediction import predict
+    from dse.search import run
+    from dse.space import load_space
+    from dse.workloads import load_model
+
 __version__ = "0.1.0"
+
+__all__ = ["__version__", "load_model", "load_platform", "load_space", "predict", "run"]
+
+_HOMES = {
+    "load_model": "dse.workloads",
+    "load_platform": "dse.platforms",
+    "load_space": "dse.space",
+    "predict": "dse.prediction",
+    "run": "dse.search",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Imports a public function when it is first used."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module `dse` has no attribute `{name}`")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

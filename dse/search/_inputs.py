@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dse.documents import DocumentKind
+from dse.documents import display_path
 from dse.documents import find_document
 from dse.documents import read_source
 from dse.platforms import load_platform
@@ -78,7 +79,7 @@ def read_inputs(space: SearchSpace | str | Path) -> StudyInputs:
 
 def _file(role: str, name: str, path: Path) -> InputFile:
     source = read_source(path)
-    return InputFile(role, name, str(path), source.sha256, source.text)
+    return InputFile(role, name, display_path(path), source.sha256, source.text)
 
 
 def _in_memory(space: SearchSpace) -> InputFile:

@@ -22,7 +22,6 @@ from dse.search._evaluate import EvaluationContext
 from dse.search._evaluate import Evaluator
 from dse.search._executors import ProcessExecutor
 from dse.search._executors import SerialExecutor
-from dse.search._inputs import StudyInputs
 from dse.search._inputs import read_inputs
 from dse.search._journal import Journal
 from dse.search._pareto import pareto_mask
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
     from dse.search._executors import Executor
     from dse.search._proposer import Rejection
+    from dse.search._records import Fact
     from dse.space import Objective
     from dse.space import ParameterValue
     from dse.space import SearchSpace
@@ -144,16 +144,16 @@ def run(
     loop = _Loop(context, header, journal, progress)
     with _make_executor(chosen, context) as executor:
         interrupted = loop.run_until_interrupted(executor)
-    result = study_result(header, loop.records(), inputs)
+    result = study_result(header, loop.records(), inputs.facts)
     directory.write_tables(result, header.parameters)
     return Study(result, directory, interrupted, loop.exhausted)
 
 
 def study_result(
-    header: StudyHeader, records: Sequence[TrialRecord], inputs: StudyInputs
+    header: StudyHeader, records: Sequence[TrialRecord], facts: tuple[Fact, ...]
 ) -> StudyResult:
     """Marks the front among records and puts everything of a study together."""
-    from dse.report import conclude
+    from dse.search._conclusion import conclude
 
     marked = mark_front(records, header.objectives)
     return StudyResult(
@@ -162,7 +162,7 @@ def study_result(
         objectives=header.objectives,
         records=marked,
         inputs=header.inputs,
-        facts=inputs.facts,
+        facts=facts,
         versions=header.versions,
         seed=header.seed,
         sampler=header.sampler.value,

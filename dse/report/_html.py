@@ -1,0 +1,71 @@
+"""The study page: one self-contained file that opens offline and asks the network for nothing."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+import json
+from typing import TYPE_CHECKING
+
+from dse._files import write_atomically
+from dse.report._view import BREAKDOWN_PARTS
+from dse.report._view import MEMORY_PURPOSES
+from dse.report._view import build_view
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dse.search import StudyResult
+
+
+def write_report(study: StudyResult, path: Path) -> None:
+    """Writes the page of a study.
+
+    Raises:
+        StudyError: The folder cannot be written.
+    """
+    write_atomically(path, render_report(study))
+
+
+def render_report(study: StudyResult) -> str:
+    """Returns the page of a study as HTML.
+
+    Text from files reaches the page in two ways only: through Jinja2 with escaping on, and as
+    JSON inside a script element that is data, not code. The page's own script puts such text into
+    the document with `textContent`.
+    """
+    from jinja2 import Environment
+    from jinja2 import PackageLoader
+    from jinja2 import StrictUndefined
+    from plotly.offline import get_plotlyjs
+
+    environment = Environment(
+        loader=PackageLoader("dse.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    view = build_view(study)
+    payload = {
+        **asdict(view),
+        "breakdownParts": BREAKDOWN_PARTS,
+        "memoryPurposes": MEMORY_PURPOSES,
+    }
+    return environment.get_template("report.html.j2").render(
+        study=study,
+        view=view,
+        counts=dict(view.counts),
+        evaluated=sum(record.evaluated for record in study.records),
+        payload=_safe_json(payload),
+        plotly=get_plotlyjs(),
+    )
+
+
+def _safe_json(value: object) -> str:
+    """Returns JSON that cannot end the script element it stands in."""
+    from markupsafe import Markup
+
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return Markup(text)

@@ -1,0 +1,188 @@
+"""Results on a terminal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+
+from dse.report._metrics import METRIC_FORMATS
+from dse.report._metrics import gibibytes
+from dse.report._metrics import milliseconds
+from dse.report._metrics import title_with_unit
+from dse.search import TrialStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from dse.prediction import Prediction
+    from dse.search import StudyResult
+
+_MAX_FRONT_ROWS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class RankingRow:
+    """One plan of a ranking.
+
+    Attributes:
+        name: Plan file.
+        prediction: What the model says.
+        tie: Whether it cannot be told from the best one.
+    """
+
+    name: str
+    prediction: Prediction
+    tie: bool
+
+
+def print_study(
+    study: StudyResult, console: Console, files: Sequence[tuple[str, str]]
+) -> None:
+    """Prints the front, the counts, where the files are, and the conclusion.
+
+    Args:
+        study: The study.
+        console: Where to print.
+        files: `(what, path)` pairs.
+    """
+    counts = {status: 0 for status in TrialStatus}
+    for record in study.records:
+        counts[record.status] += 1
+    if study.front:
+        console.print(_front_table(study))
+        hidden = len(study.front) - _MAX_FRONT_ROWS
+        if hidden > 0:
+            console.print(f"… and {hidden} more on the front, in pareto.csv", markup=False)
+    evaluated = counts[TrialStatus.FEASIBLE] + counts[TrialStatus.INFEASIBLE]
+    console.print(
+        f"{evaluated} configurations evaluated: {counts[TrialStatus.FEASIBLE]} feasible, "
+        f"{counts[TrialStatus.INFEASIBLE]} not; {counts[TrialStatus.REJECTED]} rejected before "
+        f"evaluation, {counts[TrialStatus.FAILED]} failed",
+        markup=False,
+        highlight=False,
+    )
+    for what, path in files:
+        console.print(f"{what:>10}: {path}", markup=False, highlight=False, soft_wrap=True)
+    console.print(study.conclusion, markup=False, highlight=False, style="bold")
+
+
+def _front_table(study: StudyResult) -> Table:
+    table = Table(title=f"Pareto front of {escape(study.name)}", box=None, header_style="bold")
+    varied = _varied_parameters(study)
+    table.add_column("#", justify="right")
+    for axis in study.objectives:
+        table.add_column(title_with_unit(axis.metric), justify="right")
+    for name in varied:
+        table.add_column(escape(name.replace("_", " ")), overflow="fold")
+    for record in study.front[:_MAX_FRONT_ROWS]:
+        chosen = dict(record.parameters)
+        table.add_row(
+            str(record.number),
+            *(
+                METRIC_FORMATS[axis.metric].text(value)
+                for axis, value in zip(study.objectives, record.values, strict=True)
+            ),
+            *(escape(str(chosen[name])) for name in varied),
+        )
+    return table
+
+
+def _varied_parameters(study: StudyResult) -> list[str]:
+    """Parameters that differ on the front; the others say nothing in a table."""
+    names = [name for name, _ in study.front[0].parameters]
+    return [
+        name
+        for name in names
+        if len({dict(record.parameters)[name] for record in study.front}) > 1
+    ]
+
+
+def render_prediction(prediction: Prediction, console: Console) -> None:
+    """Prints one prediction: figures, breakdown and memory of the ranks."""
+    figures = Table(box=None, show_header=False)
+    figures.add_column(style="bold")
+    figures.add_column()
+    figures.add_row(
+        "iteration time",
+        f"{milliseconds(prediction.iteration_time_s)}  (90 % interval "
+        f"{milliseconds(prediction.iteration_time_p5_s)} – "
+        f"{milliseconds(prediction.iteration_time_p95_s)})",
+    )
+    figures.add_row("throughput", f"{prediction.throughput_samples_per_s:,.0f} samples/s")
+    if (
+        prediction.cost_usd_per_million_samples is not None
+        and prediction.price_usd_per_hour is not None
+    ):
+        figures.add_row(
+            "cost",
+            f"{prediction.cost_usd_per_million_samples:.5f} USD per million samples "
+            f"({prediction.price_usd_per_hour:.2f} USD/h)",
+        )
+    figures.add_row("feasible", "yes" if prediction.feasible else escape(prediction.infeasible_reason))
+    console.print(figures)
+    ranks = Table(box=None, header_style="bold")
+    for title in ("ranks", "compute", "exposed communication", "host", "idle", "memory"):
+        ranks.add_column(title, justify="right")
+    for name, cells in _grouped_ranks(prediction):
+        ranks.add_row(name, *cells)
+    console.print(ranks)
+    console.print(
+        f"usable memory {gibibytes(prediction.usable_memory_bytes)} per device", highlight=False
+    )
+
+
+def _grouped_ranks(prediction: Prediction) -> list[tuple[str, tuple[str, ...]]]:
+    """Ranks with the same printed figures share a row."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for rank, (parts, size_bytes) in enumerate(
+        zip(prediction.breakdown, prediction.memory_bytes_per_rank, strict=True)
+    ):
+        cells = (
+            milliseconds(parts.compute_s),
+            milliseconds(parts.exposed_communication_s),
+            milliseconds(parts.host_s),
+            milliseconds(parts.idle_s),
+            gibibytes(size_bytes),
+        )
+        groups.setdefault(cells, []).append(rank)
+    return [(_rank_names(ranks), cells) for cells, ranks in groups.items()]
+
+
+def _rank_names(ranks: list[int]) -> str:
+    if len(ranks) > 2 and ranks == list(range(ranks[0], ranks[-1] + 1)):
+        return f"{ranks[0]}–{ranks[-1]}"
+    return ", ".join(str(rank) for rank in ranks)
+
+
+def render_ranking(rows: Sequence[RankingRow], console: Console) -> None:
+    """Prints plans in order, fastest first."""
+    table = Table(box=None, header_style="bold")
+    for title in ("", "plan", "iteration time", "90 % interval", "samples/s", "against best", ""):
+        table.add_column(title, justify="left" if title == "plan" else "right", overflow="fold")
+    best_s = rows[0].prediction.iteration_time_s
+    for index, row in enumerate(rows):
+        prediction = row.prediction
+        note = "" if prediction.feasible else "does not fit"
+        if row.tie and prediction.feasible:
+            note = "tie with the best: run both"
+        table.add_row(
+            str(index + 1),
+            escape(row.name),
+            milliseconds(prediction.iteration_time_s),
+            f"{milliseconds(prediction.iteration_time_p5_s)} – "
+            f"{milliseconds(prediction.iteration_time_p95_s)}",
+            f"{prediction.throughput_samples_per_s:,.0f}",
+            f"+{100 * (prediction.iteration_time_s / best_s - 1):.1f} %" if index else "best",
+            note,
+        )
+    console.print(table)
+    for row in rows:
+        if not row.prediction.feasible:
+            console.print(
+                f"{row.name}: {row.prediction.infeasible_reason}", markup=False, highlight=False
+            )

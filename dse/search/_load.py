@@ -1,0 +1,72 @@
+"""Reading a study back from its folder, without its input files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dse.documents import parse_document
+from dse.errors import StudyError
+from dse.platforms import platform_from_text
+from dse.search._directory import StudyDirectory
+from dse.search._journal import Journal
+from dse.search._records import Fact
+from dse.search._run import Study
+from dse.search._run import study_result
+from dse.workloads import ModelDocument
+
+if TYPE_CHECKING:
+    from dse.platforms import Platform
+    from dse.search._records import InputFile
+    from dse.search._records import StudyResult
+    from dse.workloads import DlrmModel
+
+
+def load_study(root: str | Path) -> Study:
+    """Loads a study from its folder.
+
+    Raises:
+        StudyError: The folder is not a study, or its journal is damaged.
+        ConfigError: `study.yaml` is damaged; every problem with its place.
+    """
+    directory = StudyDirectory(Path(root))
+    header = directory.read_header()
+    if not directory.journal.is_file():
+        raise StudyError(f"{root} has no journal.log; the study cannot be read without it")
+    records = Journal(directory.journal, header.objectives, header.parameters).records()
+    facts = [
+        Fact(file.name, fact.quantity, fact.value, fact.origin, fact.source, fact.as_of)
+        for file in header.inputs
+        if file.role == "platform"
+        for fact in platform_from_text(file.text, file.path).facts
+    ]
+    result = study_result(header, records, tuple(facts))
+    evaluated = sum(record.evaluated for record in records)
+    return Study(result, directory, interrupted=evaluated < header.trials, exhausted=False)
+
+
+def stored_model(study: StudyResult) -> DlrmModel:
+    """Returns the model from the text that the study keeps.
+
+    Raises:
+        StudyError: The study keeps no model.
+    """
+    file = _input(study, "model", study.model_name)
+    return parse_document(file.text, ModelDocument, file=file.path).to_model()
+
+
+def stored_platform(study: StudyResult, name: str) -> Platform:
+    """Returns a platform from the text that the study keeps.
+
+    Raises:
+        StudyError: The study keeps no such platform.
+    """
+    file = _input(study, "platform", name)
+    return platform_from_text(file.text, file.path)
+
+
+def _input(study: StudyResult, role: str, name: str) -> InputFile:
+    for file in study.inputs:
+        if file.role == role and file.name == name:
+            return file
+    raise StudyError(f"the study keeps no {role} `{name}`; its study.yaml was changed")
