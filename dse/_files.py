@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from pathlib import Path
 import tempfile
+from typing import TYPE_CHECKING
 
 from dse.errors import StudyError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

@@ -215,7 +215,7 @@ class PriceSpec:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """`world_size` devices on as few nodes as hold them: what the performance model is asked about.
+    """`world_size` devices on as few nodes as hold them; the performance model is asked about it.
 
     Ranks are numbered node by node: rank ``r`` sits on node ``r // devices_per_node``.
 

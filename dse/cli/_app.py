@@ -12,13 +12,7 @@ from typing import Annotated
 import typer
 
 from dse import __version__
-from dse.cli import _export
-from dse.cli import _list
-from dse.cli import _predict
-from dse.cli import _rank
-from dse.cli import _report
-from dse.cli import _run
-from dse.cli import _schema
+from dse.cli import _export, _list, _predict, _rank, _report, _run, _schema
 from dse.errors import DseError
 
 EXIT_BAD_INPUT = 2

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
-from typing import Annotated
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -23,8 +21,9 @@ def export_command(
         Literal["torchrec", "json", "yaml"],
         typer.Option("--format", help="torchrec and json: the plan; yaml: the configuration."),
     ] = "json",
-    out: Annotated[Path | None, typer.Option("--out", help="File; standard output if left out.")]
-    = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="File; standard output if left out.")
+    ] = None,
 ) -> None:
     """Write the sharding plan, or the whole configuration, of one candidate."""
     from dse._files import write_atomically
@@ -58,8 +57,7 @@ def _render(study: Study, configuration: Configuration, kind: str) -> str:
 
         return plan_to_json(configuration.plan, study.result.model_name)
     if kind == "torchrec":
-        from dse.search import stored_model
-        from dse.search import stored_platform
+        from dse.search import stored_model, stored_platform
         from dse.sharding import plan_to_torchrec
 
         model = stored_model(study.result)

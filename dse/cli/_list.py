@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-from typing import Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -35,8 +34,7 @@ def list_command(
 
 
 def _models() -> list[dict[str, object]]:
-    from dse.workloads import list_models
-    from dse.workloads import load_model
+    from dse.workloads import list_models, load_model
 
     models = [load_model(name) for name in list_models()]
     return [
@@ -51,8 +49,7 @@ def _models() -> list[dict[str, object]]:
 
 
 def _platforms() -> list[dict[str, object]]:
-    from dse.platforms import list_platforms
-    from dse.platforms import load_platform
+    from dse.platforms import list_platforms, load_platform
 
     platforms = [load_platform(name) for name in list_platforms()]
     rows: list[dict[str, object]] = []
@@ -71,8 +68,7 @@ def _platforms() -> list[dict[str, object]]:
 
 
 def _spaces() -> list[dict[str, object]]:
-    from dse.space import list_spaces
-    from dse.space import load_space
+    from dse.space import list_spaces, load_space
 
     spaces = [load_space(name) for name in list_spaces()]
     return [

@@ -21,6 +21,4 @@ NetworkOption = Annotated[
 PrecisionOption = Annotated[
     str, typer.Option("--precision", help="fp32, tf32, fp16 or bf16; the model's own by default.")
 ]
-LaunchOption = Annotated[
-    str, typer.Option("--launch", help="eager or cuda_graphs.")
-]
+LaunchOption = Annotated[str, typer.Option("--launch", help="eager or cuda_graphs.")]

@@ -7,14 +7,16 @@ from typing import Annotated
 
 import typer
 
-from dse.cli._options import BatchOption
-from dse.cli._options import JsonOption
-from dse.cli._options import LaunchOption
-from dse.cli._options import LinkOption
-from dse.cli._options import ModelArgument
-from dse.cli._options import NetworkOption
-from dse.cli._options import PlatformOption
-from dse.cli._options import PrecisionOption
+from dse.cli._options import (
+    BatchOption,
+    JsonOption,
+    LaunchOption,
+    LinkOption,
+    ModelArgument,
+    NetworkOption,
+    PlatformOption,
+    PrecisionOption,
+)
 
 
 def predict_command(
@@ -35,19 +37,11 @@ def predict_command(
     from dataclasses import replace
     import json
 
-    from dse.cli._problem import configuration_of
-    from dse.cli._problem import prediction_json
+    from dse.cli._problem import configuration_of, prediction_json
     from dse.platforms import load_platform
-    from dse.prediction import PlanScorer
-    from dse.prediction import predict_plan
-    from dse.prediction import problem_of
-    from dse.sharding import PLANNERS
-    from dse.sharding import ShardingPlan
-    from dse.sharding import ShardingType
-    from dse.sharding import check_plan
-    from dse.sharding import read_plan
-    from dse.solver import SolverSettings
-    from dse.solver import solve
+    from dse.prediction import PlanScorer, predict_plan, problem_of
+    from dse.sharding import PLANNERS, ShardingPlan, ShardingType, check_plan, read_plan
+    from dse.solver import SolverSettings, solve
     from dse.workloads import load_model
 
     workload = load_model(model)
@@ -71,9 +65,7 @@ def predict_command(
         solved = solve(scorer, frozenset(ShardingType), settings)
         chosen, planner = solved.plan, solved.planner
     else:
-        chosen = check_plan(
-            given, workload.tables, world_size, problem.cluster.devices_per_node
-        )
+        chosen = check_plan(given, workload.tables, world_size, problem.cluster.devices_per_node)
         planner = str(plan)
     quote = machine.price_for(world_size)
     prediction = predict_plan(scorer, chosen, quote.usd_per_hour if quote else None)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
     from dse.platforms import Platform
-    from dse.prediction import Configuration
-    from dse.prediction import Prediction
+    from dse.prediction import Configuration, Prediction
     from dse.sharding import ShardingPlan
     from dse.workloads import DlrmModel
 
@@ -35,9 +33,7 @@ def configuration_of(
         ConfigError: An option has a value that does not exist.
     """
     from dse.hardware import Precision
-    from dse.prediction import Configuration
-    from dse.prediction import LaunchMode
-    from dse.prediction import Software
+    from dse.prediction import Configuration, LaunchMode, Software
 
     chosen = _word(Precision, precision, "--precision") if precision else model.precision
     return Configuration(

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dse.cli._options import BatchOption
-from dse.cli._options import JsonOption
-from dse.cli._options import LaunchOption
-from dse.cli._options import LinkOption
-from dse.cli._options import NetworkOption
-from dse.cli._options import PlatformOption
-from dse.cli._options import PrecisionOption
+from dse.cli._options import (
+    BatchOption,
+    JsonOption,
+    LaunchOption,
+    LinkOption,
+    NetworkOption,
+    PlatformOption,
+    PrecisionOption,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,16 +39,11 @@ def rank_command(
     """Order sharding plans by predicted iteration time; plans that do not fit come last."""
     import json
 
-    from dse.cli._problem import configuration_of
-    from dse.cli._problem import prediction_json
+    from dse.cli._problem import configuration_of, prediction_json
     from dse.platforms import load_platform
-    from dse.prediction import PlanScorer
-    from dse.prediction import predict_plan
-    from dse.prediction import problem_of
-    from dse.prediction import sample_iteration_times_s
+    from dse.prediction import PlanScorer, predict_plan, problem_of, sample_iteration_times_s
     from dse.report import RankingRow
-    from dse.sharding import check_plan
-    from dse.sharding import read_plan
+    from dse.sharding import check_plan, read_plan
     from dse.workloads import load_model
 
     workload = load_model(model)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,8 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-    from dse.search import Study
-    from dse.search import TrialRecord
+    from dse.search import Study, TrialRecord
     from dse.space import SamplerName
 
 _EXIT_NOTHING_FEASIBLE = 1
@@ -27,7 +25,9 @@ def run_command(
     trials: Annotated[
         int | None, typer.Option("--trials", min=1, help="Configurations to evaluate.")
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of all randomness.")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Seed of all randomness.")
+    ] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Worker processes.")] = 1,
     executor: Annotated[str, typer.Option("--executor", help="process or serial.")] = "process",
     sampler: Annotated[
@@ -45,8 +45,7 @@ def run_command(
     from rich.console import Console
 
     from dse.report import write_report
-    from dse.search import RunOptions
-    from dse.search import run
+    from dse.search import RunOptions, run
 
     options = RunOptions(
         trials=trials,
@@ -89,11 +88,13 @@ def _sampler(name: str | None) -> SamplerName | None:
 
 
 def _progress(console: Console, *, quiet: bool) -> Progress:
-    from rich.progress import BarColumn
-    from rich.progress import MofNCompleteColumn
-    from rich.progress import Progress
-    from rich.progress import TextColumn
-    from rich.progress import TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     return Progress(
         TextColumn("evaluated"),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-from typing import Annotated
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dse.collectives._model import CollectiveOp
-from dse.collectives._model import Group
-from dse.collectives._model import all_to_all_v_time_s
-from dse.collectives._model import collective_time_s
+from dse.collectives._model import CollectiveOp, Group, all_to_all_v_time_s, collective_time_s
 
 __all__ = ["CollectiveOp", "Group", "all_to_all_v_time_s", "collective_time_s"]

@@ -22,8 +22,7 @@ import numpy as np
 from dse.hardware import LinkKind
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from dse.hardware import Cluster
 
@@ -77,9 +76,9 @@ class _Efficiency:
     other: float
 
 
-# NVSwitch: bus bandwidth over link rate in published nccl-tests of 8 A100 and 8 H100 (0.72-0.95 for
-# all-reduce, which can reduce in the switch; 0.64-0.72 otherwise). The others are assumptions of
-# the same order; in a cube mesh half of the pairs are two hops apart.
+# NVSwitch: bus bandwidth over link rate in published nccl-tests of 8 A100 and 8 H100 (0.72-0.95
+# for all-reduce, which can reduce in the switch; 0.64-0.72 otherwise). The others are assumptions
+# of the same order; in a cube mesh half of the pairs are two hops apart.
 _LINK_EFFICIENCY = {
     LinkKind.NVSWITCH: _Efficiency(0.82, 0.67),
     LinkKind.NVLINK_MESH: _Efficiency(0.80, 0.45),

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from dse.documents._base import Document
-from dse.documents._base import StrictModel
-from dse.documents._base import json_schema
-from dse.documents._catalog import DocumentKind
-from dse.documents._catalog import display_path
-from dse.documents._catalog import find_document
-from dse.documents._catalog import list_documents
-from dse.documents._load import DocumentSource
-from dse.documents._load import load_document
-from dse.documents._load import parse_document
-from dse.documents._load import parse_json
-from dse.documents._load import read_source
-from dse.documents._quantities import Bytes
-from dse.documents._quantities import BytesPerSecond
-from dse.documents._quantities import Count
-from dse.documents._quantities import FlopsPerSecond
-from dse.documents._quantities import Fraction
-from dse.documents._quantities import NonNegativeFloat
-from dse.documents._quantities import PositiveFloat
-from dse.documents._quantities import Seconds
-from dse.documents._quantities import UnitKind
-from dse.documents._quantities import UsdPerHour
-from dse.documents._quantities import format_quantity
-from dse.documents._quantities import parse_quantity
+from dse.documents._base import Document, StrictModel, json_schema
+from dse.documents._catalog import DocumentKind, display_path, find_document, list_documents
+from dse.documents._load import (
+    DocumentSource,
+    load_document,
+    parse_document,
+    parse_json,
+    read_source,
+)
+from dse.documents._quantities import (
+    Bytes,
+    BytesPerSecond,
+    Count,
+    FlopsPerSecond,
+    Fraction,
+    NonNegativeFloat,
+    PositiveFloat,
+    Seconds,
+    UnitKind,
+    UsdPerHour,
+    format_quantity,
+    parse_quantity,
+)
 
 __all__ = [
     "Bytes",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 
-from dse.errors import ConfigError
-from dse.errors import UnknownNameError
+from dse._suggest import hint
+from dse.errors import ConfigError, UnknownNameError
 
 
 class DocumentKind(StrEnum):
@@ -54,14 +53,14 @@ def find_document(kind: DocumentKind, name_or_path: str) -> Path:
     if not looks_like_path:
         if name_or_path in names:
             return names[name_or_path]
-        near = get_close_matches(name_or_path, names, n=1)
-        hint = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(names)}"
-        raise UnknownNameError(f"no {kind.value} is called `{name_or_path}`; {hint}")
+        raise UnknownNameError(
+            f"no {kind.value} is called `{name_or_path}`; {hint(name_or_path, names)}"
+        )
     path = Path(name_or_path)
     if path.exists():
         return path
-    hint = f"; the built-in one is called `{path.stem}`" if path.stem in names else ""
-    raise ConfigError(f"{name_or_path}: no such file{hint}")
+    builtin = f"; the built-in one is called `{path.stem}`" if path.stem in names else ""
+    raise ConfigError(f"{name_or_path}: no such file{builtin}")
 
 
 def display_path(path: Path) -> str:

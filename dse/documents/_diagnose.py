@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 import types
-from typing import TYPE_CHECKING
-from typing import Annotated
-from typing import Any
-from typing import Union
-from typing import get_args
-from typing import get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
+from dse._suggest import nearest
 from dse.documents._yaml import field_name
 from dse.errors import Diagnostic
 
@@ -21,8 +16,7 @@ if TYPE_CHECKING:
 
     from pydantic import ValidationError
 
-    from dse.documents._yaml import LocatedData
-    from dse.documents._yaml import Path
+from dse.documents._yaml import LocatedData, Path
 
 _MAX_SHOWN = 60
 
@@ -102,7 +96,8 @@ def _message(item: Any, path: Path, model: type[BaseModel]) -> str:
     if kind in plain:
         return f"{plain[kind]}, found {given}"
     if kind in ("enum", "literal_error"):
-        return f"expected {_alternatives(context.get('expected', ''), item.get('input'))}, found {given}"
+        choice = _alternatives(context.get("expected", ""), item.get("input"))
+        return f"expected {choice}, found {given}"
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         expected = context.get("expected_tags", "")
         return f"expected a `kind` out of {expected}, found {_shown(context.get('tag'))}"
@@ -116,7 +111,9 @@ def _message(item: Any, path: Path, model: type[BaseModel]) -> str:
         words, key = bounds[kind]
         return f"expected {words} {context[key]}, found {given}"
     if kind in ("too_short", "string_too_short"):
-        return f"expected at least {context['min_length']}, found {context.get('actual_length', 0)}"
+        return (
+            f"expected at least {context['min_length']}, found {context.get('actual_length', 0)}"
+        )
     if kind in ("too_long", "string_too_long"):
         return f"expected at most {context['max_length']} entries or signs"
     return str(item["msg"])
@@ -124,16 +121,16 @@ def _message(item: Any, path: Path, model: type[BaseModel]) -> str:
 
 def _alternatives(expected: str, given: object) -> str:
     names = [part.strip().strip("'") for part in expected.replace(" or ", ", ").split(",")]
-    near = get_close_matches(str(given), names, n=1)
+    near = nearest(str(given), names)
     listed = ", ".join(f"`{name}`" for name in names)
-    return f"one of {listed}" + (f" (did you mean `{near[0]}`?)" if near else "")
+    return f"one of {listed}" + (f" (did you mean `{near}`?)" if near else "")
 
 
 def _unknown_key(path: Path, model: type[BaseModel]) -> str:
     allowed = sorted(_allowed_keys(model, path[:-1]))
-    near = get_close_matches(str(path[-1]), allowed, n=1)
+    near = nearest(str(path[-1]), allowed)
     if near:
-        return f"unknown key; did you mean `{near[0]}`?"
+        return f"unknown key; did you mean `{near}`?"
     return f"unknown key; expected one of {', '.join(f'`{name}`' for name in allowed)}"
 
 

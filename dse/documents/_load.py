@@ -8,14 +8,11 @@ import json
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import BaseModel
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from dse.documents._diagnose import diagnose
-from dse.documents._yaml import LocatedData
-from dse.documents._yaml import read_yaml
-from dse.errors import ConfigError
-from dse.errors import Diagnostic
+from dse.documents._yaml import LocatedData, read_yaml
+from dse.errors import ConfigError, Diagnostic
 
 _MAX_YAML_BYTES = 64 * 2**20
 _MAX_JSON_BYTES = 64 * 2**20

@@ -10,13 +10,9 @@ from enum import StrEnum
 from functools import cache
 import math
 import re
-from typing import TYPE_CHECKING
-from typing import Annotated
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BeforeValidator
-from pydantic import Field
-from pydantic import WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 if TYPE_CHECKING:
@@ -199,7 +195,5 @@ def _no_bool(value: object) -> object:
 
 
 Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1)]
-NonNegativeFloat = Annotated[
-    float, BeforeValidator(_no_bool), Field(ge=0, allow_inf_nan=False)
-]
+NonNegativeFloat = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, allow_inf_nan=False)]
 PositiveFloat = Annotated[float, BeforeValidator(_no_bool), Field(gt=0, allow_inf_nan=False)]

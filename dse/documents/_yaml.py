@@ -7,10 +7,8 @@ take all memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from dataclasses import field
-from typing import TYPE_CHECKING
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -124,9 +122,7 @@ class _Constructor:
             place = (key_node.start_mark.line + 1, key_node.start_mark.column + 1)
             if key_node.tag == "tag:yaml.org,2002:merge":
                 sources = (
-                    value_node.value
-                    if isinstance(value_node, yaml.SequenceNode)
-                    else [value_node]
+                    value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
                 )
                 for source in sources:
                     block = self.construct(source, path, depth + 1)
@@ -158,9 +154,7 @@ class _Constructor:
         return None
 
     def _complain(self, place: tuple[int, int], path: Path, message: str) -> None:
-        self._result.problems.append(
-            Diagnostic(self._file, *place, field_name(path), message)
-        )
+        self._result.problems.append(Diagnostic(self._file, *place, field_name(path), message))
 
 
 def field_name(path: Path) -> str:

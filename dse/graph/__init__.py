@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dse.graph._builder import GraphBuilder
-from dse.graph._graph import ExecutionGraph
-from dse.graph._graph import Lane
-from dse.graph._graph import TaskKind
-from dse.graph._order import predecessors
-from dse.graph._order import topological_order
+from dse.graph._graph import ExecutionGraph, Lane, TaskKind
+from dse.graph._order import predecessors, topological_order
 
 __all__ = [
     "ExecutionGraph",

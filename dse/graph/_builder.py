@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import SimulationError
-from dse.graph._graph import ExecutionGraph
-from dse.graph._graph import Lane
-from dse.graph._graph import TaskKind
+from dse.graph._graph import ExecutionGraph, Lane, TaskKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 
 class GraphBuilder:

@@ -82,9 +82,7 @@ def _describe_cycle(
         seen[task] = len(path)
         path.append(task)
         group = members[meeting[task]] if meeting[task] >= 0 else [task]
-        stuck = [
-            other for member in group for other in waits[member] if other not in done
-        ]
+        stuck = [other for member in group for other in waits[member] if other not in done]
         task = stuck[0]
     cycle = path[seen[task] :]
     lanes = graph.lanes

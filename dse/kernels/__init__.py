@@ -6,14 +6,15 @@ provenance). All functions are vectorised over shapes and return seconds.
 
 from __future__ import annotations
 
-from dse.kernels._embedding import EmbeddingShape
-from dse.kernels._embedding import EmbeddingWork
-from dse.kernels._embedding import IndexStatistics
-from dse.kernels._embedding import embedding_time_s
-from dse.kernels._embedding import embedding_work
+from dse.kernels._embedding import (
+    EmbeddingShape,
+    EmbeddingWork,
+    IndexStatistics,
+    embedding_time_s,
+    embedding_work,
+)
 from dse.kernels._gemm import gemm_time_s
-from dse.kernels._memory import elementwise_time_s
-from dse.kernels._memory import host_copy_time_s
+from dse.kernels._memory import elementwise_time_s, host_copy_time_s
 
 __all__ = [
     "EmbeddingShape",

@@ -14,11 +14,9 @@ import numpy as np
 from dse.kernels._memory import STREAMING_EFFICIENCY
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
-    from dse.hardware import DeviceSpec
-    from dse.hardware import Precision
+    from dse.hardware import DeviceSpec, Precision
 
 #: Tile shapes (rows, columns) with the share of the unit's peak that their inner loop reaches.
 _TILES = ((256, 128, 0.80), (128, 256, 0.80), (128, 128, 0.75), (128, 64, 0.62), (64, 64, 0.50))

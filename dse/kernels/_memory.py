@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
-    from dse.hardware import DeviceSpec
-    from dse.hardware import HostLinkSpec
+    from dse.hardware import DeviceSpec, HostLinkSpec
 
 #: Share of the peak bandwidth that large streaming kernels reach (0.75-0.92 in the literature).
 STREAMING_EFFICIENCY = 0.85

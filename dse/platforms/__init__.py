@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from dse.platforms._load import list_platforms
-from dse.platforms._load import load_platform
-from dse.platforms._load import platform_from_text
-from dse.platforms._platform import Platform
-from dse.platforms._platform import PlatformFact
-from dse.platforms._platform import PriceQuote
+from dse.platforms._load import list_platforms, load_platform, platform_from_text
+from dse.platforms._platform import Platform, PlatformFact, PriceQuote
 from dse.platforms._schema import PlatformDocument
 
 __all__ = [

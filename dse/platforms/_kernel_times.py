@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.errors import ConfigError
-from dse.errors import UnknownNameError
+from dse.errors import ConfigError, UnknownNameError
 from dse.hardware import Precision
-from dse.kernels import EmbeddingShape
-from dse.kernels import elementwise_time_s
-from dse.kernels import embedding_time_s
-from dse.kernels import embedding_work
-from dse.kernels import gemm_time_s
-from dse.kernels import host_copy_time_s
+from dse.kernels import (
+    EmbeddingShape,
+    elementwise_time_s,
+    embedding_time_s,
+    embedding_work,
+    gemm_time_s,
+    host_copy_time_s,
+)
 from dse.workloads import Uniform
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-    from numpy.typing import NDArray
+    from collections.abc import Mapping
 
-    from dse.hardware import DeviceSpec
-    from dse.hardware import HostLinkSpec
+    from numpy.typing import ArrayLike, NDArray
+
+    from dse.hardware import DeviceSpec, HostLinkSpec
 
 _SIZES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "gemm": (("m", "n", "k"), ("batch", "precision")),

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.documents import DocumentKind
-from dse.documents import UnitKind
-from dse.documents import find_document
-from dse.documents import format_quantity
-from dse.documents import list_documents
-from dse.documents import load_document
-from dse.documents import parse_document
-from dse.hardware import DeviceSpec
-from dse.hardware import HostLinkSpec
-from dse.hardware import HostSpec
-from dse.hardware import LinkSpec
-from dse.hardware import NetworkSpec
-from dse.hardware import PeakRates
-from dse.hardware import PriceSpec
-from dse.platforms._platform import Platform
-from dse.platforms._platform import PlatformFact
+from dse.documents import (
+    DocumentKind,
+    UnitKind,
+    find_document,
+    format_quantity,
+    list_documents,
+    load_document,
+    parse_document,
+)
+from dse.hardware import (
+    DeviceSpec,
+    HostLinkSpec,
+    HostSpec,
+    LinkSpec,
+    NetworkSpec,
+    PeakRates,
+    PriceSpec,
+)
+from dse.platforms._platform import Platform, PlatformFact
 from dse.platforms._schema import PlatformDocument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dse.platforms._schema import LinkBlock
-    from dse.platforms._schema import NetworkBlock
-    from dse.platforms._schema import SourcedBlock
+    from dse.platforms._schema import LinkBlock, NetworkBlock, SourcedBlock
 
 
 def load_platform(name_or_path: str) -> Platform:
@@ -66,9 +67,7 @@ def _platform(document: PlatformDocument) -> Platform:
             name=device.name,
             kind=device.kind,
             compute_units=device.compute_units,
-            peak=PeakRates(
-                device.peak.fp32, device.peak.tf32, device.peak.fp16, device.peak.bf16
-            ),
+            peak=PeakRates(device.peak.fp32, device.peak.tf32, device.peak.fp16, device.peak.bf16),
             memory_bytes=device.memory.capacity,
             memory_bandwidth_bytes_per_s=device.memory.bandwidth,
             l2_bytes=device.l2.size,

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 import math
-from typing import TYPE_CHECKING
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from dse.errors import ConfigError
-from dse.errors import UnknownNameError
-from dse.hardware import Cluster
-from dse.hardware import DeviceSpec
-from dse.hardware import HostLinkSpec
-from dse.hardware import HostSpec
-from dse.hardware import LinkSpec
-from dse.hardware import NetworkSpec
-from dse.hardware import PriceSpec
+from dse._suggest import hint
+from dse.errors import ConfigError, UnknownNameError
+from dse.hardware import (
+    Cluster,
+    DeviceSpec,
+    HostLinkSpec,
+    HostSpec,
+    LinkSpec,
+    NetworkSpec,
+    PriceSpec,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
-    from numpy.typing import ArrayLike
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
 Named = TypeVar("Named", LinkSpec, NetworkSpec)
 
@@ -203,12 +202,13 @@ class Platform:
         Raises:
             UnknownNameError: The operation or an interconnect does not exist.
         """
-        from dse.collectives import CollectiveOp
-        from dse.collectives import collective_time_s
+        from dse.collectives import CollectiveOp, collective_time_s
 
         known = [operation.value for operation in CollectiveOp]
         if op not in known:
-            raise UnknownNameError(f"unknown collective `{op}`; expected one of {', '.join(known)}")
+            raise UnknownNameError(
+                f"unknown collective `{op}`; expected one of {', '.join(known)}"
+            )
         cluster = self.cluster(world_size, link=link, network=network)
         return collective_time_s(cluster, op, nbytes)
 
@@ -220,7 +220,6 @@ def _choose(kind: str, name: str, offered: Sequence[Named], platform: str) -> Na
         if candidate.name == name:
             return candidate
     names = [candidate.name for candidate in offered]
-    near = get_close_matches(name, names, n=1)
-    hint = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(names)}"
-    raise UnknownNameError(f"platform {platform} has no {kind} called `{name}`; {hint}")
-
+    raise UnknownNameError(
+        f"platform {platform} has no {kind} called `{name}`; {hint(name, names)}"
+    )

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
-from pydantic import model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from dse.documents import Bytes
-from dse.documents import BytesPerSecond
-from dse.documents import Count
-from dse.documents import Document
-from dse.documents import FlopsPerSecond
-from dse.documents import Seconds
-from dse.documents import StrictModel
-from dse.documents import UsdPerHour
+from dse.documents import (
+    Bytes,
+    BytesPerSecond,
+    Count,
+    Document,
+    FlopsPerSecond,
+    Seconds,
+    StrictModel,
+    UsdPerHour,
+)
 from dse.hardware import LinkKind
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]

@@ -12,11 +12,9 @@ from dse.sharding import check_plan
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse.hardware import LinkSpec
-    from dse.hardware import NetworkSpec
+    from dse.hardware import LinkSpec, NetworkSpec
     from dse.platforms import Platform
-    from dse.prediction._types import Configuration
-    from dse.prediction._types import Prediction
+    from dse.prediction._types import Configuration, Prediction
     from dse.workloads import DlrmModel
 
 

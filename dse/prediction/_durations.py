@@ -6,21 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.collectives import CollectiveOp
-from dse.collectives import Group
-from dse.collectives import all_to_all_v_time_s
-from dse.collectives import collective_time_s
-from dse.kernels import elementwise_time_s
-from dse.kernels import embedding_time_s
-from dse.prediction._layout import LOOKUP_LAUNCHES
-from dse.prediction._layout import UPDATE_LAUNCHES
-from dse.prediction._layout import Slot
-from dse.prediction._layout import node_group
-from dse.prediction._placements import ExchangeGroup
-from dse.prediction._placements import GroupFeature
-from dse.prediction._placements import RankFeature
-from dse.prediction._placements import group_column
-from dse.prediction._placements import rank_column
+from dse.collectives import CollectiveOp, Group, all_to_all_v_time_s, collective_time_s
+from dse.kernels import elementwise_time_s, embedding_time_s
+from dse.prediction._layout import LOOKUP_LAUNCHES, UPDATE_LAUNCHES, Slot, node_group
+from dse.prediction._placements import (
+    ExchangeGroup,
+    GroupFeature,
+    RankFeature,
+    group_column,
+    rank_column,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,7 +55,7 @@ def slot_durations_s(
     batch_bytes = problem.global_batch_size * wire_bytes
 
     def exchanged(group: ExchangeGroup) -> NDArray[np.float64]:
-        return features[group_column(group, GroupFeature.EXCHANGED)]
+        return np.asarray(features[group_column(group, GroupFeature.EXCHANGED)])
 
     if layout >> ExchangeGroup.POOLED & 1:
         durations[Slot.POOLED_EXCHANGE] = _all_to_all_s(
@@ -177,5 +172,9 @@ def _between_nodes_s(problem: Problem, node_bytes: NDArray[np.float64]) -> NDArr
     received = (held.sum(axis=0) - held).max(axis=0) / nodes
     remote_bytes = np.maximum(dealt, received)
     return all_to_all_v_time_s(
-        cluster, np.zeros_like(remote_bytes), remote_bytes, local * remote_bytes, node_group(problem)
+        cluster,
+        np.zeros_like(remote_bytes),
+        remote_bytes,
+        local * remote_bytes,
+        node_group(problem),
     )

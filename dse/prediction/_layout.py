@@ -21,26 +21,17 @@ the last task, which is conservative by the first dispatches.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
-from enum import auto
+from enum import IntEnum, auto
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.collectives import CollectiveOp
-from dse.collectives import Group
-from dse.collectives import collective_time_s
-from dse.graph import GraphBuilder
-from dse.graph import TaskKind
-from dse.kernels import elementwise_time_s
-from dse.kernels import gemm_time_s
-from dse.kernels import host_copy_time_s
-from dse.prediction._placements import INDEX_BYTES
-from dse.prediction._placements import LENGTH_BYTES
-from dse.prediction._placements import ExchangeGroup
+from dse.collectives import CollectiveOp, Group, collective_time_s
+from dse.graph import GraphBuilder, TaskKind
+from dse.kernels import elementwise_time_s, gemm_time_s, host_copy_time_s
+from dse.prediction._placements import INDEX_BYTES, LENGTH_BYTES, ExchangeGroup
 from dse.prediction._types import LaunchMode
-from dse.workloads import OperatorKind
-from dse.workloads import dense_operators
+from dse.workloads import OperatorKind, dense_operators
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,8 +40,7 @@ if TYPE_CHECKING:
 
     from dse.graph import ExecutionGraph
     from dse.prediction._problem import Problem
-    from dse.workloads import DenseOperators
-    from dse.workloads import Operator
+    from dse.workloads import DenseOperators, Operator
 
 
 class Slot(IntEnum):
@@ -141,9 +131,7 @@ def dense_time_s(problem: Problem, operators: Sequence[Operator]) -> list[float]
     return times
 
 
-def bucket_sizes(
-    groups: Sequence[tuple[int, int]], bucket_bytes: int
-) -> list[tuple[int, int]]:
+def bucket_sizes(groups: Sequence[tuple[int, int]], bucket_bytes: int) -> list[tuple[int, int]]:
     """Packs dense gradients into buckets in the order in which they become ready (as DDP does).
 
     Args:
@@ -217,7 +205,9 @@ class _Iteration:
         ready: list[list[int]] = [[] for _ in self._ranks]
         for group in self._groups:
             slot = _LOOKUP_SLOTS[group][0]
-            lookups = self._slot_compute(slot, f"{group.name.lower()} lookup", LOOKUP_LAUNCHES, input_ready)
+            lookups = self._slot_compute(
+                slot, f"{group.name.lower()} lookup", LOOKUP_LAUNCHES, input_ready
+            )
             outputs = self._exchange_outputs(group, lookups)
             for rank in self._ranks:
                 ready[rank].append(outputs[rank])
@@ -244,11 +234,9 @@ class _Iteration:
         exchanged = [group for group in self._groups if group is not ExchangeGroup.REPLICATED]
         if not exchanged or len(self._ranks) == 1:
             return copies
-        # The next batch was copied an iteration ago, so its exchange waits for no copy of this one.
+        # The next batch was copied an iteration ago: its exchange waits for no copy of this one.
         after = [[] for _ in self._ranks] if self._software.prefetch_input else copies
-        tasks = self._meeting(
-            "input all-to-all", self._ranks, after, slot=Slot.INPUT_EXCHANGE
-        )
+        tasks = self._meeting("input all-to-all", self._ranks, after, slot=Slot.INPUT_EXCHANGE)
         if not self._software.prefetch_input and self._software.launch is LaunchMode.EAGER:
             # The host reads the exchanged lengths before it can size the lookups' inputs.
             for rank, task in zip(self._ranks, tasks, strict=True):
@@ -268,9 +256,7 @@ class _Iteration:
         gradients: dict[ExchangeGroup, list[int]] = {}
         tasks: list[int] = []
         for index, operator in enumerate(operators):
-            tasks = [
-                self._issue_dense(rank, operator, times[index], ()) for rank in self._ranks
-            ]
+            tasks = [self._issue_dense(rank, operator, times[index], ()) for rank in self._ranks]
             if index == last_of_interaction:
                 gradients = self._exchange_gradients(tasks)
             if self._software.overlap_dense_all_reduce:
@@ -390,7 +376,7 @@ class _Iteration:
     def _dense_phase(
         self, operators: Sequence[Operator], after: Sequence[Sequence[int]] | None = None
     ) -> list[list[int]]:
-        """Issues operators one after the other; `after` gates the first. Returns the last tasks."""
+        """Issues operators in a row, `after` gating the first one; returns the last tasks."""
         last: list[list[int]] = [[] for _ in self._ranks]
         for index, (operator, seconds) in enumerate(
             zip(operators, dense_time_s(self._problem, operators), strict=True)

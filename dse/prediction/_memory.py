@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.prediction._placements import RankFeature
-from dse.prediction._placements import rank_column
+from dse.prediction._placements import RankFeature, rank_column
 from dse.prediction._types import RankMemory
-from dse.workloads import activation_bytes
-from dse.workloads import dense_parameter_count
+from dse.workloads import activation_bytes, dense_parameter_count
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,7 +72,14 @@ class MemoryModel:
         )
 
     def total_bytes(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Returns the bytes of every rank; `(features, ranks, candidates)` → `(ranks, candidates)`."""
+        """Returns the bytes of every rank.
+
+        Args:
+            features: Shape `(features, ranks, candidates)`.
+
+        Returns:
+            Shape `(ranks, candidates)`.
+        """
         fixed = (
             self.dense_parameters_bytes
             + self.activations_bytes

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.kernels import EmbeddingShape
-from dse.kernels import embedding_work
-from dse.sharding import ShardingType
-from dse.sharding import pieces_of
+from dse.kernels import EmbeddingShape, embedding_work
+from dse.sharding import ShardingType, pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.prediction._problem import Problem
-    from dse.sharding import ShardingPlan
-    from dse.sharding import TablePlan
+    from dse.sharding import ShardingPlan, TablePlan
     from dse.workloads import EmbeddingTable
 
 #: Bytes of one index and of one bag length on the wire and in memory.
@@ -154,8 +151,15 @@ class Placements:
         return ShardingPlan(self._problem.cluster.world_size, tables)
 
     def layouts(self, options: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns a bit set of the exchange groups in use; `(candidates, tables)` → `(candidates,)`."""
-        return np.bitwise_or.reduce(self._current().group_bits[options], axis=1)
+        """Returns the exchange groups in use as bit sets.
+
+        Args:
+            options: Option ids; shape `(candidates, tables)`.
+
+        Returns:
+            Shape `(candidates,)`.
+        """
+        return np.asarray(np.bitwise_or.reduce(self._current().group_bits[options], axis=1))
 
     def features(self, options: NDArray[np.int64]) -> NDArray[np.float64]:
         """Sums piece features per rank.
@@ -177,7 +181,9 @@ class Placements:
         ends = np.cumsum(counts)
         # Entry k of the batch is entry (k - start of its option's run) of that option.
         entry = np.arange(total) + np.repeat(arrays.entry_starts[flat] - (ends - counts), counts)
-        candidate_of = np.repeat(np.arange(candidates * options.shape[1]) // options.shape[1], counts)
+        candidate_of = np.repeat(
+            np.arange(candidates * options.shape[1]) // options.shape[1], counts
+        )
         rows = arrays.entry_rank[entry] * candidates + candidate_of
         incidence = csr_array(
             (np.ones(total), (rows, arrays.entry_class[entry])),

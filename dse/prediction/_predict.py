@@ -11,9 +11,7 @@ import numpy as np
 
 from dse.prediction._layout import DurationClass
 from dse.prediction._types import Prediction
-from dse.simulate import BatchedSimulator
-from dse.simulate import breakdown
-from dse.simulate import simulate
+from dse.simulate import BatchedSimulator, breakdown, simulate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -109,9 +107,7 @@ def _sample(layout: LayoutGraph) -> NDArray[np.float64]:
     shared = np.random.default_rng(0).standard_normal((len(spreads), _SAMPLES))
     # Different durations give a different stream, so two plans' individual errors are independent.
     stream = zlib.crc32(layout.graph.duration_s.tobytes())
-    individual = np.random.default_rng(stream).standard_normal(
-        (layout.graph.task_count, _SAMPLES)
-    )
+    individual = np.random.default_rng(stream).standard_normal((layout.graph.task_count, _SAMPLES))
     exponents = shared[layout.duration_class] + individual
     exponents *= spreads[layout.duration_class, None]
     np.exp(exponents, out=exponents)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dse.hardware import Cluster
-    from dse.hardware import Precision
+    from dse.hardware import Cluster, Precision
     from dse.prediction._types import Software
     from dse.workloads import DlrmModel
 

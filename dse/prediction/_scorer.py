@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dse.prediction._durations import slot_durations_s
-from dse.prediction._layout import Slot
-from dse.prediction._layout import build_layout
+from dse.prediction._layout import Slot, build_layout
 from dse.prediction._memory import MemoryModel
 from dse.prediction._placements import Placements
 from dse.simulate import BatchedSimulator
@@ -96,7 +94,7 @@ class PlanScorer:
         return self.placements.features(self.placements.options_of(plan)[None, :])
 
     def rank_load_s(self, options: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Returns the time each rank spends on lookups and updates of one plan; shape `(ranks,)`."""
+        """Returns each rank's time in lookups and updates of one plan; shape `(ranks,)`."""
         layout = int(self.placements.layouts(options[None, :])[0])
         slots = slot_durations_s(self.problem, layout, self.placements.features(options[None, :]))
         return np.asarray(slots[: Slot.INPUT_EXCHANGE, :, 0].sum(axis=0))
@@ -114,9 +112,7 @@ class PlanScorer:
         graph: ExecutionGraph = replace(program.layout.graph, duration_s=filled)
         return replace(program.layout, graph=graph)
 
-    def _iteration_time_s(
-        self, layout: int, features: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def _iteration_time_s(self, layout: int, features: NDArray[np.float64]) -> NDArray[np.float64]:
         program = self._program(layout)
         slots = slot_durations_s(self.problem, layout, features)
         durations = slots[program.layout.slot_kind, program.layout.slot_rank]

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dse.report._html import render_report
-from dse.report._html import write_report
-from dse.report._terminal import RankingRow
-from dse.report._terminal import print_study
-from dse.report._terminal import render_prediction
-from dse.report._terminal import render_ranking
-from dse.report._view import ReportView
-from dse.report._view import build_view
+from dse.report._html import render_report, write_report
+from dse.report._terminal import RankingRow, print_study, render_prediction, render_ranking
+from dse.report._view import ReportView, build_view
 
 __all__ = [
     "RankingRow",

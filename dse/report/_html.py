@@ -7,9 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from dse._files import write_atomically
-from dse.report._view import BREAKDOWN_PARTS
-from dse.report._view import MEMORY_PURPOSES
-from dse.report._view import build_view
+from dse.report._view import BREAKDOWN_PARTS, MEMORY_PURPOSES, build_view
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,9 +31,7 @@ def render_report(study: StudyResult) -> str:
     JSON inside a script element that is data, not code. The page's own script puts such text into
     the document with `textContent`.
     """
-    from jinja2 import Environment
-    from jinja2 import PackageLoader
-    from jinja2 import StrictUndefined
+    from jinja2 import Environment, PackageLoader, StrictUndefined
     from plotly.offline import get_plotlyjs
 
     environment = Environment(

@@ -53,5 +53,3 @@ def milliseconds(seconds: float) -> str:
 def gibibytes(size_bytes: float) -> str:
     """Prints a size in GiB."""
     return f"{size_bytes / 2**30:.2f} GiB"
-
-

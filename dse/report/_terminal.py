@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from dse.report._metrics import METRIC_FORMATS
-from dse.report._metrics import gibibytes
-from dse.report._metrics import milliseconds
-from dse.report._metrics import title_with_unit
+from dse.report._metrics import METRIC_FORMATS, gibibytes, milliseconds
 from dse.search import TrialStatus
 
 if TYPE_CHECKING:
@@ -20,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dse.prediction import Prediction
-    from dse.search import StudyResult
+    from dse.search import StudyResult, TrialRecord
 
 _MAX_FRONT_ROWS = 15
 
@@ -40,9 +37,7 @@ class RankingRow:
     tie: bool
 
 
-def print_study(
-    study: StudyResult, console: Console, files: Sequence[tuple[str, str]]
-) -> None:
+def print_study(study: StudyResult, console: Console, files: Sequence[tuple[str, str]]) -> None:
     """Prints the front, the counts, where the files are, and the conclusion.
 
     Args:
@@ -50,7 +45,7 @@ def print_study(
         console: Where to print.
         files: `(what, path)` pairs.
     """
-    counts = {status: 0 for status in TrialStatus}
+    counts = dict.fromkeys(TrialStatus, 0)
     for record in study.records:
         counts[record.status] += 1
     if study.front:
@@ -73,23 +68,48 @@ def print_study(
 
 def _front_table(study: StudyResult) -> Table:
     table = Table(title=f"Pareto front of {escape(study.name)}", box=None, header_style="bold")
-    varied = _varied_parameters(study)
     table.add_column("#", justify="right")
     for axis in study.objectives:
-        table.add_column(title_with_unit(axis.metric), justify="right")
-    for name in varied:
-        table.add_column(escape(name.replace("_", " ")), overflow="fold")
+        form = METRIC_FORMATS[axis.metric]
+        table.add_column(f"{form.title}\n{form.unit}", justify="right")
+    table.add_column("Configuration", overflow="fold")
+    varied = _varied_parameters(study)
     for record in study.front[:_MAX_FRONT_ROWS]:
-        chosen = dict(record.parameters)
         table.add_row(
             str(record.number),
             *(
                 METRIC_FORMATS[axis.metric].text(value)
                 for axis, value in zip(study.objectives, record.values, strict=True)
             ),
-            *(escape(str(chosen[name])) for name in varied),
+            escape(_configuration_words(record, varied)),
         )
     return table
+
+
+#: Parameters that the first words of a configuration name.
+_NAMED_FIRST = ("platform", "world_size", "global_batch_size", "local_batch_size")
+
+
+def _configuration_words(record: TrialRecord, varied: Sequence[str]) -> str:
+    """Names a configuration: machines and batch, then what differs on the front."""
+    chosen = dict(record.parameters)
+    words = []
+    if record.configuration is not None:
+        words.append(
+            f"{record.configuration.world_size} × {record.configuration.platform}, "
+            f"batch {record.configuration.global_batch_size:,}"
+        )
+    for name in varied:
+        value = chosen[name]
+        if name in _NAMED_FIRST or value == "default":
+            continue
+        if isinstance(value, bool):
+            words.append(f"{name} {'on' if value else 'off'}")
+        elif name in ("link", "network", "launch", "precision", "sharding_types"):
+            words.append(str(value))
+        else:
+            words.append(f"{name} {value}")
+    return ", ".join(words)
 
 
 def _varied_parameters(study: StudyResult) -> list[str]:
@@ -123,7 +143,9 @@ def render_prediction(prediction: Prediction, console: Console) -> None:
             f"{prediction.cost_usd_per_million_samples:.5f} USD per million samples "
             f"({prediction.price_usd_per_hour:.2f} USD/h)",
         )
-    figures.add_row("feasible", "yes" if prediction.feasible else escape(prediction.infeasible_reason))
+    figures.add_row(
+        "feasible", "yes" if prediction.feasible else escape(prediction.infeasible_reason)
+    )
     console.print(figures)
     ranks = Table(box=None, header_style="bold")
     for title in ("ranks", "compute", "exposed communication", "host", "idle", "memory"):

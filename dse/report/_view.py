@@ -10,14 +10,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dse.report._metrics import METRIC_FORMATS
-from dse.report._metrics import title_with_unit
+from dse.report._metrics import METRIC_FORMATS, title_with_unit
 from dse.search import TrialStatus
 
 if TYPE_CHECKING:
     from dse.prediction import Prediction
-    from dse.search import StudyResult
-    from dse.search import TrialRecord
+    from dse.search import StudyResult, TrialRecord
     from dse.sharding import ShardingPlan
 
 #: Feasible configurations beside the front that get full details.
@@ -244,9 +242,7 @@ def _summary(record: TrialRecord, prediction: Prediction) -> tuple[tuple[str, st
 
 def _tables(plan: ShardingPlan) -> tuple[TableView, ...]:
     return tuple(
-        TableView(
-            table.table, table.sharding_type.value, table.compute_kernel.value, table.ranks
-        )
+        TableView(table.table, table.sharding_type.value, table.compute_kernel.value, table.ranks)
         for table in plan.tables
     )
 
@@ -262,9 +258,7 @@ def _reasons(study: StudyResult) -> tuple[tuple[str, str, int], ...]:
         key = (" ".join(words.split()[:4]), record.status.value)
         groups[key] += 1
         examples.setdefault(key, record.reason)
-    return tuple(
-        (examples[key], key[1], count) for key, count in groups.most_common(_MAX_REASONS)
-    )
+    return tuple((examples[key], key[1], count) for key, count in groups.most_common(_MAX_REASONS))
 
 
 def _milli(seconds: float) -> float:

@@ -17,24 +17,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import io
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dse._files import write_atomically
-from dse.documents import Document
-from dse.documents import StrictModel
-from dse.documents import load_document
+from dse.documents import Document, StrictModel, load_document
 from dse.errors import StudyError
 from dse.search._records import InputFile
 from dse.search._tables import trial_table
 from dse.sharding import plan_to_json
-from dse.space import Metric
-from dse.space import Objective
-from dse.space import Parameter
-from dse.space import SamplerName
+from dse.space import Metric, Objective, Parameter, SamplerName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from dse.search._records import StudyResult
 
@@ -162,8 +157,7 @@ class StudyDirectory:
             name=header.name,
             model=header.model,
             objectives=[
-                AxisBlock(metric=axis.metric, maximize=axis.maximize)
-                for axis in header.objectives
+                AxisBlock(metric=axis.metric, maximize=axis.maximize) for axis in header.objectives
             ],
             parameters=[
                 ChoiceBlock(name=parameter.name, choices=list(parameter.choices))

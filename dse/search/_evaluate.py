@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 import math
 from typing import TYPE_CHECKING
 
-from dse.errors import ConfigError
-from dse.errors import DseError
+from dse.errors import ConfigError, DseError
 from dse.hardware import Precision
-from dse.prediction import Configuration
-from dse.prediction import LaunchMode
-from dse.prediction import PlanScorer
-from dse.prediction import Prediction
-from dse.prediction import Software
-from dse.prediction import predict_plan
-from dse.prediction import problem_of
-from dse.search._records import TrialRecord
-from dse.search._records import TrialStatus
-from dse.sharding import ShardingPlan
-from dse.sharding import ShardingType
-from dse.solver import SolverSettings
-from dse.solver import solve
-from dse.space import TYPE_SEPARATOR
-from dse.space import Metric
-from dse.space import ParameterValue
-from dse.space import SearchSpace
+from dse.prediction import (
+    Configuration,
+    LaunchMode,
+    PlanScorer,
+    Prediction,
+    Software,
+    predict_plan,
+    problem_of,
+)
+from dse.search._records import TrialRecord, TrialStatus
+from dse.sharding import ShardingPlan, ShardingType
+from dse.solver import SolverSettings, solve
+from dse.space import TYPE_SEPARATOR, Metric, ParameterValue, SearchSpace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

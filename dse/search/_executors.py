@@ -6,16 +6,14 @@ back differs. One process asks and tells; executors only evaluate.
 
 from __future__ import annotations
 
-from abc import ABC
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from dse.errors import WorkerError
 from dse.search._evaluate import Evaluator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from concurrent.futures import ProcessPoolExecutor
     from types import TracebackType
 

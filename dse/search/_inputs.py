@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import hashlib
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dse.documents import DocumentKind
-from dse.documents import display_path
-from dse.documents import find_document
-from dse.documents import read_source
+from dse.documents import DocumentKind, display_path, find_document, read_source
 from dse.platforms import load_platform
-from dse.search._records import Fact
-from dse.search._records import InputFile
-from dse.space import SearchSpace
-from dse.space import load_space
-from dse.workloads import find_model
-from dse.workloads import load_model
+from dse.search._records import Fact, InputFile
+from dse.space import SearchSpace, load_space
+from dse.workloads import find_model, load_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from dse.platforms import Platform
     from dse.workloads import DlrmModel

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from pydantic import TypeAdapter
 
-    from dse.space import Objective
-    from dse.space import Parameter
+    from dse.space import Objective, Parameter
 
 _STUDY_NAME = "dse"
 _RECORD_KEY = "record"
@@ -31,9 +30,10 @@ class Journal:
     """Finished trials on disk.
 
     Args:
-        path: The journal file; created when missing.
+        path: The journal file.
         objectives: Axes of the front.
         parameters: Outer parameters.
+        create: Start the file when it is missing; otherwise it is only read.
 
     Raises:
         StudyError: The file is damaged or cannot be written. A torn last line, which a kill in the
@@ -41,32 +41,42 @@ class Journal:
     """
 
     def __init__(
-        self, path: Path, objectives: Sequence[Objective], parameters: Sequence[Parameter]
+        self,
+        path: Path,
+        objectives: Sequence[Objective],
+        parameters: Sequence[Parameter],
+        *,
+        create: bool = False,
     ) -> None:
         import optuna
         from optuna.storages import JournalStorage
-        from optuna.storages.journal import JournalFileBackend
-        from optuna.storages.journal import JournalFileOpenLock
+        from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._path = path
         self._objectives = objectives
         self._parameters = parameters
         repair_journal(path)
-        # One process writes, so a lock that a killed run left behind means nothing.
-        path.with_name(path.name + ".lock").unlink(missing_ok=True)
+        if create:
+            # One process writes, so a lock that a killed run left behind means nothing.
+            path.with_name(path.name + ".lock").unlink(missing_ok=True)
         try:
             storage = JournalStorage(
                 JournalFileBackend(str(path), lock_obj=JournalFileOpenLock(str(path)))
             )
-            self._study = optuna.create_study(
-                study_name=_STUDY_NAME,
-                storage=storage,
-                directions=[
-                    "maximize" if axis.maximize else "minimize" for axis in objectives
-                ],
-                load_if_exists=True,
-            )
+            known = optuna.get_all_study_names(storage)
+            if _STUDY_NAME in known:
+                self._study = optuna.load_study(study_name=_STUDY_NAME, storage=storage)
+            elif create:
+                self._study = optuna.create_study(
+                    study_name=_STUDY_NAME,
+                    storage=storage,
+                    directions=[
+                        "maximize" if axis.maximize else "minimize" for axis in objectives
+                    ],
+                )
+            else:
+                raise StudyError(f"{path}: the journal is empty; continue the run with --resume")
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StudyError(
                 f"{path}: not a readable study journal ({error}); restore it from a copy or start "
@@ -89,8 +99,7 @@ class Journal:
                     values=list(record.values) if finite else None,
                     params=dict(record.parameters),
                     distributions={
-                        parameter.name: fixed(parameter.choices)
-                        for parameter in self._parameters
+                        parameter.name: fixed(parameter.choices) for parameter in self._parameters
                     },
                     user_attrs={
                         "status": record.status.value,
@@ -138,20 +147,23 @@ def repair_journal(path: Path) -> None:
     offset = 0
     lines = content.splitlines(keepends=True)
     for index, line in enumerate(lines):
-        whole = line.endswith(b"\n")
-        try:
-            if not whole or not isinstance(json.loads(line), dict):
-                raise ValueError
-        except ValueError:
-            if index == len(lines) - 1 and not whole:
-                with path.open("r+b") as file:
-                    file.truncate(offset)
-                return
+        if not line.endswith(b"\n"):
+            # Only the last line can lack its end: a write that was cut short.
+            with path.open("r+b") as file:
+                file.truncate(offset)
+        elif not _is_json_object(line):
             raise StudyError(
                 f"{path}: damaged at byte {offset} (line {index + 1}); restore it from a copy, or "
                 "start again in a new folder"
-            ) from None
+            )
         offset += len(line)
+
+
+def _is_json_object(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
 
 
 @cache

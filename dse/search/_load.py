@@ -11,14 +11,12 @@ from dse.platforms import platform_from_text
 from dse.search._directory import StudyDirectory
 from dse.search._journal import Journal
 from dse.search._records import Fact
-from dse.search._run import Study
-from dse.search._run import study_result
+from dse.search._run import Study, study_result
 from dse.workloads import ModelDocument
 
 if TYPE_CHECKING:
     from dse.platforms import Platform
-    from dse.search._records import InputFile
-    from dse.search._records import StudyResult
+    from dse.search._records import InputFile, StudyResult
     from dse.workloads import DlrmModel
 
 

@@ -17,15 +17,12 @@ from dse.errors import OptionalDependencyError
 from dse.space import SamplerName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import optuna
 
     from dse.search._records import TrialRecord
-    from dse.space import Parameter
-    from dse.space import ParameterValue
-    from dse.space import SearchSpace
+    from dse.space import Parameter, ParameterValue, SearchSpace
 
 #: Proposals in a row that bring nothing new before an unseen configuration is drawn instead.
 _MAX_STALE = 20
@@ -86,7 +83,7 @@ def make_sampler(name: SamplerName, seed: int, space: SearchSpace) -> optuna.sam
     if name is SamplerName.NSGA2:
         return samplers.NSGAIISampler(seed=seed)
     if name is SamplerName.TPE:
-        return samplers.TPESampler(seed=seed, multivariate=True, warn_independent_sampling=False)
+        return samplers.TPESampler(seed=seed)
     if name is SamplerName.RANDOM:
         return samplers.RandomSampler(seed=seed)
     if name is SamplerName.GRID:
@@ -103,9 +100,7 @@ def make_sampler(name: SamplerName, seed: int, space: SearchSpace) -> optuna.sam
             "the `gp` sampler needs torch, which is not installed; install `dse[validate]` or "
             "choose the sampler `nsga2` or `tpe`"
         ) from error
-    return samplers.GPSampler(
-        seed=seed, deterministic_objective=True, warn_independent_sampling=False
-    )
+    return samplers.GPSampler(seed=seed, deterministic_objective=True)
 
 
 class Proposer:
@@ -233,9 +228,7 @@ class Proposer:
 
     def _encode(self, key: tuple[int, ...]) -> dict[str, int]:
         named = zip(self._space.parameters, key, strict=True)
-        return {
-            parameter.name: index for parameter, index in named if len(parameter.choices) > 1
-        }
+        return {parameter.name: index for parameter, index in named if len(parameter.choices) > 1}
 
     def _draw_unseen(self) -> tuple[int, ...]:
         sizes = [len(parameter.choices) for parameter in self._space.parameters]

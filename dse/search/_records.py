@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dse.prediction import Configuration
-from dse.prediction import Prediction
-from dse.space import Objective
-from dse.space import ParameterValue
+from dse.prediction import Configuration, Prediction
+from dse.space import Objective, ParameterValue
 
 
 class TrialStatus(StrEnum):

@@ -2,46 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from dataclasses import replace
-from datetime import UTC
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 import platform as host_platform
-from typing import TYPE_CHECKING
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from dse.errors import ConfigError
-from dse.errors import StudyError
-from dse.search._directory import StudyDirectory
-from dse.search._directory import StudyHeader
-from dse.search._evaluate import EvaluationContext
-from dse.search._evaluate import Evaluator
-from dse.search._executors import ProcessExecutor
-from dse.search._executors import SerialExecutor
+from dse.errors import ConfigError, StudyError
+from dse.search._directory import StudyDirectory, StudyHeader
+from dse.search._evaluate import EvaluationContext, Evaluator
+from dse.search._executors import ProcessExecutor, SerialExecutor
 from dse.search._inputs import read_inputs
 from dse.search._journal import Journal
 from dse.search._pareto import pareto_mask
 from dse.search._proposer import Proposer
-from dse.search._records import StudyResult
-from dse.search._records import TrialRecord
-from dse.search._records import TrialStatus
-from dse.space import SamplerName
+from dse.search._records import StudyResult, TrialRecord, TrialStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from collections.abc import Mapping
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from dse.search._executors import Executor
     from dse.search._proposer import Rejection
     from dse.search._records import Fact
-    from dse.space import Objective
-    from dse.space import ParameterValue
-    from dse.space import SearchSpace
+    from dse.space import Objective, ParameterValue, SamplerName, SearchSpace
 
 #: Packages whose versions can change a result.
 _VERSIONED = ("dse", "numpy", "optuna", "scipy")
@@ -139,7 +125,7 @@ def run(
     if chosen.resume:
         header = _continue(directory, header, chosen)
     directory.write_header(header)
-    journal = Journal(directory.journal, header.objectives, header.parameters)
+    journal = Journal(directory.journal, header.objectives, header.parameters, create=True)
     context = EvaluationContext(inputs.space, inputs.model, inputs.platforms, header.seed)
     loop = _Loop(context, header, journal, progress)
     with _make_executor(chosen, context) as executor:
@@ -178,9 +164,7 @@ def mark_front(
     ordered = sorted(records, key=lambda record: record.number)
     feasible = [record for record in ordered if record.status is TrialStatus.FEASIBLE]
     values = np.array([record.values for record in feasible], dtype=np.float64)
-    mask = pareto_mask(
-        values.reshape(-1, len(objectives)), [axis.maximize for axis in objectives]
-    )
+    mask = pareto_mask(values.reshape(-1, len(objectives)), [axis.maximize for axis in objectives])
     front = {record.number for record, marked in zip(feasible, mask, strict=True) if marked}
     return tuple(replace(record, on_front=record.number in front) for record in ordered)
 
@@ -271,9 +255,7 @@ def _finished(
 ) -> dict[tuple[tuple[str, ParameterValue], ...], TrialRecord]:
     """Answers that need not be computed again; failed evaluations get another chance."""
     return {
-        record.parameters: record
-        for record in records
-        if record.status is not TrialStatus.FAILED
+        record.parameters: record for record in records if record.status is not TrialStatus.FAILED
     }
 
 
@@ -281,9 +263,7 @@ def _make_executor(options: RunOptions, context: EvaluationContext) -> Executor:
     makers: Mapping[str, Callable[[], Executor]] = {
         "serial": lambda: SerialExecutor(context),
         "process": lambda: (
-            ProcessExecutor(context, options.jobs)
-            if options.jobs > 1
-            else SerialExecutor(context)
+            ProcessExecutor(context, options.jobs) if options.jobs > 1 else SerialExecutor(context)
         ),
     }
     if options.jobs < 1:
@@ -317,9 +297,7 @@ def _folder(options: RunOptions, name: str) -> Path:
     return root
 
 
-def _continue(
-    directory: StudyDirectory, header: StudyHeader, options: RunOptions
-) -> StudyHeader:
+def _continue(directory: StudyDirectory, header: StudyHeader, options: RunOptions) -> StudyHeader:
     """Returns the header to go on with, after checking that it is the same study."""
     former = directory.read_header()
     digests = {(file.role, file.name): file.sha256 for file in former.inputs}

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from dse._suggest import nearest
 from dse.errors import PlanError
 from dse.sharding._plan import ShardingType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse.sharding._plan import ShardingPlan
-    from dse.sharding._plan import TablePlan
+    from dse.sharding._plan import ShardingPlan, TablePlan
     from dse.workloads import EmbeddingTable
 
 _MAX_NAMES_SHOWN = 5
@@ -59,9 +58,9 @@ def _name_problems(plan: ShardingPlan, tables: Sequence[EmbeddingTable]) -> list
     if missing:
         problems.append(f"no placement for {_some(missing)} of the model")
     if unknown:
-        near = get_close_matches(unknown[0], wanted, n=1)
-        hint = f" (did you mean `{near[0]}`?)" if near else ""
-        problems.append(f"the model has no {_some(unknown)}{hint}")
+        near = nearest(unknown[0], wanted)
+        suggestion = f" (did you mean `{near}`?)" if near else ""
+        problems.append(f"the model has no {_some(unknown)}{suggestion}")
     if repeated:
         problems.append(f"more than one placement for {_some(repeated)}")
     return problems

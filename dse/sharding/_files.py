@@ -9,21 +9,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
-from typing import Annotated
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from dse.documents import StrictModel
-from dse.documents import parse_json
-from dse.errors import ConfigError
-from dse.errors import PlanError
+from dse.documents import StrictModel, parse_json
+from dse.errors import ConfigError, PlanError
 from dse.sharding._pieces import pieces_of
-from dse.sharding._plan import ComputeKernel
-from dse.sharding._plan import ShardingPlan
-from dse.sharding._plan import ShardingType
-from dse.sharding._plan import TablePlan
+from dse.sharding._plan import ComputeKernel, ShardingPlan, ShardingType, TablePlan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,16 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.sharding._pieces import column_widths
-from dse.sharding._pieces import row_blocks
-from dse.sharding._plan import ComputeKernel
-from dse.sharding._plan import ShardingPlan
-from dse.sharding._plan import ShardingType
-from dse.sharding._plan import TablePlan
+from dse.sharding._pieces import column_widths, row_blocks
+from dse.sharding._plan import ComputeKernel, ShardingPlan, ShardingType, TablePlan
 
 if TYPE_CHECKING:
-    from dse.workloads import EmbeddingTable
-    from dse.workloads import Optimizer
+    from dse.workloads import EmbeddingTable, Optimizer
 
 TableCost = Callable[["EmbeddingTable"], float]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dse.simulate._batched import BatchedSimulator
 from dse.simulate._breakdown import breakdown
 from dse.simulate._events import simulate
-from dse.simulate._timeline import RankBreakdown
-from dse.simulate._timeline import Timeline
+from dse.simulate._timeline import RankBreakdown, Timeline
 
 __all__ = ["BatchedSimulator", "RankBreakdown", "Timeline", "breakdown", "simulate"]

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.graph import predecessors
-from dse.graph import topological_order
+from dse.graph import predecessors, topological_order
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -136,9 +135,7 @@ class BatchedSimulator:
         return ends
 
 
-def _reduce(
-    graph: ExecutionGraph, variable: NDArray[np.bool_]
-) -> tuple[dict[int, _Node], _Node]:
+def _reduce(graph: ExecutionGraph, variable: NDArray[np.bool_]) -> tuple[dict[int, _Node], _Node]:
     """Returns the varying nodes in topological order, and the node after all tasks."""
     row_of = np.cumsum(variable) - 1
     duration_s = graph.duration_s.tolist()
@@ -222,9 +219,7 @@ def _shift(node: _Node, seconds: float) -> _Node:
     )
 
 
-def _schedule(
-    nodes: dict[int, _Node], final: _Node
-) -> tuple[tuple[_Step, ...], dict[int, int]]:
+def _schedule(nodes: dict[int, _Node], final: _Node) -> tuple[tuple[_Step, ...], dict[int, int]]:
     """Groups the nodes that the result needs into steps and gives each a slot."""
     needed: set[int] = set()
     stack = list(final.edges)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dse.solver._search import SolvedPlan
-from dse.solver._search import SolverSettings
-from dse.solver._search import planning_request
-from dse.solver._search import solve
+from dse.solver._search import SolvedPlan, SolverSettings, planning_request, solve
 
 __all__ = ["SolvedPlan", "SolverSettings", "planning_request", "solve"]

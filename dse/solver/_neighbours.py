@@ -6,11 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.sharding import ComputeKernel
-from dse.sharding import ShardingType
-from dse.sharding import TablePlan
-from dse.sharding import column_piece_counts
-from dse.sharding import stored_bytes
+from dse.sharding import ComputeKernel, ShardingType, TablePlan, column_piece_counts, stored_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,7 +108,7 @@ class Neighbourhood:
     def _swaps(
         self, tables: tuple[TablePlan, ...], load_s: NDArray[np.float64], limit: int
     ) -> list[tuple[tuple[int, int], ...]]:
-        """Exchanges whole tables of the busiest rank with tables of other ranks, lightest first."""
+        """Exchanges whole tables of the busiest rank with tables of others, lightest first."""
         placements = self._scorer.placements
         busiest = int(np.argmax(load_s))
         whole = [

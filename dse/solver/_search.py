@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.sharding import PLANNERS
-from dse.sharding import PlanningRequest
+from dse.sharding import PLANNERS, PlanningRequest
 from dse.solver._neighbours import Neighbourhood
 
 if TYPE_CHECKING:
@@ -22,10 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dse.prediction import PlanScorer
-    from dse.prediction import PlanScores
-    from dse.sharding import ShardingPlan
-    from dse.sharding import ShardingType
+    from dse.prediction import PlanScorer, PlanScores
+    from dse.sharding import ShardingPlan, ShardingType
 
 #: Improving changes that are tried together in one round.
 _MAX_COMBINED = 12

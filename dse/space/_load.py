@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.documents import DocumentKind
-from dse.documents import find_document
-from dse.documents import list_documents
-from dse.documents import load_document
+from dse.documents import DocumentKind, find_document, list_documents, load_document
 from dse.space._schema import SpaceDocument
 
 if TYPE_CHECKING:

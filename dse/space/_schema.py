@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator
-from pydantic import Field
-from pydantic import field_validator
-from pydantic import model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from dse.documents import BytesPerSecond
-from dse.documents import Count
-from dse.documents import Document
-from dse.documents import Seconds
-from dse.documents import StrictModel
-from dse.documents import UnitKind
-from dse.documents import parse_quantity
-from dse.hardware import LinkKind
-from dse.hardware import LinkSpec
-from dse.hardware import NetworkSpec
-from dse.hardware import Precision
-from dse.sharding import PLANNERS
-from dse.sharding import ShardingType
+from dse.documents import (
+    BytesPerSecond,
+    Count,
+    Document,
+    Seconds,
+    StrictModel,
+    UnitKind,
+    parse_quantity,
+)
+from dse.hardware import LinkKind, LinkSpec, NetworkSpec, Precision
+from dse.sharding import PLANNERS, ShardingType
 from dse.space._metrics import Metric
-from dse.space._space import Constraint
-from dse.space._space import Parameter
-from dse.space._space import ParameterValue
-from dse.space._space import SamplerName
-from dse.space._space import SearchSettings
-from dse.space._space import SearchSpace
-from dse.space._space import Objective
+from dse.space._space import (
+    Constraint,
+    Objective,
+    Parameter,
+    ParameterValue,
+    SamplerName,
+    SearchSettings,
+    SearchSpace,
+)
 
 #: Joins the names of a set of sharding types into one value of an outer parameter.
 TYPE_SEPARATOR = "+"
@@ -100,7 +96,7 @@ def _as_type_sets(value: object) -> object:
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Names = Annotated[list[Name], Field(min_length=1), BeforeValidator(_as_list)]
-Counts = Annotated[list[Count] | Range, BeforeValidator(_as_list)]
+Counts = Annotated[Annotated[list[Count], Field(min_length=1)] | Range, BeforeValidator(_as_list)]
 Switches = Annotated[list[bool], Field(min_length=1), BeforeValidator(_as_list)]
 Precisions = Annotated[list[Precision], Field(min_length=1), BeforeValidator(_as_list)]
 LaunchModes = Annotated[
@@ -158,7 +154,9 @@ def _choices(value: Range | list[object]) -> tuple[ParameterValue, ...]:
     plain: list[ParameterValue] = []
     for item in value:
         if isinstance(item, list):
-            chosen = TYPE_SEPARATOR.join(kind.value for kind in ShardingType if kind in item)
+            chosen: ParameterValue = TYPE_SEPARATOR.join(
+                kind.value for kind in ShardingType if kind in item
+            )
         else:
             chosen = item if isinstance(item, bool | int | float) else str(item)
         if chosen not in plain:
@@ -301,8 +299,7 @@ class SpaceDocument(Document):
             model=self.workload.model,
             parameters=self.parameters.expand(),
             objectives=tuple(
-                Objective(block.metric, block.direction == "maximize")
-                for block in self.objectives
+                Objective(block.metric, block.direction == "maximize") for block in self.objectives
             ),
             constraints=tuple(block.to_constraint() for block in self.constraints),
             price_basis=self.pricing.basis,

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 import math
-from typing import TYPE_CHECKING
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from dse.hardware import LinkSpec
-    from dse.hardware import NetworkSpec
+    from dse.hardware import LinkSpec, NetworkSpec
     from dse.space._metrics import Metric
 
 ParameterValue: TypeAlias = str | int | float | bool

@@ -8,11 +8,11 @@ fused elementwise operator, as are activation gradient and bias gradient.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from dse.workloads._dlrm import InteractionKind
-from dse.workloads._operators import Operator
-from dse.workloads._operators import OperatorKind
+from dse.workloads._operators import Operator, OperatorKind
 
 if TYPE_CHECKING:
     from dse.hardware import Precision
@@ -62,7 +62,9 @@ class DenseOperators:
     parameter_groups: tuple[ParameterGroup, ...]
 
 
-def dense_operators(model: DlrmModel, local_batch_size: int, precision: Precision) -> DenseOperators:
+def dense_operators(
+    model: DlrmModel, local_batch_size: int, precision: Precision
+) -> DenseOperators:
     """Returns the dense operators of one rank.
 
     Args:
@@ -110,9 +112,7 @@ def activation_bytes(model: DlrmModel, local_batch_size: int, precision: Precisi
 
 
 def _mlp_parameters(widths: list[int]) -> int:
-    return sum(
-        (inputs + 1) * outputs for inputs, outputs in zip(widths[:-1], widths[1:], strict=True)
-    )
+    return sum((inputs + 1) * outputs for inputs, outputs in pairwise(widths))
 
 
 def _interaction_parameters(model: DlrmModel) -> int:
@@ -137,7 +137,9 @@ class _DenseBuilder:
         top = [self._width, *model.top_mlp]
         top_backward, top_groups = self._mlp_backward("top_mlp", top, first_input=True)
         cross_backward, cross_groups = self._interaction_backward()
-        bottom_backward, bottom_groups = self._mlp_backward("bottom_mlp", bottom, first_input=False)
+        bottom_backward, bottom_groups = self._mlp_backward(
+            "bottom_mlp", bottom, first_input=False
+        )
         top_backward = [self._elementwise("loss.backward", 4), *top_backward]
         groups = [(name, count, 1 + at) for name, count, at in top_groups]
         start = len(top_backward)
@@ -174,7 +176,7 @@ class _DenseBuilder:
 
     def _mlp_forward(self, name: str, widths: list[int]) -> list[Operator]:
         operators = []
-        for layer, (inputs, outputs) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+        for layer, (inputs, outputs) in enumerate(pairwise(widths)):
             operators.append(self._gemm(f"{name}.{layer}.forward", self._batch, outputs, inputs))
             operators.append(self._elementwise(f"{name}.{layer}.activation", 2 * outputs))
         return operators
@@ -226,7 +228,9 @@ class _DenseBuilder:
         return operators
 
     def _concat_width(self) -> int:
-        dense = self._model.bottom_mlp[-1] if self._model.bottom_mlp else self._model.dense_features
+        dense = (
+            self._model.bottom_mlp[-1] if self._model.bottom_mlp else self._model.dense_features
+        )
         return self._embedded + dense
 
     def _cross_layer(self, name: str, *, backward: bool) -> list[Operator]:
@@ -276,7 +280,9 @@ class _DenseBuilder:
             operators.append(
                 self._elementwise("interaction.pool.backward", self._embedded + self._width)
             )
-        operators.append(self._elementwise("interaction.concat.backward", 2 * self._concat_width()))
+        operators.append(
+            self._elementwise("interaction.concat.backward", 2 * self._concat_width())
+        )
         return operators, groups
 
     def _optimizer(self) -> Operator:

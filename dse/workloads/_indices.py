@@ -12,8 +12,7 @@ with the same probability. Two questions are answered from it:
 
 from __future__ import annotations
 
-from abc import ABC
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING
 
-from dse.documents import DocumentKind
-from dse.documents import find_document
-from dse.documents import list_documents
-from dse.documents import load_document
+from dse._suggest import hint
+from dse.documents import DocumentKind, find_document, list_documents, load_document
 from dse.errors import UnknownNameError
 from dse.workloads._schema import ModelDocument
 
@@ -32,12 +29,10 @@ def find_model(name_or_path: str) -> Path:
         aliases = _aliases()
         if name_or_path in aliases:
             return aliases[name_or_path]
-        near = get_close_matches(name_or_path, [*aliases, *list_models()], n=1)
-        if near:
-            raise UnknownNameError(
-                f"no model is called `{name_or_path}`; did you mean `{near[0]}`?"
-            ) from None
-        raise
+        names = [*list_models(), *aliases]
+        raise UnknownNameError(
+            f"no model is called `{name_or_path}`; {hint(name_or_path, names)}"
+        ) from None
 
 
 def load_model(name_or_path: str) -> DlrmModel:

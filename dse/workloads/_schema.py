@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator
-from pydantic import Field
-from pydantic import model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from dse.documents import Count
-from dse.documents import Document
-from dse.documents import NonNegativeFloat
-from dse.documents import PositiveFloat
-from dse.documents import StrictModel
+from dse.documents import Count, Document, NonNegativeFloat, PositiveFloat, StrictModel
 from dse.hardware import Precision
-from dse.workloads._dlrm import DataType
-from dse.workloads._dlrm import DlrmModel
-from dse.workloads._dlrm import EmbeddingTable
-from dse.workloads._dlrm import Interaction
-from dse.workloads._dlrm import InteractionKind
-from dse.workloads._dlrm import Optimizer
-from dse.workloads._dlrm import PoolingDistribution
-from dse.workloads._indices import IndexDistribution
-from dse.workloads._indices import ReuseHistogram
-from dse.workloads._indices import Uniform
-from dse.workloads._indices import Zipf
-from dse.workloads._statistics import STATISTICS
-from dse.workloads._statistics import generate_tables
+from dse.workloads._dlrm import (
+    DataType,
+    DlrmModel,
+    EmbeddingTable,
+    Interaction,
+    InteractionKind,
+    Optimizer,
+    PoolingDistribution,
+)
+from dse.workloads._indices import IndexDistribution, ReuseHistogram, Uniform, Zipf
+from dse.workloads._statistics import STATISTICS, generate_tables
 
 _MAX_TABLES = 100_000
 
@@ -190,9 +181,11 @@ class ModelDocument(Document):
         if bool(self.tables) == (self.generate is not None):
             raise PydanticCustomError("tables", "expected exactly one of `tables` and `generate`")
         names = [name for block in self.tables for name in _names(block)]
-        repeated = sorted({name for name in names if names.count(name) > 1}) if (
-            len(set(names)) < len(names)
-        ) else []
+        repeated = (
+            sorted({name for name in names if names.count(name) > 1})
+            if (len(set(names)) < len(names))
+            else []
+        )
         if repeated:
             raise PydanticCustomError(
                 "tables", f"expected different table names; `{repeated[0]}` is given twice"
@@ -248,9 +241,7 @@ class ModelDocument(Document):
                 self.generate.seed,
                 self.generate.data_type,
             )
-        return tuple(
-            table for block in self.tables for table in self._tables_of(block)
-        )
+        return tuple(table for block in self.tables for table in self._tables_of(block))
 
     def _tables_of(self, block: TableBlock) -> list[EmbeddingTable]:
         defaults = self.table_defaults

@@ -15,9 +15,7 @@ import math
 
 import numpy as np
 
-from dse.workloads._dlrm import DataType
-from dse.workloads._dlrm import EmbeddingTable
-from dse.workloads._dlrm import PoolingDistribution
+from dse.workloads._dlrm import DataType, EmbeddingTable, PoolingDistribution
 from dse.workloads._indices import ReuseHistogram
 
 _DIMS = (4, 8, 16, 32, 64, 128, 256)
@@ -44,7 +42,8 @@ class TableStatistics:
         batch_size: Samples of the batch that was analysed.
         lookups: Lookups of that batch over all tables.
         unique_rows: Distinct rows of that batch over all tables.
-        row_share: Share of distinct rows by reuse, bins (0, 1], (1, 2], (2, 4] … (2^14, 2^15], more.
+        row_share: Share of distinct rows by reuse; bins (0, 1], (1, 2], (2, 4] … (2^14, 2^15],
+            more.
         lookup_share: Share of lookups by the reuse of their row, the same bins.
     """
 
@@ -111,7 +110,9 @@ def generate_tables(
     pooling = np.maximum(pooling * statistics.mean_pooling_factor / pooling.mean(), 0.05)
     rows = _MEDIAN_ROWS * np.exp(_ROWS_SPREAD * _normal_quantile(uniform[1]))
     seen = statistics.batch_size * pooling / statistics.mean_reuse
-    rows = np.clip(rows, _ROWS_PER_SEEN_ROW * seen, max(_MAX_ROWS, _ROWS_PER_SEEN_ROW * seen.max()))
+    rows = np.clip(
+        rows, _ROWS_PER_SEEN_ROW * seen, max(_MAX_ROWS, _ROWS_PER_SEEN_ROW * seen.max())
+    )
     dims = np.array(_DIMS)[np.searchsorted(np.cumsum(_DIM_WEIGHTS)[:-1], uniform[2])]
     row_share, lookup_share = _popular_bins(statistics)
     digits = len(str(count - 1))

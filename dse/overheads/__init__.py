@@ -1,3 +1,0 @@
-"""overheads."""
-
-from __future__ import annotations

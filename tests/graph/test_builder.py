@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+
+from dse.errors import SimulationError
+from dse.graph import GraphBuilder, TaskKind, predecessors, topological_order
+
+
+def two_lanes() -> tuple[GraphBuilder, int, int]:
+    builder = GraphBuilder()
+    return builder, builder.add_lane(0, "a"), builder.add_lane(1, "b")
+
+
+def test_lane_order_and_dependencies_are_predecessors():
+    builder, a, b = two_lanes()
+    first = builder.add_task("first", TaskKind.COMPUTE, a, 1.0)
+    other = builder.add_task("other", TaskKind.COMPUTE, b, 1.0)
+    second = builder.add_task("second", TaskKind.COMPUTE, a, 1.0, (other, first))
+    graph = builder.build()
+    assert predecessors(graph)[second] == [other, first]
+    assert list(graph.dependencies_of(second)) == [other, first]
+
+
+@pytest.mark.parametrize("duration_s", [-1.0, float("nan"), float("inf")])
+def test_impossible_durations_are_refused(duration_s):
+    builder, a, _ = two_lanes()
+    with pytest.raises(SimulationError, match="duration"):
+        builder.add_task("bad", TaskKind.COMPUTE, a, duration_s)
+
+
+def test_two_members_on_one_lane_are_refused():
+    builder, a, _ = two_lanes()
+    tasks = [builder.add_task(f"m{i}", TaskKind.COLLECTIVE, a, 1.0) for i in range(2)]
+    with pytest.raises(SimulationError, match="share a lane"):
+        builder.add_meeting(tasks)
+
+
+def test_a_task_meets_once():
+    builder, a, _ = two_lanes()
+    task = builder.add_task("m", TaskKind.COLLECTIVE, a, 1.0)
+    builder.add_meeting([task])
+    with pytest.raises(SimulationError, match="already"):
+        builder.add_meeting([task])
+
+
+def test_unknown_dependency_is_refused():
+    builder, a, _ = two_lanes()
+    builder.add_task("t", TaskKind.COMPUTE, a, 1.0, (7,))
+    with pytest.raises(SimulationError, match="does not exist"):
+        builder.build()
+
+
+def test_crossed_meetings_are_a_named_cycle():
+    builder, a, b = two_lanes()
+    a1 = builder.add_task("x on a", TaskKind.COLLECTIVE, a, 1.0)
+    a2 = builder.add_task("y on a", TaskKind.COLLECTIVE, a, 1.0)
+    b2 = builder.add_task("y on b", TaskKind.COLLECTIVE, b, 1.0)
+    b1 = builder.add_task("x on b", TaskKind.COLLECTIVE, b, 1.0)
+    builder.add_meeting([a1, b1])
+    builder.add_meeting([a2, b2])
+    with pytest.raises(SimulationError, match=r"wait for each other.*on [ab]"):
+        topological_order(builder.build())

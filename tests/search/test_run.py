@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+import signal
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import pytest
+
+import dse
+from dse.errors import ConfigError, OptionalDependencyError, StudyError
+from dse.search import (
+    EvaluationContext,
+    Evaluator,
+    ProcessExecutor,
+    RunOptions,
+    SerialExecutor,
+    TrialStatus,
+    load_study,
+    run,
+    stored_model,
+    stored_platform,
+)
+from dse.search._inputs import read_inputs
+from dse.search._journal import Journal, repair_journal
+from dse.search._proposer import Proposal, Proposer
+from dse.space import SamplerName, load_space
+
+
+@pytest.fixture
+def study(small_space, tmp_path):
+    return run(small_space, RunOptions(out=tmp_path / "study"))
+
+
+def test_a_run_writes_a_study(study):
+    files = {path.name for path in study.directory.root.iterdir()}
+    expected = {"study.yaml", "journal.log", "trials.csv", "trials.parquet", "pareto.csv", "plans"}
+    assert expected <= files
+    result = study.result
+    assert sum(record.evaluated for record in result.records) == 12
+    assert result.front
+    numbers = [record.number for record in result.records]
+    assert numbers == list(range(len(numbers)))
+    csv = pd.read_csv(study.directory.trials)
+    parquet = pd.read_parquet(study.directory.root / "trials.parquet")
+    assert list(csv.columns) == list(parquet.columns)
+    assert len(csv) == len(parquet) == len(result.records)
+    assert csv["on_front"].sum() == len(result.front) == len(pd.read_csv(study.directory.pareto))
+    plans = {path.stem for path in (study.directory.root / "plans").iterdir()}
+    assert plans == {str(record.number) for record in result.front}
+
+
+def test_rejections_say_why_and_are_not_evaluated(small_space, tmp_path):
+    study = run(small_space, RunOptions(trials=100, out=tmp_path / "all"))
+    rejected = [r for r in study.result.records if r.status is TrialStatus.REJECTED]
+    reasons = " ".join(record.reason for record in rejected)
+    assert "world size 12 does not fill nodes of 8 devices" in reasons
+    assert "v100_dgx2 has no on_demand price" in reasons
+    assert all(not record.evaluated and not record.values for record in rejected)
+    assert study.exhausted
+    assert len(study.result.records) == 36
+    seen = {record.parameters for record in study.result.records}
+    assert len(seen) == 36
+
+
+@pytest.mark.parametrize("sampler", ["nsga2", "tpe", "random", "grid"])
+def test_one_seed_gives_one_front_for_any_number_of_jobs(small_space, tmp_path, sampler):
+    fronts = []
+    for jobs in (1, 2):
+        out = tmp_path / f"jobs {jobs}"
+        run(small_space, RunOptions(jobs=jobs, out=out, sampler=SamplerName(sampler), seed=5))
+        fronts.append((out / "pareto.csv").read_bytes())
+    assert fronts[0] == fronts[1]
+
+
+def test_seeds_differ(small_space, tmp_path):
+    first, second = (
+        run(small_space, RunOptions(out=tmp_path / str(seed), seed=seed, trials=4)).result
+        for seed in (1, 2)
+    )
+    assert [r.parameters for r in first.records] != [r.parameters for r in second.records]
+
+
+def test_resume_evaluates_nothing_twice_and_ends_at_the_same_front(
+    small_space, tmp_path, monkeypatch
+):
+    whole = run(small_space, RunOptions(out=tmp_path / "whole"))
+    out = tmp_path / "cut"
+    run(small_space, RunOptions(out=out, trials=7))
+    evaluated = []
+    original = Evaluator.evaluate
+
+    def counting(self, number, parameters):
+        evaluated.append(tuple(parameters.items()))
+        return original(self, number, parameters)
+
+    monkeypatch.setattr(Evaluator, "evaluate", counting)
+    before = {record.parameters for record in load_study(out).result.records}
+    resumed = run(small_space, RunOptions(out=out, trials=12, resume=True))
+    assert not before & set(evaluated)
+    assert sum(record.evaluated for record in resumed.result.records) == 12
+    again = run(small_space, RunOptions(out=tmp_path / "whole", resume=True))
+    assert [r.parameters for r in again.result.records] == [
+        r.parameters for r in whole.result.records
+    ]
+
+
+def test_kill_and_resume(small_space, tmp_path):
+    whole = run(small_space, RunOptions(out=tmp_path / "whole", trials=16))
+    out = tmp_path / "killed"
+    command = [sys.executable, "-m", "dse", "run", str(small_space), "--trials", "16"]
+    process = subprocess.Popen(
+        [*command, "--out", str(out)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    journal = out / "journal.log"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if journal.exists() and journal.read_bytes().count(b'"status":"') >= 3:
+            break
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    finished = load_study(out).result.records
+    assert finished
+    resumed = run(small_space, RunOptions(out=out, trials=16, resume=True))
+    assert (out / "pareto.csv").read_bytes() == whole.directory.pareto.read_bytes()
+    stored = Journal(journal, resumed.result.objectives, ()).records()
+    assert len(stored) == len({record.parameters for record in stored})
+
+
+def test_a_study_loads_without_its_inputs(study, small_space):
+    small_space.unlink()
+    loaded = load_study(study.directory.root)
+    assert loaded.result.front == study.result.front
+    assert loaded.result.facts == study.result.facts
+    assert stored_model(loaded.result).name == "dlrm_tiny"
+    assert stored_platform(loaded.result, "h100_sxm").devices_per_node == 8
+    with pytest.raises(StudyError, match="no platform `b200_sxm`"):
+        stored_platform(loaded.result, "b200_sxm")
+
+
+# --- refusals -----------------------------------------------------------------------------
+
+
+def test_an_old_study_is_not_overwritten(study, small_space):
+    with pytest.raises(StudyError, match="already holds a study"):
+        run(small_space, RunOptions(out=study.directory.root))
+
+
+def test_resuming_another_study_is_refused(study, small_space):
+    root = study.directory.root
+    with pytest.raises(StudyError, match="seed 0, not 9"):
+        run(small_space, RunOptions(out=root, resume=True, seed=9))
+    small_space.write_text(small_space.read_text().replace("16384", "8192"))
+    with pytest.raises(StudyError, match="the space `small` has changed"):
+        run(small_space, RunOptions(out=root, resume=True))
+    with pytest.raises(StudyError, match="not a study directory"):
+        run(small_space, RunOptions(out=root.parent / "none", resume=True))
+
+
+def test_wrong_settings_are_refused(small_space, tmp_path):
+    with pytest.raises(ConfigError, match="--jobs must be at least 1"):
+        run(small_space, RunOptions(jobs=0, out=tmp_path / "a"))
+    with pytest.raises(ConfigError, match="unknown executor `threads`"):
+        run(small_space, RunOptions(executor="threads", out=tmp_path / "b"))
+    occupied = tmp_path / "file"
+    occupied.write_text("")
+    with pytest.raises(StudyError):
+        run(small_space, RunOptions(out=occupied))
+
+
+def test_the_gp_sampler_asks_for_torch(small_space, tmp_path):
+    pytest.importorskip("optuna")
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        with pytest.raises(OptionalDependencyError, match=r"dse\[validate\]"):
+            run(small_space, RunOptions(out=tmp_path / "gp", sampler=SamplerName.GP))
+    else:
+        assert run(small_space, RunOptions(out=tmp_path / "gp", sampler=SamplerName.GP)).result
+
+
+def test_a_torn_last_line_is_cut_off_and_damage_is_located(study):
+    journal = study.directory.journal
+    whole = journal.read_bytes()
+    journal.write_bytes(whole + b'{"op_code": 4, "wor')
+    assert load_study(study.directory.root).result.front == study.result.front
+    assert journal.read_bytes() == whole
+    lines = whole.splitlines(keepends=True)
+    broken = b"".join([*lines[:3], b"{broken\n", *lines[4:]])
+    journal.write_bytes(broken)
+    offset = sum(len(line) for line in lines[:3])
+    with pytest.raises(StudyError, match=f"damaged at byte {offset} \\(line 4\\)"):
+        load_study(study.directory.root)
+    assert journal.read_bytes() == broken
+
+
+def test_a_record_of_another_form_is_refused(study):
+    journal = study.directory.journal
+    journal.write_bytes(journal.read_bytes().replace(b'"planner":', b'"plonner":'))
+    with pytest.raises(StudyError, match="not a record of this version"):
+        load_study(study.directory.root)
+
+
+def test_repairing_nothing(tmp_path):
+    repair_journal(tmp_path / "none.log")
+    empty = tmp_path / "empty.log"
+    empty.write_bytes(b"")
+    repair_journal(empty)
+    assert empty.read_bytes() == b""
+
+
+# --- executors ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def context(small_space):
+    inputs = read_inputs(small_space)
+    return EvaluationContext(inputs.space, inputs.model, inputs.platforms, 0)
+
+
+@pytest.fixture(params=["serial", "process"])
+def executor(request, context):
+    chosen = SerialExecutor(context) if request.param == "serial" else ProcessExecutor(context, 2)
+    with chosen:
+        yield chosen
+
+
+def proposals(context, worlds):
+    first = {p.name: p.choices[0] for p in context.space.parameters}
+    return [
+        Proposal(number, tuple({**first, "world_size": world}.items()))
+        for number, world in enumerate(worlds)
+    ]
+
+
+def test_executors_answer_every_proposal_alike(executor, context):
+    asked = proposals(context, [2, 8, 2])
+    records = sorted(executor.run(asked), key=lambda record: record.number)
+    expected = [Evaluator(context).evaluate(p.number, dict(p.parameters)) for p in asked]
+    assert records == expected
+    assert replace(records[0], number=2) == records[2]
+    assert list(executor.run([])) == []
+
+
+def test_an_evaluation_that_raises_is_a_failed_record(executor, context):
+    (record,) = executor.run(proposals(context, [12]))
+    assert record.status is TrialStatus.FAILED
+    assert "world size 12" in record.reason
+
+
+def test_a_killed_worker_loses_nothing(context):
+    with ProcessExecutor(context, 2) as executor:
+        records = executor.run(proposals(context, [2, 8, 2, 8]))
+        first = next(records)
+        for process in list(executor._pool._processes.values()):
+            process.kill()
+        rest = list(records)
+    assert sorted(r.number for r in [first, *rest]) == [0, 1, 2, 3]
+    assert all(record.status is TrialStatus.FEASIBLE for record in rest)
+
+
+# --- proposer -----------------------------------------------------------------------------
+
+
+def test_no_configuration_is_proposed_twice(context):
+    proposer = Proposer(context.space, SamplerName.NSGA2, 0, Evaluator(context).reject)
+    evaluator = Evaluator(context)
+    seen = []
+    while not proposer.exhausted:
+        batch = proposer.ask(5)
+        seen += [p.parameters for p in (*batch.proposals, *batch.rejections)]
+        proposer.tell([evaluator.evaluate(p.number, dict(p.parameters)) for p in batch.proposals])
+    assert len(seen) == len(set(seen)) == context.space.size
+    assert proposer.ask(3).proposals == ()
+
+
+def test_public_run_takes_a_space_object(tmp_path, small_space):
+    space = load_space(small_space)
+    study = dse.run(space, trials=3, out=Path(tmp_path / "object"))
+    assert sum(record.evaluated for record in study.result.records) == 3
+    assert load_study(tmp_path / "object").result.front == study.result.front

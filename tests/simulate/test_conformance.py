@@ -1,0 +1,208 @@
+"""Both simulators give the same, hand-computed answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from dse.errors import SimulationError
+from dse.graph import ExecutionGraph, GraphBuilder, TaskKind
+from dse.simulate import BatchedSimulator, breakdown, simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def by_events(graph: ExecutionGraph) -> float:
+    return simulate(graph).makespan_s
+
+
+def by_batch(graph: ExecutionGraph) -> float:
+    return float(BatchedSimulator(graph).makespan_s(graph.duration_s[:, None])[0])
+
+
+def by_folding(graph: ExecutionGraph) -> float:
+    """All durations constant: the compiler alone finds the answer."""
+    nothing = np.zeros(graph.task_count, dtype=bool)
+    return float(BatchedSimulator(graph, nothing).makespan_s(np.zeros((0, 1)))[0])
+
+
+SIMULATORS: dict[str, Callable[[ExecutionGraph], float]] = {
+    "events": by_events,
+    "batch": by_batch,
+    "folding": by_folding,
+}
+
+
+@pytest.fixture(params=SIMULATORS.values(), ids=SIMULATORS.keys())
+def makespan(request):
+    return request.param
+
+
+def builder_with(lanes: int) -> tuple[GraphBuilder, list[int]]:
+    builder = GraphBuilder()
+    return builder, [builder.add_lane(rank, "compute") for rank in range(lanes)]
+
+
+def test_empty_graph_takes_no_time(makespan):
+    assert makespan(GraphBuilder().build()) == 0.0
+
+
+def test_chain_adds_up(makespan):
+    builder, (lane,) = builder_with(1)
+    for seconds in (1.0, 2.0, 4.0):
+        builder.add_task("t", TaskKind.COMPUTE, lane, seconds)
+    assert makespan(builder.build()) == 7.0
+
+
+def test_join_waits_for_the_later_branch(makespan):
+    builder, (a, b) = builder_with(2)
+    short = builder.add_task("short", TaskKind.COMPUTE, a, 1.0)
+    long = builder.add_task("long", TaskKind.COMPUTE, b, 5.0)
+    builder.add_task("join", TaskKind.COMPUTE, a, 2.0, (short, long))
+    assert makespan(builder.build()) == 7.0
+
+
+def test_meeting_starts_with_the_last_rank_and_ends_per_member(makespan):
+    builder, (a, b) = builder_with(2)
+    builder.add_task("early", TaskKind.COMPUTE, a, 1.0)
+    builder.add_task("late", TaskKind.COMPUTE, b, 3.0)
+    on_a = builder.add_task("meet", TaskKind.COLLECTIVE, a, 2.0)
+    on_b = builder.add_task("meet", TaskKind.COLLECTIVE, b, 0.5)
+    builder.add_meeting([on_a, on_b])
+    builder.add_task("after", TaskKind.COMPUTE, b, 1.0)
+    # Both start at 3; a ends at 5; b ends at 3.5 and works until 4.5.
+    assert makespan(builder.build()) == 5.0
+
+
+def test_meetings_in_a_row_carry_the_delay(makespan):
+    builder, lanes = builder_with(3)
+    for round_ in range(2):
+        for rank, lane in enumerate(lanes):
+            builder.add_task("work", TaskKind.COMPUTE, lane, 1.0 + (rank == round_))
+        members = [builder.add_task("meet", TaskKind.COLLECTIVE, lane, 0.5) for lane in lanes]
+        builder.add_meeting(members)
+    # Rank 0 is late in round 0, rank 1 in round 1: (2 + 0.5) twice.
+    assert makespan(builder.build()) == 5.0
+
+
+def test_zero_durations(makespan):
+    builder, (a, b) = builder_with(2)
+    first = builder.add_task("zero", TaskKind.COMPUTE, a, 0.0)
+    builder.add_task("zero", TaskKind.COMPUTE, b, 0.0, (first,))
+    assert makespan(builder.build()) == 0.0
+
+
+def test_deadlock_is_an_error(makespan):
+    builder, (a, b) = builder_with(2)
+    first = builder.add_task("first", TaskKind.COMPUTE, a, 1.0, (1,))
+    builder.add_task("second", TaskKind.COMPUTE, b, 1.0, (first,))
+    with pytest.raises(SimulationError, match="first"):
+        makespan(builder.build())
+
+
+def test_time_line_separates_waiting_from_transfer():
+    builder, (a, b) = builder_with(2)
+    builder.add_task("late", TaskKind.COMPUTE, b, 3.0)
+    on_a = builder.add_task("meet", TaskKind.COLLECTIVE, a, 2.0)
+    on_b = builder.add_task("meet", TaskKind.COLLECTIVE, b, 2.0)
+    builder.add_meeting([on_a, on_b])
+    timeline = simulate(builder.build())
+    assert timeline.ready_s[on_a] == 0.0
+    assert timeline.start_s[on_a] == 3.0
+    assert timeline.end_s[on_a] == 5.0
+    first, second = breakdown(timeline)
+    assert (first.compute_s, first.exposed_communication_s, first.idle_s) == (0.0, 2.0, 3.0)
+    assert (second.compute_s, second.exposed_communication_s, second.idle_s) == (3.0, 2.0, 0.0)
+
+
+def test_breakdown_gives_overlap_to_compute():
+    builder = GraphBuilder()
+    compute, wire, host = (builder.add_lane(0, name) for name in ("compute", "wire", "host"))
+    builder.add_task("host", TaskKind.HOST, host, 6.0)
+    builder.add_task("compute", TaskKind.COMPUTE, compute, 2.0)
+    builder.add_meeting([builder.add_task("wire", TaskKind.COLLECTIVE, wire, 5.0)])
+    (rank,) = breakdown(simulate(builder.build()))
+    assert (rank.compute_s, rank.exposed_communication_s, rank.host_s) == (2.0, 3.0, 1.0)
+    assert rank.idle_s == 0.0
+
+
+@st.composite
+def graphs(draw):
+    """Random graphs; meetings are added to all lanes in one order, so they cannot deadlock."""
+    builder = GraphBuilder()
+    lanes = [builder.add_lane(i % 3, f"lane {i}") for i in range(draw(st.integers(1, 5)))]
+    seconds = st.floats(0, 10)
+    tasks: list[int] = []
+
+    def waits() -> list[int]:
+        return draw(st.lists(st.sampled_from(tasks), max_size=3)) if tasks else []
+
+    for _ in range(draw(st.integers(0, 25))):
+        if draw(st.booleans()):
+            lane = draw(st.sampled_from(lanes))
+            tasks.append(builder.add_task("t", TaskKind.COMPUTE, lane, draw(seconds), waits()))
+        else:
+            chosen = draw(st.lists(st.sampled_from(lanes), min_size=1, unique=True))
+            rows = [(lane, draw(seconds), waits()) for lane in chosen]
+            members = [
+                builder.add_task("m", TaskKind.COLLECTIVE, lane, duration, after)
+                for lane, duration, after in rows
+            ]
+            builder.add_meeting(members)
+            tasks += members
+    return builder.build()
+
+
+@given(graphs(), st.integers(0, 2**32 - 1))
+def test_simulators_agree_for_any_choice_of_varying_tasks(graph, seed):
+    rng = np.random.default_rng(seed)
+    variable = rng.random(graph.task_count) < rng.random()
+    candidates = rng.random((int(variable.sum()), 7)) * 5
+    batched = BatchedSimulator(graph, variable, max_bytes=64).makespan_s(candidates)
+    for column, expected in enumerate(batched):
+        durations = graph.duration_s.copy()
+        durations[variable] = candidates[:, column]
+        assert by_events(replace(graph, duration_s=durations)) == pytest.approx(
+            expected, rel=1e-12, abs=1e-12
+        )
+
+
+@given(graphs(), st.integers(0, 1000), st.floats(0, 5))
+def test_a_longer_task_never_shortens_the_whole(graph, pick, more_s):
+    if graph.task_count == 0:
+        return
+    longer = graph.duration_s.copy()
+    longer[pick % graph.task_count] += more_s
+    changed = replace(graph, duration_s=longer)
+    assert by_events(changed) >= by_events(graph) - 1e-12
+
+
+@given(graphs(), st.floats(0.1, 10))
+def test_scaling_all_durations_scales_the_whole(graph, factor):
+    scaled = replace(graph, duration_s=graph.duration_s * factor)
+    assert by_batch(scaled) == pytest.approx(factor * by_batch(graph), rel=1e-9, abs=1e-12)
+
+
+@given(graphs())
+def test_no_lane_is_busier_than_the_whole_and_breakdowns_add_up(graph):
+    timeline = simulate(graph)
+    for lane in range(len(graph.lanes)):
+        busy_s = graph.duration_s[graph.lane == lane].sum()
+        assert timeline.makespan_s >= busy_s - 1e-9
+    for rank in breakdown(timeline):
+        total = rank.compute_s + rank.exposed_communication_s + rank.host_s + rank.idle_s
+        assert total == pytest.approx(timeline.makespan_s, abs=1e-9)
+        assert min(rank.compute_s, rank.exposed_communication_s, rank.host_s) >= 0
+
+
+def test_wrong_number_of_rows_is_an_error():
+    builder, (lane,) = builder_with(1)
+    builder.add_task("t", TaskKind.COMPUTE, lane, 1.0)
+    with pytest.raises(ValueError, match="expected 1 rows"):
+        BatchedSimulator(builder.build()).makespan_s(np.zeros((2, 3)))
