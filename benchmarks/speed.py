@@ -1,0 +1,107 @@
+"""Plans scored per second, and where the time goes.
+
+Usage: python benchmarks/speed.py [--model NAME] [--platform NAME] [--world-size N] [--json]
+
+Scores random plans of mixed sharding types under the full graph of an iteration, in batches, on
+one core, and compares with the event-driven simulator on the same plans in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+
+from dse.platforms import load_platform
+from dse.prediction import PlanScorer, Problem, Software
+from dse.sharding import ShardingType, TablePlan
+from dse.simulate import simulate
+from dse.workloads import load_model
+
+
+def random_options(scorer: PlanScorer, count: int, seed: int) -> np.ndarray:
+    """Draws plans: tables whole on any rank, in two column pieces, or over all rows."""
+    rng = np.random.default_rng(seed)
+    world_size = scorer.problem.cluster.world_size
+    everyone = tuple(range(world_size))
+    options = np.empty((count, len(scorer.problem.model.tables)), dtype=np.int64)
+    for index, table in enumerate(scorer.problem.model.tables):
+        offered = [TablePlan(table.name, ShardingType.TABLE_WISE, (rank,)) for rank in everyone]
+        if world_size > 1 and table.dim >= 2:
+            offered += [
+                TablePlan(table.name, ShardingType.COLUMN_WISE, (rank, (rank + 1) % world_size))
+                for rank in everyone
+            ]
+        offered.append(TablePlan(table.name, ShardingType.ROW_WISE, everyone))
+        ids = np.array([scorer.placements.option(index, plan) for plan in offered])
+        options[:, index] = ids[rng.integers(0, len(ids), count)]
+    return options
+
+
+def best_of(repeats: int, work) -> float:
+    """Returns the shortest of several durations: the one least disturbed by others."""
+    durations = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        durations.append(time.perf_counter() - start)
+    return min(durations)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="dlrm_dcnv2")
+    parser.add_argument("--platform", default="h100_sxm")
+    parser.add_argument("--world-size", type=int, default=8)
+    parser.add_argument("--plans", type=int, default=20_000)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+
+    model = load_model(arguments.model)
+    cluster = load_platform(arguments.platform).cluster(arguments.world_size)
+    problem = Problem(
+        model,
+        cluster,
+        model.global_batch_size // arguments.world_size * arguments.world_size,
+        model.precision,
+        Software(),
+    )
+    scorer = PlanScorer(problem)
+    options = random_options(scorer, arguments.plans, seed=0)
+    scorer.score_options(options[:64])
+    seconds = best_of(3, lambda: scorer.score_options(options))
+
+    singles = [scorer.placements.plan_of(row) for row in options[:20]]
+    graphs = [scorer.layout_graph(plan).graph for plan in singles]
+    single_s = best_of(3, lambda: [simulate(graph) for graph in graphs]) / len(graphs)
+    rate, single_rate = arguments.plans / seconds, 1 / single_s
+    result = {
+        "model": model.name,
+        "tables": len(model.tables),
+        "ranks": arguments.world_size,
+        "tasks": graphs[0].task_count,
+        "plans": arguments.plans,
+        "plans_per_s": rate,
+        "event_driven_plans_per_s": single_rate,
+        "ratio": rate / single_rate,
+    }
+    if arguments.json:
+        print(json.dumps(result, indent=1))
+        return
+    print(
+        f"{model.name}: {len(model.tables)} tables × {arguments.world_size} ranks, "
+        f"{result['tasks']} tasks, one core"
+    )
+    print(f"  batched       {rate:12,.0f} plans/s")
+    print(f"  event-driven  {single_rate:12,.0f} plans/s")
+    print(f"  ratio         {result['ratio']:12,.0f}")
+
+
+if __name__ == "__main__":
+    main()
