@@ -105,6 +105,8 @@ def _configuration_words(record: TrialRecord, varied: Sequence[str]) -> str:
             continue
         if isinstance(value, bool):
             words.append(f"{name} {'on' if value else 'off'}")
+        elif name == "communication_precision":
+            words.append(f"{value} on the wire")
         elif name in ("link", "network", "launch", "precision", "sharding_types"):
             words.append(str(value))
         else:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.report._metrics import METRIC_FORMATS, title_with_unit
-from dse.search import TrialStatus
+from dse.search import TrialStatus, group_reasons
 
 if TYPE_CHECKING:
     from dse.prediction import Prediction
@@ -149,7 +149,10 @@ def build_view(study: StudyResult) -> ReportView:
         details=tuple(
             detail for record in _detailed(study) if (detail := _detail(record)) is not None
         ),
-        reasons=_reasons(study),
+        reasons=tuple(
+            (group.example, group.status.value, group.count)
+            for group in group_reasons(study.records)[:_MAX_REASONS]
+        ),
         counts=tuple((status.value, counts[status]) for status in TrialStatus),
     )
 
@@ -245,20 +248,6 @@ def _tables(plan: ShardingPlan) -> tuple[TableView, ...]:
         TableView(table.table, table.sharding_type.value, table.compute_kernel.value, table.ranks)
         for table in plan.tables
     )
-
-
-def _reasons(study: StudyResult) -> tuple[tuple[str, str, int], ...]:
-    """Groups reasons; figures differ between trials, so words before them decide the group."""
-    groups: Counter[tuple[str, str]] = Counter()
-    examples: dict[tuple[str, str], str] = {}
-    for record in study.records:
-        if not record.reason:
-            continue
-        words = "".join("#" if sign.isdigit() else sign for sign in record.reason)
-        key = (" ".join(words.split()[:4]), record.status.value)
-        groups[key] += 1
-        examples.setdefault(key, record.reason)
-    return tuple((examples[key], key[1], count) for key, count in groups.most_common(_MAX_REASONS))
 
 
 def _milli(seconds: float) -> float:

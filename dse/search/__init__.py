@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dse.search._conclusion import ReasonGroup, group_reasons
 from dse.search._evaluate import EvaluationContext, Evaluator, metric_values
 from dse.search._executors import Executor, ProcessExecutor, SerialExecutor
 from dse.search._load import load_study, stored_model, stored_platform
@@ -19,12 +20,14 @@ __all__ = [
     "Objective",
     "ParameterValue",
     "ProcessExecutor",
+    "ReasonGroup",
     "RunOptions",
     "SerialExecutor",
     "Study",
     "StudyResult",
     "TrialRecord",
     "TrialStatus",
+    "group_reasons",
     "load_study",
     "mark_front",
     "metric_values",

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.search._records import TrialStatus
 from dse.space import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse.search._records import TrialRecord
+    from dse.search._records import TrialRecord, TrialStatus
     from dse.space import Objective
 
 _SUPERLATIVES = {
@@ -86,17 +86,42 @@ def describe(record: TrialRecord) -> str:
         f"{prediction.throughput_samples_per_s / 1e6:.2f} M samples/s"
     )
     if prediction.cost_usd_per_million_samples is not None:
-        text += f" at {prediction.cost_usd_per_million_samples:.4f} USD per million"
+        text += f" at {prediction.cost_usd_per_million_samples:.3g} USD per million"
     return text
 
 
+@dataclass(frozen=True, slots=True)
+class ReasonGroup:
+    """Configurations that were left out for the same kind of reason.
+
+    Attributes:
+        example: The reason of the first of them.
+        status: Their status.
+        count: How many they are.
+    """
+
+    example: str
+    status: TrialStatus
+    count: int
+
+
+def group_reasons(records: Sequence[TrialRecord]) -> tuple[ReasonGroup, ...]:
+    """Groups reasons that differ in their figures only, the most frequent group first."""
+    counts: Counter[tuple[str, TrialStatus]] = Counter()
+    examples: dict[tuple[str, TrialStatus], str] = {}
+    for record in records:
+        if record.reason:
+            # Figures vary from trial to trial; the first words say what kind of reason it is.
+            masked = "".join("#" if sign.isdigit() else sign for sign in record.reason)
+            key = (" ".join(masked.split()[:4]), record.status)
+            counts[key] += 1
+            examples.setdefault(key, record.reason)
+    return tuple(ReasonGroup(examples[key], key[1], count) for key, count in counts.most_common())
+
+
 def _nothing_feasible(records: Sequence[TrialRecord]) -> str:
-    reasons = Counter(
-        record.reason.split(":")[0] if record.status is TrialStatus.INFEASIBLE else record.reason
-        for record in records
-        if record.status is not TrialStatus.FEASIBLE and record.reason
-    )
+    reasons = group_reasons(records)
     if not reasons:
         return "nothing was evaluated"
-    reason, count = reasons.most_common(1)[0]
-    return f"nothing is feasible; most often ({count} of {len(records)}): {reason}"
+    most = reasons[0]
+    return f"nothing is feasible; most often ({most.count} of {len(records)}): {most.example}"

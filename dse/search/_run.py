@@ -107,6 +107,7 @@ def run(
         WorkerError: Worker processes died repeatedly.
     """
     chosen = options or RunOptions(**settings)  # type: ignore[arg-type]
+    _check(chosen)
     inputs = read_inputs(space)
     search = inputs.space.search
     header = StudyHeader(
@@ -259,6 +260,19 @@ def _finished(
     }
 
 
+#: Executors by their names on the command line.
+EXECUTORS = ("process", "serial")
+
+
+def _check(options: RunOptions) -> None:
+    """Refuses impossible settings before anything is written."""
+    if options.jobs < 1:
+        raise ConfigError(f"--jobs must be at least 1, found {options.jobs}")
+    if options.executor not in EXECUTORS:
+        known = ", ".join(EXECUTORS)
+        raise ConfigError(f"unknown executor `{options.executor}`; expected one of {known}")
+
+
 def _make_executor(options: RunOptions, context: EvaluationContext) -> Executor:
     makers: Mapping[str, Callable[[], Executor]] = {
         "serial": lambda: SerialExecutor(context),
@@ -266,11 +280,6 @@ def _make_executor(options: RunOptions, context: EvaluationContext) -> Executor:
             ProcessExecutor(context, options.jobs) if options.jobs > 1 else SerialExecutor(context)
         ),
     }
-    if options.jobs < 1:
-        raise ConfigError(f"--jobs must be at least 1, found {options.jobs}")
-    if options.executor not in makers:
-        known = ", ".join(makers)
-        raise ConfigError(f"unknown executor `{options.executor}`; expected one of {known}")
     return makers[options.executor]()
 
 

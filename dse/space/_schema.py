@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from dse.documents import (
@@ -96,7 +96,11 @@ def _as_type_sets(value: object) -> object:
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Names = Annotated[list[Name], Field(min_length=1), BeforeValidator(_as_list)]
-Counts = Annotated[Annotated[list[Count], Field(min_length=1)] | Range, BeforeValidator(_as_list)]
+Counts = Annotated[
+    Annotated[list[Count], Field(min_length=1), Tag("list")] | Annotated[Range, Tag("range")],
+    Discriminator(lambda value: "range" if isinstance(value, dict | Range) else "list"),
+    BeforeValidator(_as_list),
+]
 Switches = Annotated[list[bool], Field(min_length=1), BeforeValidator(_as_list)]
 Precisions = Annotated[list[Precision], Field(min_length=1), BeforeValidator(_as_list)]
 LaunchModes = Annotated[

@@ -8,9 +8,11 @@
   const shapes = ["circle", "square", "diamond", "triangle-up", "cross", "star", "hexagon", "pentagon"];
   const parts = ["#0072b2", "#e69f00", "#999999", dark ? "#3a424c" : "#e3e7ec"];
   const purposes = ["#0072b2", "#56b4e9", "#009e73", "#e69f00", "#cc79a7", "#d55e00"];
-  const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
+  const config = { responsive: true, displayModeBar: false };
   const details = new Map(data.details.map((detail) => [detail.number, detail]));
-  const front = data.trials.filter((trial) => trial.front);
+  let current = data.details.length ? data.details[0].number : null;
+  const front = data.trials.filter((trial) => trial.front)
+    .sort((a, b) => (a.values[0] - b.values[0]) * (data.axes[0].maximize ? -1 : 1));
   const byId = (id) => document.getElementById(id);
   // Plotly reads a few tags in labels, so text from files is escaped for it.
   const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
@@ -62,7 +64,14 @@
     const best = nonDominated(front, x, y);
     traces.push({ type: "scatter", mode: "lines", name: "front in these two", x: best.map((t) => t.values[x]),
       y: best.map((t) => t.values[y]), line: { color: ink, width: 1, dash: "dot" }, hoverinfo: "skip" });
-    Plotly.react("scatter", traces, layout({ xaxis: axis(data.axes[x].title), yaxis: axis(data.axes[y].title) }), config);
+    Plotly.react("scatter", traces, layout({ xaxis: axis(data.axes[x].title, scaleOf(evaluated, x)),
+      yaxis: axis(data.axes[y].title, scaleOf(evaluated, y)) }), config);
+  }
+  // Values that span more than one and a half decades are unreadable on a linear axis.
+  function scaleOf(trials, index) {
+    const values = trials.map((t) => t.values[index]).filter((value) => value !== null);
+    const low = Math.min(...values), high = Math.max(...values);
+    return low > 0 && high / low > 30 ? { type: "log", dtick: "D2" } : {};
   }
   function nonDominated(trials, x, y) {
     const sx = data.axes[x].maximize ? -1 : 1, sy = data.axes[y].maximize ? -1 : 1;
@@ -142,7 +151,6 @@
   // ---- candidate ---------------------------------------------------------
   const candidate = byId("candidate");
   for (const detail of data.details) candidate.add(new Option(`#${detail.number}`, String(detail.number)));
-  let current = data.details.length ? data.details[0].number : null;
   function mark() {
     document.querySelectorAll("tr[data-number]").forEach((row) => row.classList.toggle("chosen", row.dataset.number === String(current)));
   }
@@ -150,7 +158,7 @@
     const ranks = rows.map((_, rank) => rank);
     const traces = titles.map((title, i) => ({ type: "bar", name: title, x: ranks, y: rows.map((row) => row[i]),
       marker: { color: colours[i] }, hovertemplate: `rank %{x}, ${title}: %{y} ${unit}<extra></extra>` }));
-    Plotly.react(id, traces.concat(extraTraces), layout({ barmode: "stack", shapes: shapes_, bargap: 0.25,
+    Plotly.react(id, traces.concat(extraTraces), layout({ barmode: "stack", shapes: shapes_, bargap: 0.25, legend: { x: 1.01, y: 1, traceorder: "normal" },
       xaxis: axis("Rank", { dtick: ranks.length > 16 ? 4 : 1 }), yaxis: axis(unit) }), config);
   }
   function choose(number) {

@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from html.parser import HTMLParser
+import io
+import json
+import re
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from dse.hardware import Precision
+from dse.prediction import Configuration, Prediction, RankMemory
+from dse.report import (
+    RankingRow,
+    build_view,
+    print_study,
+    render_prediction,
+    render_ranking,
+    render_report,
+    write_report,
+)
+from dse.search import Fact, InputFile, StudyResult, TrialRecord, TrialStatus, mark_front
+from dse.search._conclusion import conclude, knee_index
+from dse.sharding import ShardingPlan, ShardingType, TablePlan
+from dse.simulate import RankBreakdown
+from dse.space import Metric, Objective
+
+EVIL = "<script>alert(1)</script></script><img src=x onerror=alert(2)>&\u2028"
+OBJECTIVES = (Objective(Metric.THROUGHPUT, True), Objective(Metric.COST, False))
+
+
+def make_prediction(throughput: float, cost: float, feasible: bool = True) -> Prediction:
+    return Prediction(
+        iteration_time_s=1e-3,
+        iteration_time_p5_s=0.9e-3,
+        iteration_time_p95_s=1.2e-3,
+        throughput_samples_per_s=throughput,
+        price_usd_per_hour=10.0,
+        cost_usd_per_million_samples=cost,
+        breakdown=(RankBreakdown(6e-4, 2e-4, 1e-4, 1e-4),) * 2,
+        memory=(RankMemory(1e9, 1e8, 1e7, 1e8, 1e7, 1e6), RankMemory(2e9, 0, 1e7, 1e8, 1e7, 1e6)),
+        usable_memory_bytes=4e9,
+        feasible=feasible,
+        infeasible_reason="" if feasible else "out of memory: rank 1",
+    )
+
+
+def make_record(number: int, throughput: float, cost: float, **changes) -> TrialRecord:
+    plan = ShardingPlan(
+        2,
+        (
+            TablePlan(EVIL, ShardingType.TABLE_WISE, (0,)),
+            TablePlan("b", ShardingType.ROW_WISE, (0, 1)),
+        ),
+    )
+    record = TrialRecord(
+        number=number,
+        status=TrialStatus.FEASIBLE,
+        reason="",
+        parameters=(("platform", f"p{number % 3}{EVIL}"), ("world_size", 2)),
+        values=(throughput, cost),
+        configuration=Configuration(f"p{number % 3}{EVIL}", 2, 64, plan, Precision.TF32),
+        prediction=make_prediction(throughput, cost),
+        planner=f"size_greedy {EVIL}",
+    )
+    return replace(record, **changes)
+
+
+def make_study(records: list[TrialRecord]) -> StudyResult:
+    marked = mark_front(records, OBJECTIVES)
+    return StudyResult(
+        name=f"study {EVIL}",
+        model_name=EVIL,
+        objectives=OBJECTIVES,
+        records=marked,
+        inputs=(InputFile("space", EVIL, EVIL, "0" * 64, EVIL),),
+        facts=(Fact(EVIL, EVIL, EVIL, "datasheet", EVIL, EVIL),),
+        versions=(("dse", EVIL),),
+        seed=0,
+        sampler="nsga2",
+        created="2026-01-01",
+        conclusion=conclude(OBJECTIVES, marked),
+    )
+
+
+@pytest.fixture(scope="module")
+def study() -> StudyResult:
+    rng = np.random.default_rng(0)
+    records = [
+        make_record(number, float(rng.uniform(1e6, 9e6)), float(rng.uniform(0.1, 1)))
+        for number in range(200)
+    ]
+    records[3] = make_record(
+        3, 5e6, 0.5, status=TrialStatus.INFEASIBLE, reason=f"out of memory {EVIL}"
+    )
+    empty = {"values": (), "configuration": None, "prediction": None, "planner": ""}
+    records[5] = make_record(5, 0, 0, status=TrialStatus.REJECTED, reason="too dear", **empty)
+    records[6] = make_record(6, 0, 0, status=TrialStatus.FAILED, reason="broke", **empty)
+    return make_study(records)
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.loads: list[str] = []
+        self.images = 0
+        self._open: dict[str, str | None] | None = None
+
+    def handle_starttag(self, tag, attrs):
+        named = dict(attrs)
+        self.loads += [str(named[key]) for key in ("src", "href", "action") if key in named]
+        self.images += tag == "img"
+        if tag == "script":
+            self._open = named
+            self.scripts.append((named, ""))
+
+    def handle_endtag(self, tag):
+        if tag == "script":
+            self._open = None
+
+    def handle_data(self, data):
+        if self._open is not None:
+            attributes, text = self.scripts[-1]
+            self.scripts[-1] = (attributes, text + data)
+
+
+@pytest.fixture(scope="module")
+def page(study):
+    parser = _Page()
+    parser.feed(render_report(study))
+    return parser
+
+
+def test_the_page_loads_nothing_and_runs_only_its_own_scripts(page):
+    assert page.loads == ["#main"]
+    assert page.images == 0
+    assert [attributes.get("type") for attributes, _ in page.scripts] == [
+        "application/json",
+        None,
+        None,
+    ]
+
+
+def test_the_payload_decodes_to_the_view(page, study):
+    payload = json.loads(page.scripts[0][1])
+    assert len(payload["trials"]) == 200
+    assert payload["trials"][0]["platform"] == f"p0{EVIL}"
+    front = {trial["number"] for trial in payload["trials"] if trial["front"]}
+    assert front == {record.number for record in study.front}
+    assert front <= {detail["number"] for detail in payload["details"]}
+
+
+def test_text_is_escaped_and_a_policy_forbids_the_network(study):
+    text = render_report(study)
+    visible = re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
+    assert "<script>alert" not in visible
+    assert "&lt;script&gt;alert(1)" in visible
+    assert "default-src &#39;none&#39;" in text or "default-src 'none'" in text
+
+
+def test_the_own_script_never_writes_html(page):
+    own = page.scripts[2][1]
+    for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+        assert word not in own
+
+
+def test_view_figures(study):
+    view = build_view(study)
+    best = view.details[0]
+    assert best.number == study.front[0].number
+    assert best.breakdown_ms[0] == (0.6, 0.2, 0.1, 0.1)
+    assert best.memory_gib[1][0] == pytest.approx(2e9 / 2**30, rel=1e-4)
+    assert best.tables[1].ranks == (0, 1)
+    assert len(view.details) <= len(study.front) + 40
+    assert dict(view.counts) == {"feasible": 197, "infeasible": 1, "rejected": 1, "failed": 1}
+    assert {status for _, status, _ in view.reasons} == {"infeasible", "rejected", "failed"}
+    assert view.trials[0].values[0] == pytest.approx(study.records[0].values[0] / 1e6, rel=1e-5)
+
+
+def test_the_page_is_written_whole(study, tmp_path):
+    path = tmp_path / "new folder" / "report.html"
+    write_report(study, path)
+    assert path.read_text().rstrip().endswith("</html>")
+    assert [item.name for item in path.parent.iterdir()] == ["report.html"]
+    assert path.stat().st_size < 6e6
+
+
+def test_an_empty_study_has_a_page():
+    assert "nothing was evaluated" in render_report(make_study([]))
+
+
+def console() -> tuple[Console, io.StringIO]:
+    out = io.StringIO()
+    return Console(file=out, width=160), out
+
+
+def test_terminal_study(study):
+    shown, out = console()
+    print_study(study, shown, [("report", "x/report.html")])
+    text = out.getvalue()
+    assert "x/report.html" in text
+    assert "fastest: #" in text
+    assert f"{len(study.records) - 2} configurations evaluated" in text
+
+
+def test_terminal_prediction_groups_equal_ranks():
+    shown, out = console()
+    prediction = make_prediction(64e3, 0.1)
+    render_prediction(replace(prediction, memory=prediction.memory[:1] * 2), shown)
+    assert "0, 1" in out.getvalue()
+    assert "0.600 ms" in out.getvalue()
+
+
+def test_terminal_ranking_marks_ties_and_what_does_not_fit():
+    shown, out = console()
+    slow = replace(make_prediction(1, 1, feasible=False), iteration_time_s=2e-3)
+    render_ranking(
+        [
+            RankingRow("a.json", make_prediction(1, 1), False),
+            RankingRow("b.json", make_prediction(1, 1), True),
+            RankingRow("c.json", slow, False),
+        ],
+        shown,
+    )
+    text = out.getvalue()
+    assert "tie with the best" in text
+    assert "does not fit" in text
+    assert "+100.0 %" in text
+
+
+def test_conclusions():
+    assert conclude(OBJECTIVES, []) == "nothing was evaluated"
+    rejected = make_record(0, 1, 1, status=TrialStatus.REJECTED, reason="too dear")
+    assert "most often (1 of 1): too dear" in conclude(OBJECTIVES, [rejected])
+    single = mark_front([make_record(0, 2e6, 0.5)], OBJECTIVES)
+    assert "fastest: #0" in conclude(OBJECTIVES, single)
+    assert "knee" not in conclude(OBJECTIVES, single)
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_the_knee_is_the_point_nearest_the_ideal_corner(swap):
+    costs = np.array([[0.0, 1.0], [0.1, 0.2], [0.5, 0.15], [1.0, 0.0]])
+    assert knee_index(costs[:, ::-1] if swap else costs) == 1
+    bulge = np.array([[0.0, 1.0], [0.6, 0.7], [0.4, 0.45], [1.0, 0.0]])
+    assert knee_index(bulge[:, ::-1] if swap else bulge) == 2
