@@ -1,0 +1,71 @@
+"""Packages may only import what lies below them; see docs/architecture.md."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: From the bottom up; a package imports from earlier lines only.
+ORDER = (
+    {"errors", "_suggest", "hardware"},
+    {"_files", "graph", "documents", "collectives", "kernels"},
+    {"simulate", "workloads"},
+    {"sharding", "platforms"},
+    {"prediction", "space"},
+    {"solver"},
+    {"search"},
+    {"report"},
+    {"cli"},
+)
+LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
+
+#: Only these may be imported when a module is loaded; others are imported inside functions.
+HEAVY = {"optuna", "plotly", "pandas", "pint", "pyarrow", "torch", "ray", "xgboost", "jinja2"}
+
+FILES = [path for path in (ROOT / "dse").rglob("*.py") if path.parent.name != "dse"]
+
+
+def package_of(path: Path) -> str:
+    return path.relative_to(ROOT / "dse").parts[0]
+
+
+def imports(tree: ast.AST) -> set[str]:
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_downwards(path):
+    own = package_of(path)
+    for name in imports(ast.parse(path.read_text())):
+        if name.startswith("dse."):
+            other = name.split(".")[1]
+            assert other == own or LEVEL[other] < LEVEL[own], f"{own} imports {name}"
+            private = any(part.startswith("_") for part in name.split(".")[2:])
+            assert other == own or not private, f"{own} reaches into {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_heavy_packages_are_imported_late(path):
+    tree = ast.parse(path.read_text())
+    at_load = ast.Module(
+        [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)], []
+    )
+    assert not {name.split(".")[0] for name in imports(at_load)} & HEAVY
+
+
+def test_every_package_has_a_level():
+    packages = {path.parent.name for path in (ROOT / "dse").glob("*/__init__.py")}
+    assert packages == {name for name in LEVEL if (ROOT / "dse" / name).is_dir()}
