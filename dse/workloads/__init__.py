@@ -29,10 +29,17 @@ from dse.workloads._indices import (
 from dse.workloads._load import find_model, list_models, load_model
 from dse.workloads._operators import Operator, OperatorKind
 from dse.workloads._schema import ModelDocument
-from dse.workloads._statistics import META_2021, STATISTICS, TableStatistics, generate_tables
+from dse.workloads._statistics import (
+    META_2021,
+    META_2022,
+    STATISTICS,
+    TableStatistics,
+    generate_tables,
+)
 
 __all__ = [
     "META_2021",
+    "META_2022",
     "STATISTICS",
     "DataType",
     "DenseOperators",

@@ -3,11 +3,21 @@
 Every distribution is brought into one form, *popularity buckets*: groups of rows that are drawn
 with the same probability. Two questions are answered from it:
 
-* distinct rows among ``n`` draws: ``U = Σ (1 − (1 − p_i)^n)``;
-* the hit rate of a cache of ``C`` rows, by Che's approximation of LRU (TPDS'24 goes beyond the
-  uniform draw of HiPC'22 in the same way): find ``t`` with ``Σ (1 − e^{−p_i t}) = C``; a draw of
-  row ``i`` hits with probability ``1 − e^{−p_i t}``. Within one batch of ``n`` draws the first
-  touch of a row always misses, so at most ``1 − U/n`` of the draws hit.
+* distinct rows among ``n`` draws: ``U(n) = Σ (1 − (1 − p_i)^n)``;
+* the hit rate of an LRU cache of ``C`` rows that is empty when the batch starts, by Che's
+  approximation (Che et al., IEEE JSAC 2002): a row stays in the cache for a characteristic time
+  ``t``, counted in draws, with ``V(t) = Σ (1 − e^{−p_i t}) = C``. The draw at time ``s`` hits when
+  its row was drawn in the last ``min(s, t)``, with probability ``H(min(s, t))`` where
+  ``H(t) = Σ p_i (1 − e^{−p_i t}) = 1 − V'(t)``. Over the batch, for ``t ≤ n``,
+
+  ``n h = ∫₀ⁿ H(min(s, t)) ds = (t − V(t)) + (n − t) H(t)``.
+
+  The first term is the filling of the cache, where only first touches miss, the second the steady
+  state. When the batch ends before the cache is full only first touches miss: ``h = 1 − U/n``.
+
+HiPC'22 (arXiv 2201.07821) gives this for uniform draws: the same value when the rows fit, else
+cold misses plus draws outside the resident set, ``H = C / rows``. TPDS'24 (arXiv 2404.12674)
+replaces the uniform draw by the table's own distribution.
 """
 
 from __future__ import annotations
@@ -15,7 +25,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
@@ -28,7 +39,8 @@ _EXACT_RANKS = 512
 #: Buckets for the remaining ranks, evenly spaced in the logarithm of the rank.
 _TAIL_BUCKETS = 512
 
-_BISECTIONS = 80
+#: Halvings of an interval; 64 exhaust the digits of a double.
+_BISECTIONS = 64
 
 #: Popularity per reference batch of rows that were seen once: such rows are one of many alike.
 _MIN_POPULARITY = 0.25
@@ -48,26 +60,38 @@ class PopularityBuckets:
 
     def unique_rows(self, draws: float) -> float:
         """Returns the expected number of distinct rows among `draws` draws."""
-        # 1 − (1 − p)^n without cancellation for tiny p.
+        # 1 − (1 − p)^n without cancellation for tiny p; a table of one row has p = 1.
         with np.errstate(divide="ignore"):
-            touched = -np.expm1(draws * np.log1p(-np.minimum(self.probability, 1.0)))
-        return float(self.rows @ touched)
+            absent = draws * np.log1p(-np.minimum(self.probability, 1.0))
+        return float(self.rows @ -np.expm1(absent))
 
-    def lru_hit_rate(self, cache_rows: float) -> float:
-        """Returns the hit rate of an LRU cache in steady state, by Che's approximation."""
-        if cache_rows <= 0:
+    def lru_hit_rate(self, draws: float, cache_rows: float) -> float:
+        """Returns the share of `draws` draws that an LRU cache serves which is empty at first.
+
+        Che's approximation with the filling of the cache; see the module's docstring.
+
+        Args:
+            draws: Draws of the batch.
+            cache_rows: Rows that the cache holds.
+        """
+        if draws <= 0 or cache_rows <= 0:
             return 0.0
-        drawn = self.probability > 0
-        rows, probability = self.rows[drawn], self.probability[drawn]
-        if cache_rows >= rows.sum():
-            return 1.0
-        low, high = -60.0, 60.0 - float(np.log(probability.min()))
+        first_touches = self.unique_rows(draws)
+        repeats = max(0.0, 1.0 - first_touches / draws)
+        if cache_rows >= first_touches:
+            return repeats
+        # In a time t at most t rows enter the cache, so the root is at least `cache_rows`.
+        low, high = math.log(cache_rows), math.log(draws)
         for _ in range(_BISECTIONS):
             middle = 0.5 * (low + high)
-            filled = rows @ -np.expm1(-probability * np.exp(middle))
-            low, high = (middle, high) if filled < cache_rows else (low, middle)
-        resident = -np.expm1(-probability * np.exp(0.5 * (low + high)))
-        return float((rows * probability) @ resident)
+            resident = -np.expm1(-self.probability * math.exp(middle))
+            low, high = (middle, high) if self.rows @ resident < cache_rows else (low, middle)
+        stay = math.exp(low)
+        resident = -np.expm1(-self.probability * stay)
+        filling = max(0.0, stay - float(self.rows @ resident))
+        steady = float((self.rows * self.probability) @ resident)
+        # V lies a little below U where rows are drawn often; the bound is that of U.
+        return min((filling + max(0.0, draws - stay) * steady) / draws, repeats)
 
 
 @dataclass(frozen=True)
@@ -78,27 +102,45 @@ class IndexDistribution(ABC):
     def buckets(self, rows: int) -> PopularityBuckets:
         """Returns the popularity of the rows of a table of `rows` rows."""
 
-    def expected_unique_rows(self, rows: int, draws: float) -> float:
+    @overload
+    def expected_unique_rows(self, rows: int, draws: float) -> float: ...
+
+    @overload
+    def expected_unique_rows(
+        self, rows: int, draws: NDArray[np.floating | np.integer]
+    ) -> NDArray[np.float64]: ...
+
+    def expected_unique_rows(
+        self, rows: int, draws: float | NDArray[np.floating | np.integer]
+    ) -> float | NDArray[np.float64]:
         """Returns the expected number of distinct rows among `draws` independent draws.
 
         Args:
             rows: Rows of the table.
-            draws: Number of draws, at least 0.
+            draws: Number of draws, at least 0; a number or an array of any shape.
+
+        Returns:
+            A number, or an array of the shape of `draws`.
         """
-        return _unique_rows(self, rows, draws)
+        if not isinstance(draws, np.ndarray):
+            return _unique_rows(self, rows, float(draws))
+        flat = [_unique_rows(self, rows, float(count)) for count in draws.ravel()]
+        return np.array(flat, dtype=np.float64).reshape(draws.shape)
 
     def hit_rate(self, rows: int, draws: float, cache_rows: float) -> float:
-        """Returns the share of the draws of one batch that a cache serves.
+        """Returns the share of the draws of one batch that an LRU cache serves.
+
+        The cache holds no row of the table when the batch starts: every first touch misses.
 
         Args:
             rows: Rows of the table.
-            draws: Draws of the batch; their first touches miss.
+            draws: Draws of the batch.
             cache_rows: Rows that the cache holds.
 
         Returns:
             Between 0 and `1 − unique/draws`; never falls when the cache grows.
         """
-        return _hit_rate(self, rows, draws, cache_rows)
+        return _hit_rate(self, rows, float(draws), float(cache_rows))
 
     def sample(self, rng: np.random.Generator, rows: int, count: int) -> NDArray[np.int64]:
         """Draws row numbers; shape `(count,)`. Popular rows have low numbers."""
@@ -221,7 +263,4 @@ def _unique_rows(indices: IndexDistribution, rows: int, draws: float) -> float:
 
 @lru_cache(maxsize=65536)
 def _hit_rate(indices: IndexDistribution, rows: int, draws: float, cache_rows: float) -> float:
-    if draws <= 0 or cache_rows <= 0:
-        return 0.0
-    repeats = max(0.0, 1.0 - _unique_rows(indices, rows, draws) / draws)
-    return min(indices.buckets(rows).lru_hit_rate(cache_rows), repeats)
+    return indices.buckets(rows).lru_hit_rate(draws, cache_rows)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from dse.documents import Count, Document, NonNegativeFloat, PositiveFloat, StrictModel
 from dse.hardware import Precision
@@ -20,6 +20,9 @@ from dse.workloads._dlrm import (
 )
 from dse.workloads._indices import IndexDistribution, ReuseHistogram, Uniform, Zipf
 from dse.workloads._statistics import STATISTICS, generate_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _MAX_TABLES = 100_000
 
@@ -120,7 +123,7 @@ class TableBlock(StrictModel):
 class GenerateBlock(StrictModel):
     """Tables drawn from published statistics."""
 
-    statistics: Literal["meta2021"]
+    statistics: Literal["meta2021", "meta2022"]
     count: Annotated[Count, Field(le=_MAX_TABLES)]
     seed: Annotated[int, Field(ge=0)]
     data_type: DataType = DataType.FP16
@@ -176,39 +179,72 @@ class ModelDocument(Document):
     tables: Annotated[list[TableBlock], Field(max_length=_MAX_TABLES)] = []
     generate: GenerateBlock | None = None
 
+    @field_validator("top_mlp")
+    @classmethod
+    def _one_output(cls, widths: list[int]) -> list[int]:
+        if widths[-1] != 1:
+            raise PydanticCustomError(
+                "top_mlp",
+                f"expected a final width of 1 (the click probability), found {widths[-1]}; "
+                "write the output layer too",
+            )
+        return widths
+
     @model_validator(mode="after")
     def _check(self) -> ModelDocument:
-        if bool(self.tables) == (self.generate is not None):
-            raise PydanticCustomError("tables", "expected exactly one of `tables` and `generate`")
-        names = [name for block in self.tables for name in _names(block)]
-        repeated = (
-            sorted({name for name in names if names.count(name) > 1})
-            if (len(set(names)) < len(names))
-            else []
-        )
-        if repeated:
-            raise PydanticCustomError(
-                "tables", f"expected different table names; `{repeated[0]}` is given twice"
-            )
-        for block in self.tables:
-            if block.dim is None and self.table_defaults.dim is None:
-                raise PydanticCustomError(
-                    "tables", f"table `{block.name}` has no `dim`, nor do the `table_defaults`"
-                )
-        self._check_interaction()
+        if sum(block.count for block in self.tables) > _MAX_TABLES:
+            # Expanding the names would take the memory that the limit is there to protect.
+            problems = [_problem(("tables",), f"expected at most {_MAX_TABLES} tables in total")]
+        else:
+            problems = [*self._no_tables(), *self._repeated_names(), *self._wrong_dims()]
+        if problems:
+            # Pydantic keeps the places of an error of its own class, one for each problem.
+            raise ValidationError.from_exception_data(type(self).__name__, problems)
         return self
 
-    def _check_interaction(self) -> None:
-        if self.interaction.kind is not InteractionKind.DOT:
-            return
-        if not self.bottom_mlp:
-            raise PydanticCustomError("interaction", "a dot interaction needs a `bottom_mlp`")
-        for table in self._expanded():
-            if table.dim != self.bottom_mlp[-1]:
-                raise PydanticCustomError(
-                    "interaction",
-                    f"a dot interaction needs equal widths: the bottom MLP ends with "
-                    f"{self.bottom_mlp[-1]}, table `{table.name}` has dim {table.dim}",
+    def _no_tables(self) -> Iterator[InitErrorDetails]:
+        if bool(self.tables) == (self.generate is not None):
+            found = "both" if self.tables else "neither"
+            yield _problem(
+                ("generate",) if self.tables else ("tables",),
+                f"expected exactly one of `tables` and `generate`, found {found}",
+            )
+
+    def _repeated_names(self) -> Iterator[InitErrorDetails]:
+        seen: set[str] = set()
+        for index, block in enumerate(self.tables):
+            names = _names(block)
+            repeated = next((name for name in names if name in seen), None)
+            if repeated is not None:
+                yield _problem(
+                    ("tables", index, "name"),
+                    f"expected different table names; `{repeated}` is given twice",
+                )
+            seen.update(names)
+
+    def _wrong_dims(self) -> Iterator[InitErrorDetails]:
+        dot = self.interaction.kind is InteractionKind.DOT
+        width = self.bottom_mlp[-1] if dot and self.bottom_mlp else None
+        if dot and width is None:
+            yield _problem(("bottom_mlp",), "a dot interaction needs a bottom MLP; none is given")
+        if dot and self.generate is not None:
+            yield _problem(
+                ("interaction", "kind"),
+                "a dot interaction needs equal widths, but generated tables have different ones; "
+                "use `concat` or `dcnv2_low_rank`",
+            )
+        for index, block in enumerate(self.tables):
+            dim = block.dim or self.table_defaults.dim
+            if dim is None:
+                yield _problem(
+                    ("tables", index, "dim"),
+                    f"table `{block.name}` has no `dim`, nor do the `table_defaults`",
+                )
+            elif width is not None and dim != width:
+                yield _problem(
+                    ("tables", index, "dim"),
+                    f"a dot interaction needs equal widths: the bottom MLP ends with {width}, "
+                    f"table `{block.name}` has dim {dim}",
                 )
 
     def to_model(self) -> DlrmModel:
@@ -258,6 +294,15 @@ class ModelDocument(Document):
             )
             for name in _names(block)
         ]
+
+
+def _problem(field: tuple[str | int, ...], message: str) -> InitErrorDetails:
+    """Describes a problem that concerns several fields, at the one to mend."""
+    return InitErrorDetails(
+        type=PydanticCustomError("model", "{message}", {"message": message}),
+        loc=field,
+        input=None,
+    )
 
 
 def _names(block: TableBlock) -> list[str]:
