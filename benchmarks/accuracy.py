@@ -25,7 +25,7 @@ from dse.errors import DseError
 from dse.hardware import Precision
 from dse.platforms import Platform, load_platform
 from dse.prediction import LaunchMode, PlanScorer, Problem, Software
-from dse.sharding import PLANNERS, ShardingType
+from dse.sharding import ShardingType
 from dse.solver import SolverSettings, solve
 from dse.workloads import load_model
 
@@ -115,7 +115,7 @@ def predict_case(row: pd.Series) -> CaseResult:
         batch = math.ceil(int(row["global_batch"]) / world_size) * world_size
         cluster = platform_of(str(row["gpu"])).cluster(world_size)
         scorer = PlanScorer(Problem(model, cluster, batch, precision, software))
-        solved = solve(scorer, frozenset(ShardingType), SolverSettings(tuple(PLANNERS), 12))
+        solved = solve(scorer, frozenset(ShardingType), SolverSettings())
         seconds = float(scorer.score([solved.plan]).iteration_time_s[0])
         return CaseResult(name, published, batch / seconds)
     except DseError as error:

@@ -34,38 +34,36 @@ def predict_command(
     as_json: JsonOption = False,
 ) -> None:
     """Predict iteration time, cost and memory of one configuration."""
-    from dataclasses import replace
     import json
 
     from dse.cli._problem import configuration_of, prediction_json
     from dse.platforms import load_platform
     from dse.prediction import PlanScorer, predict_plan, problem_of
-    from dse.sharding import PLANNERS, ShardingPlan, ShardingType, check_plan, read_plan
+    from dse.sharding import ShardingType, check_plan, read_plan
     from dse.solver import SolverSettings, solve
     from dse.workloads import load_model
 
     workload = load_model(model)
     machine = load_platform(platform)
-    given = read_plan(plan) if plan is not None else ShardingPlan(world_size, ())
     configuration = configuration_of(
         workload,
         machine,
-        replace(given, world_size=world_size) if plan is None else given,
+        world_size,
         global_batch_size=global_batch_size,
         link=link,
         network=network,
         precision=precision,
         launch=launch,
     )
-    configuration = replace(configuration, world_size=world_size)
     problem = problem_of(workload, machine, configuration)
     scorer = PlanScorer(problem)
     if plan is None:
-        settings = SolverSettings(tuple(PLANNERS), improvement_rounds=12)
-        solved = solve(scorer, frozenset(ShardingType), settings)
+        solved = solve(scorer, frozenset(ShardingType), SolverSettings())
         chosen, planner = solved.plan, solved.planner
     else:
-        chosen = check_plan(given, workload.tables, world_size, problem.cluster.devices_per_node)
+        chosen = check_plan(
+            read_plan(plan), workload.tables, world_size, problem.cluster.devices_per_node
+        )
         planner = str(plan)
     quote = machine.price_for(world_size)
     prediction = predict_plan(scorer, chosen, quote.usd_per_hour if quote else None)

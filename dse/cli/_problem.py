@@ -10,7 +10,6 @@ from dse.errors import ConfigError
 if TYPE_CHECKING:
     from dse.platforms import Platform
     from dse.prediction import Configuration, Prediction
-    from dse.sharding import ShardingPlan
     from dse.workloads import DlrmModel
 
 Word = TypeVar("Word", bound=StrEnum)
@@ -19,7 +18,7 @@ Word = TypeVar("Word", bound=StrEnum)
 def configuration_of(
     model: DlrmModel,
     platform: Platform,
-    plan: ShardingPlan,
+    world_size: int,
     *,
     global_batch_size: int,
     link: str,
@@ -27,20 +26,21 @@ def configuration_of(
     precision: str,
     launch: str,
 ) -> Configuration:
-    """Returns the configuration that a command's options describe.
+    """Returns the configuration that a command's options describe, still without a plan.
 
     Raises:
         ConfigError: An option has a value that does not exist.
     """
     from dse.hardware import Precision
     from dse.prediction import Configuration, LaunchMode, Software
+    from dse.sharding import ShardingPlan
 
     chosen = _word(Precision, precision, "--precision") if precision else model.precision
     return Configuration(
         platform=platform.name,
-        world_size=plan.world_size,
+        world_size=world_size,
         global_batch_size=global_batch_size,
-        plan=plan,
+        plan=ShardingPlan(world_size, ()),
         precision=chosen,
         link=link,
         network=network,

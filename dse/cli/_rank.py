@@ -56,7 +56,7 @@ def rank_command(
             configuration = configuration_of(
                 workload,
                 machine,
-                plan,
+                plan.world_size,
                 global_batch_size=global_batch_size,
                 link=link,
                 network=network,

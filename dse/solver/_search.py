@@ -38,8 +38,8 @@ class SolverSettings:
         max_neighbours: Plans scored in one round.
     """
 
-    planners: tuple[str, ...]
-    improvement_rounds: int
+    planners: tuple[str, ...] = tuple(PLANNERS)
+    improvement_rounds: int = 12
     max_neighbours: int = 1024
 
 
