@@ -68,10 +68,16 @@ class GraphBuilder:
         """Makes tasks the members of one collective and returns the meeting's index.
 
         Raises:
-            SimulationError: No members, two members on one lane, or a task that already meets.
+            SimulationError: No members, two members on one lane, a task that does not exist or
+                one that already meets.
         """
         if not tasks:
             raise SimulationError("a meeting needs at least one task")
+        for task in tasks:
+            if not 0 <= task < len(self._names):
+                raise SimulationError(f"meeting: task {task} does not exist; add it first")
+            if self._meetings[task] >= 0:
+                raise SimulationError(f"task `{self._names[task]}` is in a meeting already")
         lanes = [self._task_lanes[task] for task in tasks]
         if len(set(lanes)) < len(lanes):
             raise SimulationError(
@@ -79,8 +85,6 @@ class GraphBuilder:
                 "never run at the same time"
             )
         for task in tasks:
-            if self._meetings[task] >= 0:
-                raise SimulationError(f"task `{self._names[task]}` is in a meeting already")
             self._meetings[task] = self._meeting_count
         self._meeting_count += 1
         return self._meeting_count - 1

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from dse.errors import SimulationError
+
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -77,3 +80,27 @@ class ExecutionGraph:
         return self.dependency_tasks[
             self.dependency_offsets[task] : self.dependency_offsets[task + 1]
         ]
+
+    def with_durations(self, duration_s: NDArray[np.float64]) -> ExecutionGraph:
+        """Returns the same graph with other durations.
+
+        Args:
+            duration_s: Seconds, finite and not negative; shape `(tasks,)`.
+
+        Raises:
+            SimulationError: The shape or a value does not fit.
+        """
+        durations = np.array(duration_s, dtype=np.float64)
+        if durations.shape != (self.task_count,):
+            raise SimulationError(
+                f"durations of shape {durations.shape}; expected ({self.task_count},), "
+                "one for each task"
+            )
+        impossible = ~(np.isfinite(durations) & (durations >= 0))
+        if impossible.any():
+            task = int(np.argmax(impossible))
+            raise SimulationError(
+                f"task `{self.names[task]}`: duration {durations[task]} s; expected a finite "
+                "value of at least 0"
+            )
+        return replace(self, duration_s=durations)

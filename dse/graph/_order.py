@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dse.errors import SimulationError
+from dse.graph._cycle import describe_shortest_cycle
 
 if TYPE_CHECKING:
     from dse.graph._graph import ExecutionGraph
-
-_MAX_CYCLE_SHOWN = 12
 
 
 def predecessors(graph: ExecutionGraph) -> list[list[int]]:
@@ -28,25 +27,37 @@ def predecessors(graph: ExecutionGraph) -> list[list[int]]:
     return result
 
 
+def followers_of(waits: list[list[int]]) -> list[list[int]]:
+    """Turns predecessor lists around: for every task, the tasks that wait for it."""
+    followers: list[list[int]] = [[] for _ in waits]
+    for task, others in enumerate(waits):
+        for other in others:
+            followers[other].append(task)
+    return followers
+
+
+def meeting_members(graph: ExecutionGraph) -> dict[int, list[int]]:
+    """Returns the tasks of each meeting, in ascending order of task."""
+    members: dict[int, list[int]] = {}
+    for task, index in enumerate(graph.meeting.tolist()):
+        if index >= 0:
+            members.setdefault(index, []).append(task)
+    return members
+
+
 def topological_order(graph: ExecutionGraph) -> list[int]:
     """Returns the tasks so that each comes after all it waits for, its meeting's waits included.
 
     Members of a meeting come one after the other.
 
     Raises:
-        SimulationError: Some tasks wait for each other; a cycle is named. Two lanes that meet in
-            different order are such a cycle.
+        SimulationError: Some tasks wait for each other; one shortest cycle is named. Two lanes
+            that meet in different order are such a cycle.
     """
     waits = predecessors(graph)
+    followers = followers_of(waits)
+    members = meeting_members(graph)
     meeting = graph.meeting.tolist()
-    members: dict[int, list[int]] = {}
-    for task, index in enumerate(meeting):
-        if index >= 0:
-            members.setdefault(index, []).append(task)
-    followers: list[list[int]] = [[] for _ in waits]
-    for task, others in enumerate(waits):
-        for other in others:
-            followers[other].append(task)
     open_waits = [len(others) for others in waits]
     absent = {index: len(tasks) for index, tasks in members.items()}
     ready = [task for task, count in enumerate(open_waits) if count == 0]
@@ -66,35 +77,6 @@ def topological_order(graph: ExecutionGraph) -> list[int]:
                 if open_waits[follower] == 0:
                     ready.append(follower)
     if len(order) < graph.task_count:
-        raise SimulationError(_describe_cycle(graph, waits, members, set(order)))
+        stuck = sorted(set(range(graph.task_count)).difference(order))
+        raise SimulationError(describe_shortest_cycle(graph, waits, stuck))
     return order
-
-
-def _describe_cycle(
-    graph: ExecutionGraph, waits: list[list[int]], members: dict[int, list[int]], done: set[int]
-) -> str:
-    """Walks backwards among the stuck tasks until one comes up again."""
-    meeting = graph.meeting.tolist()
-    task = next(task for task in range(graph.task_count) if task not in done)
-    seen: dict[int, int] = {}
-    path: list[int] = []
-    while task not in seen:
-        seen[task] = len(path)
-        path.append(task)
-        group = members[meeting[task]] if meeting[task] >= 0 else [task]
-        stuck = [other for member in group for other in waits[member] if other not in done]
-        task = stuck[0]
-    cycle = path[seen[task] :]
-    lanes = graph.lanes
-    named = [
-        f"`{graph.names[index]}` (rank {lanes[graph.lane[index]].rank}, "
-        f"{lanes[graph.lane[index]].name})"
-        for index in cycle[:_MAX_CYCLE_SHOWN]
-    ]
-    more = len(cycle) - len(named)
-    return (
-        "the tasks wait for each other: "
-        + " waits for ".join(named)
-        + (f" and {more} more" if more else "")
-        + f", which waits for `{graph.names[cycle[0]]}` again; check the order in which lanes meet"
-    )

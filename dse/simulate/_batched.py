@@ -1,76 +1,56 @@
 """Longest-path simulation of one graph under many sets of durations at once.
 
-Within a layout only some durations vary between candidates. At compile time the graph is reduced
-to what depends on them:
-
-1. a meeting becomes a node that starts when the last member is ready;
-2. whatever depends on constant durations only is folded into a number;
-3. a task of constant duration with one varying predecessor becomes a weight on an edge;
-4. edges that a longer two-edge path makes redundant are dropped.
-
-What is left is evaluated level by level, a vector of candidates wide: the (max, +) recurrence
-``end(v) = max(floor(v), max over u (end(u) + weight(u, v))) + duration(v)``.
+Within a layout only some durations vary between candidates. The graph is reduced once to what
+depends on them (:mod:`dse.simulate._reduce`) and compiled to vector instructions
+(:mod:`dse.simulate._program`), which evaluate the (max, +) recurrence
+``end(v) = max(floor(v), max over u (end(u) + weight(u, v))) + duration(v)`` for a vector of
+candidates at a time (Baccelli et al., *Synchronization and Linearity*, Wiley 1992, on event graphs
+as linear systems over this algebra).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.graph import predecessors, topological_order
+from dse.errors import SimulationError
+from dse.simulate._program import compile_nodes
+from dse.simulate._reduce import reduce_graph
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from dse.graph import ExecutionGraph
+    from dse.simulate._program import Program
 
-#: Bytes of intermediate ends that one pass may hold; about the size of a last-level cache slice.
-_DEFAULT_MAX_BYTES = 2 * 2**20
+_DEFAULT_MAX_BYTES = 64 * 2**20
 
+#: Bytes of the buffer at which throughput levels off: larger ones leave the cache, smaller ones
+#: spend their time in calls.
+_CACHE_BYTES = 2 * 2**20
 
-@dataclass(slots=True)
-class _Node:
-    """One step of the recurrence while the program is compiled."""
-
-    floor_s: float
-    edges: dict[int, float]
-    row: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """Nodes of one level with the same number of predecessors.
-
-    Attributes:
-        start: First slot of the step's nodes in the buffer.
-        stop: One behind their last slot.
-        floor_s: Their floors; shape `(nodes, 1)`.
-        sources: For each predecessor position, the slots to read; shape `(nodes,)` each.
-        weights_s: For each predecessor position, the edge weights; shape `(nodes, 1)`, or None
-            when all are zero.
-        rows: Rows of the durations to add; shape `(nodes,)`, -1 for none.
-    """
-
-    start: int
-    stop: int
-    floor_s: NDArray[np.float64]
-    sources: tuple[NDArray[np.int64], ...]
-    weights_s: tuple[NDArray[np.float64] | None, ...]
-    rows: NDArray[np.int64]
+#: Candidates that one pass takes at least, so that calls are worth their overhead.
+_MIN_WIDTH = 512
 
 
 class BatchedSimulator:
     """A compiled graph.
 
+    Durations are expected to be finite and not negative, which is not checked: looking at every
+    value would take as long as the simulation.
+
     Args:
         graph: The graph; durations of tasks that do not vary are taken from it.
-        variable: Marks the tasks whose duration differs between candidates; all by default.
-        max_bytes: Bound on intermediate memory; candidates are processed in chunks to keep it.
+        variable: Marks the tasks whose duration differs between candidates; shape `(tasks,)`, all
+            by default.
+        max_bytes: Bound on intermediate memory; candidates are processed in chunks to keep it (but
+            one candidate at least).
 
     Raises:
-        SimulationError: Some tasks wait for each other.
+        SimulationError: Some tasks wait for each other, or `variable` does not fit the graph.
     """
 
     def __init__(
@@ -81,18 +61,32 @@ class BatchedSimulator:
         max_bytes: int = _DEFAULT_MAX_BYTES,
     ) -> None:
         mask = np.ones(graph.task_count, dtype=bool) if variable is None else variable
-        self._rows = int(mask.sum())
+        if mask.shape != (graph.task_count,) or mask.dtype != np.bool_:
+            raise SimulationError(
+                f"`variable` has shape {mask.shape} and type {mask.dtype}; expected "
+                f"({graph.task_count},) and bool, one mark for each task"
+            )
+        self._row_count = int(np.count_nonzero(mask))
         self._max_bytes = max_bytes
-        nodes, final = _reduce(graph, mask)
-        self._floor_s = final.floor_s
-        self._steps, slots = _schedule(nodes, final)
-        self._slots = len(slots)
-        self._final = [(slots[node], weight) for node, weight in final.edges.items()]
+        self._reduction = reduce_graph(graph, mask)
+        self._program = compile_nodes(self._reduction.nodes, self._reduction.last_end.edges)
+        self._full_program: Program | None = None
+        self._spare: NDArray[np.float64] | None = None
+
+    @property
+    def variable_count(self) -> int:
+        """Rows of durations that a call expects."""
+        return self._row_count
 
     @property
     def node_count(self) -> int:
         """Nodes left after the reduction; the cost of a candidate is proportional to it."""
-        return self._slots
+        return self._program.slot_count
+
+    @property
+    def instruction_count(self) -> int:
+        """Vector instructions that evaluate the nodes; the cost of a call grows with it."""
+        return len(self._program.instructions)
 
     def makespan_s(self, durations_s: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns the end of the last task of every candidate.
@@ -103,161 +97,84 @@ class BatchedSimulator:
 
         Returns:
             Seconds; shape `(candidates,)`.
+
+        Raises:
+            SimulationError: The number of rows is not that of the variable tasks.
         """
-        if durations_s.shape[0] != self._rows:
-            raise ValueError(f"expected {self._rows} rows of durations, found {len(durations_s)}")
-        candidates = durations_s.shape[1]
-        result = np.full(candidates, self._floor_s)
-        chunk = max(64, self._max_bytes // (8 * max(1, self._slots)))
-        for first in range(0, candidates, chunk):
-            part = durations_s[:, first : first + chunk]
-            ends = self._evaluate(part)
-            out = result[first : first + chunk]
-            for slot, weight in self._final:
-                np.maximum(out, ends[slot] + weight, out=out)
+        self._check(durations_s)
+        last_end, program = self._reduction.last_end, self._program
+        result = np.full(durations_s.shape[1], last_end.floor_s)
+        for node, weight_s in last_end.edges.items():
+            slot, shift_s = program.slot[node], program.potential_s[node] + weight_s
+            for chunk, ends in self._chunks(program, durations_s):
+                np.add(ends[slot], shift_s, out=result[chunk])
+            if last_end.floor_s > -np.inf:
+                np.maximum(result, last_end.floor_s, out=result)
         return result
 
-    def _evaluate(self, durations_s: NDArray[np.float64]) -> NDArray[np.float64]:
-        ends = np.empty((self._slots, durations_s.shape[1]))
-        for step in self._steps:
-            out = ends[step.start : step.stop]
-            out[:] = step.floor_s
-            for source, weight in zip(step.sources, step.weights_s, strict=True):
-                value = ends[source]
-                if weight is not None:
-                    value += weight
-                np.maximum(out, value, out=out)
-            varying = step.rows >= 0
-            if varying.all():
-                out += durations_s[step.rows]
-            elif varying.any():
-                out[varying] += durations_s[step.rows[varying]]
-        return ends
+    def end_s(self, durations_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the end of every task of every candidate.
 
+        Args:
+            durations_s: Durations of the variable tasks in ascending order of task; shape
+                `(variable tasks, candidates)`.
 
-def _reduce(graph: ExecutionGraph, variable: NDArray[np.bool_]) -> tuple[dict[int, _Node], _Node]:
-    """Returns the varying nodes in topological order, and the node after all tasks."""
-    row_of = np.cumsum(variable) - 1
-    duration_s = graph.duration_s.tolist()
-    meeting = graph.meeting.tolist()
-    waits = predecessors(graph)
-    order = topological_order(graph)
-    followed = np.zeros(graph.task_count, dtype=bool)
-    for others in waits:
-        followed[others] = True
-    # What each task's end is: a floor, and weighted edges from nodes that are kept.
-    ends: dict[int, _Node] = {}
-    kept: dict[int, _Node] = {}
-    next_key = graph.task_count
-    meeting_end: dict[int, _Node] = {}
-    members: dict[int, list[int]] = {}
-    for task in order:
-        if meeting[task] >= 0:
-            members.setdefault(meeting[task], []).append(task)
+        Returns:
+            Seconds; shape `(tasks, candidates)`.
 
-    for task in order:
-        index = meeting[task]
-        if index >= 0:
-            if index not in meeting_end:
-                joined = [other for member in members[index] for other in waits[member]]
-                start = _join(joined, ends, kept)
-                meeting_end[index] = _keep_if_join(start, kept, next_key)
-                next_key += 1
-            start = meeting_end[index]
-        else:
-            start = _join(waits[task], ends, kept)
-        if variable[task]:
-            kept[task] = _Node(start.floor_s, start.edges, row=int(row_of[task]))
-            ends[task] = _Node(0.0, {task: 0.0})
-        else:
-            start = _keep_if_join(start, kept, next_key)
-            next_key += 1
-            ends[task] = _shift(start, duration_s[task])
-    last = [task for task in order if not followed[task]]
-    return kept, _join(last, ends, kept)
+        Raises:
+            SimulationError: The number of rows is not that of the variable tasks.
+        """
+        self._check(durations_s)
+        ends_of_tasks = self._reduction.task_ends
+        if self._full_program is None:
+            nodes = self._reduction.nodes
+            self._full_program = compile_nodes(nodes, range(len(nodes)))
+        program = self._full_program
+        floor_s = np.array([[end.floor_s] for end in ends_of_tasks])
+        result = np.empty((len(ends_of_tasks), durations_s.shape[1]))
+        result[:] = floor_s.reshape(-1, 1)
+        edges = [
+            (task, program.slot[node], program.potential_s[node] + weight_s)
+            for task, end in enumerate(ends_of_tasks)
+            for node, weight_s in end.edges.items()
+        ]
+        if not edges:
+            return result
+        tasks = np.array([task for task, _, _ in edges])
+        slots = np.array([slot for _, slot, _ in edges])
+        shift_s = np.array([[shift] for _, _, shift in edges])
+        for chunk, ends in self._chunks(program, durations_s):
+            result[tasks, chunk] = np.maximum(ends[slots] + shift_s, floor_s[tasks])
+        return result
 
-
-def _join(tasks: list[int], ends: dict[int, _Node], kept: dict[int, _Node]) -> _Node:
-    """Returns the maximum of some tasks' ends."""
-    floor_s = 0.0
-    edges: dict[int, float] = {}
-    for task in tasks:
-        end = ends[task]
-        floor_s = max(floor_s, end.floor_s)
-        for source, weight in end.edges.items():
-            edges[source] = max(weight, edges.get(source, weight))
-    if len(edges) > 1:
-        edges = _without_redundant(edges, kept)
-    return _Node(floor_s, edges)
-
-
-def _without_redundant(edges: dict[int, float], kept: dict[int, _Node]) -> dict[int, float]:
-    """Drops an edge when another predecessor ends later anyway: one step back or two."""
-    redundant = set()
-    for middle, weight in edges.items():
-        for source, before in kept[middle].edges.items():
-            if source in edges and before + weight >= edges[source]:
-                redundant.add(source)
-            for earlier, first in kept[source].edges.items():
-                if earlier in edges and first + before + weight >= edges[earlier]:
-                    redundant.add(earlier)
-    return {source: weight for source, weight in edges.items() if source not in redundant}
-
-
-def _keep_if_join(node: _Node, kept: dict[int, _Node], key: int) -> _Node:
-    """Makes a maximum of several varying ends a node of its own, so that it is taken once."""
-    if len(node.edges) < 2:
-        return node
-    kept[key] = node
-    return _Node(0.0, {key: 0.0})
-
-
-def _shift(node: _Node, seconds: float) -> _Node:
-    return _Node(
-        node.floor_s + seconds,
-        {source: weight + seconds for source, weight in node.edges.items()},
-    )
-
-
-def _schedule(nodes: dict[int, _Node], final: _Node) -> tuple[tuple[_Step, ...], dict[int, int]]:
-    """Groups the nodes that the result needs into steps and gives each a slot."""
-    needed: set[int] = set()
-    stack = list(final.edges)
-    while stack:
-        key = stack.pop()
-        if key not in needed:
-            needed.add(key)
-            stack.extend(nodes[key].edges)
-    level: dict[int, int] = {}
-    for key, node in nodes.items():
-        if key in needed:
-            level[key] = 1 + max((level[source] for source in node.edges), default=-1)
-    groups: dict[tuple[int, int], list[int]] = {}
-    for key, depth in level.items():
-        groups.setdefault((depth, len(nodes[key].edges)), []).append(key)
-    slots: dict[int, int] = {}
-    steps: list[_Step] = []
-    for group in sorted(groups):
-        keys = groups[group]
-        start = len(slots)
-        for key in keys:
-            slots[key] = len(slots)
-        pairs = [sorted(nodes[key].edges.items()) for key in keys]
-        sources = tuple(
-            np.array([slots[edge[position][0]] for edge in pairs], dtype=np.int64)
-            for position in range(group[1])
-        )
-        weights = tuple(
-            np.array([[edge[position][1]] for edge in pairs]) for position in range(group[1])
-        )
-        steps.append(
-            _Step(
-                start=start,
-                stop=len(slots),
-                floor_s=np.array([[nodes[key].floor_s] for key in keys]),
-                sources=sources,
-                weights_s=tuple(weight if weight.any() else None for weight in weights),
-                rows=np.array([nodes[key].row for key in keys], dtype=np.int64),
+    def _check(self, durations_s: NDArray[np.float64]) -> None:
+        if durations_s.ndim != 2 or durations_s.shape[0] != self._row_count:
+            raise SimulationError(
+                f"durations of shape {durations_s.shape}; expected {self._row_count} rows, one "
+                "for each variable task, and a column for each candidate"
             )
-        )
-    return tuple(steps), slots
+
+    def _chunks(
+        self, program: Program, durations_s: NDArray[np.float64]
+    ) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+        """Yields slices of the candidates with the buffer of their ends, valid until the next."""
+        candidates = durations_s.shape[1]
+        rows = program.slot_count + program.scratch_count
+        width = max(_MIN_WIDTH, _CACHE_BYTES // (8 * rows))
+        width = max(1, min(width, self._max_bytes // (8 * rows), candidates))
+        # Taken, not shared: a second thread that comes here meanwhile makes its own.
+        buffer, self._spare = self._spare, None
+        if buffer is None or buffer.size < rows * width:
+            buffer = np.empty(rows * width)
+        block = buffer[: rows * width].reshape(rows, width)
+        for first in range(0, candidates, width):
+            chunk = slice(first, min(first + width, candidates))
+            part = durations_s[:, chunk]
+            if part.strides[1] != part.itemsize:
+                part = np.ascontiguousarray(part)
+            used = block[:, : part.shape[1]]
+            ends, scratch = used[: program.slot_count], used[program.slot_count :]
+            program.run(ends, part, scratch)
+            yield chunk, ends
+        self._spare = buffer

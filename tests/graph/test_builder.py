@@ -60,3 +60,23 @@ def test_crossed_meetings_are_a_named_cycle():
     builder.add_meeting([a2, b2])
     with pytest.raises(SimulationError, match=r"wait for each other.*on [ab]"):
         topological_order(builder.build())
+
+
+def test_the_cycle_named_is_a_shortest_one_without_tasks_that_only_wait_for_it():
+    builder, a, b = two_lanes()
+    builder.add_task("ahead", TaskKind.COMPUTE, a, 1.0)
+    # Tasks 1 and 2 wait for each other; 3 waits for them but is no part of the cycle.
+    builder.add_task("left", TaskKind.COMPUTE, a, 1.0, (2,))
+    builder.add_task("right", TaskKind.COMPUTE, b, 1.0, (1,))
+    builder.add_task("behind", TaskKind.COMPUTE, b, 1.0)
+    with pytest.raises(SimulationError) as caught:
+        topological_order(builder.build())
+    assert "`left` (rank 0, a) waits for `right` (rank 1, b)" in str(caught.value)
+    assert "`right` (rank 1, b) waits for `left` (rank 0, a)" in str(caught.value)
+    assert "behind" not in str(caught.value)
+
+
+def test_a_meeting_of_an_unknown_task_is_refused():
+    builder, _, _ = two_lanes()
+    with pytest.raises(SimulationError, match="does not exist"):
+        builder.add_meeting([3])

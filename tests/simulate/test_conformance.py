@@ -164,13 +164,14 @@ def test_simulators_agree_for_any_choice_of_varying_tasks(graph, seed):
     rng = np.random.default_rng(seed)
     variable = rng.random(graph.task_count) < rng.random()
     candidates = rng.random((int(variable.sum()), 7)) * 5
-    batched = BatchedSimulator(graph, variable, max_bytes=64).makespan_s(candidates)
-    for column, expected in enumerate(batched):
+    simulator = BatchedSimulator(graph, variable, max_bytes=64)
+    makespan_s, end_s = simulator.makespan_s(candidates), simulator.end_s(candidates)
+    for column, expected in enumerate(makespan_s):
         durations = graph.duration_s.copy()
         durations[variable] = candidates[:, column]
-        assert by_events(replace(graph, duration_s=durations)) == pytest.approx(
-            expected, rel=1e-12, abs=1e-12
-        )
+        timeline = simulate(graph, durations)
+        assert timeline.makespan_s == pytest.approx(expected, rel=1e-12, abs=1e-12)
+        assert timeline.end_s == pytest.approx(end_s[:, column], rel=1e-12, abs=1e-12)
 
 
 @given(graphs(), st.integers(0, 1000), st.floats(0, 5))
@@ -204,5 +205,34 @@ def test_no_lane_is_busier_than_the_whole_and_breakdowns_add_up(graph):
 def test_wrong_number_of_rows_is_an_error():
     builder, (lane,) = builder_with(1)
     builder.add_task("t", TaskKind.COMPUTE, lane, 1.0)
-    with pytest.raises(ValueError, match="expected 1 rows"):
+    with pytest.raises(SimulationError, match="expected 1 rows"):
         BatchedSimulator(builder.build()).makespan_s(np.zeros((2, 3)))
+
+
+def test_a_mask_that_does_not_fit_is_an_error():
+    builder, (lane,) = builder_with(1)
+    builder.add_task("t", TaskKind.COMPUTE, lane, 1.0)
+    with pytest.raises(SimulationError, match="one mark for each task"):
+        BatchedSimulator(builder.build(), np.ones(2, dtype=bool))
+
+
+def test_ends_of_all_tasks_by_hand():
+    builder, (a, b) = builder_with(2)
+    first = builder.add_task("first", TaskKind.COMPUTE, a, 1.0)
+    builder.add_task("second", TaskKind.COMPUTE, b, 3.0, (first,))
+    builder.add_task("third", TaskKind.COMPUTE, a, 0.5)
+    simulator = BatchedSimulator(builder.build(), np.array([True, False, True]))
+    assert simulator.variable_count == 2
+    ends_s = simulator.end_s(np.array([[1.0, 2.0], [0.5, 4.0]]))
+    np.testing.assert_array_equal(ends_s, [[1.0, 2.0], [4.0, 5.0], [1.5, 6.0]])
+
+
+@pytest.mark.parametrize(
+    ("durations_s", "message"),
+    [([1.0, 2.0], "expected \\(1,\\)"), ([-1.0], "`t`: duration -1.0"), ([np.nan], "finite")],
+)
+def test_durations_that_do_not_fit_are_an_error(durations_s, message):
+    builder, (lane,) = builder_with(1)
+    builder.add_task("t", TaskKind.COMPUTE, lane, 1.0)
+    with pytest.raises(SimulationError, match=message):
+        simulate(builder.build(), np.array(durations_s))

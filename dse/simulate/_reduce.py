@@ -1,0 +1,187 @@
+"""Reducing a graph to what depends on the durations that vary between candidates.
+
+Times are (max, +) expressions: a *moment* is the maximum of a constant and of the ends of some
+nodes, each plus a constant. A *node* starts at a moment and lasts one varying duration, or none.
+Walking the graph in topological order,
+
+1. a meeting starts at the maximum of all moments that its members wait for;
+2. what depends on constant durations only stays a number;
+3. a task of constant duration adds to the constants of the moment at which it starts;
+4. a term that another term of the same maximum can never be smaller than is dropped: a
+   predecessor that comes before another one anyway, or a constant that passes before any
+   possible end (durations are never negative);
+5. equal maxima of several ends are one node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+from typing import TYPE_CHECKING
+
+from dse.graph import meeting_members, predecessors, topological_order
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dse.graph import ExecutionGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A point in time, as the maximum of its terms.
+
+    Attributes:
+        floor_s: The constant term; minus infinity when another term is never smaller.
+        edges: Node → seconds after its end.
+    """
+
+    floor_s: float
+    edges: dict[int, float]
+
+    def later(self, seconds: float) -> Moment:
+        """Returns this moment plus a constant."""
+        if seconds == 0:
+            return self
+        return Moment(
+            self.floor_s + seconds,
+            {source: weight + seconds for source, weight in self.edges.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A step of the recurrence.
+
+    Attributes:
+        start: When it starts.
+        row: Row of the varying durations that it lasts, or -1 for none.
+        earliest_end_s: What its end is at least, whatever the varying durations are.
+    """
+
+    start: Moment
+    row: int
+    earliest_end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """A graph as (max, +) expressions.
+
+    Attributes:
+        nodes: In topological order.
+        task_ends: End of every task; with at most one edge each.
+        last_end: End of the last task; with at most one edge.
+    """
+
+    nodes: list[Node]
+    task_ends: list[Moment]
+    last_end: Moment
+
+
+def reduce_graph(graph: ExecutionGraph, variable: NDArray[np.bool_]) -> Reduction:
+    """Reduces a graph.
+
+    Args:
+        graph: The graph; durations of tasks that do not vary are taken from it.
+        variable: Tasks whose duration varies; shape `(tasks,)`.
+
+    Raises:
+        SimulationError: Some tasks wait for each other.
+    """
+    rows = [-1] * graph.task_count
+    for row, task in enumerate(variable.nonzero()[0].tolist()):
+        rows[task] = row
+    durations_s: list[float] = graph.duration_s.tolist()
+    meeting: list[int] = graph.meeting.tolist()
+    waits = predecessors(graph)
+    members = meeting_members(graph)
+    maxima = _Maxima()
+    ends: dict[int, Moment] = {}
+    meeting_starts: dict[int, Moment] = {}
+    for task in topological_order(graph):
+        index = meeting[task]
+        if index < 0:
+            start = maxima.join([ends[other] for other in waits[task]])
+        elif index in meeting_starts:
+            start = meeting_starts[index]
+        else:
+            joined = {other for member in members[index] for other in waits[member]}
+            start = maxima.single(maxima.join([ends[other] for other in sorted(joined)]))
+            meeting_starts[index] = start
+        if rows[task] >= 0:
+            ends[task] = maxima.lasting(start, rows[task])
+        else:
+            ends[task] = maxima.single(start).later(durations_s[task])
+    followed = {other for others in waits for other in others}
+    last = [end for task, end in ends.items() if task not in followed]
+    return Reduction(
+        nodes=maxima.nodes,
+        task_ends=[ends[task] for task in range(graph.task_count)],
+        last_end=maxima.single(maxima.join(last)),
+    )
+
+
+class _Maxima:
+    """Makes nodes and simplifies maxima of their ends."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self._known: dict[tuple[float, frozenset[tuple[int, float]]], int] = {}
+
+    def join(self, moments: list[Moment]) -> Moment:
+        """Returns the maximum of moments, or the start of the iteration when there are none."""
+        if len(moments) == 1:
+            return moments[0]
+        floor_s = max((moment.floor_s for moment in moments), default=0.0)
+        edges: dict[int, float] = {}
+        for moment in moments:
+            for source, weight in moment.edges.items():
+                edges[source] = max(weight, edges.get(source, weight))
+        if len(edges) > 1:
+            edges = self._without_redundant(edges)
+        if self._earliest_s(edges) >= floor_s:
+            floor_s = -math.inf
+        return Moment(floor_s, edges)
+
+    def single(self, moment: Moment) -> Moment:
+        """Makes a maximum of several ends a node of its own, so that it is taken only once."""
+        if len(moment.edges) < 2:
+            return moment
+        key = (moment.floor_s, frozenset(moment.edges.items()))
+        if key not in self._known:
+            self._known[key] = self._add(moment, -1)
+        return Moment(-math.inf, {self._known[key]: 0.0})
+
+    def lasting(self, start: Moment, row: int) -> Moment:
+        """Returns the end of a task of varying duration."""
+        return Moment(-math.inf, {self._add(start, row): 0.0})
+
+    def _add(self, start: Moment, row: int) -> int:
+        earliest_s = max(start.floor_s, self._earliest_s(start.edges))
+        self.nodes.append(Node(start, row, earliest_s))
+        return len(self.nodes) - 1
+
+    def _earliest_s(self, edges: dict[int, float]) -> float:
+        return max(
+            (self.nodes[source].earliest_end_s + weight for source, weight in edges.items()),
+            default=-math.inf,
+        )
+
+    def _without_redundant(self, edges: dict[int, float]) -> dict[int, float]:
+        """Drops a source when the way from it over another source, in one step or two, is longer.
+
+        Looking further back finds next to nothing more in graphs of lanes, and costs more.
+        """
+        redundant = set()
+        for last, weight in edges.items():
+            for middle, before in self.nodes[last].start.edges.items():
+                if before + weight >= edges.get(middle, math.inf):
+                    redundant.add(middle)
+                for first, earlier in self.nodes[middle].start.edges.items():
+                    if earlier + before + weight >= edges.get(first, math.inf):
+                        redundant.add(first)
+        if not redundant:
+            return edges
+        return {source: weight for source, weight in edges.items() if source not in redundant}
