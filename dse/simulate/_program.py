@@ -230,9 +230,10 @@ class _Compiler:
     def _columns(self, bundle: list[int]) -> list[Term]:
         """One term per predecessor: its slots over all nodes of the bundle."""
         by_node = [self._sources(node) for node in bundle]
-        terms = []
-        for column in zip(*by_node, strict=True):
-            terms.append(Term(_as_slice([slot for slot, _ in column]), self._weights([*column])))
+        terms = [
+            Term(_as_slice([slot for slot, _ in column]), self._weights([*column]))
+            for column in zip(*by_node, strict=True)
+        ]
         weighted = sum(term.weight_s is not None for term in terms)
         if weighted > 1:
             self._scratch_count = max(self._scratch_count, len(bundle))
