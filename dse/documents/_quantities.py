@@ -1,7 +1,8 @@
 """Figures with units, as people write them: `80 GiB`, `3.35 TB/s`, `5 us`, `55.04 USD/h`.
 
 The text must be one number and one unit; Pint converts it to SI. Inside the package every figure
-is a plain float in SI units.
+is a plain float in SI units. Only the units of this field exist here: to Pint's own registry a
+bit has no dimension, `Gb` is a gigabarn and `mB` a thousandth of a byte.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from dse._suggest import nearest
+
 if TYPE_CHECKING:
     import pint
 
 _NUMBER = r"[+-]?(?:\d[\d_]*)(?:\.\d+)?(?:[eE][+-]?\d+)?"
-_QUANTITY = re.compile(rf"^\s*({_NUMBER})\s*([A-Za-zµ%][A-Za-zµ/%]*)\s*$")
-_BITS = re.compile(r"^([kKMGTP]i?)b(?=/|$)")
-_BARE_NUMBER = re.compile(rf"^\s*{_NUMBER}\s*$")
+_QUANTITY = re.compile(rf"({_NUMBER})\s*([^\s\d.,+*_-].*)", re.DOTALL)
+_BARE_NUMBER = re.compile(_NUMBER)
 
 
 class UnitKind(StrEnum):
@@ -41,7 +43,7 @@ _SI_UNIT = {
     UnitKind.TIME: "second",
     UnitKind.COMPUTE_RATE: "FLOP/second",
     UnitKind.PRICE: "USD/hour",
-    UnitKind.FRACTION: "dimensionless",
+    UnitKind.FRACTION: "share",
 }
 
 _EXAMPLE = {
@@ -54,6 +56,88 @@ _EXAMPLE = {
 }
 
 _MAY_BE_ZERO = {UnitKind.TIME, UnitKind.PRICE, UnitKind.FRACTION}
+
+# A share has a dimension of its own, so that `1 B/GB` is not taken for one.
+_DEFINITIONS = """\
+kilo- = 1e3
+mega- = 1e6
+giga- = 1e9
+tera- = 1e12
+peta- = 1e15
+exa- = 1e18
+milli- = 1e-3
+micro- = 1e-6
+nano- = 1e-9
+kibi- = 2**10
+mebi- = 2**20
+gibi- = 2**30
+tebi- = 2**40
+pebi- = 2**50
+byte = [information]
+bit = byte / 8
+second = [time]
+minute = 60 * second
+hour = 60 * minute
+day = 24 * hour
+FLOP = [floating_point_operation]
+USD = [currency]
+share = [share]
+percent = 0.01 * share
+"""
+
+_LARGE = {"k": "kilo", "M": "mega", "G": "giga", "T": "tera", "P": "peta", "E": "exa"}
+_BINARY = {"Ki": "kibi", "Mi": "mebi", "Gi": "gibi", "Ti": "tebi", "Pi": "pebi"}
+_SMALL = {"m": "milli", "u": "micro", "µ": "micro", "n": "nano"}
+
+
+def _spelled(symbols: str, words: str, unit: str, prefixes: dict[str, str]) -> dict[str, str]:
+    """Returns the spellings of a unit and its multiples, each with the name that Pint gets."""
+    spellings = f"{symbols} {words}".split()
+    names = dict.fromkeys(spellings, unit)
+    for short, long in prefixes.items():
+        names |= dict.fromkeys([short + word for word in spellings], long + unit)
+        names |= dict.fromkeys([long + word for word in words.split()], long + unit)
+    return names
+
+
+_DATA = _spelled("B", "byte bytes", "byte", _LARGE | _BINARY) | _spelled(
+    "b", "bit bits", "bit", _LARGE | _BINARY
+)
+_DATA_RATES = _spelled("Bps", "", "byte/second", _LARGE) | _spelled(
+    "bps", "", "bit/second", _LARGE
+)
+_TIMES = (
+    _spelled("s sec", "second seconds", "second", _SMALL)
+    | _spelled("min", "minute minutes", "minute", {})
+    | _spelled("h hr", "hour hours", "hour", {})
+    | _spelled("d", "day days", "day", {})
+)
+_OPERATIONS = _spelled("", "FLOP FLOPs", "FLOP", _LARGE)
+_OPERATION_RATES = _spelled("", "FLOPS", "FLOP/second", _LARGE)
+_SHARES = {"%": "percent", "percent": "percent"}
+
+#: From each spelling to what Pint calls it. What is not here is no unit: Pint would also take
+#: every prefix before every unit, and an `s` behind it.
+_NAMES = _DATA | _DATA_RATES | _TIMES | _OPERATIONS | _OPERATION_RATES | _SHARES | {"USD": "USD"}
+
+#: What `did you mean …?` may propose.
+_OFFERED = {
+    UnitKind.SIZE: tuple(_DATA),
+    UnitKind.BANDWIDTH: (*(f"{name}/s" for name in _DATA), *_DATA_RATES),
+    UnitKind.TIME: tuple(_TIMES),
+    UnitKind.COMPUTE_RATE: (*(f"{name}/s" for name in _OPERATIONS), *_OPERATION_RATES),
+    UnitKind.PRICE: tuple(f"USD/{name}" for name in ("h", "hour", "min", "s", "day")),
+    UnitKind.FRACTION: tuple(_SHARES),
+}
+
+_UNITS_IN_WORDS = {
+    UnitKind.SIZE: "B, kB, MB, GB, TB, PB, EB, KiB, MiB, GiB, TiB, PiB, and the same with bit",
+    UnitKind.BANDWIDTH: "B/s, kB/s, MB/s, GB/s, TB/s, GiB/s, and the same with bit/s",
+    UnitKind.TIME: "ns, us, ms, s, min, h, day",
+    UnitKind.COMPUTE_RATE: "FLOP/s, kFLOP/s, MFLOP/s, GFLOP/s, TFLOP/s, PFLOP/s, EFLOP/s",
+    UnitKind.PRICE: "USD/h, USD/min, USD/s, USD/day",
+    UnitKind.FRACTION: "%, or a plain number",
+}
 
 
 def parse_quantity(text: str, kind: UnitKind) -> float:
@@ -71,29 +155,24 @@ def parse_quantity(text: str, kind: UnitKind) -> float:
             message says what was expected and found.
     """
     expected = f"expected a {kind.value} such as `{_EXAMPLE[kind]}`, found `{text}`"
-    if _BARE_NUMBER.match(text):
+    stripped = text.strip()
+    if _BARE_NUMBER.fullmatch(stripped):
         if kind is UnitKind.FRACTION:
-            return _checked(float(text.replace("_", "")), kind, expected)
-        raise ValueError(f"{expected}, which has no unit")
-    match = _QUANTITY.match(text)
+            return _checked(float(stripped.replace("_", "")), kind, expected)
+        raise ValueError(f"{expected}, which has no unit; {_units(kind)}")
+    match = _QUANTITY.fullmatch(stripped)
     if match is None:
-        raise ValueError(expected)
-    number, unit = float(match.group(1).replace("_", "")), match.group(2).replace("%", "percent")
-    # `Gb` is a gigabit to everybody in this field, and a gigabarn to Pint.
-    unit = _BITS.sub(r"\1bit", unit)
-    import pint
-
-    registry = _registry()
-    try:
-        parsed = registry.Quantity(number, unit)
-    except (pint.UndefinedUnitError, pint.DefinitionSyntaxError, AttributeError) as error:
-        raise ValueError(f"{expected}, whose unit is unknown") from error
-    try:
-        value = float(parsed.to(_SI_UNIT[kind]).magnitude)
-    except pint.DimensionalityError:
-        other = _kind_of(parsed)
-        what = f", which is a {other.value}" if other else ", which has another dimension"
-        raise ValueError(f"{expected}{what}") from None
+        raise ValueError(f"{expected}; write one number, with a decimal point, and one unit")
+    number = float(match.group(1).replace("_", ""))
+    written = match.group(2).replace("\N{GREEK SMALL LETTER MU}", "\N{MICRO SIGN}")
+    unit = _unit(written)
+    if unit is None:
+        raise ValueError(f"{expected}, whose unit is unknown; {_meant(written, kind)}")
+    found = _kind_of(unit)
+    if found is not kind:
+        what = f"is a {found.value}" if found else "has another dimension"
+        raise ValueError(f"{expected}, which {what}{_per_time(written, kind)}")
+    value = float(_registry().Quantity(number, unit).to(_SI_UNIT[kind]).magnitude)
     return _checked(value, kind, expected)
 
 
@@ -135,18 +214,50 @@ def _checked(value: float, kind: UnitKind, expected: str) -> float:
 def _registry() -> pint.UnitRegistry[Any]:
     import pint
 
-    registry: pint.UnitRegistry[Any] = pint.UnitRegistry(cache_folder=None)
-    registry.define("USD = [currency]")
-    registry.define("FLOP = [floating_point_operation] = FLOP")
+    registry: pint.UnitRegistry[Any] = pint.UnitRegistry(None)
+    for definition in _DEFINITIONS.splitlines():
+        registry.define(definition)
     return registry
 
 
-def _kind_of(quantity: pint.Quantity[Any]) -> UnitKind | None:
+def _unit(written: str) -> pint.Unit | None:
+    """Returns the unit, or None when a part of it is no unit of this field."""
+    parts = written.split("/")
+    if any(part not in _NAMES for part in parts):
+        return None
     registry = _registry()
-    for kind, unit in _SI_UNIT.items():
-        if quantity.is_compatible_with(registry.Unit(unit)):
+    unit, *divisors = (registry.Unit(_NAMES[part]) for part in parts)
+    for divisor in divisors:
+        unit = unit / divisor
+    return unit
+
+
+def _kind_of(unit: pint.Unit) -> UnitKind | None:
+    registry = _registry()
+    for kind, si_unit in _SI_UNIT.items():
+        if unit.dimensionality == registry.Unit(si_unit).dimensionality:
             return kind
     return None
+
+
+def _meant(written: str, kind: UnitKind) -> str:
+    """Returns a half sentence: the units that were probably meant, or those there are."""
+    same_letters = [name for name in _OFFERED[kind] if name.casefold() == written.casefold()]
+    near = None if same_letters else nearest(written, _OFFERED[kind])
+    meant = same_letters or ([near] if near else [])
+    if meant:
+        return f"did you mean {' or '.join(f'`{name}`' for name in meant)}?"
+    return _units(kind)
+
+
+def _per_time(written: str, kind: UnitKind) -> str:
+    """Returns a hint where only the time was left out: `25 GB` as a bandwidth."""
+    rates = [f"{written}/{time}" for time in ("s", "h") if f"{written}/{time}" in _OFFERED[kind]]
+    return f"; did you mean `{rates[-1]}`?" if rates else ""
+
+
+def _units(kind: UnitKind) -> str:
+    return f"the units are {_UNITS_IN_WORDS[kind]}"
 
 
 def _validator(kind: UnitKind) -> BeforeValidator:
