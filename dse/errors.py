@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 __all__ = [
+    "CalibrationError",
     "ConfigError",
     "Diagnostic",
     "DseError",
@@ -67,6 +68,10 @@ class ConfigError(DseError):
 
 class UnknownNameError(ConfigError):
     """A model, platform, search space or network that does not exist by that name."""
+
+
+class CalibrationError(DseError):
+    """Measurements or a calibration that cannot be used."""
 
 
 class PlanError(DseError):

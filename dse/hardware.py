@@ -10,6 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dse.curves import CollectiveCalibration, KernelCalibration
 
 __all__ = [
     "Cluster",
@@ -83,6 +87,7 @@ class DeviceSpec:
             buffers, allocator slack.
         kernel_floor_s: Duration of the smallest kernel.
         resident_warps_per_unit: Warps (or threads on a CPU) in flight on one compute unit.
+        calibrations: What was learned from measured kernels.
     """
 
     name: str
@@ -96,6 +101,18 @@ class DeviceSpec:
     reserved_memory_bytes: float
     kernel_floor_s: float = 2.5e-6
     resident_warps_per_unit: int = 64
+    calibrations: tuple[KernelCalibration, ...] = ()
+
+    def calibration(self, op: str, precision: Precision | None = None) -> KernelCalibration | None:
+        """Returns what was learned of an operator in a precision, or None."""
+        for calibration in self.calibrations:
+            if calibration.op == op and (
+                precision is None
+                or not calibration.precisions
+                or precision in calibration.precisions
+            ):
+                return calibration
+        return None
 
     @property
     def usable_memory_bytes(self) -> float:
@@ -124,6 +141,7 @@ class LinkSpec:
         latency_s: Time of one hop, software included.
         pair_bandwidth_bytes_per_s: For ``nvlink_pairs``: bandwidth inside a pair; traffic that
             leaves the pair uses `bandwidth_bytes_per_s`.
+        calibrations: What was learned from measured collectives.
     """
 
     name: str
@@ -131,6 +149,7 @@ class LinkSpec:
     bandwidth_bytes_per_s: float
     latency_s: float
     pair_bandwidth_bytes_per_s: float | None = None
+    calibrations: tuple[CollectiveCalibration, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

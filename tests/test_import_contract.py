@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 #: From the bottom up; a package imports from earlier lines only.
 ORDER = (
-    {"errors", "_suggest", "hardware"},
+    {"errors", "_suggest"},
+    {"curves"},
+    {"hardware"},
     {"_files", "graph", "documents", "collectives", "kernels"},
     {"simulate", "workloads"},
     {"sharding", "platforms"},

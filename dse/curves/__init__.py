@@ -1,0 +1,35 @@
+"""Learned functions: what measurements say beyond the physics.
+
+A *kernel calibration* multiplies an analytical reference time by a learned ratio; a *collective
+calibration* is a measured curve of time over message size. Both know the range they were fitted
+in, the spread of their held-out residuals and where they come from. Nothing here knows devices.
+"""
+
+from __future__ import annotations
+
+from dse.curves._calibrations import (
+    CollectiveCalibration,
+    HeldOut,
+    KernelCalibration,
+    Provenance,
+    Ratio,
+    SizeRange,
+)
+from dse.curves._size_curve import SizeCurve, fit_size_curve
+from dse.curves._smooth import SmoothCurve, fit_smooth_curve
+from dse.curves._trees import TreeCurve, fit_tree_curve
+
+__all__ = [
+    "CollectiveCalibration",
+    "HeldOut",
+    "KernelCalibration",
+    "Provenance",
+    "Ratio",
+    "SizeCurve",
+    "SizeRange",
+    "SmoothCurve",
+    "TreeCurve",
+    "fit_size_curve",
+    "fit_smooth_curve",
+    "fit_tree_curve",
+]
