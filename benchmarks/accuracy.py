@@ -1,191 +1,93 @@
-"""Predicted against published training throughput.
+"""Errors of the models on measurements that they were not fitted on.
 
-Usage: python benchmarks/accuracy.py --published CASES.csv [--json]
+Usage:
+    python benchmarks/accuracy.py [--data DIR] [--json] [--write docs/accuracy.md]
+    python benchmarks/accuracy.py --published CASES.csv [--json]
 
-The file needs the columns case, model, gpu, gpus, nodes, interconnect, global_batch, precision,
-samples_per_s, source and note. Models are named by built-in name or alias. Each case is turned
-into a configuration by the rules below, which look at the stated hardware and software only; the
-sharding plan is the solver's, because the sources do not state theirs.
+The first form prints one table: models of kernels and collectives by device, beside simpler ones.
+It needs the tables of measurements named in docs/accuracy.md (by default in `../shared/data`, or
+the folder that DSE_MEASUREMENTS names); models that ship fitted are listed with the errors that
+their files carry. The second form compares published training throughputs with predicted ones.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import asdict
 import json
-import math
+import os
 from pathlib import Path
-import re
+import sys
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pandas as pd
-from scipy.stats import kendalltau
+from accuracy_page import accuracy_page
+from device_models import AccuracyRow, device_rows
+from published_cases import compare_published
 
 from dse.errors import DseError
-from dse.hardware import Precision
-from dse.platforms import Platform, load_platform
-from dse.prediction import LaunchMode, PlanScorer, Problem, Software
-from dse.sharding import ShardingType
-from dse.solver import SolverSettings, solve
-from dse.workloads import load_model
+from dse.platforms import builtin_calibrations
 
-COLUMNS = ("case", "model", "gpu", "gpus", "global_batch", "precision", "samples_per_s")
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-#: First matching pattern of the device name (spaces and case ignored) decides the platform.
-PLATFORM_PATTERNS = (
-    (r"v100.*sxm3|dgx-?2", "v100_dgx2"),
-    (r"v100", "v100_dgx1"),
-    (r"a100.*pcie", "a100_pcie"),
-    (r"a100.*40gb", "a100_sxm_40"),
-    (r"a100", "a100_sxm_80"),
-    (r"h100.*pcie", "h100_pcie"),
-    (r"h200", "h200_sxm"),
-    (r"h100", "h100_sxm"),
-    (r"b200", "b200_sxm"),
-    (r"l40s", "l40s_pcie"),
-)
+ROOT = Path(__file__).resolve().parent.parent
+DATA = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data"))
 
 
-@dataclass(frozen=True)
-class CaseResult:
-    """One published case beside its prediction.
-
-    Attributes:
-        case: Name and setting of the case.
-        published_samples_per_s: As published.
-        predicted_samples_per_s: By the model; NaN when it could not be predicted.
-        problem: Why it could not be predicted; empty otherwise.
-    """
-
-    case: str
-    published_samples_per_s: float
-    predicted_samples_per_s: float
-    problem: str = ""
-
-    @property
-    def error(self) -> float:
-        """Relative error of the predicted throughput."""
-        return self.predicted_samples_per_s / self.published_samples_per_s - 1
+def shipped_rows() -> Iterator[AccuracyRow]:
+    """Yields the errors that the shipped calibrations carry."""
+    for name, content in builtin_calibrations():
+        for kernel in content.kernels:
+            what = " ".join([kernel.op, *kernel.precisions])
+            yield AccuracyRow.of(what, name, "shipped", kernel.held_out)
+        for collective in content.collectives:
+            what = f"{collective.op}, {collective.ranks} ranks"
+            yield AccuracyRow.of(what, name, "shipped", collective.held_out)
 
 
-def platform_of(gpu: str) -> Platform:
-    """Returns the platform of a device name as the sources write it."""
-    squeezed = gpu.lower().replace(" ", "")
-    for pattern, name in PLATFORM_PATTERNS:
-        if re.search(pattern, squeezed):
-            return load_platform(name)
-    raise DseError(f"no platform is known for the device `{gpu}`")
-
-
-def precision_of(text: str) -> Precision:
-    """Returns the arithmetic of a case: AMP and half precision, TF32 where named, else FP32."""
-    lowered = text.lower()
-    if "amp" in lowered and "no --amp" not in lowered:
-        return Precision.FP16
-    if "fp16" in lowered or "half" in lowered:
-        return Precision.FP16
-    if "bf16" in lowered:
-        return Precision.BF16
-    return Precision.TF32 if "tf32" in lowered else Precision.FP32
-
-
-def software_of(case: str, note: str, precision: Precision) -> Software:
-    """Returns the software of a case: captured graphs where the source says or is known to."""
-    words = f"{case} {note}".lower()
-    captured = any(name in words for name in ("cuda graphs", "hugectr", "mlperf"))
-    half = precision in (Precision.FP16, Precision.BF16)
-    return Software(
-        launch=LaunchMode.CUDA_GRAPHS if captured else LaunchMode.EAGER,
-        communication_precision_bytes=2 if half else 4,
+def print_table(rows: list[AccuracyRow]) -> None:
+    """Prints one line for each model and device."""
+    width = max(len(row.what) for row in rows)
+    device = max(len(row.device) for row in rows)
+    model = max(len(row.model) for row in rows)
+    print(
+        f"{'what':<{width}}  {'device':<{device}}  {'model':<{model}}  {'points':>7} {'GMAE':>7} "
+        f"{'MAPE':>7} {'p90':>7}"
     )
-
-
-def predict_case(row: pd.Series) -> CaseResult:
-    """Predicts one row of the file."""
-    name = (
-        f"{row['case']} {row['gpus']}×{row['gpu']} batch {row['global_batch']} {row['precision']}"
-    )
-    published = float(row["samples_per_s"])
-    try:
-        model = load_model(str(row["model"]))
-        world_size = int(row["gpus"])
-        precision = precision_of(str(row["precision"]))
-        software = software_of(str(row["case"]), str(row.get("note", "")), precision)
-        # The last batch of an uneven split is smaller; the nearest even split is predicted.
-        batch = math.ceil(int(row["global_batch"]) / world_size) * world_size
-        cluster = platform_of(str(row["gpu"])).cluster(world_size)
-        scorer = PlanScorer(Problem(model, cluster, batch, precision, software))
-        solved = solve(scorer, frozenset(ShardingType), SolverSettings())
-        seconds = float(scorer.score([solved.plan]).iteration_time_s[0])
-        return CaseResult(name, published, batch / seconds)
-    except DseError as error:
-        return CaseResult(name, published, math.nan, str(error))
-
-
-def overall(results: list[CaseResult]) -> dict[str, float]:
-    """Returns the figures over all cases that could be predicted."""
-    done = [result for result in results if not result.problem]
-    errors = np.array([abs(result.error) for result in done])
-    tau = kendalltau(
-        [result.predicted_samples_per_s for result in done],
-        [result.published_samples_per_s for result in done],
-    ).statistic
-    return {
-        "cases": len(done),
-        "not_predicted": len(results) - len(done),
-        "median_abs_error": float(np.median(errors)),
-        "mean_abs_error": float(errors.mean()),
-        "kendall_tau": float(tau),
-    }
+    for row in rows:
+        print(
+            f"{row.what:<{width}}  {row.device:<{device}}  {row.model:<{model}}  {row.points:7,} "
+            f"{100 * row.gmae:6.2f}% {100 * row.mape:6.2f}% {100 * row.p90:6.1f}%"
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--published", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of measurements")
+    parser.add_argument("--published", type=Path, help="file of published training throughputs")
+    parser.add_argument("--write", type=Path, help="Markdown file to write the table to")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     try:
-        cases = pd.read_csv(arguments.published)
-    except (OSError, ValueError) as error:
-        parser.error(f"cannot read {arguments.published}: {error}")
-    missing = [column for column in COLUMNS if column not in cases.columns]
-    if missing:
-        parser.error(f"{arguments.published} lacks the column {missing[0]}")
-    if not len(cases):
-        parser.error(f"{arguments.published} has no cases")
-    results = [predict_case(row) for _, row in cases.iterrows()]
-    figures = overall(results)
-    if arguments.json:
-        listed = [
-            {
-                "case": result.case,
-                "published_samples_per_s": result.published_samples_per_s,
-                "predicted_samples_per_s": None
-                if result.problem
-                else result.predicted_samples_per_s,
-                "error": None if result.problem else result.error,
-                "problem": result.problem,
-            }
-            for result in results
-        ]
-        print(json.dumps({"cases": listed, "overall": figures}, indent=1))
-        return
-    print(f"{'published':>12} {'predicted':>12} {'error':>8}  case (samples/s)")
-    for result in results:
-        if result.problem:
+        if arguments.published is not None:
+            compare_published(arguments.published, as_json=arguments.json)
+            return
+        fresh = list(device_rows(arguments.data))
+        if not fresh:
             print(
-                f"{result.published_samples_per_s:12,.0f} {'–':>12} {'–':>8}  {result.case}: "
-                f"{result.problem}"
+                f"note: no measurements in {arguments.data}; only what the shipped calibrations "
+                "say of themselves is listed",
+                file=sys.stderr,
             )
-            continue
-        print(
-            f"{result.published_samples_per_s:12,.0f} {result.predicted_samples_per_s:12,.0f} "
-            f"{100 * result.error:+7.1f}%  {result.case}"
-        )
-    print(
-        f"{figures['cases']} cases: median error {100 * figures['median_abs_error']:.1f} %, "
-        f"mean {100 * figures['mean_abs_error']:.1f} %, Kendall tau {figures['kendall_tau']:.2f}"
-    )
+        shipped = list(shipped_rows())
+    except DseError as error:
+        parser.error(str(error))
+    if arguments.json:
+        print(json.dumps([asdict(row) for row in [*fresh, *shipped]], indent=1))
+    else:
+        print_table([*fresh, *shipped])
+    if arguments.write is not None:
+        arguments.write.write_text(accuracy_page(fresh, shipped), encoding="utf-8")
 
 
 if __name__ == "__main__":

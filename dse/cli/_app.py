@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from dse import __version__
-from dse.cli import _export, _list, _predict, _rank, _report, _run, _schema
+from dse.cli import _calibrate, _export, _fit, _list, _predict, _rank, _report, _run, _schema
 from dse.errors import DseError
 
 EXIT_BAD_INPUT = 2
@@ -55,6 +55,8 @@ app.command("rank")(_rank.rank_command)
 app.command("report")(_report.report_command)
 app.command("export")(_export.export_command)
 app.command("list")(_list.list_command)
+app.command("calibrate")(_calibrate.calibrate_command)
+app.command("fit")(_fit.fit_command)
 app.command("schema")(_schema.schema_command)
 
 

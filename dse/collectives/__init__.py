@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
-from dse.collectives._model import CollectiveOp, Group, all_to_all_v_time_s, collective_time_s
+from dse.collectives._estimate import all_to_all_v_time_s, collective_estimate, collective_time_s
+from dse.collectives._groups import CollectiveOp, Group
 
-__all__ = ["CollectiveOp", "Group", "all_to_all_v_time_s", "collective_time_s"]
+__all__ = [
+    "CollectiveOp",
+    "Group",
+    "all_to_all_v_time_s",
+    "collective_estimate",
+    "collective_time_s",
+]

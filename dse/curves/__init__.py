@@ -13,18 +13,26 @@ from dse.curves._calibrations import (
     KernelCalibration,
     Provenance,
     Ratio,
+    RatioCurve,
     SizeRange,
+    held_out_errors,
+    log_size,
+    log_size_names,
+    log_spread,
 )
+from dse.curves._estimate import Estimate
 from dse.curves._size_curve import SizeCurve, fit_size_curve
 from dse.curves._smooth import SmoothCurve, fit_smooth_curve
 from dse.curves._trees import TreeCurve, fit_tree_curve
 
 __all__ = [
     "CollectiveCalibration",
+    "Estimate",
     "HeldOut",
     "KernelCalibration",
     "Provenance",
     "Ratio",
+    "RatioCurve",
     "SizeCurve",
     "SizeRange",
     "SmoothCurve",
@@ -32,4 +40,8 @@ __all__ = [
     "fit_size_curve",
     "fit_smooth_curve",
     "fit_tree_curve",
+    "held_out_errors",
+    "log_size",
+    "log_size_names",
+    "log_spread",
 ]

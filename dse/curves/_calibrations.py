@@ -91,7 +91,7 @@ class Ratio:
     spread: NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class KernelCalibration:
     """A learned ratio of measured to reference time of one operator on one device.
 
@@ -119,7 +119,7 @@ class KernelCalibration:
     def ratio(
         self,
         sizes: Mapping[str, ArrayLike],
-        features: Callable[[Mapping[str, NDArray[np.float64]]], NDArray[np.float64]],
+        features: Callable[[Mapping[str, NDArray[np.float64]]], NDArray[np.float64]] | None = None,
     ) -> Ratio:
         """Evaluates the curve for arrays of sizes.
 
@@ -129,7 +129,10 @@ class KernelCalibration:
         Args:
             sizes: Size by name; arrays of shape `(points,)`.
             features: Turns sizes inside the range into the curve's features, of shape
-                `(points, features)`.
+                `(points, features)`; by default the logarithms of the sizes.
+
+        Raises:
+            CalibrationError: The curve was fitted on other features.
         """
         inside: dict[str, NDArray[np.float64]] = {}
         efolds: NDArray[np.float64] | float = 0.0
@@ -137,14 +140,34 @@ class KernelCalibration:
             value = np.asarray(sizes[size.name], dtype=np.float64)
             clipped = np.clip(value, size.low, size.high)
             inside[size.name] = clipped
-            # Zero sizes have no logarithm; operators without work take no time anyway.
-            efolds = efolds + np.abs(np.log(np.maximum(value, 1e-9) / np.maximum(clipped, 1e-9)))
-        factor = np.exp(self.curve.log_ratio(features(inside)))
+            efolds = efolds + np.abs(log_size(value) - log_size(clipped))
+        columns = self._log_sizes(inside) if features is None else features(inside)
+        factor = np.exp(self.curve.log_ratio(columns))
         outside = _SPREAD_PER_EFOLD_OUTSIDE * np.asarray(efolds)
         return Ratio(factor, np.broadcast_to(np.hypot(self.spread, outside), factor.shape))
 
+    def _log_sizes(self, sizes: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+        names = tuple(size.name for size in self.sizes)
+        if self.curve.feature_names != log_size_names(names):
+            raise CalibrationError(
+                f"calibration {self.provenance.name}: {self.op} was fitted on features that this "
+                "version does not know; fit it again"
+            )
+        columns = np.broadcast_arrays(*(log_size(sizes[name]) for name in names))
+        return np.stack(columns, axis=-1)
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+def log_size(values: ArrayLike) -> NDArray[np.float64]:
+    """Returns the logarithm of sizes; zero lies as far below one as two lies above it."""
+    return np.asarray(np.log(np.maximum(np.asarray(values, dtype=np.float64), 0.5)))
+
+
+def log_size_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the names of features that are the logarithms of sizes."""
+    return tuple(f"log_{name}" for name in names)
+
+
+@dataclass(frozen=True, slots=True)
 class CollectiveCalibration:
     """Measured time of one collective over message size.
 

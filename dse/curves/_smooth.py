@@ -27,8 +27,9 @@ _SMOOTHING = (1e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0)
 #: Parts of the cross-validation.
 _FOLDS = 8
 
-#: Fewest points for which a curve of this kind is worth anything.
-MIN_POINTS = 12
+#: Fewest points for which a curve is worth anything, without and for each of its features.
+_MIN_POINTS = 4
+_MIN_POINTS_PER_FEATURE = 4
 
 
 @dataclass(frozen=True)
@@ -85,13 +86,14 @@ def fit_smooth_curve(
         log_ratio: Logarithm of measured over reference time; shape `(points,)`.
 
     Raises:
-        CalibrationError: Fewer than :data:`MIN_POINTS` points.
+        CalibrationError: Too few points.
     """
     count = len(log_ratio)
-    if count < MIN_POINTS:
+    least = _MIN_POINTS + _MIN_POINTS_PER_FEATURE * len(feature_names)
+    if count < least:
         raise CalibrationError(
             f"{count} points are too few for a curve over {', '.join(feature_names)}; "
-            f"measure at least {MIN_POINTS}"
+            f"measure at least {least}"
         )
     spans = np.ptp(features, axis=0)
     scale = np.where(spans > 0, spans, 1.0)

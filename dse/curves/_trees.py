@@ -109,10 +109,12 @@ def _unpacked(packed: str) -> xgb.Booster:
         raw = unpacker.decompress(
             base64.b64decode(packed, validate=True), max_length=_MAX_MODEL_BYTES
         )
-        if not unpacker.eof:
+        if len(raw) >= _MAX_MODEL_BYTES:
             raise CalibrationError(
                 f"the model is larger than {_MAX_MODEL_BYTES} bytes once unpacked; fit it again"
             )
+        if not unpacker.eof:
+            raise ValueError("it ends too early")  # noqa: TRY301 - reported like other damage
         booster: xgb.Booster = module.Booster()
         booster.load_model(bytearray(raw))
     except (ValueError, lzma.LZMAError, module.core.XGBoostError) as error:

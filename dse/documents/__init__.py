@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from dse.documents._base import Document, StrictModel, json_schema
-from dse.documents._catalog import DocumentKind, display_path, find_document, list_documents
+from dse.documents._base import SCHEMA_VERSION, Document, StrictModel, json_schema
+from dse.documents._catalog import (
+    DocumentKind,
+    builtin_folder,
+    display_path,
+    find_document,
+    list_documents,
+)
 from dse.documents._load import (
     DocumentSource,
     load_document,
@@ -27,6 +33,7 @@ from dse.documents._quantities import (
 )
 
 __all__ = [
+    "SCHEMA_VERSION",
     "Bytes",
     "BytesPerSecond",
     "Count",
@@ -41,6 +48,7 @@ __all__ = [
     "StrictModel",
     "UnitKind",
     "UsdPerHour",
+    "builtin_folder",
     "display_path",
     "find_document",
     "format_quantity",

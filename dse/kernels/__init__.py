@@ -8,35 +8,61 @@ vectorised over shapes.
 from __future__ import annotations
 
 from dse.kernels._embedding import (
+    EMBEDDING_SIZES,
+    LOOKUP_LAUNCHES,
+    UPDATE_LAUNCHES,
     EmbeddingShape,
     EmbeddingWork,
     IndexStatistics,
+    embedding_sizes,
+    embedding_spread,
     embedding_time_s,
     embedding_work,
 )
 from dse.kernels._estimate import Estimate
-from dse.kernels._gemm import gemm_estimate, gemm_time_s
+from dse.kernels._gemm import gemm_curve_features, gemm_estimate, gemm_time_s
 from dse.kernels._gemm_features import (
     GEMM_FEATURES,
     GEMM_OFFSET_FEATURE,
     gemm_features,
     gemm_reference_s,
 )
-from dse.kernels._memory import elementwise_time_s, host_copy_time_s
+from dse.kernels._memory import (
+    elementwise_time_s,
+    host_copy_estimate,
+    host_copy_time_s,
+    streaming_efficiency,
+)
+from dse.kernels._streaming import streaming_estimate, streaming_reference_s, streaming_work
+from dse.kernels._streaming_operators import STREAMING_OPERATORS, StreamingOperator, StreamingWork
 
 __all__ = [
+    "EMBEDDING_SIZES",
     "GEMM_FEATURES",
     "GEMM_OFFSET_FEATURE",
+    "LOOKUP_LAUNCHES",
+    "STREAMING_OPERATORS",
+    "UPDATE_LAUNCHES",
     "EmbeddingShape",
     "EmbeddingWork",
     "Estimate",
     "IndexStatistics",
+    "StreamingOperator",
+    "StreamingWork",
     "elementwise_time_s",
+    "embedding_sizes",
+    "embedding_spread",
     "embedding_time_s",
     "embedding_work",
+    "gemm_curve_features",
     "gemm_estimate",
     "gemm_features",
     "gemm_reference_s",
     "gemm_time_s",
+    "host_copy_estimate",
     "host_copy_time_s",
+    "streaming_efficiency",
+    "streaming_estimate",
+    "streaming_reference_s",
+    "streaming_work",
 ]

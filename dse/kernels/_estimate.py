@@ -1,23 +1,7 @@
-"""A duration with its uncertainty."""
+"""A duration with its uncertainty; shared with the collectives."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dse.curves import Estimate
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """Durations of operators of one kind.
-
-    Attributes:
-        time_s: Expected seconds, any shape.
-        spread: Standard deviation of the logarithm of actual over expected time, same shape.
-    """
-
-    time_s: NDArray[np.float64]
-    spread: NDArray[np.float64]
+__all__ = ["Estimate"]

@@ -13,16 +13,28 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.kernels._estimate import Estimate
-from dse.kernels._gemm_features import gemm_features, gemm_reference_s
-from dse.kernels._memory import STREAMING_EFFICIENCY
+from dse.kernels._gemm_features import GEMM_FEATURES, gemm_features, gemm_reference_s
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from numpy.typing import ArrayLike, NDArray
 
+    from dse.curves import KernelCalibration
     from dse.hardware import DeviceSpec, Precision
 
 #: Tile shapes (rows, columns) with the share of the unit's peak that their inner loop reaches.
 _TILES = ((256, 128, 0.80), (128, 256, 0.80), (128, 128, 0.75), (128, 64, 0.62), (64, 64, 0.50))
+
+#: The same without tensor cores. Assumptions after published SGEMM figures: large products reach
+#: at least 0.88 of the 15.7 TFLOP/s of a V100, and smaller tiles load more for each operation.
+_SIMT_TILES = (
+    (128, 128, 0.92),
+    (128, 64, 0.88),
+    (64, 128, 0.88),
+    (64, 64, 0.82),
+    (32, 32, 0.60),
+)
 
 #: Factors by which the contracted dimension may be cut to fill the device.
 _SPLITS = (1, 2, 4, 8, 16, 32)
@@ -32,6 +44,13 @@ _MIN_SPLIT_K = 256
 
 #: Contracted length at which a tile's prologue and epilogue take as long as its inner loop.
 _TILE_OVERHEAD_K = 96
+
+#: The same without tensor cores: prologue and epilogue take as long, but arithmetic is about an
+#: eighth as fast (15.7 against 125 TFLOP/s on a V100), so they are worth fewer steps.
+_SIMT_TILE_OVERHEAD_K = 12
+
+#: Share of the peak bandwidth at which operands are moved.
+_OPERAND_EFFICIENCY = 0.85
 
 #: Standard deviation of the logarithm of measured over modelled time: the analytical model misses
 #: the measured tables of three devices by 13-16 % on average.
@@ -82,11 +101,20 @@ def gemm_estimate(
     learned = (count == 1) & (rows * columns * depth > 0)
     if calibration is not None and learned.any():
         shape = {"m": rows[learned], "n": columns[learned], "k": depth[learned]}
-        ratio = calibration.ratio(shape, partial(gemm_features, device, precision))
+        ratio = calibration.ratio(shape, gemm_curve_features(calibration, device, precision))
         reference_s = gemm_reference_s(device, shape["m"], shape["n"], shape["k"], precision)
         time_s[learned] = reference_s * ratio.factor
         spread[learned] = ratio.spread
     return Estimate(time_s, spread)
+
+
+def gemm_curve_features(
+    calibration: KernelCalibration, device: DeviceSpec, precision: Precision
+) -> Callable[[Mapping[str, NDArray[np.float64]]], NDArray[np.float64]] | None:
+    """Returns how a GEMM calibration turns sizes into features; None for their logarithms."""
+    if calibration.curve.feature_names == GEMM_FEATURES:
+        return partial(gemm_features, device, precision)
+    return None
 
 
 def _analytical_s(
@@ -99,17 +127,21 @@ def _analytical_s(
 ) -> NDArray[np.float64]:
     value_bytes = precision.value_bytes
     unit_rate = device.peak.of(precision) / device.compute_units
-    bandwidth = STREAMING_EFFICIENCY * device.memory_bandwidth_bytes_per_s
+    bandwidth = _OPERAND_EFFICIENCY * device.memory_bandwidth_bytes_per_s
     operand_bytes = count * value_bytes * (rows * depth + depth * columns)
     output_values = count * rows * columns
 
+    # A precision without tensor cores runs at the rate of ordinary FP32 arithmetic.
+    simt = device.peak.of(precision) == device.peak.fp32_flops_per_s
+    overhead_depth = _SIMT_TILE_OVERHEAD_K if simt else _TILE_OVERHEAD_K
+
     best = np.full(rows.shape, np.inf)
-    for tile_rows, tile_columns, efficiency in _TILES:
+    for tile_rows, tile_columns, efficiency in _SIMT_TILES if simt else _TILES:
         tiles = count * np.ceil(rows / tile_rows) * np.ceil(columns / tile_columns)
         for split in _SPLITS:
             depth_per_tile = depth / split
             waves = np.ceil(tiles * split / device.compute_units)
-            tile_flops = 2.0 * tile_rows * tile_columns * (depth_per_tile + _TILE_OVERHEAD_K)
+            tile_flops = 2.0 * tile_rows * tile_columns * (depth_per_tile + overhead_depth)
             compute_s = waves * tile_flops / (efficiency * unit_rate)
             # A split writes float partial sums and reads them back for the final reduction.
             partial_bytes = 0.0 if split == 1 else 8.0 * split * output_values

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from dse.platforms._calibration_file import (
+    CalibrationFile,
+    calibrations_from_text,
+    read_calibrations,
+    write_calibrations,
+)
+from dse.platforms._calibrations import CalibrationSource, builtin_calibrations
 from dse.platforms._load import list_platforms, load_platform, platform_from_text
 from dse.platforms._platform import Platform, PlatformFact, PriceQuote
 from dse.platforms._schema import PlatformDocument
 
 __all__ = [
+    "CalibrationFile",
+    "CalibrationSource",
     "Platform",
     "PlatformDocument",
     "PlatformFact",
     "PriceQuote",
+    "builtin_calibrations",
+    "calibrations_from_text",
     "list_platforms",
     "load_platform",
     "platform_from_text",
+    "read_calibrations",
+    "write_calibrations",
 ]

@@ -6,17 +6,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse._suggest import hint
 from dse.errors import ConfigError, UnknownNameError
 from dse.hardware import Precision
 from dse.kernels import (
+    LOOKUP_LAUNCHES,
+    STREAMING_OPERATORS,
+    UPDATE_LAUNCHES,
     EmbeddingShape,
-    elementwise_time_s,
+    Estimate,
+    embedding_spread,
     embedding_time_s,
     embedding_work,
-    gemm_time_s,
-    host_copy_time_s,
+    gemm_estimate,
+    host_copy_estimate,
+    streaming_estimate,
 )
-from dse.workloads import Uniform
+from dse.workloads import Uniform, Zipf
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,46 +31,91 @@ if TYPE_CHECKING:
 
     from dse.hardware import DeviceSpec, HostLinkSpec
 
+#: Operators with products, whose arithmetic may be chosen.
+_WITH_PRECISION = ("interaction_dot", "cross_layer", "attention")
+
+_EMBEDDING = (("rows", "dim", "batch", "pooling"), ("value_bytes", "alpha"))
+_HOST_COPIES = ("memcpy_h2d", "memcpy_d2h")
+
+#: Sizes that every operator must have, and those that it may have.
 _SIZES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "gemm": (("m", "n", "k"), ("batch", "precision")),
-    "elementwise": (("traffic_bytes",), ()),
-    "memcpy_h2d": (("size_bytes",), ()),
-    "embedding_forward": (("rows", "dim", "batch", "pooling"), ("value_bytes",)),
-    "embedding_backward": (("rows", "dim", "batch", "pooling"), ("value_bytes",)),
+    "embedding_forward": _EMBEDDING,
+    "embedding_backward": _EMBEDDING,
+    **{
+        op: (operator.sizes, ("precision",) if op in _WITH_PRECISION else ())
+        for op, operator in STREAMING_OPERATORS.items()
+    },
+    **dict.fromkeys(_HOST_COPIES, (("size_bytes",), ())),
 }
+
+#: Values of sizes that were left out.
+_EMBEDDING_DEFAULTS = {"value_bytes": 4.0, "alpha": 0.0}
 
 
 def kernel_time_s(
     device: DeviceSpec, host_link: HostLinkSpec, op: str, shape: Mapping[str, ArrayLike]
 ) -> NDArray[np.float64]:
     """Returns the duration of an operator; see :meth:`dse.platforms.Platform.kernel_time`."""
+    return kernel_estimate(device, host_link, op, shape).time_s
+
+
+def kernel_estimate(
+    device: DeviceSpec, host_link: HostLinkSpec, op: str, shape: Mapping[str, ArrayLike]
+) -> Estimate:
+    """Returns an operator's duration; see :meth:`dse.platforms.Platform.kernel_estimate`."""
+    _check_names(op, shape)
+    sizes = {name: _size(op, name, shape[name]) for name in shape if name != "precision"}
+    precision = _precision(op, shape["precision"]) if "precision" in shape else None
+    if op == "gemm":
+        m, n, k, batch = sizes["m"], sizes["n"], sizes["k"], sizes.get("batch", 1)
+        return gemm_estimate(device, m, n, k, precision or Precision.FP16, batch)
+    if op in STREAMING_OPERATORS:
+        return streaming_estimate(device, op, sizes, precision)
+    if op in _HOST_COPIES:
+        return host_copy_estimate(device, host_link, op, sizes["size_bytes"])
+    return _embedding_estimate(device, sizes, backward=op == "embedding_backward")
+
+
+def _check_names(op: str, shape: Mapping[str, ArrayLike]) -> None:
     if op not in _SIZES:
-        raise UnknownNameError(f"unknown operator `{op}`; expected one of {', '.join(_SIZES)}")
+        raise UnknownNameError(f"unknown operator `{op}`; {hint(op, _SIZES)}")
     required, optional = _SIZES[op]
     missing = [name for name in required if name not in shape]
     unknown = [name for name in shape if name not in required + optional]
     if missing or unknown:
         problem = f"lacks `{missing[0]}`" if missing else f"does not take `{unknown[0]}`"
         raise ConfigError(f"operator `{op}` {problem}; it takes {', '.join(required + optional)}")
-    if op == "gemm":
-        precision = Precision(str(shape.get("precision", Precision.FP16.value)))
-        batch = shape.get("batch", 1)
-        return gemm_time_s(device, shape["m"], shape["n"], shape["k"], precision, batch)
-    if op == "elementwise":
-        return elementwise_time_s(device, shape["traffic_bytes"])
-    if op == "memcpy_h2d":
-        return host_copy_time_s(host_link, shape["size_bytes"])
-    return _embedding_time_s(device, op, shape)
 
 
-def _embedding_time_s(
-    device: DeviceSpec, op: str, shape: Mapping[str, ArrayLike]
-) -> NDArray[np.float64]:
-    names = ("rows", "dim", "batch", "pooling", "value_bytes")
-    sizes = np.broadcast_arrays(*(np.asarray(shape.get(name, 4), np.float64) for name in names))
-    memory, cache = np.zeros(sizes[0].shape), np.zeros(sizes[0].shape)
-    for index in np.ndindex(sizes[0].shape):
-        rows, dim, batch, pooling, value_bytes = (float(size[index]) for size in sizes)
+def _size(op: str, name: str, value: ArrayLike) -> NDArray[np.float64]:
+    values = np.asarray(value, dtype=np.float64)
+    wrong = values[~((values >= 0) & (values < np.inf))]
+    if wrong.size:
+        raise ConfigError(f"size `{name}` of `{op}` is {wrong.flat[0]:g}; it must be 0 or more")
+    return values
+
+
+def _precision(op: str, value: ArrayLike) -> Precision:
+    name = str(value)
+    known = [precision.value for precision in Precision]
+    if name not in known:
+        raise ConfigError(f"unknown precision `{name}` of `{op}`; {hint(name, known)}")
+    return Precision(name)
+
+
+def _embedding_estimate(
+    device: DeviceSpec, sizes: Mapping[str, NDArray[np.float64]], *, backward: bool
+) -> Estimate:
+    names = (*_EMBEDDING[0], *_EMBEDDING[1])
+    columns = np.broadcast_arrays(
+        *(sizes.get(name, np.float64(_EMBEDDING_DEFAULTS.get(name, 0.0))) for name in names)
+    )
+    points = np.stack([column.ravel() for column in columns], axis=-1)
+    # Hit rates are solved for point by point, so equal points are computed once.
+    distinct, index = np.unique(points, axis=0, return_inverse=True)
+    memory, cache = np.empty(len(distinct)), np.empty(len(distinct))
+    for row, (rows, dim, batch, pooling, value_bytes, alpha) in enumerate(distinct.tolist()):
         work = embedding_work(
             device,
             EmbeddingShape(
@@ -76,9 +127,12 @@ def _embedding_time_s(
                 output_value_bytes=4,
                 state_bytes_per_row=0.0,
             ),
-            Uniform(),
+            Zipf(alpha) if alpha > 0 else Uniform(),
         )
-        forward = op == "embedding_forward"
-        memory[index] = work.forward_memory_bytes if forward else work.backward_memory_bytes
-        cache[index] = work.forward_cache_bytes if forward else work.backward_cache_bytes
-    return embedding_time_s(device, memory, cache)
+        memory[row] = work.backward_memory_bytes if backward else work.forward_memory_bytes
+        cache[row] = work.backward_cache_bytes if backward else work.forward_cache_bytes
+    launches = UPDATE_LAUNCHES if backward else LOOKUP_LAUNCHES
+    time_s = embedding_time_s(device, memory, cache, launches)
+    spread = embedding_spread(device, backward=backward)
+    time_s = time_s[index.ravel()].reshape(columns[0].shape)
+    return Estimate(time_s, np.full(time_s.shape, spread))

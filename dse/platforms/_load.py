@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dse.documents import (
@@ -22,11 +23,12 @@ from dse.hardware import (
     PeakRates,
     PriceSpec,
 )
+from dse.platforms._calibrations import CalibrationSource, calibration_facts, use_calibrations
 from dse.platforms._platform import Platform, PlatformFact
 from dse.platforms._schema import PlatformDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from dse.platforms._schema import LinkBlock, NetworkBlock, SourcedBlock
 
@@ -38,16 +40,23 @@ def load_platform(name_or_path: str) -> Platform:
         ConfigError: The file is missing or wrong; every problem is listed with its place.
     """
     path = find_document(DocumentKind.PLATFORM, str(name_or_path))
-    return _platform(load_document(path, PlatformDocument))
+    return _platform(load_document(path, PlatformDocument), str(path), ())
 
 
-def platform_from_text(text: str, file: str) -> Platform:
+def platform_from_text(
+    text: str, file: str, calibrations: Sequence[CalibrationSource] = ()
+) -> Platform:
     """Makes a platform from the text of its file, as a study keeps it.
 
+    Args:
+        text: The text.
+        file: Where it came from.
+        calibrations: Texts of fitted models that the platform names and that are not built in.
+
     Raises:
-        ConfigError: The text is wrong.
+        ConfigError: The text is wrong, or a fitted model is missing.
     """
-    return _platform(parse_document(text, PlatformDocument, file=file))
+    return _platform(parse_document(text, PlatformDocument, file=file), file, calibrations)
 
 
 def list_platforms() -> tuple[str, ...]:
@@ -55,10 +64,24 @@ def list_platforms() -> tuple[str, ...]:
     return tuple(path.stem for path in list_documents(DocumentKind.PLATFORM))
 
 
-def _platform(document: PlatformDocument) -> Platform:
+def _platform(
+    document: PlatformDocument, file: str, kept: Sequence[CalibrationSource]
+) -> Platform:
     device = document.device
     host_link = document.node.host_link
-    links = [_link(name, block) for name, block in document.links.items()]
+    used = use_calibrations(document.calibrations, file, kept)
+    links = [
+        replace(
+            _link(name, block),
+            calibrations=tuple(
+                collective
+                for calibration in used
+                if (calibration.block.link or document.default_link) == name
+                for collective in calibration.collectives()
+            ),
+        )
+        for name, block in document.links.items()
+    ]
     networks = [_network(name, block) for name, block in document.networks.items()]
     return Platform(
         name=document.name,
@@ -75,6 +98,7 @@ def _platform(document: PlatformDocument) -> Platform:
             reserved_memory_bytes=device.memory.reserved,
             kernel_floor_s=device.kernel_floor,
             resident_warps_per_unit=device.resident_warps_per_unit,
+            calibrations=tuple(kernel for calibration in used for kernel in calibration.kernels()),
         ),
         devices_per_node=document.node.devices,
         host_link=HostLinkSpec(host_link.bandwidth, host_link.latency),
@@ -104,7 +128,8 @@ def _platform(document: PlatformDocument) -> Platform:
             )
             for price in document.prices
         ),
-        facts=tuple(_facts(document)),
+        facts=(*_facts(document), *calibration_facts(used)),
+        calibrations=tuple(calibration.source for calibration in used),
     )
 
 

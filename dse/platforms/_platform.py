@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
+    from dse.kernels import Estimate
+    from dse.platforms._calibrations import CalibrationSource
+
 Named = TypeVar("Named", LinkSpec, NetworkSpec)
 
 
@@ -34,7 +37,7 @@ class PlatformFact:
     Attributes:
         quantity: What it is, for example `device.memory.bandwidth`.
         value: For reading, with its unit.
-        origin: `datasheet`, `measured`, `fitted`, `assumed` or `list price`.
+        origin: `datasheet`, `measured`, `fitted`, `transferred`, `assumed` or `list price`.
         source: Citation.
         as_of: Date, or empty.
     """
@@ -76,6 +79,7 @@ class Platform:
         host: Host overheads.
         prices: List prices.
         facts: Where every figure comes from.
+        calibrations: Files of fitted models that it uses.
     """
 
     name: str
@@ -88,6 +92,7 @@ class Platform:
     host: HostSpec
     prices: tuple[PriceSpec, ...]
     facts: tuple[PlatformFact, ...]
+    calibrations: tuple[CalibrationSource, ...] = ()
 
     def cluster(
         self,
@@ -159,22 +164,46 @@ class Platform:
         """Returns the duration of one operator on this platform's device.
 
         Args:
-            op: `gemm` (`m`, `n`, `k`, optional `batch`, `precision`), `elementwise`
-                (`traffic_bytes`), `memcpy_h2d` (`size_bytes`), `embedding_forward` or
-                `embedding_backward` (`rows`, `dim`, `batch`, `pooling`, optional `value_bytes`;
-                uniform indices).
-            **shape: Sizes of the operator; arrays broadcast.
+            op: `gemm` (`m`, `n`, `k`, optional `batch`, `precision`); `embedding_forward` or
+                `embedding_backward` (`rows`, `dim`, `batch`, `pooling`, optional `value_bytes`
+                and `alpha`, the Zipf exponent of the indices, 0 for uniform ones);
+                `elementwise` (`traffic_bytes`); `concat`, `layer_norm` or `softmax` (`rows`,
+                `columns`, `value_bytes`); `index_permute` (`values`); `interaction_dot` (`batch`,
+                `vectors`, `dim`, `value_bytes`, optional `precision`); `cross_layer` (`batch`,
+                `width`, `rank`, optional `precision`); `attention` (`batch`, `heads`, `queries`,
+                `keys`, `dim`, optional `precision`); `optimizer_step` (`parameters`,
+                `state_values`: 0 for SGD, 1 for Adagrad, 2 for Adam); `memcpy_h2d`, `memcpy_d2h`
+                or `memcpy_d2d` (`size_bytes`).
+            **shape: Sizes of the operator; arrays broadcast. A precision is one name; products
+                are in half precision by default.
 
         Returns:
             Seconds, in the broadcast shape.
 
         Raises:
             UnknownNameError: The operator is not known.
-            ConfigError: A size is missing or not one of the operator's.
+            ConfigError: A size is missing, not one of the operator's, or negative.
         """
-        from dse.platforms._kernel_times import kernel_time_s
+        return self.kernel_estimate(op, **shape).time_s
 
-        return kernel_time_s(self.device, self.host_link, op, shape)
+    def kernel_estimate(self, op: str, **shape: ArrayLike) -> Estimate:
+        """Returns the duration of one operator with its uncertainty.
+
+        Args:
+            op: As for :meth:`kernel_time`.
+            **shape: As for :meth:`kernel_time`.
+
+        Returns:
+            Seconds, and the standard deviation of the logarithm of actual over expected time, in
+            the broadcast shape.
+
+        Raises:
+            UnknownNameError: The operator is not known.
+            ConfigError: A size is missing, not one of the operator's, or negative.
+        """
+        from dse.platforms._kernel_times import kernel_estimate
+
+        return kernel_estimate(self.device, self.host_link, op, shape)
 
     def collective_time(
         self,

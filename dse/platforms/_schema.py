@@ -13,11 +13,12 @@ from dse.documents import (
     Count,
     Document,
     FlopsPerSecond,
+    Fraction,
     Seconds,
     StrictModel,
     UsdPerHour,
 )
-from dse.hardware import LinkKind
+from dse.hardware import LinkKind, Precision
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -144,6 +145,40 @@ class PriceBlock(StrictModel):
     superseded: bool = False
 
 
+#: A relative path that stays below its folder.
+_FILE_BELOW = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$"
+
+
+class CalibrationBlock(StrictModel):
+    """Use of a file of fitted models.
+
+    Attributes:
+        file: Name of a built-in one, or of a `.json` file in the platform's folder or below.
+        transferred: Why models of another device may serve here; they get a wider spread.
+        added_spread: Relative spread that is added for it (in quadrature).
+        precisions: Use its kernels for these precisions instead of the measured ones.
+        link: Interconnect that its collectives are for; the default one when left out.
+    """
+
+    file: Annotated[
+        str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$")
+    ]
+    transferred: str = ""
+    added_spread: Fraction = 0.0
+    precisions: list[Precision] | None = None
+    link: Name | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> CalibrationBlock:
+        if self.added_spread and not self.transferred:
+            raise PydanticCustomError(
+                "calibration",
+                "`added_spread` is for models of another device; say why they "
+                "may serve in `transferred`",
+            )
+        return self
+
+
 class PlatformDocument(Document):
     """A device-and-node type with its networks and prices."""
 
@@ -157,9 +192,18 @@ class PlatformDocument(Document):
     default_network: Name
     host: HostBlock
     prices: list[PriceBlock] = []
+    calibrations: list[CalibrationBlock] = []
 
     @model_validator(mode="after")
     def _check(self) -> PlatformDocument:
+        for calibration in self.calibrations:
+            if calibration.link is not None and calibration.link not in self.links:
+                names = ", ".join(f"`{name}`" for name in self.links)
+                raise PydanticCustomError(
+                    "calibration",
+                    f"`{calibration.file}` is for link `{calibration.link}`; "
+                    f"expected one of {names}",
+                )
         for kind, default, offered in (
             ("default_link", self.default_link, self.links),
             ("default_network", self.default_network, self.networks),

@@ -6,9 +6,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.collectives import CollectiveOp, Group, all_to_all_v_time_s, collective_time_s
-from dse.kernels import elementwise_time_s, embedding_time_s
-from dse.prediction._layout import LOOKUP_LAUNCHES, UPDATE_LAUNCHES, Slot, node_group
+from dse.collectives import (
+    CollectiveOp,
+    Group,
+    all_to_all_v_time_s,
+    collective_estimate,
+    collective_time_s,
+)
+from dse.kernels import (
+    LOOKUP_LAUNCHES,
+    UPDATE_LAUNCHES,
+    elementwise_time_s,
+    embedding_spread,
+    embedding_time_s,
+    streaming_estimate,
+)
+from dse.prediction._layout import Slot, node_group
 from dse.prediction._placements import (
     ExchangeGroup,
     GroupFeature,
@@ -22,6 +35,9 @@ if TYPE_CHECKING:
 
     from dse.hardware import Cluster
     from dse.prediction._problem import Problem
+
+#: Message and traffic size at which spreads are taken.
+_MIDDLING_BYTES = 4.0 * 2**20
 
 #: Bytes of a gradient value of a replicated table.
 _GRADIENT_BYTES = 4
@@ -81,6 +97,38 @@ def slot_durations_s(
         )
         _fill_replicated_update(problem, features, durations)
     return durations
+
+
+def slot_spreads(problem: Problem) -> NDArray[np.float64]:
+    """Returns how far off the duration of each slot may be.
+
+    Collectives are asked at a middling size: their spread hardly depends on it.
+
+    Args:
+        problem: Everything but the plan.
+
+    Returns:
+        Standard deviation of the logarithm of actual over expected duration; shape `(slots,)`.
+    """
+    cluster = problem.cluster
+    spreads = np.zeros(len(Slot))
+    for group in ExchangeGroup:
+        spreads[Slot.POOLED_LOOKUP + group] = embedding_spread(cluster.device, backward=False)
+        spreads[Slot.POOLED_UPDATE + group] = embedding_spread(cluster.device, backward=True)
+    traffic = {"traffic_bytes": np.array(_MIDDLING_BYTES)}
+    update = streaming_estimate(cluster.device, "elementwise", traffic)
+    spreads[Slot.REPLICATED_UPDATE] = update.spread
+    collectives = {
+        Slot.INPUT_EXCHANGE: (CollectiveOp.ALL_TO_ALL, None),
+        Slot.POOLED_EXCHANGE: (CollectiveOp.ALL_TO_ALL, None),
+        Slot.ROW_EXCHANGE: (CollectiveOp.REDUCE_SCATTER, None),
+        Slot.NODE_EXCHANGE_INSIDE: (CollectiveOp.REDUCE_SCATTER, Group.node(cluster)),
+        Slot.NODE_EXCHANGE_BETWEEN: (CollectiveOp.ALL_TO_ALL, node_group(problem)),
+        Slot.REPLICATED_ALL_REDUCE: (CollectiveOp.ALL_REDUCE, None),
+    }
+    for slot, (op, members) in collectives.items():
+        spreads[slot] = collective_estimate(cluster, op, _MIDDLING_BYTES, members).spread
+    return spreads
 
 
 def _fill_lookups(

@@ -22,13 +22,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dse.collectives import CollectiveOp, Group, collective_time_s
+from dse.collectives import CollectiveOp, Group, collective_estimate
 from dse.graph import GraphBuilder, TaskKind
-from dse.kernels import elementwise_time_s, gemm_time_s, host_copy_time_s
+from dse.kernels import (
+    LOOKUP_LAUNCHES,
+    UPDATE_LAUNCHES,
+    Estimate,
+    gemm_estimate,
+    host_copy_time_s,
+    streaming_estimate,
+)
 from dse.prediction._placements import INDEX_BYTES, LENGTH_BYTES, ExchangeGroup
 from dse.prediction._types import LaunchMode
 from dse.workloads import OperatorKind, dense_operators
@@ -73,9 +80,19 @@ class DurationClass(IntEnum):
     COPY = 4
 
 
-#: Kernels of a fused lookup and of its backward pass (sort, segment, update).
-LOOKUP_LAUNCHES = 1
-UPDATE_LAUNCHES = 8
+#: Spreads of what is not learned from measurements yet: orders of magnitude of the five overheads
+#: differ by about a third between hosts, pinned copies by less.
+HOST_SPREAD = 0.30
+COPY_SPREAD = 0.15
+
+
+class _Cost(NamedTuple):
+    """A duration, how far off it may be, and the kind of model it comes from."""
+
+    duration_s: float
+    spread: float
+    duration_class: DurationClass
+
 
 _LOOKUP_SLOTS = {
     ExchangeGroup.POOLED: (Slot.POOLED_LOOKUP, Slot.POOLED_UPDATE),
@@ -95,6 +112,8 @@ class LayoutGraph:
         slot_kind: `Slot` of each of them.
         slot_rank: Rank of each of them.
         duration_class: `DurationClass` of every task; shape `(tasks,)`.
+        spread: Standard deviation of the logarithm of actual over expected duration of every task,
+            as its model says; shape `(tasks,)`.
     """
 
     graph: ExecutionGraph
@@ -102,6 +121,7 @@ class LayoutGraph:
     slot_kind: NDArray[np.int64]
     slot_rank: NDArray[np.int64]
     duration_class: NDArray[np.int8]
+    spread: NDArray[np.float64]
 
 
 def build_layout(problem: Problem, layout: int) -> LayoutGraph:
@@ -114,21 +134,37 @@ def build_layout(problem: Problem, layout: int) -> LayoutGraph:
     return _Iteration(problem, layout).build()
 
 
-def dense_time_s(problem: Problem, operators: Sequence[Operator]) -> list[float]:
-    """Returns the duration of each dense operator on the problem's device."""
+def dense_estimate(problem: Problem, operators: Sequence[Operator]) -> Estimate:
+    """Returns duration and spread of each operator on the device; shape `(operators,)`.
+
+    All products are asked for at once: a learned model costs by the call, hardly by the point.
+    """
     device = problem.cluster.device
-    times = []
-    for operator in operators:
-        if operator.kind in (OperatorKind.GEMM, OperatorKind.BATCHED_GEMM):
-            seconds = gemm_time_s(
-                device, operator.m, operator.n, operator.k, problem.precision, operator.batch
-            )
-        elif operator.kind is OperatorKind.COPY_TO_DEVICE:
-            seconds = host_copy_time_s(problem.cluster.host_link, operator.traffic_bytes)
-        else:
-            seconds = elementwise_time_s(device, operator.traffic_bytes)
-        times.append(float(seconds))
-    return times
+    time_s = np.zeros(len(operators))
+    spread = np.zeros(len(operators))
+    gemms = [index for index, operator in enumerate(operators) if operator.is_gemm]
+    if gemms:
+        chosen = [operators[index] for index in gemms]
+        m, n, k, batch = (
+            np.array([getattr(operator, size) for operator in chosen])
+            for size in ("m", "n", "k", "batch")
+        )
+        estimate = gemm_estimate(device, m, n, k, problem.precision, batch)
+        time_s[gemms], spread[gemms] = estimate.time_s, estimate.spread
+    streams = [
+        index
+        for index, operator in enumerate(operators)
+        if operator.kind is OperatorKind.ELEMENTWISE
+    ]
+    if streams:
+        traffic_bytes = np.array([operators[index].traffic_bytes for index in streams])
+        estimate = streaming_estimate(device, "elementwise", {"traffic_bytes": traffic_bytes})
+        time_s[streams], spread[streams] = estimate.time_s, estimate.spread
+    for index, operator in enumerate(operators):
+        if operator.sizes:
+            estimate = streaming_estimate(device, operator.kind.value, dict(operator.sizes))
+            time_s[index], spread[index] = estimate.time_s, estimate.spread
+    return Estimate(time_s, spread)
 
 
 def bucket_sizes(groups: Sequence[tuple[int, int]], bucket_bytes: int) -> list[tuple[int, int]]:
@@ -175,6 +211,7 @@ class _Iteration:
         self._copy = [self._builder.add_lane(rank, "copy") for rank in self._ranks]
         self._slots: list[tuple[int, int, int]] = []
         self._classes: list[int] = []
+        self._spreads: list[float] = []
         self._graph_launch = self._launch_captured_graph()
 
     def build(self) -> LayoutGraph:
@@ -193,6 +230,7 @@ class _Iteration:
             slot_kind=slots[:, 1],
             slot_rank=slots[:, 2],
             duration_class=np.array(self._classes, dtype=np.int8),
+            spread=np.array(self._spreads),
         )
 
     # --- phases ---------------------------------------------------------------------------------
@@ -226,17 +264,15 @@ class _Iteration:
         ]
         for name, size_bytes in copy_bytes:
             seconds = float(host_copy_time_s(host_link, size_bytes))
+            cost = _Cost(seconds, COPY_SPREAD, DurationClass.COPY)
             for rank in self._ranks:
-                task = self._issue(
-                    rank, name, TaskKind.COPY, self._copy, seconds, DurationClass.COPY
-                )
-                copies[rank].append(task)
+                copies[rank].append(self._issue(rank, name, TaskKind.COPY, self._copy, cost))
         exchanged = [group for group in self._groups if group is not ExchangeGroup.REPLICATED]
         if not exchanged or len(self._ranks) == 1:
             return copies
         # The next batch was copied an iteration ago: its exchange waits for no copy of this one.
         after = [[] for _ in self._ranks] if self._software.prefetch_input else copies
-        tasks = self._meeting("input all-to-all", self._ranks, after, slot=Slot.INPUT_EXCHANGE)
+        tasks = self._slot_meeting("input all-to-all", self._ranks, after, Slot.INPUT_EXCHANGE)
         if not self._software.prefetch_input and self._software.launch is LaunchMode.EAGER:
             # The host reads the exchanged lengths before it can size the lookups' inputs.
             for rank, task in zip(self._ranks, tasks, strict=True):
@@ -248,7 +284,7 @@ class _Iteration:
         dense = self._dense
         phases = (dense.top_backward, dense.interaction_backward, dense.bottom_backward)
         operators = [operator for phase in phases for operator in phase]
-        times = dense_time_s(self._problem, operators)
+        costs = self._dense_costs(operators)
         groups = [(group.parameters, group.ready_after) for group in dense.parameter_groups]
         buckets = bucket_sizes(groups, self._software.dense_bucket_bytes)
         last_of_interaction = len(phases[0]) + len(phases[1]) - 1
@@ -256,7 +292,7 @@ class _Iteration:
         gradients: dict[ExchangeGroup, list[int]] = {}
         tasks: list[int] = []
         for index, operator in enumerate(operators):
-            tasks = [self._issue_dense(rank, operator, times[index], ()) for rank in self._ranks]
+            tasks = [self._issue_dense(rank, operator, costs[index], ()) for rank in self._ranks]
             if index == last_of_interaction:
                 gradients = self._exchange_gradients(tasks)
             if self._software.overlap_dense_all_reduce:
@@ -273,15 +309,14 @@ class _Iteration:
         if len(self._ranks) == 1:
             return
         for size_bytes in sizes:
-            seconds = float(
-                collective_time_s(self._problem.cluster, CollectiveOp.ALL_REDUCE, size_bytes)
+            estimate = collective_estimate(
+                self._problem.cluster, CollectiveOp.ALL_REDUCE, size_bytes
             )
-            tasks = self._meeting(
-                "dense all-reduce",
-                self._ranks,
-                [[task] for task in after],
-                duration_s=seconds,
+            cost = _Cost(
+                float(estimate.time_s), float(estimate.spread), DurationClass.COMMUNICATION
             )
+            waits = [[task] for task in after]
+            tasks = self._meeting("dense all-reduce", self._ranks, waits, cost)
             for rank in self._ranks:
                 reduced[rank].append(tasks[rank])
 
@@ -295,11 +330,8 @@ class _Iteration:
                 continue
             if len(self._ranks) > 1:
                 waits = [[task] for task in updates]
-                updates = self._meeting(
-                    "replicated tables all-reduce",
-                    self._ranks,
-                    waits,
-                    slot=Slot.REPLICATED_ALL_REDUCE,
+                updates = self._slot_meeting(
+                    "replicated tables all-reduce", self._ranks, waits, Slot.REPLICATED_ALL_REDUCE
                 )
             self._slot_compute(
                 Slot.REPLICATED_UPDATE,
@@ -313,12 +345,12 @@ class _Iteration:
             return lookups
         after = [[task] for task in lookups]
         if group is ExchangeGroup.POOLED:
-            return self._meeting(
-                "output all-to-all", self._ranks, after, slot=Slot.POOLED_EXCHANGE
+            return self._slot_meeting(
+                "output all-to-all", self._ranks, after, Slot.POOLED_EXCHANGE
             )
         if group is ExchangeGroup.ROW:
-            return self._meeting(
-                "output reduce-scatter", self._ranks, after, slot=Slot.ROW_EXCHANGE
+            return self._slot_meeting(
+                "output reduce-scatter", self._ranks, after, Slot.ROW_EXCHANGE
             )
         inside = self._exchange_inside("output reduce-scatter", after)
         return self._exchange_between("output all-to-all between nodes", inside)
@@ -331,12 +363,12 @@ class _Iteration:
             if group is ExchangeGroup.REPLICATED or len(self._ranks) == 1:
                 result[group] = after_tasks
             elif group is ExchangeGroup.POOLED:
-                result[group] = self._meeting(
-                    "gradient all-to-all", self._ranks, after, slot=Slot.POOLED_EXCHANGE
+                result[group] = self._slot_meeting(
+                    "gradient all-to-all", self._ranks, after, Slot.POOLED_EXCHANGE
                 )
             elif group is ExchangeGroup.ROW:
-                result[group] = self._meeting(
-                    "gradient all-gather", self._ranks, after, slot=Slot.ROW_EXCHANGE
+                result[group] = self._slot_meeting(
+                    "gradient all-gather", self._ranks, after, Slot.ROW_EXCHANGE
                 )
             else:
                 between = self._exchange_between("gradient all-to-all between nodes", after_tasks)
@@ -354,7 +386,7 @@ class _Iteration:
         for start in range(0, len(self._ranks), local_size):
             members = range(start, start + local_size)
             waits = [after[rank] for rank in members]
-            result += self._meeting(name, members, waits, slot=Slot.NODE_EXCHANGE_INSIDE)
+            result += self._slot_meeting(name, members, waits, Slot.NODE_EXCHANGE_INSIDE)
         return result
 
     def _exchange_between(self, name: str, after: list[int]) -> list[int]:
@@ -366,7 +398,7 @@ class _Iteration:
         for local_rank in range(cluster.local_size):
             members = range(local_rank, len(self._ranks), cluster.local_size)
             waits = [[after[rank]] for rank in members]
-            tasks = self._meeting(name, members, waits, slot=Slot.NODE_EXCHANGE_BETWEEN)
+            tasks = self._slot_meeting(name, members, waits, Slot.NODE_EXCHANGE_BETWEEN)
             for rank, task in zip(members, tasks, strict=True):
                 result[rank] = task
         return result
@@ -378,24 +410,30 @@ class _Iteration:
     ) -> list[list[int]]:
         """Issues operators in a row, `after` gating the first one; returns the last tasks."""
         last: list[list[int]] = [[] for _ in self._ranks]
-        for index, (operator, seconds) in enumerate(
-            zip(operators, dense_time_s(self._problem, operators), strict=True)
+        for index, (operator, cost) in enumerate(
+            zip(operators, self._dense_costs(operators), strict=True)
         ):
             for rank in self._ranks:
                 waits = tuple(after[rank]) if after is not None and index == 0 else ()
-                last[rank] = [self._issue_dense(rank, operator, seconds, waits)]
+                last[rank] = [self._issue_dense(rank, operator, cost, waits)]
         return last
 
+    def _dense_costs(self, operators: Sequence[Operator]) -> list[_Cost]:
+        estimate = dense_estimate(self._problem, operators)
+        return [
+            _Cost(float(seconds), float(spread), DurationClass.DENSE)
+            for seconds, spread in zip(estimate.time_s, estimate.spread, strict=True)
+        ]
+
     def _issue_dense(
-        self, rank: int, operator: Operator, seconds: float, after: Sequence[int]
+        self, rank: int, operator: Operator, cost: _Cost, after: Sequence[int]
     ) -> int:
         return self._issue(
             rank,
             operator.name,
             TaskKind.COMPUTE,
             self._compute,
-            seconds,
-            DurationClass.DENSE,
+            cost,
             after,
             operator.launches,
         )
@@ -403,45 +441,29 @@ class _Iteration:
     def _slot_compute(
         self, slot: Slot, name: str, launches: int, after: Sequence[Sequence[int]]
     ) -> list[int]:
-        tasks = []
-        for rank in self._ranks:
-            task = self._issue(
-                rank,
-                name,
-                TaskKind.COMPUTE,
-                self._compute,
-                0.0,
-                DurationClass.EMBEDDING,
-                after[rank],
-                launches,
-            )
-            self._slots.append((task, slot, rank))
-            tasks.append(task)
+        cost = _Cost(0.0, 0.0, DurationClass.EMBEDDING)
+        tasks = [
+            self._issue(rank, name, TaskKind.COMPUTE, self._compute, cost, after[rank], launches)
+            for rank in self._ranks
+        ]
+        self._slots += [(task, slot, rank) for task, rank in zip(tasks, self._ranks, strict=True)]
+        return tasks
+
+    def _slot_meeting(
+        self, name: str, members: Sequence[int], after: Sequence[Sequence[int]], slot: Slot
+    ) -> list[int]:
+        tasks = self._meeting(name, members, after, _Cost(0.0, 0.0, DurationClass.COMMUNICATION))
+        self._slots += [(task, slot, rank) for task, rank in zip(tasks, members, strict=True)]
         return tasks
 
     def _meeting(
-        self,
-        name: str,
-        members: Sequence[int],
-        after: Sequence[Sequence[int]],
-        *,
-        slot: Slot | None = None,
-        duration_s: float = 0.0,
+        self, name: str, members: Sequence[int], after: Sequence[Sequence[int]], cost: _Cost
     ) -> list[int]:
-        tasks = []
-        for rank, waits in zip(members, after, strict=True):
-            task = self._issue(
-                rank,
-                name,
-                TaskKind.COLLECTIVE,
-                self._communication,
-                duration_s,
-                DurationClass.COMMUNICATION,
-                waits,
-            )
-            if slot is not None:
-                self._slots.append((task, slot, rank))
-            tasks.append(task)
+        lanes = self._communication
+        tasks = [
+            self._issue(rank, name, TaskKind.COLLECTIVE, lanes, cost, waits)
+            for rank, waits in zip(members, after, strict=True)
+        ]
         self._builder.add_meeting(tasks)
         return tasks
 
@@ -451,8 +473,7 @@ class _Iteration:
         name: str,
         kind: TaskKind,
         lanes: Sequence[int],
-        duration_s: float,
-        duration_class: DurationClass,
+        cost: _Cost,
         after: Sequence[int] = (),
         launches: int = 1,
     ) -> int:
@@ -469,11 +490,13 @@ class _Iteration:
                 + host.after_launch_s
             )
             dispatch = self._host_task(rank, f"launch {name}", seconds)
-        self._classes.append(duration_class)
-        return self._builder.add_task(name, kind, lanes[rank], duration_s, (dispatch, *after))
+        self._classes.append(cost.duration_class)
+        self._spreads.append(cost.spread)
+        return self._builder.add_task(name, kind, lanes[rank], cost.duration_s, (dispatch, *after))
 
     def _host_task(self, rank: int, name: str, seconds: float, after: Sequence[int] = ()) -> int:
         self._classes.append(DurationClass.HOST)
+        self._spreads.append(HOST_SPREAD)
         return self._builder.add_task(name, TaskKind.HOST, self._host[rank], seconds, tuple(after))
 
     def _launch_captured_graph(self) -> list[int]:

@@ -23,17 +23,6 @@ if TYPE_CHECKING:
 
 _GIB = 2**30
 
-#: Relative spread (standard deviation of the logarithm) of each duration class. The analytical
-#: kernels miss measured GEMMs by 12–15 % on A100, H100 and H200 and the collectives by 10–15 %;
-#: the others are assumptions.
-_SPREAD = {
-    DurationClass.DENSE: 0.15,
-    DurationClass.EMBEDDING: 0.25,
-    DurationClass.COMMUNICATION: 0.15,
-    DurationClass.HOST: 0.30,
-    DurationClass.COPY: 0.15,
-}
-
 _SAMPLES = 200
 
 
@@ -86,6 +75,9 @@ def predict_plan(
 def sample_iteration_times_s(scorer: PlanScorer, plan: ShardingPlan) -> NDArray[np.float64]:
     """Draws iteration times of a plan under the spread of the models.
 
+    Each duration varies by the spread that its model states: that of held-out residuals where it
+    was fitted, an assumption elsewhere.
+
     Errors are half shared and half individual (in variance): a model that is wrong about lookups
     is wrong about all of them in the same way, and besides about each one in its own. The shared
     part uses the same random numbers for every plan, so that samples of two plans can be compared
@@ -103,13 +95,12 @@ def sample_iteration_times_s(scorer: PlanScorer, plan: ShardingPlan) -> NDArray[
 
 
 def _sample(layout: LayoutGraph) -> NDArray[np.float64]:
-    spreads = np.array([_SPREAD[kind] for kind in DurationClass]) * math.sqrt(0.5)
-    shared = np.random.default_rng(0).standard_normal((len(spreads), _SAMPLES))
+    shared = np.random.default_rng(0).standard_normal((len(DurationClass), _SAMPLES))
     # Different durations give a different stream, so two plans' individual errors are independent.
     stream = zlib.crc32(layout.graph.duration_s.tobytes())
     individual = np.random.default_rng(stream).standard_normal((layout.graph.task_count, _SAMPLES))
     exponents = shared[layout.duration_class] + individual
-    exponents *= spreads[layout.duration_class, None]
+    exponents *= layout.spread[:, None] * math.sqrt(0.5)
     np.exp(exponents, out=exponents)
     exponents *= layout.graph.duration_s[:, None]
     _share_within_meetings(layout.graph.meeting, exponents)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.prediction._durations import slot_durations_s
+from dse.prediction._durations import slot_durations_s, slot_spreads
 from dse.prediction._layout import Slot, build_layout
 from dse.prediction._memory import MemoryModel
 from dse.prediction._placements import Placements
@@ -100,7 +101,7 @@ class PlanScorer:
         return np.asarray(slots[: Slot.INPUT_EXCHANGE, :, 0].sum(axis=0))
 
     def layout_graph(self, plan: ShardingPlan) -> LayoutGraph:
-        """Returns the plan's graph with its own durations filled in."""
+        """Returns the plan's graph with its own durations and their spreads filled in."""
         options = self.placements.options_of(plan)[None, :]
         layout = int(self.placements.layouts(options)[0])
         program = self._program(layout)
@@ -110,7 +111,13 @@ class PlanScorer:
             program.layout.slot_kind, program.layout.slot_rank, 0
         ]
         graph: ExecutionGraph = replace(program.layout.graph, duration_s=filled)
-        return replace(program.layout, graph=graph)
+        spread = program.layout.spread.copy()
+        spread[program.layout.slot_task] = self._slot_spreads[program.layout.slot_kind]
+        return replace(program.layout, graph=graph, spread=spread)
+
+    @cached_property
+    def _slot_spreads(self) -> NDArray[np.float64]:
+        return slot_spreads(self.problem)
 
     def _iteration_time_s(self, layout: int, features: NDArray[np.float64]) -> NDArray[np.float64]:
         program = self._program(layout)

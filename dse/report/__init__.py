@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dse.report._calibrations import CalibrationRow, calibration_rows, render_calibrations
 from dse.report._html import render_report, write_report
 from dse.report._terminal import RankingRow, print_study, render_prediction, render_ranking
 from dse.report._view import ReportView, build_view
 
 __all__ = [
+    "CalibrationRow",
     "RankingRow",
     "ReportView",
     "build_view",
+    "calibration_rows",
     "print_study",
+    "render_calibrations",
     "render_prediction",
     "render_ranking",
     "render_report",

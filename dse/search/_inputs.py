@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dse.documents import DocumentKind, display_path, find_document, read_source
 from dse.platforms import load_platform
-from dse.search._records import Fact, InputFile
+from dse.search._records import CALIBRATION_ROLE, Fact, InputFile
 from dse.space import SearchSpace, load_space
 from dse.workloads import find_model, load_model
 
@@ -64,6 +64,10 @@ def read_inputs(space: SearchSpace | str | Path) -> StudyInputs:
         platform = load_platform(name)
         platforms[name] = platform
         files.append(_file("platform", name, find_document(DocumentKind.PLATFORM, name)))
+        files += [
+            InputFile(CALIBRATION_ROLE, f"{name}: {used.name}", used.path, used.sha256, used.text)
+            for used in platform.calibrations
+        ]
         facts += [
             Fact(name, fact.quantity, fact.value, fact.origin, fact.source, fact.as_of)
             for fact in platform.facts

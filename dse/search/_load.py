@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 from dse.documents import parse_document
 from dse.errors import StudyError
-from dse.platforms import platform_from_text
+from dse.platforms import CalibrationSource, platform_from_text
 from dse.search._directory import StudyDirectory
 from dse.search._journal import Journal
-from dse.search._records import Fact
+from dse.search._records import CALIBRATION_ROLE, Fact
 from dse.search._run import Study, study_result
 from dse.workloads import ModelDocument
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dse.platforms import Platform
     from dse.search._records import InputFile, StudyResult
     from dse.workloads import DlrmModel
@@ -36,7 +38,7 @@ def load_study(root: str | Path) -> Study:
         Fact(file.name, fact.quantity, fact.value, fact.origin, fact.source, fact.as_of)
         for file in header.inputs
         if file.role == "platform"
-        for fact in platform_from_text(file.text, file.path).facts
+        for fact in _platform(file, header.inputs).facts
     ]
     result = study_result(header, records, tuple(facts))
     evaluated = sum(record.evaluated for record in records)
@@ -59,8 +61,18 @@ def stored_platform(study: StudyResult, name: str) -> Platform:
     Raises:
         StudyError: The study keeps no such platform.
     """
-    file = _input(study, "platform", name)
-    return platform_from_text(file.text, file.path)
+    return _platform(_input(study, "platform", name), study.inputs)
+
+
+def _platform(file: InputFile, inputs: Sequence[InputFile]) -> Platform:
+    """A platform from its text, with the fitted models that the study keeps of it."""
+    prefix = f"{file.name}: "
+    kept = [
+        CalibrationSource(used.name.removeprefix(prefix), used.path, used.sha256, used.text)
+        for used in inputs
+        if used.role == CALIBRATION_ROLE and used.name.startswith(prefix) and used.text
+    ]
+    return platform_from_text(file.text, file.path, kept)
 
 
 def _input(study: StudyResult, role: str, name: str) -> InputFile:

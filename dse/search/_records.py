@@ -54,16 +54,20 @@ class TrialRecord:
         return self.prediction is not None
 
 
+#: Role of files of fitted models; their name is prefixed by the platform's.
+CALIBRATION_ROLE = "calibration"
+
+
 @dataclass(frozen=True, slots=True)
 class InputFile:
     """One input of a study.
 
     Attributes:
-        role: ``space``, ``model`` or ``platform``.
+        role: ``space``, ``model``, ``platform`` or ``calibration``.
         name: Name inside the file.
         path: Where it was read from.
         sha256: Digest of its bytes.
-        text: The bytes as text.
+        text: The bytes as text; empty for built-in fitted models.
     """
 
     role: str

@@ -174,6 +174,15 @@ class _DenseBuilder:
         traffic = float(self._batch) * values_per_sample * self._value_bytes
         return Operator(name, OperatorKind.ELEMENTWISE, traffic_bytes=traffic)
 
+    def _concat(self, columns: int) -> Operator:
+        sizes = (("rows", self._batch), ("columns", columns), ("value_bytes", self._value_bytes))
+        return Operator(
+            "interaction.concat",
+            OperatorKind.CONCAT,
+            traffic_bytes=2.0 * self._batch * columns * self._value_bytes,
+            sizes=sizes,
+        )
+
     def _mlp_forward(self, name: str, widths: list[int]) -> list[Operator]:
         operators = []
         for layer, (inputs, outputs) in enumerate(pairwise(widths)):
@@ -205,7 +214,7 @@ class _DenseBuilder:
             dim = self._model.bottom_mlp[-1]
             count = self._features
             return [
-                self._elementwise("interaction.concat", 2 * count * dim),
+                self._concat(count * dim),
                 Operator(
                     "interaction.dot",
                     OperatorKind.BATCHED_GEMM,
@@ -216,7 +225,7 @@ class _DenseBuilder:
                 ),
                 self._elementwise("interaction.triangle", count * count + self._width),
             ]
-        concat = self._elementwise("interaction.concat", 2 * self._concat_width())
+        concat = self._concat(self._concat_width())
         if kind is InteractionKind.CONCAT:
             if self._model.interaction.stride == 1:
                 return [concat]
@@ -291,6 +300,7 @@ class _DenseBuilder:
         state = self._model.dense_optimizer.state_values_per_parameter
         return Operator(
             "dense optimizer",
-            OperatorKind.ELEMENTWISE,
+            OperatorKind.OPTIMIZER_STEP,
             traffic_bytes=4.0 * parameters * (3 + 2 * state),
+            sizes=(("parameters", parameters), ("state_values", state)),
         )

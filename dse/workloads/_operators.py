@@ -12,6 +12,8 @@ class OperatorKind(StrEnum):
     GEMM = "gemm"
     BATCHED_GEMM = "batched_gemm"
     ELEMENTWISE = "elementwise"
+    CONCAT = "concat"
+    OPTIMIZER_STEP = "optimizer_step"
     COPY_TO_DEVICE = "memcpy_h2d"
 
 
@@ -26,7 +28,8 @@ class Operator:
         n: Columns of the output (GEMM kinds).
         k: Contracted length (GEMM kinds).
         batch: Number of independent products (batched GEMM).
-        traffic_bytes: Bytes read and written (elementwise and copy kinds).
+        traffic_bytes: Bytes read and written (all kinds but GEMM).
+        sizes: Names and values of the kernel model's sizes (concat and optimizer step).
         launches: Kernel launches the host issues for it.
     """
 
@@ -37,4 +40,10 @@ class Operator:
     k: int = 0
     batch: int = 1
     traffic_bytes: float = 0.0
+    sizes: tuple[tuple[str, float], ...] = ()
     launches: int = 1
+
+    @property
+    def is_gemm(self) -> bool:
+        """Whether it is one product or a batch of them."""
+        return self.kind in (OperatorKind.GEMM, OperatorKind.BATCHED_GEMM)

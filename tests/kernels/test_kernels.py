@@ -10,7 +10,6 @@ import pytest
 from dse.hardware import Precision
 from dse.kernels import (
     EmbeddingShape,
-    elementwise_time_s,
     embedding_time_s,
     embedding_work,
     gemm_time_s,
@@ -33,12 +32,6 @@ def shape(**changes) -> EmbeddingShape:
         state_bytes_per_row=4.0,
     )
     return replace(base, **changes)
-
-
-def test_elementwise_is_floor_plus_bytes():
-    # 1.7 GB at 0.85 × 2 TB/s is 1 ms.
-    assert elementwise_time_s(DEVICE, 1.7e9) == pytest.approx(1e-3 + 2.5e-6)
-    assert elementwise_time_s(DEVICE, 0) == 0.0
 
 
 def test_large_gemm_is_near_the_tile_efficiency_of_the_peak():

@@ -38,6 +38,7 @@ def test_every_figure_says_where_it_comes_from(platform):
         "datasheet",
         "measured",
         "fitted",
+        "transferred",
         "assumed",
         "list price",
     }

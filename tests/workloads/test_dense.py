@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dse.hardware import Precision
+from dse.kernels import streaming_work
 from dse.workloads import (
     Interaction,
     InteractionKind,
@@ -39,9 +40,11 @@ def shapes(operators):
 
 
 def traffic(operators):
-    """Values a sample that elementwise operators read and write, in FP32."""
+    """Values a sample that streaming operators read and write, in FP32."""
     return [
-        op.traffic_bytes / 4 / BATCH for op in operators if op.kind is OperatorKind.ELEMENTWISE
+        op.traffic_bytes / 4 / BATCH
+        for op in operators
+        if op.kind in (OperatorKind.ELEMENTWISE, OperatorKind.CONCAT)
     ]
 
 
@@ -140,6 +143,17 @@ def test_one_fused_optimizer_step(rule, values):
     (step,) = dense_operators(tiny(dense_optimizer=rule), BATCH, Precision.FP16).optimizer
     assert step.traffic_bytes == 117 * values * 4
     assert step.launches == 1
+    assert step.kind is OperatorKind.OPTIMIZER_STEP
+    assert dict(step.sizes) == {"parameters": 117, "state_values": (values - 3) // 2}
+
+
+def test_named_operators_move_what_their_kernels_count():
+    ops = dense_operators(tiny(), BATCH, Precision.FP16)
+    named = [op for op in (*ops.interaction_forward, *ops.optimizer) if op.sizes]
+    assert [op.kind.value for op in named] == ["concat", "optimizer_step"]
+    for op in named:
+        work = streaming_work(op.kind.value, dict(op.sizes))
+        assert work.traffic_bytes == op.traffic_bytes
 
 
 def test_half_precision_halves_activations_only():

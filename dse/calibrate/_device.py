@@ -1,0 +1,153 @@
+"""Device figures from measurements: peak rates, bandwidths, launch floor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.errors import CalibrationError
+from dse.hardware import DeviceSpec, HostLinkSpec, HostSpec, LinkKind, LinkSpec, PeakRates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dse.microbench import CollectiveMeasurement, KernelMeasurement, SessionResult
+
+#: Traffic beyond this multiple of the last cache streams from memory.
+_BEYOND_CACHE = 4.0
+
+#: Share of the last cache that a stream may fill to be called a cache stream.
+_INSIDE_CACHE = 0.5
+
+#: Share of the memory that a job cannot have.
+_RESERVED_SHARE = 0.1
+
+#: Warps (threads, on a CPU) in flight on one compute unit.
+_RESIDENT = {"cpu": 1, "cuda": 64}
+
+
+def device_spec(result: SessionResult, ranks: int) -> DeviceSpec:
+    """Returns the device that one rank has.
+
+    Peak rates and bandwidths are the best that any point reached: calibrations are ratios to
+    them, so what counts is that they do not change between fits.
+
+    Args:
+        result: Measurements.
+        ranks: Ranks that share a CPU; on GPUs a rank has a device of its own.
+
+    Raises:
+        CalibrationError: The session ended before any product or stream was measured.
+    """
+    machine = result.machine
+    sharers = ranks if machine.device == "cpu" else 1
+    rates = {
+        precision: max(_gemm_rates(result.kernels, precision))
+        for precision in ("fp32", "tf32", "fp16", "bf16")
+        if any(_gemm_rates(result.kernels, precision))
+    }
+    streams = [
+        (dict(point.sizes)["traffic_bytes"], point.time_s)
+        for point in result.kernels
+        if point.op == "elementwise"
+    ]
+    if "fp32" not in rates or not streams:
+        raise CalibrationError(
+            "the session ended before GEMM in fp32 and elementwise were measured; raise --budget"
+        )
+    cache_bytes = machine.last_level_cache_bytes or 32 * 2**20
+    far = [size / time_s for size, time_s in streams if size > _BEYOND_CACHE * cache_bytes]
+    largest = max(streams)
+    bandwidth = max(far, default=largest[0] / largest[1])
+    near = [size / time_s for size, time_s in streams if size < _INSIDE_CACHE * cache_bytes]
+    memory_bytes = machine.memory_bytes / sharers
+    return DeviceSpec(
+        name=machine.device_name,
+        kind="gpu" if machine.device == "cuda" else "cpu",
+        compute_units=machine.compute_units if machine.device == "cuda" else result.threads,
+        peak=PeakRates(rates["fp32"], rates.get("tf32"), rates.get("fp16"), rates.get("bf16")),
+        memory_bytes=memory_bytes,
+        memory_bandwidth_bytes_per_s=bandwidth,
+        l2_bytes=cache_bytes / sharers,
+        l2_bandwidth_bytes_per_s=max(bandwidth, max(near, default=0.0)),
+        reserved_memory_bytes=_RESERVED_SHARE * memory_bytes,
+        kernel_floor_s=min(time_s for _, time_s in streams),
+        resident_warps_per_unit=_RESIDENT[machine.device],
+    )
+
+
+def host_link_spec(kernels: Iterable[KernelMeasurement]) -> HostLinkSpec:
+    """Returns the path from host memory to the device.
+
+    Raises:
+        CalibrationError: No copy was measured.
+    """
+    copies = [
+        (dict(point.sizes)["size_bytes"], point.time_s)
+        for point in kernels
+        if point.op == "memcpy_h2d"
+    ]
+    if not copies:
+        raise CalibrationError(
+            "the session ended before copies from the host were measured; raise --budget"
+        )
+    return HostLinkSpec(
+        bandwidth_bytes_per_s=max(size / time_s for size, time_s in copies),
+        latency_s=min(time_s for _, time_s in copies),
+    )
+
+
+def link_spec(collectives: Iterable[CollectiveMeasurement], device: str) -> LinkSpec | None:
+    """Returns the interconnect between the ranks; None when no collective was measured.
+
+    Bandwidth is the best bus bandwidth of an all-reduce, latency the shortest one.
+    """
+    reduces = [point for point in collectives if point.op == "all_reduce"]
+    if not reduces:
+        return None
+    bus = [
+        2 * (point.ranks - 1) / point.ranks * point.size_bytes / point.time_s for point in reduces
+    ]
+    kind = LinkKind.SHARED_MEMORY if device == "cpu" else LinkKind.NVSWITCH
+    return LinkSpec(
+        name=kind.value,
+        kind=kind,
+        bandwidth_bytes_per_s=max(bus),
+        latency_s=min(point.time_s for point in reduces),
+    )
+
+
+def host_spec(result: SessionResult) -> HostSpec:
+    """Returns the host overheads.
+
+    Raises:
+        CalibrationError: They were not measured.
+    """
+    host = result.host
+    if host is None:
+        reasons = [skipped.reason for skipped in result.skipped if skipped.point is None]
+        raise CalibrationError(
+            "the host overheads were not measured"
+            + (f": {reasons[0]}" if reasons else "; raise --budget")
+        )
+    total_s = host.between_operators_s + host.before_launch_s + host.launch_s
+    return HostSpec(
+        between_operators_s=host.between_operators_s,
+        before_launch_s=host.before_launch_s,
+        after_launch_s=host.after_launch_s,
+        launch_s=host.launch_s,
+        between_launches_s=host.between_launches_s,
+        # Without graphs, replaying one costs as much as an operator.
+        graph_launch_s=total_s if host.graph_launch_s is None else host.graph_launch_s,
+    )
+
+
+def _gemm_rates(kernels: Iterable[KernelMeasurement], precision: str) -> list[float]:
+    return [
+        2.0
+        * float(np.prod([value for name, value in point.sizes if name in "mnk"]))
+        / point.time_s
+        for point in kernels
+        if point.op == "gemm" and point.precision == precision
+    ]

@@ -1,0 +1,95 @@
+"""Fitting operators that are smooth in their sizes: all but GEMM tables with their jumps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.curves import (
+    KernelCalibration,
+    SizeRange,
+    fit_smooth_curve,
+    held_out_errors,
+    log_size,
+    log_size_names,
+    log_spread,
+)
+from dse.errors import CalibrationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from dse.calibrate._origin import FitOrigin
+
+#: Part of a time that the ratio explains at least, when fixed costs are subtracted from it.
+_LEAST_BUSY_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SmoothPoints:
+    """Measurements of one operator in one precision.
+
+    Attributes:
+        sizes: Size by name; shape `(points,)` each.
+        time_s: Measured; shape `(points,)`.
+        reference_s: What the ratio multiplies; shape `(points,)`.
+        fixed_s: What is added to it (launches of a fused kernel); shape `(points,)` or zero.
+        fresh: Points for checking only; none for cross-validation. Shape `(points,)`.
+    """
+
+    sizes: Mapping[str, NDArray[np.float64]]
+    time_s: NDArray[np.float64]
+    reference_s: NDArray[np.float64]
+    fixed_s: NDArray[np.float64] | float
+    fresh: NDArray[np.bool_]
+
+
+def fit_smooth(
+    op: str, precisions: tuple[str, ...], points: SmoothPoints, origin: FitOrigin
+) -> KernelCalibration:
+    """Fits a smooth ratio over the logarithms of the sizes.
+
+    The error is that on the fresh points where there are any; otherwise that of cross-validation
+    in eight parts.
+
+    Raises:
+        CalibrationError: Too few points.
+    """
+    names = tuple(name for name, size in points.sizes.items() if np.ptp(size) > 0)
+    if not names:
+        raise CalibrationError(f"{op}: all points have the same sizes; measure different ones")
+    features = np.column_stack([log_size(points.sizes[name]) for name in names])
+    busy_s = np.maximum(points.time_s - points.fixed_s, _LEAST_BUSY_SHARE * points.time_s)
+    log_ratio = np.log(busy_s / points.reference_s)
+    seen = ~points.fresh
+    fit = fit_smooth_curve(log_size_names(names), features[seen], log_ratio[seen])
+    if points.fresh.any():
+        checked = points.fresh
+        predicted = fit.curve.log_ratio(
+            np.clip(features[checked], features[seen].min(axis=0), features[seen].max(axis=0))
+        )
+        rule = "fresh points that the fit did not see"
+    else:
+        checked, predicted = seen, fit.out_of_fold
+        rule = "cross-validation in eight parts"
+    fixed_s = np.broadcast_to(points.fixed_s, points.time_s.shape)
+    predicted_s = fixed_s[checked] + np.exp(predicted) * points.reference_s[checked]
+    measured_s = points.time_s[checked]
+    return KernelCalibration(
+        op=op,
+        precisions=precisions,
+        sizes=tuple(
+            SizeRange(
+                name, float(points.sizes[name][seen].min()), float(points.sizes[name][seen].max())
+            )
+            for name in names
+        ),
+        curve=fit.curve,
+        spread=log_spread(predicted_s, measured_s),
+        provenance=origin.provenance(int(seen.sum())),
+        held_out=held_out_errors(predicted_s, measured_s, rule),
+    )

@@ -1,0 +1,127 @@
+"""Benchmarks of the lookup in one embedding table and of its update.
+
+In training every iteration brings other lookups. So does every call here: a pool of draws is cut
+into index sets that take turns. The pool is large enough that the rows of all sets together do
+not fit into a cache of twice the usual size, unless the whole table does; so a row is found in
+the cache when it is popular or the table is small, not because the same set came before. What
+the call before left in the cache is still there: the time is that of a table in steady use.
+
+Row numbers are scattered over the table, as hashing does: popular rows are not neighbours.
+"""
+
+from __future__ import annotations
+
+from itertools import cycle
+import math
+from typing import TYPE_CHECKING, Any
+
+from dse.microbench._torch import load_torch
+from dse.workloads import Uniform, Zipf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dse.hardware import Precision
+
+#: Bytes of table rows that the index sets touch together, at least.
+_ROTATED_BYTES = 128 * 2**20
+
+#: Draws in the pool at most, beyond two sets.
+_MAX_DRAWS = 2**20
+
+#: Index sets whose graphs are kept for the backward pass, and bytes of their results, at most.
+_MAX_GRAPHS = 64
+_MAX_GRAPH_BYTES = 64 * 2**20
+
+#: Learning rate; so small that a table stays what it was however often it is updated.
+LEARNING_RATE = 1e-6
+
+
+def embedding_forward(
+    sizes: Mapping[str, float], precision: Precision, torch_device: str, rng: np.random.Generator
+) -> Callable[[], Any]:
+    """Sum-pooled lookup of one table by ``torch.nn.functional.embedding_bag``.
+
+    Indices and offsets are 64-bit integers and lie on the device. `precision` has no meaning:
+    ``value_bytes`` decides the type of the table.
+    """
+    bags = _Bags(sizes, torch_device, rng)
+    rotation = cycle(bags.index_sets)
+
+    def call() -> Any:
+        return bags.lookup(next(rotation))
+
+    return call
+
+
+def embedding_backward(
+    sizes: Mapping[str, float], precision: Precision, torch_device: str, rng: np.random.Generator
+) -> Callable[[], Any]:
+    """Gradient of one table by autograd as a sparse tensor, and SGD on the rows it touches.
+
+    The lookups themselves have been done when the timed part begins: the graphs of several index
+    sets are kept and take turns. The timed part makes the sparse gradient (one row a lookup),
+    coalesces it (a sort and a sum by row) and adds it to the touched rows of the table.
+    """
+    torch = load_torch()
+    bags = _Bags(sizes, torch_device, rng)
+    table = bags.table.requires_grad_()
+    result_bytes = 4 * bags.batch * bags.dim
+    count = max(2, min(_MAX_GRAPHS, _MAX_GRAPH_BYTES // result_bytes, len(bags.index_sets)))
+    pooled = [bags.lookup(indices, sparse=True) for indices in bags.index_sets[:count]]
+    rotation = cycle(pooled)
+    gradient = torch.ones_like(pooled[0])
+
+    def call() -> Any:
+        (sparse,) = torch.autograd.grad(next(rotation), table, gradient, retain_graph=True)
+        rows = sparse.coalesce()
+        # `.data`: the update is not part of any graph, as inside an optimizer.
+        table.data.index_add_(0, rows.indices()[0], rows.values(), alpha=-LEARNING_RATE)
+        return table
+
+    return call
+
+
+class _Bags:
+    """A table and the index sets that are looked up in it in turn."""
+
+    def __init__(
+        self, sizes: Mapping[str, float], torch_device: str, rng: np.random.Generator
+    ) -> None:
+        torch = self._torch = load_torch()
+        rows, pooling = int(sizes["rows"]), int(sizes["pooling"])
+        self.batch, self.dim = int(sizes["batch"]), int(sizes["dim"])
+        value_bytes = int(sizes.get("value_bytes", 4))
+        dtype = {4: torch.float32, 2: torch.float16}[value_bytes]
+        # One value everywhere: filling is cheap, and arithmetic does not depend on it.
+        self.table = torch.full((rows, self.dim), 0.5, dtype=dtype, device=torch_device)
+        lookups = self.batch * pooling
+        draws = _draws(lookups, self.dim * value_bytes)
+        pool = torch.from_numpy(_pool(rows, draws, float(sizes["alpha"]), rng)).to(torch_device)
+        self.index_sets = pool.split(lookups)
+        self._offsets = torch.arange(0, lookups, pooling, device=torch_device)
+
+    def lookup(self, indices: Any, sparse: bool = False) -> Any:
+        return self._torch.nn.functional.embedding_bag(
+            indices, self.table, self._offsets, mode="sum", sparse=sparse
+        )
+
+
+def _draws(lookups: int, row_bytes: int) -> int:
+    """Draws in the pool: enough to touch `_ROTATED_BYTES`, a whole number of sets, at least 2."""
+    wanted = min(_ROTATED_BYTES // row_bytes, _MAX_DRAWS)
+    return lookups * max(2, math.ceil(wanted / lookups))
+
+
+def _pool(rows: int, draws: int, alpha: float, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Draws row numbers by popularity and scatters them over the table."""
+    distribution = Zipf(alpha) if alpha > 0 else Uniform()
+    ranks = distribution.sample(rng, rows, draws)
+    # Multiplying by a number without common factor is a permutation of the rows.
+    factor = int(0.618 * rows) | 1
+    while math.gcd(factor, rows) > 1:
+        factor += 2
+    return (ranks * factor + int(rng.integers(rows))) % rows

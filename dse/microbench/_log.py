@@ -1,0 +1,290 @@
+"""The log of a session: JSON lines that are only ever appended.
+
+The first line is the header: schema version, plan, machine and date. Every further line is one
+finished measurement or one skipped point. A kill in the middle of a write leaves a torn last line,
+which is cut off when the log is opened again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+import json
+from typing import TYPE_CHECKING, Any
+
+from dse.errors import CalibrationError
+from dse.microbench._types import (
+    CollectiveMeasurement,
+    CollectivePoint,
+    HostMeasurement,
+    KernelMeasurement,
+    KernelPoint,
+    MachineInfo,
+    Purpose,
+    SkippedPoint,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dse.microbench._design import MeasurementPlan
+
+#: Number of the form of the lines.
+SCHEMA_VERSION = 1
+
+Record = KernelMeasurement | CollectiveMeasurement | HostMeasurement | SkippedPoint
+
+
+@dataclass(frozen=True, slots=True)
+class SessionResult:
+    """Everything that a log holds.
+
+    Attributes:
+        machine: The machine that was measured.
+        threads: Threads that one rank computed with on the host.
+        collectives_backend: ``gloo`` or ``nccl``.
+        date: When the session began, in ISO form and UTC.
+        kernels: Operators, in the order of measuring.
+        collectives: Collectives, in the order of measuring.
+        host: Host overheads, or ``None`` when they were not reached.
+        skipped: Points that could not be measured, with reasons.
+        planned: Points of the plan: operators, collectives and the host overheads.
+    """
+
+    machine: MachineInfo
+    threads: int
+    collectives_backend: str
+    date: str
+    kernels: tuple[KernelMeasurement, ...]
+    collectives: tuple[CollectiveMeasurement, ...]
+    host: HostMeasurement | None
+    skipped: tuple[SkippedPoint, ...]
+    planned: int
+
+    @property
+    def done(self) -> int:
+        """Points that are measured or skipped."""
+        measured = len(self.kernels) + len(self.collectives) + (self.host is not None)
+        return measured + len(self.skipped)
+
+
+class SessionLog:
+    """A log that is open for appending.
+
+    Args:
+        path: The file; it is started when it is missing or empty.
+        plan: What is measured.
+        machine: Where.
+
+    Raises:
+        CalibrationError: The file is damaged, cannot be written, or is of another plan, machine
+            or version.
+    """
+
+    def __init__(self, path: Path, plan: MeasurementPlan, machine: MachineInfo) -> None:
+        self._path = path
+        repair(path)
+        if path.exists() and path.stat().st_size:
+            _check_same(path, _lines(path)[0], plan, machine)
+        else:
+            self._append(_header(plan, machine))
+
+    def read(self) -> SessionResult:
+        """Returns everything that is in the log."""
+        return read_session(self._path)
+
+    def add(self, record: Record) -> None:
+        """Appends one finished measurement or skipped point.
+
+        Raises:
+            CalibrationError: The file cannot be written.
+        """
+        self._append(_to_json(record))
+
+    def _append(self, line: dict[str, Any]) -> None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line, allow_nan=False) + "\n")
+        except OSError as error:
+            raise CalibrationError(
+                f"cannot write {self._path}: {error.strerror or error}; what was measured until "
+                "now is kept, run again to go on"
+            ) from error
+
+
+def read_session(path: Path) -> SessionResult:
+    """Reads a log; a torn last line is left out.
+
+    Raises:
+        CalibrationError: The file cannot be read, is damaged or is of another version.
+    """
+    lines = _lines(path)
+    if not lines:
+        raise CalibrationError(f"{path}: the log is empty; measure first")
+    header = lines[0]
+    _check_version(path, header)
+    try:
+        records = [_from_json(line) for line in lines[1:]]
+        plan = header["plan"]
+        hosts = [record for record in records if isinstance(record, HostMeasurement)]
+        return SessionResult(
+            machine=_machine(header["machine"]),
+            threads=int(plan["threads"]),
+            collectives_backend=str(plan["collectives_backend"]),
+            date=str(header["date"]),
+            kernels=tuple(record for record in records if isinstance(record, KernelMeasurement)),
+            collectives=tuple(
+                record for record in records if isinstance(record, CollectiveMeasurement)
+            ),
+            host=hosts[-1] if hosts else None,
+            skipped=tuple(record for record in records if isinstance(record, SkippedPoint)),
+            planned=int(plan["points"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CalibrationError(
+            f"{path}: not a log of measurements ({type(error).__name__}: {error}); measure again "
+            "into another file"
+        ) from error
+
+
+def repair(path: Path) -> None:
+    """Cuts off a torn last line.
+
+    Raises:
+        CalibrationError: The file cannot be read or written.
+    """
+    try:
+        content = path.read_bytes() if path.exists() else b""
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            with path.open("r+b") as file:
+                file.truncate(whole)
+    except OSError as error:
+        raise CalibrationError(f"cannot open {path}: {error.strerror or error}") from error
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise CalibrationError(f"cannot read {path}: {error.strerror or error}") from error
+    lines = []
+    for number, line in enumerate(content.splitlines(keepends=True), start=1):
+        if not line.endswith(b"\n"):
+            break
+        try:
+            parsed = json.loads(line)
+        except ValueError:
+            parsed = None
+        if not isinstance(parsed, dict):
+            raise CalibrationError(
+                f"{path}: line {number} is damaged; restore the file from a copy, or measure "
+                "again into another one"
+            )
+        lines.append(parsed)
+    return lines
+
+
+def _header(plan: MeasurementPlan, machine: MachineInfo) -> dict[str, Any]:
+    return {
+        "kind": "header",
+        "schema_version": SCHEMA_VERSION,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "plan": {
+            "digest": plan.digest(),
+            "version": plan.version,
+            "seed": plan.seed,
+            "device": plan.device,
+            "threads": plan.threads,
+            "collectives_backend": plan.collectives_backend,
+            "points": len(plan.kernels) + len(plan.collectives) + plan.host,
+        },
+        "machine": asdict(machine) | {"libraries": dict(machine.libraries)},
+    }
+
+
+def _machine(stored: dict[str, Any]) -> MachineInfo:
+    known = {field.name: stored[field.name] for field in fields(MachineInfo)}
+    known["libraries"] = tuple(
+        (str(name), str(value)) for name, value in known["libraries"].items()
+    )
+    return MachineInfo(**known)
+
+
+def _check_version(path: Path, header: dict[str, Any]) -> None:
+    if header.get("kind") != "header":
+        raise CalibrationError(f"{path}: not a log of measurements: the first line is no header")
+    version = header.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise CalibrationError(
+            f"{path}: schema version {version}, this version of dse reads "
+            f"{SCHEMA_VERSION}; measure again into another file"
+        )
+
+
+def _check_same(
+    path: Path, header: dict[str, Any], plan: MeasurementPlan, machine: MachineInfo
+) -> None:
+    """Refuses to go on with a log of something else.
+
+    Raises:
+        CalibrationError: Names what differs, in the log and now.
+    """
+    _check_version(path, header)
+    ours = _header(plan, machine)
+    for part, names in (
+        ("machine", ("device", "device_name", "cores", "driver", "libraries")),
+        ("plan", ("version", "device", "seed", "threads", "collectives_backend", "digest")),
+    ):
+        stored = header.get(part)
+        for name in names:
+            was = stored.get(name) if isinstance(stored, dict) else None
+            if was != ours[part][name]:
+                raise CalibrationError(
+                    f"{path}: a log of another {part}: {name} was {was}, now {ours[part][name]}; "
+                    "results of the two must not be mixed, so measure into another file"
+                )
+
+
+def _to_json(record: Record) -> dict[str, Any]:
+    if isinstance(record, SkippedPoint):
+        point = None if record.point is None else _to_json_point(record.point)
+        return {"kind": "skipped", "point": point, "reason": record.reason}
+    if isinstance(record, HostMeasurement):
+        return {"kind": "host"} | asdict(record)
+    return _to_json_point(record)
+
+
+def _to_json_point(
+    point: KernelPoint | KernelMeasurement | CollectivePoint | CollectiveMeasurement,
+) -> dict[str, Any]:
+    if isinstance(point, KernelPoint | KernelMeasurement):
+        return {"kind": "kernel"} | asdict(point) | {"sizes": dict(point.sizes)}
+    return {"kind": "collective"} | asdict(point)
+
+
+def _from_json(line: dict[str, Any]) -> Record:
+    values = dict(line)
+    kind = values.pop("kind")
+    if kind == "host":
+        return HostMeasurement(**values)
+    if kind == "skipped":
+        return SkippedPoint(_point(values["point"]), str(values["reason"]))
+    values["purpose"] = Purpose(values["purpose"])
+    if kind == "kernel":
+        values["sizes"] = tuple(values["sizes"].items())
+        return KernelMeasurement(**values)
+    if kind == "collective":
+        return CollectiveMeasurement(**values)
+    raise ValueError(f"unknown kind of line `{kind}`")
+
+
+def _point(stored: dict[str, Any] | None) -> KernelPoint | CollectivePoint | None:
+    if stored is None:
+        return None
+    purpose = Purpose(stored["purpose"])
+    if stored["kind"] == "kernel":
+        sizes = tuple(stored["sizes"].items())
+        return KernelPoint(stored["op"], sizes, stored["precision"], purpose)
+    return CollectivePoint(stored["op"], stored["ranks"], stored["size_bytes"], purpose)

@@ -1,0 +1,22 @@
+"""The one place where torch is imported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dse.errors import OptionalDependencyError
+
+
+def load_torch() -> Any:
+    """Returns the torch module.
+
+    Raises:
+        OptionalDependencyError: torch is not installed.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise OptionalDependencyError(
+            "microbenchmarks need torch; install it with `pip install 'dse[validate]'`"
+        ) from error
+    return torch
