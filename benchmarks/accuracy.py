@@ -1,13 +1,14 @@
 """Errors of the models on measurements that they were not fitted on.
 
 Usage:
-    python benchmarks/accuracy.py [--data DIR] [--json] [--write docs/accuracy.md]
+    python benchmarks/accuracy.py [--data DIR] [--shipped] [--json] [--write docs/accuracy.md]
     python benchmarks/accuracy.py --published CASES.csv [--json]
 
 The first form prints one table: models of kernels and collectives by device, beside simpler ones.
 It needs the tables of measurements named in docs/accuracy.md (by default in `../shared/data`, or
-the folder that DSE_MEASUREMENTS names); models that ship fitted are listed with the errors that
-their files carry. The second form compares published training throughputs with predicted ones.
+the folder that DSE_MEASUREMENTS names) and the session of one CPU that lies beside this script.
+`--shipped` lists the models that ship fitted, too, with the errors that their files carry. The
+second form compares published training throughputs with predicted ones.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from accuracy_page import accuracy_page
-from device_models import AccuracyRow, device_rows
+from device_models import AccuracyRow, device_rows, machine_rows
 from published_cases import compare_published
 
 from dse.errors import DseError
@@ -66,6 +67,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA, help="folder of measurements")
     parser.add_argument("--published", type=Path, help="file of published training throughputs")
     parser.add_argument("--write", type=Path, help="Markdown file to write the table to")
+    parser.add_argument("--shipped", action="store_true", help="list shipped models, too")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     try:
@@ -75,17 +77,18 @@ def main() -> None:
         fresh = list(device_rows(arguments.data))
         if not fresh:
             print(
-                f"note: no measurements in {arguments.data}; only what the shipped calibrations "
-                "say of themselves is listed",
+                f"note: no measurements of GPUs in {arguments.data}; see --shipped for what the "
+                "shipped calibrations say of themselves",
                 file=sys.stderr,
             )
+        fresh += machine_rows(ROOT / "benchmarks/measurements/cpu_epyc.points.jsonl")
         shipped = list(shipped_rows())
     except DseError as error:
         parser.error(str(error))
     if arguments.json:
         print(json.dumps([asdict(row) for row in [*fresh, *shipped]], indent=1))
     else:
-        print_table([*fresh, *shipped])
+        print_table([*fresh, *shipped] if arguments.shipped else fresh)
     if arguments.write is not None:
         arguments.write.write_text(accuracy_page(fresh, shipped), encoding="utf-8")
 

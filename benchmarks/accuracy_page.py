@@ -22,7 +22,9 @@ their 90th percentile. Every figure is taken on points that the fit did not see.
 Measurements: GEMM tables and nccl-tests results of the aiconfigurator project (NVIDIA,
 Apache-2.0). GEMM in bfloat16: a quarter of the (n, k) pairs is held out, all m of it. Collectives
 (all-reduce, all-gather, reduce-scatter, all-to-all on 2, 4 and 8 GPUs, 512 B to 512 MiB): the
-odd-indexed sizes are held out. The simpler models see the same points.
+odd-indexed sizes are held out. The simpler models see the same points. CPU: one session of `dse
+calibrate` on two ranks of an AMD EPYC server (`benchmarks/measurements/`), fitted on three
+quarters of its points and checked on the rest, which a design of its own chose.
 
 """
 
@@ -30,8 +32,23 @@ _NOISE = """
 What is left of the error is mostly noise of the measurements and jumps between kernels or
 protocols. Collectives of the same size but different data type, which move the same bytes, differ
 by 2.7 % (A100), 4.7 % (H100) and 4.9 % (H200) on average; single points of the tables are twice
-their neighbours. GEMM times of neighbouring m differ by 4–7 % from a smooth curve; the H200 table
-is the noisiest of the three.
+their neighbours. GEMM times lie 2–4 % (median) and 5–7 % (mean) off a straight line between those
+of the neighbouring m; the H200 table is the noisiest of the three.
+
+Small products on A100 are not monotone: the library takes less time for twice the work in 1–3 % of
+the measured pairs, sometimes half. The model follows it there. Above 20 µs twice the work is never
+more than a fifth faster.
+
+## What is missed, or not measured
+
+* GEMM on H200 and collectives on H100 and H200 miss a mean error of 4.5 % by up to half a point:
+  repeated measurements in these tables differ by as much.
+* Concatenation and single gloo collectives on the CPU stay above 10 %.
+* Embedding kernels on GPUs: not measured; published heuristics with a spread of 0.25.
+* FP32 and batched products, streams, host copies and host overheads on GPUs: constants of the
+  literature, checked on nothing here.
+* V100, L40S and B200 use the ratios of the nearest measured architecture, whose models miss each
+  other by 12–19 %.
 """
 
 _SHIPPED = """

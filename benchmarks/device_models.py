@@ -8,22 +8,32 @@ see the same points.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import least_squares
 
-from dse.calibrate import FitOrigin, fit_collectives, fit_gemm, held_out_sizes, split_gemm
+from dse.calibrate import (
+    FitOrigin,
+    fit_collectives,
+    fit_gemm,
+    fit_machine,
+    held_out_sizes,
+    split_gemm,
+    write_machine,
+)
 from dse.collectives import collective_time_s
 from dse.curves import fit_size_curve, held_out_errors
 from dse.hardware import Precision
 from dse.kernels import gemm_time_s
 from dse.measurements import ColumnOptions, read_collective, read_gemm
+from dse.microbench import Purpose, read_session
 from dse.platforms import load_platform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -144,6 +154,69 @@ def extrapolation_rows(platform: Platform, samples: CollectiveSamples) -> Iterat
             )
         errors = held_out_errors(predicted_s, target.time_s, "")
         yield AccuracyRow.of("collectives, 8 GPUs from 2 and 4", platform.name, model, errors)
+
+
+def machine_rows(points: Path) -> Iterator[AccuracyRow]:
+    """Yields the errors of a machine's kernels and collectives on its session's fresh points.
+
+    The session is fitted anew, and the platform that comes out is asked through its own front
+    door, so that the whole way from a log to a prediction is measured.
+    """
+    result = read_session(points)
+    with TemporaryDirectory() as folder:
+        ranks = max((point.ranks for point in result.collectives), default=1)
+        platform = write_machine(fit_machine("cpu", result, ranks), Path(folder) / "cpu.yaml")
+    bare = _without_calibrations(platform)
+    everything: dict[str, list[HeldOut]] = {}
+    for op in sorted({point.op for point in result.kernels}):
+        if op in ("memcpy_h2d", "memcpy_d2h"):
+            continue
+        fresh = [
+            point for point in result.kernels if point.op == op and point.purpose is Purpose.FRESH
+        ]
+        measured_s = np.array([point.time_s for point in fresh])
+        names = [name for name, _ in fresh[0].sizes]
+        sizes = {name: np.array([dict(point.sizes)[name] for point in fresh]) for name in names}
+        if op in ("concat", "layer_norm", "softmax", "interaction_dot"):
+            sizes["value_bytes"] = np.full(len(fresh), 4.0)
+        precision = {"precision": "fp32"} if op in ("gemm", "attention") else {}
+        for model, chosen in (("dse", platform), ("analytical", bare)):
+            errors = held_out_errors(
+                chosen.kernel_time(op, **sizes, **precision), measured_s, "fresh points"
+            )
+            everything.setdefault(model, []).append(errors)
+            yield AccuracyRow.of(op, platform.name, model, errors)
+    for model, parts in everything.items():
+        yield _together("all CPU kernels", platform.name, model, parts)
+    collected: dict[str, list[HeldOut]] = {}
+    for op, ranks in sorted({(point.op, point.ranks) for point in result.collectives}):
+        fresh_sizes = [
+            (point.size_bytes, point.time_s)
+            for point in result.collectives
+            if (point.op, point.ranks) == (op, ranks) and point.purpose is Purpose.FRESH
+        ]
+        size_bytes, measured_s = np.array(fresh_sizes).T
+        for model, chosen in (("dse", platform), ("analytical", bare)):
+            predicted_s = chosen.collective_time(op, size_bytes, ranks)
+            errors = held_out_errors(predicted_s, measured_s, "fresh points")
+            collected.setdefault(model, []).append(errors)
+    for model, parts in collected.items():
+        yield _together("all gloo collectives", platform.name, model, parts)
+
+
+def _together(what: str, device: str, model: str, parts: list[HeldOut]) -> AccuracyRow:
+    """Errors of several groups as those of all their points; p90 is the mean of theirs."""
+    weights = np.array([part.points for part in parts], dtype=np.float64)
+    logs = np.log([part.gmae for part in parts])
+    return AccuracyRow(
+        what,
+        device,
+        model,
+        int(weights.sum()),
+        float(np.exp(np.average(logs, weights=weights))),
+        float(np.average([part.mape for part in parts], weights=weights)),
+        float(np.average([part.p90 for part in parts], weights=weights)),
+    )
 
 
 def _alpha_beta(parameters: NDArray[np.float64], size: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -3,12 +3,14 @@
 Usage: python benchmarks/speed.py [--model NAME] [--platform NAME] [--world-size N] [--json]
 
 Scores random plans of mixed sharding types under the full graph of an iteration, in batches, on
-one core, and compares with the event-driven simulator on the same plans in the same run.
+one core, and compares with the event-driven simulator on the same plans in the same run. Then the
+device models alone: predictions of kernels and collectives a second, learned against analytical.
 """
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 import json
 import os
 import time
@@ -18,7 +20,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from dse.platforms import load_platform
+from dse.platforms import Platform, load_platform
 from dse.prediction import PlanScorer, Problem, Software
 from dse.sharding import ShardingType, TablePlan
 from dse.simulate import simulate
@@ -54,6 +56,35 @@ def best_of(repeats: int, work) -> float:
     return min(durations)
 
 
+def device_models(name: str, count: int) -> dict[str, float]:
+    """Times asking the models of a platform, learned and analytical, `count` times."""
+    platform = load_platform(name)
+    device, links = platform.device, platform.links
+    bare = replace(
+        platform,
+        device=replace(device, calibrations=()),
+        links=tuple(replace(link, calibrations=()) for link in links),
+    )
+    rng = np.random.default_rng(0)
+    m, n, k = np.exp(rng.uniform(np.log(16), np.log(16384), (3, count))).round()
+    sizes = np.exp(rng.uniform(np.log(1024), np.log(2.0**29), count))
+
+    def gemm_s(chosen: Platform) -> float:
+        return best_of(3, lambda: chosen.kernel_time("gemm", m=m, n=n, k=k, precision="bf16"))
+
+    def collective_s(chosen: Platform) -> float:
+        ranks = chosen.devices_per_node
+        return best_of(3, lambda: chosen.collective_time("all_to_all", sizes, ranks))
+
+    return {
+        "predictions": count,
+        "gemm_s": gemm_s(platform),
+        "gemm_analytical_s": gemm_s(bare),
+        "collective_s": collective_s(platform),
+        "collective_analytical_s": collective_s(bare),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="dlrm_dcnv2")
@@ -64,7 +95,10 @@ def main() -> None:
     arguments = parser.parse_args()
 
     model = load_model(arguments.model)
-    cluster = load_platform(arguments.platform).cluster(arguments.world_size)
+    start = time.perf_counter()
+    platform = load_platform(arguments.platform)
+    load_s = time.perf_counter() - start
+    cluster = platform.cluster(arguments.world_size)
     problem = Problem(
         model,
         cluster,
@@ -83,6 +117,7 @@ def main() -> None:
     rate, single_rate = arguments.plans / seconds, 1 / single_s
     result = {
         "model": model.name,
+        "load_platform_s": load_s,
         "tables": len(model.tables),
         "ranks": arguments.world_size,
         "tasks": graphs[0].task_count,
@@ -91,6 +126,8 @@ def main() -> None:
         "event_driven_plans_per_s": single_rate,
         "ratio": rate / single_rate,
     }
+    models = device_models(arguments.platform, 100_000)
+    result |= models
     if arguments.json:
         print(json.dumps(result, indent=1))
         return
@@ -101,6 +138,13 @@ def main() -> None:
     print(f"  batched       {rate:12,.0f} plans/s")
     print(f"  event-driven  {single_rate:12,.0f} plans/s")
     print(f"  ratio         {result['ratio']:12,.0f}")
+    print(f"{arguments.platform}: loaded in {load_s:.3f} s")
+    for what in ("gemm", "collective"):
+        learned_s, bare_s = models[f"{what}_s"], models[f"{what}_analytical_s"]
+        print(
+            f"  100,000 × {what:<11} {learned_s:6.3f} s learned, {bare_s:6.3f} s analytical "
+            f"({learned_s / bare_s:.1f} ×)"
+        )
 
 
 if __name__ == "__main__":

@@ -56,7 +56,14 @@ def device_spec(result: SessionResult, ranks: int) -> DeviceSpec:
         raise CalibrationError(
             "the session ended before GEMM in fp32 and elementwise were measured; raise --budget"
         )
+    floor_s = min(time_s for _, time_s in streams)
     cache_bytes = machine.last_level_cache_bytes or 32 * 2**20
+    # A copy within the device reads and writes every byte, like any stream.
+    streams += [
+        (2 * dict(point.sizes)["size_bytes"], point.time_s)
+        for point in result.kernels
+        if point.op == "memcpy_d2d"
+    ]
     far = [size / time_s for size, time_s in streams if size > _BEYOND_CACHE * cache_bytes]
     largest = max(streams)
     bandwidth = max(far, default=largest[0] / largest[1])
@@ -72,7 +79,7 @@ def device_spec(result: SessionResult, ranks: int) -> DeviceSpec:
         l2_bytes=cache_bytes / sharers,
         l2_bandwidth_bytes_per_s=max(bandwidth, max(near, default=0.0)),
         reserved_memory_bytes=_RESERVED_SHARE * memory_bytes,
-        kernel_floor_s=min(time_s for _, time_s in streams),
+        kernel_floor_s=floor_s,
         resident_warps_per_unit=_RESIDENT[machine.device],
     )
 
@@ -121,6 +128,9 @@ def link_spec(collectives: Iterable[CollectiveMeasurement], device: str) -> Link
 def host_spec(result: SessionResult) -> HostSpec:
     """Returns the host overheads.
 
+    On a CPU the times of operators contain their dispatch, which only counts once: what is left to
+    the host there is the time between operators.
+
     Raises:
         CalibrationError: They were not measured.
     """
@@ -130,6 +140,15 @@ def host_spec(result: SessionResult) -> HostSpec:
         raise CalibrationError(
             "the host overheads were not measured"
             + (f": {reasons[0]}" if reasons else "; raise --budget")
+        )
+    if result.machine.device == "cpu":
+        return HostSpec(
+            between_operators_s=host.between_operators_s,
+            before_launch_s=0.0,
+            after_launch_s=0.0,
+            launch_s=0.0,
+            between_launches_s=0.0,
+            graph_launch_s=host.between_operators_s,
         )
     total_s = host.between_operators_s + host.before_launch_s + host.launch_s
     return HostSpec(

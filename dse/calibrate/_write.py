@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 def write_machine(calibration: MachineCalibration, path: Path) -> Platform:
     """Writes `NAME.yaml` and, beside it, `NAME.calibration.json`; returns the platform.
 
+    Without any fitted model there is no second file.
+
     Args:
         calibration: What was fitted.
         path: The YAML file to write.
@@ -31,16 +33,20 @@ def write_machine(calibration: MachineCalibration, path: Path) -> Platform:
     Raises:
         ConfigError: A measured figure does not make a platform, for example a bandwidth of zero.
     """
-    fitted = path.with_name(f"{path.stem}.calibration.json")
-    write_calibrations(fitted, CalibrationFile(calibration.kernels, calibration.collectives))
-    text = _yaml_text(calibration, fitted.name)
+    content = CalibrationFile(calibration.kernels, calibration.collectives)
+    fitted: list[str] = []
+    if content.kernels or content.collectives:
+        file = path.with_name(f"{path.stem}.calibration.json")
+        write_calibrations(file, content)
+        fitted.append(file.name)
+    text = _yaml_text(calibration, fitted)
     # Checked before anything is replaced: a platform that cannot be read is worse than none.
     platform = platform_from_text(text, str(path))
     write_atomically(path, text)
     return platform
 
 
-def _yaml_text(calibration: MachineCalibration, fitted: str) -> str:
+def _yaml_text(calibration: MachineCalibration, fitted: list[str]) -> str:
     device, host, link = calibration.device, calibration.host, calibration.link
     measured = {
         "origin": "measured",
@@ -54,7 +60,7 @@ def _yaml_text(calibration: MachineCalibration, fitted: str) -> str:
         "fp16": device.peak.fp16_flops_per_s,
         "bf16": device.peak.bf16_flops_per_s,
     }
-    link_block: dict[str, object] = {"kind": "shared_memory", "bandwidth": "1 GB/s"}
+    link_block: dict[str, str] = {"kind": "shared_memory", "bandwidth": "1 GB/s"}
     link_block |= {
         "latency": "100 us",
         "origin": "assumed",
@@ -63,8 +69,8 @@ def _yaml_text(calibration: MachineCalibration, fitted: str) -> str:
     if link is not None:
         link_block = {
             "kind": link.kind.value,
-            "bandwidth": f"{link.bandwidth_bytes_per_s:.4g} B/s",
-            "latency": f"{link.latency_s:.4g} s",
+            "bandwidth": _gigabytes_per_s(link.bandwidth_bytes_per_s),
+            "latency": _microseconds(link.latency_s),
             **measured,
         }
     document = {
@@ -76,20 +82,24 @@ def _yaml_text(calibration: MachineCalibration, fitted: str) -> str:
             "kind": device.kind,
             "compute_units": device.compute_units,
             "resident_warps_per_unit": device.resident_warps_per_unit,
-            "kernel_floor": f"{device.kernel_floor_s:.4g} s",
+            "kernel_floor": _microseconds(device.kernel_floor_s),
             "peak": {
-                **{name: f"{rate:.4g} FLOP/s" for name, rate in rates.items() if rate is not None},
+                **{
+                    name: f"{rate / 1e12:.4g} TFLOP/s"
+                    for name, rate in rates.items()
+                    if rate is not None
+                },
                 **measured,
             },
             "memory": {
-                "capacity": f"{device.memory_bytes:.0f} B",
-                "bandwidth": f"{device.memory_bandwidth_bytes_per_s:.4g} B/s",
-                "reserved": f"{device.reserved_memory_bytes:.0f} B",
+                "capacity": _mebibytes(device.memory_bytes),
+                "bandwidth": _gigabytes_per_s(device.memory_bandwidth_bytes_per_s),
+                "reserved": _mebibytes(device.reserved_memory_bytes),
                 **measured,
             },
             "l2": {
-                "size": f"{device.l2_bytes:.0f} B",
-                "bandwidth": f"{device.l2_bandwidth_bytes_per_s:.4g} B/s",
+                "size": _mebibytes(device.l2_bytes),
+                "bandwidth": _gigabytes_per_s(device.l2_bandwidth_bytes_per_s),
                 **measured,
             },
         },
@@ -97,13 +107,13 @@ def _yaml_text(calibration: MachineCalibration, fitted: str) -> str:
             "devices": calibration.ranks,
             "host_link": {
                 "kind": "memory" if device.kind == "cpu" else "pcie",
-                "bandwidth": f"{calibration.host_link.bandwidth_bytes_per_s:.4g} B/s",
-                "latency": f"{calibration.host_link.latency_s:.4g} s",
+                "bandwidth": _gigabytes_per_s(calibration.host_link.bandwidth_bytes_per_s),
+                "latency": _microseconds(calibration.host_link.latency_s),
                 **measured,
             },
         },
-        "default_link": "local",
-        "links": {"local": link_block},
+        "default_link": link_block["kind"],
+        "links": {link_block["kind"]: link_block},
         "default_network": "ethernet_10g",
         "networks": {
             "ethernet_10g": {
@@ -115,14 +125,26 @@ def _yaml_text(calibration: MachineCalibration, fitted: str) -> str:
             }
         },
         "host": {
-            "between_operators": f"{host.between_operators_s:.4g} s",
-            "before_launch": f"{host.before_launch_s:.4g} s",
-            "after_launch": f"{host.after_launch_s:.4g} s",
-            "launch": f"{host.launch_s:.4g} s",
-            "between_launches": f"{host.between_launches_s:.4g} s",
-            "graph_launch": f"{host.graph_launch_s:.4g} s",
+            "between_operators": _microseconds(host.between_operators_s),
+            "before_launch": _microseconds(host.before_launch_s),
+            "after_launch": _microseconds(host.after_launch_s),
+            "launch": _microseconds(host.launch_s),
+            "between_launches": _microseconds(host.between_launches_s),
+            "graph_launch": _microseconds(host.graph_launch_s),
             **measured,
         },
-        "calibrations": [{"file": fitted}],
+        "calibrations": [{"file": name} for name in fitted],
     }
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=95)
+
+
+def _gigabytes_per_s(bandwidth_bytes_per_s: float) -> str:
+    return f"{bandwidth_bytes_per_s / 1e9:.4g} GB/s"
+
+
+def _microseconds(seconds: float) -> str:
+    return f"{1e6 * seconds:.4g} us"
+
+
+def _mebibytes(size_bytes: float) -> str:
+    return f"{size_bytes / 2**20:.6g} MiB"

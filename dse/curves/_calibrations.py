@@ -91,7 +91,7 @@ class Ratio:
     spread: NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class KernelCalibration:
     """A learned ratio of measured to reference time of one operator on one device.
 
@@ -167,7 +167,7 @@ def log_size_names(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(f"log_{name}" for name in names)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class CollectiveCalibration:
     """Measured time of one collective over message size.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -24,6 +24,13 @@ RadialKernel = Literal["linear", "thin_plate_spline"]
 _DEGREE: dict[RadialKernel, int] = {"linear": 0, "thin_plate_spline": 1}
 _SMOOTHING = (1e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0)
 
+#: Changes of one feature's scale that are tried: how fast the ratio changes along it.
+_SCALE_FACTORS = (0.25, 0.5, 2.0, 4.0)
+_ROUNDS = 2
+
+#: Factor on the error that a change of the choice has to reach.
+_LEAST_GAIN = 0.995
+
 #: Parts of the cross-validation.
 _FOLDS = 8
 
@@ -40,7 +47,7 @@ class SmoothCurve:
         feature_names: Columns of the features, in order.
         kernel: Radial function, by SciPy's name.
         smoothing: Strength of smoothing; zero passes through every point.
-        scale: Width of each feature's range; features are divided by it.
+        scale: What each feature is divided by.
         nodes: Features of the points; shape `(points, features)`.
         values: Log ratios at the points; shape `(points,)`.
     """
@@ -78,7 +85,7 @@ class SmoothFit:
 def fit_smooth_curve(
     feature_names: Sequence[str], features: NDArray[np.float64], log_ratio: NDArray[np.float64]
 ) -> SmoothFit:
-    """Fits radial basis functions; kernel and smoothing by cross-validation.
+    """Fits radial basis functions; kernel, smoothing and scales by cross-validation.
 
     Args:
         feature_names: Names of the columns.
@@ -99,29 +106,69 @@ def fit_smooth_curve(
     scale = np.where(spans > 0, spans, 1.0)
     # A column that never varies would make the linear part of a spline singular.
     kernels = [kernel for kernel, degree in _DEGREE.items() if degree == 0 or spans.all()]
-    nodes = features / scale
-    folds = np.random.default_rng(0).permutation(count) % _FOLDS
-    best: tuple[float, RadialKernel, float, NDArray[np.float64]] | None = None
+    choice = _Choice(kernels[0], _SMOOTHING[0], scale)
+    search = _Search(features, log_ratio)
     for kernel in kernels:
         for smoothing in _SMOOTHING:
-            predicted = np.empty(count)
-            for fold in range(_FOLDS):
-                left_out = folds == fold
-                model = _interpolator(nodes[~left_out], log_ratio[~left_out], kernel, smoothing)
-                predicted[left_out] = model(nodes[left_out])
-            error = float(np.mean(np.abs(predicted - log_ratio)))
-            if best is None or error < best[0]:
-                best = (error, kernel, smoothing, predicted)
-    assert best is not None
+            choice = search.better(choice, replace(choice, kernel=kernel, smoothing=smoothing))
+    for _ in range(_ROUNDS):
+        for feature in range(features.shape[1]):
+            for factor in _SCALE_FACTORS:
+                other = choice.scale.copy()
+                other[feature] *= factor
+                choice = search.better(choice, replace(choice, scale=other))
+        for smoothing in _SMOOTHING:
+            choice = search.better(choice, replace(choice, smoothing=smoothing))
     curve = SmoothCurve(
         tuple(feature_names),
-        best[1],
-        best[2],
-        tuple(float(value) for value in scale),
+        choice.kernel,
+        choice.smoothing,
+        tuple(float(value) for value in choice.scale),
         tuple(tuple(float(value) for value in row) for row in features),
         tuple(float(value) for value in log_ratio),
     )
-    return SmoothFit(curve, best[3])
+    return SmoothFit(curve, search.out_of_fold(choice))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Choice:
+    """What cross-validation chooses."""
+
+    kernel: RadialKernel
+    smoothing: float
+    scale: NDArray[np.float64]
+
+
+class _Search:
+    """Compares choices by the error of predictions from the other parts of the points."""
+
+    def __init__(self, features: NDArray[np.float64], log_ratio: NDArray[np.float64]) -> None:
+        self._features = features
+        self._log_ratio = log_ratio
+        self._folds = np.random.default_rng(0).permutation(len(log_ratio)) % _FOLDS
+        self._known: dict[tuple[object, ...], float] = {}
+
+    def better(self, known: _Choice, other: _Choice) -> _Choice:
+        """Returns the other choice when it is better by more than chance, else the known one."""
+        return other if self._error(other) < _LEAST_GAIN * self._error(known) else known
+
+    def out_of_fold(self, choice: _Choice) -> NDArray[np.float64]:
+        """Returns the log ratio of each point, predicted without its part of the points."""
+        nodes = self._features / choice.scale
+        predicted = np.empty(len(self._log_ratio))
+        for fold in range(_FOLDS):
+            out = self._folds == fold
+            model = _interpolator(
+                nodes[~out], self._log_ratio[~out], choice.kernel, choice.smoothing
+            )
+            predicted[out] = model(nodes[out])
+        return predicted
+
+    def _error(self, choice: _Choice) -> float:
+        key = (choice.kernel, choice.smoothing, *choice.scale)
+        if key not in self._known:
+            self._known[key] = float(np.mean(np.abs(self.out_of_fold(choice) - self._log_ratio)))
+        return self._known[key]
 
 
 def _interpolator(

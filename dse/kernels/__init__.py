@@ -7,6 +7,7 @@ vectorised over shapes.
 
 from __future__ import annotations
 
+from dse.curves import Estimate
 from dse.kernels._embedding import (
     EMBEDDING_SIZES,
     LOOKUP_LAUNCHES,
@@ -19,7 +20,6 @@ from dse.kernels._embedding import (
     embedding_time_s,
     embedding_work,
 )
-from dse.kernels._estimate import Estimate
 from dse.kernels._gemm import gemm_curve_features, gemm_estimate, gemm_time_s
 from dse.kernels._gemm_features import (
     GEMM_FEATURES,

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from dse.kernels._memory import HEURISTIC_SPREAD
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -55,10 +57,6 @@ UPDATE_LAUNCHES = 8
 
 #: Sizes of one piece that a calibration looks at.
 EMBEDDING_SIZES = ("rows", "row_bytes", "bags", "pooling", "unique_rows")
-
-#: Standard deviation of the logarithm of actual over modelled time without a calibration; the
-#: published heuristic misses by 4-6 % where it was fitted, this one was fitted nowhere.
-_HEURISTIC_SPREAD = 0.25
 
 
 class IndexStatistics(Protocol):
@@ -175,7 +173,7 @@ def embedding_spread(device: DeviceSpec, *, backward: bool) -> float:
     """Returns the standard deviation of the logarithm of actual over modelled time."""
     op = "embedding_backward" if backward else "embedding_forward"
     calibration = device.calibration(op)
-    return _HEURISTIC_SPREAD if calibration is None else calibration.spread
+    return HEURISTIC_SPREAD if calibration is None else calibration.spread
 
 
 def embedding_time_s(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.kernels._estimate import Estimate
+from dse.curves import Estimate
 from dse.kernels._gemm_features import GEMM_FEATURES, gemm_features, gemm_reference_s
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse.curves import Estimate
 from dse.kernels._calibrated import factor_by_size, ratio_by_sizes
-from dse.kernels._estimate import Estimate
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

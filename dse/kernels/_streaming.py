@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse.curves import Estimate
 from dse.hardware import Precision
 from dse.kernels._calibrated import ratio_by_sizes
-from dse.kernels._estimate import Estimate
 from dse.kernels._gemm import gemm_estimate
 from dse.kernels._gemm_features import gemm_reference_s
 from dse.kernels._memory import HEURISTIC_SPREAD, streaming_s

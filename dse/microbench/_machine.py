@@ -34,7 +34,9 @@ def describe_machine(device: str) -> MachineInfo:
         ("numpy", np.__version__),
     )
     cores = available_cores()
-    system = f"{platform.system()} {platform.release()} {platform.machine()}"
+    # Without the distributor's suffix, which says nothing of speed.
+    release = platform.release().split("-")[0]
+    system = f"{platform.system()} {release} {platform.machine()}"
     if device == "cpu":
         return MachineInfo(
             device="cpu",

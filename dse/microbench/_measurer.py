@@ -8,6 +8,7 @@ import zlib
 
 import numpy as np
 
+from dse.microbench._allocator import keep_freed_memory
 from dse.microbench._collectives import LocalRanks, collective_ranks
 from dse.microbench._host import measure_host
 from dse.microbench._kernels import make_kernel
@@ -86,8 +87,13 @@ def _measure_in(group: LocalRanks, point: CollectivePoint, settings: MeasureSett
 
 @contextmanager
 def torch_measurer(plan: MeasurementPlan, settings: MeasureSettings) -> Iterator[TorchMeasurer]:
-    """Sets torch's number of threads to the plan's for the time of a session."""
+    """Sets torch's number of threads to the plan's for the time of a session.
+
+    On a CPU the process keeps freed memory from here on.
+    """
     torch = load_torch()
+    if plan.device == "cpu":
+        keep_freed_memory()
     threads = torch.get_num_threads()
     torch.set_num_threads(plan.threads)
     try:

@@ -92,8 +92,9 @@ class Limits:
         return work.memory_bytes <= self.memory_bytes and estimate_s <= self.time_s
 
 
-#: Half a second and 1 GiB, at rates that one core reaches.
-CPU_LIMITS = Limits(2.0**30, 0.5, 20e9, 2e9, 10e6)
+#: A quarter of a second and 256 MiB, at rates that one core reaches. That is several times the
+#: last cache of most machines; larger operands take long to set up and say little more.
+CPU_LIMITS = Limits(2.0**28, 0.25, 20e9, 2e9, 10e6)
 
 #: A twentieth of a second and 8 GiB, at rates that a data-centre GPU of 2017 reaches.
 CUDA_LIMITS = Limits(2.0**33, 0.05, 10e12, 300e9, 1e9)
@@ -202,19 +203,19 @@ OPERATORS: dict[str, OperatorSpec] = {
     "gemm": OperatorSpec(
         (Axis("m", 1, 16_384), Axis("n", 1, 16_384), Axis("k", 1, 16_384)),
         _gemm,
-        weight=3,
+        weight=4,
         cuda_precisions=(Precision.FP32, Precision.TF32, Precision.FP16, Precision.BF16),
     ),
-    "embedding_forward": OperatorSpec(_EMBEDDING_AXES, _embedding_forward, weight=3),
-    "embedding_backward": OperatorSpec(_EMBEDDING_AXES, _embedding_backward, weight=3),
+    "embedding_forward": OperatorSpec(_EMBEDDING_AXES, _embedding_forward, weight=6),
+    "embedding_backward": OperatorSpec(_EMBEDDING_AXES, _embedding_backward, weight=6),
     "elementwise": OperatorSpec((Axis("traffic_bytes", 1_024, 2**30, multiple=8),), _elementwise),
-    "concat": OperatorSpec(_MATRIX_AXES, _matrix),
-    "layer_norm": OperatorSpec(_MATRIX_AXES, _matrix),
-    "softmax": OperatorSpec(_MATRIX_AXES, _matrix),
+    "concat": OperatorSpec(_MATRIX_AXES, _matrix, weight=2),
+    "layer_norm": OperatorSpec(_MATRIX_AXES, _matrix, weight=2),
+    "softmax": OperatorSpec(_MATRIX_AXES, _matrix, weight=2),
     "interaction_dot": OperatorSpec(
         (Axis("batch", 16, 65_536), Axis("vectors", 2, 64), Axis("dim", 4, 256, multiple=4)),
         _interaction_dot,
-        weight=2,
+        weight=3,
     ),
     "optimizer_step": OperatorSpec(
         (Axis("parameters", 256, 2**28), Axis("state_values", choices=(0, 1, 2))), _optimizer_step

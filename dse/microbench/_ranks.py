@@ -12,6 +12,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
+from dse.microbench._allocator import keep_freed_memory
 from dse.microbench._torch import load_torch
 
 if TYPE_CHECKING:
@@ -84,9 +85,8 @@ def serve(rank: int, setup: RankSetup, pipes: list[Connection]) -> None:
     on_gpu = setup.backend == "nccl"
     if on_gpu:
         torch.cuda.set_device(rank)
-    elif any(name == "lo" for _, name in socket.if_nameindex()):
-        # All ranks are here: no need for a host name that can be resolved.
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    else:
+        _prepare_cpu_rank()
     timeout = timedelta(seconds=setup.timeout_s)
     store = dist.TCPStore("127.0.0.1", setup.port, is_master=False, timeout=timeout)
     dist.init_process_group(
@@ -123,6 +123,13 @@ def serve(rank: int, setup: RankSetup, pipes: list[Connection]) -> None:
         else:
             raise TypeError(f"rank {rank} does not know what to do with {order!r}")
     dist.destroy_process_group()
+
+
+def _prepare_cpu_rank() -> None:
+    keep_freed_memory()
+    if any(name == "lo" for _, name in socket.if_nameindex()):
+        # All ranks are here: no need for a host name that can be resolved.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 
 def _first_line(error: Exception) -> str:

@@ -17,6 +17,6 @@ def load_torch() -> Any:
         import torch
     except ImportError as error:
         raise OptionalDependencyError(
-            "microbenchmarks need torch; install it with `pip install 'dse[validate]'`"
+            "microbenchmarks need torch; install it with `pip install 'dse[calibrate]'`"
         ) from error
     return torch

@@ -28,17 +28,11 @@ import numpy as np
 
 from dse.collectives import CollectiveOp, Group, collective_estimate
 from dse.graph import GraphBuilder, TaskKind
-from dse.kernels import (
-    LOOKUP_LAUNCHES,
-    UPDATE_LAUNCHES,
-    Estimate,
-    gemm_estimate,
-    host_copy_time_s,
-    streaming_estimate,
-)
+from dse.kernels import LOOKUP_LAUNCHES, UPDATE_LAUNCHES, host_copy_estimate
+from dse.prediction._dense import bucket_sizes, dense_estimate
 from dse.prediction._placements import INDEX_BYTES, LENGTH_BYTES, ExchangeGroup
 from dse.prediction._types import LaunchMode
-from dse.workloads import OperatorKind, dense_operators
+from dse.workloads import dense_operators
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,10 +74,8 @@ class DurationClass(IntEnum):
     COPY = 4
 
 
-#: Spreads of what is not learned from measurements yet: orders of magnitude of the five overheads
-#: differ by about a third between hosts, pinned copies by less.
-HOST_SPREAD = 0.30
-COPY_SPREAD = 0.15
+#: Spread of host overheads: their orders of magnitude differ by about a third between hosts.
+_HOST_SPREAD = 0.30
 
 
 class _Cost(NamedTuple):
@@ -132,63 +124,6 @@ def build_layout(problem: Problem, layout: int) -> LayoutGraph:
         layout: Bit set of the `ExchangeGroup` members in use.
     """
     return _Iteration(problem, layout).build()
-
-
-def dense_estimate(problem: Problem, operators: Sequence[Operator]) -> Estimate:
-    """Returns duration and spread of each operator on the device; shape `(operators,)`.
-
-    All products are asked for at once: a learned model costs by the call, hardly by the point.
-    """
-    device = problem.cluster.device
-    time_s = np.zeros(len(operators))
-    spread = np.zeros(len(operators))
-    gemms = [index for index, operator in enumerate(operators) if operator.is_gemm]
-    if gemms:
-        chosen = [operators[index] for index in gemms]
-        m, n, k, batch = (
-            np.array([getattr(operator, size) for operator in chosen])
-            for size in ("m", "n", "k", "batch")
-        )
-        estimate = gemm_estimate(device, m, n, k, problem.precision, batch)
-        time_s[gemms], spread[gemms] = estimate.time_s, estimate.spread
-    streams = [
-        index
-        for index, operator in enumerate(operators)
-        if operator.kind is OperatorKind.ELEMENTWISE
-    ]
-    if streams:
-        traffic_bytes = np.array([operators[index].traffic_bytes for index in streams])
-        estimate = streaming_estimate(device, "elementwise", {"traffic_bytes": traffic_bytes})
-        time_s[streams], spread[streams] = estimate.time_s, estimate.spread
-    for index, operator in enumerate(operators):
-        if operator.sizes:
-            estimate = streaming_estimate(device, operator.kind.value, dict(operator.sizes))
-            time_s[index], spread[index] = estimate.time_s, estimate.spread
-    return Estimate(time_s, spread)
-
-
-def bucket_sizes(groups: Sequence[tuple[int, int]], bucket_bytes: int) -> list[tuple[int, int]]:
-    """Packs dense gradients into buckets in the order in which they become ready (as DDP does).
-
-    Args:
-        groups: `(parameters, index of the backward operator that completes their gradient)`.
-        bucket_bytes: A bucket is closed once it holds at least this much.
-
-    Returns:
-        `(bytes, index of the operator that completes the bucket)` of each bucket.
-    """
-    buckets: list[tuple[int, int]] = []
-    open_bytes = 0
-    last_ready = 0
-    for parameters, ready_after in groups:
-        open_bytes += 4 * parameters
-        last_ready = max(last_ready, ready_after)
-        if open_bytes >= bucket_bytes:
-            buckets.append((open_bytes, last_ready))
-            open_bytes = 0
-    if open_bytes:
-        buckets.append((open_bytes, last_ready))
-    return buckets
 
 
 class _Iteration:
@@ -257,14 +192,16 @@ class _Iteration:
         lookups = sum(table.lookups_per_sample for table in model.tables)
         features = sum(table.feature_count for table in model.tables)
         index_bytes = samples * (lookups * INDEX_BYTES + features * LENGTH_BYTES)
-        host_link = self._problem.cluster.host_link
+        cluster = self._problem.cluster
         copies: list[list[int]] = [[] for _ in self._ranks]
         copy_bytes = [("copy indices", index_bytes)] + [
             (operator.name, operator.traffic_bytes) for operator in self._dense.input_copy
         ]
         for name, size_bytes in copy_bytes:
-            seconds = float(host_copy_time_s(host_link, size_bytes))
-            cost = _Cost(seconds, COPY_SPREAD, DurationClass.COPY)
+            estimate = host_copy_estimate(
+                cluster.device, cluster.host_link, "memcpy_h2d", size_bytes
+            )
+            cost = _Cost(float(estimate.time_s), float(estimate.spread), DurationClass.COPY)
             for rank in self._ranks:
                 copies[rank].append(self._issue(rank, name, TaskKind.COPY, self._copy, cost))
         exchanged = [group for group in self._groups if group is not ExchangeGroup.REPLICATED]
@@ -496,7 +433,7 @@ class _Iteration:
 
     def _host_task(self, rank: int, name: str, seconds: float, after: Sequence[int] = ()) -> int:
         self._classes.append(DurationClass.HOST)
-        self._spreads.append(HOST_SPREAD)
+        self._spreads.append(_HOST_SPREAD)
         return self._builder.add_task(name, TaskKind.HOST, self._host[rank], seconds, tuple(after))
 
     def _launch_captured_graph(self) -> list[int]:

