@@ -89,6 +89,8 @@ def main() -> None:
         print(json.dumps([asdict(row) for row in [*fresh, *shipped]], indent=1))
     else:
         print_table([*fresh, *shipped] if arguments.shipped else fresh)
+    if arguments.write is not None and len({row.device for row in fresh}) < 2:
+        parser.error(f"--write needs measurements of GPUs; {arguments.data} has none")
     if arguments.write is not None:
         arguments.write.write_text(accuracy_page(fresh, shipped), encoding="utf-8")
 

@@ -15,12 +15,15 @@ _HEAD = """\
 Written by `python benchmarks/accuracy.py --write docs/accuracy.md`; do not edit.
 
 Errors are relative: |predicted / measured − 1|. GMAE is their geometric mean, MAPE their mean, p90
-their 90th percentile. Every figure is taken on points that the fit did not see.
+their 90th percentile. Every figure is taken on points that the fit did not see. The form of a
+model, unlike its parameters, was chosen with these tables at hand: how curves continue to 8 GPUs
+was taken from four forms by these errors, and the formulas' constants come from the same tables.
 
 ## Device models against measurements
 
 Measurements: GEMM tables and nccl-tests results of the aiconfigurator project (NVIDIA,
-Apache-2.0). GEMM in bfloat16: a quarter of the (n, k) pairs is held out, all m of it. Collectives
+Apache-2.0, github.com/ai-dynamo/aiconfigurator), as `gemm/*.parquet` and `nccl/*.parquet` in one
+folder. GEMM in bfloat16: a quarter of the (n, k) pairs is held out, all m of it. Collectives
 (all-reduce, all-gather, reduce-scatter, all-to-all on 2, 4 and 8 GPUs, 512 B to 512 MiB): the
 odd-indexed sizes are held out. The simpler models see the same points. CPU: one session of `dse
 calibrate` on two ranks of an AMD EPYC server (`benchmarks/measurements/`), fitted on three

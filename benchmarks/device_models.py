@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from dse.measurements import CollectiveSamples
     from dse.platforms import Platform
 
+    Compared = tuple[NDArray[np.float64], NDArray[np.float64]]
     Curve = Callable[[NDArray[np.float64]], NDArray[np.float64]]
     Form = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
 
@@ -167,10 +168,8 @@ def machine_rows(points: Path) -> Iterator[AccuracyRow]:
         ranks = max((point.ranks for point in result.collectives), default=1)
         platform = write_machine(fit_machine("cpu", result, ranks), Path(folder) / "cpu.yaml")
     bare = _without_calibrations(platform)
-    everything: dict[str, list[HeldOut]] = {}
-    for op in sorted({point.op for point in result.kernels}):
-        if op in ("memcpy_h2d", "memcpy_d2h"):
-            continue
+    kernels: dict[str, list[Compared]] = {}
+    for op in sorted({kernel.op for kernel in platform.device.calibrations}):
         fresh = [
             point for point in result.kernels if point.op == op and point.purpose is Purpose.FRESH
         ]
@@ -181,42 +180,31 @@ def machine_rows(points: Path) -> Iterator[AccuracyRow]:
             sizes["value_bytes"] = np.full(len(fresh), 4.0)
         precision = {"precision": "fp32"} if op in ("gemm", "attention") else {}
         for model, chosen in (("dse", platform), ("analytical", bare)):
-            errors = held_out_errors(
-                chosen.kernel_time(op, **sizes, **precision), measured_s, "fresh points"
-            )
-            everything.setdefault(model, []).append(errors)
-            yield AccuracyRow.of(op, platform.name, model, errors)
-    for model, parts in everything.items():
-        yield _together("all CPU kernels", platform.name, model, parts)
-    collected: dict[str, list[HeldOut]] = {}
+            compared = (chosen.kernel_time(op, **sizes, **precision), measured_s)
+            kernels.setdefault(model, []).append(compared)
+            yield _row(op, platform.name, model, [compared])
+    for model, parts in kernels.items():
+        yield _row("all CPU kernels", platform.name, model, parts)
+    collectives: dict[str, list[Compared]] = {}
     for op, ranks in sorted({(point.op, point.ranks) for point in result.collectives}):
-        fresh_sizes = [
+        fresh_points = [
             (point.size_bytes, point.time_s)
             for point in result.collectives
             if (point.op, point.ranks) == (op, ranks) and point.purpose is Purpose.FRESH
         ]
-        size_bytes, measured_s = np.array(fresh_sizes).T
+        size_bytes, measured_s = np.array(fresh_points).T
         for model, chosen in (("dse", platform), ("analytical", bare)):
             predicted_s = chosen.collective_time(op, size_bytes, ranks)
-            errors = held_out_errors(predicted_s, measured_s, "fresh points")
-            collected.setdefault(model, []).append(errors)
-    for model, parts in collected.items():
-        yield _together("all gloo collectives", platform.name, model, parts)
+            collectives.setdefault(model, []).append((predicted_s, measured_s))
+    for model, parts in collectives.items():
+        yield _row("all gloo collectives", platform.name, model, parts)
 
 
-def _together(what: str, device: str, model: str, parts: list[HeldOut]) -> AccuracyRow:
-    """Errors of several groups as those of all their points; p90 is the mean of theirs."""
-    weights = np.array([part.points for part in parts], dtype=np.float64)
-    logs = np.log([part.gmae for part in parts])
-    return AccuracyRow(
-        what,
-        device,
-        model,
-        int(weights.sum()),
-        float(np.exp(np.average(logs, weights=weights))),
-        float(np.average([part.mape for part in parts], weights=weights)),
-        float(np.average([part.p90 for part in parts], weights=weights)),
-    )
+def _row(what: str, device: str, model: str, parts: list[Compared]) -> AccuracyRow:
+    """Errors of all points of several groups of `(predicted, measured)` times."""
+    predicted_s = np.concatenate([predicted for predicted, _ in parts])
+    measured_s = np.concatenate([measured for _, measured in parts])
+    return AccuracyRow.of(what, device, model, held_out_errors(predicted_s, measured_s, "fresh"))
 
 
 def _alpha_beta(parameters: NDArray[np.float64], size: NDArray[np.float64]) -> NDArray[np.float64]:

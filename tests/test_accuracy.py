@@ -6,6 +6,7 @@ accepted; it is replaced on purpose only.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from pathlib import Path
@@ -46,17 +47,33 @@ def test_shipped_models_are_as_good_as_accepted(name):
         assert model.held_out.mape <= _SLACK * row["mape"], what
 
 
+@pytest.fixture
+def device_models(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    yield importlib.import_module("device_models")
+    sys.modules.pop("device_models", None)
+
+
+@pytest.mark.slow
+def test_the_measured_cpu_is_fitted_as_well_as_accepted(device_models):
+    """From the session's log to predictions by the platform's front door."""
+    rows = list(device_models.machine_rows(ROOT / "benchmarks/measurements/cpu_epyc.points.jsonl"))
+    assert {"all CPU kernels", "all gloo collectives"} <= {row.what for row in rows}
+    for row in rows:
+        if row.model == "dse":
+            before = accepted("cpu", row.what, "dse")
+            assert row.gmae <= _SLACK * before["gmae"], row
+            assert row.mape <= _SLACK * before["mape"], row
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["a100_sxm_80", "h100_sxm", "h200_sxm"])
-def test_fits_are_as_good_as_accepted(device, monkeypatch):
+def test_fits_are_as_good_as_accepted(device, device_models, monkeypatch):
     if not (MEASUREMENTS / "nccl").is_dir():
         pytest.skip(f"no measurements in {MEASUREMENTS}; DSE_MEASUREMENTS names their folder")
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    device_models = __import__("device_models")
     monkeypatch.setattr(device_models, "DEVICES", {device: device_models.DEVICES[device]})
     for row in device_models.device_rows(MEASUREMENTS):
         if row.model == "dse":
             before = accepted(device, row.what, "dse")
             assert row.gmae <= _SLACK * before["gmae"], row
             assert row.mape <= _SLACK * before["mape"], row
-    sys.modules.pop("device_models", None)

@@ -19,7 +19,7 @@ ORDER = (
     {"hardware"},
     {"_files", "graph", "documents", "collectives", "kernels"},
     {"measurements"},
-    {"simulate", "workloads"},
+    {"simulate", "traces", "workloads"},
     {"sharding", "platforms", "microbench"},
     {"prediction", "space", "calibrate"},
     {"solver"},

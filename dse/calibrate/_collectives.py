@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse.collectives import CollectiveOp, inside_time_s
 from dse.curves import CollectiveCalibration, fit_size_curve, held_out_errors, log_spread
 from dse.errors import CalibrationError
+from dse.measurements import check_units
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.calibrate._origin import FitOrigin
+    from dse.hardware import LinkSpec
     from dse.measurements import CollectiveSamples
+
+#: Median of measured time over the link's own from which on the unit is wrong; a link may well be
+#: ten times slower than its data sheet, not a hundred times.
+_FAR_OFF = 100.0
 
 #: Fewest different sizes of one curve: half of them are held out to check it.
 _MIN_SIZES = 8
+
+
+def _times_of_link(link: LinkSpec, samples: CollectiveSamples) -> NDArray[np.float64]:
+    bare = replace(link, calibrations=())
+    expected_s = np.empty(len(samples))
+    for op, ranks in set(zip(samples.op.tolist(), samples.ranks.tolist(), strict=True)):
+        rows = (samples.op == op) & (samples.ranks == ranks)
+        expected_s[rows] = inside_time_s(
+            bare, CollectiveOp(op), samples.size_bytes[rows].astype(np.float64), ranks
+        )
+    return expected_s
 
 
 def held_out_sizes(size_bytes: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -26,7 +45,11 @@ def held_out_sizes(size_bytes: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def fit_collectives(
-    samples: CollectiveSamples, origin: FitOrigin, fresh: NDArray[np.bool_] | None = None
+    samples: CollectiveSamples,
+    origin: FitOrigin,
+    fresh: NDArray[np.bool_] | None = None,
+    *,
+    link: LinkSpec | None = None,
 ) -> tuple[CollectiveCalibration, ...]:
     """Fits one curve for each operation and number of ranks.
 
@@ -38,10 +61,16 @@ def fit_collectives(
         samples: Measurements.
         origin: Where they come from.
         fresh: Points for checking only; shape `(points,)`.
+        link: Interconnect that was measured: times are compared with its own, without
+            calibrations, and refused when their unit must be another one.
 
     Raises:
-        CalibrationError: Too few sizes of some operation.
+        CalibrationError: Times that cannot be seconds on that link, or too few sizes of some
+            operation.
     """
+    if link is not None:
+        # Half a link's time is fast, not impossible: switches reduce, and data sheets round.
+        check_units(samples, _times_of_link(link, samples), fast_share=1.0, most_ratio=_FAR_OFF)
     fitted = []
     for op, ranks in sorted(set(zip(samples.op.tolist(), samples.ranks.tolist(), strict=True))):
         rows = (samples.op == op) & (samples.ranks == ranks)

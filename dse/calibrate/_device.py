@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse.collectives import link_from_measurement
 from dse.errors import CalibrationError
 from dse.hardware import DeviceSpec, HostLinkSpec, HostSpec, LinkKind, LinkSpec, PeakRates
+from dse.kernels import HOST_COPY_EFFICIENCY
+from dse.microbench import Purpose
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,6 +22,9 @@ _BEYOND_CACHE = 4.0
 
 #: Share of the last cache that a stream may fill to be called a cache stream.
 _INSIDE_CACHE = 0.5
+
+#: Algorithm bandwidth of an all-reduce of two that no PCIe link of today reaches.
+_FASTEST_PCIE_BYTES_PER_S = 60e9
 
 #: Share of the memory that a job cannot have.
 _RESERVED_SHARE = 0.1
@@ -41,15 +47,17 @@ def device_spec(result: SessionResult, ranks: int) -> DeviceSpec:
         CalibrationError: The session ended before any product or stream was measured.
     """
     machine = result.machine
+    # Fresh points check the fits; nothing of theirs may enter what the fits are ratios to.
+    kernels = fit_points(result.kernels)
     sharers = ranks if machine.device == "cpu" else 1
     rates = {
-        precision: max(_gemm_rates(result.kernels, precision))
+        precision: max(_gemm_rates(kernels, precision))
         for precision in ("fp32", "tf32", "fp16", "bf16")
-        if any(_gemm_rates(result.kernels, precision))
+        if any(_gemm_rates(kernels, precision))
     }
     streams = [
         (dict(point.sizes)["traffic_bytes"], point.time_s)
-        for point in result.kernels
+        for point in kernels
         if point.op == "elementwise"
     ]
     if "fp32" not in rates or not streams:
@@ -61,7 +69,7 @@ def device_spec(result: SessionResult, ranks: int) -> DeviceSpec:
     # A copy within the device reads and writes every byte, like any stream.
     streams += [
         (2 * dict(point.sizes)["size_bytes"], point.time_s)
-        for point in result.kernels
+        for point in kernels
         if point.op == "memcpy_d2d"
     ]
     far = [size / time_s for size, time_s in streams if size > _BEYOND_CACHE * cache_bytes]
@@ -84,45 +92,65 @@ def device_spec(result: SessionResult, ranks: int) -> DeviceSpec:
     )
 
 
-def host_link_spec(kernels: Iterable[KernelMeasurement]) -> HostLinkSpec:
+def fit_points(kernels: Iterable[KernelMeasurement]) -> tuple[KernelMeasurement, ...]:
+    """Returns the points that may be fitted."""
+    return tuple(point for point in kernels if point.purpose is Purpose.FIT)
+
+
+def host_link_spec(result: SessionResult) -> HostLinkSpec:
     """Returns the path from host memory to the device.
+
+    The bandwidth is that of the largest copies: on a CPU smaller ones stay in the cache.
 
     Raises:
         CalibrationError: No copy was measured.
     """
-    copies = [
+    copies = sorted(
         (dict(point.sizes)["size_bytes"], point.time_s)
-        for point in kernels
+        for point in fit_points(result.kernels)
         if point.op == "memcpy_h2d"
-    ]
+    )
     if not copies:
         raise CalibrationError(
             "the session ended before copies from the host were measured; raise --budget"
         )
-    return HostLinkSpec(
-        bandwidth_bytes_per_s=max(size / time_s for size, time_s in copies),
-        latency_s=min(time_s for _, time_s in copies),
-    )
+    latency_s = min(time_s for _, time_s in copies)
+    beyond = _BEYOND_CACHE * result.machine.last_level_cache_bytes
+    large = [copy for copy in copies if copy[0] > beyond] or copies[-1:]
+    # What a model of latency and bandwidth has to have to meet the best of them.
+    rate = max(size / max(time_s - latency_s, 0.1 * time_s) for size, time_s in large)
+    return HostLinkSpec(bandwidth_bytes_per_s=rate / HOST_COPY_EFFICIENCY, latency_s=latency_s)
 
 
-def link_spec(collectives: Iterable[CollectiveMeasurement], device: str) -> LinkSpec | None:
-    """Returns the interconnect between the ranks; None when no collective was measured.
+def link_spec(
+    collectives: Iterable[CollectiveMeasurement], device: str, kind: LinkKind | None = None
+) -> LinkSpec | None:
+    """Returns the interconnect between the ranks; None when no all-reduce was measured.
 
-    Bandwidth is the best bus bandwidth of an all-reduce, latency the shortest one.
+    Its figures are those with which the formulas meet the shortest all-reduce of two ranks and
+    the best rate of a large one.
+
+    Args:
+        collectives: Measurements.
+        device: ``cpu`` or ``cuda``.
+        kind: Wiring; by default shared memory on a CPU, and on GPUs PCIe or NVSwitch by what the
+            largest messages reach.
     """
-    reduces = [point for point in collectives if point.op == "all_reduce"]
+    reduces = [
+        point for point in collectives if point.op == "all_reduce" and point.purpose is Purpose.FIT
+    ]
     if not reduces:
         return None
-    bus = [
-        2 * (point.ranks - 1) / point.ranks * point.size_bytes / point.time_s for point in reduces
-    ]
-    kind = LinkKind.SHARED_MEMORY if device == "cpu" else LinkKind.NVSWITCH
-    return LinkSpec(
-        name=kind.value,
-        kind=kind,
-        bandwidth_bytes_per_s=max(bus),
-        latency_s=min(point.time_s for point in reduces),
-    )
+    ranks = min(point.ranks for point in reduces)
+    pairs = [point for point in reduces if point.ranks == ranks]
+    seconds_per_byte = min(point.time_s / point.size_bytes for point in pairs)
+    if kind is None:
+        kind = LinkKind.SHARED_MEMORY
+        if device == "cuda":
+            fast = 1 / seconds_per_byte > _FASTEST_PCIE_BYTES_PER_S
+            kind = LinkKind.NVSWITCH if fast else LinkKind.PCIE
+    shortest_s = min(point.time_s for point in pairs)
+    return link_from_measurement(kind.value, kind, ranks, shortest_s, seconds_per_byte)
 
 
 def host_spec(result: SessionResult) -> HostSpec:

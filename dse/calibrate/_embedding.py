@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,17 +39,18 @@ def fit_embedding(
     """Fits lookups and updates, each direction that was measured.
 
     Args:
-        device: The device that was measured, without calibrations of its embedding kernels.
+        device: The device that was measured; its calibrations are not looked at.
         samples: Measurements of single tables.
         origin: Where they come from.
-        fresh: Points for checking only; shape `(points,)`. Cross-validation without.
+        fresh: Points for checking only; shape `(points,)`. A quarter is held out without.
 
     Raises:
         CalibrationError: Too few points, or times that cannot be seconds.
     """
     checked = np.zeros(len(samples), dtype=bool) if fresh is None else fresh
+    bare = replace(device, calibrations=())
     return tuple(
-        _fit_direction(device, samples.select(chosen), str(direction), origin, checked[chosen])
+        _fit_direction(bare, samples.select(chosen), str(direction), origin, checked[chosen])
         for direction in np.unique(samples.op)
         for chosen in (samples.op == direction,)
     )

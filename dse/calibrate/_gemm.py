@@ -44,6 +44,9 @@ _MIN_TREE_POINTS = 1000
 #: Share of the (n, k) pairs that is held out: a layer's shape is either known or not at all.
 _HELD_OUT_SHARE = 0.25
 
+#: Fewest (n, k) pairs: with fewer, that share would be no pair at all.
+_MIN_PAIRS = 4
+
 _SHAPE = ("m", "n", "k")
 
 
@@ -77,7 +80,7 @@ def split_gemm(
     """Holds out a quarter of the (n, k) pairs of one precision.
 
     Raises:
-        CalibrationError: The times cannot be seconds on this device.
+        CalibrationError: The times cannot be seconds on this device, or there are too few pairs.
     """
     chosen = samples.select(samples.precision == precision.value)
     sizes = {name: getattr(chosen, name).astype(np.float64) for name in _SHAPE}
@@ -87,6 +90,12 @@ def split_gemm(
     pairs, group = np.unique(
         np.stack([sizes["n"], sizes["k"]], axis=1), axis=0, return_inverse=True
     )
+    if len(pairs) < _MIN_PAIRS:
+        raise CalibrationError(
+            f"gemm in {precision.value}: {len(pairs)} different (n, k) "
+            f"pair{'' if len(pairs) == 1 else 's'}, at least {_MIN_PAIRS} (n, k) pairs are needed "
+            "to fit on some and check on others; measure more n and k"
+        )
     order = np.random.default_rng(seed).permutation(len(pairs))
     left_out = np.zeros(len(pairs), dtype=bool)
     left_out[order[: int(len(pairs) * _HELD_OUT_SHARE)]] = True
@@ -106,11 +115,14 @@ def fit_gemm(
         origin: Where they come from.
 
     Raises:
-        CalibrationError: Too few points, or times that cannot be seconds.
+        CalibrationError: Too few points or pairs, or times that cannot be seconds.
     """
+    precisions = [_precision(str(value)) for value in np.unique(samples.precision)]
+    # All are split before the first is fitted, so that minutes of fitting do not end in a refusal.
+    splits = [split_gemm(device, samples, precision) for precision in precisions]
     return tuple(
-        _fit_precision(split_gemm(device, samples, precision), device, precision, origin)
-        for precision in (_precision(str(value)) for value in np.unique(samples.precision))
+        _fit_precision(split, device, precision, origin)
+        for split, precision in zip(splits, precisions, strict=True)
     )
 
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+import tempfile
 from typing import TYPE_CHECKING
 
 import yaml
 
 from dse._files import write_atomically
-from dse.documents import SCHEMA_VERSION
+from dse.documents import SCHEMA_VERSION, read_source
+from dse.errors import StudyError
 from dse.platforms import (
     CalibrationFile,
+    CalibrationSource,
     platform_from_text,
     write_calibrations,
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from dse.calibrate._machine import MachineCalibration
     from dse.platforms import Platform
 
@@ -24,7 +27,9 @@ if TYPE_CHECKING:
 def write_machine(calibration: MachineCalibration, path: Path) -> Platform:
     """Writes `NAME.yaml` and, beside it, `NAME.calibration.json`; returns the platform.
 
-    Without any fitted model there is no second file.
+    Both are written under other names and checked by loading before anything is replaced: a
+    platform that cannot be read is worse than none. Without any fitted model there is no second
+    file, and one of an earlier session is deleted.
 
     Args:
         calibration: What was fitted.
@@ -32,17 +37,34 @@ def write_machine(calibration: MachineCalibration, path: Path) -> Platform:
 
     Raises:
         ConfigError: A measured figure does not make a platform, for example a bandwidth of zero.
+        StudyError: The folder cannot be written.
     """
+    beside = path.with_name(f"{path.stem}.calibration.json")
     content = CalibrationFile(calibration.kernels, calibration.collectives)
-    fitted: list[str] = []
-    if content.kernels or content.collectives:
-        file = path.with_name(f"{path.stem}.calibration.json")
-        write_calibrations(file, content)
-        fitted.append(file.name)
+    fitted = [beside.name] if content.kernels or content.collectives else []
     text = _yaml_text(calibration, fitted)
-    # Checked before anything is replaced: a platform that cannot be read is worse than none.
-    platform = platform_from_text(text, str(path))
-    write_atomically(path, text)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # In the same folder, so that renaming is one step.
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+            new = Path(folder) / path.name
+            new_beside = Path(folder) / beside.name
+            kept = []
+            if fitted:
+                write_calibrations(new_beside, content)
+                source = read_source(new_beside)
+                kept = [CalibrationSource(beside.name, str(beside), source.sha256, source.text)]
+            write_atomically(new, text)
+            platform = platform_from_text(read_source(new).text, str(path), kept)
+            if fitted:
+                os.replace(new_beside, beside)
+            os.replace(new, path)
+            if not fitted:
+                beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise StudyError(
+            f"cannot write {path}: {error.strerror or error}; choose another folder"
+        ) from error
     return platform
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from dse import __version__
 from dse.cli import _calibrate, _export, _fit, _list, _predict, _rank, _report, _run, _schema
@@ -18,8 +19,26 @@ from dse.errors import DseError
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 
+
+class _InterruptedError(Exception):
+    """Ctrl-C, under a name that Typer does not know: it would end without a word."""
+
+
+class _Commands(TyperGroup):
+    """The commands; an interrupt of any of them reaches :func:`main`."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs a command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            # A command that keeps something says so in the interrupt that it passes on.
+            raise _InterruptedError(str(interrupt) or "interrupted") from None
+
+
 app = typer.Typer(
     name="dse",
+    cls=_Commands,
     help="Find sharding plans, batch sizes and machines for multi-GPU training, without running "
     "on hardware.",
     no_args_is_help=True,
@@ -70,8 +89,8 @@ def main() -> None:
         for line in str(error).splitlines():
             print(f"error: {line}", file=sys.stderr)  # noqa: T201
         sys.exit(EXIT_BAD_INPUT)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)  # noqa: T201
+    except (_InterruptedError, KeyboardInterrupt) as interrupt:
+        print(str(interrupt) or "interrupted", file=sys.stderr)  # noqa: T201
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:
         # The reader (head, less) has gone; there is nobody left to tell.

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+from datetime import date
+import os
 from pathlib import Path
+import re
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from dse.cli._options import JsonOption, PlatformOption
-from dse.errors import ConfigError
+from dse.errors import ConfigError, DseError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.calibrate import FitOrigin
-    from dse.hardware import DeviceSpec
+    from dse.hardware import Cluster
     from dse.measurements import ColumnOptions
     from dse.platforms import CalibrationFile
+
+#: Most characters of a name or a source in a calibration file.
+_LONGEST_NAME = 200
+
+#: Options that not all kinds have, with the kinds that do.
+_KINDS_OF_OPTIONS = {
+    "--op": ("collective", "embedding"),
+    "--ranks": ("collective",),
+    "--size-unit": ("collective",),
+    "--link": ("collective",),
+    "--in-place": ("collective",),
+}
 
 
 def fit_command(
@@ -35,7 +50,7 @@ def fit_command(
         str, typer.Option("--source", help="Who measured, with what; kept as provenance.")
     ] = "",
     as_of: Annotated[
-        str, typer.Option("--as-of", help="When: YYYY, YYYY-MM or YYYY-MM-DD.")
+        str, typer.Option("--as-of", help="When: YYYY, YYYY-MM, YYYY-MM-DD or unknown.")
     ] = "unknown",
     column: Annotated[
         list[str] | None,
@@ -52,19 +67,34 @@ def fit_command(
     ] = None,
     size_unit: Annotated[
         str | None,
-        typer.Option("--size-unit", help="Unit of message sizes: bytes or elements."),
+        typer.Option(
+            "--size-unit", help="Unit of message sizes (collectives): bytes or elements."
+        ),
     ] = None,
     precision: Annotated[
         str | None, typer.Option("--precision", help="Precision or type of all rows.")
     ] = None,
     op: Annotated[
-        str | None, typer.Option("--op", help="Operation of all rows (all_reduce, forward, …).")
+        str | None,
+        typer.Option(
+            "--op",
+            help="Operation of all rows (collectives, embeddings): all_reduce, forward, …",
+        ),
     ] = None,
     ranks: Annotated[
         int | None, typer.Option("--ranks", min=2, help="Ranks of all rows (collectives).")
     ] = None,
+    link: Annotated[
+        str | None,
+        typer.Option(
+            "--link", help="Interconnect that was measured (collectives); the platform's own."
+        ),
+    ] = None,
     in_place: Annotated[
-        bool, typer.Option("--in-place", help="Take nccl-tests' in-place times.")
+        bool, typer.Option("--in-place", help="Take nccl-tests' in-place times (collectives).")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a file that `dse fit` did not write.")
     ] = False,
     json_output: JsonOption = False,
 ) -> None:
@@ -73,8 +103,18 @@ def fit_command(
     from dse.measurements import ColumnOptions
     from dse.platforms import load_platform, write_calibrations
 
-    if out.suffix != ".json":
-        raise ConfigError(f"--out {out}: expected a name that ends in .json")
+    given = {
+        "--op": op,
+        "--ranks": ranks,
+        "--size-unit": size_unit,
+        "--link": link,
+        "--in-place": in_place,
+    }
+    _refuse_others(kind, [name for name, value in given.items() if value])
+    _check_as_of(as_of)
+    if len(source) > _LONGEST_NAME:
+        raise ConfigError(f"--source: {len(source)} characters; at most {_LONGEST_NAME} are kept")
+    _check_out(out, force=force)
     options = ColumnOptions(
         columns=_pairs("--column", column),
         time_unit=time_unit,
@@ -85,15 +125,84 @@ def fit_command(
         filters=_pairs("--where", where),
         in_place=in_place,
     )
-    device = load_platform(platform).device
-    origin = FitOrigin(out.stem, device.name, source or f"measurements in {data.name}", as_of)
-    fitted, notes = _fit(kind, data, options, device, origin)
+    # Two ranks on one node: any platform has them, and all of its links.
+    cluster = load_platform(platform).cluster(2, link=link or "")
+    default = f"measurements in {data.name}"[:_LONGEST_NAME]
+    origin = FitOrigin(out.stem, cluster.device.name, source or default, as_of)
+    fitted, notes = _fit(kind, data, options, cluster, origin)
     write_calibrations(out, fitted)
     _show(fitted, notes, out, as_json=json_output)
 
 
+def _refuse_others(kind: str, given: Sequence[str]) -> None:
+    """Refuses options that another kind of measurements has."""
+    problems = []
+    for option in given:
+        kinds = _KINDS_OF_OPTIONS[option]
+        if kind not in kinds:
+            owners = ", ".join(f"`fit {owner}`" for owner in kinds)
+            problems.append(
+                f"{option} is no option of `fit {kind}`; it belongs to {owners}; leave it out"
+            )
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def _check_as_of(as_of: str) -> None:
+    if as_of != "unknown" and not _is_date(as_of):
+        raise ConfigError(
+            f"--as-of: expected YYYY, YYYY-MM, YYYY-MM-DD or unknown; found `{as_of}`; leave it "
+            "out when the date is not known"
+        )
+
+
+def _is_date(text: str) -> bool:
+    if not re.fullmatch("[0-9]{4}(-[0-9]{2}){0,2}", text):
+        return False
+    try:
+        date.fromisoformat((text + "-01-01")[: len("YYYY-MM-DD")])
+    except ValueError:
+        return False
+    return True
+
+
+def _check_out(out: Path, *, force: bool) -> None:
+    """Refuses a file that cannot be written, and one that is not ours."""
+    if out.suffix != ".json":
+        raise ConfigError(f"--out {out}: expected a name that ends in .json")
+    if len(out.stem) > _LONGEST_NAME:
+        raise ConfigError(
+            f"--out: a name of {len(out.stem)} characters; at most {_LONGEST_NAME} are allowed, "
+            "choose a shorter one"
+        )
+    if not out.parent.is_dir():
+        raise ConfigError(f"--out {out}: there is no folder {out.parent}; create it")
+    if not os.access(out.parent, os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"--out {out}: the folder {out.parent} cannot be written; choose another one"
+        )
+    if out.exists() and not force and not _is_own(out):
+        raise ConfigError(
+            f"--out {out}: {out} exists and was not written by `dse fit` under this name; choose "
+            "another name, or pass --force to replace it"
+        )
+
+
+def _is_own(out: Path) -> bool:
+    """Whether a file is a calibration of its own name."""
+    from dse.platforms import read_calibrations
+
+    try:
+        content = read_calibrations(out)
+    except DseError:
+        return False
+    origins = [kernel.provenance for kernel in content.kernels]
+    origins += [collective.provenance for collective in content.collectives]
+    return bool(origins) and all(origin.name == out.stem for origin in origins)
+
+
 def _fit(
-    kind: str, data: Path, options: ColumnOptions, device: DeviceSpec, origin: FitOrigin
+    kind: str, data: Path, options: ColumnOptions, cluster: Cluster, origin: FitOrigin
 ) -> tuple[CalibrationFile, tuple[str, ...]]:
     from dse.platforms import CalibrationFile
 
@@ -102,19 +211,19 @@ def _fit(
         from dse.measurements import read_gemm
 
         products = read_gemm(data, options)
-        return CalibrationFile(kernels=fit_gemm(device, products, origin)), products.notes
+        return CalibrationFile(kernels=fit_gemm(cluster.device, products, origin)), products.notes
     if kind == "collective":
         from dse.calibrate import fit_collectives
         from dse.measurements import read_collective
 
         collectives = read_collective(data, options)
-        fitted = fit_collectives(collectives, origin)
+        fitted = fit_collectives(collectives, origin, link=cluster.link)
         return CalibrationFile(collectives=fitted), collectives.notes
     from dse.calibrate import fit_embedding
     from dse.measurements import read_embedding
 
     lookups = read_embedding(data, options)
-    return CalibrationFile(kernels=fit_embedding(device, lookups, origin)), lookups.notes
+    return CalibrationFile(kernels=fit_embedding(cluster.device, lookups, origin)), lookups.notes
 
 
 def _pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:

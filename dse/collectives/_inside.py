@@ -72,6 +72,26 @@ def _latency_and_inverse_bandwidth(
     return empty_s, _seconds_per_byte(link, op, ranks)
 
 
+def link_from_measurement(
+    name: str, kind: LinkKind, ranks: int, shortest_s: float, seconds_per_byte: float
+) -> LinkSpec:
+    """Returns the link whose all-reduce among `ranks` devices has these limits by the formulas.
+
+    Args:
+        name: Name of the link.
+        kind: Wiring.
+        ranks: Devices that took part.
+        shortest_s: Time of the smallest all-reduce.
+        seconds_per_byte: Time of a large all-reduce over its message size.
+    """
+    op = CollectiveOp.ALL_REDUCE
+    unit = LinkSpec(name, kind, 1.0, 1.0, 1.0 if kind is LinkKind.NVLINK_PAIRS else None)
+    hops, seconds = _latency_and_inverse_bandwidth(unit, op, ranks)
+    bandwidth = seconds / seconds_per_byte
+    pair = bandwidth if kind is LinkKind.NVLINK_PAIRS else None
+    return LinkSpec(name, kind, bandwidth, shortest_s / hops, pair)
+
+
 def steps(op: CollectiveOp, ranks: int) -> float:
     """Returns how many messages an algorithm sends one after the other.
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from dse.collectives._groups import CollectiveOp
 from dse.collectives._inside import inside_time_s, steps, volume
-from dse.curves import CollectiveCalibration, SizeCurve
+from dse.curves import SPREAD_PER_EFOLD_OUTSIDE, CollectiveCalibration, SizeCurve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 #: Added to the standard deviation of the logarithm, as an independent error.
 _SPREAD_OTHER_RANKS = 0.1
 _SPREAD_OTHER_OP = 0.2
-_SPREAD_PER_EFOLD_OUTSIDE = 0.1
 
 #: Operations whose curve speaks for one that has none, the most alike first.
 _RELATED = {
@@ -65,7 +64,7 @@ class Measured:
 
     def spread(self, nbytes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns the spread at message sizes, wider outside the measured ones."""
-        outside = _SPREAD_PER_EFOLD_OUTSIDE * self.curve.efolds_outside(nbytes)
+        outside = SPREAD_PER_EFOLD_OUTSIDE * self.curve.efolds_outside(nbytes)
         return np.asarray(np.hypot(self.range_spread, outside), dtype=np.float64)
 
 

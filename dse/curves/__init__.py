@@ -8,6 +8,7 @@ in, the spread of their held-out residuals and where they come from. Nothing her
 from __future__ import annotations
 
 from dse.curves._calibrations import (
+    SPREAD_PER_EFOLD_OUTSIDE,
     CollectiveCalibration,
     HeldOut,
     KernelCalibration,
@@ -26,6 +27,7 @@ from dse.curves._smooth import SmoothCurve, fit_smooth_curve
 from dse.curves._trees import TreeCurve, fit_tree_curve
 
 __all__ = [
+    "SPREAD_PER_EFOLD_OUTSIDE",
     "CollectiveCalibration",
     "Estimate",
     "HeldOut",

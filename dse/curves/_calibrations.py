@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+import math
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -17,7 +18,15 @@ if TYPE_CHECKING:
     from dse.curves._size_curve import SizeCurve
 
 #: Standard deviation of the logarithm that is added for each e-fold outside the fitted range.
-_SPREAD_PER_EFOLD_OUTSIDE = 0.15
+SPREAD_PER_EFOLD_OUTSIDE = 0.15
+
+
+#: Spread that repeated measurements of the same thing have at least.
+_LEAST_SPREAD = 0.02
+
+#: Residuals below which a fit may not claim more than a model that was fitted nowhere.
+_FEW_RESIDUALS = 4
+_UNFITTED_SPREAD = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +152,7 @@ class KernelCalibration:
             efolds = efolds + np.abs(log_size(value) - log_size(clipped))
         columns = self._log_sizes(inside) if features is None else features(inside)
         factor = np.exp(self.curve.log_ratio(columns))
-        outside = _SPREAD_PER_EFOLD_OUTSIDE * np.asarray(efolds)
+        outside = SPREAD_PER_EFOLD_OUTSIDE * np.asarray(efolds)
         return Ratio(factor, np.broadcast_to(np.hypot(self.spread, outside), factor.shape))
 
     def _log_sizes(self, sizes: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -212,5 +221,17 @@ def held_out_errors(
 
 
 def log_spread(predicted: NDArray[np.float64], measured: NDArray[np.float64]) -> float:
-    """Returns the standard deviation about zero of log(measured / predicted)."""
-    return float(np.sqrt(np.mean(np.log(measured / predicted) ** 2)))
+    """Returns the spread of log(measured / predicted) that predictions should state.
+
+    The root mean square of few residuals is itself uncertain. It is widened to the standard
+    deviation of a Student t prediction, `s² (n + 1) / (n − 2)`, never below what repeated timing
+    differs by, and with very few residuals never below an unfitted model's.
+    """
+    residuals = np.log(measured / predicted)
+    count = len(residuals)
+    if not count:
+        raise CalibrationError("no points are left to tell the spread of a fit; measure more")
+    square = float(np.mean(residuals**2))
+    if count < _FEW_RESIDUALS:
+        return max(math.sqrt(square), _UNFITTED_SPREAD)
+    return max(math.sqrt(square * (count + 1) / (count - 2)), _LEAST_SPREAD)

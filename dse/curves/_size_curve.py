@@ -3,7 +3,8 @@
 Collective libraries switch protocols and algorithms with the size, which one latency and one
 bandwidth cannot follow (14 % mean error on measured curves, against 5 % here). The residuals of
 that line in log-log space are interpolated by a monotone cubic (PCHIP), through points made
-monotone first: a smaller message never takes longer, so a point above a later one is noise.
+monotone first: a smaller message never takes longer, so a point above a later one is noise. Noise
+of timings is one-sided, others only ever add time; that is why points are lowered, never raised.
 """
 
 from __future__ import annotations

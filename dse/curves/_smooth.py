@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -38,6 +38,15 @@ _FOLDS = 8
 _MIN_POINTS = 4
 _MIN_POINTS_PER_FEATURE = 4
 
+#: Smallest over largest singular value of the polynomial's columns below which a spline counts as
+#: singular: for points to fit, where sizes that depend on each other are rounded to whole numbers,
+#: and for a given curve, whose system loses its digits there.
+_LEAST_SINGULAR_FITTED = 1e-6
+_LEAST_SINGULAR = 1e-9
+
+#: Largest coordinate of a node: differences of larger ones say nothing.
+_MAX_COORDINATE = 1e9
+
 
 @dataclass(frozen=True)
 class SmoothCurve:
@@ -48,9 +57,13 @@ class SmoothCurve:
         kernel: Radial function, by SciPy's name.
         smoothing: Strength of smoothing; zero passes through every point.
         scale: What each feature is divided by.
-        nodes: Features of the points; shape `(points, features)`.
+        nodes: Features of the points, all different; shape `(points, features)`.
         values: Log ratios at the points; shape `(points,)`.
     """
+
+    #: Most nodes: the dense system of so many takes 32 MB and a tenth of a second; memory grows
+    #: with the square of the nodes and time with the cube.
+    MAX_NODES: ClassVar[int] = 2000
 
     feature_names: tuple[str, ...]
     kernel: RadialKernel
@@ -60,13 +73,49 @@ class SmoothCurve:
     values: tuple[float, ...]
 
     def log_ratio(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Evaluates the curve; shape `(points, features)` to `(points,)`."""
+        """Evaluates the curve; shape `(points, features)` to `(points,)`.
+
+        Raises:
+            CalibrationError: The nodes do not determine a curve.
+        """
         return np.asarray(self._interpolator(features / np.array(self.scale)), dtype=np.float64)
+
+    def problem(self) -> str:
+        """Returns why the nodes do not determine a curve, with the next step; empty if they do."""
+        if not self.nodes:
+            return "expected at least one node, found none; fit it again"
+        with np.errstate(over="ignore"):
+            nodes = np.array(self.nodes) / np.array(self.scale)
+        if not (np.abs(nodes) <= _MAX_COORDINATE).all():
+            return (
+                f"expected nodes of at most {_MAX_COORDINATE:g} times their scale, found "
+                f"{np.abs(nodes).max():g} times; fit it again"
+            )
+        _, first, group = np.unique(nodes, axis=0, return_index=True, return_inverse=True)
+        if len(first) < len(nodes):
+            again = int(np.argmax(first[group.ravel()] != np.arange(len(nodes))))
+            return (
+                f"expected different nodes, found that nodes {first[group.ravel()[again]]} and "
+                f"{again} coincide; make them one with their mean value, or fit it again"
+            )
+        if _DEGREE[self.kernel] and not _spans_space(nodes, _LEAST_SINGULAR):
+            return (
+                f"expected nodes for `{self.kernel}` that vary in all {nodes.shape[1]} features "
+                f"independently, found {len(nodes)} that do not; use the kernel `linear`, or fit "
+                "it again"
+            )
+        return ""
 
     @cached_property
     def _interpolator(self) -> RBFInterpolator[np.float64]:
         nodes = np.array(self.nodes) / np.array(self.scale)
-        return _interpolator(nodes, np.array(self.values), self.kernel, self.smoothing)
+        try:
+            return _interpolator(nodes, np.array(self.values), self.kernel, self.smoothing)
+        except (np.linalg.LinAlgError, ValueError) as error:
+            raise CalibrationError(
+                f"a curve with {len(self.nodes)} nodes over {', '.join(self.feature_names)} has "
+                f"no solution ({error}); fit it again with this version"
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,32 +136,31 @@ def fit_smooth_curve(
 ) -> SmoothFit:
     """Fits radial basis functions; kernel, smoothing and scales by cross-validation.
 
+    Repeated points become one with their mean value. A spline is only tried where the points of
+    every part of the cross-validation determine its polynomial.
+
     Args:
         feature_names: Names of the columns.
         features: Shape `(points, features)`.
         log_ratio: Logarithm of measured over reference time; shape `(points,)`.
 
     Raises:
-        CalibrationError: Too few points.
+        CalibrationError: Too few points, or too many.
     """
-    count = len(log_ratio)
-    least = _MIN_POINTS + _MIN_POINTS_PER_FEATURE * len(feature_names)
-    if count < least:
-        raise CalibrationError(
-            f"{count} points are too few for a curve over {', '.join(feature_names)}; "
-            f"measure at least {least}"
-        )
-    spans = np.ptp(features, axis=0)
+    nodes, values, node_of_point = _merged(features, log_ratio)
+    _check_count(len(values), len(log_ratio), feature_names)
+    spans = np.ptp(nodes, axis=0)
     scale = np.where(spans > 0, spans, 1.0)
-    # A column that never varies would make the linear part of a spline singular.
-    kernels = [kernel for kernel, degree in _DEGREE.items() if degree == 0 or spans.all()]
+    search = _Search(nodes, values)
+    kernels = [
+        kernel for kernel, degree in _DEGREE.items() if degree == 0 or search.determines_planes()
+    ]
     choice = _Choice(kernels[0], _SMOOTHING[0], scale)
-    search = _Search(features, log_ratio)
     for kernel in kernels:
         for smoothing in _SMOOTHING:
             choice = search.better(choice, replace(choice, kernel=kernel, smoothing=smoothing))
     for _ in range(_ROUNDS):
-        for feature in range(features.shape[1]):
+        for feature in range(nodes.shape[1]):
             for factor in _SCALE_FACTORS:
                 other = choice.scale.copy()
                 other[feature] *= factor
@@ -124,10 +172,46 @@ def fit_smooth_curve(
         choice.kernel,
         choice.smoothing,
         tuple(float(value) for value in choice.scale),
-        tuple(tuple(float(value) for value in row) for row in features),
-        tuple(float(value) for value in log_ratio),
+        tuple(tuple(float(value) for value in row) for row in nodes),
+        tuple(float(value) for value in values),
     )
-    return SmoothFit(curve, search.out_of_fold(choice))
+    return SmoothFit(curve, search.out_of_fold(choice)[node_of_point])
+
+
+def _spans_space(nodes: NDArray[np.float64], least: float) -> bool:
+    """Tells whether nodes determine a linear function: not all of them lie in one plane."""
+    low, high = nodes.min(axis=0), nodes.max(axis=0)
+    if len(nodes) <= nodes.shape[1] or not (high > low).all():
+        return False
+    even = 2 * (nodes - low) / (high - low) - 1
+    singular = np.linalg.svd(np.column_stack([np.ones(len(nodes)), even]), compute_uv=False)
+    return bool(singular[-1] > least * singular[0])
+
+
+def _merged(
+    features: NDArray[np.float64], log_ratio: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """Returns different points by first appearance, their mean values, and each point's index."""
+    _, first, group = np.unique(features, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    node_of_point = np.argsort(order)[group.ravel()]
+    means = np.bincount(node_of_point, log_ratio) / np.bincount(node_of_point)
+    return features[first[order]], means, node_of_point
+
+
+def _check_count(different: int, given: int, feature_names: Sequence[str]) -> None:
+    least = _MIN_POINTS + _MIN_POINTS_PER_FEATURE * len(feature_names)
+    points = (
+        f"{given} points" if different == given else f"{different} different points of {given}"
+    )
+    over = f"for a curve over {', '.join(feature_names)}"
+    if different < least:
+        raise CalibrationError(f"{points} are too few {over}; measure at least {least}")
+    if different > SmoothCurve.MAX_NODES:
+        raise CalibrationError(
+            f"{points} are too many {over}: at most {SmoothCurve.MAX_NODES} can be solved for; "
+            "choose rows with --where, or leave some out"
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,6 +231,13 @@ class _Search:
         self._log_ratio = log_ratio
         self._folds = np.random.default_rng(0).permutation(len(log_ratio)) % _FOLDS
         self._known: dict[tuple[object, ...], float] = {}
+
+    def determines_planes(self) -> bool:
+        """Tells whether the points without any one part, too, determine a linear function."""
+        return all(
+            _spans_space(self._features[self._folds != fold], _LEAST_SINGULAR_FITTED)
+            for fold in range(_FOLDS)
+        )
 
     def better(self, known: _Choice, other: _Choice) -> _Choice:
         """Returns the other choice when it is better by more than chance, else the known one."""

@@ -95,6 +95,9 @@ def parse_json(text: str, model: type[Model], *, file: str = "<string>") -> Mode
         )
     except RecursionError:
         located.problems.append(Diagnostic(file, None, None, "", "nested too deeply"))
+    except ValueError as error:
+        # Integers of thousands of digits.
+        located.problems.append(Diagnostic(file, None, None, "", f"not valid JSON: {error}"))
     return _validated(located, model, file)
 
 

@@ -16,7 +16,6 @@ from dse.kernels._embedding import (
     EmbeddingWork,
     IndexStatistics,
     embedding_sizes,
-    embedding_spread,
     embedding_time_s,
     embedding_work,
 )
@@ -28,6 +27,7 @@ from dse.kernels._gemm_features import (
     gemm_reference_s,
 )
 from dse.kernels._memory import (
+    HOST_COPY_EFFICIENCY,
     elementwise_time_s,
     host_copy_estimate,
     host_copy_time_s,
@@ -40,6 +40,7 @@ __all__ = [
     "EMBEDDING_SIZES",
     "GEMM_FEATURES",
     "GEMM_OFFSET_FEATURE",
+    "HOST_COPY_EFFICIENCY",
     "LOOKUP_LAUNCHES",
     "STREAMING_OPERATORS",
     "UPDATE_LAUNCHES",
@@ -51,7 +52,6 @@ __all__ = [
     "StreamingWork",
     "elementwise_time_s",
     "embedding_sizes",
-    "embedding_spread",
     "embedding_time_s",
     "embedding_work",
     "gemm_curve_features",

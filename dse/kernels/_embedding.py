@@ -96,13 +96,16 @@ class EmbeddingShape:
 class EmbeddingWork:
     """Additive cost of one piece: bytes at device-memory speed and bytes at cache speed.
 
-    The bytes are already divided by the efficiency of their access pattern.
+    The bytes are already divided by the efficiency of their access pattern. The spreads, standard
+    deviations of the logarithm of actual over expected time, are those of the piece alone.
     """
 
     forward_memory_bytes: float
     forward_cache_bytes: float
     backward_memory_bytes: float
     backward_cache_bytes: float
+    forward_spread: float = 0.0
+    backward_spread: float = 0.0
 
 
 def embedding_work(
@@ -142,13 +145,15 @@ def embedding_work(
         sort_bytes / _GATHER_EFFICIENCY + (1.0 - gradient_cached) * gradient_reads + update_bytes
     )
     sizes = embedding_sizes(shape, unique_rows)
-    forward_ratio = _learned_ratio(device, "embedding_forward", sizes)
-    backward_ratio = _learned_ratio(device, "embedding_backward", sizes)
+    forward_ratio, forward_spread = _learned(device, "embedding_forward", sizes)
+    backward_ratio, backward_spread = _learned(device, "embedding_backward", sizes)
     return EmbeddingWork(
         forward_memory_bytes=forward_ratio * forward_memory,
         forward_cache_bytes=forward_ratio * hit_rate * gathered_bytes,
         backward_memory_bytes=backward_ratio * backward_memory,
         backward_cache_bytes=backward_ratio * gradient_cached * gradient_reads,
+        forward_spread=forward_spread,
+        backward_spread=backward_spread,
     )
 
 
@@ -167,13 +172,6 @@ def embedding_sizes(shape: EmbeddingShape, unique_rows: float) -> dict[str, floa
         "pooling": shape.lookups / shape.bags,
         "unique_rows": unique_rows,
     }
-
-
-def embedding_spread(device: DeviceSpec, *, backward: bool) -> float:
-    """Returns the standard deviation of the logarithm of actual over modelled time."""
-    op = "embedding_backward" if backward else "embedding_forward"
-    calibration = device.calibration(op)
-    return HEURISTIC_SPREAD if calibration is None else calibration.spread
 
 
 def embedding_time_s(
@@ -200,11 +198,13 @@ def embedding_time_s(
     return np.where(memory + cache > 0, launches * device.kernel_floor_s + busy_s, 0.0)
 
 
-def _learned_ratio(device: DeviceSpec, op: str, sizes: Mapping[str, float]) -> float:
+def _learned(device: DeviceSpec, op: str, sizes: Mapping[str, float]) -> tuple[float, float]:
+    """Factor on the busy time of one piece, and the spread of what comes out."""
     calibration = device.calibration(op)
     if calibration is None:
-        return 1.0
-    return float(calibration.ratio({name: np.array([sizes[name]]) for name in sizes}).factor[0])
+        return 1.0, HEURISTIC_SPREAD
+    ratio = calibration.ratio({name: np.array([sizes[name]]) for name in sizes})
+    return float(ratio.factor[0]), float(ratio.spread[0])
 
 
 def _sectors(size_bytes: float) -> float:

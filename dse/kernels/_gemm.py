@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.curves import Estimate
-from dse.kernels._gemm_features import GEMM_FEATURES, gemm_features, gemm_reference_s
+from dse.kernels._gemm_features import (
+    GEMM_FEATURES,
+    MIN_SPLIT_K,
+    SPLITS,
+    TILE_OVERHEAD_K,
+    gemm_features,
+    gemm_reference_s,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,15 +43,6 @@ _SIMT_TILES = (
     (32, 32, 0.60),
 )
 
-#: Factors by which the contracted dimension may be cut to fill the device.
-_SPLITS = (1, 2, 4, 8, 16, 32)
-
-#: Shortest contracted length that a split leaves to one tile.
-_MIN_SPLIT_K = 256
-
-#: Contracted length at which a tile's prologue and epilogue take as long as its inner loop.
-_TILE_OVERHEAD_K = 96
-
 #: The same without tensor cores: prologue and epilogue take as long, but arithmetic is about an
 #: eighth as fast (15.7 against 125 TFLOP/s on a V100), so they are worth fewer steps.
 _SIMT_TILE_OVERHEAD_K = 12
@@ -53,8 +51,9 @@ _SIMT_TILE_OVERHEAD_K = 12
 _OPERAND_EFFICIENCY = 0.85
 
 #: Standard deviation of the logarithm of measured over modelled time: the analytical model misses
-#: the measured tables of three devices by 13-16 % on average.
-_ANALYTICAL_SPREAD = 0.2
+#: the measured tables of three devices by 13-16 % on average. It is a model of GPUs: on a CPU it
+#: is wrong by a factor of two to three.
+_ANALYTICAL_SPREAD = {"gpu": 0.2, "cpu": 1.0}
 
 
 def gemm_time_s(
@@ -96,7 +95,7 @@ def gemm_estimate(
     sizes = tuple(np.asarray(size, dtype=np.float64) for size in (m, n, k, batch))
     rows, columns, depth, count = np.broadcast_arrays(*sizes)
     time_s = np.asarray(_analytical_s(device, rows, columns, depth, precision, count))
-    spread = np.full(time_s.shape, _ANALYTICAL_SPREAD)
+    spread = np.full(time_s.shape, _ANALYTICAL_SPREAD[device.kind])
     calibration = device.calibration("gemm", precision)
     learned = (count == 1) & (rows * columns * depth > 0)
     if calibration is not None and learned.any():
@@ -133,12 +132,12 @@ def _analytical_s(
 
     # A precision without tensor cores runs at the rate of ordinary FP32 arithmetic.
     simt = device.peak.of(precision) == device.peak.fp32_flops_per_s
-    overhead_depth = _SIMT_TILE_OVERHEAD_K if simt else _TILE_OVERHEAD_K
+    overhead_depth = _SIMT_TILE_OVERHEAD_K if simt else TILE_OVERHEAD_K
 
     best = np.full(rows.shape, np.inf)
     for tile_rows, tile_columns, efficiency in _SIMT_TILES if simt else _TILES:
         tiles = count * np.ceil(rows / tile_rows) * np.ceil(columns / tile_columns)
-        for split in _SPLITS:
+        for split in SPLITS:
             depth_per_tile = depth / split
             waves = np.ceil(tiles * split / device.compute_units)
             tile_flops = 2.0 * tile_rows * tile_columns * (depth_per_tile + overhead_depth)
@@ -148,7 +147,7 @@ def _analytical_s(
             memory_s = (operand_bytes + value_bytes * output_values + partial_bytes) / bandwidth
             seconds = np.maximum(compute_s, memory_s)
             if split > 1:
-                seconds = np.where(depth_per_tile >= _MIN_SPLIT_K, seconds, np.inf)
+                seconds = np.where(depth_per_tile >= MIN_SPLIT_K, seconds, np.inf)
             best = np.minimum(best, seconds)
     empty = (output_values == 0) | (depth == 0)
     return np.where(empty, 0.0, device.kernel_floor_s + best)

@@ -32,10 +32,14 @@ _TILES = (
     (32, 128),
 )
 
-#: Cuts of the contracted dimension, the least length that one leaves, and a tile's overhead.
-_SPLITS = (1, 2, 4, 8, 16, 32)
-_MIN_SPLIT_K = 256
-_TILE_OVERHEAD_K = 96
+#: Factors by which the contracted dimension may be cut to fill the device.
+SPLITS = (1, 2, 4, 8, 16, 32)
+
+#: Shortest contracted length that a split leaves to one tile.
+MIN_SPLIT_K = 256
+
+#: Contracted length at which a tile's prologue and epilogue take as long as its inner loop.
+TILE_OVERHEAD_K = 96
 
 #: Name of the feature that already explains most: the tile model's time over the reference.
 GEMM_OFFSET_FEATURE = "log_tiled_over_reference"
@@ -114,15 +118,15 @@ def gemm_features(
         tiles = down * across
         waves = tiles / units
         tiled_s = np.full(m.shape, np.inf)
-        for split in _SPLITS:
+        for split in SPLITS:
             depth = k / split
             rounds = np.ceil(tiles * split / units)
-            busy_s = rounds * 2 * tile_rows * tile_columns * (depth + _TILE_OVERHEAD_K) / unit_rate
+            busy_s = rounds * 2 * tile_rows * tile_columns * (depth + TILE_OVERHEAD_K) / unit_rate
             # A split writes float partial sums and reads them back.
             traffic_s = memory_s if split == 1 else memory_s + split * partial_s
             seconds = np.maximum(busy_s, traffic_s)
             if split > 1:
-                seconds = np.where(depth >= _MIN_SPLIT_K, seconds, np.inf)
+                seconds = np.where(depth >= MIN_SPLIT_K, seconds, np.inf)
             tiled_s = np.minimum(tiled_s, seconds)
         columns += [
             waves / np.ceil(waves),

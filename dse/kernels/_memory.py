@@ -52,7 +52,7 @@ _CACHED_SHARE = 0.5
 _USABLE_CACHE = 0.9
 
 #: Share of the line rate that pinned copies reach after packet headers.
-_HOST_COPY_EFFICIENCY = 0.85
+HOST_COPY_EFFICIENCY = 0.85
 
 
 def streaming_s(device: DeviceSpec, traffic_bytes: ArrayLike) -> NDArray[np.float64]:
@@ -113,7 +113,7 @@ def host_copy_time_s(host_link: HostLinkSpec, size_bytes: ArrayLike) -> NDArray[
         size_bytes: Bytes that are copied, any shape; none take no time.
     """
     size = np.asarray(size_bytes, dtype=np.float64)
-    copy_s = size / (_HOST_COPY_EFFICIENCY * host_link.bandwidth_bytes_per_s)
+    copy_s = size / (HOST_COPY_EFFICIENCY * host_link.bandwidth_bytes_per_s)
     return np.where(size > 0, host_link.latency_s + copy_s, 0.0)
 
 

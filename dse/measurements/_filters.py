@@ -83,7 +83,7 @@ def _is_exactly(text: str, wanted: str | int | float) -> bool:
         return True
     try:
         return float(text) == float(wanted)
-    except ValueError:
+    except (ValueError, OverflowError):
         return False
 
 

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from pathlib import Path
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +20,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
+#: Bytes of a file, of Parquet once uncompressed, too.
 _MAX_BYTES = 512 * 2**20
+
+#: Values of a Parquet file, whose run lengths may hide any number of rows in a few bytes.
+_MAX_VALUES = 20_000_000
+
+_MAX_COLUMNS = 1000
 _PARQUET_MAGIC = b"PAR1"
 _DELIMITERS = (",", "\t", ";")
 
@@ -85,14 +94,80 @@ def _parquet(content: bytes, name: str) -> Table:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(io.BytesIO(content))
+        schema = _checked_schema(pq.ParquetFile(io.BytesIO(content)), name)
+        # Words as dictionaries: a long one in many rows is held once.
+        words = [field.name for field in schema if _is_text(field.type)]
+        table = pq.ParquetFile(io.BytesIO(content), read_dictionary=words).read()
+        columns = {column: _column_values(table.column(column)) for column in table.column_names}
     except (pa.ArrowException, OSError) as error:
         raise ConfigError(f"{name}: cannot be read as Parquet: {error}") from error
-    columns = {
-        column: np.asarray(table.column(column).to_numpy()) for column in table.column_names
-    }
     rows = np.arange(1, table.num_rows + 1, dtype=np.int64)
     return Table(Origin(name, RowKind.ROW), columns, rows)
+
+
+def _checked_schema(file: pq.ParquetFile, name: str) -> pa.Schema:
+    """Returns the columns of a file whose size and kinds can be dealt with.
+
+    Raises:
+        ConfigError: They cannot.
+    """
+    schema, metadata = file.schema_arrow, file.metadata
+    names = list(schema.names)
+    _check_names(names, name, None)
+    for field in schema:
+        if not _is_plain(field.type):
+            message = (
+                f"expected a column of numbers or words, found lists or blocks ({field.type}); "
+                "write one value a row, or leave the column out"
+            )
+            raise ConfigError(diagnostics=(Diagnostic(name, None, None, field.name, message),))
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    rows = max(metadata.num_rows, sum(group.num_rows for group in groups))
+    if rows * len(names) > _MAX_VALUES:
+        raise ConfigError(
+            f"{name}: {rows} rows of {len(names)} columns, more than the limit of {_MAX_VALUES} "
+            "values; leave out columns or rows"
+        )
+    uncompressed = sum(
+        group.column(index).total_uncompressed_size
+        for group in groups
+        for index in range(group.num_columns)
+    )
+    if uncompressed > _MAX_BYTES:
+        raise ConfigError(
+            f"{name}: {uncompressed} bytes once uncompressed, more than the limit of "
+            f"{_MAX_BYTES}; leave out columns or rows"
+        )
+    return schema
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    if isinstance(kind, pa.BaseExtensionType):
+        return _is_plain(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return _is_plain(kind.value_type)
+    return not pa.types.is_nested(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _column_values(column: pa.ChunkedArray) -> NDArray[Any]:
+    """Returns the values of a column; equal words are one object."""
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(column.type):
+        return np.asarray(column.to_numpy())
+    parts = [np.empty(0, dtype=object)]
+    for chunk in column.chunks:
+        words = _objects([*chunk.dictionary.to_pylist(), None])
+        parts.append(words[chunk.indices.fill_null(len(words) - 1).to_numpy()])
+    return np.concatenate(parts)
 
 
 def _csv(text: str, name: str) -> Table:
@@ -100,8 +175,14 @@ def _csv(text: str, name: str) -> Table:
     header_line, header = _csv_header(lines, name)
     delimiter = max(_DELIMITERS, key=header.count)
     reader = csv.reader(lines[header_line:], delimiter=delimiter)
-    names = [cell.strip() for cell in next(csv.reader([header], delimiter=delimiter))]
-    _no_name_twice(names, name, header_line)
+    try:
+        names = [cell.strip() for cell in next(csv.reader([header], delimiter=delimiter))]
+    except csv.Error as error:
+        message = f"not valid CSV: {error}"
+        raise ConfigError(
+            diagnostics=(Diagnostic(name, header_line, None, "", message),)
+        ) from None
+    _check_names(names, name, header_line)
     cells: list[list[str]] = []
     rows: list[int] = []
     problems: list[Diagnostic] = []
@@ -136,7 +217,13 @@ def _csv_header(lines: Sequence[str], name: str) -> tuple[int, str]:
     raise ConfigError(f"{name}: the file is empty; a header and rows are expected")
 
 
-def _no_name_twice(names: Sequence[str], file: str, line: int) -> None:
+def _check_names(names: Sequence[str], file: str, line: int | None) -> None:
+    if len(names) > _MAX_COLUMNS:
+        message = (
+            f"{len(names)} columns, more than the limit of {_MAX_COLUMNS}; leave out those that "
+            "are not needed"
+        )
+        raise ConfigError(diagnostics=(Diagnostic(file, line, None, "", message),))
     for column in names:
         if names.count(column) > 1:
             message = f"{names.count(column)} columns have this name; give each its own"
@@ -156,6 +243,13 @@ def _json_lines(text: str, name: str) -> Table:
             message = f"not valid JSON: {error}; one object a line is expected"
             problems.append(Diagnostic(name, line, None, "", message))
             continue
+        except ValueError:
+            message = (
+                f"a whole number of more than {sys.get_int_max_str_digits()} digits; sizes and "
+                "times have at most 16: correct it, or leave the line out"
+            )
+            problems.append(Diagnostic(name, line, None, "", message))
+            continue
         if not isinstance(record, dict):
             message = f"expected one object a line, found a {type(record).__name__}"
             problems.append(Diagnostic(name, line, None, "", message))
@@ -164,6 +258,7 @@ def _json_lines(text: str, name: str) -> Table:
         rows.append(line)
     _raise_first(problems)
     names = dict.fromkeys(key for record in records for key in record)
+    _check_names(list(names), name, None)
     columns = {key: _objects([record.get(key) for record in records]) for key in names}
     return Table(Origin(name, RowKind.LINE), columns, np.array(rows, dtype=np.int64))
 

@@ -27,7 +27,7 @@ _RUN = re.compile(r"^# nThread\s+\d+")
 _STARTING = re.compile(r"Collective test starting:\s*(?:\S*/)?(\w+?)_perf")
 _COMMAND = re.compile(r"(?:^|[\s/])(\w+?)_perf(?:_mpi)?(?=\s+-)")
 _BUILD = re.compile(r"^\s*(?:Linking|Compiling|Archiving|make|nvcc|g\+\+)\b")
-_RANK = re.compile(r"^#\s+Rank\s+(\d+)(?:\s+Group\s+(\d+))?\s+Pid\s")
+_RANK = re.compile(r"^#\s+Rank\s+(\d{1,9})(?:\s+Group\s+(\d{1,9}))?\s+Pid\s")
 #: Launchers' labels before a line: `[1,0]<stdout>:` of Open MPI, `0: ` of Slurm.
 _LABEL = re.compile(r"^(?:\[\d+,\d+\]<std(?:out|err)>:\s?|\s*\d+: )")
 _ROW = re.compile(r"^\s*\d+\s+\d+\s+[a-z]\w*\s")
@@ -142,10 +142,11 @@ def _row(line: str, number: int, run: _Run, in_place: bool, rows: _Rows) -> None
     try:
         time_us = float(cells[time_at])
         _ = float(cells[time_at + 1]), float(cells[time_at + 2])
+        # Two numbers that ran into each other may have more digits than Python reads.
+        size, data_type = int(cells[0]), cells[2]
     except (IndexError, ValueError):
         rows.torn.append(number)
         return
-    size, data_type = int(cells[0]), cells[2]
     if size == 0:
         rows.empty += 1
         return

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from multiprocessing.connection import wait
+import signal
 import time
 from typing import TYPE_CHECKING, Any, cast
 
@@ -70,9 +71,10 @@ def collective_ranks(
     setup = RankSetup(backend, ranks, threads, int(store.port), timeout_s)
     pairs = [processes.get_context("spawn").Pipe() for _ in range(ranks)]
     ours, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    context = processes.start_processes(
-        serve, (setup, theirs), nprocs=ranks, join=False, daemon=True, start_method="spawn"
-    )
+    with _interrupts_held_back():
+        context = processes.start_processes(
+            serve, (setup, theirs), nprocs=ranks, join=False, daemon=True, start_method="spawn"
+        )
     try:
         for pipe in theirs:
             pipe.close()
@@ -92,6 +94,22 @@ def collective_ranks(
                 process.join()
         for pipe in ours:
             pipe.close()
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Processes that start meanwhile hold back Ctrl-C until :func:`serve` lets it through.
+
+    The terminal sends it to them as well; while they still import, each would print a traceback.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # not on every operating system
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class LocalRanks:

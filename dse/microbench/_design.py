@@ -58,9 +58,13 @@ class MeasurementPlan:
         device: ``cpu`` or ``cuda``.
         seed: Seed of the design and of the operands.
         threads: Threads that one rank computes with on the host.
+        ranks: Ranks of the machine.
+        operators: Names of the operators.
+        points: Points of an operator of weight 1.
         collectives_backend: ``gloo`` or ``nccl``.
         kernels: Operators and sizes.
-        collectives: Collectives and sizes; those of one number of ranks are together.
+        collectives: Collectives and sizes; those of one number of ranks are together. None when
+            only operators are measured.
         host: Whether host overheads are measured.
         version: :data:`PLAN_VERSION` that the plan was made by.
     """
@@ -68,6 +72,9 @@ class MeasurementPlan:
     device: str
     seed: int
     threads: int
+    ranks: int
+    operators: tuple[str, ...]
+    points: int
     collectives_backend: str
     kernels: tuple[KernelPoint, ...]
     collectives: tuple[CollectivePoint, ...]
@@ -75,23 +82,41 @@ class MeasurementPlan:
     version: int = PLAN_VERSION
 
     def digest(self) -> str:
-        """Returns a short text that differs for plans that differ."""
-        form = [
+        """Returns a short text that differs for plans that differ in what they measure."""
+        return _digest(
             self.version,
             self.device,
             self.seed,
             self.threads,
             self.collectives_backend,
-            [[point.op, point.sizes, point.precision, point.purpose] for point in self.kernels],
-            [[point.op, point.ranks, point.size_bytes] for point in self.collectives],
+            self._kernel_form(),
+            self._collective_form(),
             self.host,
-        ]
-        return hashlib.sha256(json.dumps(form).encode()).hexdigest()[:16]
+        )
+
+    def kernels_digest(self) -> str:
+        """Returns a short text that differs for other sizes of operators."""
+        return _digest(self._kernel_form(), self.host)
+
+    def collectives_digest(self) -> str:
+        """Returns a short text that differs for other sizes of collectives."""
+        return _digest(self._collective_form())
+
+    def _kernel_form(self) -> list[list[object]]:
+        return [[point.op, point.sizes, point.precision, point.purpose] for point in self.kernels]
+
+    def _collective_form(self) -> list[list[object]]:
+        return [[point.op, point.ranks, point.size_bytes] for point in self.collectives]
+
+
+def _digest(*form: object) -> str:
+    return hashlib.sha256(json.dumps(form).encode()).hexdigest()[:16]
 
 
 def make_plan(
     device: str = "cpu",
     *,
+    collectives: bool = True,
     collectives_backend: str | None = None,
     local_ranks: int,
     threads: int,
@@ -104,6 +129,7 @@ def make_plan(
 
     Args:
         device: ``cpu`` or ``cuda``.
+        collectives: Whether collectives are measured; a log can be continued with and without.
         collectives_backend: ``gloo`` or ``nccl``; by default the one of the device.
         local_ranks: Ranks of one machine: its GPUs, or the ranks that share a CPU. Collectives
             are measured over 2, 4, 8, … of them; over none if there is one.
@@ -137,9 +163,12 @@ def make_plan(
         device=device,
         seed=seed,
         threads=threads,
+        ranks=local_ranks,
+        operators=names,
+        points=points,
         collectives_backend=backend,
         kernels=kernel_points(device, names, points, limits, seed),
-        collectives=collective_points(local_ranks),
+        collectives=collective_points(local_ranks) if collectives else (),
     )
 
 

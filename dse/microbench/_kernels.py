@@ -5,8 +5,10 @@ operands and returns a callable that runs the operator once and returns its resu
 serves both devices; only host copies differ.
 
 Operators are called as eager code calls them: each call allocates its result. On a GPU that is
-free, for torch keeps freed blocks; on a CPU large results come from the system every time, and
-its clearing of their pages is part of the time, as it is in training.
+free, for torch keeps freed blocks. On a CPU a session sets the C library to keep them, too (see
+:mod:`dse.microbench._allocator`), so times hold no clearing of pages: they are those of processes
+whose allocator keeps its memory. Where the C library has no such setting, large results come from
+the system every time and clearing their pages is part of the time.
 """
 
 from __future__ import annotations

@@ -1,18 +1,23 @@
 """The log of a session: JSON lines that are only ever appended.
 
-The first line is the header: schema version, plan, machine and date. Every further line is one
-finished measurement or one skipped point. A kill in the middle of a write leaves a torn last line,
-which is cut off when the log is opened again.
+The first line is the header: schema version, plan with all its options, machine and date. Every
+further line is one finished measurement, one skipped point, or a wider plan: collectives may be
+added to a log that has none. A kill in the middle of a write leaves a torn last line, which is cut
+off when the log is opened again.
+
+Headers of the first logs had a digest of the whole plan instead of all options. They are read, and
+continued by plans of the same digest, with or without collectives.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 import json
 from typing import TYPE_CHECKING, Any
 
 from dse.errors import CalibrationError
+from dse.microbench._design import collective_points
 from dse.microbench._types import (
     CollectiveMeasurement,
     CollectivePoint,
@@ -32,6 +37,19 @@ if TYPE_CHECKING:
 #: Number of the form of the lines.
 SCHEMA_VERSION = 1
 
+#: Options that must be those of the log, by their names in its plan, with what people call them.
+_OPTIONS = {
+    "device": "--device",
+    "ranks": "--ranks",
+    "threads": "--threads",
+    "seed": "--seed",
+    "operators": "operators",
+    "points_of_an_operator": "points of an operator",
+}
+
+#: Facts of the machine that must be those of the log.
+_MACHINE = ("device_name", "cores", "driver", "libraries")
+
 Record = KernelMeasurement | CollectiveMeasurement | HostMeasurement | SkippedPoint
 
 
@@ -48,7 +66,8 @@ class SessionResult:
         collectives: Collectives, in the order of measuring.
         host: Host overheads, or ``None`` when they were not reached.
         skipped: Points that could not be measured, with reasons.
-        planned: Points of the plan: operators, collectives and the host overheads.
+        planned: Points of the plan: operators, host overheads, and collectives if any session
+            asked for them.
     """
 
     machine: MachineInfo
@@ -77,17 +96,21 @@ class SessionLog:
         machine: Where.
 
     Raises:
-        CalibrationError: The file is damaged, cannot be written, or is of another plan, machine
-            or version.
+        CalibrationError: The file is damaged, cannot be written, or is of other options, another
+            machine or version.
     """
 
     def __init__(self, path: Path, plan: MeasurementPlan, machine: MachineInfo) -> None:
         self._path = path
         repair(path)
-        if path.exists() and path.stat().st_size:
-            _check_same(path, _lines(path)[0], plan, machine)
-        else:
+        if not (path.exists() and path.stat().st_size):
             self._append(_header(plan, machine))
+            return
+        lines = _lines(path)
+        stored = _stored_plan(lines)
+        continued = _continued(path, lines[0], stored, plan, machine)
+        if continued != stored:
+            self._append({"kind": "plan", "date": _now(), "plan": continued})
 
     def read(self) -> SessionResult:
         """Returns everything that is in the log."""
@@ -125,8 +148,8 @@ def read_session(path: Path) -> SessionResult:
     header = lines[0]
     _check_version(path, header)
     try:
-        records = [_from_json(line) for line in lines[1:]]
-        plan = header["plan"]
+        records = [_from_json(line) for line in lines[1:] if line.get("kind") != "plan"]
+        plan = _stored_plan(lines)
         hosts = [record for record in records if isinstance(record, HostMeasurement)]
         return SessionResult(
             machine=_machine(header["machine"]),
@@ -190,18 +213,41 @@ def _header(plan: MeasurementPlan, machine: MachineInfo) -> dict[str, Any]:
     return {
         "kind": "header",
         "schema_version": SCHEMA_VERSION,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "plan": {
-            "digest": plan.digest(),
-            "version": plan.version,
-            "seed": plan.seed,
-            "device": plan.device,
-            "threads": plan.threads,
-            "collectives_backend": plan.collectives_backend,
-            "points": len(plan.kernels) + len(plan.collectives) + plan.host,
-        },
-        "machine": asdict(machine) | {"libraries": dict(machine.libraries)},
+        "date": _now(),
+        "plan": _plan_to_json(plan),
+        "machine": _machine_to_json(machine),
     }
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _plan_to_json(plan: MeasurementPlan) -> dict[str, Any]:
+    return {
+        "version": plan.version,
+        "device": plan.device,
+        "ranks": plan.ranks,
+        "threads": plan.threads,
+        "seed": plan.seed,
+        "operators": list(plan.operators),
+        "points_of_an_operator": plan.points,
+        "collectives": bool(plan.collectives),
+        "collectives_backend": plan.collectives_backend,
+        "kernels_digest": plan.kernels_digest(),
+        "collectives_digest": plan.collectives_digest(),
+        "points": len(plan.kernels) + len(plan.collectives) + plan.host,
+    }
+
+
+def _machine_to_json(machine: MachineInfo) -> dict[str, Any]:
+    return asdict(machine) | {"libraries": dict(machine.libraries)}
+
+
+def _stored_plan(lines: list[dict[str, Any]]) -> Any:
+    """The plan of the header, or the last wider one."""
+    wider = [line.get("plan") for line in lines[1:] if line.get("kind") == "plan"]
+    return wider[-1] if wider else lines[0].get("plan")
 
 
 def _machine(stored: dict[str, Any]) -> MachineInfo:
@@ -223,28 +269,92 @@ def _check_version(path: Path, header: dict[str, Any]) -> None:
         )
 
 
-def _check_same(
-    path: Path, header: dict[str, Any], plan: MeasurementPlan, machine: MachineInfo
-) -> None:
-    """Refuses to go on with a log of something else.
+def _continued(
+    path: Path, header: dict[str, Any], stored: Any, plan: MeasurementPlan, machine: MachineInfo
+) -> dict[str, Any]:
+    """Returns the plan of a log that is continued: the wider one of the log's and ours.
 
     Raises:
-        CalibrationError: Names what differs, in the log and now.
+        CalibrationError: The log is of something else; names what differs, in the log and now,
+            and how to go on.
     """
     _check_version(path, header)
-    ours = _header(plan, machine)
-    for part, names in (
-        ("machine", ("device", "device_name", "cores", "driver", "libraries")),
-        ("plan", ("version", "device", "seed", "threads", "collectives_backend", "digest")),
-    ):
-        stored = header.get(part)
-        for name in names:
-            was = stored.get(name) if isinstance(stored, dict) else None
-            if was != ours[part][name]:
-                raise CalibrationError(
-                    f"{path}: a log of another {part}: {name} was {was}, now {ours[part][name]}; "
-                    "results of the two must not be mixed, so measure into another file"
-                )
+    ours = _plan_to_json(plan)
+    of_machine = header.get("machine")
+    if not (isinstance(stored, dict) and isinstance(of_machine, dict)):
+        raise CalibrationError(
+            f"{path}: not a log of measurements: plan or machine are missing; measure into "
+            "another file"
+        )
+    if stored.get("version") != plan.version:
+        raise CalibrationError(
+            f"{path}: measured by version {stored.get('version')} of the plan, now "
+            f"{plan.version}; results of the two must not be mixed, so measure into another file"
+        )
+    # The name of the processor differs, too, when the device is another one.
+    if stored.get("device") == plan.device:
+        _check_machine(path, of_machine, _machine_to_json(machine))
+    _check_options(path, stored, ours)
+    if "kernels_digest" not in stored:
+        return _of_first_form(path, stored, plan)
+    alike = {"kernels_digest": "operators"}
+    if stored["collectives"] and ours["collectives"]:
+        alike["collectives_digest"] = "collectives"
+    for name, what in alike.items():
+        if stored.get(name) != ours[name]:
+            raise CalibrationError(
+                f"{path}: a log of other sizes of {what}, although the options are the same: "
+                "their limits or a library have changed; results of the two must not be mixed, "
+                "so measure into another file"
+            )
+    return stored if stored["collectives"] else ours
+
+
+def _check_machine(path: Path, stored: dict[str, Any], ours: dict[str, Any]) -> None:
+    for name in _MACHINE:
+        if stored.get(name) != ours[name]:
+            raise CalibrationError(
+                f"{path}: a log of another machine: {name} was {stored.get(name)}, now "
+                f"{ours[name]}; results of the two must not be mixed, so measure into another file"
+            )
+
+
+def _check_options(path: Path, stored: dict[str, Any], ours: dict[str, Any]) -> None:
+    names = {name: shown for name, shown in _OPTIONS.items() if name in stored}
+    if stored.get("collectives") and ours["collectives"]:
+        names["collectives_backend"] = "--collectives"
+    differing = [name for name in names if stored[name] != ours[name]]
+    if not differing:
+        return
+    changes = "; ".join(
+        f"{names[name]} was {_shown(stored[name])}, now {_shown(ours[name])}" for name in differing
+    )
+    back = " ".join(f"{names[name]} {_shown(stored[name])}" for name in differing)
+    raise CalibrationError(
+        f"{path}: a log of other options: {changes}; results of the two must not be mixed: go on "
+        f"with {back}, or measure into another file"
+    )
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _of_first_form(path: Path, stored: dict[str, Any], plan: MeasurementPlan) -> dict[str, Any]:
+    """Returns the whole plan of a log whose header has a digest instead of all options."""
+    backend = str(stored.get("collectives_backend"))
+    for collectives in (plan.collectives, collective_points(plan.ranks), ()):
+        then = replace(plan, collectives=collectives, collectives_backend=backend)
+        if then.digest() != stored.get("digest"):
+            continue
+        if collectives and plan.collectives:
+            _check_options(path, stored | {"collectives": True}, _plan_to_json(plan))
+        return _plan_to_json(then if collectives else plan)
+    raise CalibrationError(
+        f"{path}: a log of other options; its header does not say of how many ranks, which "
+        "operators and how many points: go on with those of then (--ranks), or measure into "
+        "another file"
+    )
 
 
 def _to_json(record: Record) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 import os
+import signal
 import socket
 import time
 from typing import TYPE_CHECKING, Any
@@ -79,6 +80,9 @@ def serve(rank: int, setup: RankSetup, pipes: list[Connection]) -> None:
         setup: The same on all ranks.
         pipes: For each rank the end of its pipe.
     """
+    # Held back while the process started; from here on Ctrl-C ends it without a word.
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     torch = load_torch()
     dist = torch.distributed
     torch.set_num_threads(setup.threads)

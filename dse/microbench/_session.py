@@ -79,11 +79,12 @@ def run_session(
     """Measures the points of a plan that are not in the log yet, until the budget is used up.
 
     An interrupt ends the session at once; the log keeps what is finished, and the next session
-    with the same plan goes on from there.
+    with the same options goes on from there. Collectives may be added to a log without them, and
+    left out again; what is measured is not measured anew.
 
     Args:
         plan: What is measured.
-        log_path: The log; started when it is missing, continued when it is of the same plan.
+        log_path: The log; started when it is missing, continued when it is of the same options.
         budget_s: Time for this session, in seconds.
         on_progress: Called after every point.
         settings: When a point is measured well enough; the defaults if omitted.
@@ -95,7 +96,8 @@ def run_session(
         Everything that is in the log now.
 
     Raises:
-        CalibrationError: The log is of another plan or machine, or a rank of a collective died.
+        CalibrationError: The log is of other options or another machine, or a rank of a
+            collective died.
         OptionalDependencyError: torch is not installed.
     """
     machine = machine or describe_machine(plan.device)

@@ -17,6 +17,7 @@ def load_torch() -> Any:
         import torch
     except ImportError as error:
         raise OptionalDependencyError(
-            "microbenchmarks need torch; install it with `pip install 'dse[calibrate]'`"
+            "microbenchmarks need torch; install the extra `calibrate`, in the project's folder: "
+            "pip install '.[calibrate]'"
         ) from error
     return torch

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 import json
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from dse._files import write_atomically
+from dse._suggest import hint
+from dse.collectives import CollectiveOp
 from dse.curves import (
     CollectiveCalibration,
     HeldOut,
@@ -19,18 +21,64 @@ from dse.curves import (
     SizeRange,
     SmoothCurve,
     TreeCurve,
+    log_size_names,
 )
 from dse.documents import SCHEMA_VERSION, Document, StrictModel, parse_json, read_source
+from dse.errors import CalibrationError
 from dse.hardware import Precision
+from dse.kernels import EMBEDDING_SIZES, GEMM_FEATURES, STREAMING_OPERATORS
 from dse.platforms._schema import AsOf, Name
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from dse.curves import RatioCurve
 
 #: Digits of floats in the files: far below any measurement's error.
 _DIGITS = 7
+
+#: Most knots of a collective: 81 are usual, and a search among so many still takes no time.
+_MAX_KNOTS = 4096
+
+#: Most fitted models of one file: a device has some 15 operators in 4 precisions and 6 collectives
+#: on some 10 numbers of ranks.
+_MAX_MODELS = 200
+
+#: Sizes that a calibration of each operator may look at.
+_GEMM_SIZES = ("m", "n", "k")
+_SIZES: dict[str, tuple[str, ...]] = {
+    "gemm": _GEMM_SIZES,
+    "embedding_forward": EMBEDDING_SIZES,
+    "embedding_backward": EMBEDDING_SIZES,
+    **{op: operator.sizes for op, operator in STREAMING_OPERATORS.items()},
+    **dict.fromkeys(("memcpy_h2d", "memcpy_d2h"), ("size_bytes",)),
+}
+
+#: How much of a word of a file is shown.
+_MAX_SHOWN = 60
+
+
+def _error(message: str) -> PydanticCustomError:
+    return PydanticCustomError("calibration", "{message}", {"message": message})
+
+
+def _at_most(limit: int, what: str, advice: str) -> BeforeValidator:
+    """Returns a check that refuses long lists before their entries are looked at."""
+
+    def check(value: object) -> object:
+        if isinstance(value, list) and len(value) > limit:
+            raise _error(f"expected at most {limit} {what}, found {len(value)}; {advice}")
+        return value
+
+    return BeforeValidator(check)
+
+
+_Models = _at_most(_MAX_MODELS, "fitted models", "put them into several files")
+_Nodes = _at_most(SmoothCurve.MAX_NODES, "nodes of one curve", "fit it to fewer points")
+_Knots = _at_most(_MAX_KNOTS, "knots of one collective", "fit it to fewer sizes")
+#: Four times the features of GEMM: what is beyond is no list of features.
+_Features = _at_most(4 * len(GEMM_FEATURES), "features", "fit it again with this version")
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -54,14 +102,35 @@ class SizeBlock(StrictModel):
     low: Share
     high: Positive
 
+    @model_validator(mode="after")
+    def _check(self) -> SizeBlock:
+        if self.low > self.high:
+            raise _error(
+                f"expected `low` of at most `high`, found {self.low:g} and {self.high:g}; "
+                "exchange them"
+            )
+        return self
+
 
 class TreesBlock(StrictModel):
     """Boosted trees: XGBoost's UBJSON, compressed by xz, in base64."""
 
     kind: Literal["trees"]
-    features: list[Name]
+    features: Annotated[list[Name], _Features]
     offset: str
     model: str
+
+    @field_validator("offset")
+    @classmethod
+    def _among_features(cls, value: str, info: ValidationInfo) -> str:
+        features = info.data.get("features")
+        if value and features is not None and value not in features:
+            found = value[:_MAX_SHOWN]
+            raise _error(
+                f"expected one of the features or nothing, found `{found}`; "
+                f"{hint(found, features)}"
+            )
+        return value
 
     def to_curve(self) -> TreeCurve:
         """Returns the curve."""
@@ -72,21 +141,52 @@ class SmoothBlock(StrictModel):
     """Radial basis functions through measured points."""
 
     kind: Literal["smooth"]
-    features: list[Name]
+    features: Annotated[list[Name], _Features]
     kernel: Literal["linear", "thin_plate_spline"]
     smoothing: Share
     scale: list[Positive]
-    nodes: list[list[Finite]]
-    values: list[Finite]
+    nodes: Annotated[list[list[Finite]], _Nodes]
+    values: Annotated[list[Finite], _Nodes]
 
-    @model_validator(mode="after")
-    def _check(self) -> SmoothBlock:
-        width = len(self.features)
-        if len(self.scale) != width or any(len(node) != width for node in self.nodes):
-            raise PydanticCustomError("curve", "expected as many scales and columns as features")
-        if len(self.nodes) != len(self.values):
-            raise PydanticCustomError("curve", "expected as many values as nodes")
-        return self
+    @field_validator("scale")
+    @classmethod
+    def _as_many_as_features(cls, value: list[float], info: ValidationInfo) -> list[float]:
+        features = info.data.get("features")
+        if features is not None and len(value) != len(features):
+            raise _error(
+                f"expected as many scales as features, {len(features)}, found {len(value)}"
+            )
+        return value
+
+    @field_validator("nodes")
+    @classmethod
+    def _determine_a_curve(
+        cls, value: list[list[float]], info: ValidationInfo
+    ) -> list[list[float]]:
+        if not {"features", "kernel", "smoothing", "scale"} <= info.data.keys():
+            return value
+        features = info.data["features"]
+        for node in value:
+            if len(node) != len(features):
+                raise _error(
+                    f"expected as many columns as features, {len(features)}, found {len(node)}"
+                )
+        nodes = tuple(tuple(node) for node in value)
+        scale = tuple(info.data["scale"])
+        curve = SmoothCurve(
+            tuple(features), info.data["kernel"], info.data["smoothing"], scale, nodes, ()
+        )
+        if features and (problem := curve.problem()):
+            raise _error(problem)
+        return value
+
+    @field_validator("values")
+    @classmethod
+    def _as_many_as_nodes(cls, value: list[float], info: ValidationInfo) -> list[float]:
+        nodes = info.data.get("nodes")
+        if nodes is not None and len(value) != len(nodes):
+            raise _error(f"expected as many values as nodes, {len(nodes)}, found {len(value)}")
+        return value
 
     def to_curve(self) -> SmoothCurve:
         """Returns the curve."""
@@ -111,6 +211,56 @@ class KernelBlock(StrictModel):
     held_out: HeldOutBlock
     curve: Annotated[TreesBlock | SmoothBlock, Field(discriminator="kind")]
 
+    @field_validator("op")
+    @classmethod
+    def _known_op(cls, value: str) -> str:
+        return _known(value, "operator", tuple(_SIZES))
+
+    @field_validator("sizes")
+    @classmethod
+    def _sizes_of_op(cls, value: list[SizeBlock], info: ValidationInfo) -> list[SizeBlock]:
+        op = info.data.get("op")
+        if op is None:
+            return value
+        names = [size.name for size in value]
+        if not names:
+            raise _error(
+                f"expected at least one size of `{op}` ({', '.join(_SIZES[op])}), found none"
+            )
+        for name in names:
+            _known(name, f"size of `{op}`", _SIZES[op])
+            if names.count(name) > 1:
+                raise _error(f"expected each size once, found `{name}` {names.count(name)} times")
+        return value
+
+    @field_validator("curve")
+    @classmethod
+    def _features_of_op(
+        cls, value: TreesBlock | SmoothBlock, info: ValidationInfo
+    ) -> TreesBlock | SmoothBlock:
+        op, sizes = info.data.get("op"), info.data.get("sizes")
+        if op is None or sizes is None:
+            return value
+        features, names = tuple(value.features), tuple(size.name for size in sizes)
+        if op == "gemm" and features == GEMM_FEATURES:
+            if set(names) != set(_GEMM_SIZES):
+                raise _error(
+                    f"expected the sizes m, n and k for these features, found {', '.join(names)}; "
+                    "fit it again"
+                )
+            return value
+        expected = log_size_names(names)
+        for feature in features:
+            if feature not in expected and (op != "gemm" or feature not in GEMM_FEATURES):
+                _known(feature, f"feature of `{op}`", expected)
+        if features != expected:
+            also = f" (or the {len(GEMM_FEATURES)} features of GEMM)" if op == "gemm" else ""
+            raise _error(
+                f"expected the features {', '.join(expected)} in the order of the sizes{also}, "
+                f"found {len(features)} others or in another order; fit it again with this version"
+            )
+        return value
+
 
 class CollectiveBlock(StrictModel):
     """A measured curve of one collective."""
@@ -122,8 +272,13 @@ class CollectiveBlock(StrictModel):
     held_out: HeldOutBlock
     latency_s: Positive
     bandwidth_bytes_per_s: Positive
-    size_bytes: Annotated[list[Positive], Field(min_length=2)]
-    time_s: list[Positive]
+    size_bytes: Annotated[list[Positive], Field(min_length=2), _Knots]
+    time_s: Annotated[list[Positive], _Knots]
+
+    @field_validator("op")
+    @classmethod
+    def _known_op(cls, value: str) -> str:
+        return _known(value, "collective", tuple(op.value for op in CollectiveOp))
 
     @model_validator(mode="after")
     def _check(self) -> CollectiveBlock:
@@ -134,6 +289,18 @@ class CollectiveBlock(StrictModel):
         return self
 
 
+def _known(word: str, what: str, names: tuple[str, ...]) -> str:
+    """Returns a word that is among the names.
+
+    Raises:
+        PydanticCustomError: It is not.
+    """
+    if word not in names:
+        found = word[:_MAX_SHOWN]
+        raise _error(f"unknown {what} `{found}`; {hint(found, names)}")
+    return word
+
+
 class CalibrationDocument(Document):
     """Fitted models of one device."""
 
@@ -141,8 +308,18 @@ class CalibrationDocument(Document):
     device: Name
     source: Name
     as_of: AsOf
-    kernels: Annotated[list[KernelBlock], Field(default_factory=list)]
-    collectives: Annotated[list[CollectiveBlock], Field(default_factory=list)]
+    kernels: Annotated[list[KernelBlock], Field(default_factory=list), _Models]
+    collectives: Annotated[list[CollectiveBlock], Field(default_factory=list), _Models]
+
+    @model_validator(mode="after")
+    def _check(self) -> CalibrationDocument:
+        models = len(self.kernels) + len(self.collectives)
+        if models > _MAX_MODELS:
+            raise _error(
+                f"expected at most {_MAX_MODELS} fitted models, found {models}; "
+                "put them into several files"
+            )
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,93 +389,127 @@ def calibrations_from_text(text: str, file: str) -> CalibrationFile:
 def write_calibrations(path: Path, calibrations: CalibrationFile) -> None:
     """Writes fitted models; the file appears whole or not at all.
 
-    All calibrations must share name, device, source and date.
+    Figures are rounded to seven digits; knots and nodes that are the same then become one. What is
+    written was read before, so a file that appears can be read.
+
+    Args:
+        path: The file.
+        calibrations: At least one; all must share name, device, source and date.
+
+    Raises:
+        CalibrationError: A collective has too few sizes that differ.
+        ConfigError: The models make no file that can be read, for example an infinite figure.
     """
     first = (
         calibrations.kernels[0] if calibrations.kernels else calibrations.collectives[0]
     ).provenance
-    document = CalibrationDocument(
-        schema_version=SCHEMA_VERSION,
-        name=first.name,
-        device=first.device,
-        source=first.source,
-        as_of=first.as_of,
-        kernels=[_kernel_block(calibration) for calibration in calibrations.kernels],
-        collectives=[_collective_block(calibration) for calibration in calibrations.collectives],
-    )
-    write_atomically(path, _json_text(document))
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "name": first.name,
+        "device": first.device,
+        "source": first.source,
+        "as_of": first.as_of,
+        "kernels": [_kernel_data(calibration) for calibration in calibrations.kernels],
+        "collectives": [_collective_data(calibration) for calibration in calibrations.collectives],
+    }
+    text = _json_text(document)
+    parse_json(text, CalibrationDocument, file=str(path))
+    write_atomically(path, text)
 
 
-def _kernel_block(calibration: KernelCalibration) -> KernelBlock:
-    return KernelBlock(
-        op=calibration.op,
-        precisions=[Precision(precision) for precision in calibration.precisions],
-        sizes=[
-            SizeBlock(name=size.name, low=size.low, high=size.high) for size in calibration.sizes
+def _kernel_data(calibration: KernelCalibration) -> dict[str, object]:
+    return {
+        "op": calibration.op,
+        "precisions": list(calibration.precisions),
+        "sizes": [
+            {"name": size.name, "low": _rounded(size.low), "high": _rounded(size.high)}
+            for size in calibration.sizes
         ],
-        points=calibration.provenance.points,
-        spread=calibration.spread,
-        held_out=_held_out_block(calibration.held_out),
-        curve=_curve_block(calibration.curve),
-    )
+        "points": calibration.provenance.points,
+        "spread": _rounded(calibration.spread),
+        "held_out": _held_out_data(calibration.held_out),
+        "curve": _curve_data(calibration.curve),
+    }
 
 
-def _curve_block(curve: RatioCurve) -> TreesBlock | SmoothBlock:
+def _curve_data(curve: RatioCurve) -> dict[str, object]:
     if isinstance(curve, TreeCurve):
-        return TreesBlock(
-            kind="trees",
-            features=list(curve.feature_names),
-            offset=curve.offset_feature,
-            model=curve.packed,
-        )
+        return {
+            "kind": "trees",
+            "features": list(curve.feature_names),
+            "offset": curve.offset_feature,
+            "model": curve.packed,
+        }
     if isinstance(curve, SmoothCurve):
-        return SmoothBlock(
-            kind="smooth",
-            features=list(curve.feature_names),
-            kernel=curve.kernel,
-            smoothing=curve.smoothing,
-            scale=list(curve.scale),
-            nodes=[list(node) for node in curve.nodes],
-            values=list(curve.values),
-        )
+        nodes, values = _different(curve.nodes, curve.values)
+        return {
+            "kind": "smooth",
+            "features": list(curve.feature_names),
+            "kernel": curve.kernel,
+            "smoothing": _rounded(curve.smoothing),
+            "scale": _all_rounded(curve.scale),
+            "nodes": nodes,
+            "values": values,
+        }
     raise TypeError(f"no file format for curves of type {type(curve).__name__}")
 
 
-def _collective_block(calibration: CollectiveCalibration) -> CollectiveBlock:
+def _collective_data(calibration: CollectiveCalibration) -> dict[str, object]:
     curve = calibration.curve
-    return CollectiveBlock(
-        op=calibration.op,
-        ranks=calibration.ranks,
-        points=calibration.provenance.points,
-        spread=calibration.spread,
-        held_out=_held_out_block(calibration.held_out),
-        latency_s=curve.latency_s,
-        bandwidth_bytes_per_s=curve.bandwidth_bytes_per_s,
-        size_bytes=list(curve.size_bytes),
-        time_s=list(curve.time_s),
-    )
+    # Means of times that never fall never fall either.
+    knots, time_s = _different([(size,) for size in curve.size_bytes], curve.time_s)
+    if len(knots) < 2:
+        raise CalibrationError(
+            f"{calibration.op} on {calibration.ranks} ranks: its {len(curve.size_bytes)} knots, "
+            f"from {curve.size_bytes[0]:.10g} to {curve.size_bytes[-1]:.10g} bytes, are one in "
+            f"{_DIGITS} digits and at least 2 are needed; measure sizes that lie further apart"
+        )
+    return {
+        "op": calibration.op,
+        "ranks": calibration.ranks,
+        "points": calibration.provenance.points,
+        "spread": _rounded(calibration.spread),
+        "held_out": _held_out_data(calibration.held_out),
+        "latency_s": _rounded(curve.latency_s),
+        "bandwidth_bytes_per_s": _rounded(curve.bandwidth_bytes_per_s),
+        "size_bytes": [size for (size,) in knots],
+        "time_s": time_s,
+    }
+
+
+def _different(
+    places: Sequence[Sequence[float]], values: Sequence[float]
+) -> tuple[list[list[float]], list[float]]:
+    """Rounds places with a value each; those that become the same are one with the mean value.
+
+    Returns:
+        Different places in the order of their first appearance, and their values.
+    """
+    merged: dict[tuple[float, ...], list[float]] = {}
+    for place, value in zip(places, values, strict=True):
+        merged.setdefault(tuple(_all_rounded(place)), []).append(value)
+    means = [sum(group) / len(group) for group in merged.values()]
+    return [list(place) for place in merged], _all_rounded(means)
 
 
 def _held_out(block: HeldOutBlock) -> HeldOut:
     return HeldOut(block.points, block.gmae, block.mape, block.p90, block.rule)
 
 
-def _held_out_block(held_out: HeldOut) -> HeldOutBlock:
-    return HeldOutBlock(
-        points=held_out.points,
-        gmae=held_out.gmae,
-        mape=held_out.mape,
-        p90=held_out.p90,
-        rule=held_out.rule,
-    )
+def _held_out_data(held_out: HeldOut) -> dict[str, object]:
+    return {
+        "points": held_out.points,
+        "gmae": _rounded(held_out.gmae),
+        "mape": _rounded(held_out.mape),
+        "p90": _rounded(held_out.p90),
+        "rule": held_out.rule,
+    }
 
 
-def _json_text(document: CalibrationDocument) -> str:
+def _json_text(document: dict[str, object]) -> str:
     """One line for each fitted model: a change of one is a change of one line."""
-    data = _rounded(document.model_dump(mode="json"))
-    assert isinstance(data, dict)
     parts = []
-    for key, value in data.items():
+    for key, value in document.items():
         text = json.dumps(value, ensure_ascii=False)
         if isinstance(value, list) and value:
             lines = ",\n".join(json.dumps(item, ensure_ascii=False) for item in value)
@@ -307,11 +518,10 @@ def _json_text(document: CalibrationDocument) -> str:
     return "{" + ",\n".join(parts) + "}\n"
 
 
-def _rounded(value: object) -> object:
-    if isinstance(value, float):
-        return float(f"{value:.{_DIGITS}g}")
-    if isinstance(value, dict):
-        return {key: _rounded(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_rounded(inner) for inner in value]
-    return value
+def _rounded(value: float) -> float:
+    # Adding zero makes the negative one, another text for the same place, positive.
+    return float(f"{value:.{_DIGITS}g}") + 0.0
+
+
+def _all_rounded(values: Sequence[float]) -> list[float]:
+    return [_rounded(value) for value in values]

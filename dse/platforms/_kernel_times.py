@@ -15,7 +15,6 @@ from dse.kernels import (
     UPDATE_LAUNCHES,
     EmbeddingShape,
     Estimate,
-    embedding_spread,
     embedding_time_s,
     embedding_work,
     gemm_estimate,
@@ -114,7 +113,7 @@ def _embedding_estimate(
     points = np.stack([column.ravel() for column in columns], axis=-1)
     # Hit rates are solved for point by point, so equal points are computed once.
     distinct, index = np.unique(points, axis=0, return_inverse=True)
-    memory, cache = np.empty(len(distinct)), np.empty(len(distinct))
+    memory, cache, spread = np.empty((3, len(distinct)))
     for row, (rows, dim, batch, pooling, value_bytes, alpha) in enumerate(distinct.tolist()):
         work = embedding_work(
             device,
@@ -131,8 +130,8 @@ def _embedding_estimate(
         )
         memory[row] = work.backward_memory_bytes if backward else work.forward_memory_bytes
         cache[row] = work.backward_cache_bytes if backward else work.forward_cache_bytes
+        spread[row] = work.backward_spread if backward else work.forward_spread
     launches = UPDATE_LAUNCHES if backward else LOOKUP_LAUNCHES
     time_s = embedding_time_s(device, memory, cache, launches)
-    spread = embedding_spread(device, backward=backward)
-    time_s = time_s[index.ravel()].reshape(columns[0].shape)
-    return Estimate(time_s, np.full(time_s.shape, spread))
+    shape, every = columns[0].shape, index.ravel()
+    return Estimate(time_s[every].reshape(shape), spread[every].reshape(shape))

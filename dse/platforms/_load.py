@@ -129,7 +129,7 @@ def _platform(
             for price in document.prices
         ),
         facts=(*_facts(document), *calibration_facts(used)),
-        calibrations=tuple(calibration.source for calibration in used),
+        calibrations=tuple(dict.fromkeys(calibration.source for calibration in used)),
     )
 
 

@@ -12,8 +12,12 @@ from dse.workloads import OperatorKind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dse.hardware import DeviceSpec
     from dse.prediction._problem import Problem
     from dse.workloads import Operator
+
+#: Added, in squares, when the measured interaction stands for another batched product.
+_BORROWED_SPREAD = 0.2
 
 
 def dense_estimate(problem: Problem, operators: Sequence[Operator]) -> Estimate:
@@ -33,6 +37,14 @@ def dense_estimate(problem: Problem, operators: Sequence[Operator]) -> Estimate:
         )
         estimate = gemm_estimate(device, m, n, k, problem.precision, batch)
         time_s[gemms], spread[gemms] = estimate.time_s, estimate.spread
+    batched = [
+        index
+        for index, operator in enumerate(operators)
+        if operator.kind is OperatorKind.BATCHED_GEMM
+    ]
+    if batched and device.calibration("interaction_dot") is not None:
+        estimate = _batched_as_interaction(device, [operators[index] for index in batched])
+        time_s[batched], spread[batched] = estimate.time_s, estimate.spread
     streams = [
         index
         for index, operator in enumerate(operators)
@@ -47,6 +59,28 @@ def dense_estimate(problem: Problem, operators: Sequence[Operator]) -> Estimate:
             estimate = streaming_estimate(device, operator.kind.value, dict(operator.sizes))
             time_s[index], spread[index] = estimate.time_s, estimate.spread
     return Estimate(time_s, spread)
+
+
+def _batched_as_interaction(device: DeviceSpec, products: Sequence[Operator]) -> Estimate:
+    """Batched products by what was measured of `x xᵀ`, which has the same arithmetic.
+
+    An interaction of `v` vectors of `d` has the `v² d` multiplications of a product whose sizes
+    are `v`, `v` and `d` in any order; its gather of the triangle stays in, as a part that products
+    of other shapes spend elsewhere.
+    """
+    sizes = np.array([sorted((product.m, product.n, product.k)) for product in products], float)
+    vectors = sizes[:, 1]
+    estimate = streaming_estimate(
+        device,
+        "interaction_dot",
+        {
+            "batch": np.array([product.batch for product in products], float),
+            "vectors": vectors,
+            "dim": sizes.prod(axis=1) / vectors**2,
+            "value_bytes": 4,
+        },
+    )
+    return Estimate(estimate.time_s, np.hypot(estimate.spread, _BORROWED_SPREAD))
 
 
 def bucket_sizes(groups: Sequence[tuple[int, int]], bucket_bytes: int) -> list[tuple[int, int]]:

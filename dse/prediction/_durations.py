@@ -17,7 +17,6 @@ from dse.kernels import (
     LOOKUP_LAUNCHES,
     UPDATE_LAUNCHES,
     elementwise_time_s,
-    embedding_spread,
     embedding_time_s,
     streaming_estimate,
 )
@@ -35,9 +34,6 @@ if TYPE_CHECKING:
 
     from dse.hardware import Cluster
     from dse.prediction._problem import Problem
-
-#: Message and traffic size at which spreads are taken.
-_MIDDLING_BYTES = 4.0 * 2**20
 
 #: Bytes of a gradient value of a replicated table.
 _GRADIENT_BYTES = 4
@@ -99,35 +95,51 @@ def slot_durations_s(
     return durations
 
 
-def slot_spreads(problem: Problem) -> NDArray[np.float64]:
-    """Returns how far off the duration of each slot may be.
+def slot_spreads(
+    problem: Problem, features: NDArray[np.float64], lookup_spreads: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Returns how far off the duration of each slot of one plan may be.
 
-    Collectives are asked at a middling size: their spread hardly depends on it.
+    Collectives are asked at the size that decides: the largest of any rank.
 
     Args:
         problem: Everything but the plan.
+        features: The plan's placement features; shape `(features, ranks, 1)`.
+        lookup_spreads: Of lookups and updates; shape `(groups, 2)`.
 
     Returns:
         Standard deviation of the logarithm of actual over expected duration; shape `(slots,)`.
     """
     cluster = problem.cluster
+    batch_bytes = problem.global_batch_size * problem.software.communication_precision_bytes
     spreads = np.zeros(len(Slot))
     for group in ExchangeGroup:
-        spreads[Slot.POOLED_LOOKUP + group] = embedding_spread(cluster.device, backward=False)
-        spreads[Slot.POOLED_UPDATE + group] = embedding_spread(cluster.device, backward=True)
-    traffic = {"traffic_bytes": np.array(_MIDDLING_BYTES)}
-    update = streaming_estimate(cluster.device, "elementwise", traffic)
+        spreads[Slot.POOLED_LOOKUP + group] = lookup_spreads[group, 0]
+        spreads[Slot.POOLED_UPDATE + group] = lookup_spreads[group, 1]
+
+    def most(group: ExchangeGroup) -> float:
+        return float(features[group_column(group, GroupFeature.EXCHANGED)].max())
+
+    replicated_bytes = _GRADIENT_BYTES * most(ExchangeGroup.REPLICATED)
+    update = streaming_estimate(
+        cluster.device, "elementwise", {"traffic_bytes": np.array(4.0 * replicated_bytes)}
+    )
     spreads[Slot.REPLICATED_UPDATE] = update.spread
+    input_bytes = float(features[rank_column(RankFeature.INPUT)].max())
+    rows_bytes = batch_bytes * most(ExchangeGroup.ROW)
+    node_bytes = batch_bytes * most(ExchangeGroup.NODE)
+    pooled_bytes = batch_bytes * most(ExchangeGroup.POOLED)
+    node, between = Group.node(cluster), node_group(problem)
     collectives = {
-        Slot.INPUT_EXCHANGE: (CollectiveOp.ALL_TO_ALL, None),
-        Slot.POOLED_EXCHANGE: (CollectiveOp.ALL_TO_ALL, None),
-        Slot.ROW_EXCHANGE: (CollectiveOp.REDUCE_SCATTER, None),
-        Slot.NODE_EXCHANGE_INSIDE: (CollectiveOp.REDUCE_SCATTER, Group.node(cluster)),
-        Slot.NODE_EXCHANGE_BETWEEN: (CollectiveOp.ALL_TO_ALL, node_group(problem)),
-        Slot.REPLICATED_ALL_REDUCE: (CollectiveOp.ALL_REDUCE, None),
+        Slot.INPUT_EXCHANGE: (CollectiveOp.ALL_TO_ALL, input_bytes, None),
+        Slot.POOLED_EXCHANGE: (CollectiveOp.ALL_TO_ALL, pooled_bytes, None),
+        Slot.ROW_EXCHANGE: (CollectiveOp.REDUCE_SCATTER, rows_bytes, None),
+        Slot.NODE_EXCHANGE_INSIDE: (CollectiveOp.REDUCE_SCATTER, node_bytes, node),
+        Slot.NODE_EXCHANGE_BETWEEN: (CollectiveOp.ALL_TO_ALL, node_bytes, between),
+        Slot.REPLICATED_ALL_REDUCE: (CollectiveOp.ALL_REDUCE, replicated_bytes, None),
     }
-    for slot, (op, members) in collectives.items():
-        spreads[slot] = collective_estimate(cluster, op, _MIDDLING_BYTES, members).spread
+    for slot, (op, size_bytes, members) in collectives.items():
+        spreads[slot] = collective_estimate(cluster, op, size_bytes, members).spread
     return spreads
 
 

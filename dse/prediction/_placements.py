@@ -70,6 +70,13 @@ class GroupFeature(IntEnum):
     EXCHANGED = 4
 
 
+#: Where the work of a lookup and of its update stands: memory and cache bytes.
+_WORK_FEATURES = (
+    (GroupFeature.FORWARD_MEMORY, GroupFeature.FORWARD_CACHE),
+    (GroupFeature.BACKWARD_MEMORY, GroupFeature.BACKWARD_CACHE),
+)
+
+
 class RankFeature(IntEnum):
     """Additive quantities of a rank over all groups, stored behind the groups' blocks.
 
@@ -111,6 +118,7 @@ class Placements:
         self._problem = problem
         self._class_ids: dict[tuple[int, ExchangeGroup, int, int], int] = {}
         self._class_features: list[list[float]] = []
+        self._class_spreads: list[tuple[float, float]] = []
         self._option_ids: dict[tuple[int, ShardingType, tuple[int, ...]], int] = {}
         self._plans: list[TablePlan] = []
         self._groups: list[int] = []
@@ -192,6 +200,32 @@ class Placements:
         summed = incidence @ arrays.class_features
         return np.ascontiguousarray(summed.T).reshape(FEATURE_COUNT, ranks, candidates)
 
+    def lookup_spreads(self, options: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Returns how far off the lookups of one plan may be, pieces weighted by their work.
+
+        Errors of pieces in one kernel go together: they come from the same model.
+
+        Args:
+            options: Option ids of the plan; shape `(tables,)`.
+
+        Returns:
+            Standard deviation of the logarithm of actual over expected time, forward and
+            backward; shape `(groups, 2)`, zero for groups without pieces.
+        """
+        weighted, weights = np.zeros((2, len(ExchangeGroup), 2))
+        for option in options.tolist():
+            group = self._groups[option].bit_length() - 1
+            for _, piece in self._entries[option]:
+                features = self._class_features[piece]
+                for direction, (memory, cache) in enumerate(_WORK_FEATURES):
+                    work = (
+                        features[group_column(ExchangeGroup(group), memory)]
+                        + features[group_column(ExchangeGroup(group), cache)]
+                    )
+                    weighted[group, direction] += work * self._class_spreads[piece][direction]
+                    weights[group, direction] += work
+        return np.divide(weighted, weights, out=np.zeros_like(weighted), where=weights > 0)
+
     def _current(self) -> _Arrays:
         if self._arrays is None:
             self._arrays = _Arrays(self._entries, self._groups, self._class_features)
@@ -206,9 +240,9 @@ class Placements:
             table = self._problem.model.tables[table_index]
             found = len(self._class_features)
             self._class_ids[key] = found
-            self._class_features.append(
-                _piece_features(self._problem, table, group, columns, row_divisor)
-            )
+            features, spreads = _piece_features(self._problem, table, group, columns, row_divisor)
+            self._class_features.append(features)
+            self._class_spreads.append(spreads)
         return found
 
 
@@ -241,8 +275,11 @@ def _row_divisor(kind: ShardingType, problem: Problem) -> int:
 
 def _piece_features(
     problem: Problem, table: EmbeddingTable, group: ExchangeGroup, columns: int, row_divisor: int
-) -> list[float]:
-    """Features of one piece; lookups are taken to spread evenly over row blocks (hashed ids)."""
+) -> tuple[list[float], tuple[float, float]]:
+    """Features of one piece, and the spreads of its lookup and update.
+
+    Lookups are taken to spread evenly over row blocks (hashed ids).
+    """
     replicated = group is ExchangeGroup.REPLICATED
     samples = problem.local_batch_size if replicated else problem.global_batch_size
     rows = -(-table.rows // row_divisor)
@@ -283,4 +320,4 @@ def _piece_features(
     if not replicated:
         features[rank_column(RankFeature.INPUT)] = INDEX_BYTES * lookups + LENGTH_BYTES * bags
         features[rank_column(RankFeature.POOLED_OUTPUT)] = bags * columns
-    return features
+    return features, (work.forward_spread, work.backward_spread)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -105,19 +104,17 @@ class PlanScorer:
         options = self.placements.options_of(plan)[None, :]
         layout = int(self.placements.layouts(options)[0])
         program = self._program(layout)
-        slots = slot_durations_s(self.problem, layout, self.placements.features(options))
+        features = self.placements.features(options)
+        slots = slot_durations_s(self.problem, layout, features)
         filled = program.layout.graph.duration_s.copy()
         filled[program.layout.slot_task] = slots[
             program.layout.slot_kind, program.layout.slot_rank, 0
         ]
         graph: ExecutionGraph = replace(program.layout.graph, duration_s=filled)
         spread = program.layout.spread.copy()
-        spread[program.layout.slot_task] = self._slot_spreads[program.layout.slot_kind]
+        spreads = slot_spreads(self.problem, features, self.placements.lookup_spreads(options[0]))
+        spread[program.layout.slot_task] = spreads[program.layout.slot_kind]
         return replace(program.layout, graph=graph, spread=spread)
-
-    @cached_property
-    def _slot_spreads(self) -> NDArray[np.float64]:
-        return slot_spreads(self.problem)
 
     def _iteration_time_s(self, layout: int, features: NDArray[np.float64]) -> NDArray[np.float64]:
         program = self._program(layout)

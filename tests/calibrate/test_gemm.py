@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -72,3 +74,43 @@ def test_milliseconds_taken_for_seconds_are_refused():
 def test_a_precision_that_dse_does_not_know_is_refused():
     with pytest.raises(CalibrationError, match="the precisions of dse are fp32, tf32, fp16"):
         fit_gemm(DEVICE, samples(8, precision="fp8"), ORIGIN)
+
+
+def test_square_products_are_fitted():
+    side = np.unique(np.geomspace(32, 8192, 40).astype(int))
+    axis = side.astype(float)
+    reference_s = gemm_reference_s(DEVICE, axis, axis, axis, Precision.FP16)
+    squares = GemmSamples(
+        m=side,
+        n=side,
+        k=side,
+        precision=np.full(len(side), "fp16"),
+        time_s=1.5 * reference_s,
+        source_rows=np.arange(len(side)) + 1,
+    )
+    (fitted,) = fit_gemm(DEVICE, squares, ORIGIN)
+    assert fitted.held_out.mape < 0.05
+    assert fitted.held_out.points == len(side) // 4
+
+
+@pytest.mark.parametrize("pairs", [1, 2, 3])
+def test_few_pairs_are_refused_before_any_fit(pairs):
+    given = samples(8)
+    kept = given.select((given.n == given.n[0]) & (given.k <= np.unique(given.k)[pairs - 1]))
+    many = replace(kept, m=np.tile(kept.m, 10), n=np.tile(kept.n, 10), k=np.tile(kept.k, 10))
+    many = replace(
+        many,
+        precision=np.tile(kept.precision, 10),
+        time_s=np.tile(kept.time_s, 10),
+        source_rows=np.arange(len(many.m)) + 1,
+    )
+    message = rf"fp16: {pairs} different \(n, k\) pairs?, at least 4 \(n, k\) pairs"
+    with pytest.raises(CalibrationError, match=message):
+        fit_gemm(DEVICE, many, ORIGIN)
+
+
+def test_four_pairs_leave_one_out():
+    given = samples(8)
+    kept = given.select((given.n == given.n[0]) & (given.k <= np.unique(given.k)[3]))
+    split = split_gemm(DEVICE, kept, Precision.FP16)
+    assert split.held_out.sum() == len(kept) // 4

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from dse.calibrate import fit_machine, write_machine
+from dse.collectives import CollectiveOp, inside_time_s
 from dse.errors import CalibrationError
+from dse.kernels import host_copy_time_s, streaming_reference_s
 from dse.microbench import (
     CollectiveMeasurement,
     HostMeasurement,
@@ -97,9 +99,12 @@ def test_figures_of_the_device_are_the_best_that_was_measured():
     assert device.memory_bandwidth_bytes_per_s == pytest.approx(20e9, rel=0.1)
     assert device.kernel_floor_s == pytest.approx(2.5e-6, rel=0.5)
     assert device.memory_bytes == 8 * 2**30
-    assert machine.host_link.bandwidth_bytes_per_s == pytest.approx(20e9, rel=0.1)
+    # Line rates are what the formulas need to meet the best that was measured.
+    copy_s = float(host_copy_time_s(machine.host_link, 1e8))
+    assert copy_s == pytest.approx(1e-6 + 1e8 / 20e9, rel=0.02)
     assert machine.link is not None
-    assert machine.link.bandwidth_bytes_per_s == pytest.approx(1e9, rel=0.05)
+    reduce_s = inside_time_s(machine.link, CollectiveOp.ALL_REDUCE, np.array([1.0, 1e9]), 2)
+    assert reduce_s == pytest.approx([1e-4, 1.0], rel=0.05)
     # Times of CPU operators hold their dispatch: only the time between operators is left.
     assert (machine.host.between_operators_s, machine.host.launch_s) == (1e-6, 0.0)
 
@@ -107,7 +112,7 @@ def test_figures_of_the_device_are_the_best_that_was_measured():
 def test_laws_are_learned_and_checked_on_fresh_points():
     machine = fit_machine("here", session(), 2)
     fitted = {kernel.op: kernel for kernel in machine.kernels}
-    assert set(fitted) == {"gemm", "elementwise", "embedding_forward"}
+    assert set(fitted) == {"gemm", "elementwise", "embedding_forward", "memcpy_h2d"}
     for op, most in (("gemm", 0.1), ("elementwise", 0.03), ("embedding_forward", 0.25)):
         assert fitted[op].held_out.points == 15
         assert fitted[op].held_out.gmae < most, op
@@ -115,7 +120,44 @@ def test_laws_are_learned_and_checked_on_fresh_points():
     (reduce,) = machine.collectives
     assert reduce.held_out.points == 14
     assert reduce.held_out.mape < 0.03
-    assert any("memcpy_h2d" in line for line in machine.left_out)
+
+
+def test_fits_that_the_formula_beats_are_left_out():
+    usual = session()
+    device = fit_machine("here", usual, 2).device
+    rng = np.random.default_rng(1)
+    points = []
+    for index in range(60):
+        rows, columns = np.exp(rng.uniform(3, 7, 2)).round()
+        sizes = {"rows": rows, "columns": columns}
+        formula_s = streaming_reference_s(device, "softmax", {**sizes, "value_bytes": 4})
+        noise = 1.0 if index % 4 == 3 else float(np.exp(rng.normal(0, 2)))
+        points.append(kernel("softmax", sizes, noise * float(formula_s), index))
+    machine = fit_machine("here", replace(usual, kernels=usual.kernels + tuple(points)), 2)
+    (reason,) = [line for line in machine.left_out if line.startswith("softmax")]
+    assert "the formula is kept" in reason
+
+
+def test_fresh_points_do_not_enter_the_device():
+    usual = session()
+    spoiled = tuple(
+        replace(point, time_s=point.time_s / 100) if point.purpose is Purpose.FRESH else point
+        for point in usual.kernels
+    )
+    spoiled_device = fit_machine("here", replace(usual, kernels=spoiled), 2).device
+    assert spoiled_device == fit_machine("here", usual, 2).device
+
+
+def test_two_precisions_of_one_operator_stay_apart():
+    usual = session()
+    doubled = tuple(
+        replace(point, precision="bf16", time_s=point.time_s / 2)
+        for point in usual.kernels
+        if point.op == "elementwise"
+    )
+    machine = fit_machine("here", replace(usual, kernels=usual.kernels + doubled), 2)
+    found = {kernel.precisions for kernel in machine.kernels if kernel.op == "elementwise"}
+    assert found == {("fp32",), ("bf16",)}
 
 
 def test_too_few_points_are_left_out_and_listed():
@@ -123,7 +165,7 @@ def test_too_few_points_are_left_out_and_listed():
     machine = fit_machine("here", replace(few, collectives=few.collectives[:4]), 2)
     assert not machine.kernels
     assert not machine.collectives
-    assert sum("too few" in line for line in machine.left_out) == 4
+    assert sum("too few" in line for line in machine.left_out) == 5
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 import yaml
 
+from dse.cli._app import main
+from dse.cli._calibrate import _next_step
 from dse.hardware import Precision
 from dse.kernels import gemm_reference_s
 from dse.platforms import load_platform, read_calibrations
 from tests.cli.test_cli import answer, dse
 from tests.conftest import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 H100 = load_platform("h100_sxm")
 
@@ -107,13 +121,134 @@ def test_a_wrong_unit_is_refused_with_the_right_one(tmp_path):
         (("--out", "mine.yaml"), "ends in .json"),
         (("--out", "mine.json", "--column", "m"), "`=` between them"),
         (("--out", "mine.json", "--where", "=x"), "`=` between them"),
+        (("--out", "mine.json", "--as-of", "yesterday"), "--as-of: expected YYYY, YYYY-MM"),
+        (("--out", "mine.json", "--as-of", "2026-13"), "found `2026-13`"),
+        (("--out", "mine.json", "--source", "x" * 201), "at most 200"),
+        (("--out", "missing/mine.json"), "create it"),
+        (("--out", f"{'x' * 201}.json"), "at most 200"),
     ],
 )
-def test_wrong_options_are_named(tmp_path, options, message):
-    write_gemm(tmp_path / "mine.csv", 1e6)
-    done = dse("fit", "gemm", tmp_path / "mine.csv", "--platform", "h100_sxm", *options)
+def test_wrong_options_are_named_before_anything_is_read(tmp_path, options, message):
+    done = dse("fit", "gemm", "no-such.csv", "--platform", "h100_sxm", *options, cwd=tmp_path)
     assert done.returncode == 2
     assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_options_of_other_kinds_are_refused():
+    done = dse(
+        *("fit", "gemm", "no-such.csv", "--platform", "h100_sxm", "--out", "mine.json"),
+        *("--ranks", 4, "--op", "all_reduce", "--size-unit", "bytes", "--in-place"),
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "error: --op is no option of `fit gemm`; it belongs to `fit collective`, `fit embedding`; "
+        "leave it out",
+        "error: --ranks is no option of `fit gemm`; it belongs to `fit collective`; leave it out",
+        "error: --size-unit is no option of `fit gemm`; it belongs to `fit collective`; "
+        "leave it out",
+        "error: --in-place is no option of `fit gemm`; it belongs to `fit collective`; "
+        "leave it out",
+    ]
+
+
+def test_fit_replaces_its_own_files_only(tmp_path, nccl_log):
+    log, out = tmp_path / "all_reduce.log", tmp_path / "mine.json"
+    log.write_text(nccl_log)
+    out.write_text('{"precious": true}')
+    command = (
+        *("fit", "collective", log, "--platform", "h100_sxm", "--op", "all_reduce"),
+        *("--out", out),
+    )
+    done = dse(*command)
+    assert done.returncode == 2
+    assert f"{out} exists and was not written by `dse fit`" in done.stderr
+    assert "--force" in done.stderr
+    assert out.read_text() == '{"precious": true}'
+    answer(*command, "--force")
+    # Now it is one of its own.
+    answer(*command)
+    # A calibration of another name has been moved here by somebody.
+    other = tmp_path / "other.json"
+    other.write_text(out.read_text())
+    assert dse(*command[:-1], other).returncode == 2
+
+
+def test_a_folder_that_cannot_be_written_is_said_first(tmp_path):
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o500)
+    if os.access(closed, os.W_OK):
+        pytest.skip("this user may write everywhere")
+    done = dse(
+        *("fit", "gemm", "no-such.csv", "--platform", "h100_sxm", "--out", closed / "mine.json")
+    )
+    assert done.returncode == 2
+    assert "cannot be written" in done.stderr
+
+
+def test_an_interrupt_is_one_line(monkeypatch, capsys):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dse.documents.json_schema", interrupt)
+    monkeypatch.setattr(sys, "argv", ["dse", "schema", "space"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def calibrating(out: Path, *options: str, least_lines: int) -> tuple[int, str]:
+    """Starts `dse calibrate`, presses Ctrl-C once the log has so many lines, and waits."""
+    log = out.with_name(f"{out.stem}.points.jsonl")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dse", "calibrate", "--out", str(out), "--json", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    until = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < until:
+        if log.exists() and log.read_text().count("\n") >= least_lines:
+            # The terminal tells all processes of the group.
+            os.killpg(process.pid, signal.SIGINT)
+            break
+        time.sleep(0.05)
+    try:
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    return process.returncode, errors
+
+
+def kept_line(out: Path) -> str:
+    log = out.with_name(f"{out.stem}.points.jsonl")
+    points = log.read_text().count("\n") - 1
+    return f"interrupted; {points} points are kept in {log}, the same command goes on from there\n"
+
+
+def test_an_interrupted_calibration_says_what_is_kept(tmp_path):
+    pytest.importorskip("torch")
+    out = tmp_path / "here.yaml"
+    code, errors = calibrating(out, "--budget", "60s", least_lines=5)
+    assert (code, errors) == (130, kept_line(out))
+    assert not out.exists()
+
+
+@pytest.mark.slow
+def test_interrupted_ranks_are_silent(tmp_path):
+    pytest.importorskip("torch")
+    out = tmp_path / "here.yaml"
+    measured = ("--collectives", "gloo", "--ranks", "2")
+    answer("calibrate", *measured, "--budget", "10s", "--out", out)
+    lines = out.with_name("here.points.jsonl").read_text().splitlines()
+    kernels = sum(json.loads(line)["kind"] == "kernel" for line in lines)
+    # Kernels come first, so with as many again the ranks are at work.
+    code, errors = calibrating(
+        out, *measured, "--budget", "12s", least_lines=len(lines) + kernels // 2
+    )
+    assert (code, errors) == (130, kept_line(out))
 
 
 @pytest.mark.slow
@@ -147,3 +282,64 @@ def test_wrong_calibration_options_are_named(tmp_path, options, message):
     done = dse("calibrate", *options, cwd=tmp_path)
     assert done.returncode == 2
     assert message in done.stderr
+
+
+def test_calibrate_replaces_its_own_files_only(tmp_path):
+    out = tmp_path / "h100_sxm.yaml"
+    out.write_text("by: hand\n")
+    done = dse("calibrate", "--out", out, "--budget", "1s")
+    assert done.returncode == 2
+    assert f"{out} exists and was not written by `dse calibrate`" in done.stderr
+    assert "--force" in done.stderr
+    assert out.read_text() == "by: hand\n"
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
+    fits = tmp_path / "mine.calibration.json"
+    fits.write_text("{}")
+    done = dse("calibrate", "--out", tmp_path / "mine.yaml", "--budget", "1s")
+    assert f"{fits} exists" in done.stderr
+
+
+def points(op: str, count: int) -> tuple[SimpleNamespace, ...]:
+    return tuple(SimpleNamespace(op=op) for _ in range(count))
+
+
+def test_a_prediction_is_suggested_when_it_can_be_trusted(tmp_path):
+    out = tmp_path / "here.yaml"
+    whole = SimpleNamespace(
+        ranks=2,
+        kernels=(SimpleNamespace(op="gemm"), SimpleNamespace(op="memcpy_h2d")),
+        collectives=(SimpleNamespace(op="all_reduce"),),
+    )
+    result = SimpleNamespace(kernels=(), collectives=())
+
+    def step(asked: bool = True, measured=result, **changes) -> str:
+        calibration = SimpleNamespace(**(vars(whole) | changes))
+        return _next_step(calibration, measured, out, with_collectives=asked)
+
+    assert f"dse predict dlrm_ddp --platform {out} --world-size 2 " in step()
+    for changes, name in (
+        ({"kernels": whole.kernels[:1]}, "copies from the host"),
+        ({"kernels": whole.kernels[1:]}, "GEMM"),
+        ({"collectives": ()}, "collectives"),
+    ):
+        assert f"{name} could not be fitted; raise --budget" in step(**changes)
+    # Nobody asked for collectives: one rank can be predicted.
+    assert "--world-size 1 " in step(asked=False, collectives=())
+    # Enough points, but the formula is better: nothing is missing.
+    enough = SimpleNamespace(kernels=points("memcpy_h2d", 40), collectives=())
+    assert "dse predict" in step(measured=enough, kernels=whole.kernels[:1])
+
+
+def test_collectives_in_a_wrong_unit_are_refused(tmp_path):
+    rows = [f"all_reduce,8,{2**power},{20 + 2**power / 200e3:.4f}" for power in range(10, 29)]
+    table = tmp_path / "nccl.csv"
+    table.write_text("op,ranks,size_bytes,time\n" + "\n".join(rows) + "\n")
+    command = ("fit", "collective", table, "--platform", "h100_sxm", "--out", tmp_path / "x.json")
+    for wrong in ("ms", "ns"):
+        done = dse(*command, "--time-unit", wrong)
+        assert done.returncode == 2
+        assert "pass --time-unit us" in done.stderr
+    assert dse(*command, "--time-unit", "us").returncode == 0
+    unknown = dse(*command, "--time-unit", "us", "--link", "nvswich", "--force")
+    assert unknown.returncode == 2
+    assert "nvswitch" in unknown.stderr

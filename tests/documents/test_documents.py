@@ -125,6 +125,11 @@ def test_missing_and_unreadable_files(tmp_path):
         load_document(binary, ModelDocument)
 
 
+def test_an_integer_of_thousands_of_digits_is_an_error_not_a_traceback():
+    with pytest.raises(ConfigError, match="not valid JSON"):
+        parse_json('{"schema_version": ' + "9" * 5000 + "}", PlanDocument)
+
+
 def test_json_documents():
     with pytest.raises(ConfigError, match=r"p\.json:1:\d+: not valid JSON"):
         parse_json("{", PlanDocument, file="p.json")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -8,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dse.errors import ConfigError
-from dse.measurements import ColumnOptions, RowKind, read_gemm
+from dse.measurements import ColumnOptions, RowKind, _formats, read_gemm
 from tests.measurements.helpers import gemm_csv, gemm_rows, refusal, write
 
 ROWS = gemm_rows(5)
@@ -149,3 +150,122 @@ def test_bytes_that_are_nothing(tmp_path):
 def test_in_place_is_for_logs(tmp_path):
     path = write(tmp_path, "a.csv", gemm_csv(*ROWS))
     assert "--in-place is for logs" in refusal(ConfigError, lambda: read(path, in_place=True))
+
+
+HUGE = "9" * 5000
+
+
+def test_numbers_of_thousands_of_digits(tmp_path):
+    path = write(tmp_path, "a.jsonl", json.dumps(RECORDS[0]).replace("128", HUGE))
+    message = refusal(ConfigError, lambda: read(path))
+    assert message == (
+        f"{path}:1: a whole number of more than 4300 digits; sizes and times have at most 16: "
+        "correct it, or leave the line out"
+    )
+    digits = HUGE[:4000]
+    path = write(tmp_path, "a.jsonl", json.dumps(RECORDS[0]).replace("128", digits))
+    assert "no number, here `9999" in refusal(ConfigError, lambda: read(path))
+    assert "leaves none" in refusal(ConfigError, lambda: read(path, filters={"m": 10**400}))
+    path = write(tmp_path, "a.csv", gemm_csv(f"{HUGE},2,3,bf16,10"))
+    assert "infinite" in refusal(ConfigError, lambda: read(path))
+
+
+def test_lists_deep_inside_json(tmp_path):
+    for depth in (10, 400, 900, 990, 5000):
+        nested = "[" * depth + "]" * depth
+        path = write(tmp_path, "a.jsonl", json.dumps(RECORDS[0]).replace('"bf16"', nested))
+        message = refusal(ConfigError, lambda path=path: read(path))
+        assert "unknown precision" in message or "not valid JSON" in message
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.list_(pa.int64()), [1]),
+        (pa.list_(pa.int64(), 1), [1]),
+        (pa.struct([("a", pa.int64())]), {"a": 1}),
+        (pa.map_(pa.string(), pa.int64()), [("a", 1)]),
+    ],
+)
+@pytest.mark.parametrize("name", ["m", "remark"])
+def test_nested_columns_of_parquet(tmp_path, kind, value, name):
+    table = pa.Table.from_pylist(RECORDS)
+    if name == "m":
+        table = table.drop_columns("m")
+    path = tmp_path / "a.parquet"
+    pq.write_table(table.append_column(name, pa.array([value] * 5, kind)), path)
+    message = refusal(ConfigError, lambda: read(path))
+    assert f"{path}: {name}: expected a column of numbers or words, found lists" in message
+    assert message.endswith("write one value a row, or leave the column out")
+
+
+def test_two_columns_of_one_name_in_parquet(tmp_path):
+    table = pa.Table.from_pylist(RECORDS)
+    path = tmp_path / "a.parquet"
+    pq.write_table(table.append_column("m", table.column("m")), path)
+    message = refusal(ConfigError, lambda: read(path))
+    assert message == f"{path}: m: 2 columns have this name; give each its own"
+
+
+def test_parquet_that_is_small_only_while_compressed(tmp_path, monkeypatch):
+    path = tmp_path / "a.parquet"
+    table = pa.table({"m": np.zeros(200_000, dtype=np.int64)})
+    pq.write_table(table, path, compression="zstd", use_dictionary=False)
+    monkeypatch.setattr(_formats, "_MAX_BYTES", 1_000_000)
+    message = refusal(ConfigError, lambda: read(path))
+    assert re.search(r"16\d{5} bytes once uncompressed, more than the limit of 1000000; ", message)
+    assert message.endswith("leave out columns or rows")
+
+
+def test_parquet_of_many_equal_rows(tmp_path):
+    """Run lengths make 30 million rows a few bytes, compressed or not."""
+    path = tmp_path / "a.parquet"
+    rows = pa.DictionaryArray.from_arrays(np.zeros(30_000_000, dtype=np.int8), ["bf16"])
+    pq.write_table(pa.table({"dtype": rows}), path)
+    assert path.stat().st_size < 100_000
+    message = refusal(ConfigError, lambda: read(path))
+    assert "30000000 rows of 1 columns, more than the limit of 20000000 values; " in message
+
+
+def test_long_words_of_parquet_are_held_once(tmp_path):
+    path = tmp_path / "a.parquet"
+    remark = pa.DictionaryArray.from_arrays(
+        pa.array([0] * 99_999 + [None], pa.int32()), ["x" * 10_000_000]
+    )
+    columns = {name: [value] * 100_000 for name, value in RECORDS[0].items()}
+    pq.write_table(pa.table({**columns, "remark": remark}), path, store_schema=False)
+    assert len(read(path)) == 100_000
+
+
+def test_values_that_parquet_lacks(tmp_path):
+    path = parquet(tmp_path / "a.parquet", [*RECORDS, RECORDS[0] | {"dtype": None}])
+    assert "6 values" in refusal(ConfigError, lambda: read(path)).replace("1 of ", "")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.int8(), pa.uint64(), pa.float16(), pa.float32(), pa.decimal128(30, 2), pa.string()],
+)
+def test_all_kinds_of_numbers_of_parquet(tmp_path, kind):
+    table = pa.Table.from_pylist(RECORDS).drop_columns("k")
+    pq.write_table(table.append_column("k", pa.array([32] * 5).cast(kind)), tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet").k.tolist() == [32] * 5
+
+
+def test_thousands_of_columns(tmp_path):
+    names = [f"c{index}" for index in range(1001)]
+    path = write(tmp_path, "a.csv", ",".join(names) + "\n")
+    limit = "1001 columns, more than the limit of 1000; leave out those that are not needed"
+    assert limit in refusal(ConfigError, lambda: read(path))
+    path = write(tmp_path, "a.jsonl", "\n".join(json.dumps({name: 1}) for name in names))
+    assert limit in refusal(ConfigError, lambda: read(path))
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({name: [1] for name in names}), path)
+    assert limit in refusal(ConfigError, lambda: read(path))
+
+
+@pytest.mark.parametrize("header", ["m" * 200_000 + ",n", "m,n\rk"])
+def test_headers_that_are_no_csv(tmp_path, header):
+    path = tmp_path / "a.csv"
+    path.write_bytes(f"# comment\n{header}\n1,2\n".encode())
+    assert f"{path}:2: not valid CSV" in refusal(ConfigError, lambda: read(path))

@@ -134,3 +134,19 @@ def test_a_log_holds_no_matrix_multiplications():
     message = refusal(ConfigError, lambda: read_gemm(NEW))
     assert "this is a log of nccl-tests" in message
     assert "dse fit collective" in message
+
+
+def test_numbers_of_thousands_of_digits_are_torn_rows(tmp_path):
+    huge = "1" * 5000
+    path = write(tmp_path, "log.txt", RUN + f"  {huge}  4  float  sum  -1  6.00  0.00  0.00  0\n")
+    samples = read(path, op="all_reduce")
+    assert samples.size_bytes.tolist() == [8, 16]
+    assert f"1 rows torn by other output left out, first {path}:7" in samples.notes
+
+
+def test_ranks_of_thousands_of_digits_are_not_counted(tmp_path):
+    path = write(tmp_path, "log.txt", RUN.replace("Rank  1", "Rank  " + "1" * 5000))
+    message = refusal(ConfigError, lambda: read(path, op="all_reduce"))
+    assert "at least" in message or "a number from 2" in message
+    path = write(tmp_path, "log.txt", RUN.replace("Group  0", "Group  " + "1" * 5000))
+    assert "number of ranks" in refusal(ConfigError, lambda: read(path, op="all_reduce"))

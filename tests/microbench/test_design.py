@@ -123,6 +123,16 @@ def test_plan_depends_on_the_seed_only():
     assert replace(PLAN, threads=2).digest() != PLAN.digest()
 
 
+def test_a_plan_keeps_its_options():
+    plan = make_plan(local_ranks=4, threads=1, operators=["gemm"], points=3, collectives=False)
+    assert (plan.ranks, plan.operators, plan.points) == (4, ("gemm",), 3)
+    assert plan.collectives == ()
+    with_them = make_plan(local_ranks=4, threads=1, operators=["gemm"], points=3)
+    assert with_them.kernels == plan.kernels
+    assert with_them.collectives
+    assert PLAN.operators == tuple(OPERATORS)
+
+
 def test_gpu_plan_has_all_precisions():
     plan = make_plan("cuda", local_ranks=1, threads=1)
     assert {point.precision for point in of("gemm", None, plan)} == {

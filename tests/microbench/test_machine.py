@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 import multiprocessing
 
 import pytest
@@ -62,14 +63,7 @@ def test_a_session_on_two_ranks(tmp_path):
     whole = make_plan(local_ranks=2, threads=1, points=4)
     small = [point for point in whole.collectives if point.size_bytes in (512, 768)]
     plan = make_plan(local_ranks=1, threads=1, points=1, operators=["gemm"])
-    plan = type(plan)(
-        device="cpu",
-        seed=0,
-        threads=1,
-        collectives_backend="gloo",
-        kernels=plan.kernels[:1],
-        collectives=tuple(small),
-    )
+    plan = replace(plan, ranks=2, kernels=plan.kernels[:1], collectives=tuple(small))
     threads = torch.get_num_threads()
     result = run_session(plan, tmp_path / "log.jsonl", 60.0, settings=QUICK)
     assert torch.get_num_threads() == threads

@@ -16,6 +16,7 @@ from dse.microbench import (
     read_session,
     run_session,
 )
+from tests.conftest import ROOT
 
 MACHINE = MachineInfo(
     device="cpu",
@@ -177,6 +178,10 @@ def test_damage_in_the_middle_is_refused(tmp_path):
         session(path, FakeMeasurer())
 
 
+def other_plan(**changes):
+    return make_plan(**({"local_ranks": 4, "threads": 1, "points": 4} | changes))
+
+
 @pytest.mark.parametrize(
     ("plan", "machine", "message"),
     [
@@ -186,9 +191,23 @@ def test_damage_in_the_middle_is_refused(tmp_path):
             replace(MACHINE, libraries=(("python", "3.11"), ("torch", "2.14.0"))),
             "libraries was",
         ),
-        (replace(PLAN, threads=2), MACHINE, "another plan: threads was 1, now 2"),
-        (replace(PLAN, version=2), MACHINE, "another plan: version was 1, now 2"),
-        (replace(PLAN, kernels=PLAN.kernels[1:]), MACHINE, "another plan: digest was"),
+        (other_plan(threads=2), MACHINE, r"--threads was 1, now 2; .*: go on with --threads 1,"),
+        (
+            other_plan(seed=3, local_ranks=2),
+            MACHINE,
+            "--ranks was 4, now 2; --seed was 0, now 3; .*: go on with --ranks 4 --seed 0,",
+        ),
+        (other_plan(points=5), MACHINE, "points of an operator was 4, now 5"),
+        (other_plan(operators=["gemm"]), MACHINE, "operators was gemm, embedding.*, now gemm"),
+        (
+            make_plan("cuda", local_ranks=4, threads=1, points=4),
+            replace(MACHINE, device="cuda"),
+            "--device was cpu, now cuda",
+        ),
+        (replace(PLAN, collectives_backend="nccl"), MACHINE, "--collectives was gloo, now nccl"),
+        (replace(PLAN, version=2), MACHINE, "version 1 of the plan, now 2"),
+        (replace(PLAN, kernels=PLAN.kernels[1:]), MACHINE, "other sizes of operators"),
+        (replace(PLAN, collectives=PLAN.collectives[1:]), MACHINE, "other sizes of collectives"),
     ],
 )
 def test_a_log_of_something_else_is_refused(tmp_path, plan, machine, message):
@@ -198,6 +217,91 @@ def test_a_log_of_something_else_is_refused(tmp_path, plan, machine, message):
     with pytest.raises(CalibrationError, match=message):
         session(path, FakeMeasurer(), plan=plan, machine=machine)
     assert path.read_bytes() == before
+
+
+def test_collectives_can_be_added_and_left_out_again(tmp_path):
+    path = tmp_path / "log.jsonl"
+    without = other_plan(collectives=False)
+    assert without.collectives == ()
+    alone, added = FakeMeasurer(), FakeMeasurer()
+    first = session(path, alone, plan=without)
+    assert first.done == first.planned == len(PLAN.kernels) + 1
+    second = session(path, added, budget_s=20)
+    assert {point.ranks for point in points_of(added)} == {2, 4}
+    assert set(points_of(added)) < set(PLAN.collectives)
+    assert (second.planned, second.done) == (
+        first.planned + len(PLAN.collectives),
+        first.done + 20,
+    )
+    # Without them nothing is left to do, and what was measured stays.
+    nothing = FakeMeasurer()
+    third = session(path, nothing, plan=without)
+    assert nothing.measured == []
+    assert third == second == read_session(path)
+    assert session(path, FakeMeasurer()).done == second.planned
+
+
+def test_a_session_with_collectives_goes_on_without(tmp_path):
+    path = tmp_path / "log.jsonl"
+    first, second = FakeMeasurer(), FakeMeasurer()
+    session(path, first, budget_s=30)
+    result = session(path, second, plan=other_plan(collectives=False))
+    assert set(points_of(first)) | set(points_of(second)) >= set(PLAN.kernels)
+    assert not set(points_of(first)) & set(points_of(second))
+    assert len(result.collectives) == 10
+    assert result.planned == len(PLAN.kernels) + len(PLAN.collectives) + 1
+
+
+def test_the_backend_is_free_until_collectives_are_measured(tmp_path):
+    path = tmp_path / "log.jsonl"
+    options = {"device": "cuda", "local_ranks": 2, "threads": 1, "points": 1}
+    machine = replace(MACHINE, device="cuda")
+    session(path, FakeMeasurer(), plan=make_plan(**options, collectives=False), machine=machine)
+    result = session(
+        path,
+        FakeMeasurer(),
+        plan=make_plan(**options, collectives_backend="gloo"),
+        machine=machine,
+    )
+    assert result.collectives_backend == "gloo"
+
+
+SHIPPED = ROOT / "benchmarks/measurements/cpu_epyc.points.jsonl"
+
+
+def shipped_header(path, **changes):
+    """The header that logs had before all options were in it."""
+    lines = SHIPPED.read_text().splitlines(keepends=True)
+    header = json.loads(lines[0])
+    header["plan"] |= changes
+    path.write_text("".join([json.dumps(header) + "\n", *lines[1:20]]))
+
+
+def test_logs_of_the_first_form_are_read_and_continued(tmp_path):
+    assert read_session(SHIPPED).planned == 2257
+    path = tmp_path / "log.jsonl"
+    shipped_header(path)
+    before = read_session(path)
+    fake = FakeMeasurer()
+    plan = make_plan(local_ranks=2, threads=1)
+    result = session(path, fake, budget_s=5, plan=plan, machine=before.machine)
+    assert result.done == before.done + len(fake.measured)
+    assert result.planned == 2257
+    without = make_plan(local_ranks=2, threads=1, collectives=False)
+    shipped_header(path, digest=without.digest(), points=2113)
+    assert session(path, fake, budget_s=5, plan=plan, machine=before.machine).planned == 2257
+
+
+def test_a_log_of_the_first_form_with_other_options_is_refused(tmp_path):
+    path = tmp_path / "log.jsonl"
+    shipped_header(path)
+    machine = read_session(path).machine
+    for plan, message in (
+        (make_plan(local_ranks=2, threads=2), "--threads was 1, now 2"),
+        (make_plan(local_ranks=4, threads=1), "does not say of how many ranks"),
+    ):
+        with pytest.raises(CalibrationError, match=message):
+            session(path, FakeMeasurer(), plan=plan, machine=machine)
 
 
 def test_other_files_are_refused(tmp_path):

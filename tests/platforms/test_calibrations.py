@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 import json
+import math
 import shutil
 
 import numpy as np
@@ -15,12 +17,14 @@ from dse.curves import (
     KernelCalibration,
     Provenance,
     SizeRange,
+    SmoothCurve,
     fit_size_curve,
     fit_smooth_curve,
     log_size_names,
 )
-from dse.errors import ConfigError, UnknownNameError
+from dse.errors import CalibrationError, ConfigError, UnknownNameError
 from dse.hardware import Precision
+from dse.kernels import GEMM_FEATURES
 from dse.platforms import (
     CalibrationFile,
     builtin_calibrations,
@@ -155,6 +159,20 @@ def test_an_unknown_builtin_is_named_with_near_ones(folder):
         (("collectives", 0, "time_s", 0), -1.0, "time_s"),
         (("kernels", 0, "spread"), float("nan"), "spread"),
         (("schema_version",), 9, "schema_version"),
+        (("kernels", 0, "op"), "gem", r"kernels\[0\]\.op: unknown operator `gem`; .*`gemm`"),
+        (("collectives", 0, "op"), "all_rduce", r"\.op: .*`all_rduce`; did you mean `all_reduce`"),
+        (("kernels", 0, "sizes"), [], r"sizes: .* one size of `elementwise` \(traffic_bytes\)"),
+        (("kernels", 0, "sizes", 0, "name"), "bytes", "`bytes`; did you mean `traffic_bytes`"),
+        (("kernels", 0, "sizes", 0, "low"), 1e10, "expected `low` of at most `high`, found 1e"),
+        (("kernels", 0, "curve", "features"), ["log_bytes"], "mean `log_traffic_bytes`"),
+        (("kernels", 0, "curve", "features"), [], "expected as many scales"),
+        (("kernels", 0, "curve", "nodes"), [[1.0]] * 40, "nodes 0 and 1 coincide"),
+        (("kernels", 0, "curve", "nodes", 5), [1.0, 2.0], "as many columns as features, 1"),
+        (("kernels", 0, "curve", "values"), [1.0], "as many values as nodes, 40, found 1"),
+        (("kernels", 0, "curve", "nodes", 5), [1e300], "at most 1e.09 times their scale"),
+        (("kernels", 0, "curve", "nodes"), [[0.0]] * 30_000, "at most 2000 nodes.*found 30000"),
+        (("kernels",), [{}] * 201, "at most 200 fitted models, found 201"),
+        (("collectives", 0, "size_bytes"), [1.0] * 5000, "at most 4096 knots.*found 5000"),
     ],
 )
 def test_damaged_files_are_refused(folder, path, value, message):
@@ -167,6 +185,107 @@ def test_damaged_files_are_refused(folder, path, value, message):
     file.write_text(json.dumps(document))
     with pytest.raises(ConfigError, match=message):
         load_platform(str(folder / "mine.yaml"))
+
+
+SIZE = {"low": 1.0, "high": 8.0}
+TREES = {"kind": "trees", "features": list(GEMM_FEATURES), "offset": "", "model": ""}
+SMOOTH = {
+    "kind": "smooth",
+    "features": ["log_m", "log_n"],
+    "kernel": "thin_plate_spline",
+    "smoothing": 0.0,
+    "scale": [1.0, 1.0],
+    "nodes": [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0], [3.0, 3.0]],
+    "values": [0.0] * 4,
+}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "curve", "message"),
+    [
+        (
+            "mnk",
+            TREES | {"offset": "log_tiled_over_referenc"},
+            r"offset: .*`log_tiled_over_reference`",
+        ),
+        ("mn", TREES, "expected the sizes m, n and k for these features, found m, n"),
+        ("mnk", TREES | {"features": list(GEMM_FEATURES)[::-1]}, "or the 59 features of GEMM"),
+        ("mnk", TREES | {"features": ["log_x"]}, "unknown feature of `gemm` `log_x`"),
+        ("mm", SMOOTH, "expected each size once, found `m` 2 times"),
+        (
+            "nm",
+            SMOOTH | {"kernel": "linear"},
+            "expected the features log_n, log_m in the order of the sizes",
+        ),
+        ("mn", SMOOTH, r"curve\.nodes: .*independently, found 4 .* use the kernel `linear`"),
+        ("mn", SMOOTH | {"nodes": [], "values": []}, "expected at least one node, found none"),
+    ],
+)
+def test_curves_that_the_operator_cannot_use_are_refused(folder, sizes, curve, message):
+    file = folder / "mine.json"
+    document = json.loads(file.read_text())
+    kernel = document["kernels"][0]
+    kernel |= {"op": "gemm", "curve": curve, "sizes": [{"name": name, **SIZE} for name in sizes]}
+    file.write_text(json.dumps(document))
+    with pytest.raises(ConfigError, match=message):
+        read_calibrations(file)
+
+
+def test_the_models_of_a_file_are_counted_together(folder):
+    file = folder / "mine.json"
+    document = json.loads(file.read_text())
+    document["kernels"] *= 150
+    document["collectives"] *= 51
+    file.write_text(json.dumps(document))
+    with pytest.raises(ConfigError, match="at most 200 fitted models, found 201"):
+        read_calibrations(file)
+
+
+def test_knots_that_rounding_makes_the_same_become_one(tmp_path):
+    given = calibrations()
+    near = np.concatenate([2.0**30 + np.arange(5), 2.0 ** np.arange(31, 35)])
+    curve = fit_size_curve(near, 1e-5 + near / 1e11)
+    (collective,) = given.collectives
+    given = replace(given, collectives=(replace(collective, curve=curve),))
+    write_calibrations(tmp_path / "mine.json", given)
+    (again,) = read_calibrations(tmp_path / "mine.json").collectives
+    assert len(again.curve.size_bytes) < len(curve.size_bytes)
+    assert again.curve.at(near) == pytest.approx(curve.at(near), rel=1e-5)
+
+
+def test_nodes_that_rounding_makes_the_same_become_one(tmp_path):
+    given = calibrations()
+    points = np.append(np.linspace(10, 20, 40), 15 + 1e-7 * np.arange(5))[:, None]
+    values = np.append(np.zeros(40), np.arange(5) / 10)
+    curve = fit_smooth_curve(log_size_names(("traffic_bytes",)), points, values).curve
+    (kernel,) = given.kernels
+    write_calibrations(
+        tmp_path / "mine.json", replace(given, kernels=(replace(kernel, curve=curve),))
+    )
+    (again,) = read_calibrations(tmp_path / "mine.json").kernels
+    assert isinstance(again.curve, SmoothCurve)
+    assert len(again.curve.nodes) == 41
+    assert max(again.curve.values) == pytest.approx(0.2)
+
+
+def test_what_could_not_be_read_is_not_written(tmp_path):
+    file = tmp_path / "mine.json"
+    given = calibrations()
+    (collective,), (kernel,) = given.collectives, given.kernels
+    near = 2.0**40 + np.arange(4)
+    one = replace(collective, curve=fit_size_curve(near, np.full(4, 1e-3)))
+    with pytest.raises(CalibrationError, match=r"one in 7 digits .* lie further apart"):
+        write_calibrations(file, replace(given, collectives=(one,)))
+    endless = replace(given, kernels=(replace(kernel, spread=math.inf),))
+    with pytest.raises(ConfigError, match=r"kernels\[0\]\.spread: expected a finite number"):
+        write_calibrations(file, endless)
+    assert not file.exists()
+
+
+def test_shipped_files_are_written_as_they_are(tmp_path):
+    for path in sorted((ROOT / "platforms/calibrations").glob("*.json")):
+        write_calibrations(tmp_path / path.name, read_calibrations(path))
+        assert (tmp_path / path.name).read_bytes() == path.read_bytes()
 
 
 def test_a_kept_text_wins_over_the_file(folder):
