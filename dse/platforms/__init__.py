@@ -8,9 +8,10 @@ from dse.platforms._calibration_file import (
     read_calibrations,
     write_calibrations,
 )
-from dse.platforms._calibrations import CalibrationSource, builtin_calibrations
+from dse.platforms._calibrations import builtin_calibrations
 from dse.platforms._load import list_platforms, load_platform, platform_from_text
-from dse.platforms._platform import Platform, PlatformFact, PriceQuote
+from dse.platforms._platform import Platform, PriceQuote
+from dse.platforms._provenance import CalibrationSource, PlatformFact
 from dse.platforms._schema import PlatformDocument
 
 __all__ = [

@@ -13,33 +13,16 @@ from dse._suggest import hint
 from dse.documents import DocumentKind, builtin_folder, read_source
 from dse.errors import ConfigError, UnknownNameError
 from dse.platforms._calibration_file import CalibrationFile, calibrations_from_text
+from dse.platforms._provenance import CalibrationSource, PlatformFact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dse.curves import CollectiveCalibration, HeldOut, KernelCalibration
-    from dse.platforms._platform import PlatformFact
     from dse.platforms._schema import CalibrationBlock
 
 #: Folder of fitted models beside the built-in platforms.
 _FOLDER = "calibrations"
-
-
-@dataclass(frozen=True, slots=True)
-class CalibrationSource:
-    """A file of fitted models that a platform uses.
-
-    Attributes:
-        name: As the platform names it.
-        path: Where it was read; for built-in ones relative to the package's data.
-        sha256: Digest of its bytes.
-        text: Its text when it is not built in: what a study has to keep to stand alone.
-    """
-
-    name: str
-    path: str
-    sha256: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +88,6 @@ def builtin_calibrations() -> tuple[tuple[str, CalibrationFile], ...]:
 
 def calibration_facts(used: Sequence[UsedCalibration]) -> Iterator[PlatformFact]:
     """Yields one figure for each fitted model: its held-out error and where it comes from."""
-    from dse.platforms._platform import PlatformFact
-
     for calibration in used:
         named: list[tuple[str, KernelCalibration | CollectiveCalibration]] = [
             *(

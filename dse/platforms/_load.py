@@ -23,8 +23,9 @@ from dse.hardware import (
     PeakRates,
     PriceSpec,
 )
-from dse.platforms._calibrations import CalibrationSource, calibration_facts, use_calibrations
-from dse.platforms._platform import Platform, PlatformFact
+from dse.platforms._calibrations import calibration_facts, use_calibrations
+from dse.platforms._platform import Platform
+from dse.platforms._provenance import CalibrationSource, PlatformFact
 from dse.platforms._schema import PlatformDocument
 
 if TYPE_CHECKING:

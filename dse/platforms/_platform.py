@@ -25,28 +25,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from dse.kernels import Estimate
-    from dse.platforms._calibrations import CalibrationSource
+    from dse.platforms._provenance import CalibrationSource, PlatformFact
 
 Named = TypeVar("Named", LinkSpec, NetworkSpec)
-
-
-@dataclass(frozen=True, slots=True)
-class PlatformFact:
-    """One figure and where it comes from.
-
-    Attributes:
-        quantity: What it is, for example `device.memory.bandwidth`.
-        value: For reading, with its unit.
-        origin: `datasheet`, `measured`, `fitted`, `transferred`, `assumed` or `list price`.
-        source: Citation.
-        as_of: Date, or empty.
-    """
-
-    quantity: str
-    value: str
-    origin: str
-    source: str
-    as_of: str
 
 
 @dataclass(frozen=True, slots=True)
