@@ -13,7 +13,18 @@ import typer
 from typer.core import TyperGroup
 
 from dse import __version__
-from dse.cli import _calibrate, _export, _fit, _list, _predict, _rank, _report, _run, _schema
+from dse.cli import (
+    _calibrate,
+    _export,
+    _fit,
+    _list,
+    _predict,
+    _rank,
+    _report,
+    _run,
+    _schema,
+    _trace,
+)
 from dse.errors import DseError
 
 EXIT_BAD_INPUT = 2
@@ -76,6 +87,7 @@ app.command("export")(_export.export_command)
 app.command("list")(_list.list_command)
 app.command("calibrate")(_calibrate.calibrate_command)
 app.command("fit")(_fit.fit_command)
+app.add_typer(_trace.app, name="trace")
 app.command("schema")(_schema.schema_command)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dse.report._calibrations import CalibrationRow, calibration_rows, render_calibrations
 from dse.report._html import render_report, write_report
 from dse.report._terminal import RankingRow, print_study, render_prediction, render_ranking
+from dse.report._traces import render_replay, render_trace_summary
 from dse.report._view import ReportView, build_view
 
 __all__ = [
@@ -17,6 +18,8 @@ __all__ = [
     "render_calibrations",
     "render_prediction",
     "render_ranking",
+    "render_replay",
     "render_report",
+    "render_trace_summary",
     "write_report",
 ]

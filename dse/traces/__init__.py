@@ -1,0 +1,74 @@
+"""Captured traces: Kineto and PyTorch execution traces of all ranks → checked, linked columns.
+
+Readers take what PyTorch 1.8 to 2.13 write, count what they leave out, and refuse what could
+mislead: files that are cut off, broken clocks, ranks of different runs. Links say which operator
+made which call, which call launched which work of a device, which forward operator a backward
+operator belongs to, and which kernels of the ranks are one collective.
+Graphs made of them replay to the measured time. Nothing here simulates.
+"""
+
+from __future__ import annotations
+
+from dse.traces._collectives import CollectiveInfo
+from dse.traces._events import (
+    Category,
+    FlowKind,
+    Flows,
+    OperatorInputs,
+    ProcessGroup,
+    ProfilerStep,
+    RankTrace,
+    ThreadInfo,
+)
+from dse.traces._execution_trace import ExecutionTrace, TensorReferences, read_execution_trace
+from dse.traces._files import MAX_UNPACKED_BYTES
+from dse.traces._kineto import read_kineto
+from dse.traces._link import Links, link
+from dse.traces._link_et import EtLinks, link_execution_trace
+from dse.traces._match import CollectiveMeeting, match_collectives
+from dse.traces._replay import RankReplay, compare, replay
+from dse.traces._replay_types import Role, TracedStep, TraceGraph, Unexplained
+from dse.traces._summary import (
+    CollectiveSummary,
+    NamedTotal,
+    RankSummary,
+    TraceSummary,
+    summarise,
+)
+from dse.traces._trace_graph import trace_graph
+
+__all__ = [
+    "MAX_UNPACKED_BYTES",
+    "Category",
+    "CollectiveInfo",
+    "CollectiveMeeting",
+    "CollectiveSummary",
+    "EtLinks",
+    "ExecutionTrace",
+    "FlowKind",
+    "Flows",
+    "Links",
+    "NamedTotal",
+    "OperatorInputs",
+    "ProcessGroup",
+    "ProfilerStep",
+    "RankReplay",
+    "RankSummary",
+    "RankTrace",
+    "Role",
+    "TensorReferences",
+    "ThreadInfo",
+    "TraceGraph",
+    "TraceSummary",
+    "TracedStep",
+    "Unexplained",
+    "compare",
+    "link",
+    "link_execution_trace",
+    "match_collectives",
+    "read_execution_trace",
+    "read_kineto",
+    "replay",
+    "summarise",
+    "trace_graph",
+]

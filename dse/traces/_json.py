@@ -1,0 +1,218 @@
+"""The JSON text of a Kineto trace → typed events, a bounded number at a time.
+
+The document is scanned once without building anything but the borders of its events; these are
+then decoded in blocks. An event that does not fit the types is read on its own with patience.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import (
+    UNSET,
+    DecodeError,
+    Raw,
+    Struct,
+    UnsetType,
+    ValidationError,
+    field,
+    json,
+    structs,
+)
+
+from dse.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_BLOCK_EVENTS = 8192
+_NOT_NUMBERS = re.compile(rb"(?<=[:,\[])(\s*)[-+]?(?:nan|inf|NaN|Infinity|infinity)(?=\s*[,}\]])")
+#: Stands for text that is missing.
+NOTHING = Raw(b"")
+
+Document = TypeVar("Document")
+
+
+class Arguments(Struct, gc=False):
+    """The arguments that are read; others are skipped."""
+
+    correlation: int = -1
+    device: int = -1
+    stream: int = -1
+    bytes: int = -1
+    external: int = field(default=-1, name="External id")
+    external_old: int = field(default=-1, name="external id")
+    order: int = field(default=-1, name="Ev Idx")
+    record_function: int = field(default=-1, name="Record function id")
+    sequence: int = field(default=-1, name="Sequence number")
+    forward_thread: int = field(default=-1, name="Fwd thread id")
+    dims: Raw = field(default=NOTHING, name="Input Dims")
+    types: Raw = field(default=NOTHING, name="Input type")
+    wait_stream: int = field(default=-1, name="wait_on_stream")
+    wait_correlation: int = field(default=-1, name="wait_on_cuda_event_record_corr_id")
+    label: str = field(default="", name="name")
+    collective: str = field(default="", name="Collective name")
+    input_elements: int = field(default=-1, name="In msg nelems")
+    output_elements: int = field(default=-1, name="Out msg nelems")
+    group_size: int = field(default=0, name="Group size")
+    dtype: str = ""
+    group: str = field(default="", name="Process Group Name")
+    ranks: Raw = field(default=NOTHING, name="Process Group Ranks")
+    input_splits: Raw = field(default=NOTHING, name="In split size")
+    output_splits: Raw = field(default=NOTHING, name="Out split size")
+    collective_sequence: int = field(default=-1, name="Seq")
+    source: int = field(default=-1, name="Src Rank")
+    destination: int = field(default=-1, name="Dst Rank")
+
+
+class Event(Struct, gc=False):
+    """One entry of `traceEvents`; `nan` stands for times that are missing."""
+
+    ph: str = ""
+    name: str = ""
+    cat: str = ""
+    ts: float = math.nan
+    dur: float = math.nan
+    pid: int | str = ""
+    tid: int | str = ""
+    id: int | str = -1
+    args: Arguments | None = None
+
+
+class KinetoDocument(Struct):
+    """The top of a Kineto trace."""
+
+    events: list[Raw] | UnsetType = field(default=UNSET, name="traceEvents")
+    distributed: Raw = field(default=NOTHING, name="distributedInfo")
+    devices: Raw = field(default=NOTHING, name="deviceProperties")
+    base_time: int = field(default=0, name="baseTimeNanoseconds")
+    nodes: Raw = NOTHING
+
+
+_EVENTS = json.Decoder(list[Event])
+_EVENT = json.Decoder(Event)
+_NUMBERS = tuple(
+    (info.encode_name, info.name) for info in structs.fields(Arguments) if info.type is int
+)
+
+
+def decode(content: bytearray, kind: type[Document], file: str) -> tuple[Document, list[str]]:
+    """Decodes a whole document; not-a-number and broken UTF-8 are mended and noted.
+
+    Raises:
+        ConfigError: The text is empty, cut off, not JSON, or not of this kind.
+    """
+    notes: list[str] = []
+    text: bytes | bytearray = content
+    while True:
+        try:
+            return json.decode(text, type=kind), notes
+        except ValidationError as error:
+            raise ConfigError(f"{file}: not a trace: {error}") from error
+        except (DecodeError, UnicodeDecodeError) as error:
+            mended = None if notes else _mended(text)
+            if mended is None:
+                raise ConfigError(_what_is_wrong(text, file, error)) from error
+            text, note = mended
+            notes.append(note)
+        except RecursionError:
+            raise ConfigError(f"{file}: nested too deeply for a trace") from None
+
+
+def _mended(text: bytes | bytearray) -> tuple[bytes, str] | None:
+    mended, numbers = _NOT_NUMBERS.subn(rb"\1null", bytes(text))
+    what = [f"{numbers} values that are not numbers were taken as missing"] if numbers else []
+    try:
+        mended.decode("utf-8")
+    except UnicodeDecodeError:
+        mended = mended.decode("utf-8", "replace").encode("utf-8")
+        what.append("bytes that are not UTF-8 were replaced")
+    return (mended, "; ".join(what)) if what else None
+
+
+def _what_is_wrong(content: bytes | bytearray, file: str, error: Exception) -> str:
+    if not content.strip():
+        return f"{file}: the file is empty; a JSON trace is expected"
+    if "truncated" in str(error):
+        last = content.count(b'"ph"') - 1
+        where = f", in or after event {last}" if last >= 0 else ""
+        return (
+            f"{file}: the JSON ends too early, after {len(content)} bytes{where}: the end of "
+            "the trace is missing; export or copy it again"
+        )
+    return f"{file}: not valid JSON: {error}"
+
+
+def blocks(raws: Sequence[Raw]) -> Iterator[tuple[int, list[Event | None]]]:
+    """Yields the index of the first event of each block and its events; None cannot be read."""
+    for first in range(0, len(raws), _BLOCK_EVENTS):
+        part = raws[first : first + _BLOCK_EVENTS]
+        try:
+            yield first, list(_EVENTS.decode(b"[" + b",".join(part) + b"]"))
+        except (DecodeError, UnicodeDecodeError, RecursionError):
+            yield first, [_one(raw) for raw in part]
+
+
+def _one(raw: Raw) -> Event | None:
+    try:
+        return _EVENT.decode(raw)
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        data = json.decode(bytes(raw).decode("utf-8", "replace"))
+    except (DecodeError, RecursionError):
+        return None
+    if not isinstance(data, dict):
+        return None
+    given = data.get("args")
+    return Event(
+        ph=_text(data.get("ph")),
+        name=_text(data.get("name")),
+        cat=_text(data.get("cat")),
+        ts=_number(data.get("ts")),
+        dur=_number(data.get("dur")),
+        pid=_key(data.get("pid")),
+        tid=_key(data.get("tid")),
+        id=_key(data.get("id")),
+        args=_arguments(given) if isinstance(given, dict) else None,
+    )
+
+
+def _arguments(given: dict[str, Any]) -> Arguments:
+    result = Arguments()
+    for written, ours in _NUMBERS:
+        number = _number(given.get(written))
+        if math.isfinite(number):
+            setattr(result, ours, int(number))
+    for written, ours in (("Input Dims", "dims"), ("Input type", "types")):
+        if written in given:
+            setattr(result, ours, Raw(json.encode(given[written])))
+    for written, ours in (
+        ("Process Group Ranks", "ranks"),
+        ("In split size", "input_splits"),
+        ("Out split size", "output_splits"),
+    ):
+        if written in given:
+            setattr(result, ours, Raw(json.encode(given[written])))
+    result.label = _text(given.get("name"))
+    result.collective = _text(given.get("Collective name"))
+    result.dtype = _text(given.get("dtype"))
+    result.group = _text(given.get("Process Group Name"))
+    return result
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+def _key(value: object) -> int | str:
+    return value if isinstance(value, int | str) else _text(value)
+
+
+def _number(value: object) -> float:
+    try:
+        return float(value) if isinstance(value, int | float | str) else math.nan
+    except (ValueError, OverflowError):
+        return math.nan

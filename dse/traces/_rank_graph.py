@@ -1,0 +1,113 @@
+"""The tasks of one rank: threads, launches, streams, and what waits for what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dse.traces._causes import starts, usual_delays
+from dse.traces._device_tasks import DeviceTasks
+from dse.traces._handover import handovers
+from dse.traces._host import host_rows
+from dse.traces._host_tasks import HostTasks
+from dse.traces._issue import issues
+from dse.traces._replay_types import Role, Unexplained
+from dse.traces._waits import Waits
+from dse.traces._work import works_of_step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dse.traces._draft import Draft
+    from dse.traces._events import RankTrace
+    from dse.traces._handover import Handover
+    from dse.traces._host import Segment
+    from dse.traces._link import Links
+    from dse.traces._replay_types import TracedStep
+
+#: Gaps of threads that nobody hands over to are reported from this length on, in ns.
+_LONG_GAP = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class RankTasks:
+    """What became of one rank.
+
+    Attributes:
+        task_of: Event of a device → its task.
+        ends: Tasks of which the last ends the step.
+        unexplained: Waits without a cause.
+        without_launch: Works whose launch is not in the step.
+    """
+
+    task_of: dict[int, int]
+    ends: tuple[int, ...]
+    unexplained: Unexplained
+    without_launch: int
+
+
+def add_rank(draft: Draft, trace: RankTrace, links: Links, step: TracedStep) -> RankTasks:
+    """Adds one rank's tasks to a draft.
+
+    Args:
+        draft: The draft of the whole graph.
+        trace: The rank's trace.
+        links: Its links.
+        step: What to replay.
+    """
+    host = host_rows(trace, links, step)
+    spans = {
+        part.event: (part.start, part.end)
+        for row in host.rows.values()
+        for part in row
+        if part.role == Role.CALL
+    }
+    works = works_of_step(trace, links, step, set(spans), host.outer)
+    issued = issues(trace, works, spans)
+    waits = Waits(trace, links, works)
+    of_calls = issued.blocked
+    for call, awaited in waits.of_calls().items():
+        of_calls.setdefault(host.outer.get(call, call), []).extend(awaited)
+    found = handovers(trace, host.rows, step.start_ns)
+    threads = HostTasks(draft, trace, step, host.rows, found)
+    threads.add(issued, of_calls)
+
+    usual = usual_delays(works, issued.at)
+    causes = starts(works, issued.at, waits.of_streams(), usual)
+    devices = DeviceTasks(draft, trace, step, threads.launch, issued.at)
+    for work, cause in zip(works, causes, strict=True):
+        devices.add(work, cause)
+    for task, awaited in threads.waiting:
+        draft.after[task] += [devices.task_of[work.event] for work in awaited]
+
+    unknown = [cause.unexplained for cause in causes if cause.unexplained]
+    unknown += _lonely_gaps(host.rows, found, step.thread)
+    seconds = sum(unknown) / 1e9
+    ends = (*threads.ends.values(), *devices.ends.values())
+    return RankTasks(
+        task_of=devices.task_of,
+        ends=(threads.ends[step.thread],) if step.thread >= 0 else ends,
+        unexplained=Unexplained(len(unknown), seconds, seconds / step.measured_s),
+        without_launch=sum(work.launch < 0 for work in works),
+    )
+
+
+def _lonely_gaps(
+    rows: dict[int, list[Segment]], found: tuple[Handover, ...], main: int
+) -> Iterator[int]:
+    """Yields the long gaps of threads beside the main one that no hand-over explains."""
+    if main < 0:
+        begins = {
+            thread: next((part.start for part in row if part.role != Role.HOST_GAP), -1)
+            for thread, row in rows.items()
+        }
+        known = {thread: start for thread, start in begins.items() if start >= 0}
+        main = min(known, key=known.__getitem__, default=-1)
+    explained = {(one.worker, one.first - 1) for one in found}
+    explained |= {(one.caller, quiet) for one in found for quiet, _ in one.returns}
+    explained |= {(one.caller, one.wakes) for one in found}
+    for thread, row in rows.items():
+        for at, part in enumerate(row):
+            long = part.role == Role.HOST_GAP and part.end - part.start >= _LONG_GAP
+            if long and thread != main and (thread, at) not in explained:
+                yield part.end - part.start

@@ -1,0 +1,111 @@
+"""From linked traces to an execution graph that replays them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.errors import ConfigError
+from dse.graph import topological_order
+from dse.traces._draft import Draft
+from dse.traces._rank_graph import add_rank
+from dse.traces._replay_types import Role, TraceGraph
+from dse.traces._window import traced_step
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dse.traces._events import RankTrace
+    from dse.traces._link import Links
+    from dse.traces._match import CollectiveMeeting
+    from dse.traces._replay_types import TracedStep
+
+
+def trace_graph(
+    traces: Sequence[RankTrace],
+    links: Sequence[Links],
+    meetings: Sequence[CollectiveMeeting] = (),
+    step: int | str | None = None,
+) -> TraceGraph:
+    """Makes the graph of one step of the traces, whose simulation replays the step.
+
+    Threads keep the order and the lengths of their operators, calls and gaps; streams keep the
+    order and the lengths of their works. Everything else follows from dependencies: launches,
+    waits for streams and between streams, hand-overs between threads, and collectives. A member of
+    a collective lasts from the readiness of its last member to its own end; where only one rank
+    of a collective is present, as long as it was measured, its waiting included.
+
+    The clocks of the ranks are taken as they are.
+
+    Args:
+        traces: One trace a rank.
+        links: The links of each trace.
+        meetings: The collectives across these ranks; without any each rank stands alone.
+        step: Number of a profiler step; name of an annotation, of which the last occurrence
+            counts; None for the last profiler step, or the whole trace if there is none.
+
+    Raises:
+        ConfigError: There is no trace or no such step.
+        SimulationError: What was found depends on itself; one shortest cycle is named.
+    """
+    if not traces:
+        raise ConfigError("no traces to replay; give at least one")
+    steps = _aligned(traces, [traced_step(trace, step) for trace in traces])
+    draft = Draft()
+    tasks = {}
+    notes = []
+    for trace, linked, part in zip(traces, links, steps, strict=True):
+        made = add_rank(draft, trace, linked, part)
+        tasks[part.rank] = made
+        if made.without_launch:
+            notes.append(
+                f"rank {part.rank}: {made.without_launch} works of the device were not launched "
+                "in the step; they start as measured"
+            )
+    alone, early = draft.role.count(Role.COLLECTIVE), 0
+    for meeting in meetings:
+        members = [
+            tasks[rank].task_of[event]
+            for rank, event in zip(meeting.ranks, meeting.events, strict=True)
+            if rank in tasks and event in tasks[rank].task_of
+        ]
+        if len(members) > 1:
+            early += draft.meet(members)
+        absent = len(meeting.missing_ranks) + len(meeting.untraced_ranks)
+        whole = max(meeting.group_size, len(meeting.ranks) + absent)
+        alone -= len(members) if len(members) >= whole else 0
+    if alone:
+        notes.append(
+            f"{alone} collectives lack members: their time includes the wait for these ranks"
+        )
+    if early:
+        notes.append(
+            f"{early} members of collectives end before their last member starts: the clocks of "
+            "the ranks differ, and transfers are too short"
+        )
+    graph = draft.build()
+    topological_order(graph)
+    return TraceGraph(
+        graph=graph,
+        role=np.array(draft.role, dtype=np.int8),
+        rank=np.array(draft.rank, dtype=np.int32),
+        event=np.array(draft.event, dtype=np.int64),
+        measured_start_ns=np.array(draft.start, dtype=np.int64),
+        steps=steps,
+        end_tasks=tuple(tasks[part.rank].ends for part in steps),
+        unexplained=tuple(tasks[part.rank].unexplained for part in steps),
+        notes=tuple(notes),
+    )
+
+
+def _aligned(traces: Sequence[RankTrace], steps: Sequence[TracedStep]) -> tuple[TracedStep, ...]:
+    """Adds each step's start after the earliest one."""
+    starts = [
+        trace.base_time_ns + part.start_ns for trace, part in zip(traces, steps, strict=True)
+    ]
+    return tuple(
+        replace(part, offset_s=(start - min(starts)) / 1e9)
+        for part, start in zip(steps, starts, strict=True)
+    )
