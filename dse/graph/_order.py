@@ -1,7 +1,13 @@
-"""Who waits for whom: predecessor lists and a topological order that respects meetings."""
+"""Who waits for whom: predecessor lists and a topological order that respects meetings.
+
+Graphs that differ in durations alone share the arrays of their structure, so the answers for the
+last few structures are kept: a problem is compiled, sampled and simulated over the same one.
+Callers must not change the lists that they get.
+"""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dse.errors import SimulationError
@@ -11,8 +17,37 @@ if TYPE_CHECKING:
     from dse.graph._graph import ExecutionGraph
 
 
+class _Structure:
+    """A graph as the key of a cache: equal to graphs that share its arrays, whatever they last."""
+
+    __slots__ = ("_arrays", "graph")
+
+    def __init__(self, graph: ExecutionGraph) -> None:
+        self.graph = graph
+        self._arrays = (
+            graph.lane,
+            graph.dependency_offsets,
+            graph.dependency_tasks,
+            graph.meeting,
+        )
+
+    def __hash__(self) -> int:
+        return hash(tuple(map(id, self._arrays)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Structure) and all(
+            mine is theirs for mine, theirs in zip(self._arrays, other._arrays, strict=True)
+        )
+
+
 def predecessors(graph: ExecutionGraph) -> list[list[int]]:
     """Returns, for every task, its dependencies and its predecessor on the lane, each once."""
+    return _predecessors(_Structure(graph))
+
+
+@lru_cache(maxsize=8)
+def _predecessors(structure: _Structure) -> list[list[int]]:
+    graph = structure.graph
     last_on_lane: dict[int, int] = {}
     offsets = graph.dependency_offsets.tolist()
     dependencies = graph.dependency_tasks.tolist()
@@ -54,7 +89,13 @@ def topological_order(graph: ExecutionGraph) -> list[int]:
         SimulationError: Some tasks wait for each other; one shortest cycle is named. Two lanes
             that meet in different order are such a cycle.
     """
-    waits = predecessors(graph)
+    return _topological_order(_Structure(graph))
+
+
+@lru_cache(maxsize=8)
+def _topological_order(structure: _Structure) -> list[int]:
+    graph = structure.graph
+    waits = _predecessors(structure)
     followers = followers_of(waits)
     members = meeting_members(graph)
     meeting = graph.meeting.tolist()

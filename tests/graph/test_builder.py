@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from dse.errors import SimulationError
@@ -80,3 +81,15 @@ def test_a_meeting_of_an_unknown_task_is_refused():
     builder, _, _ = two_lanes()
     with pytest.raises(SimulationError, match="does not exist"):
         builder.add_meeting([3])
+
+
+def test_graphs_that_share_their_structure_share_its_order():
+    builder, a, b = two_lanes()
+    first = builder.add_task("first", TaskKind.COMPUTE, a, 1.0)
+    builder.add_task("second", TaskKind.COMPUTE, b, 1.0, (first,))
+    graph = builder.build()
+    longer = graph.with_durations(np.array([3.0, 4.0]))
+    assert topological_order(longer) is topological_order(graph)
+    again = builder.build()
+    assert topological_order(again) is not topological_order(graph)
+    assert topological_order(again) == topological_order(graph)
