@@ -25,9 +25,9 @@ from dse.calibrate import (
     write_machine,
 )
 from dse.collectives import collective_time_s
-from dse.curves import fit_size_curve, held_out_errors
+from dse.curves import fit_size_curve, fit_tree_curve, held_out_errors
 from dse.hardware import Precision
-from dse.kernels import gemm_time_s
+from dse.kernels import GEMM_FEATURES, GEMM_OFFSET_FEATURE, gemm_features, gemm_time_s
 from dse.measurements import ColumnOptions, read_collective, read_gemm
 from dse.microbench import Purpose, read_session
 from dse.platforms import load_platform
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.curves import CollectiveCalibration, HeldOut
-    from dse.measurements import CollectiveSamples
+    from dse.measurements import CollectiveSamples, GemmSamples
     from dse.platforms import Platform
 
     Compared = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -98,6 +98,7 @@ def device_rows(data: Path) -> Iterator[AccuracyRow]:
         if (data / collectives).is_file():
             samples = read_collective(data / collectives)
             yield from collective_rows(platform, samples)
+            yield even_sizes_row(platform, samples)
             yield from extrapolation_rows(platform, samples)
 
 
@@ -110,6 +111,7 @@ def gemm_rows(platform: Platform, path: Path) -> Iterator[AccuracyRow]:
     yield AccuracyRow.of(what, platform.name, "dse", fitted.held_out)
     split = split_gemm(bare.device, samples, precision)
     unseen = split.select(split.held_out)
+    yield _other_split(bare, samples, precision)
     roofline_s = unseen.reference_s - bare.device.kernel_floor_s
     analytical_s = gemm_time_s(
         bare.device, unseen.sizes["m"], unseen.sizes["n"], unseen.sizes["k"], precision
@@ -117,6 +119,38 @@ def gemm_rows(platform: Platform, path: Path) -> Iterator[AccuracyRow]:
     for model, predicted_s in (("tiles and waves", analytical_s), ("roofline", roofline_s)):
         errors = held_out_errors(predicted_s, unseen.time_s, "")
         yield AccuracyRow.of(what, platform.name, model, errors)
+
+
+def _other_split(bare: Platform, samples: GemmSamples, precision: Precision) -> AccuracyRow:
+    """The same on another draw of the pairs, which no choice of the model has seen."""
+    split = split_gemm(bare.device, samples, precision, seed=1)
+    seen, unseen = split.select(~split.held_out), split.select(split.held_out)
+    curve = fit_tree_curve(
+        GEMM_FEATURES,
+        gemm_features(bare.device, precision, seen.sizes),
+        np.log(seen.time_s / seen.reference_s),
+        offset_feature=GEMM_OFFSET_FEATURE,
+    )
+    log_ratio = curve.log_ratio(gemm_features(bare.device, precision, unseen.sizes))
+    errors = held_out_errors(unseen.reference_s * np.exp(log_ratio), unseen.time_s, "")
+    return AccuracyRow.of("gemm bf16, another split", bare.name, "dse", errors)
+
+
+def even_sizes_row(platform: Platform, samples: CollectiveSamples) -> AccuracyRow:
+    """The errors with the roles of the sizes exchanged, which no choice of the model has seen.
+
+    Ends of the range are left out: nothing lies beyond them.
+    """
+    parts = []
+    for op, ranks in sorted(set(zip(samples.op.tolist(), samples.ranks.tolist(), strict=True))):
+        chosen = samples.select((samples.op == op) & (samples.ranks == ranks))
+        odd = held_out_sizes(chosen.size_bytes)
+        seen, even = chosen.select(odd), chosen.select(~odd)
+        low, high = seen.size_bytes.min(), seen.size_bytes.max()
+        unseen = even.select((even.size_bytes > low) & (even.size_bytes < high))
+        curve = fit_size_curve(seen.size_bytes.astype(np.float64), seen.time_s)
+        parts.append((curve.at(unseen.size_bytes), unseen.time_s))
+    return _row("collectives, even sizes held out", platform.name, "dse", parts)
 
 
 def collective_rows(platform: Platform, samples: CollectiveSamples) -> Iterator[AccuracyRow]:
@@ -169,7 +203,8 @@ def machine_rows(points: Path) -> Iterator[AccuracyRow]:
         platform = write_machine(fit_machine("cpu", result, ranks), Path(folder) / "cpu.yaml")
     bare = _without_calibrations(platform)
     kernels: dict[str, list[Compared]] = {}
-    for op in sorted({kernel.op for kernel in platform.device.calibrations}):
+    # All that was measured: a fit that was left out must not leave the average.
+    for op in sorted({point.op for point in result.kernels}):
         fresh = [
             point for point in result.kernels if point.op == op and point.purpose is Purpose.FRESH
         ]

@@ -14,7 +14,9 @@ import sys
 
 import pytest
 
-from dse.platforms import builtin_calibrations
+from dse.curves import held_out_errors
+from dse.measurements import ColumnOptions, read_gemm
+from dse.platforms import builtin_calibrations, load_platform
 from tests.conftest import ROOT
 
 ACCEPTED = json.loads((ROOT / "tests/data/accuracy.json").read_text())
@@ -77,3 +79,18 @@ def test_fits_are_as_good_as_accepted(device, device_models, monkeypatch):
             before = accepted(device, row.what, "dse")
             assert row.gmae <= _SLACK * before["gmae"], row
             assert row.mape <= _SLACK * before["mape"], row
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a100_sxm_80", "h100_sxm", "h200_sxm"])
+def test_shipped_gemm_models_meet_the_table_they_were_fitted_on(name):
+    """The curves themselves, not the figures that their files carry."""
+    table = MEASUREMENTS / "gemm" / f"{name.removesuffix('_80')}.parquet"
+    if not table.is_file():
+        pytest.skip(f"no measurements in {MEASUREMENTS}; DSE_MEASUREMENTS names their folder")
+    samples = read_gemm(table, ColumnOptions(filters={"gemm_dtype": "bfloat16"}))
+    predicted_s = load_platform(name).kernel_time(
+        "gemm", m=samples.m, n=samples.n, k=samples.k, precision="bf16"
+    )
+    (kernel,) = dict(builtin_calibrations())[f"{name}_gemm_bf16"].kernels
+    assert held_out_errors(predicted_s, samples.time_s, "").mape <= kernel.held_out.mape

@@ -51,9 +51,9 @@ def device_spec(result: SessionResult, ranks: int) -> DeviceSpec:
     kernels = fit_points(result.kernels)
     sharers = ranks if machine.device == "cpu" else 1
     rates = {
-        precision: max(_gemm_rates(kernels, precision))
+        precision: max(reached)
         for precision in ("fp32", "tf32", "fp16", "bf16")
-        if any(_gemm_rates(kernels, precision))
+        if (reached := _gemm_rates(kernels, precision))
     }
     streams = [
         (dict(point.sizes)["traffic_bytes"], point.time_s)
@@ -122,19 +122,16 @@ def host_link_spec(result: SessionResult) -> HostLinkSpec:
     return HostLinkSpec(bandwidth_bytes_per_s=rate / HOST_COPY_EFFICIENCY, latency_s=latency_s)
 
 
-def link_spec(
-    collectives: Iterable[CollectiveMeasurement], device: str, kind: LinkKind | None = None
-) -> LinkSpec | None:
+def link_spec(collectives: Iterable[CollectiveMeasurement], device: str) -> LinkSpec | None:
     """Returns the interconnect between the ranks; None when no all-reduce was measured.
 
     Its figures are those with which the formulas meet the shortest all-reduce of two ranks and
-    the best rate of a large one.
+    the best rate of a large one. The wiring is shared memory on a CPU; on GPUs it is taken for
+    PCIe or NVSwitch by what the largest messages reach.
 
     Args:
         collectives: Measurements.
         device: ``cpu`` or ``cuda``.
-        kind: Wiring; by default shared memory on a CPU, and on GPUs PCIe or NVSwitch by what the
-            largest messages reach.
     """
     reduces = [
         point for point in collectives if point.op == "all_reduce" and point.purpose is Purpose.FIT
@@ -144,11 +141,10 @@ def link_spec(
     ranks = min(point.ranks for point in reduces)
     pairs = [point for point in reduces if point.ranks == ranks]
     seconds_per_byte = min(point.time_s / point.size_bytes for point in pairs)
-    if kind is None:
-        kind = LinkKind.SHARED_MEMORY
-        if device == "cuda":
-            fast = 1 / seconds_per_byte > _FASTEST_PCIE_BYTES_PER_S
-            kind = LinkKind.NVSWITCH if fast else LinkKind.PCIE
+    kind = LinkKind.SHARED_MEMORY
+    if device == "cuda":
+        fast = 1 / seconds_per_byte > _FASTEST_PCIE_BYTES_PER_S
+        kind = LinkKind.NVSWITCH if fast else LinkKind.PCIE
     shortest_s = min(point.time_s for point in pairs)
     return link_from_measurement(kind.value, kind, ranks, shortest_s, seconds_per_byte)
 

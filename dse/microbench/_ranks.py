@@ -13,6 +13,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
+from dse.errors import CalibrationError
 from dse.microbench._allocator import keep_freed_memory
 from dse.microbench._torch import load_torch
 
@@ -190,7 +191,7 @@ def _collective(
         return lambda: dist.broadcast(values, 0)
     if order.op == "all_reduce":
         return lambda: dist.all_reduce(values)
-    raise NotImplementedError(f"there is no collective `{order.op}`")
+    raise CalibrationError(f"unknown collective `{order.op}`; see dse.microbench.COLLECTIVES")
 
 
 def _ring(dist: Any, received: Any, sent: Any, rank: int, ranks: int) -> Callable[[], object]:
