@@ -47,9 +47,9 @@ more than a fifth faster.
 ## What is missed, or not measured
 
 * The aims are 2.7 % and 4.5 % (geometric mean, mean) for GEMM, 2.3 % and 4.5 % for collectives.
-  GEMM on H200 misses the mean by 0.4 to 0.7 points. Collectives stand at the edge: which device misses
-  which of the two by up to half a point depends on which sizes are held out, and H200 misses in
-  any case. Repeated measurements in these tables differ by as much.
+  GEMM on H200 misses the mean by 0.4 to 0.7 points. Collectives stand at the edge: which device
+  misses which of the two by up to half a point depends on which sizes are held out, and H200
+  misses in any case. Repeated measurements in these tables differ by as much.
 * Concatenation and single gloo collectives on the CPU stay above 10 %.
 * Embedding kernels on GPUs: not measured; published heuristics with a spread of 0.25.
 * FP32 and batched products, streams, host copies and host overheads on GPUs: constants of the
