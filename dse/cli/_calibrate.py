@@ -12,6 +12,7 @@ from dse.errors import ConfigError, DseError
 
 if TYPE_CHECKING:
     from dse.calibrate import MachineCalibration
+    from dse.hardware import Precision
     from dse.microbench import MachineInfo, MeasurementPlan, SessionResult
 
 #: Fewer points than this are no ground for a prediction, unless they were fitted.
@@ -45,6 +46,12 @@ def calibrate_command(
         int | None,
         typer.Option("--threads", min=1, help="CPU threads of one rank; an equal share."),
     ] = None,
+    precisions: Annotated[
+        str,
+        typer.Option(
+            "--precisions", help="Such as fp32,bf16; by default all on GPUs and fp32 on a CPU."
+        ),
+    ] = "",
     seed: Annotated[int, typer.Option("--seed", help="Seed of the choice of points.")] = 0,
     force: Annotated[
         bool, typer.Option("--force", help="Replace files that `dse calibrate` did not write.")
@@ -84,6 +91,7 @@ def calibrate_command(
         local_ranks=count,
         threads=threads or default_threads(available_cores(), count),
         seed=seed,
+        precisions=_precisions(precisions),
     )
     try:
         result = _measure(plan, log, budget_s, machine, quiet=json_output)
@@ -222,3 +230,14 @@ def _next_step(
         f"  try: dse predict dlrm_ddp --platform {path} --world-size {world_size} "
         "--global-batch-size 2048"
     )
+
+
+def _precisions(text: str) -> tuple[Precision, ...] | None:
+    from dse.hardware import Precision
+
+    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in set(Precision)]
+    if unknown or (names and Precision.FP32 not in names):
+        wrong = f"`{unknown[0]}` is none" if unknown else "fp32 has to be among them"
+        raise ConfigError(f"--precisions {text}: {wrong}; expected some of {', '.join(Precision)}")
+    return tuple(Precision(name) for name in names) or None

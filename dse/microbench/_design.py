@@ -124,6 +124,7 @@ def make_plan(
     operators: Sequence[str] | None = None,
     points: int = 64,
     limits: Limits | None = None,
+    precisions: Sequence[Precision] | None = None,
 ) -> MeasurementPlan:
     """Makes the plan of a session.
 
@@ -139,6 +140,8 @@ def make_plan(
         operators: Names of the operators; all of them by default.
         points: Points of an operator of weight 1, fit and fresh together.
         limits: What a point may cost; the device's by default.
+        precisions: Those that operators are measured in where they can be; by default all on a
+            GPU and fp32 on a CPU.
 
     Raises:
         CalibrationError: A name is unknown, or no size of an operator is within the limits.
@@ -167,7 +170,7 @@ def make_plan(
         operators=names,
         points=points,
         collectives_backend=backend,
-        kernels=kernel_points(device, names, points, limits, seed),
+        kernels=kernel_points(device, names, points, limits, seed, precisions),
         collectives=collective_points(local_ranks) if collectives else (),
     )
 
@@ -187,22 +190,31 @@ def default_threads(cores: int, local_ranks: int) -> int:
 
 
 def kernel_points(
-    device: str, operators: Sequence[str], points: int, limits: Limits, seed: int
+    device: str,
+    operators: Sequence[str],
+    points: int,
+    limits: Limits,
+    seed: int,
+    precisions: Sequence[Precision] | None = None,
 ) -> tuple[KernelPoint, ...]:
     """Returns the points of all operators, in turns.
 
     Args:
-        device: ``cpu`` or ``cuda``; decides the precisions.
+        device: ``cpu`` or ``cuda``.
         operators: Names.
         points: Points of an operator of weight 1, fit and fresh together.
         limits: What a point may cost.
         seed: Seed of the design.
+        precisions: Those that operators are measured in where they can be; by default all on a
+            GPU and fp32 on a CPU.
     """
+    wanted = frozenset(precisions or (Precision if device == "cuda" else (Precision.FP32,)))
     series: list[tuple[int, Iterator[KernelPoint]]] = []
     for op in operators:
         spec = OPERATORS[op]
-        precisions = spec.cuda_precisions if device == "cuda" else (Precision.FP32,)
-        for precision in precisions:
+        for precision in spec.precisions:
+            if precision not in wanted:
+                continue
             drawn = _series(op, precision, points * spec.weight, limits, seed)
             if not drawn:
                 raise CalibrationError(

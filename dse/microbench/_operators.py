@@ -108,13 +108,14 @@ class OperatorSpec:
         axes: Its sizes.
         work: Rough cost of one call, from the sizes by name.
         weight: Points for each point of an operator of weight 1; more sizes need more points.
-        cuda_precisions: Precisions measured on a GPU; on a CPU it is fp32.
+        precisions: Precisions it can be measured in, all of them on a GPU; on a CPU it is fp32
+            unless others are asked for.
     """
 
     axes: tuple[Axis, ...]
     work: Callable[[Mapping[str, float]], Work]
     weight: int = 1
-    cuda_precisions: tuple[Precision, ...] = (Precision.FP32,)
+    precisions: tuple[Precision, ...] = (Precision.FP32,)
 
 
 def _gemm(size: Mapping[str, float]) -> Work:
@@ -204,7 +205,7 @@ OPERATORS: dict[str, OperatorSpec] = {
         (Axis("m", 1, 16_384), Axis("n", 1, 16_384), Axis("k", 1, 16_384)),
         _gemm,
         weight=4,
-        cuda_precisions=(Precision.FP32, Precision.TF32, Precision.FP16, Precision.BF16),
+        precisions=(Precision.FP32, Precision.TF32, Precision.FP16, Precision.BF16),
     ),
     "embedding_forward": OperatorSpec(_EMBEDDING_AXES, _embedding_forward, weight=6),
     "embedding_backward": OperatorSpec(_EMBEDDING_AXES, _embedding_backward, weight=6),
@@ -231,7 +232,7 @@ OPERATORS: dict[str, OperatorSpec] = {
         ),
         _attention,
         weight=2,
-        cuda_precisions=(Precision.FP32, Precision.BF16),
+        precisions=(Precision.FP32, Precision.BF16),
     ),
     "memcpy_h2d": OperatorSpec(_COPY_AXES, _copy),
     "memcpy_d2h": OperatorSpec(_COPY_AXES, _copy),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dse.errors import CalibrationError
+from dse.hardware import Precision
 from dse.microbench import (
     COLLECTIVES,
     CPU_LIMITS,
@@ -195,3 +196,15 @@ def test_ranks_and_threads_share_the_cores():
 def test_impossible_plans_are_refused(changes, message):
     with pytest.raises(CalibrationError, match=message):
         make_plan(**({"local_ranks": 1, "threads": 1} | changes))
+
+
+def test_a_cpu_is_measured_in_other_precisions_when_asked():
+    plan = make_plan(
+        local_ranks=1, threads=1, precisions=(Precision.FP32, Precision.BF16), operators=["gemm"]
+    )
+    counts = Counter(point.precision for point in plan.kernels)
+    assert counts == {"fp32": 256, "bf16": 256}
+    assert (
+        plan.kernels_digest()
+        != make_plan(local_ranks=1, threads=1, operators=["gemm"]).kernels_digest()
+    )
