@@ -1,7 +1,7 @@
 """Design-space exploration and autotuning for multi-GPU training.
 
 ``dse`` answers, before anybody rents a cluster: which sharding plan, which batch size, on which
-machines, and at what price? The functions here are the whole library in five names; everything
+machines, and at what price? The functions here are the whole library in a few names; everything
 heavy is imported when it is first used.
 
 Example:
@@ -18,15 +18,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dse.platforms import load_platform
     from dse.prediction import predict
+    from dse.recording import capture
     from dse.search import run
     from dse.space import load_space
     from dse.workloads import load_model
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "load_model", "load_platform", "load_space", "predict", "run"]
+__all__ = ["__version__", "capture", "load_model", "load_platform", "load_space", "predict", "run"]
 
 _HOMES = {
+    "capture": "dse.recording",
     "load_model": "dse.workloads",
     "load_platform": "dse.platforms",
     "load_space": "dse.space",

@@ -31,12 +31,20 @@ def predict_command(
     network: NetworkOption = "",
     precision: PrecisionOption = "",
     launch: LaunchOption = "eager",
+    host_profile: Annotated[
+        Path | None,
+        typer.Option(
+            "--host-profile",
+            help="Host overheads from traces, written by `dse trace overheads --out`.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Predict iteration time, cost and memory of one configuration."""
     import json
 
     from dse.cli._problem import configuration_of, prediction_json
+    from dse.overheads import load_host_profile
     from dse.platforms import load_platform
     from dse.prediction import PlanScorer, predict_plan, problem_of
     from dse.sharding import ShardingType, check_plan, read_plan
@@ -55,7 +63,8 @@ def predict_command(
         precision=precision,
         launch=launch,
     )
-    problem = problem_of(workload, machine, configuration)
+    profile = load_host_profile(host_profile) if host_profile else None
+    problem = problem_of(workload, machine, configuration, host_profile=profile)
     scorer = PlanScorer(problem)
     if plan is None:
         solved = solve(scorer, frozenset(ShardingType), SolverSettings())
@@ -75,6 +84,7 @@ def predict_command(
             "global_batch_size": global_batch_size,
             "precision": problem.precision.value,
             "planner": planner,
+            "host_overheads": str(host_profile) if host_profile else machine.name,
             **prediction_json(prediction),
         }
         typer.echo(json.dumps(answer, indent=1))
@@ -91,3 +101,9 @@ def predict_command(
         highlight=False,
     )
     render_prediction(prediction, console)
+    measured = (
+        f"measured, profile {profile.name} ({host_profile})"
+        if profile
+        else f"platform {machine.name}"
+    )
+    console.print(f"host overheads: {measured}", markup=False, highlight=False)

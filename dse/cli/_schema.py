@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 def schema_command(
     what: Annotated[
-        Literal["space", "model", "platform"], typer.Argument(help="Which kind of file.")
+        Literal["space", "model", "platform", "host-profile"],
+        typer.Argument(help="Which kind of file."),
     ],
 ) -> None:
-    """Print the JSON Schema of search-space, model or platform files."""
+    """Print the JSON Schema of search-space, model, platform or host-profile files."""
     import json
 
     from dse.documents import json_schema
@@ -32,6 +33,10 @@ def _document(what: str) -> type[Document]:
         from dse.workloads import ModelDocument
 
         return ModelDocument
+    if what == "host-profile":
+        from dse.overheads import HostProfileDocument
+
+        return HostProfileDocument
     from dse.platforms import PlatformDocument
 
     return PlatformDocument

@@ -9,14 +9,30 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dse.cli._options import JsonOption
-from dse.errors import ConfigError
+from dse.cli._trace_capture import COMMAND_LINE, capture_command
+from dse.cli._trace_overheads import overheads_command
+from dse.cli._trace_whatif import whatif_command
+from dse.cli._traces import read_traces
+from dse.errors import ConfigError, DseError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from dse.traces import RankTrace
+    from dse.simulate import CriticalPath, Timeline
+    from dse.traces import (
+        CollectiveMeeting,
+        Links,
+        PathSummary,
+        RankReplay,
+        RankTrace,
+        TraceGraph,
+    )
+
 
 app = typer.Typer(no_args_is_help=True, help="Look into captured traces and replay them.")
+app.command("capture", context_settings=COMMAND_LINE)(capture_command)
+app.command("whatif")(whatif_command)
+app.command("overheads")(overheads_command)
 
 TracesArgument = Annotated[
     list[Path],
@@ -29,19 +45,28 @@ TracesArgument = Annotated[
 
 @app.command("info")
 def info_command(traces: TracesArgument, as_json: JsonOption = False) -> None:
-    """Show ranks, steps, top kernels and operators, and collectives: waiting and transfer."""
+    """Show ranks, steps, top kernels, collectives, who was waited for, and the critical path."""
     import json
 
     from rich.console import Console
 
     from dse.report import render_trace_summary
-    from dse.traces import summarise
+    from dse.traces import link, match_collectives, summarise
 
-    summary = summarise(_read(traces))
+    loaded = read_traces(traces)
+    links = [link(trace) for trace in loaded]
+    meetings = match_collectives(loaded, links)
+    summary = summarise(loaded, links, meetings)
+    path, notes = _path(loaded, links, meetings)
     if as_json:
-        typer.echo(json.dumps(asdict(summary), indent=1))
+        document = {
+            **asdict(summary),
+            "critical_path": None if path is None else asdict(path),
+            "notes": notes,
+        }
+        typer.echo(json.dumps(document, indent=1))
     else:
-        render_trace_summary(summary, Console())
+        render_trace_summary(summary, Console(), path, notes)
 
 
 @app.command("simulate")
@@ -54,6 +79,15 @@ def simulate_command(
         bool,
         typer.Option("--alone", help="Each rank by itself, its collectives as long as measured."),
     ] = False,
+    timeline: Annotated[
+        Path | None,
+        typer.Option(
+            "--timeline",
+            metavar="FILE",
+            help="Write the simulated time line with its critical path, for ui.perfetto.dev or "
+            "chrome://tracing; compressed if the name ends in .gz.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Rebuild the graph of a step, simulate it, and compare with what was measured."""
@@ -63,36 +97,72 @@ def simulate_command(
 
     from dse.report import render_replay
     from dse.simulate import simulate
-    from dse.traces import replay
+    from dse.traces import compare
 
-    loaded = _read(traces)
-    idle = [trace.file for trace in loaded if not trace.has_kernels]
-    if idle:
+    loaded = read_traces(traces)
+    if timeline is not None and alone and len(loaded) > 1:
         raise ConfigError(
-            f"{idle[0]}: nothing ran on a device, so there is no step to rebuild; capture with "
-            "the profiler's CUDA activity"
+            f"--timeline with --alone: {len(loaded)} ranks by themselves have no common time "
+            "line; leave out --alone or give one trace"
         )
-    ranks = replay(loaded, simulate, together=not alone, step=step)
+    ranks: list[RankReplay] = []
+    notes: list[str] = []
+    for made in _graphs(loaded, step, together=not alone):
+        simulated = simulate(made.graph)
+        ranks += compare(made, simulated)
+        whose = f"rank {made.steps[0].rank} alone: " if len(made.steps) < len(loaded) else ""
+        notes += [f"{whose}{note}" for note in made.notes]
+        if timeline is not None:
+            _write_timeline(timeline, made, simulated)
     if as_json:
         document = {
             "ranks": [{**asdict(rank), "error": rank.error} for rank in ranks],
             "together": not alone and len(ranks) > 1,
+            "notes": notes,
         }
         typer.echo(json.dumps(document, indent=1))
     else:
-        render_replay(ranks, Console())
+        render_replay(ranks, Console(), notes)
+        if timeline is not None:
+            typer.echo(f"time line: {timeline}")
 
 
-def _read(paths: Sequence[Path]) -> tuple[RankTrace, ...]:
-    from dse.traces import read_kineto
+def _graphs(
+    loaded: Sequence[RankTrace], step: int | None, *, together: bool
+) -> Iterator[TraceGraph]:
+    """Yields one graph of all ranks, or one of each."""
+    from dse.traces import link, match_collectives, trace_graph
 
-    loaded = [trace for path in paths for trace in read_kineto(path)]
-    found: dict[int, str] = {}
-    for trace in loaded:
-        if trace.rank in found:
-            raise ConfigError(
-                f"{trace.file}: rank {trace.rank} again, after {found[trace.rank]}; give each "
-                "rank's trace once"
-            )
-        found[trace.rank] = trace.file
-    return tuple(sorted(loaded, key=lambda trace: trace.rank))
+    links = [link(trace) for trace in loaded]
+    if together:
+        yield trace_graph(loaded, links, match_collectives(loaded, links), step)
+        return
+    for trace, linked in zip(loaded, links, strict=True):
+        yield trace_graph([trace], [linked], (), step)
+
+
+def _path(
+    loaded: Sequence[RankTrace], links: Sequence[Links], meetings: Sequence[CollectiveMeeting]
+) -> tuple[PathSummary | None, list[str]]:
+    """Returns the critical path of the last step if its graph can be made, and notes."""
+    from dse.simulate import simulate
+    from dse.traces import summarise_path, trace_graph
+
+    try:
+        made = trace_graph(loaded, links, meetings)
+    except DseError as error:
+        return None, [f"no critical path: {error}"]
+    return summarise_path(made, _critical(made, simulate(made.graph))), list(made.notes)
+
+
+def _critical(made: TraceGraph, simulated: Timeline) -> CriticalPath:
+    from dse.simulate import critical_path
+
+    return critical_path(simulated, [task for tasks in made.end_tasks for task in tasks])
+
+
+def _write_timeline(path: Path, made: TraceGraph, simulated: Timeline) -> None:
+    from dse.report import write_timeline
+
+    title = f"{made.steps[0].cut_by} of {len(made.steps)} ranks, simulated"
+    write_timeline(simulated, path, critical=_critical(made, simulated), title=title)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dse.collectives._estimate import all_to_all_v_time_s, collective_estimate, collective_time_s
 from dse.collectives._groups import CollectiveOp, Group
-from dse.collectives._inside import inside_time_s, link_from_measurement
+from dse.collectives._inside import inside_time_s, link_from_measurement, volume
 
 __all__ = [
     "CollectiveOp",
@@ -14,4 +14,5 @@ __all__ = [
     "collective_time_s",
     "inside_time_s",
     "link_from_measurement",
+    "volume",
 ]

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from dse.graph._builder import GraphBuilder
+from dse.graph._editor import EditedGraph, GraphEditor
 from dse.graph._graph import ExecutionGraph, Lane, TaskKind
-from dse.graph._order import followers_of, meeting_members, predecessors, topological_order
+from dse.graph._order import (
+    Followers,
+    followers,
+    followers_of,
+    meeting_members,
+    predecessors,
+    topological_order,
+    wait_counts,
+)
 
 __all__ = [
+    "EditedGraph",
     "ExecutionGraph",
+    "Followers",
     "GraphBuilder",
+    "GraphEditor",
     "Lane",
     "TaskKind",
+    "followers",
     "followers_of",
     "meeting_members",
     "predecessors",
     "topological_order",
+    "wait_counts",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dse.prediction._predict import predict_plan
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.hardware import LinkSpec, NetworkSpec
+    from dse.overheads import HostProfile
     from dse.platforms import Platform
     from dse.prediction._types import Configuration, Prediction
     from dse.workloads import DlrmModel
@@ -25,6 +27,7 @@ def problem_of(
     *,
     extra_links: Sequence[LinkSpec] = (),
     extra_networks: Sequence[NetworkSpec] = (),
+    host_profile: HostProfile | None = None,
 ) -> Problem:
     """Returns the problem that a configuration poses, its plan left out.
 
@@ -34,6 +37,7 @@ def problem_of(
         configuration: World size, batch, precision, interconnect, software.
         extra_links: Interconnects that may be named beside the platform's own.
         extra_networks: Networks that may be named beside the platform's own.
+        host_profile: Host overheads from traces; they replace the platform's as far as they go.
 
     Raises:
         ConfigError: The batch does not divide over the ranks, the platform cannot have that many
@@ -46,22 +50,32 @@ def problem_of(
         extra_links=tuple(extra_links),
         extra_networks=tuple(extra_networks),
     )
+    if host_profile is not None:
+        cluster = replace(cluster, host=host_profile.host_spec(cluster.host))
     return Problem(
         model,
         cluster,
         configuration.global_batch_size,
         configuration.precision,
         configuration.software,
+        host_profile,
     )
 
 
-def predict(model: DlrmModel, platform: Platform, configuration: Configuration) -> Prediction:
+def predict(
+    model: DlrmModel,
+    platform: Platform,
+    configuration: Configuration,
+    *,
+    host_profile: HostProfile | None = None,
+) -> Prediction:
     """Predicts one configuration without running it.
 
     Args:
         model: What is trained.
         platform: Where.
         configuration: How, the sharding plan included.
+        host_profile: Host overheads from traces (see :func:`problem_of`).
 
     Returns:
         Iteration time with its 90 % interval, throughput, cost at the cheapest on-demand list
@@ -71,7 +85,7 @@ def predict(model: DlrmModel, platform: Platform, configuration: Configuration) 
         ConfigError: A value does not fit the platform (see :func:`problem_of`).
         PlanError: The plan is for another model or another number of ranks.
     """
-    problem = problem_of(model, platform, configuration)
+    problem = problem_of(model, platform, configuration, host_profile=host_profile)
     plan = check_plan(
         configuration.plan,
         model.tables,

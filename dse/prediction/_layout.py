@@ -30,6 +30,7 @@ from dse.collectives import CollectiveOp, Group, collective_estimate
 from dse.graph import GraphBuilder, TaskKind
 from dse.kernels import LOOKUP_LAUNCHES, UPDATE_LAUNCHES, host_copy_estimate
 from dse.prediction._dense import bucket_sizes, dense_estimate
+from dse.prediction._host import Dispatch, HostTimes
 from dse.prediction._placements import INDEX_BYTES, LENGTH_BYTES, ExchangeGroup
 from dse.prediction._types import LaunchMode
 from dse.workloads import dense_operators
@@ -72,10 +73,6 @@ class DurationClass(IntEnum):
     COMMUNICATION = 2
     HOST = 3
     COPY = 4
-
-
-#: Spread of host overheads: their orders of magnitude differ by about a third between hosts.
-_HOST_SPREAD = 0.30
 
 
 class _Cost(NamedTuple):
@@ -133,6 +130,7 @@ class _Iteration:
         self._problem = problem
         self._software = problem.software
         self._ranks = range(problem.cluster.world_size)
+        self._host_times = HostTimes(problem.cluster.host, problem.host_profile)
         self._groups = [group for group in ExchangeGroup if layout >> group & 1]
         self._dense: DenseOperators = dense_operators(
             problem.model, problem.local_batch_size, problem.precision
@@ -159,13 +157,17 @@ class _Iteration:
         self._dense_phase(self._dense.optimizer, reduced)
         slots = np.array(self._slots, dtype=np.int64).reshape(-1, 3)
         slots = slots[np.argsort(slots[:, 0])]
+        classes, spread = np.array(self._classes, dtype=np.int8), np.array(self._spreads)
+        host = classes == DurationClass.HOST
+        dispatches = max(1.0, host.sum() / len(self._ranks))
+        spread[host] = self._host_times.step_spread(spread[host], dispatches)
         return LayoutGraph(
             graph=self._builder.build(),
             slot_task=slots[:, 0],
             slot_kind=slots[:, 1],
             slot_rank=slots[:, 2],
-            duration_class=np.array(self._classes, dtype=np.int8),
-            spread=np.array(self._spreads),
+            duration_class=classes,
+            spread=spread,
         )
 
     # --- phases ---------------------------------------------------------------------------------
@@ -213,7 +215,7 @@ class _Iteration:
         if not self._software.prefetch_input and self._software.launch is LaunchMode.EAGER:
             # The host reads the exchanged lengths before it can size the lookups' inputs.
             for rank, task in zip(self._ranks, tasks, strict=True):
-                self._host_task(rank, "wait for lengths", 0.0, (task,))
+                self._host_task(rank, "wait for lengths", Dispatch(0.0, 0.0), (task,))
         return [[*copies[rank], tasks[rank]] for rank in self._ranks]
 
     def _backward(self) -> list[list[int]]:
@@ -418,29 +420,24 @@ class _Iteration:
         if self._graph_launch:
             dispatch = self._graph_launch[rank]
         else:
-            host = self._problem.cluster.host
-            seconds = (
-                host.between_operators_s
-                + host.before_launch_s
-                + launches * host.launch_s
-                + (launches - 1) * host.between_launches_s
-                + host.after_launch_s
-            )
-            dispatch = self._host_task(rank, f"launch {name}", seconds)
+            cost_of_host = self._host_times.dispatch(name, launches, kind is TaskKind.COPY)
+            dispatch = self._host_task(rank, f"launch {name}", cost_of_host)
         self._classes.append(cost.duration_class)
         self._spreads.append(cost.spread)
         return self._builder.add_task(name, kind, lanes[rank], cost.duration_s, (dispatch, *after))
 
-    def _host_task(self, rank: int, name: str, seconds: float, after: Sequence[int] = ()) -> int:
+    def _host_task(self, rank: int, name: str, cost: Dispatch, after: Sequence[int] = ()) -> int:
         self._classes.append(DurationClass.HOST)
-        self._spreads.append(_HOST_SPREAD)
-        return self._builder.add_task(name, TaskKind.HOST, self._host[rank], seconds, tuple(after))
+        self._spreads.append(cost.spread)
+        return self._builder.add_task(
+            name, TaskKind.HOST, self._host[rank], cost.duration_s, tuple(after)
+        )
 
     def _launch_captured_graph(self) -> list[int]:
         if self._software.launch is not LaunchMode.CUDA_GRAPHS:
             return []
-        seconds = self._problem.cluster.host.graph_launch_s
-        return [self._host_task(rank, "launch graph", seconds) for rank in self._ranks]
+        cost = self._host_times.graph_launch()
+        return [self._host_task(rank, "launch graph", cost) for rank in self._ranks]
 
 
 def node_group(problem: Problem) -> Group:

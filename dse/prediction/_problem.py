@@ -9,6 +9,7 @@ from dse.errors import ConfigError
 
 if TYPE_CHECKING:
     from dse.hardware import Cluster, Precision
+    from dse.overheads import HostProfile
     from dse.prediction._types import Software
     from dse.workloads import DlrmModel
 
@@ -23,6 +24,8 @@ class Problem:
         global_batch_size: Samples of one iteration over all ranks; a multiple of the ranks.
         precision: Arithmetic of the dense part.
         software: How the training program is written.
+        host_profile: Host overheads by operator, as measured from traces. Use
+            :func:`problem_of`, which also replaces the cluster's host by its shared figures.
 
     Raises:
         ConfigError: The batch does not divide evenly over the ranks.
@@ -33,6 +36,7 @@ class Problem:
     global_batch_size: int
     precision: Precision
     software: Software
+    host_profile: HostProfile | None = None
 
     def __post_init__(self) -> None:
         world_size = self.cluster.world_size

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dse.report._calibrations import CalibrationRow, calibration_rows, render_calibrations
 from dse.report._html import render_report, write_report
+from dse.report._overheads import render_overheads
+from dse.report._perfetto import write_timeline
 from dse.report._terminal import RankingRow, print_study, render_prediction, render_ranking
 from dse.report._traces import render_replay, render_trace_summary
 from dse.report._view import ReportView, build_view
+from dse.report._whatif import render_optimizations, render_what_if
 
 __all__ = [
     "CalibrationRow",
@@ -16,10 +19,14 @@ __all__ = [
     "calibration_rows",
     "print_study",
     "render_calibrations",
+    "render_optimizations",
+    "render_overheads",
     "render_prediction",
     "render_ranking",
     "render_replay",
     "render_report",
     "render_trace_summary",
+    "render_what_if",
     "write_report",
+    "write_timeline",
 ]

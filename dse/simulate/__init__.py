@@ -1,10 +1,22 @@
-"""Simulators of execution graphs: event-driven and batched, with the same answers."""
+"""Simulators of execution graphs: of one configuration and of thousands, with the same answers."""
 
 from __future__ import annotations
 
 from dse.simulate._batched import BatchedSimulator
 from dse.simulate._breakdown import breakdown
-from dse.simulate._events import simulate
+from dse.simulate._critical_path import CriticalPath, critical_path, slack_s
+from dse.simulate._schedule import schedule
+from dse.simulate._single import simulate
 from dse.simulate._timeline import RankBreakdown, Timeline
 
-__all__ = ["BatchedSimulator", "RankBreakdown", "Timeline", "breakdown", "simulate"]
+__all__ = [
+    "BatchedSimulator",
+    "CriticalPath",
+    "RankBreakdown",
+    "Timeline",
+    "breakdown",
+    "critical_path",
+    "schedule",
+    "simulate",
+    "slack_s",
+]

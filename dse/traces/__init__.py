@@ -9,7 +9,7 @@ Graphs made of them replay to the measured time. Nothing here simulates.
 
 from __future__ import annotations
 
-from dse.traces._collectives import CollectiveInfo
+from dse.traces._collectives import CollectiveInfo, bytes_of, type_of
 from dse.traces._events import (
     Category,
     FlowKind,
@@ -21,23 +21,35 @@ from dse.traces._events import (
     ThreadInfo,
 )
 from dse.traces._execution_trace import ExecutionTrace, TensorReferences, read_execution_trace
+from dse.traces._facts import Phase, TaskFacts, task_facts
 from dse.traces._files import MAX_UNPACKED_BYTES
 from dse.traces._kineto import read_kineto
 from dse.traces._link import Links, link
 from dse.traces._link_et import EtLinks, link_execution_trace
 from dse.traces._match import CollectiveMeeting, match_collectives
+from dse.traces._path_summary import (
+    PathContributor,
+    PathPart,
+    PathRank,
+    PathSummary,
+    summarise_path,
+)
 from dse.traces._replay import RankReplay, compare, replay
-from dse.traces._replay_types import Role, TracedStep, TraceGraph, Unexplained
-from dse.traces._summary import (
+from dse.traces._replay_types import COMPUTING, Role, TracedStep, TraceGraph, Unexplained
+from dse.traces._summary import summarise
+from dse.traces._summary_types import (
     CollectiveSummary,
     NamedTotal,
     RankSummary,
+    StepSummary,
+    StepTimes,
+    Straggler,
     TraceSummary,
-    summarise,
 )
 from dse.traces._trace_graph import trace_graph
 
 __all__ = [
+    "COMPUTING",
     "MAX_UNPACKED_BYTES",
     "Category",
     "CollectiveInfo",
@@ -50,18 +62,28 @@ __all__ = [
     "Links",
     "NamedTotal",
     "OperatorInputs",
+    "PathContributor",
+    "PathPart",
+    "PathRank",
+    "PathSummary",
+    "Phase",
     "ProcessGroup",
     "ProfilerStep",
     "RankReplay",
     "RankSummary",
     "RankTrace",
     "Role",
+    "StepSummary",
+    "StepTimes",
+    "Straggler",
+    "TaskFacts",
     "TensorReferences",
     "ThreadInfo",
     "TraceGraph",
     "TraceSummary",
     "TracedStep",
     "Unexplained",
+    "bytes_of",
     "compare",
     "link",
     "link_execution_trace",
@@ -70,5 +92,8 @@ __all__ = [
     "read_kineto",
     "replay",
     "summarise",
+    "summarise_path",
+    "task_facts",
     "trace_graph",
+    "type_of",
 ]

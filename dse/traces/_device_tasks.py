@@ -53,7 +53,10 @@ class DeviceTasks:
     def add(self, work: Work, cause: Start) -> None:
         """Adds a work with its delays; works come in order of start."""
         device, stream, number = work.lane
-        name = f"device {device} stream {stream}" + (f" ({number + 1})" if number else "")
+        name = f"device {device} stream {stream}"
+        if device < 0:
+            name = f"gloo of thread {self._trace.threads[stream].thread}"
+        name += f" ({number + 1})" if number else ""
         lane = (self._rank, name)
         after = self._arrival(work, cause.delay, name)
         waits = [self.task_of[other.event] for other in cause.waits]

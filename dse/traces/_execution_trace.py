@@ -11,7 +11,7 @@ from dse.errors import ConfigError
 from dse.traces._et_columns import EtColumns
 from dse.traces._et_json import EtDocument
 from dse.traces._events import OperatorInputs, ProcessGroup
-from dse.traces._files import MAX_UNPACKED_BYTES, documents
+from dse.traces._files import MAX_UNPACKED_BYTES, NOT_EXECUTION_TRACES, documents
 from dse.traces._json import decode
 from dse.traces._ranks import assign_ranks, rank_from_name
 
@@ -139,7 +139,7 @@ def read_execution_trace(
             cut off, or two files are of one rank.
     """
     read = []
-    for name, content in documents(path, max_unpacked_bytes):
+    for name, content in documents(path, max_unpacked_bytes, NOT_EXECUTION_TRACES):
         document, notes = decode(content, EtDocument, name)
         _check(name, document)
         read.append(_trace(name, document, notes))

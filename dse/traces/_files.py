@@ -24,6 +24,10 @@ _TAR_MAGIC_AT = 257
 _TAR_BLOCK = 512
 _ENDINGS = (".json", ".json.gz", ".tar.gz", ".tgz")
 
+#: In folders and archives, files of a capture that are no Kineto traces, and no execution traces.
+NOT_KINETO = (".capture.json", ".et.json", ".et.json.gz")
+NOT_EXECUTION_TRACES = (".capture.json", ".pt.trace.json", ".pt.trace.json.gz")
+
 
 class _Readable(Protocol):
     """Whatever bytes can be read from."""
@@ -33,7 +37,9 @@ class _Readable(Protocol):
 
 
 def documents(
-    path: str | Path, max_unpacked_bytes: int = MAX_UNPACKED_BYTES
+    path: str | Path,
+    max_unpacked_bytes: int = MAX_UNPACKED_BYTES,
+    leave_out: tuple[str, ...] = (),
 ) -> Iterator[tuple[str, bytearray]]:
     """Yields the name and the text of each trace, one at a time.
 
@@ -41,6 +47,7 @@ def documents(
         path: A JSON file, the same under gzip, a tar archive (under gzip or not) of such files,
             or a folder of any of them.
         max_unpacked_bytes: Limit on the bytes that one file may unpack to.
+        leave_out: Endings of files in folders and archives that are not looked at.
 
     Raises:
         ConfigError: The path does not exist or cannot be read, gzip data or an archive are damaged
@@ -48,22 +55,28 @@ def documents(
     """
     file = Path(path)
     if file.is_dir():
-        found = sorted(item for item in file.iterdir() if item.name.endswith(_ENDINGS))
+        found = sorted(
+            item
+            for item in file.iterdir()
+            if item.name.endswith(_ENDINGS) and not item.name.endswith(leave_out)
+        )
         if not found:
             raise ConfigError(f"{file}: no traces in this folder; {', '.join(_ENDINGS)} are read")
         for item in found:
-            yield from _of_file(item, max_unpacked_bytes)
+            yield from _of_file(item, max_unpacked_bytes, leave_out)
     else:
-        yield from _of_file(file, max_unpacked_bytes)
+        yield from _of_file(file, max_unpacked_bytes, leave_out)
 
 
-def _of_file(file: Path, limit: int) -> Iterator[tuple[str, bytearray]]:
+def _of_file(
+    file: Path, limit: int, leave_out: tuple[str, ...]
+) -> Iterator[tuple[str, bytearray]]:
     try:
         with file.open("rb") as raw:
             packed = raw.read(2) == _GZIP_MAGIC
             raw.seek(0)
             stream: _Readable = gzip.GzipFile(fileobj=raw) if packed else raw
-            yield from _of_stream(file, _Bounded(stream, str(file), limit))
+            yield from _of_stream(file, _Bounded(stream, str(file), limit), leave_out)
     except FileNotFoundError:
         raise ConfigError(f"{file}: no such file") from None
     except gzip.BadGzipFile as error:
@@ -72,16 +85,20 @@ def _of_file(file: Path, limit: int) -> Iterator[tuple[str, bytearray]]:
         raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from error
 
 
-def _of_stream(file: Path, bounded: _Bounded) -> Iterator[tuple[str, bytearray]]:
+def _of_stream(
+    file: Path, bounded: _Bounded, leave_out: tuple[str, ...]
+) -> Iterator[tuple[str, bytearray]]:
     head = bounded.read(_TAR_BLOCK)
     bounded.put_back(head)
     if head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC):
-        yield from _members(file, bounded)
+        yield from _members(file, bounded, leave_out)
     else:
         yield str(file), _all_of(bounded)
 
 
-def _members(file: Path, bounded: _Bounded) -> Iterator[tuple[str, bytearray]]:
+def _members(
+    file: Path, bounded: _Bounded, leave_out: tuple[str, ...]
+) -> Iterator[tuple[str, bytearray]]:
     found = False
     try:
         with tarfile.open(fileobj=bounded, mode="r|") as archive:
@@ -90,6 +107,8 @@ def _members(file: Path, bounded: _Bounded) -> Iterator[tuple[str, bytearray]]:
                 name = PurePosixPath(member.name).name
                 content = archive.extractfile(member) if member.isfile() else None
                 if content is None or name.startswith(".") or not name.endswith(_ENDINGS[:2]):
+                    continue
+                if name.endswith(leave_out):
                     continue
                 found = True
                 place = f"{file}:{member.name}"

@@ -1,9 +1,9 @@
 """Which thread waits for which: the calling thread hands over to the thread of the backward pass.
 
 While the thread of the backward pass works, the thread that called it is quiet: it makes no call
-and starts no operator. So a worker that had nothing to do before a segment in which a caller is
-quiet, and starts in it, was woken by the caller; and a caller that is quiet until a worker has run
-out of work waited for it. A few calls of the caller in between do not matter.
+and starts no operator that computes. So a worker that had nothing to do before a segment in which
+a caller is quiet, and starts in it, was woken by the caller; and a caller that is quiet until a
+worker has run out of work waited for it. A few calls of the caller in between do not matter.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Shorter segments are no waits, in ns.
 _SHORTEST_WAIT = 20_000
+#: What a thread that waits does not do.
+_AT_WORK = (Role.CALL, Role.KERNEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ def _moments(caller: list[Segment], busy: list[Segment]) -> tuple[dict[int, int]
     ends = [part.end for part in busy]
     wakes, returns = {}, {}
     for quiet, part in enumerate(caller):
-        if part.role == Role.CALL or part.end - part.start < _SHORTEST_WAIT:
+        if part.role in _AT_WORK or part.end - part.start < _SHORTEST_WAIT:
             continue
         first = bisect_left(starts, part.start)
         idle = first == 0 or ends[first - 1] <= part.start
@@ -121,7 +123,7 @@ def _meanwhile(
     for number in quiet:
         part = caller[number]
         last = bisect_right(ends, part.end) - 1
-        if part.role == Role.CALL or part.end - part.start < _SHORTEST_WAIT:
+        if part.role in _AT_WORK or part.end - part.start < _SHORTEST_WAIT:
             continue
         if last >= 0 and ends[last] > part.start:
             pairs.append((number, busy[last]))

@@ -1,4 +1,8 @@
-"""The threads of one rank as rows of segments: operators, calls and gaps, without overlap."""
+"""The threads of one rank as rows of segments: operators, calls and gaps, without overlap.
+
+Beside a device the threads only dispatch: top-level operators, calls and gaps. Where nothing ran
+on a device the CPU is the device, and the innermost operators count.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse.traces._cpu_rows import cpu_stretches
 from dse.traces._events import CALLS, Category
 from dse.traces._replay_types import Role
 
@@ -23,8 +28,8 @@ class Segment:
     Attributes:
         start: Start after the step's start, in ns.
         end: End after the step's start, in ns.
-        role: `HOST_WORK`, `HOST_GAP` or `CALL`.
-        event: The top-level operator or the call; -1 for a gap.
+        role: `HOST_WORK`, `HOST_GAP` or `CALL`; `KERNEL` where the CPU is the device.
+        event: The operator or the call; -1 for a gap.
     """
 
     start: int
@@ -59,6 +64,8 @@ def host_rows(trace: RankTrace, links: Links, step: TracedStep) -> HostRows:
         & inside_end(trace.start_ns, step)
     )
     inside &= trace.thread >= 0
+    if not trace.has_kernels:
+        return _cpu_rows(trace, links, step, inside)
     calls = np.flatnonzero(inside & trace.where(*CALLS))
     tops = np.flatnonzero(inside & trace.where(Category.CPU_OP) & (links.operator < 0))
     rows: dict[int, list[Segment]] = {}
@@ -72,6 +79,20 @@ def host_rows(trace: RankTrace, links: Links, step: TracedStep) -> HostRows:
         rows[thread] = _segments(of_calls, of_tops)
         if thread == step.thread:
             _fill_up(rows[thread], step.end_ns - step.start_ns)
+    return HostRows(rows, outer)
+
+
+def _cpu_rows(trace: RankTrace, links: Links, step: TracedStep, inside: np.ndarray) -> HostRows:
+    outer: dict[int, int] = {}
+    stretches = cpu_stretches(trace, links, step, inside, outer)
+    if step.thread >= 0:
+        stretches.setdefault(step.thread, [])
+    rows = {
+        thread: [Segment(start, end, role, event) for (start, end, event), role in parts]
+        for thread, parts in sorted(stretches.items())
+    }
+    if step.thread >= 0:
+        _fill_up(rows[step.thread], step.end_ns - step.start_ns)
     return HostRows(rows, outer)
 
 

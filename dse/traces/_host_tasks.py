@@ -56,6 +56,7 @@ class HostTasks:
             self._wakes.setdefault((one.caller, one.wakes), []).append(one)
             for quiet, segment in one.returns:
                 self._returns.setdefault((one.caller, quiet), []).append((one.worker, segment))
+        self._awaited: dict[_Place, list[Work]] = {}
         self._first: dict[_Place, int] = {}
         self._last: dict[_Place, int] = {}
         self._cut: dict[_Place, int] = {}
@@ -63,13 +64,20 @@ class HostTasks:
         self.ends: dict[int, int] = {}
         self.waiting: list[tuple[int, list[Work]]] = []
 
-    def add(self, issued: Issues, waits: dict[int, list[Work]]) -> None:
+    def add(
+        self,
+        issued: Issues,
+        waits: dict[int, list[Work]],
+        awaited: dict[tuple[int, int], list[Work]],
+    ) -> None:
         """Adds all tasks.
 
         Args:
             issued: What calls launched.
             waits: Call → works that it waits for.
+            awaited: Thread and number of its segment → collectives that it waits for.
         """
+        self._awaited = awaited
         for thread, row in self._rows.items():
             lane = (self._rank, f"thread {self._trace.threads[thread].thread}")
             for at, part in enumerate(row):
@@ -84,9 +92,12 @@ class HostTasks:
                     self._add_call(lane, place, part, issued, waits.get(part.event, []))
                 else:
                     self._add_plain(lane, place, part)
+                if place in awaited:
+                    held = self._first if part.role == Role.CALL else self._last
+                    self.waiting.append((held[place], awaited[place]))
                 self.ends[thread] = self._last[place]
-        for place, awaited in self._returns.items():
-            self._draft.after[self._last[place]] += [self._last[other] for other in awaited]
+        for place, workers in self._returns.items():
+            self._draft.after[self._last[place]] += [self._last[other] for other in workers]
         for place, one in self._woken.items():
             self._draft.after[self._first[place]].append(self._cut[one.caller, one.wakes])
 
@@ -118,7 +129,11 @@ class HostTasks:
         self._first[place] = self._draft.add("wake", Role.HOST_GAP, lane, span)
 
     def _add_plain(self, lane: tuple[int, str], place: _Place, part: Segment) -> None:
-        """Adds an operator or gap, cut where it wakes a thread and where one returns to it."""
+        """Adds an operator or gap, cut where it wakes a thread and where one returns to it.
+
+        What lasts until a collective has ended begins with that end: how long the thread would
+        have taken until its wait is not known, and is short.
+        """
         now, role = part.start, part.role
         if place in self._wakes:
             cut = self._cut_at(place)
@@ -128,6 +143,11 @@ class HostTasks:
         if awaited:
             role = Role.AFTER_WAIT
             now = max(now, *(self._rows[worker][other].end for worker, other in awaited))
+        works = self._awaited.get(place, [])
+        over = max((min(work.end, part.end) for work in works), default=-1)
+        if over > part.start or (works and role == Role.HOST_GAP):
+            role = Role.AFTER_WAIT
+            now = max(now, over)
         self._task(role, lane, place, part, now, part.end)
 
     def _add_call(

@@ -10,7 +10,7 @@ from dse.errors import ConfigError
 from dse.traces._about import About
 from dse.traces._build import Builder, refuse_faults
 from dse.traces._columns import Columns
-from dse.traces._files import MAX_UNPACKED_BYTES, documents
+from dse.traces._files import MAX_UNPACKED_BYTES, NOT_KINETO, documents
 from dse.traces._json import KinetoDocument, blocks, decode
 from dse.traces._ranks import check_ranks, rank_from_name
 
@@ -37,7 +37,7 @@ def read_kineto(
             in more than 3 % of its events; two files are of one rank or of different runs.
     """
     read = []
-    for name, content in documents(path, max_unpacked_bytes):
+    for name, content in documents(path, max_unpacked_bytes, NOT_KINETO):
         read.append(_trace(name, content))
         del content
     return check_ranks(read)

@@ -9,6 +9,7 @@ import numpy as np
 
 from dse.traces._derive import derive_collectives
 from dse.traces._events import CALLS, DEVICE_WORK, Category, FlowKind
+from dse.traces._gloo import add_gloo
 from dse.traces._tree import innermost, nearest_marked, parents
 
 if TYPE_CHECKING:
@@ -22,13 +23,14 @@ class Links:
 
     Attributes:
         launch: Runtime or driver call that launched this work of a device; a graph launch has
-            many. Also set for synchronisations that a call caused.
+            many. Also set for synchronisations that a call caused. Of a collective of gloo, in
+            traces without work of a device, the operator of c10d that asked for it.
         operator: Innermost operator: that encloses a host event on its thread (for an operator,
             its parent operator), or whose call launched this work.
         parent: Innermost operator or annotation that encloses an operator, annotation or call.
         forward: Forward operator that this backward operator belongs to.
-        collective: Index into `collectives`, for kernels of collectives and host operators that
-            the file describes as such.
+        collective: Index into `collectives`, for kernels of collectives, annotations of gloo in
+            traces without work of a device, and host operators that the file describes as such.
         collectives: Those of the trace, and those derived from enclosing annotations.
         notes: What could not be linked, with counts.
     """
@@ -57,6 +59,7 @@ def link(trace: RankTrace) -> Links:
     _work_by_external_id(trace, launch, operator)
     forward = _forward(trace)
     collective, collectives = derive_collectives(trace, launch, parent)
+    collectives = add_gloo(trace, launch, operator, collective, collectives, notes)
     work = trace.where(*DEVICE_WORK)
     alone = np.flatnonzero(work & (launch < 0))
     if len(alone):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.traces._events import Category
+from dse.traces._gloo import gloo_events
 from dse.traces._link import Links, link
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class CollectiveMeeting:
         message_bytes: Largest size of any rank, in bytes; -1 if unknown.
         group_size: Number of ranks of the group; 0 if unknown.
         ranks: Ranks whose kernel was found, in order.
-        events: Kernel of each of these ranks: index into its trace.
+        events: Kernel of each of these ranks, or annotation of gloo: index into its trace.
         missing_ranks: Ranks of the group that have a trace but no counterpart in it.
         untraced_ranks: Ranks of the group that have no trace.
     """
@@ -76,6 +77,9 @@ def match_collectives(
 ) -> tuple[CollectiveMeeting, ...]:
     """Matches kernels of collectives across ranks by group, step, operation, size and order.
 
+    On a CPU the annotations of gloo stand for kernels. Sends and receives of more than two ranks
+    do not say there whom they meet, and stay alone.
+
     Where the traces have the groups' own sequence numbers these stand for the step. Where the
     ranks of a group are not known and it is smaller than the world, a rank that lacks is not named
     among `missing_ranks`, but the meeting is not `complete` either.
@@ -103,6 +107,8 @@ def match_collectives(
 
 def _of_rank(trace: RankTrace, links: Links) -> Iterator[tuple[_Key, int, int, CollectiveInfo]]:
     kernels = np.flatnonzero(trace.where(Category.KERNEL) & (links.collective >= 0))
+    if not trace.has_kernels:
+        kernels = gloo_events(trace)
     launch = links.launch[kernels]
     launched_ns = np.where(launch >= 0, trace.start_ns[launch], trace.start_ns[kernels])
     order = np.lexsort((kernels, launched_ns))
@@ -110,6 +116,8 @@ def _of_rank(trace: RankTrace, links: Links) -> Iterator[tuple[_Key, int, int, C
     seen: Counter[_Key] = Counter()
     for event, step in zip(kernels[order].tolist(), steps.tolist(), strict=True):
         info = links.collectives[links.collective[event]]
+        if info.operation in _PAIRS and info.source < 0 and not trace.has_kernels:
+            continue
         key = _key(info, step)
         yield key, seen[key], event, info
         seen[key] += 1

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.traces._causes import starts, usual_delays
+from dse.traces._cpu_waits import CpuWaits, cpu_waits
 from dse.traces._device_tasks import DeviceTasks
 from dse.traces._handover import handovers
 from dse.traces._host import host_rows
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from dse.traces._host import Segment
     from dse.traces._link import Links
     from dse.traces._replay_types import TracedStep
+    from dse.traces._work import Work
 
 #: Gaps of threads that nobody hands over to are reported from this length on, in ns.
 _LONG_GAP = 100_000
@@ -64,16 +66,22 @@ def add_rank(draft: Draft, trace: RankTrace, links: Links, step: TracedStep) -> 
     }
     works = works_of_step(trace, links, step, set(spans), host.outer)
     issued = issues(trace, works, spans)
-    waits = Waits(trace, links, works)
     of_calls = issued.blocked
-    for call, awaited in waits.of_calls().items():
-        of_calls.setdefault(host.outer.get(call, call), []).extend(awaited)
+    of_streams: dict[int, list[Work]] = {}
+    for_gloo = CpuWaits()
+    if trace.has_kernels:
+        waits = Waits(trace, links, works)
+        for call, awaited in waits.of_calls().items():
+            of_calls.setdefault(host.outer.get(call, call), []).extend(awaited)
+        of_streams = waits.of_streams()
+    else:
+        for_gloo = cpu_waits(trace, host.rows, step, works)
     found = handovers(trace, host.rows, step.start_ns)
     threads = HostTasks(draft, trace, step, host.rows, found)
-    threads.add(issued, of_calls)
+    threads.add(issued, of_calls, for_gloo.awaited)
 
     usual = usual_delays(works, issued.at)
-    causes = starts(works, issued.at, waits.of_streams(), usual)
+    causes = starts(works, issued.at, of_streams, usual)
     devices = DeviceTasks(draft, trace, step, threads.launch, issued.at)
     for work, cause in zip(works, causes, strict=True):
         devices.add(work, cause)
@@ -81,21 +89,28 @@ def add_rank(draft: Draft, trace: RankTrace, links: Links, step: TracedStep) -> 
         draft.after[task] += [devices.task_of[work.event] for work in awaited]
 
     unknown = [cause.unexplained for cause in causes if cause.unexplained]
-    unknown += _lonely_gaps(host.rows, found, step.thread)
+    unknown += _lonely_gaps(host.rows, found, set(for_gloo.awaited), step.thread)
     seconds = sum(unknown) / 1e9
     ends = (*threads.ends.values(), *devices.ends.values())
+    if step.thread >= 0:
+        # A step is not over before its collectives are.
+        unfinished = (devices.task_of[work.event] for work in for_gloo.open)
+        ends = (threads.ends[step.thread], *unfinished)
     return RankTasks(
         task_of=devices.task_of,
-        ends=(threads.ends[step.thread],) if step.thread >= 0 else ends,
+        ends=ends,
         unexplained=Unexplained(len(unknown), seconds, seconds / step.measured_s),
         without_launch=sum(work.launch < 0 for work in works),
     )
 
 
 def _lonely_gaps(
-    rows: dict[int, list[Segment]], found: tuple[Handover, ...], main: int
+    rows: dict[int, list[Segment]],
+    found: tuple[Handover, ...],
+    awaited: set[tuple[int, int]],
+    main: int,
 ) -> Iterator[int]:
-    """Yields the long gaps of threads beside the main one that no hand-over explains."""
+    """Yields the long gaps of threads beside the main one that no hand-over or wait explains."""
     if main < 0:
         begins = {
             thread: next((part.start for part in row if part.role != Role.HOST_GAP), -1)
@@ -103,7 +118,7 @@ def _lonely_gaps(
         }
         known = {thread: start for thread, start in begins.items() if start >= 0}
         main = min(known, key=known.__getitem__, default=-1)
-    explained = {(one.worker, one.first - 1) for one in found}
+    explained = awaited | {(one.worker, one.first - 1) for one in found}
     explained |= {(one.caller, quiet) for one in found for quiet, _ in one.returns}
     explained |= {(one.caller, one.wakes) for one in found}
     for thread, row in rows.items():

@@ -14,11 +14,13 @@ if TYPE_CHECKING:
 class Role(IntEnum):
     """What a task of a replayed trace stands for."""
 
-    #: A top-level operator between its calls.
+    #: A top-level operator between its calls; where the CPU is the device, an operator's own time
+    #: between the operators that it calls.
     HOST_WORK = 0
     #: A thread between top-level operators: Python, or nothing.
     HOST_GAP = 1
     #: A runtime or driver call; of a blocking one what it would take if nothing were waited for.
+    #: Where the CPU is the device also the operator of c10d that hands a collective to gloo.
     CALL = 2
     #: Part of a blocking call, or of a gap, that comes after what was waited for.
     AFTER_WAIT = 3
@@ -26,6 +28,7 @@ class Role(IntEnum):
     LAUNCH_DELAY = 4
     #: From the end of what the stream waited for to the next work.
     STREAM_GAP = 5
+    #: A kernel; where the CPU is the device, own time of an operator that computes.
     KERNEL = 6
     COPY = 7
     FILL = 8
@@ -88,7 +91,7 @@ class TraceGraph:
         role: A `Role`.
         rank: Rank of each task.
         event: Index of the task's event in the trace of its rank, -1 for gaps and delays. A call
-            may be several tasks.
+            may be several tasks, and so may an operator where the CPU is the device.
         measured_start_ns: Measured start of the task after time zero, in ns; of tasks that wait
             (members of meetings, blocking calls) the moment at which the wait was over, of gaps on
             streams the last moment at which they can begin.

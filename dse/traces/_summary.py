@@ -2,107 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.traces._events import DEVICE_WORK, Category
+from dse.traces._collective_times import collective_times, stragglers
+from dse.traces._events import CALLS, DEVICE_WORK, Category
 from dse.traces._link import Links, link
-from dse.traces._match import CollectiveMeeting, match_collectives
+from dse.traces._match import match_collectives
+from dse.traces._summary_types import NamedTotal, RankSummary, StepSummary, StepTimes, TraceSummary
+from dse.traces._window import traced_step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from dse.traces._events import Ints, Longs, RankTrace
+    from dse.traces._match import CollectiveMeeting
 
 #: Kernels and operators that are listed.
 _MOST = 12
 
 
-@dataclass(frozen=True, slots=True)
-class NamedTotal:
-    """Device time under one name.
-
-    Attributes:
-        name: Kernel or operator.
-        count: How often it ran.
-        total_s: Device time, in seconds.
-    """
-
-    name: str
-    count: int
-    total_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class RankSummary:
-    """What one rank's trace holds.
-
-    Attributes:
-        rank: Global rank.
-        file: Its file.
-        devices: Names of its devices.
-        events: Number of events.
-        steps: Numbers of the profiler's steps.
-        device_events: Kernels, copies and fills.
-        device_busy_s: Time in which any of them ran, in seconds.
-        span_s: From the first to the last event, in seconds.
-        top_kernels: Most time first.
-        top_operators: Operators by the device time that they launched, most first.
-        notes: What the reader left out or found odd.
-    """
-
-    rank: int
-    file: str
-    devices: tuple[str, ...]
-    events: int
-    steps: tuple[int, ...]
-    device_events: int
-    device_busy_s: float
-    span_s: float
-    top_kernels: tuple[NamedTotal, ...]
-    top_operators: tuple[NamedTotal, ...]
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CollectiveSummary:
-    """One collective over the ranks that were traced.
-
-    Attributes:
-        operation: Our name.
-        message_bytes: Largest size of any rank; -1 if unknown.
-        ranks: Ranks that were found.
-        missing_ranks: Traced ranks of the group without a counterpart.
-        transfer_s: From the last arrival to the last end, in seconds.
-        longest_wait_s: Of the rank that came first, in seconds.
-        last_rank: Rank that the others waited for.
-    """
-
-    operation: str
-    message_bytes: int
-    ranks: tuple[int, ...]
-    missing_ranks: tuple[int, ...]
-    transfer_s: float
-    longest_wait_s: float
-    last_rank: int
-
-
-@dataclass(frozen=True, slots=True)
-class TraceSummary:
-    """What the traces of a job hold.
-
-    Attributes:
-        ranks: One entry a trace.
-        collectives: Collectives in order of their last arrival.
-    """
-
-    ranks: tuple[RankSummary, ...]
-    collectives: tuple[CollectiveSummary, ...]
-
-
-def summarise(traces: Sequence[RankTrace]) -> TraceSummary:
+def summarise(
+    traces: Sequence[RankTrace],
+    links: Sequence[Links] | None = None,
+    meetings: Sequence[CollectiveMeeting] | None = None,
+) -> TraceSummary:
     """Counts and adds up what traces hold.
 
     Waiting and transfer of a collective are told apart by the ranks' clocks, which the reader has
@@ -110,41 +37,87 @@ def summarise(traces: Sequence[RankTrace]) -> TraceSummary:
 
     Args:
         traces: One trace a rank.
+        links: The links of each trace, if they are at hand.
+        meetings: The collectives across these ranks, if they are at hand.
     """
-    links = [link(trace) for trace in traces]
-    by_rank = {trace.rank: trace for trace in traces}
-    timed = [_collective(meeting, by_rank) for meeting in match_collectives(traces, links)]
-    timed.sort(key=lambda pair: pair[0])
-    return TraceSummary(
-        tuple(_rank(trace, linked) for trace, linked in zip(traces, links, strict=True)),
-        tuple(collective for _, collective in timed),
-    )
+    links = [link(trace) for trace in traces] if links is None else links
+    meetings = match_collectives(traces, links) if meetings is None else meetings
+    ranks = tuple(_rank(trace, linked) for trace, linked in zip(traces, links, strict=True))
+    collectives = collective_times(traces, meetings)
+    return TraceSummary(ranks, collectives, stragglers(collectives), _imbalance(ranks))
 
 
 def _rank(trace: RankTrace, links: Links) -> RankSummary:
     work = np.flatnonzero(trace.where(*DEVICE_WORK))
     kernels = np.flatnonzero(trace.where(Category.KERNEL))
+    calls = trace.where(*CALLS)
     launched = work[links.operator[work] >= 0]
-    start, end = trace.start_ns, trace.end_ns
+    start, end, duration = trace.start_ns, trace.end_ns, trace.duration_ns
     span_ns = int(end.max() - start.min()) if len(trace) else 0
+    operators = np.flatnonzero(trace.where(Category.CPU_OP))
+    called_ns = sum(
+        _union_ns(start[mine], end[mine])
+        for thread in np.unique(trace.thread[calls]).tolist()
+        for mine in [calls & (trace.thread == thread)]
+    )
     return RankSummary(
         rank=trace.rank,
         file=trace.file,
+        world_size=trace.world_size,
         devices=trace.device_names,
         events=len(trace),
-        steps=tuple(step.number for step in trace.steps),
+        steps=tuple(
+            StepSummary(step.number, (step.end_ns - step.start_ns) / 1e9) for step in trace.steps
+        ),
+        last_step=_last_step(trace, links),
         device_events=len(work),
         device_busy_s=_union_ns(start[work], end[work]) / 1e9,
+        unlaunched_events=int(np.count_nonzero(links.launch[work] < 0)),
+        calls=int(np.count_nonzero(calls)),
+        calls_s=called_ns / 1e9,
         span_s=span_ns / 1e9,
-        top_kernels=_top(trace, trace.name[kernels], trace.duration_ns[kernels]),
-        top_operators=_top(
-            trace, trace.name[links.operator[launched]], trace.duration_ns[launched]
-        ),
-        notes=trace.notes,
+        top_kernels=_top(trace, kernels, duration[kernels]),
+        top_operators=_top(trace, links.operator[launched], duration[launched]),
+        top_host_operators=_top(trace, operators, _own_ns(trace, links)[operators]),
+        notes=(*trace.notes, *links.notes),
     )
 
 
-def _top(trace: RankTrace, names: Ints, duration_ns: Longs) -> tuple[NamedTotal, ...]:
+def _last_step(trace: RankTrace, links: Links) -> StepTimes | None:
+    """Splits the time of the last step by what ran on the devices meanwhile."""
+    if not trace.has_kernels:
+        return None
+    step = traced_step(trace, None)
+    work = trace.where(*DEVICE_WORK)
+    transfer = trace.where(Category.KERNEL) & (links.collective >= 0)
+    start = trace.start_ns.clip(step.start_ns, step.end_ns)
+    end = trace.end_ns.clip(step.start_ns, step.end_ns)
+
+    def covered_s(chosen: NDArray[np.bool_]) -> float:
+        return _union_ns(start[chosen], end[chosen]) / 1e9
+
+    compute_s, busy_s = covered_s(work & ~transfer), covered_s(work)
+    return StepTimes(
+        cut_by=step.cut_by,
+        measured_s=step.measured_s,
+        compute_s=compute_s,
+        communication_s=covered_s(transfer),
+        exposed_communication_s=busy_s - compute_s,
+        idle_s=step.measured_s - busy_s,
+    )
+
+
+def _own_ns(trace: RankTrace, links: Links) -> Longs:
+    """Durations without those of the operators inside."""
+    inner = np.flatnonzero(trace.where(Category.CPU_OP) & (links.operator >= 0))
+    inside = np.bincount(links.operator[inner], trace.duration_ns[inner], minlength=len(trace))
+    return np.maximum(0, trace.duration_ns - np.rint(inside).astype(np.int64))
+
+
+def _top(
+    trace: RankTrace, events: Longs | NDArray[np.intp], duration_ns: Longs
+) -> tuple[NamedTotal, ...]:
+    names: Ints = trace.name[events]
     size = len(trace.names)
     totals = np.bincount(names, duration_ns, minlength=size)
     counts = np.bincount(names, minlength=size)
@@ -165,30 +138,7 @@ def _union_ns(start: Longs, end: Longs) -> int:
     return int(reach[-1] - start[0] - gaps.sum())
 
 
-def _collective(
-    meeting: CollectiveMeeting, by_rank: dict[int, RankTrace]
-) -> tuple[int, CollectiveSummary]:
-    """When the last rank arrived, and the figures."""
-    start = np.array(
-        [
-            by_rank[rank].base_time_ns + int(by_rank[rank].start_ns[event])
-            for rank, event in zip(meeting.ranks, meeting.events, strict=True)
-        ]
-    )
-    duration = np.array(
-        [
-            int(by_rank[rank].duration_ns[event])
-            for rank, event in zip(meeting.ranks, meeting.events, strict=True)
-        ]
-    )
-    last = int(np.argmax(start))
-    summary = CollectiveSummary(
-        operation=meeting.operation,
-        message_bytes=meeting.message_bytes,
-        ranks=meeting.ranks,
-        missing_ranks=meeting.missing_ranks,
-        transfer_s=max(0, int((start + duration).max() - start[last])) / 1e9,
-        longest_wait_s=int(start[last] - start.min()) / 1e9,
-        last_rank=meeting.ranks[last],
-    )
-    return int(start[last]), summary
+def _imbalance(ranks: Sequence[RankSummary]) -> float | None:
+    compute_s = [rank.last_step.compute_s for rank in ranks if rank.last_step is not None]
+    mean_s = sum(compute_s) / max(1, len(compute_s))
+    return max(compute_s) / mean_s - 1 if len(compute_s) > 1 and mean_s else None

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from dse.traces._replay_types import TracedStep
 
 
+#: Operations in which a rank may be done before another one begins: gloo buffers what is sent.
+_ONE_SIDED = frozenset({"broadcast", "reduce", "gather", "scatter", "send_recv"})
+
+
 def trace_graph(
     traces: Sequence[RankTrace],
     links: Sequence[Links],
@@ -32,10 +36,12 @@ def trace_graph(
     """Makes the graph of one step of the traces, whose simulation replays the step.
 
     Threads keep the order and the lengths of their operators, calls and gaps; streams keep the
-    order and the lengths of their works. Everything else follows from dependencies: launches,
-    waits for streams and between streams, hand-overs between threads, and collectives. A member of
-    a collective lasts from the readiness of its last member to its own end; where only one rank
-    of a collective is present, as long as it was measured, its waiting included.
+    order and the lengths of their works. Where nothing ran on a device the CPU is the device:
+    threads are cut by their innermost operators, and gloo's threads are streams of collectives.
+    Everything else follows from dependencies: launches, waits for streams and between streams,
+    hand-overs between threads, and collectives. A member of a collective lasts from the readiness
+    of its last member to its own end; where only one rank of a collective is present, as long as
+    it was measured, its waiting included.
 
     The clocks of the ranks are taken as they are.
 
@@ -60,10 +66,12 @@ def trace_graph(
         made = add_rank(draft, trace, linked, part)
         tasks[part.rank] = made
         if made.without_launch:
+            what = "works of the device" if trace.has_kernels else "collectives"
             notes.append(
-                f"rank {part.rank}: {made.without_launch} works of the device were not launched "
-                "in the step; they start as measured"
+                f"rank {part.rank}: {made.without_launch} {what} were not launched in the step; "
+                "they start as measured"
             )
+    on_device = {trace.rank for trace in traces if trace.has_kernels}
     alone, early = draft.role.count(Role.COLLECTIVE), 0
     for meeting in meetings:
         members = [
@@ -71,11 +79,13 @@ def trace_graph(
             for rank, event in zip(meeting.ranks, meeting.events, strict=True)
             if rank in tasks and event in tasks[rank].task_of
         ]
-        if len(members) > 1:
-            early += draft.meet(members)
         absent = len(meeting.missing_ranks) + len(meeting.untraced_ranks)
         whole = max(meeting.group_size, len(meeting.ranks) + absent)
         alone -= len(members) if len(members) >= whole else 0
+        if meeting.operation in _ONE_SIDED and not on_device & set(meeting.ranks):
+            members = _who_waited(draft, members)
+        if len(members) > 1:
+            early += draft.meet(members)
     if alone:
         notes.append(
             f"{alone} collectives lack members: their time includes the wait for these ranks"
@@ -98,6 +108,12 @@ def trace_graph(
         unexplained=tuple(tasks[part.rank].unexplained for part in steps),
         notes=tuple(notes),
     )
+
+
+def _who_waited(draft: Draft, members: list[int]) -> list[int]:
+    """Returns the members of a collective that ended after its last one had started."""
+    ready = max((draft.start[task] for task in members), default=0)
+    return [task for task in members if draft.start[task] + draft.duration[task] >= ready]
 
 
 def _aligned(traces: Sequence[RankTrace], steps: Sequence[TracedStep]) -> tuple[TracedStep, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 from dse._suggest import hint
 from dse.errors import ConfigError
 from dse.traces._events import CALLS, DEVICE_WORK, Category
+from dse.traces._gloo import gloo_events
 from dse.traces._replay_types import TracedStep
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def _annotation(trace: RankTrace, name: str) -> TracedStep:
 
 def _whole(trace: RankTrace) -> TracedStep:
     events = trace.where(Category.CPU_OP, *CALLS, *DEVICE_WORK)
+    events[gloo_events(trace)] = True
     if not events.any():
         raise ConfigError(f"{trace.file}: nothing to replay: no operators, calls or kernels")
     start, end = trace.start_ns[events].min(), trace.end_ns[events].max()

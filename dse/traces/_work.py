@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.traces._events import DEVICE_WORK, Category
+from dse.traces._gloo import gloo_events
 from dse.traces._host import inside_end
 from dse.traces._replay_types import Role
 
@@ -24,17 +25,17 @@ _OVERLAP_NS = 2 * ROUNDING_NS
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """One kernel, copy or fill.
+    """One kernel, copy or fill; on a CPU one collective of gloo.
 
     Attributes:
         event: Index of the event.
         start: Start after the step's start, in ns.
         end: End after the step's start, in ns; cut off where rounding lets it overlap.
         base_end: End after the trace's base, in ns.
-        stream: Stream.
-        lane: Device, stream and number of the lane of this stream.
+        stream: Stream; of a collective of gloo its thread.
+        lane: Device, stream and number of the lane of this stream; gloo's device is -1.
         previous: Work before it on the lane; None for the first.
-        launch: The outermost call that launched it in the step, or -1.
+        launch: The outermost call, or operator of c10d, that launched it in the step, or -1.
         role: `KERNEL`, `COPY`, `FILL` or `COLLECTIVE`.
     """
 
@@ -71,6 +72,8 @@ def works_of_step(
         outer: Nested call → outermost call.
     """
     events = np.flatnonzero(trace.where(*DEVICE_WORK))
+    if not len(events):
+        events = gloo_events(trace)
     end_ns = trace.end_ns
     chosen: list[tuple[int, int, int, int]] = []
     running = (end_ns[events] > step.start_ns) & inside_end(trace.start_ns[events], step)
@@ -96,6 +99,8 @@ def _on_lanes(
     ends = [end for _, end, _, _ in chosen]
     for at, (start, _, event, _) in enumerate(chosen):
         stream = (int(trace.device[event]), int(trace.stream[event]))
+        if trace.thread[event] >= 0:
+            stream = (-1, int(trace.thread[event]))
         rows = lanes.setdefault(stream, [])
         number = next(
             (number for number, row in enumerate(rows) if ends[row[-1]] <= start + _OVERLAP_NS),
@@ -110,7 +115,7 @@ def _on_lanes(
     result: list[Work] = []
     last: dict[tuple[int, int, int], Work] = {}
     for at, (start, _, event, call) in enumerate(chosen):
-        role = _ROLES[Category(int(trace.category[event]))]
+        role = _ROLES.get(Category(int(trace.category[event])), Role.COLLECTIVE)
         if role == Role.KERNEL and links.collective[event] >= 0:
             role = Role.COLLECTIVE
         work = Work(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+
 import pytest
 
 from tests.cli.test_cli import answer, dse
-from tests.traces.helpers import call, kernel, operator, write
+from tests.traces.helpers import call, kernel, operator, span, write
 from tests.traces.test_summary import two_ranks
 
 
@@ -23,6 +26,56 @@ def test_info_counts_and_lists(folder):
     assert shown.returncode == 0
     assert "all_reduce" in shown.stdout
     assert "gemm" in shown.stdout
+    assert "who was waited for" in shown.stdout
+    assert "critical path of the last step: 0.090 ms" in shown.stdout
+
+
+def test_info_prints_the_contract(folder):
+    summary = answer("trace", "info", folder)
+    assert set(summary) == {
+        "ranks",
+        "collectives",
+        "stragglers",
+        "compute_imbalance",
+        "critical_path",
+        "notes",
+    }
+    first = summary["ranks"][0]
+    assert set(first["last_step"]) == {
+        "cut_by",
+        "measured_s",
+        "compute_s",
+        "communication_s",
+        "exposed_communication_s",
+        "idle_s",
+    }
+    assert summary["stragglers"][0]["rank"] == 1
+    path = summary["critical_path"]
+    assert path["length_s"] == pytest.approx(90e-6)
+    assert sum(part["seconds"] for part in path["parts"]) == pytest.approx(90e-6)
+    assert {"name", "part", "count", "seconds", "share"} == set(path["contributors"][0])
+    assert summary["notes"] == []
+
+
+def test_info_of_a_trace_without_device_work(tmp_path):
+    write(tmp_path / "t.json", [operator("aten::mm", 0, 20), operator("aten::add", 30, 5)])
+    summary = answer("trace", "info", tmp_path / "t.json")
+    assert summary["ranks"][0]["last_step"] is None
+    assert summary["ranks"][0]["top_host_operators"][0]["name"] == "aten::mm"
+    assert summary["compute_imbalance"] is None
+    shown = dse("trace", "info", tmp_path / "t.json")
+    assert shown.returncode == 0
+    assert "rank 0: nothing ran on a device" in shown.stdout
+    assert "aten::mm" in shown.stdout
+
+
+def test_info_of_a_trace_without_a_path_says_why(tmp_path):
+    write(tmp_path / "t.json", [span("user_annotation", "setup", 0, 20)])
+    summary = answer("trace", "info", tmp_path / "t.json")
+    assert summary["critical_path"] is None
+    (note,) = summary["notes"]
+    assert note.startswith("no critical path: ")
+    assert "nothing to replay" in note
 
 
 def test_simulate_prints_the_contract(folder):
@@ -45,17 +98,56 @@ def test_simulate_prints_the_contract(folder):
     assert document["ranks"][0]["exposed_communication_s"] == pytest.approx(20e-6, abs=2e-6)
 
 
+def test_simulate_tells_what_is_missing(folder):
+    note = "1 collectives lack members: their time includes the wait for these ranks"
+    document = answer("trace", "simulate", folder, "--alone")
+    assert document["notes"] == [f"rank {rank} alone: {note}" for rank in (0, 1)]
+    assert answer("trace", "simulate", folder)["notes"] == []
+    alone = folder / "rank0.json"
+    assert answer("trace", "simulate", alone)["notes"] == [note]
+    assert f"note: {note}" in dse("trace", "simulate", alone).stdout
+
+
+def test_simulate_writes_a_time_line(folder):
+    file = folder / "timeline.json.gz"
+    plain = answer("trace", "simulate", folder)
+    assert answer("trace", "simulate", folder, "--timeline", file) == plain
+    with gzip.open(file, "rt") as opened:
+        document = json.load(opened)
+    names = {
+        event["args"]["name"]
+        for event in document["traceEvents"]
+        if event["ph"] == "M" and event["name"] == "process_name"
+    }
+    assert names == {"rank 0", "rank 1", "critical path"}
+    assert document["otherData"]["makespan_us"] == pytest.approx(90)
+    waits = [event for event in document["traceEvents"] if event.get("cat") == "wait"]
+    assert [event["dur"] for event in waits] == [pytest.approx(30, abs=2)]
+
+
+def test_a_time_line_of_ranks_by_themselves_is_refused(folder):
+    done = dse("trace", "simulate", folder, "--alone", "--timeline", folder / "t.json")
+    assert done.returncode == 2
+    assert "no common time line" in done.stderr
+    assert not (folder / "t.json").exists()
+    one = folder / "rank0.json"
+    done = dse("trace", "simulate", one, "--alone", "--timeline", folder / "t.json")
+    assert done.returncode == 0
+    assert (folder / "t.json").exists()
+
+
 def test_the_same_rank_twice_is_refused(folder):
     done = dse("trace", "info", folder / "rank0.json", folder / "rank0.json")
     assert done.returncode == 2
     assert "rank 0 again" in done.stderr
 
 
-def test_a_trace_without_device_work_cannot_be_simulated(tmp_path):
-    write(tmp_path / "t.json", [operator("aten::mm", 0, 20)])
-    done = dse("trace", "simulate", tmp_path / "t.json")
-    assert done.returncode == 2
-    assert "nothing ran on a device" in done.stderr
+def test_without_device_work_the_cpu_is_the_device(tmp_path):
+    write(tmp_path / "t.json", [operator("aten::mm", 0, 20), operator("aten::relu", 25, 5)])
+    (rank,) = answer("trace", "simulate", tmp_path / "t.json")["ranks"]
+    assert rank["simulated_s"] == pytest.approx(30e-6)
+    assert rank["compute_s"] == pytest.approx(25e-6)
+    assert rank["idle_s"] == pytest.approx(5e-6)
 
 
 def test_an_unknown_step_is_refused(tmp_path):

@@ -10,6 +10,7 @@ from dse.documents import (
     parse_json,
 )
 from dse.errors import ConfigError, UnknownNameError
+from dse.overheads import HostProfileDocument
 from dse.platforms import PlatformDocument
 from dse.sharding._files import PlanDocument
 from dse.space import SpaceDocument
@@ -150,7 +151,12 @@ def test_catalog():
 
 @pytest.mark.parametrize(
     ("name", "document"),
-    [("platform", PlatformDocument), ("model", ModelDocument), ("space", SpaceDocument)],
+    [
+        ("platform", PlatformDocument),
+        ("model", ModelDocument),
+        ("space", SpaceDocument),
+        ("host-profile", HostProfileDocument),
+    ],
 )
 def test_shipped_schemas_are_up_to_date(name, document):
     import json

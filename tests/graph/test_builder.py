@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from dse.errors import SimulationError
-from dse.graph import GraphBuilder, TaskKind, predecessors, topological_order
+from dse.graph import (
+    GraphBuilder,
+    TaskKind,
+    followers,
+    predecessors,
+    topological_order,
+    wait_counts,
+)
 
 
 def two_lanes() -> tuple[GraphBuilder, int, int]:
@@ -20,6 +27,21 @@ def test_lane_order_and_dependencies_are_predecessors():
     graph = builder.build()
     assert predecessors(graph)[second] == [other, first]
     assert list(graph.dependencies_of(second)) == [other, first]
+
+
+def test_followers_are_the_other_side_of_predecessors():
+    builder, a, b = two_lanes()
+    # Dependencies may lead upwards, be named twice, or be the predecessor on the lane.
+    builder.add_task("first", TaskKind.COMPUTE, a, 1.0, (3,))
+    builder.add_task("second", TaskKind.COMPUTE, a, 1.0, (0, 3, 3))
+    builder.add_task("alone", TaskKind.COMPUTE, builder.add_lane(1, "c"), 1.0)
+    builder.add_task("third", TaskKind.COMPUTE, b, 1.0)
+    graph = builder.build()
+    found = followers(graph)
+    assert [found.of(task) for task in range(4)] == [[1], [], [], [0, 1]]
+    assert wait_counts(graph) == [1, 2, 0, 0]
+    assert followers(GraphBuilder().build()).tasks == []
+    assert wait_counts(GraphBuilder().build()) == []
 
 
 @pytest.mark.parametrize("duration_s", [-1.0, float("nan"), float("inf")])

@@ -11,14 +11,18 @@ import numpy as np
 import pytest
 
 from dse.errors import SimulationError
-from dse.graph import ExecutionGraph, GraphBuilder, TaskKind
+from dse.graph import GraphBuilder, TaskKind, meeting_members
 from dse.simulate import BatchedSimulator, breakdown, simulate
+from tests.simulate.by_time import simulate_by_time
+from tests.simulate.random_graphs import graphs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dse.graph import ExecutionGraph
 
-def by_events(graph: ExecutionGraph) -> float:
+
+def by_single(graph: ExecutionGraph) -> float:
     return simulate(graph).makespan_s
 
 
@@ -33,7 +37,7 @@ def by_folding(graph: ExecutionGraph) -> float:
 
 
 SIMULATORS: dict[str, Callable[[ExecutionGraph], float]] = {
-    "events": by_events,
+    "single": by_single,
     "batch": by_batch,
     "folding": by_folding,
 }
@@ -132,31 +136,46 @@ def test_breakdown_gives_overlap_to_compute():
     assert rank.idle_s == 0.0
 
 
-@st.composite
-def graphs(draw):
-    """Random graphs; meetings are added to all lanes in one order, so they cannot deadlock."""
+@given(graphs())
+def test_one_pass_and_order_of_time_give_the_same_bits(graph):
+    quick, slow = simulate(graph), simulate_by_time(graph)
+    np.testing.assert_array_equal(quick.ready_s, slow.ready_s)
+    np.testing.assert_array_equal(quick.start_s, slow.start_s)
+    np.testing.assert_array_equal(quick.end_s, slow.end_s)
+
+
+@given(graphs(), st.randoms())
+def test_the_numbers_of_tasks_do_not_matter(graph, random):
+    """Tasks of different lanes may be numbered in any order, dependencies may lead upwards."""
+    lanes = graph.lane.tolist()
+    shuffled = random.sample(lanes, len(lanes))
+    rows = {lane: iter(np.flatnonzero(graph.lane == lane).tolist()) for lane in set(lanes)}
+    old = [next(rows[lane]) for lane in shuffled]
+    new = {task: place for place, task in enumerate(old)}
     builder = GraphBuilder()
-    lanes = [builder.add_lane(i % 3, f"lane {i}") for i in range(draw(st.integers(1, 5)))]
-    seconds = st.floats(0, 10)
-    tasks: list[int] = []
+    for lane in graph.lanes:
+        builder.add_lane(lane.rank, lane.name)
+    for task in old:
+        after = [new[other] for other in graph.dependencies_of(task).tolist()]
+        kind, seconds = TaskKind(graph.kind[task]), float(graph.duration_s[task])
+        builder.add_task(graph.names[task], kind, lanes[task], seconds, after)
+    for members in meeting_members(graph).values():
+        builder.add_meeting([new[member] for member in members])
+    expected = simulate_by_time(graph)
+    renumbered = builder.build()
+    found = simulate(renumbered)
+    np.testing.assert_array_equal(found.ready_s, expected.ready_s[old])
+    np.testing.assert_array_equal(found.end_s, expected.end_s[old])
+    batched_s = BatchedSimulator(renumbered).end_s(renumbered.duration_s[:, None])[:, 0]
+    np.testing.assert_allclose(batched_s, expected.end_s[old], rtol=1e-12, atol=1e-12)
 
-    def waits() -> list[int]:
-        return draw(st.lists(st.sampled_from(tasks), max_size=3)) if tasks else []
 
-    for _ in range(draw(st.integers(0, 25))):
-        if draw(st.booleans()):
-            lane = draw(st.sampled_from(lanes))
-            tasks.append(builder.add_task("t", TaskKind.COMPUTE, lane, draw(seconds), waits()))
-        else:
-            chosen = draw(st.lists(st.sampled_from(lanes), min_size=1, unique=True))
-            rows = [(lane, draw(seconds), waits()) for lane in chosen]
-            members = [
-                builder.add_task("m", TaskKind.COLLECTIVE, lane, duration, after)
-                for lane, duration, after in rows
-            ]
-            builder.add_meeting(members)
-            tasks += members
-    return builder.build()
+def test_repeated_dependencies_count_once(makespan):
+    builder, (a, b) = builder_with(2)
+    first = builder.add_task("first", TaskKind.COMPUTE, a, 1.0)
+    builder.add_task("second", TaskKind.COMPUTE, a, 2.0, (first, first))
+    builder.add_task("third", TaskKind.COMPUTE, b, 4.0, (first, first))
+    assert makespan(builder.build()) == 5.0
 
 
 @given(graphs(), st.integers(0, 2**32 - 1))
@@ -181,7 +200,7 @@ def test_a_longer_task_never_shortens_the_whole(graph, pick, more_s):
     longer = graph.duration_s.copy()
     longer[pick % graph.task_count] += more_s
     changed = replace(graph, duration_s=longer)
-    assert by_events(changed) >= by_events(graph) - 1e-12
+    assert by_single(changed) >= by_single(graph) - 1e-12
 
 
 @given(graphs(), st.floats(0.1, 10))

@@ -1,0 +1,163 @@
+"""`dse trace capture`: record a training command that is not touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dse.cli._options import JsonOption
+from dse.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dse.recording import CaptureRecord, CommandRecording
+
+#: The first word that is no option begins the command; what follows is the command's own.
+COMMAND_LINE = {"allow_interspersed_args": False}
+
+_EXIT_INTERRUPTED = 130
+
+
+def capture_command(
+    command: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="-- COMMAND",
+            help="python train.py …, torchrun --nproc-per-node 2 train.py …, or any other.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the traces; new or empty.")],
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Iterations to record.")] = 3,
+    warm_up: Annotated[
+        int, typer.Option("--warm-up", min=1, help="Iterations ahead, with the profiler on.")
+    ] = 2,
+    skip: Annotated[
+        int, typer.Option("--skip", min=0, help="Iterations ahead of these, without it.")
+    ] = 3,
+    shapes: Annotated[
+        bool, typer.Option("--shapes/--no-shapes", help="Shapes of operators' inputs.")
+    ] = True,
+    stacks: Annotated[bool, typer.Option("--stacks", help="Python stacks; slow.")] = False,
+    memory: Annotated[bool, typer.Option("--memory", help="Allocations.")] = False,
+    execution_trace: Annotated[
+        bool,
+        typer.Option("--execution-trace/--no-execution-trace", help="A PyTorch execution trace."),
+    ] = True,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", help="End the command after, for example, 10min.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an earlier capture in the folder.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a command and record its training loop, on every rank, without touching it.
+
+    Steps of the first torch optimizer of a process are counted. The exit code is the command's.
+    """
+    import sys
+
+    from dse.recording import CaptureSettings, record_command
+
+    settings = CaptureSettings(
+        steps=steps,
+        warm_up=warm_up,
+        skip=skip,
+        shapes=shapes,
+        stacks=stacks,
+        memory=memory,
+        execution_trace=execution_trace,
+    )
+    done = record_command(
+        command,
+        out,
+        settings,
+        timeout_s=None if timeout is None else _seconds(timeout),
+        overwrite=overwrite,
+        stdout=sys.stderr.fileno() if as_json else None,
+    )
+    _tell(done, timeout)
+    if as_json:
+        _show_json(done, out)
+    else:
+        for record in done.records:
+            typer.echo(_line(record, out))
+        if done.records:
+            typer.echo(f"  try: dse trace info {out}")
+    if done.interrupted:
+        raise typer.Exit(_EXIT_INTERRUPTED)
+    # A command that was ended on purpose has done what it was run for.
+    if done.exit_code and not (done.timed_out and done.records):
+        raise typer.Exit(done.exit_code)
+
+
+def _seconds(timeout: str) -> float:
+    from dse.documents import UnitKind, parse_quantity
+
+    try:
+        return parse_quantity(timeout, UnitKind.TIME)
+    except ValueError as error:
+        raise ConfigError(f"--timeout: {error}") from error
+
+
+def _tell(done: CommandRecording, timeout: str | None) -> None:
+    """Says on standard error what went wrong; a command that failed keeps its exit code."""
+    if done.timed_out:
+        typer.echo(f"the command was ended after {timeout} (--timeout)", err=True)
+    if done.interrupted:
+        typer.echo("interrupted", err=True)
+    if not done.records:
+        if not done.exit_code and not done.interrupted:
+            raise ConfigError(done.why_nothing)
+        ended = "" if done.interrupted else f"the command ended with exit code {done.exit_code}; "
+        typer.echo(f"error: {ended}nothing was captured: {done.why_nothing}", err=True)
+        return
+    for note in done.notes:
+        typer.echo(f"warning: process {note.process}: {note.message}", err=True)
+    there = {record.rank for record in done.records}
+    world = max(record.world_size for record in done.records)
+    if len(there) < world:
+        missing = ", ".join(str(rank) for rank in range(world) if rank not in there)
+        typer.echo(
+            f"warning: {len(there)} of {world} ranks are here; not rank {missing}", err=True
+        )
+    for record in done.records:
+        if record.distorted:
+            typer.echo(
+                f"warning: rank {record.rank}: a step takes {_ms(record.step_s_profiled)} with "
+                f"the profiler, {_ms(record.step_s_unprofiled)} without; a replay of the trace "
+                "tells of the former. --no-execution-trace lessens the difference most, then "
+                "larger batches and --no-shapes",
+                err=True,
+            )
+
+
+def _line(record: CaptureRecord, out: Path) -> str:
+    numbers = record.steps
+    many = "step" if len(numbers) == 1 else "steps"
+    which = f" ({numbers[0]}–{numbers[-1]})" if len(numbers) > 1 else ""
+    size = sum(file.size_bytes for file in record.files)
+    return (
+        f"rank {record.rank}: {out / record.files[0].name}, {len(numbers)} {many}{which}, "
+        f"{_ms(record.step_s_profiled)} a step, {_ms(record.step_s_unprofiled)} unprofiled, "
+        f"{size / 1e6:.2f} MB in {len(record.files)} files"
+    )
+
+
+def _ms(duration_s: float | None) -> str:
+    return "? ms" if duration_s is None else f"{duration_s * 1e3:.3g} ms"
+
+
+def _show_json(done: CommandRecording, out: Path) -> None:
+    from dataclasses import asdict
+    import json
+
+    document = {
+        "directory": str(out),
+        "exit_code": done.exit_code,
+        "timed_out": done.timed_out,
+        "ranks": [{**asdict(record), "distorted": record.distorted} for record in done.records],
+        "notes": [asdict(note) for note in done.notes],
+    }
+    typer.echo(json.dumps(document, indent=1))

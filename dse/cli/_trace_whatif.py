@@ -1,0 +1,117 @@
+"""`dse trace whatif`: how long a captured step would take after changes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dse.cli._options import JsonOption
+from dse.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dse.whatif import WhatIf
+
+TracesArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="TRACE...",
+        help="Kineto traces: .json, .json.gz, .tar.gz, or folders with one file a rank.",
+    ),
+]
+
+
+def whatif_command(
+    traces: TracesArgument = None,
+    optimization: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--optimization",
+            "-O",
+            metavar="NAME[=VALUE]",
+            help="A named optimization, such as network=2x; may be repeated. See --list.",
+        ),
+    ] = None,
+    steps: Annotated[
+        Path | None,
+        typer.Option("--steps", metavar="YAML", help="File of changes, applied first."),
+    ] = None,
+    platform: Annotated[
+        str,
+        typer.Option("--platform", help="What it was captured on; found by the device's name."),
+    ] = "",
+    step: Annotated[
+        int | None, typer.Option("--step", help="Number of the profiler's step; the last one.")
+    ] = None,
+    timeline: Annotated[
+        Path | None, typer.Option("--timeline", help="Write the changed step for Perfetto.")
+    ] = None,
+    list_all: Annotated[
+        bool, typer.Option("--list", help="List optimizations and their options.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Change a captured step and simulate it: optimizations by name, or steps from a YAML."""
+    import json
+
+    from rich.console import Console
+
+    from dse.cli._traces import read_traces
+    from dse.report import render_optimizations, render_what_if, write_timeline
+    from dse.simulate import critical_path
+    from dse.whatif import (
+        captured_step,
+        describe_optimizations,
+        parse_optimization,
+        read_steps,
+    )
+
+    if list_all:
+        render_optimizations(describe_optimizations(), Console())
+        return
+    if not traces:
+        raise ConfigError("give at least one trace; `--list` shows what may be asked")
+    changes = list(read_steps(steps)) if steps else []
+    changes += [parse_optimization(text) for text in optimization or ()]
+    if not changes:
+        raise ConfigError(
+            "nothing to change: give --optimization NAME[=VALUE] (see --list) or --steps FILE"
+        )
+    captured = captured_step(read_traces(traces), step=step, platform=platform)
+    answer = captured.what_if(changes)
+    if timeline is not None:
+        title = "after " + ", ".join(effect.title for effect in answer.effects)
+        path = critical_path(answer.timeline)
+        write_timeline(answer.timeline, timeline, critical=path, title=title)
+    if as_json:
+        typer.echo(json.dumps(what_if_json(answer), indent=1))
+    else:
+        render_what_if(answer, Console())
+        if timeline is not None:
+            typer.echo(f"time line: {timeline}")
+
+
+def what_if_json(answer: WhatIf) -> dict[str, object]:
+    """Returns the document that `--json` prints."""
+    return {
+        "before_s": answer.before_s,
+        "after_s": answer.after_s,
+        "speedup": answer.speedup,
+        "work_factor": answer.work_factor,
+        "steps": [asdict(effect) for effect in answer.effects],
+        "ranks": [
+            {
+                "rank": new.rank,
+                "measured_s": new.measured_s,
+                "before_s": old.simulated_s,
+                "after_s": new.simulated_s,
+                "compute_s": new.compute_s,
+                "exposed_communication_s": new.exposed_communication_s,
+                "idle_s": new.idle_s,
+            }
+            for old, new in zip(answer.before, answer.after, strict=True)
+        ],
+        "notes": list(answer.notes),
+    }

@@ -1,0 +1,87 @@
+"""Counting iterations by the steps of an optimizer."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import types
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class OptimizerSteps:
+    """Calls back after each step of the first optimizer that steps in this process.
+
+    A hook that all optimizers share finds the first one. Hooks run inside the profiler's mark of
+    the optimizer's step, though, and a recording that starts or stops there would cut the mark.
+    So from then on the optimizer's own `step` is wrapped, and called back from outside the mark.
+
+    Args:
+        called: What is called.
+    """
+
+    def __init__(self, called: Callable[[], None]) -> None:
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        self._called: Callable[[], None] | None = called
+        self._optimizer: Any = None
+        self._wrapper: Any = None
+        self._replaced: Any = None
+        self._process = os.getpid()
+        self._thread: int | None = None
+        self._handle = register_optimizer_step_post_hook(self._stepped)
+
+    def stop(self) -> None:
+        """Leaves optimizers as they were; not to be called from inside a hook."""
+        self._called = None
+        self._handle.remove()
+        self._unwrap()
+
+    def silence(self) -> None:
+        """Never calls back again; may be called from inside a hook."""
+        self._called = None
+
+    def _stepped(self, optimizer: Any, args: object, kwargs: object) -> None:
+        if self._called is None:
+            return
+        if self._optimizer is not None and os.getpid() != self._process:
+            # A child that was forked from a process that trains: only the parent is recorded.
+            return
+        if self._optimizer is None:
+            self._process = os.getpid()
+            self._thread = threading.get_ident()
+            self._wrap(optimizer)
+            self._called()
+
+    def _wrap(self, optimizer: Any) -> None:
+        self._optimizer = optimizer
+        self._replaced = vars(optimizer).get("step")
+        step = optimizer.step
+
+        @functools.wraps(step)
+        def stepping(_: Any, *args: Any, **kwargs: Any) -> Any:
+            result = step(*args, **kwargs)
+            self._after()
+            return result
+
+        # Schedulers take the function out of the method.
+        self._wrapper = types.MethodType(stepping, optimizer)
+        optimizer.step = self._wrapper
+
+    def _after(self) -> None:
+        mine = os.getpid() == self._process and threading.get_ident() == self._thread
+        if self._called is not None and mine:
+            self._called()
+
+    def _unwrap(self) -> None:
+        # A scheduler may have wrapped the wrapper since; then it stays and passes calls on.
+        if self._optimizer is None or vars(self._optimizer).get("step") is not self._wrapper:
+            return
+        if self._replaced is None:
+            del self._optimizer.step
+        else:
+            self._optimizer.step = self._replaced
+        self._wrapper = self._replaced = None

@@ -1,0 +1,152 @@
+"""What decides how long a simulated graph takes: its critical path, and the slack of its tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.errors import SimulationError
+from dse.graph import followers, meeting_members, predecessors, topological_order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from dse.graph import TaskKind
+    from dse.simulate._timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CriticalPath:
+    """The tasks that follow each other without a pause from time zero to the end.
+
+    Each starts at the moment at which the one before it ends, so their times add up to the whole.
+    A task that is lengthened lengthens the whole by as much; shortening tasks beside the path has
+    no effect. Where several paths are as long, one of them is taken.
+
+    Attributes:
+        tasks: In order of time; shape `(path,)`, int64.
+        seconds: What each contributes, in seconds; shape `(path,)`, float64.
+        arrivals: Task whose readiness started each of them: itself, or the member of its meeting
+            that came last, on whose lane the path goes on; shape `(path,)`, int64.
+        kinds: `TaskKind` of each; shape `(path,)`, int8.
+        length_s: End of the last task, in seconds.
+    """
+
+    tasks: NDArray[np.int64]
+    seconds: NDArray[np.float64]
+    arrivals: NDArray[np.int64]
+    kinds: NDArray[np.int8]
+    length_s: float
+
+    def seconds_of(self, kind: TaskKind) -> float:
+        """Returns what tasks of one kind contribute, in seconds."""
+        return float(self.seconds[self.kinds == kind].sum())
+
+    def share_of(self, kind: TaskKind) -> float:
+        """Returns the part of tasks of one kind as a fraction of the whole; 0 if that is 0."""
+        return self.seconds_of(kind) / self.length_s if self.length_s else 0.0
+
+
+def critical_path(timeline: Timeline, end_tasks: Iterable[int] | None = None) -> CriticalPath:
+    """Follows from the end what each task waited for last.
+
+    That is a task's predecessor on the lane or one of its dependencies; for a member of a meeting,
+    one of those of the member that came last. Of several that end together the one on the own
+    lane is taken, otherwise the one with the lowest index; of members that come together the one
+    on the path, otherwise the one with the lowest index.
+
+    Args:
+        timeline: What was simulated.
+        end_tasks: Tasks of which the last one ends the path; all by default.
+
+    Raises:
+        SimulationError: There is no such task.
+    """
+    graph = timeline.graph
+    ends = _chosen(timeline, end_tasks)
+    if not len(ends):
+        nothing = np.zeros(0, dtype=np.int64)
+        return CriticalPath(nothing, np.zeros(0), nothing.copy(), graph.kind[:0], 0.0)
+    waits, members = predecessors(graph), meeting_members(graph)
+    end_s, ready_s, lane = timeline.end_s, timeline.ready_s, graph.lane
+
+    def lateness(task: int, other: int) -> tuple[float, bool, int]:
+        same = bool(lane[task] == lane[other])
+        # On the own lane the nearest task has the highest index.
+        return float(end_s[other]), same, other if same else -other
+
+    task = int(ends[np.argmax(end_s[ends])])
+    tasks, arrivals = [], []
+    while True:
+        arrival = task
+        if graph.meeting[task] >= 0:
+            came = members[int(graph.meeting[task])]
+            last = came[int(np.argmax(ready_s[came]))]
+            arrival = task if ready_s[task] == ready_s[last] else last
+        tasks.append(task)
+        arrivals.append(arrival)
+        if not waits[arrival]:
+            break
+        task = max(waits[arrival], key=partial(lateness, arrival))
+    path = np.array(tasks[::-1], dtype=np.int64)
+    return CriticalPath(
+        tasks=path,
+        seconds=np.diff(end_s[path], prepend=0.0),
+        arrivals=np.array(arrivals[::-1], dtype=np.int64),
+        kinds=graph.kind[path],
+        length_s=float(end_s[path[-1]]),
+    )
+
+
+def slack_s(timeline: Timeline, end_tasks: Iterable[int] | None = None) -> NDArray[np.float64]:
+    """Returns how much longer each task alone could take without moving the end.
+
+    A task that grows by more moves the end by the rest. Slacks do not add up: tasks that follow
+    each other share one.
+
+    Args:
+        timeline: What was simulated.
+        end_tasks: Tasks of which the last one is the end; all by default.
+
+    Returns:
+        Seconds; infinite for tasks that no end task waits for; shape `(tasks,)`.
+
+    Raises:
+        SimulationError: There is no such task.
+    """
+    graph = timeline.graph
+    ends = _chosen(timeline, end_tasks)
+    limit_s = np.full(graph.task_count, np.inf)
+    if not len(ends):
+        return limit_s
+    limit_s[ends] = timeline.end_s[ends].max()
+    latest_s: list[float] = limit_s.tolist()
+    lasts: list[float] = graph.duration_s.tolist()
+    waiting, members, meeting = followers(graph), meeting_members(graph), graph.meeting.tolist()
+    # Latest start of each task, and of each meeting that of its most urgent member.
+    begin_s = [np.inf] * graph.task_count
+    for task in reversed(topological_order(graph)):
+        latest_s[task] = min([latest_s[task], *(begin_s[other] for other in waiting.of(task))])
+        begin_s[task] = latest_s[task] - lasts[task]
+        if meeting[task] >= 0 and task == members[meeting[task]][0]:
+            urgent = min([begin_s[member] for member in members[meeting[task]]])
+            for member in members[meeting[task]]:
+                begin_s[member] = urgent
+    return np.maximum(0.0, np.array(latest_s) - timeline.end_s)
+
+
+def _chosen(timeline: Timeline, end_tasks: Iterable[int] | None) -> NDArray[np.int64]:
+    count = timeline.graph.task_count
+    if end_tasks is None:
+        return np.arange(count)
+    ends = np.unique(np.fromiter(end_tasks, dtype=np.int64))
+    if not len(ends) or ends[0] < 0 or ends[-1] >= count:
+        raise SimulationError(
+            f"end tasks {ends.tolist()}; expected at least one, each from 0 to {count - 1}"
+        )
+    return ends

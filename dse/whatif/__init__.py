@@ -1,0 +1,52 @@
+"""What if: changes to a captured step, and how long it would take.
+
+A :class:`Job` is the execution graph of a step with what the traces say of its tasks. Five
+primitives change it: select, scale, insert, remove and schedule. Optimizations are short programs
+over them; people write either as YAML, or name an optimization on the command line.
+"""
+
+from __future__ import annotations
+
+from dse.whatif._apply import CapturedStep, StepEffect, WhatIf, captured_step
+from dse.whatif._document import (
+    WhatIfDocument,
+    describe_optimizations,
+    optimization_names,
+    parse_optimization,
+    read_steps,
+)
+from dse.whatif._job import Job
+from dse.whatif._machines import Machine, machine_of
+from dse.whatif._select import Selector
+from dse.whatif._steps import (
+    InsertStep,
+    Optimization,
+    RemoveStep,
+    ScaleStep,
+    ScheduleStep,
+    SelectBlock,
+    Step,
+)
+
+__all__ = [
+    "CapturedStep",
+    "InsertStep",
+    "Job",
+    "Machine",
+    "Optimization",
+    "RemoveStep",
+    "ScaleStep",
+    "ScheduleStep",
+    "SelectBlock",
+    "Selector",
+    "Step",
+    "StepEffect",
+    "WhatIf",
+    "WhatIfDocument",
+    "captured_step",
+    "describe_optimizations",
+    "machine_of",
+    "optimization_names",
+    "parse_optimization",
+    "read_steps",
+]

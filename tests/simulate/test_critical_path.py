@@ -1,0 +1,178 @@
+"""What decides the length of a graph; seconds by hand, and laws on random graphs."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from dse.errors import SimulationError
+from dse.graph import GraphBuilder, TaskKind
+from dse.simulate import critical_path, simulate, slack_s
+from tests.simulate.random_graphs import graphs
+
+
+def names(timeline, path):
+    return [timeline.graph.names[task] for task in path.tasks]
+
+
+def builder_with(lanes):
+    builder = GraphBuilder()
+    return builder, [builder.add_lane(rank, "lane") for rank in range(lanes)]
+
+
+def branches():
+    """Beginning 1, then 2 beside 5, then 3; and a task of 4 that nobody waits for."""
+    builder, (a, b, c) = builder_with(3)
+    first = builder.add_task("first", TaskKind.HOST, a, 1.0)
+    short = builder.add_task("short", TaskKind.COMPUTE, a, 2.0)
+    long = builder.add_task("long", TaskKind.COPY, b, 5.0, (first,))
+    builder.add_task("join", TaskKind.COMPUTE, a, 3.0, (short, long))
+    builder.add_task("lonely", TaskKind.COMPUTE, c, 4.0)
+    return simulate(builder.build())
+
+
+def test_the_longer_branch_is_critical():
+    timeline = branches()
+    path = critical_path(timeline)
+    assert names(timeline, path) == ["first", "long", "join"]
+    assert path.seconds.tolist() == [1.0, 5.0, 3.0]
+    assert path.length_s == 9.0
+    assert path.seconds_of(TaskKind.COPY) == 5.0
+    assert path.share_of(TaskKind.COMPUTE) == pytest.approx(1 / 3)
+    assert path.share_of(TaskKind.COLLECTIVE) == 0.0
+    assert slack_s(timeline).tolist() == [0.0, 3.0, 0.0, 0.0, 5.0]
+
+
+def test_another_end_has_another_path():
+    timeline = branches()
+    path = critical_path(timeline, [1, 4])
+    assert names(timeline, path) == ["lonely"]
+    assert path.length_s == 4.0
+    # `short` ends at 3 of 4; nothing of `long` or `join` matters.
+    assert slack_s(timeline, [1, 4]).tolist() == [1.0, 1.0, math.inf, math.inf, 0.0]
+
+
+def meeting():
+    """Rank 0 is ready at 1, rank 1 at 3; they transfer 2 and 0.5, then 1 and 4 follow."""
+    builder, (a, b) = builder_with(2)
+    builder.add_task("early", TaskKind.COMPUTE, a, 1.0)
+    builder.add_task("late", TaskKind.COMPUTE, b, 3.0)
+    on_a = builder.add_task("meet a", TaskKind.COLLECTIVE, a, 2.0)
+    on_b = builder.add_task("meet b", TaskKind.COLLECTIVE, b, 0.5)
+    builder.add_meeting([on_a, on_b])
+    builder.add_task("after a", TaskKind.COMPUTE, a, 4.0)
+    builder.add_task("after b", TaskKind.COMPUTE, b, 1.0)
+    return simulate(builder.build())
+
+
+def test_the_path_goes_on_where_the_last_member_came_from():
+    timeline = meeting()
+    path = critical_path(timeline)
+    # The member on rank 0 transfers; its start was decided on rank 1.
+    assert names(timeline, path) == ["late", "meet a", "after a"]
+    assert path.seconds.tolist() == [3.0, 2.0, 4.0]
+    assert path.arrivals.tolist() == [1, 3, 4]
+    assert path.seconds_of(TaskKind.COLLECTIVE) == 2.0
+    # `early` may come 2 later; rank 1 ends its transfer at 3.5 and its work at 4.5 of 9.
+    assert slack_s(timeline).tolist() == [2.0, 0.0, 0.0, 4.5, 0.0, 4.5]
+
+
+def test_members_that_come_together_stay_on_their_lane():
+    builder, lanes = builder_with(3)
+    for lane in lanes:
+        builder.add_task(f"work {lane}", TaskKind.COMPUTE, lane, 1.0)
+    members = [builder.add_task(f"meet {lane}", TaskKind.COLLECTIVE, lane, 1.0) for lane in lanes]
+    builder.add_meeting(members)
+    builder.add_task("end", TaskKind.COMPUTE, lanes[1], 1.0)
+    timeline = simulate(builder.build())
+    path = critical_path(timeline)
+    assert names(timeline, path) == ["work 1", "meet 1", "end"]
+    assert path.arrivals.tolist() == path.tasks.tolist()
+
+
+def test_ties_go_to_the_own_lane_then_to_the_lowest_index():
+    builder, (a, b, c) = builder_with(3)
+    other = builder.add_task("other", TaskKind.COMPUTE, a, 1.0)
+    another = builder.add_task("another", TaskKind.COMPUTE, b, 1.0)
+    builder.add_task("own", TaskKind.COMPUTE, c, 1.0)
+    builder.add_task("nothing", TaskKind.COMPUTE, c, 0.0)
+    builder.add_task("end", TaskKind.COMPUTE, c, 1.0, (another, other))
+    timeline = simulate(builder.build())
+    assert names(timeline, critical_path(timeline)) == ["own", "nothing", "end"]
+    builder, (a, b, c) = builder_with(3)
+    waits = [builder.add_task(f"{lane}", TaskKind.COMPUTE, lane, 1.0) for lane in (b, a)]
+    builder.add_task("end", TaskKind.COMPUTE, c, 1.0, waits[::-1])
+    timeline = simulate(builder.build())
+    assert critical_path(timeline).tasks.tolist() == [0, 2]
+
+
+def test_an_empty_graph_has_an_empty_path():
+    timeline = simulate(GraphBuilder().build())
+    path = critical_path(timeline)
+    assert path.tasks.tolist() == []
+    assert path.length_s == path.share_of(TaskKind.COMPUTE) == 0.0
+    assert slack_s(timeline).tolist() == []
+
+
+@pytest.mark.parametrize("ends", [[], [5], [-1]])
+def test_end_tasks_that_are_not_there_are_refused(ends):
+    for function in (critical_path, slack_s):
+        with pytest.raises(SimulationError, match="from 0 to 4"):
+            function(branches(), ends)
+
+
+@given(graphs(least=1))
+def test_contributions_add_up_and_follow_each_other(graph):
+    timeline = simulate(graph)
+    path = critical_path(timeline)
+    assert math.fsum(path.seconds) == pytest.approx(timeline.makespan_s, rel=1e-12)
+    assert path.length_s == timeline.makespan_s
+    np.testing.assert_allclose(path.seconds, graph.duration_s[path.tasks], rtol=0, atol=1e-12)
+    assert (timeline.start_s[path.tasks[1:]] == timeline.end_s[path.tasks[:-1]]).all()
+    assert timeline.start_s[path.tasks[0]] == 0
+    assert len(set(path.tasks.tolist())) == len(path.tasks)
+    # The arrival is a member of the same meeting, and the last to be ready.
+    same = graph.meeting[path.arrivals] == graph.meeting[path.tasks]
+    assert (same & ((graph.meeting[path.tasks] >= 0) | (path.arrivals == path.tasks))).all()
+    assert (timeline.ready_s[path.arrivals] == timeline.start_s[path.tasks]).all()
+
+
+@given(graphs(least=1), st.data())
+def test_shortening_beside_the_path_changes_nothing(graph, data):
+    timeline = simulate(graph)
+    beside = np.setdiff1d(np.arange(graph.task_count), critical_path(timeline).tasks)
+    shorter = graph.duration_s.copy()
+    factors = st.lists(st.floats(0, 1), min_size=len(beside), max_size=len(beside))
+    shorter[beside] *= data.draw(factors)
+    assert simulate(graph, shorter).makespan_s == timeline.makespan_s
+
+
+@given(graphs(least=1), st.data())
+def test_what_exceeds_the_slack_moves_the_end(graph, data):
+    timeline = simulate(graph)
+    ends = None
+    if data.draw(st.booleans()):
+        every = st.integers(0, graph.task_count - 1)
+        ends = data.draw(st.lists(every, min_size=1, max_size=3))
+
+    def end_s(times):
+        return times.end_s[ends].max() if ends else times.makespan_s
+
+    slack = slack_s(timeline, ends)
+    task = data.draw(st.integers(0, graph.task_count - 1))
+    more_s = data.draw(st.floats(0, 20))
+    longer = graph.duration_s.copy()
+    longer[task] += more_s
+    expected = end_s(timeline) + max(0.0, more_s - slack[task])
+    assert end_s(simulate(graph, longer)) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+@given(graphs(least=1))
+def test_critical_tasks_have_no_slack(graph):
+    timeline = simulate(graph)
+    path = critical_path(timeline)
+    np.testing.assert_allclose(slack_s(timeline)[path.tasks], 0, atol=1e-9)
