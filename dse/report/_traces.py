@@ -51,7 +51,7 @@ def render_trace_summary(
         if rank.last_step is None:
             _line(
                 console,
-                f"rank {rank.rank}: nothing ran on a device, so only the host's side is shown",
+                f"rank {rank.rank}: neither operators nor work of a device were recorded",
             )
     if summary.compute_imbalance is not None:
         share = 100 * summary.compute_imbalance

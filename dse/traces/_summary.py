@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.traces._collective_times import collective_times, stragglers
+from dse.traces._cpu_rows import computing
 from dse.traces._events import CALLS, DEVICE_WORK, Category
+from dse.traces._gloo import gloo_events
 from dse.traces._link import Links, link
 from dse.traces._match import match_collectives
 from dse.traces._summary_types import NamedTotal, RankSummary, StepSummary, StepTimes, TraceSummary
@@ -84,12 +86,17 @@ def _rank(trace: RankTrace, links: Links) -> RankSummary:
 
 
 def _last_step(trace: RankTrace, links: Links) -> StepTimes | None:
-    """Splits the time of the last step by what ran on the devices meanwhile."""
-    if not trace.has_kernels:
+    """Splits the time of the last step by what ran meanwhile: on devices, or else on the CPU."""
+    if not trace.where(Category.CPU_OP, *DEVICE_WORK).any():
         return None
     step = traced_step(trace, None)
-    work = trace.where(*DEVICE_WORK)
-    transfer = trace.where(Category.KERNEL) & (links.collective >= 0)
+    if trace.has_kernels:
+        transfer = trace.where(Category.KERNEL) & (links.collective >= 0)
+        work = trace.where(*DEVICE_WORK)
+    else:
+        transfer = np.zeros(len(trace), dtype=np.bool_)
+        transfer[gloo_events(trace)] = True
+        work = computing(trace, links) | transfer
     start = trace.start_ns.clip(step.start_ns, step.end_ns)
     end = trace.end_ns.clip(step.start_ns, step.end_ns)
 

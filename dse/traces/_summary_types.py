@@ -68,7 +68,7 @@ class RankSummary:
         devices: Names of its devices.
         events: Number of events.
         steps: The profiler's steps.
-        last_step: The last of them, or the whole trace; None if nothing ran on a device.
+        last_step: The last of them, or the whole trace; None if nothing worked in it.
         device_events: Kernels, copies and fills.
         device_busy_s: Time in which any of them ran, in seconds.
         unlaunched_events: Those of them whose call is not in the trace.

@@ -17,6 +17,7 @@ from dse.whatif._document import (
 )
 from dse.whatif._job import Job
 from dse.whatif._machines import Machine, machine_of
+from dse.whatif._operators import KernelCall, kernel_calls
 from dse.whatif._select import Selector
 from dse.whatif._steps import (
     InsertStep,
@@ -32,6 +33,7 @@ __all__ = [
     "CapturedStep",
     "InsertStep",
     "Job",
+    "KernelCall",
     "Machine",
     "Optimization",
     "RemoveStep",
@@ -45,6 +47,7 @@ __all__ = [
     "WhatIfDocument",
     "captured_step",
     "describe_optimizations",
+    "kernel_calls",
     "machine_of",
     "optimization_names",
     "parse_optimization",

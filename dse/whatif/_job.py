@@ -77,6 +77,7 @@ class Job:
         for task, call in enumerate(self._launch):
             if call >= 0:
                 self._launched.setdefault(call, set()).add(task)
+        self._issued_ns: dict[int, int] = {}
         self._touched: set[int] = set()
         self.inserted = 0
         self.removed = 0
@@ -208,6 +209,17 @@ class Job:
     def launch_of(self, task: int) -> int:
         """Returns the call that launched a work of a device, or -1; it may be removed by now."""
         return self._launch[task]
+
+    def issued_of(self, task: int) -> int:
+        """Returns when a task was measured to be issued, in ns: as its launch, or itself, began.
+
+        An inserted task is issued with its neighbour.
+        """
+        known = self._issued_ns.get(task)
+        if known is None:
+            call = self._launch[task]
+            return self._start_ns[call if call >= 0 else task]
+        return known
 
     def is_removed(self, task: int) -> bool:
         """Says whether a task was removed."""
@@ -366,6 +378,8 @@ class Job:
                 impossible.
         """
         after, before = tuple(after), tuple(before)
+        known = [one for one in (like, behind, ahead_of, *after, *before) if one is not None]
+        model = known[0] if known else _NONE
         editor = self._editor
         if ahead_of is not None:
             gaps = [gap for gap in self._gaps(ahead_of) if not editor.is_removed(gap)]
@@ -380,8 +394,6 @@ class Job:
             behind=behind,
             ahead_of=ahead_of,
         )
-        known = [one for one in (like, behind, ahead_of, *after, *before) if one is not None]
-        model = known[0] if known else _NONE
         self._role.append(int(role))
         self._rank.append(lane[0])
         self._stack.append(_NONE)
@@ -391,6 +403,8 @@ class Job:
         self._phase.append(self._phase[model] if model >= 0 else int(Phase.OTHER))
         self._layer.append(self._layer[model] if model >= 0 else _NONE)
         self._start_ns.append(self._start_ns[model] if model >= 0 else 0)
+        if model >= 0:
+            self._issued_ns[task] = self.issued_of(model)
         self._size_bytes.append(size_bytes)
         self._collective.append(_NONE)
         if collective is not None:

@@ -130,8 +130,9 @@ def test_own_host_time_leaves_out_operators_inside(tmp_path):
     assert [total.total_s for total in rank.top_host_operators] == pytest.approx(
         [50e-6, 45e-6, 5e-6]
     )
-    # Nothing ran on a device: no split, no imbalance, nobody waited.
-    assert rank.last_step is None
+    # Nothing ran on a device: the CPU is the device, alone, and nobody waited.
+    assert rank.last_step is not None
+    assert (rank.last_step.compute_s, rank.last_step.idle_s) == pytest.approx((100e-6, 0))
     assert (rank.device_busy_s, rank.top_kernels, rank.top_operators) == (0, (), ())
     assert (summary.collectives, summary.stragglers, summary.compute_imbalance) == ((), (), None)
 

@@ -2,9 +2,61 @@
 
 from __future__ import annotations
 
+from dse.whatif.optimizations._amp import Amp
+from dse.whatif.optimizations._batch_norm import BatchNorm
+from dse.whatif.optimizations._blueconnect import BlueConnect
+from dse.whatif.optimizations._cuda_graphs import CudaGraphs
+from dse.whatif.optimizations._data_parallel import DataParallel
+from dse.whatif.optimizations._dgc import DeepGradientCompression
+from dse.whatif.optimizations._fused_optimizer import FusedOptimizer
+from dse.whatif.optimizations._fusion import Fusion
+from dse.whatif.optimizations._gist import Gist
+from dse.whatif.optimizations._gpu import Device, Gpu
 from dse.whatif.optimizations._network import Network
+from dse.whatif.optimizations._p3 import P3
+from dse.whatif.optimizations._precision import ChangedPrecision
+from dse.whatif.optimizations._reshard import Reshard
+from dse.whatif.optimizations._resize import Resize
+from dse.whatif.optimizations._vdnn import Vdnn
 
 #: All of them, in the order of the documentation.
-OPTIMIZATIONS = (Network,)
+OPTIMIZATIONS = (
+    Network,
+    Gpu,
+    Device,
+    ChangedPrecision,
+    Resize,
+    Reshard,
+    Amp,
+    FusedOptimizer,
+    BatchNorm,
+    Fusion,
+    CudaGraphs,
+    DataParallel,
+    P3,
+    BlueConnect,
+    DeepGradientCompression,
+    Vdnn,
+    Gist,
+)
 
-__all__ = ["OPTIMIZATIONS", "Network"]
+__all__ = [
+    "OPTIMIZATIONS",
+    "P3",
+    "Amp",
+    "BatchNorm",
+    "BlueConnect",
+    "ChangedPrecision",
+    "CudaGraphs",
+    "DataParallel",
+    "DeepGradientCompression",
+    "Device",
+    "FusedOptimizer",
+    "Fusion",
+    "Gist",
+    "Gpu",
+    "Network",
+    "Reshard",
+    "Resize",
+    "Vdnn",
+]

@@ -1,0 +1,80 @@
+"""All-reduces of a captured step, and what replaces them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dse.errors import ConfigError
+from dse.traces import Role
+from dse.whatif._retime_collectives import collective_model_s
+from dse.whatif._select import Selector
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dse.hardware import Cluster
+    from dse.traces import CollectiveInfo
+    from dse.whatif._job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduce:
+    """One all-reduce.
+
+    Attributes:
+        members: Its tasks, one a traced rank.
+        info: What it is; of several members the largest.
+        group_size: Ranks that take part, traced or not.
+        model_s: Its transfer by the platform's model, in seconds.
+        transfer_s: Transfer of each member: what was measured; where the other ranks were not
+            traced at most what the model says.
+        wait_s: The rest of the duration of each member.
+    """
+
+    members: tuple[int, ...]
+    info: CollectiveInfo
+    group_size: int
+    model_s: float
+    transfer_s: tuple[float, ...]
+    wait_s: tuple[float, ...]
+
+
+def all_reduces(job: Job, cluster: Cluster) -> list[AllReduce]:
+    """Returns the all-reduces of known size over several ranks, in order of time.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    tasks = job.select(Selector(role=(Role.COLLECTIVE,), collective=("all_reduce",)))
+    found = []
+    for members in job.meetings(tasks):
+        infos = [info for task in members if (info := job.collective_of(task)) is not None]
+        info = max(infos, key=lambda info: info.message_bytes)
+        size = info.group_size or len(info.ranks) or cluster.world_size
+        if info.message_bytes <= 0 or size < 2:
+            continue
+        model_s = collective_model_s(cluster, info)
+        lasts = [job.duration_of(task) for task in members]
+        alone = len(members) == 1
+        transfers = [min(last, model_s) if alone else last for last in lasts]
+        waits = [last - transfer for last, transfer in zip(lasts, transfers, strict=True)]
+        found.append(AllReduce(members, info, size, model_s, tuple(transfers), tuple(waits)))
+    if not found:
+        raise ConfigError(
+            "the captured step has no all-reduce of known size over several ranks; of a step of "
+            "one rank `data_parallel` makes one that has"
+        )
+    return found
+
+
+def take_out(job: Job, reduces: list[AllReduce]) -> None:
+    """Removes all-reduces; their launches stay, others launch what replaces them."""
+    job.remove([task for one in reduces for task in one.members], launches=False)
+
+
+def meet_by_stage(job: Job, stages: Mapping[int, list[int]]) -> None:
+    """Lets the members of each stage of a collective meet."""
+    for members in stages.values():
+        if len(members) > 1:
+            job.meet(members)
