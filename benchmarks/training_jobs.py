@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
+from itertools import pairwise
 import json
 import os
 import sys
@@ -58,7 +59,7 @@ def train(options: JobOptions, traces: str) -> None:
     if options.model == "mlp":
         sizes = [FEATURES, width, width, width]
         layers: list[nn.Module] = []
-        for before, after in zip(sizes[:-1], sizes[1:], strict=True):
+        for before, after in pairwise(sizes):
             layers += [nn.Linear(before, after), nn.ReLU()]
         model: nn.Module = nn.Sequential(*layers, nn.Linear(width, 16))
         inputs = torch.randn(options.batch, FEATURES)

@@ -222,9 +222,7 @@ def main() -> None:
         work.mkdir(parents=True, exist_ok=True)
         outcomes = []
         if not options.json:
-            print(
-                f"{'case':26}{'before':>12}{'after':>12}{'measured':>10}{'predicted':>10}  error"
-            )
+            print(f"{'case':26}{'before':>12}{'after':>12}{'measured':>10}{'predicted':>10} error")
         for case in CASES:
             if options.only not in case.name:
                 continue
