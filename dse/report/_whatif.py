@@ -18,15 +18,15 @@ def render_what_if(answer: WhatIf, console: Console) -> None:
     """Prints each change with its effect, then every rank before and after."""
     table = Table(title="changes, one after the other", title_justify="left")
     table.add_column("change")
-    for name in ("tasks", "inserted", "removed", "step", "speed-up"):
-        table.add_column(name, justify="right")
+    for name in ("tasks", "inserted", "removed", "step after", "speed-up"):
+        table.add_column(name, justify="right", no_wrap=True)
     for effect in answer.effects:
         table.add_row(
             effect.title,
             f"{effect.tasks:,}",
             f"{effect.inserted:,}",
             f"{effect.removed:,}",
-            f"{1e3 * effect.before_s:.3f} → {1e3 * effect.after_s:.3f} ms",
+            f"{1e3 * effect.after_s:.3f} ms",
             f"{effect.before_s / effect.after_s:.3f}×" if effect.after_s else "–",
         )
     console.print(table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -47,22 +47,6 @@ class Selector:
     shorter_than_s: float | None = None
     larger_than_bytes: float | None = None
     without: Selector | None = None
-
-    def __str__(self) -> str:
-        parts = []
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is None or value == ():
-                continue
-            if isinstance(value, tuple):
-                value = " or ".join(_plain(item) for item in value)
-            parts.append(f"{field.name} {value}")
-        return ", ".join(parts) or "every task"
-
-
-def _plain(value: object) -> str:
-    name = getattr(value, "name", None)
-    return name.lower() if isinstance(name, str) else str(value)
 
 
 @lru_cache(maxsize=65536)

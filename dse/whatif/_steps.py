@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from dse.documents import Bytes, Seconds, StrictModel, UnitKind, parse_quantity
+from dse.documents import (
+    Bytes,
+    Seconds,
+    StrictModel,
+    UnitKind,
+    format_quantity,
+    parse_quantity,
+)
 from dse.errors import ConfigError
 from dse.graph import TaskKind
 from dse.traces import COMPUTING, Phase, Role
@@ -106,6 +113,21 @@ class SelectBlock(StrictModel):
     larger_than: Bytes | None = None
     without: SelectBlock | None = None
 
+    def __str__(self) -> str:
+        given = []
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if isinstance(value, list):
+                value = " or ".join(map(str, value))
+            elif name in ("longer_than", "shorter_than"):
+                value = format_quantity(value, UnitKind.TIME)
+            elif name == "larger_than":
+                value = format_quantity(value, UnitKind.SIZE)
+            given.append(f"{name.replace('_', ' ')} {value}")
+        return ", ".join(given) or "all work of devices"
+
     def to_selector(self) -> Selector:
         """Returns the plain value; without role or kind work of devices is meant."""
         roles = tuple(Role[name.upper()] for name in self.role or ())
@@ -138,11 +160,10 @@ class _OnSelection(Step):
     select: SelectBlock
 
     def _tasks(self, job: Job) -> tuple[int, ...]:
-        selector = self.select.to_selector()
-        tasks = job.select(selector)
+        tasks = job.select(self.select.to_selector())
         if not tasks:
             raise ConfigError(
-                f"no task has {selector}; `dse trace info` lists kernels, operators and lanes"
+                f"no task has {self.select}; `dse trace info` lists kernels, operators and lanes"
             )
         return tasks
 
@@ -155,7 +176,7 @@ class ScaleStep(_OnSelection):
     @property
     def title(self) -> str:
         """Short name."""
-        return f"scale by {self.scale:g}: {self.select.to_selector()}"
+        return f"scale by {self.scale:g}: {self.select}"
 
     def apply(self, job: Job) -> None:
         """Scales."""
@@ -171,7 +192,7 @@ class RemoveStep(_OnSelection):
     @property
     def title(self) -> str:
         """Short name."""
-        return f"remove: {self.select.to_selector()}"
+        return f"remove: {self.select}"
 
     def apply(self, job: Job) -> None:
         """Removes."""
@@ -203,7 +224,7 @@ class InsertStep(_OnSelection):
     def title(self) -> str:
         """Short name."""
         block = self.insert
-        return f"insert `{block.name}` {block.place}: {self.select.to_selector()}"
+        return f"insert `{block.name}` {block.place}: {self.select}"
 
     def apply(self, job: Job) -> None:
         """Inserts one task for each that is selected."""
