@@ -11,7 +11,7 @@ from dse.errors import ConfigError
 
 if TYPE_CHECKING:
     from dse.prediction import Configuration
-    from dse.search import Study
+    from dse.search import Study, TrialRecord
 
 
 def export_command(
@@ -19,36 +19,70 @@ def export_command(
     candidate: Annotated[int, typer.Option("--candidate", help="Number of the configuration.")],
     kind: Annotated[
         Literal["torchrec", "json", "yaml"],
-        typer.Option("--format", help="torchrec and json: the plan; yaml: the configuration."),
+        typer.Option(
+            "--format",
+            help="torchrec and json: the plan; yaml: the configuration. Of a captured trace json "
+            "and yaml are the changes, for `dse trace whatif --steps`.",
+        ),
     ] = "json",
     out: Annotated[
         Path | None, typer.Option("--out", help="File; standard output if left out.")
     ] = None,
 ) -> None:
-    """Write the sharding plan, or the whole configuration, of one candidate."""
+    """Write the sharding plan, the whole configuration, or the changes of one candidate."""
     from dse._files import write_atomically
     from dse.search import load_study
 
     study = load_study(study_dir)
-    configuration = _configuration(study, candidate)
-    text = _render(study, configuration, kind)
+    record = _record(study, candidate)
+    if study.result.trace is not None:
+        text = _changes(study, record, kind)
+    else:
+        text = _render(study, _configuration(record), kind)
     if out is None:
         typer.echo(text, nl=False)
     else:
         write_atomically(out, text)
 
 
-def _configuration(study: Study, candidate: int) -> Configuration:
+def _record(study: Study, candidate: int) -> TrialRecord:
     for record in study.result.records:
         if record.number == candidate:
-            if record.configuration is None:
-                raise ConfigError(
-                    f"configuration {candidate} has no plan: it is {record.status.value} "
-                    f"({record.reason})"
-                )
-            return record.configuration
+            return record
     front = ", ".join(str(record.number) for record in study.result.front[:10])
     raise ConfigError(f"the study has no configuration {candidate}; on its front: {front}")
+
+
+def _configuration(record: TrialRecord) -> Configuration:
+    if record.configuration is None:
+        raise ConfigError(
+            f"configuration {record.number} has no plan: it is {record.status.value} "
+            f"({record.reason})"
+        )
+    return record.configuration
+
+
+def _changes(study: Study, record: TrialRecord, kind: str) -> str:
+    import json
+
+    import yaml
+
+    from dse.search import stored_steps
+
+    if kind == "torchrec":
+        raise ConfigError(
+            "--format torchrec: the study changes a captured trace and has no sharding plan; use "
+            "--format yaml for the changes"
+        )
+    if not record.evaluated:
+        raise ConfigError(
+            f"configuration {record.number} cannot be applied: it is {record.status.value} "
+            f"({record.reason})"
+        )
+    text = stored_steps(study.result, record)
+    if kind == "yaml":
+        return text
+    return json.dumps(yaml.safe_load(text), indent=1) + "\n"
 
 
 def _render(study: Study, configuration: Configuration, kind: str) -> str:

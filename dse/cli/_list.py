@@ -75,7 +75,7 @@ def _spaces() -> list[dict[str, object]]:
         {
             "name": space.name,
             "configurations": space.size,
-            "model": space.model,
+            "model": space.workload.name,
             "description": space.description,
         }
         for space in spaces

@@ -116,16 +116,21 @@ class _Listener:
         self._task = progress.add_task("", total=None, found="")
         self._feasible = 0
         self._best: float | None = None
+        self._unit = ""
 
     def __call__(self, records: Sequence[TrialRecord], total: int) -> None:
         from dse.search import TrialStatus
+        from dse.space import Metric
 
         latest = records[-1]
-        if latest.status is TrialStatus.FEASIBLE and latest.prediction is not None:
+        if latest.status is TrialStatus.FEASIBLE:
             self._feasible += 1
-            throughput = latest.prediction.throughput_samples_per_s
-            self._best = max(self._best or 0.0, throughput)
-        best = "" if self._best is None else f", best {self._best / 1e6:.2f} M samples/s"
+            metrics = latest.metrics
+            of_trace = Metric.SPEEDUP in metrics
+            figure = metrics[Metric.SPEEDUP] if of_trace else metrics[Metric.THROUGHPUT] / 1e6
+            self._unit = "times the captured throughput" if of_trace else "M samples/s"
+            self._best = max(self._best or 0.0, figure)
+        best = "" if self._best is None else f", best {self._best:.2f} {self._unit}"
         done = sum(record.evaluated for record in records)
         self._progress.update(
             self._task, total=total, completed=done, found=f"{self._feasible} feasible{best}"
@@ -140,8 +145,9 @@ def _print(study: Study, console: Console, messages: Console) -> None:
         ("report", str(directory.report)),
         ("front", str(directory.pareto)),
         ("all trials", str(directory.trials)),
-        ("plans", str(directory.root / "plans")),
     ]
+    if study.result.trace is None:
+        files.append(("plans", str(directory.root / "plans")))
     print_study(study.result, console, files)
     if study.exhausted:
         messages.print("the whole space was evaluated", markup=False)

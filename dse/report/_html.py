@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from dse._files import write_atomically
-from dse.report._view import BREAKDOWN_PARTS, MEMORY_PURPOSES, build_view
+from dse.report._view import build_view
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,17 +42,12 @@ def render_report(study: StudyResult) -> str:
         lstrip_blocks=True,
     )
     view = build_view(study)
-    payload = {
-        **asdict(view),
-        "breakdownParts": BREAKDOWN_PARTS,
-        "memoryPurposes": MEMORY_PURPOSES,
-    }
     return environment.get_template("report.html.j2").render(
         study=study,
         view=view,
         counts=dict(view.counts),
         evaluated=sum(record.evaluated for record in study.records),
-        payload=_safe_json(payload),
+        payload=_safe_json(asdict(view)),
         plotly=get_plotlyjs(),
     )
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dse.space import Metric
+
+if TYPE_CHECKING:
+    from dse.search import StudyResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +40,24 @@ METRIC_FORMATS: dict[Metric, MetricFormat] = {
     Metric.MEMORY_HEADROOM: MetricFormat("Memory left", "%", 100.0, 1),
     Metric.WORLD_SIZE: MetricFormat("Devices", "", 1.0, 0),
     Metric.GLOBAL_BATCH_SIZE: MetricFormat("Global batch", "samples", 1.0, 0),
+    Metric.SPEEDUP: MetricFormat("Speed-up", "×", 1.0, 3),
+}
+
+#: Of captured jobs: they may be of any size.
+_TRACE_FORMATS = {
+    **METRIC_FORMATS,
+    Metric.THROUGHPUT: MetricFormat("Throughput", "samples/s", 1.0, 0),
+    Metric.ITERATION_TIME: MetricFormat("Step", "ms", 1e3, 3),
 }
 
 
-def title_with_unit(metric: Metric) -> str:
+def metric_formats(study: StudyResult) -> dict[Metric, MetricFormat]:
+    """Returns how a study's metrics are printed."""
+    return METRIC_FORMATS if study.trace is None else _TRACE_FORMATS
+
+
+def title_with_unit(form: MetricFormat) -> str:
     """Returns a column title."""
-    form = METRIC_FORMATS[metric]
     return f"{form.title} ({form.unit})" if form.unit else form.title
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from dse.report._metrics import METRIC_FORMATS, gibibytes, milliseconds
-from dse.search import TrialStatus
+from dse.report._metrics import gibibytes, metric_formats, milliseconds
+from dse.search import TrialStatus, change_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,8 +56,9 @@ def print_study(study: StudyResult, console: Console, files: Sequence[tuple[str,
     evaluated = counts[TrialStatus.FEASIBLE] + counts[TrialStatus.INFEASIBLE]
     console.print(
         f"{evaluated} configurations evaluated: {counts[TrialStatus.FEASIBLE]} feasible, "
-        f"{counts[TrialStatus.INFEASIBLE]} not; {counts[TrialStatus.REJECTED]} rejected before "
-        f"evaluation, {counts[TrialStatus.FAILED]} failed",
+        f"{counts[TrialStatus.INFEASIBLE]} not; {counts[TrialStatus.REJECTED]} rejected"
+        f"{' before evaluation' if study.trace is None else ''}, "
+        f"{counts[TrialStatus.FAILED]} failed",
         markup=False,
         highlight=False,
     )
@@ -69,16 +70,21 @@ def print_study(study: StudyResult, console: Console, files: Sequence[tuple[str,
 def _front_table(study: StudyResult) -> Table:
     table = Table(title=f"Pareto front of {escape(study.name)}", box=None, header_style="bold")
     table.add_column("#", justify="right")
+    formats = metric_formats(study)
     for axis in study.objectives:
-        form = METRIC_FORMATS[axis.metric]
+        form = formats[axis.metric]
         table.add_column(f"{form.title}\n{form.unit}", justify="right")
     table.add_column("Configuration", overflow="fold")
     varied = _varied_parameters(study)
+    if study.trace is not None:
+        metrics = study.trace.baseline.metrics
+        figures = (formats[axis.metric].text(metrics[axis.metric]) for axis in study.objectives)
+        table.add_row("", *figures, f"as captured: {escape(study.trace.step)}", style="dim")
     for record in study.front[:_MAX_FRONT_ROWS]:
         table.add_row(
             str(record.number),
             *(
-                METRIC_FORMATS[axis.metric].text(value)
+                formats[axis.metric].text(value)
                 for axis, value in zip(study.objectives, record.values, strict=True)
             ),
             escape(_configuration_words(record, varied)),
@@ -92,6 +98,8 @@ _NAMED_FIRST = ("platform", "world_size", "global_batch_size", "local_batch_size
 
 def _configuration_words(record: TrialRecord, varied: Sequence[str]) -> str:
     """Names a configuration: machines and batch, then what differs on the front."""
+    if record.trace is not None:
+        return change_words(record)
     chosen = dict(record.parameters)
     words = []
     if record.configuration is not None:

@@ -10,16 +10,29 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dse.report._metrics import METRIC_FORMATS, title_with_unit
+from dse.report._details import (
+    BREAKDOWN_PARTS,
+    MEMORY_PURPOSES,
+    TRACE_BREAKDOWN_PARTS,
+    DetailView,
+    detail_of,
+    trace_detail,
+)
+from dse.report._metrics import metric_formats, title_with_unit
 from dse.search import TrialStatus, group_reasons
 
 if TYPE_CHECKING:
-    from dse.prediction import Prediction
+    from collections.abc import Mapping
+
+    from dse.report._metrics import MetricFormat
     from dse.search import StudyResult, TrialRecord
-    from dse.sharding import ShardingPlan
+    from dse.space import Metric
 
 #: Feasible configurations beside the front that get full details.
 _MAX_OTHER_DETAILS = 40
+
+#: Number of the details of the step as captured.
+AS_CAPTURED = -1
 
 #: Reasons shown, most frequent first.
 _MAX_REASONS = 12
@@ -50,57 +63,21 @@ class TrialView:
         number: Trial number.
         status: Status word.
         front: Whether it is on the front.
-        platform: Platform, for colour and shape.
+        group: Platform, or optimizations where only they vary, for colour and shape.
         values: Objective values in shown units; empty when not evaluated.
         parameters: Values of the outer parameters, in the order of `ReportView.parameters`.
         reason: Why it is not feasible.
+        speedup: Of a changed trace, times the captured throughput; else None.
     """
 
     number: int
     status: str
     front: bool
-    platform: str
+    group: str
     values: tuple[float | None, ...]
     parameters: tuple[str | int | float | bool, ...]
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class TableView:
-    """Placement of one table.
-
-    Attributes:
-        name: Table.
-        kind: Sharding type.
-        kernel: Compute kernel.
-        ranks: Its ranks.
-    """
-
-    name: str
-    kind: str
-    kernel: str
-    ranks: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DetailView:
-    """Everything about one candidate.
-
-    Attributes:
-        number: Trial number.
-        summary: `(label, text)` pairs.
-        breakdown_ms: Compute, exposed communication, host and idle time; one list per rank.
-        memory_gib: Memory by purpose, in the order of `MEMORY_PURPOSES`; one list per rank.
-        usable_gib: Capacity line.
-        tables: The plan.
-    """
-
-    number: int
-    summary: tuple[tuple[str, str], ...]
-    breakdown_ms: tuple[tuple[float, ...], ...]
-    memory_gib: tuple[tuple[float, ...], ...]
-    usable_gib: float
-    tables: tuple[TableView, ...]
+    speedup: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +91,10 @@ class ReportView:
         details: Full details of some.
         reasons: `(reason, status, count)`, most frequent first.
         counts: `(status, count)`.
+        breakdown_parts: Names of the shares of an iteration.
+        memory_purposes: What memory is used for; empty where it is not known.
+        best_speedup: Largest of the feasible ones; None in studies of a model.
+        baseline: The captured step's values in the order of `axes`; None in studies of a model.
     """
 
     axes: tuple[AxisView, ...]
@@ -122,44 +103,73 @@ class ReportView:
     details: tuple[DetailView, ...]
     reasons: tuple[tuple[str, str, int], ...]
     counts: tuple[tuple[str, int], ...]
-
-
-BREAKDOWN_PARTS = ("Compute", "Exposed communication", "Host", "Idle")
-MEMORY_PURPOSES = (
-    "Embedding weights",
-    "Optimizer state",
-    "Dense parameters",
-    "Activations",
-    "Indices and pooled embeddings",
-    "Communication buffers",
-)
+    breakdown_parts: tuple[str, ...]
+    memory_purposes: tuple[str, ...]
+    best_speedup: float | None
+    baseline: tuple[float | None, ...] | None
 
 
 def build_view(study: StudyResult) -> ReportView:
     """Extracts what the page shows from a study."""
     counts = Counter(record.status for record in study.records)
+    formats = metric_formats(study)
+    group = _group_of(study)
+    trace = study.trace
     return ReportView(
         axes=tuple(
-            AxisView(title_with_unit(axis.metric), axis.maximize, form.scale, form.digits)
+            AxisView(title_with_unit(form), axis.maximize, form.scale, form.digits)
             for axis in study.objectives
-            for form in (METRIC_FORMATS[axis.metric],)
+            for form in (formats[axis.metric],)
         ),
         parameters=tuple(name for name, _ in study.records[0].parameters) if study.records else (),
-        trials=tuple(_trial(study, record) for record in study.records),
-        details=tuple(
-            detail for record in _detailed(study) if (detail := _detail(record)) is not None
-        ),
+        trials=tuple(_trial(study, record, group) for record in study.records),
+        details=_details(study),
         reasons=tuple(
             (group.example, group.status.value, group.count)
             for group in group_reasons(study.records)[:_MAX_REASONS]
         ),
         counts=tuple((status.value, counts[status]) for status in TrialStatus),
+        breakdown_parts=BREAKDOWN_PARTS if trace is None else TRACE_BREAKDOWN_PARTS,
+        memory_purposes=MEMORY_PURPOSES if trace is None else (),
+        best_speedup=max(
+            (
+                record.trace.speedup
+                for record in study.records
+                if record.trace is not None and record.status is TrialStatus.FEASIBLE
+            ),
+            default=None,
+        ),
+        baseline=None if trace is None else _shown(study, trace.baseline.metrics, formats),
     )
 
 
-def _trial(study: StudyResult, record: TrialRecord) -> TrialView:
+def _shown(
+    study: StudyResult, metrics: Mapping[Metric, float], formats: Mapping[Metric, MetricFormat]
+) -> tuple[float | None, ...]:
+    return tuple(
+        _finite(metrics[axis.metric] * formats[axis.metric].scale) for axis in study.objectives
+    )
+
+
+def _details(study: StudyResult) -> tuple[DetailView, ...]:
+    found = [detail for record in _detailed(study) if (detail := detail_of(record)) is not None]
+    if study.trace is not None:
+        found.append(trace_detail(AS_CAPTURED, "as captured", study.trace.baseline))
+    return tuple(found)
+
+
+def _group_of(study: StudyResult) -> str:
+    """Returns the parameter that colours tell apart: the platform, unless there is only one."""
+    if study.trace is None:
+        return "platform"
+    platforms = {dict(record.parameters).get("platform") for record in study.records}
+    return "platform" if len(platforms) > 1 else "optimizations"
+
+
+def _trial(study: StudyResult, record: TrialRecord, group: str) -> TrialView:
+    formats = metric_formats(study)
     values = tuple(
-        _finite(value * METRIC_FORMATS[axis.metric].scale)
+        _finite(value * formats[axis.metric].scale)
         for axis, value in zip(study.objectives, record.values, strict=False)
     )
     chosen = dict(record.parameters)
@@ -167,10 +177,11 @@ def _trial(study: StudyResult, record: TrialRecord) -> TrialView:
         number=record.number,
         status=record.status.value,
         front=record.on_front,
-        platform=str(chosen.get("platform", "")),
+        group=str(chosen.get(group, "")),
         values=values,
         parameters=tuple(value for _, value in record.parameters),
         reason=record.reason,
+        speedup=None if record.trace is None else _finite(record.trace.speedup),
     )
 
 
@@ -190,69 +201,3 @@ def _detailed(study: StudyResult) -> list[TrialRecord]:
         key=lambda record: (sign * record.values[0], record.number),
     )
     return [*study.front, *others[:_MAX_OTHER_DETAILS]]
-
-
-def _detail(record: TrialRecord) -> DetailView | None:
-    configuration, prediction = record.configuration, record.prediction
-    if configuration is None or prediction is None:
-        return None
-    return DetailView(
-        number=record.number,
-        summary=_summary(record, prediction),
-        breakdown_ms=tuple(
-            (
-                _milli(rank.compute_s),
-                _milli(rank.exposed_communication_s),
-                _milli(rank.host_s),
-                _milli(rank.idle_s),
-            )
-            for rank in prediction.breakdown
-        ),
-        memory_gib=tuple(
-            (
-                _gib(rank.embedding_weights_bytes),
-                _gib(rank.embedding_optimizer_bytes),
-                _gib(rank.dense_parameters_bytes),
-                _gib(rank.activations_bytes),
-                _gib(rank.embedding_io_bytes),
-                _gib(rank.communication_buffers_bytes),
-            )
-            for rank in prediction.memory
-        ),
-        usable_gib=_gib(prediction.usable_memory_bytes),
-        tables=_tables(configuration.plan),
-    )
-
-
-def _summary(record: TrialRecord, prediction: Prediction) -> tuple[tuple[str, str], ...]:
-    price, cost = prediction.price_usd_per_hour, prediction.cost_usd_per_million_samples
-    rows = [
-        (
-            "Iteration time",
-            f"{prediction.iteration_time_s * 1e3:.3f} ms (90 % interval "
-            f"{prediction.iteration_time_p5_s * 1e3:.3f} to "
-            f"{prediction.iteration_time_p95_s * 1e3:.3f} ms)",
-        ),
-        ("Throughput", f"{prediction.throughput_samples_per_s / 1e6:.3f} M samples/s"),
-        ("Cost", "no price" if cost is None else f"{cost:.5f} USD per million samples"),
-        ("Price", "no price" if price is None else f"{price:.2f} USD/h"),
-        ("Memory left", f"{100 * prediction.memory_headroom_fraction:.1f} % on the fullest rank"),
-        ("Plan found by", record.planner),
-    ]
-    rows += [(name.replace("_", " "), str(value)) for name, value in record.parameters]
-    return tuple(rows)
-
-
-def _tables(plan: ShardingPlan) -> tuple[TableView, ...]:
-    return tuple(
-        TableView(table.table, table.sharding_type.value, table.compute_kernel.value, table.ranks)
-        for table in plan.tables
-    )
-
-
-def _milli(seconds: float) -> float:
-    return float(f"{seconds * 1e3:.5g}")
-
-
-def _gib(size_bytes: float) -> float:
-    return float(f"{size_bytes / 2**30:.5g}")

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from dse.search._conclusion import ReasonGroup, group_reasons
-from dse.search._evaluate import EvaluationContext, Evaluator, metric_values
+from dse.search._conclusion import ReasonGroup, change_words, group_reasons
+from dse.search._evaluate import EvaluationContext, Evaluator
+from dse.search._evaluate_model import ModelContext, ModelEvaluator
 from dse.search._executors import Executor, ProcessExecutor, SerialExecutor
-from dse.search._load import load_study, stored_model, stored_platform
+from dse.search._inputs import StudyInputs, read_inputs
+from dse.search._load import load_study, stored_model, stored_platform, stored_steps
 from dse.search._pareto import pareto_mask
-from dse.search._records import Fact, InputFile, StudyResult, TrialRecord, TrialStatus
+from dse.search._records import (
+    Fact,
+    InputFile,
+    StudyResult,
+    TrialRecord,
+    TrialStatus,
+    metric_values,
+)
 from dse.search._run import RunOptions, Study, mark_front, run
+from dse.search._trace_types import ChangeEffect, StudyTrace, TracePrediction, TraceRank
 from dse.space import Objective, ParameterValue
 
 __all__ = [
+    "ChangeEffect",
     "EvaluationContext",
     "Evaluator",
     "Executor",
     "Fact",
     "InputFile",
+    "ModelContext",
+    "ModelEvaluator",
     "Objective",
     "ParameterValue",
     "ProcessExecutor",
@@ -24,15 +37,22 @@ __all__ = [
     "RunOptions",
     "SerialExecutor",
     "Study",
+    "StudyInputs",
     "StudyResult",
+    "StudyTrace",
+    "TracePrediction",
+    "TraceRank",
     "TrialRecord",
     "TrialStatus",
+    "change_words",
     "group_reasons",
     "load_study",
     "mark_front",
     "metric_values",
     "pareto_mask",
+    "read_inputs",
     "run",
     "stored_model",
     "stored_platform",
+    "stored_steps",
 ]

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.space import Metric
+from dse.space import NO_OPTIMIZATION, SAME_PLATFORM, Metric
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.search._records import TrialRecord, TrialStatus
+    from dse.search._trace_types import TracePrediction
     from dse.space import Objective
 
 _SUPERLATIVES = {
@@ -24,6 +25,7 @@ _SUPERLATIVES = {
     (Metric.MEMORY_HEADROOM, True): "most memory left",
     (Metric.WORLD_SIZE, False): "fewest devices",
     (Metric.GLOBAL_BATCH_SIZE, True): "largest batch",
+    (Metric.SPEEDUP, True): "largest speed-up",
 }
 
 
@@ -77,6 +79,8 @@ def knee_index(costs: np.ndarray) -> int:
 
 def describe(record: TrialRecord) -> str:
     """Names a configuration in a few words."""
+    if record.trace is not None:
+        return _describe_changes(record, record.trace)
     configuration, prediction = record.configuration, record.prediction
     if configuration is None or prediction is None:
         return f"#{record.number}"
@@ -88,6 +92,37 @@ def describe(record: TrialRecord) -> str:
     if prediction.cost_usd_per_million_samples is not None:
         text += f" at {prediction.cost_usd_per_million_samples:.3g} USD per million"
     return text
+
+
+def _describe_changes(record: TrialRecord, answer: TracePrediction) -> str:
+    text = (
+        f"#{record.number} {change_words(record)}, {1e3 * answer.iteration_time_s:.3f} ms a step, "
+        f"{answer.speedup:.3g} times the captured throughput"
+    )
+    if answer.cost_usd_per_million_samples is not None:
+        text += f" at {answer.cost_usd_per_million_samples:.3g} USD per million samples"
+    return text
+
+
+def change_words(record: TrialRecord) -> str:
+    """Names the changes of a configuration of a trace: machine first, then optimizations."""
+    chosen = dict(record.parameters)
+    platform = str(chosen.get("platform", SAME_PLATFORM))
+    words = [] if platform == SAME_PLATFORM else [platform]
+    if "world_size" in chosen:
+        words.append(f"{chosen['world_size']} ranks")
+    words += [
+        f"{kind} {chosen[kind]}"
+        for kind in ("link", "network")
+        if chosen.get(kind, "default") != "default"
+    ]
+    factor = float(chosen.get("network_factor", 1.0))
+    if factor != 1.0:
+        words.append(f"{factor:g}× network")
+    optimizations = str(chosen.get("optimizations", NO_OPTIMIZATION))
+    if optimizations != NO_OPTIMIZATION:
+        words.append(optimizations)
+    return ", ".join(words) or "as captured"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import io
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dse._files import write_atomically
@@ -24,12 +25,12 @@ from dse.documents import Document, StrictModel, load_document
 from dse.errors import StudyError
 from dse.search._records import InputFile
 from dse.search._tables import trial_table
+from dse.search._trace_types import StudyTrace
 from dse.sharding import plan_to_json
 from dse.space import Metric, Objective, Parameter, SamplerName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from dse.search._records import StudyResult
 
@@ -69,7 +70,8 @@ class StudyDocument(Document):
     """`study.yaml`: what a study was made from."""
 
     name: str
-    model: str
+    model: str | None = None
+    trace: StudyTrace | None = None
     objectives: list[AxisBlock]
     parameters: list[ChoiceBlock]
     created: str
@@ -86,7 +88,7 @@ class StudyHeader:
 
     Attributes:
         name: Study name.
-        model: Name of the model.
+        model: Name of the model, or of the file or folder of the trace.
         objectives: Axes of the front.
         parameters: Outer parameters.
         created: ISO date and time of the start.
@@ -95,6 +97,7 @@ class StudyHeader:
         sampler: Sampler.
         versions: `(package, version)` pairs.
         inputs: Every input file.
+        trace: The captured step; None in studies of a model.
     """
 
     name: str
@@ -107,6 +110,7 @@ class StudyHeader:
     sampler: SamplerName
     versions: tuple[tuple[str, str], ...]
     inputs: tuple[InputFile, ...]
+    trace: StudyTrace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +159,8 @@ class StudyDirectory:
         document = StudyDocument(
             schema_version=1,
             name=header.name,
-            model=header.model,
+            model=header.model if header.trace is None else None,
+            trace=header.trace,
             objectives=[
                 AxisBlock(metric=axis.metric, maximize=axis.maximize) for axis in header.objectives
             ],
@@ -180,7 +185,10 @@ class StudyDirectory:
             ],
         )
         text = yaml.safe_dump(
-            document.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100
+            document.model_dump(mode="json", exclude_none=True),
+            sort_keys=False,
+            allow_unicode=True,
+            width=100,
         )
         write_atomically(self.header, text)
 
@@ -196,7 +204,7 @@ class StudyDirectory:
         document = load_document(self.header, StudyDocument)
         return StudyHeader(
             name=document.name,
-            model=document.model,
+            model=_workload_name(document),
             objectives=tuple(
                 Objective(block.metric, block.maximize) for block in document.objectives
             ),
@@ -212,6 +220,7 @@ class StudyDirectory:
                 InputFile(block.role, block.name, block.path, block.sha256, block.text)
                 for block in document.inputs
             ),
+            trace=document.trace,
         )
 
     def write_tables(self, study: StudyResult, parameters: Sequence[Parameter]) -> None:
@@ -220,12 +229,12 @@ class StudyDirectory:
         Raises:
             StudyError: The folder cannot be written.
         """
-        trials = trial_table(study.records, parameters)
+        trials = trial_table(study.records, parameters, of_trace=study.trace is not None)
         write_atomically(self.trials, trials.to_csv(index=False, lineterminator="\n"))
         parquet = io.BytesIO()
         trials.to_parquet(parquet, index=False)
         write_atomically(self.root / "trials.parquet", parquet.getvalue())
-        front = trial_table(study.front, parameters)
+        front = trial_table(study.front, parameters, of_trace=study.trace is not None)
         write_atomically(self.pareto, front.to_csv(index=False, lineterminator="\n"))
         plans = self.root / "plans"
         written = set()
@@ -237,3 +246,9 @@ class StudyDirectory:
         for stale in plans.glob("*.json"):
             if stale.name not in written:
                 stale.unlink()
+
+
+def _workload_name(document: StudyDocument) -> str:
+    if document.trace is not None:
+        return Path(document.trace.path).name or document.trace.path
+    return document.model or ""

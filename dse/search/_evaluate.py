@@ -1,112 +1,54 @@
-"""Evaluating one outer configuration: limits first, then the inner search, then the prediction."""
+"""Evaluating one outer configuration: limits first, then whatever answers for the workload."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import lru_cache
-import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dse.errors import ConfigError, DseError
-from dse.hardware import Precision
-from dse.prediction import (
-    Configuration,
-    LaunchMode,
-    PlanScorer,
-    Prediction,
-    Software,
-    predict_plan,
-    problem_of,
-)
+from dse.errors import DseError
 from dse.search._records import TrialRecord, TrialStatus
-from dse.sharding import ShardingPlan, ShardingType
-from dse.solver import SolverSettings, solve
-from dse.space import TYPE_SEPARATOR, Metric, ParameterValue, SearchSpace
+from dse.space import Metric, ParameterValue, SearchSpace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dse.platforms import Platform
-    from dse.prediction import Problem
-    from dse.workloads import DlrmModel
-
-_WIRE_BYTES = {"fp32": 4, "fp16": 2}
-
-#: The same problem comes back with other sharding types, so a few scorers are kept.
-_SCORERS_KEPT = 4
 
 
 @dataclass(frozen=True)
-class EvaluationContext:
+class EvaluationContext(ABC):
     """All that an evaluation needs besides the outer parameters; sent once to every worker.
 
     Attributes:
         space: The search space.
-        model: What is trained.
-        platforms: Every platform that the space names, by that name.
         seed: Seed of the study.
     """
 
     space: SearchSpace
-    model: DlrmModel
-    platforms: Mapping[str, Platform]
     seed: int
 
-
-def metric_values(configuration: Configuration, prediction: Prediction) -> dict[Metric, float]:
-    """Returns every metric of an evaluated configuration; NaN where there is no price."""
-    price, cost = prediction.price_usd_per_hour, prediction.cost_usd_per_million_samples
-    return {
-        Metric.THROUGHPUT: prediction.throughput_samples_per_s,
-        Metric.ITERATION_TIME: prediction.iteration_time_s,
-        Metric.COST: math.nan if cost is None else cost,
-        Metric.PRICE: math.nan if price is None else price,
-        Metric.MEMORY_HEADROOM: prediction.memory_headroom_fraction,
-        Metric.WORLD_SIZE: float(configuration.world_size),
-        Metric.GLOBAL_BATCH_SIZE: float(configuration.global_batch_size),
-    }
+    @abstractmethod
+    def make_evaluator(self) -> Evaluator:
+        """Returns the evaluator of this kind of workload."""
 
 
-class Evaluator:
-    """Scores outer configurations, in whichever process it lives.
+class Evaluator(ABC):
+    """Answers for outer configurations, in whichever process it lives.
 
     Args:
-        context: Everything fixed.
+        space: The search space.
     """
 
-    def __init__(self, context: EvaluationContext) -> None:
-        self._context = context
-        self._scorer = lru_cache(maxsize=_SCORERS_KEPT)(self._make_scorer)
+    def __init__(self, space: SearchSpace) -> None:
+        self._space = space
 
+    @abstractmethod
     def reject(self, parameters: Mapping[str, ParameterValue]) -> str:
         """Returns why a configuration breaks a hard limit, or nothing when it may be evaluated."""
-        space = self._context.space
-        try:
-            configuration = self._configuration(parameters)
-            self._problem(configuration)
-        except DseError as error:
-            return str(error)
-        price = self._price(configuration)
-        priced = {Metric.PRICE, Metric.COST}
-        if price is None and any(objective.metric in priced for objective in space.objectives):
-            return (
-                f"platform {configuration.platform} has no {space.price_basis} price"
-                + (f" of {space.price_provider}" if space.price_provider else "")
-                + "; add one to its file or drop the cost objective"
-            )
-        known = {
-            Metric.PRICE: price,
-            Metric.WORLD_SIZE: float(configuration.world_size),
-            Metric.GLOBAL_BATCH_SIZE: float(configuration.global_batch_size),
-        }
-        for constraint in space.constraints:
-            value = known.get(constraint.metric)
-            if value is not None and constraint.violation(value) > 0:
-                return constraint.reason(value)
-        return self._cannot_hold(configuration)
 
     def evaluate(self, number: int, parameters: Mapping[str, ParameterValue]) -> TrialRecord:
-        """Finds the best plan of a configuration and predicts it.
+        """Answers for a configuration.
 
         Args:
             number: Trial number, for the record.
@@ -115,110 +57,67 @@ class Evaluator:
         Returns:
             A record; an evaluation that raises gives one with status failed.
         """
-        chosen = tuple(parameters.items())
         try:
             return self._evaluate(number, parameters)
         except DseError as error:
-            return TrialRecord(
-                number, TrialStatus.FAILED, str(error), chosen, (), None, None, planner=""
-            )
+            return without_answer(number, TrialStatus.FAILED, str(error), parameters)
 
+    @abstractmethod
     def _evaluate(self, number: int, parameters: Mapping[str, ParameterValue]) -> TrialRecord:
-        space = self._context.space
-        configuration = self._configuration(parameters)
-        scorer = self._scorer(configuration)
-        settings = SolverSettings(space.search.planners, space.search.improvement_rounds)
-        solved = solve(scorer, _allowed_types(parameters), settings, self._context.seed)
-        configuration = replace(configuration, plan=solved.plan)
-        prediction = predict_plan(scorer, solved.plan, self._price(configuration))
-        values = metric_values(configuration, prediction)
-        reasons = [] if prediction.feasible else [prediction.infeasible_reason]
-        reasons += [
-            constraint.reason(values[constraint.metric])
-            for constraint in space.constraints
-            if not constraint.violation(values[constraint.metric]) <= 0
-        ]
-        return TrialRecord(
-            number=number,
-            status=TrialStatus.INFEASIBLE if reasons else TrialStatus.FEASIBLE,
-            reason="; ".join(reasons),
-            parameters=tuple(parameters.items()),
-            values=tuple(values[objective.metric] for objective in space.objectives),
-            configuration=configuration,
-            prediction=prediction,
-            planner=solved.planner,
-        )
+        """As :meth:`evaluate`, but may raise."""
 
-    def _configuration(self, parameters: Mapping[str, ParameterValue]) -> Configuration:
-        """Returns the configuration, still without a plan."""
-        world_size = int(parameters["world_size"])
-        if "global_batch_size" in parameters:
-            global_batch_size = int(parameters["global_batch_size"])
-        else:
-            global_batch_size = int(parameters["local_batch_size"]) * world_size
-        precision = parameters.get("precision", self._context.model.precision.value)
-        return Configuration(
-            platform=str(parameters["platform"]),
-            world_size=world_size,
-            global_batch_size=global_batch_size,
-            plan=ShardingPlan(world_size, ()),
-            precision=Precision(str(precision)),
-            link=_named(parameters["link"]),
-            network=_named(parameters["network"]),
-            software=Software(
-                launch=LaunchMode(str(parameters["launch"])),
-                overlap_dense_all_reduce=bool(parameters["overlap_dense_all_reduce"]),
-                prefetch_input=bool(parameters["prefetch_input"]),
-                communication_precision_bytes=_WIRE_BYTES[
-                    str(parameters["communication_precision"])
-                ],
-            ),
-        )
-
-    def _problem(self, configuration: Configuration) -> Problem:
-        space = self._context.space
-        return problem_of(
-            self._context.model,
-            self._context.platforms[configuration.platform],
-            configuration,
-            extra_links=space.links,
-            extra_networks=space.networks,
-        )
-
-    def _make_scorer(self, configuration: Configuration) -> PlanScorer:
-        return PlanScorer(self._problem(configuration))
-
-    def _price(self, configuration: Configuration) -> float | None:
-        space = self._context.space
-        quote = self._context.platforms[configuration.platform].price_for(
-            configuration.world_size,
-            basis=space.price_basis,
-            provider=space.price_provider or None,
+    def _price(self, platform: Platform, world_size: int) -> float | None:
+        """Returns USD per hour of as many devices, or None without a price."""
+        space = self._space
+        quote = platform.price_for(
+            world_size, basis=space.price_basis, provider=space.price_provider or None
         )
         return None if quote is None else quote.usd_per_hour
 
-    def _cannot_hold(self, configuration: Configuration) -> str:
-        """Says so when the tables exceed the cluster's memory under any plan."""
-        device = self._context.platforms[configuration.platform].device
-        needed = self._context.model.embedding_bytes
-        available = device.usable_memory_bytes * configuration.world_size
-        if needed <= available:
-            return ""
-        enough = math.ceil(needed / device.usable_memory_bytes)
-        return (
-            f"the tables take {needed / 2**30:.1f} GiB, more than the {available / 2**30:.1f} GiB "
-            f"usable on {configuration.world_size} × {device.name}; at least {enough} are needed"
-        )
+    def _over_limit(self, platform: Platform | None, known: Mapping[Metric, float | None]) -> str:
+        """Says which limit is broken by what is known before the evaluation, or nothing.
+
+        Args:
+            platform: What it would run on; None if unknown.
+            known: Metrics; None where there is no price.
+        """
+        space = self._space
+        priced = {Metric.PRICE, Metric.COST}
+        if known[Metric.PRICE] is None and any(
+            objective.metric in priced for objective in space.objectives
+        ):
+            if platform is None:
+                return (
+                    "what the trace was captured on is not known, so it has no price; name it as "
+                    "`workload.platform` or drop the cost objective"
+                )
+            return (
+                f"platform {platform.name} has no {space.price_basis} price"
+                + (f" of {space.price_provider}" if space.price_provider else "")
+                + "; add one to its file or drop the cost objective"
+            )
+        for constraint in space.constraints:
+            value = known.get(constraint.metric)
+            if value is not None and constraint.violation(value) > 0:
+                return constraint.reason(value)
+        return ""
+
+    def _broken_constraints(self, values: Mapping[Metric, float]) -> list[str]:
+        """Says in words which limits an answer breaks; what is not known breaks them too."""
+        return [
+            constraint.reason(values[constraint.metric])
+            for constraint in self._space.constraints
+            if not constraint.violation(values[constraint.metric]) <= 0
+        ]
+
+    def _objectives(self, values: Mapping[Metric, float]) -> tuple[float, ...]:
+        return tuple(values[objective.metric] for objective in self._space.objectives)
 
 
-def _named(value: ParameterValue) -> str:
-    """`default` in a search space means the platform's own default."""
-    return "" if value == "default" else str(value)
-
-
-def _allowed_types(parameters: Mapping[str, ParameterValue]) -> frozenset[ShardingType]:
-    names = str(parameters["sharding_types"]).split(TYPE_SEPARATOR)
-    try:
-        return frozenset(ShardingType(name) for name in names)
-    except ValueError as error:
-        raise ConfigError(f"unknown sharding type: {error}") from error
+def without_answer(
+    number: int, status: TrialStatus, reason: str, parameters: Mapping[str, ParameterValue]
+) -> TrialRecord:
+    """Returns the record of a configuration that has no answer."""
+    return TrialRecord(
+        number, status, reason, tuple(parameters.items()), (), None, None, planner=""
+    )

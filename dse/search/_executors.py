@@ -10,14 +10,13 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from dse.errors import WorkerError
-from dse.search._evaluate import Evaluator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from concurrent.futures import ProcessPoolExecutor
     from types import TracebackType
 
-    from dse.search._evaluate import EvaluationContext
+    from dse.search._evaluate import EvaluationContext, Evaluator
     from dse.search._proposer import Proposal
     from dse.search._records import TrialRecord
 
@@ -54,7 +53,7 @@ class SerialExecutor(Executor):
     """
 
     def __init__(self, context: EvaluationContext) -> None:
-        self._evaluator = Evaluator(context)
+        self._evaluator = context.make_evaluator()
 
     def run(self, proposals: Sequence[Proposal]) -> Iterator[TrialRecord]:
         """Evaluates one after the other."""
@@ -158,7 +157,7 @@ def _start_worker(context: EvaluationContext) -> None:
     global _worker_evaluator
     # Ctrl-C reaches the whole process group; only the asking process decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _worker_evaluator = Evaluator(context)
+    _worker_evaluator = context.make_evaluator()
 
 
 def _evaluate_in_worker(

@@ -1,23 +1,24 @@
-"""Gathering everything a study is made from: space, model, platforms, and their files."""
+"""Gathering everything a study is made from: space, workload, platforms, and their files."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-import hashlib
 from typing import TYPE_CHECKING
 
-from dse.documents import DocumentKind, display_path, find_document, read_source
+from dse.documents import DocumentKind, find_document
 from dse.platforms import load_platform
-from dse.search._records import CALIBRATION_ROLE, Fact, InputFile
-from dse.space import SearchSpace, load_space
+from dse.search._evaluate_model import ModelContext
+from dse.search._input_files import in_memory, platform_facts, platform_files, text_file
+from dse.space import ModelWorkload, SearchSpace, load_space
 from dse.workloads import find_model, load_model
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from dse.platforms import Platform
-    from dse.workloads import DlrmModel
+    from dse.search._evaluate import EvaluationContext
+    from dse.search._records import Fact, InputFile
+    from dse.search._trace_types import StudyTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +26,23 @@ class StudyInputs:
     """What a study is made from.
 
     Attributes:
-        space: The search space.
-        model: What is trained.
-        platforms: Every platform that the space names, by that name.
-        files: The files they came from.
+        context: What evaluations need, with the seed of the space.
+        workload_name: What is trained.
+        files: The files that all came from.
         facts: Where the platforms' numbers come from.
+        trace: The captured step; None of a model.
     """
 
-    space: SearchSpace
-    model: DlrmModel
-    platforms: Mapping[str, Platform]
+    context: EvaluationContext
+    workload_name: str
     files: tuple[InputFile, ...]
     facts: tuple[Fact, ...]
+    trace: StudyTrace | None = None
+
+    @property
+    def space(self) -> SearchSpace:
+        """The search space."""
+        return self.context.space
 
 
 def read_inputs(space: SearchSpace | str | Path) -> StudyInputs:
@@ -49,38 +55,29 @@ def read_inputs(space: SearchSpace | str | Path) -> StudyInputs:
         ConfigError: A file is missing or wrong.
     """
     if isinstance(space, SearchSpace):
-        chosen = space
-        files = [_in_memory(space)]
+        chosen, file = space, in_memory(space)
     else:
         chosen = load_space(space)
         path = find_document(DocumentKind.SEARCH_SPACE, str(space))
-        files = [_file("space", chosen.name, path)]
-    model = load_model(chosen.model)
-    files.append(_file("model", model.name, find_model(chosen.model)))
+        file = text_file("space", chosen.name, path)
+    if isinstance(chosen.workload, ModelWorkload):
+        return _model_inputs(chosen, chosen.workload, file)
+    # Traces bring packages that studies of models do without.
+    from dse.search._trace_inputs import trace_inputs
+
+    return trace_inputs(chosen, chosen.workload, file)
+
+
+def _model_inputs(space: SearchSpace, workload: ModelWorkload, file: InputFile) -> StudyInputs:
+    model = load_model(workload.model)
+    files = [file, text_file("model", model.name, find_model(workload.model))]
     platforms: dict[str, Platform] = {}
     facts: list[Fact] = []
-    for value in chosen.choices("platform"):
+    for value in space.choices("platform"):
         name = str(value)
         platform = load_platform(name)
         platforms[name] = platform
-        files.append(_file("platform", name, find_document(DocumentKind.PLATFORM, name)))
-        files += [
-            InputFile(CALIBRATION_ROLE, f"{name}: {used.name}", used.path, used.sha256, used.text)
-            for used in platform.calibrations
-        ]
-        facts += [
-            Fact(name, fact.quantity, fact.value, fact.origin, fact.source, fact.as_of)
-            for fact in platform.facts
-        ]
-    return StudyInputs(chosen, model, platforms, tuple(files), tuple(facts))
-
-
-def _file(role: str, name: str, path: Path) -> InputFile:
-    source = read_source(path)
-    return InputFile(role, name, display_path(path), source.sha256, source.text)
-
-
-def _in_memory(space: SearchSpace) -> InputFile:
-    text = repr(space)
-    digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
-    return InputFile("space", space.name, "", digest, text)
+        files += platform_files(name, platform)
+        facts += platform_facts(name, platform)
+    context = ModelContext(space, space.search.seed, model, platforms)
+    return StudyInputs(context, model.name, tuple(files), tuple(facts))

@@ -6,19 +6,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dse.documents import parse_document
-from dse.errors import StudyError
+from dse.errors import ConfigError, StudyError
 from dse.platforms import CalibrationSource, platform_from_text
 from dse.search._directory import StudyDirectory
 from dse.search._journal import Journal
-from dse.search._records import CALIBRATION_ROLE, Fact
+from dse.search._records import CALIBRATION_ROLE, STEPS_ROLE, Fact
 from dse.search._run import Study, study_result
+from dse.space import is_step_file
 from dse.workloads import ModelDocument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.platforms import Platform
-    from dse.search._records import InputFile, StudyResult
+    from dse.search._records import InputFile, StudyResult, TrialRecord
     from dse.workloads import DlrmModel
 
 
@@ -62,6 +63,41 @@ def stored_platform(study: StudyResult, name: str) -> Platform:
         StudyError: The study keeps no such platform.
     """
     return _platform(_input(study, "platform", name), study.inputs)
+
+
+def stored_steps(study: StudyResult, record: TrialRecord) -> str:
+    """Returns the changes of a configuration of a trace, as YAML for `dse trace whatif --steps`.
+
+    Raises:
+        ConfigError: It changes nothing.
+        StudyError: The study is of a model, or keeps no file of steps that the configuration
+            names.
+    """
+    import yaml
+
+    from dse.search._trace_steps import machine_steps, optimizations, steps_document
+
+    parameters = dict(record.parameters)
+    trace = study.trace
+    if trace is None:
+        raise StudyError(f"the study {study.name} is of a model; there is no trace to change")
+    texts = (
+        *machine_steps(parameters, trace.baseline.world_size, trace.device),
+        *optimizations(parameters),
+    )
+    if not texts:
+        raise ConfigError(
+            f"configuration {record.number} changes nothing: it is the step as captured"
+        )
+    files = {text: _input(study, STEPS_ROLE, text).text for text in texts if is_step_file(text)}
+    document = steps_document(
+        name=f"{study.name} {record.number}"[:200],
+        description=f"Configuration {record.number} of the study {study.name}, for {trace.step} "
+        f"of {trace.path}",
+        texts=texts,
+        files=files,
+    )
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
 
 
 def _platform(file: InputFile, inputs: Sequence[InputFile]) -> Platform:

@@ -92,7 +92,17 @@ def make_sampler(name: SamplerName, seed: int, space: SearchSpace) -> optuna.sam
             for parameter in space.parameters
             if len(parameter.choices) > 1
         }
-        return samplers.GridSampler(grid, seed=seed)
+
+        class Grid(samplers.GridSampler):
+            """Leaves it to the proposer to see that the space is used up.
+
+            Optuna's own stops the loop of `optimize`, which there is not, and raises.
+            """
+
+            def after_trial(self, *args: object) -> None:
+                """Does not stop anything."""
+
+        return Grid(grid, seed=seed)
     try:
         import torch  # noqa: F401
     except ImportError as error:
@@ -207,11 +217,10 @@ class Proposer:
             return
         if record.prediction is not None:
             trial.set_constraint("memory", -record.prediction.memory_headroom_fraction)
+        metrics = record.metrics
         for index, constraint in enumerate(self._space.constraints):
-            if record.configuration is not None and record.prediction is not None:
-                from dse.search._evaluate import metric_values
-
-                value = metric_values(record.configuration, record.prediction)[constraint.metric]
+            value = metrics.get(constraint.metric)
+            if value is not None:
                 trial.set_constraint(f"limit {index}", constraint.violation(value))
         self._study.tell(trial, values)
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+import math
 
 from dse.prediction import Configuration, Prediction
-from dse.space import Objective, ParameterValue
+from dse.search._trace_types import StudyTrace, TracePrediction
+from dse.space import Metric, Objective, ParameterValue
 
 
 class TrialStatus(StrEnum):
     """How far a trial came.
 
-    ``rejected``: broke a hard limit and was not evaluated. ``infeasible``: evaluated, but does not
-    fit or breaks a constraint. ``failed``: the evaluation raised.
+    ``rejected``: broke a hard limit and was not evaluated, or asked a change of a trace that it
+    does not allow. ``infeasible``: evaluated, but does not fit or breaks a constraint. ``failed``:
+    the evaluation raised.
     """
 
     FEASIBLE = "feasible"
@@ -32,10 +35,12 @@ class TrialRecord:
         reason: Why it is not feasible, in words; empty when it is.
         parameters: Chosen value of each outer parameter, in the space's order.
         values: Objective values in the study's order; empty when not evaluated.
-        configuration: The complete configuration; None when rejected or failed.
-        prediction: What the model says; None when rejected or failed.
+        configuration: The complete configuration; None when rejected or failed, and of traces.
+        prediction: What the model says; None when rejected or failed, and of traces.
         planner: Which planner found the sharding plan, for example ``size_greedy + local search``.
         on_front: Whether it is on the Pareto front of the whole study.
+        trace: What the simulation of the changed trace says; None when rejected or failed, and of
+            models.
     """
 
     number: int
@@ -47,15 +52,43 @@ class TrialRecord:
     prediction: Prediction | None
     planner: str
     on_front: bool = False
+    trace: TracePrediction | None = None
 
     @property
     def evaluated(self) -> bool:
-        """Whether the performance model scored it."""
-        return self.prediction is not None
+        """Whether there is an answer to it."""
+        return self.prediction is not None or self.trace is not None
+
+    @property
+    def metrics(self) -> dict[Metric, float]:
+        """Every metric that is known of it; NaN where there is no price."""
+        if self.trace is not None:
+            return self.trace.metrics
+        if self.configuration is not None and self.prediction is not None:
+            return metric_values(self.configuration, self.prediction)
+        return {}
+
+
+def metric_values(configuration: Configuration, prediction: Prediction) -> dict[Metric, float]:
+    """Returns every metric of an evaluated configuration; NaN where there is no price."""
+    price, cost = prediction.price_usd_per_hour, prediction.cost_usd_per_million_samples
+    return {
+        Metric.THROUGHPUT: prediction.throughput_samples_per_s,
+        Metric.ITERATION_TIME: prediction.iteration_time_s,
+        Metric.COST: math.nan if cost is None else cost,
+        Metric.PRICE: math.nan if price is None else price,
+        Metric.MEMORY_HEADROOM: prediction.memory_headroom_fraction,
+        Metric.WORLD_SIZE: float(configuration.world_size),
+        Metric.GLOBAL_BATCH_SIZE: float(configuration.global_batch_size),
+    }
 
 
 #: Role of files of fitted models; their name is prefixed by the platform's.
 CALIBRATION_ROLE = "calibration"
+
+#: Role of files of captured traces, and of steps that optimizations name.
+TRACE_ROLE = "trace"
+STEPS_ROLE = "steps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +96,11 @@ class InputFile:
     """One input of a study.
 
     Attributes:
-        role: ``space``, ``model``, ``platform`` or ``calibration``.
+        role: ``space``, ``model``, ``trace``, ``steps``, ``platform`` or ``calibration``.
         name: Name inside the file.
         path: Where it was read from.
         sha256: Digest of its bytes.
-        text: The bytes as text; empty for built-in fitted models.
+        text: The bytes as text; empty for built-in fitted models and for traces.
     """
 
     role: str
@@ -104,7 +137,7 @@ class StudyResult:
 
     Attributes:
         name: Study name.
-        model_name: What is trained.
+        model_name: What is trained: the name of the model, or of the file or folder of the trace.
         objectives: Axes of the front, first one leading.
         records: All trials by number.
         inputs: Every file the study was made from.
@@ -114,6 +147,7 @@ class StudyResult:
         sampler: Sampler name.
         created: ISO date and time of the study's start.
         conclusion: One line in words.
+        trace: The captured step that was changed; None in studies of a model.
     """
 
     name: str
@@ -127,6 +161,7 @@ class StudyResult:
     sampler: str
     created: str
     conclusion: str
+    trace: StudyTrace | None = None
 
     @property
     def front(self) -> tuple[TrialRecord, ...]:

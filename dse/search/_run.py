@@ -13,7 +13,6 @@ import numpy as np
 
 from dse.errors import ConfigError, StudyError
 from dse.search._directory import StudyDirectory, StudyHeader
-from dse.search._evaluate import EvaluationContext, Evaluator
 from dse.search._executors import ProcessExecutor, SerialExecutor
 from dse.search._inputs import read_inputs
 from dse.search._journal import Journal
@@ -24,6 +23,7 @@ from dse.search._records import StudyResult, TrialRecord, TrialStatus
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from dse.search._evaluate import EvaluationContext
     from dse.search._executors import Executor
     from dse.search._proposer import Rejection
     from dse.search._records import Fact
@@ -112,7 +112,7 @@ def run(
     search = inputs.space.search
     header = StudyHeader(
         name=inputs.space.name,
-        model=inputs.model.name,
+        model=inputs.workload_name,
         objectives=inputs.space.objectives,
         parameters=inputs.space.parameters,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -121,13 +121,14 @@ def run(
         sampler=search.sampler if chosen.sampler is None else chosen.sampler,
         versions=_versions(),
         inputs=inputs.files,
+        trace=inputs.trace,
     )
     directory = StudyDirectory(_folder(chosen, inputs.space.name))
     if chosen.resume:
         header = _continue(directory, header, chosen)
     directory.write_header(header)
     journal = Journal(directory.journal, header.objectives, header.parameters, create=True)
-    context = EvaluationContext(inputs.space, inputs.model, inputs.platforms, header.seed)
+    context = replace(inputs.context, seed=header.seed)
     loop = _Loop(context, header, journal, progress)
     with _make_executor(chosen, context) as executor:
         interrupted = loop.run_until_interrupted(executor)
@@ -155,6 +156,7 @@ def study_result(
         sampler=header.sampler.value,
         created=header.created,
         conclusion=conclude(header.objectives, marked),
+        trace=header.trace,
     )
 
 
@@ -185,7 +187,7 @@ class _Loop:
         self._progress = progress
         self._batch = context.space.search.batch
         self._proposer = Proposer(
-            context.space, header.sampler, header.seed, Evaluator(context).reject
+            context.space, header.sampler, header.seed, context.make_evaluator().reject
         )
         self._known = _finished(journal.records())
         self._records: list[TrialRecord] = []
@@ -229,7 +231,8 @@ class _Loop:
 
     def _keep(self, record: TrialRecord) -> TrialRecord:
         self._records.append(record)
-        self._evaluated += 1
+        # A trace may refuse a change only when it is tried; that is no evaluation either.
+        self._evaluated += record.status is not TrialStatus.REJECTED
         if self._progress is not None:
             self._progress(self._records, self._header.trials)
         return record
@@ -310,6 +313,13 @@ def _continue(directory: StudyDirectory, header: StudyHeader, options: RunOption
     """Returns the header to go on with, after checking that it is the same study."""
     former = directory.read_header()
     digests = {(file.role, file.name): file.sha256 for file in former.inputs}
+    present = {(file.role, file.name) for file in header.inputs}
+    for file in former.inputs:
+        if (file.role, file.name) not in present:
+            raise StudyError(
+                f"{directory.root}: the {file.role} `{file.name}` that the study was started with "
+                "is gone; start a new study, or restore the file"
+            )
     for file in header.inputs:
         if digests.get((file.role, file.name)) != file.sha256:
             raise StudyError(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.search._evaluate import metric_values
-from dse.space import Metric
+from dse.space import MODEL_METRICS, TRACE_METRICS, Metric
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,23 +15,27 @@ if TYPE_CHECKING:
     from dse.space import Parameter
 
 _BREAKDOWN = ("compute_s", "exposed_communication_s", "host_s", "idle_s")
+_TRACE_BREAKDOWN = ("compute_s", "exposed_communication_s", "idle_s")
 
 
-def trial_table(records: Sequence[TrialRecord], parameters: Sequence[Parameter]) -> pd.DataFrame:
+def trial_table(
+    records: Sequence[TrialRecord], parameters: Sequence[Parameter], *, of_trace: bool = False
+) -> pd.DataFrame:
     """Returns records as a table.
 
-    Columns: `number`, `status`, `on_front`, one per outer parameter, one per metric,
-    `iteration_time_p5_s` and `_p95_s`, mean over ranks of each breakdown part, memory of the
-    fullest rank, `planner`, `reason`. Cells of what was not evaluated are empty.
+    Columns: `number`, `status`, `on_front`, one per outer parameter, one per metric, mean over
+    ranks of each breakdown part, `reason`; of a model also `iteration_time_p5_s` and `_p95_s`,
+    memory of the fullest rank and `planner`. Cells of what was not evaluated are empty.
 
     Args:
         records: Trials in the order of the rows.
         parameters: Outer parameters in the order of their columns.
+        of_trace: Whether the study is of a trace.
     """
     import pandas as pd
 
     names = [parameter.name for parameter in parameters]
-    columns = _columns(names)
+    columns = _trace_columns(names) if of_trace else _columns(names)
     frame = pd.DataFrame([_row(record, names) for record in records], columns=columns)
     for parameter in parameters:
         kinds = {type(choice) for choice in parameter.choices}
@@ -44,7 +47,7 @@ def trial_table(records: Sequence[TrialRecord], parameters: Sequence[Parameter])
 
 
 def _columns(names: Sequence[str]) -> list[str]:
-    metrics = [metric.value for metric in Metric if metric.value not in names]
+    metrics = _metric_columns(names, MODEL_METRICS)
     return [
         "number",
         "status",
@@ -60,6 +63,22 @@ def _columns(names: Sequence[str]) -> list[str]:
     ]
 
 
+def _trace_columns(names: Sequence[str]) -> list[str]:
+    return [
+        "number",
+        "status",
+        "on_front",
+        *names,
+        *_metric_columns(names, TRACE_METRICS),
+        *(f"mean_{part}" for part in _TRACE_BREAKDOWN),
+        "reason",
+    ]
+
+
+def _metric_columns(names: Sequence[str], known: frozenset[Metric]) -> list[str]:
+    return [metric.value for metric in Metric if metric in known and metric.value not in names]
+
+
 def _row(record: TrialRecord, names: Sequence[str]) -> dict[str, object]:
     row: dict[str, object] = {
         "number": record.number,
@@ -68,10 +87,13 @@ def _row(record: TrialRecord, names: Sequence[str]) -> dict[str, object]:
         "planner": record.planner,
         "reason": record.reason,
     }
+    row |= {metric.value: value for metric, value in record.metrics.items()}
+    if record.trace is not None:
+        for part in _TRACE_BREAKDOWN:
+            shares = [getattr(rank, part) for rank in record.trace.ranks]
+            row[f"mean_{part}"] = sum(shares) / len(shares)
     prediction = record.prediction
-    if prediction is not None and record.configuration is not None:
-        for metric, value in metric_values(record.configuration, prediction).items():
-            row[metric.value] = value
+    if prediction is not None:
         row["iteration_time_p5_s"] = prediction.iteration_time_p5_s
         row["iteration_time_p95_s"] = prediction.iteration_time_p95_s
         for part in _BREAKDOWN:

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 from dse.space._load import list_spaces, load_space
-from dse.space._metrics import Metric
-from dse.space._schema import TYPE_SEPARATOR, SpaceDocument
+from dse.space._metrics import MODEL_METRICS, TRACE_METRICS, Metric
+from dse.space._model_schema import TYPE_SEPARATOR
+from dse.space._schema import SpaceDocument
 from dse.space._space import (
     Constraint,
+    ModelWorkload,
     Objective,
     Parameter,
     ParameterValue,
     SamplerName,
     SearchSettings,
     SearchSpace,
+    TraceWorkload,
+)
+from dse.space._trace_schema import (
+    NO_OPTIMIZATION,
+    OPTIMIZATION_SEPARATOR,
+    SAME_PLATFORM,
+    is_step_file,
 )
 
 __all__ = [
+    "MODEL_METRICS",
+    "NO_OPTIMIZATION",
+    "OPTIMIZATION_SEPARATOR",
+    "SAME_PLATFORM",
+    "TRACE_METRICS",
     "TYPE_SEPARATOR",
     "Constraint",
     "Metric",
+    "ModelWorkload",
     "Objective",
     "Parameter",
     "ParameterValue",
@@ -26,6 +41,8 @@ __all__ = [
     "SearchSettings",
     "SearchSpace",
     "SpaceDocument",
+    "TraceWorkload",
+    "is_step_file",
     "list_spaces",
     "load_space",
 ]

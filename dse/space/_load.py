@@ -20,7 +20,7 @@ def load_space(name_or_path: str | PathLike[str]) -> SearchSpace:
         ConfigError: The file is missing or wrong; every problem is listed with its place.
     """
     path = find_document(DocumentKind.SEARCH_SPACE, str(name_or_path))
-    return load_document(path, SpaceDocument).to_space()
+    return load_document(path, SpaceDocument).to_space(str(path.parent))
 
 
 def list_spaces() -> tuple[str, ...]:

@@ -15,13 +15,33 @@ class Metric(StrEnum):
     MEMORY_HEADROOM = "memory_headroom_fraction"
     WORLD_SIZE = "world_size"
     GLOBAL_BATCH_SIZE = "global_batch_size"
+    SPEEDUP = "speedup"
 
     @property
     def maximized_by_default(self) -> bool:
         """Whether more is better unless the search space says otherwise."""
-        return self in (Metric.THROUGHPUT, Metric.MEMORY_HEADROOM)
+        return self in (Metric.THROUGHPUT, Metric.MEMORY_HEADROOM, Metric.SPEEDUP)
 
     @property
     def known_before_evaluation(self) -> bool:
         """Whether the outer parameters alone decide it, so that it can be filtered early."""
         return self in (Metric.PRICE, Metric.WORLD_SIZE, Metric.GLOBAL_BATCH_SIZE)
+
+
+#: What is known of a configuration of a model.
+MODEL_METRICS = frozenset(set(Metric) - {Metric.SPEEDUP})
+
+#: What is known of a changed trace: no memory, and samples only if their number is given.
+TRACE_METRICS = frozenset(
+    {
+        Metric.THROUGHPUT,
+        Metric.ITERATION_TIME,
+        Metric.COST,
+        Metric.PRICE,
+        Metric.WORLD_SIZE,
+        Metric.SPEEDUP,
+    }
+)
+
+#: Metrics that count samples, which traces do not tell.
+SAMPLE_METRICS = frozenset({Metric.THROUGHPUT, Metric.COST})

@@ -2,275 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
-from pydantic_core import PydanticCustomError
-
-from dse.documents import (
-    BytesPerSecond,
-    Count,
-    Document,
-    Seconds,
-    StrictModel,
-    UnitKind,
-    parse_quantity,
+from pydantic import (
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
 )
-from dse.hardware import LinkKind, LinkSpec, NetworkSpec, Precision
-from dse.sharding import PLANNERS, ShardingType
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from dse.documents import Document
+from dse.space._common_schema import (
+    ConstraintBlock,
+    LinkBlock,
+    NetworkBlock,
+    ObjectiveBlock,
+    PricingBlock,
+    SearchBlock,
+)
+from dse.space._fields import Name
 from dse.space._metrics import Metric
-from dse.space._space import (
-    Constraint,
-    Objective,
-    Parameter,
-    ParameterValue,
-    SamplerName,
-    SearchSettings,
-    SearchSpace,
-)
+from dse.space._model_schema import ModelParameters, ModelWorkloadBlock
+from dse.space._space import Objective, SearchSettings, SearchSpace
+from dse.space._trace_schema import TraceParameters, TraceWorkloadBlock
 
-#: Joins the names of a set of sharding types into one value of an outer parameter.
-TYPE_SEPARATOR = "+"
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
-#: Default planners: all baselines.
-_ALL_PLANNERS = tuple(PLANNERS)
-
-#: Most values that one range may expand to.
-_MAX_CHOICES = 1024
-
-_LIMIT_UNITS = {
-    Metric.ITERATION_TIME: UnitKind.TIME,
-    Metric.PRICE: UnitKind.PRICE,
-    Metric.MEMORY_HEADROOM: UnitKind.FRACTION,
+#: What to write in a space of a trace instead of a parameter of a model.
+_INSTEAD = {
+    "precision": "; write an optimization such as `precision=bf16`",
+    "launch": "; write the optimization `cuda_graphs`",
+    "communication_precision": "; optimizations of the traffic are in `dse trace whatif --list`",
+    "global_batch_size": "; write an optimization such as `resize=512:1024`",
+    "local_batch_size": "; write an optimization such as `resize=512:1024`",
 }
 
 
-class Range(StrictModel):
-    """Whole numbers from `low` to `high`, by a constant step or a constant factor."""
-
-    low: Count
-    high: Count
-    step: Count | None = None
-    factor: Annotated[int, Field(ge=2)] | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> Range:
-        if self.high < self.low:
-            raise PydanticCustomError(
-                "range", f"expected high ≥ low, found low {self.low} and high {self.high}"
-            )
-        if (self.step is None) == (self.factor is None):
-            raise PydanticCustomError("range", "expected exactly one of `step` and `factor`")
-        if len(self.values()) > _MAX_CHOICES:
-            raise PydanticCustomError(
-                "range", f"expected at most {_MAX_CHOICES} values; use a larger step"
-            )
-        return self
-
-    def values(self) -> tuple[int, ...]:
-        """Returns the numbers, ascending."""
-        if self.step is not None:
-            stop = min(self.high, self.low + self.step * _MAX_CHOICES)
-            return tuple(range(self.low, stop + 1, self.step))
-        values = []
-        value = self.low
-        while value <= self.high:
-            values.append(value)
-            value *= self.factor or 2
-        return tuple(values)
-
-
-def _as_list(value: object) -> object:
-    """Lets a single value stand for a list of one."""
-    return value if isinstance(value, list | dict) else [value]
-
-
-def _as_type_sets(value: object) -> object:
-    """Lets one list of sharding types stand for a list of one such list."""
-    if isinstance(value, str):
-        return [[value]]
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return [value]
-    return value
-
-
-Name = Annotated[str, Field(min_length=1, max_length=200)]
-Names = Annotated[list[Name], Field(min_length=1), BeforeValidator(_as_list)]
-Counts = Annotated[
-    Annotated[list[Count], Field(min_length=1), Tag("list")] | Annotated[Range, Tag("range")],
-    Discriminator(lambda value: "range" if isinstance(value, dict | Range) else "list"),
-    BeforeValidator(_as_list),
-]
-Switches = Annotated[list[bool], Field(min_length=1), BeforeValidator(_as_list)]
-Precisions = Annotated[list[Precision], Field(min_length=1), BeforeValidator(_as_list)]
-LaunchModes = Annotated[
-    list[Literal["eager", "cuda_graphs"]], Field(min_length=1), BeforeValidator(_as_list)
-]
-WirePrecisions = Annotated[
-    list[Literal["fp32", "fp16"]], Field(min_length=1), BeforeValidator(_as_list)
-]
-TypeSets = Annotated[
-    list[Annotated[list[ShardingType], Field(min_length=1)]],
-    Field(min_length=1),
-    BeforeValidator(_as_type_sets),
-]
-
-
-class ParametersBlock(StrictModel):
-    """The outer choices; each is a value, a list of values, or a range."""
-
-    platform: Names
-    world_size: Counts
-    global_batch_size: Counts | None = None
-    local_batch_size: Counts | None = None
-    link: Names = ["default"]
-    network: Names = ["default"]
-    precision: Precisions | None = None
-    launch: LaunchModes = ["eager"]
-    overlap_dense_all_reduce: Switches = [True]
-    prefetch_input: Switches = [True]
-    communication_precision: WirePrecisions = ["fp32"]
-    sharding_types: TypeSets = [
-        [ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE, ShardingType.ROW_WISE]
-    ]
-
-    @model_validator(mode="after")
-    def _one_batch_size(self) -> ParametersBlock:
-        if (self.global_batch_size is None) == (self.local_batch_size is None):
-            raise PydanticCustomError(
-                "batch", "expected exactly one of `global_batch_size` and `local_batch_size`"
-            )
-        return self
-
-    def expand(self) -> tuple[Parameter, ...]:
-        """Returns the choices in the order of this class's fields."""
-        parameters = []
-        for name in type(self).model_fields:
-            value = getattr(self, name)
-            if value is not None:
-                parameters.append(Parameter(name, _choices(value)))
-        return tuple(parameters)
-
-
-def _choices(value: Range | list[object]) -> tuple[ParameterValue, ...]:
-    if isinstance(value, Range):
-        return value.values()
-    plain: list[ParameterValue] = []
-    for item in value:
-        if isinstance(item, list):
-            chosen: ParameterValue = TYPE_SEPARATOR.join(
-                kind.value for kind in ShardingType if kind in item
-            )
-        else:
-            chosen = item if isinstance(item, bool | int | float) else str(item)
-        if chosen not in plain:
-            plain.append(chosen)
-    if all(isinstance(item, int) and not isinstance(item, bool) for item in plain):
-        plain.sort(key=int)
-    return tuple(plain)
-
-
-class ObjectiveBlock(StrictModel):
-    """One objective with its direction."""
-
-    metric: Metric
-    direction: Literal["maximize", "minimize"]
-
-
-class ConstraintBlock(StrictModel):
-    """One limit; figures with a unit are written with it, for example `500 USD/h` or `20 ms`."""
-
-    metric: Metric
-    at_most: str | float | None = None
-    at_least: str | float | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> ConstraintBlock:
-        if self.at_most is None and self.at_least is None:
-            raise PydanticCustomError("limit", "expected `at_most`, `at_least` or both")
-        self.to_constraint()
-        return self
-
-    def to_constraint(self) -> Constraint:
-        """Returns the limit in SI units."""
-        return Constraint(self.metric, self._limit(self.at_most), self._limit(self.at_least))
-
-    def _limit(self, value: str | float | None) -> float | None:
-        if value is None:
-            return None
-        unit = _LIMIT_UNITS.get(self.metric)
-        try:
-            if isinstance(value, str) and unit is not None:
-                return parse_quantity(value, unit)
-            number = float(value)
-        except ValueError as error:
-            raise PydanticCustomError("limit", "{problem}", {"problem": str(error)}) from error
-        if unit in (UnitKind.TIME, UnitKind.PRICE):
-            example = "20 ms" if unit is UnitKind.TIME else "500 USD/h"
-            raise PydanticCustomError(
-                "limit", f"expected a limit with its unit such as `{example}`, found `{value}`"
-            )
-        return number
-
-
-class PricingBlock(StrictModel):
-    """Which list prices count."""
-
-    basis: Literal["on_demand", "capacity_block", "reserved", "spot"] = "on_demand"
-    provider: str = ""
-
-
-class LinkBlock(StrictModel):
-    """An interconnect inside a node that the space offers on every platform."""
-
-    kind: LinkKind
-    bandwidth: BytesPerSecond
-    latency: Seconds
-
-    def to_spec(self, name: str) -> LinkSpec:
-        """Returns the interconnect under a name."""
-        return LinkSpec(name, self.kind, self.bandwidth, self.latency)
-
-
-class NetworkBlock(StrictModel):
-    """A network between nodes that the space offers on every platform."""
-
-    kind: Name
-    nics: Count
-    bandwidth: BytesPerSecond
-    latency: Seconds
-
-    def to_spec(self, name: str) -> NetworkSpec:
-        """Returns the network under a name."""
-        return NetworkSpec(name, self.kind, self.nics, self.bandwidth, self.latency)
-
-
-class SearchBlock(StrictModel):
-    """How to look."""
-
-    sampler: SamplerName = SamplerName.NSGA2
-    trials: Count = 200
-    seed: Annotated[int, Field(ge=0)] = 0
-    batch: Annotated[int, Field(ge=1, le=1000)] = 20
-    planners: Annotated[list[Name], Field(min_length=1)] = list(_ALL_PLANNERS)
-    improvement_rounds: Annotated[int, Field(ge=0, le=1000)] = 12
-
-    @field_validator("planners")
-    @classmethod
-    def _known_planners(cls, value: list[str]) -> list[str]:
-        for name in value:
-            if name not in PLANNERS:
-                known = ", ".join(PLANNERS)
-                raise PydanticCustomError(
-                    "planner", f"expected planners out of {known}; found `{name}`"
-                )
-        return value
-
-
-class WorkloadBlock(StrictModel):
-    """What is trained."""
-
-    model: Name
+def _workload_kind(value: object) -> str:
+    if isinstance(value, dict) and "model" not in value:
+        of_a_trace = bool(value.keys() & TraceWorkloadBlock.model_fields.keys())
+    else:
+        of_a_trace = isinstance(value, TraceWorkloadBlock)
+    return "of a trace" if of_a_trace else "of a model"
 
 
 class SpaceDocument(Document):
@@ -278,14 +57,44 @@ class SpaceDocument(Document):
 
     name: Name
     description: str = ""
-    workload: WorkloadBlock
-    parameters: ParametersBlock
+    workload: Annotated[
+        Annotated[ModelWorkloadBlock, Tag("of a model")]
+        | Annotated[TraceWorkloadBlock, Tag("of a trace")],
+        Discriminator(_workload_kind),
+    ]
+    parameters: ModelParameters | TraceParameters
     objectives: Annotated[list[ObjectiveBlock], Field(min_length=1, max_length=3)]
     constraints: list[ConstraintBlock] = []
     pricing: PricingBlock = PricingBlock()
     links: dict[Name, LinkBlock] = {}
     networks: dict[Name, NetworkBlock] = {}
     search: SearchBlock = SearchBlock()
+
+    @field_validator("workload", mode="before")
+    @classmethod
+    def _one_workload(cls, value: object) -> object:
+        if isinstance(value, dict) and {"model", "trace"} <= value.keys():
+            raise PydanticCustomError(
+                "workload", "expected one of `model` and `trace`, found both"
+            )
+        return value
+
+    @field_validator("parameters", mode="wrap")
+    @classmethod
+    def _parameters_of_the_workload(
+        cls, value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
+    ) -> ModelParameters | TraceParameters:
+        del handler  # it would try both kinds and complain about both
+        if not isinstance(value, dict):
+            return ModelParameters.model_validate(value)
+        kind = _parameters_kind(info.data.get("workload"), value)
+        misplaced = [name for name in value if name in _foreign_fields(kind)]
+        if misplaced:
+            raise ValidationError.from_exception_data(
+                "parameters",
+                [_problem((name,), _misplaced(name, kind), value[name]) for name in misplaced],
+            )
+        return kind.model_validate(value)
 
     @field_validator("objectives")
     @classmethod
@@ -295,12 +104,54 @@ class SpaceDocument(Document):
             raise PydanticCustomError("objectives", "expected different metrics, one was repeated")
         return value
 
-    def to_space(self) -> SearchSpace:
-        """Returns the space as plain values."""
+    @model_validator(mode="after")
+    def _fits_the_workload(self) -> SpaceDocument:
+        if problems := [*self._unknown_metrics(), *self._unused_blocks()]:
+            raise ValidationError.from_exception_data("space", problems)
+        return self
+
+    def _unknown_metrics(self) -> Iterator[InitErrorDetails]:
+        workload = self.workload
+        named: dict[str, Sequence[ObjectiveBlock | ConstraintBlock]] = {
+            "objectives": self.objectives,
+            "constraints": self.constraints,
+        }
+        for field, blocks in named.items():
+            for index, block in enumerate(blocks):
+                metric, place = block.metric, (field, index, "metric")
+                if metric not in workload.metrics:
+                    known = ", ".join(f"`{one}`" for one in Metric if one in workload.metrics)
+                    words = f"a {workload.kind} does not tell `{metric}`; it tells {known}"
+                    yield _problem(place, words, metric.value)
+                elif missing := workload.missing_for(metric):
+                    words = f"`{metric}` needs `workload.{missing}`, which is missing"
+                    yield _problem(place, words, metric.value)
+
+    def _unused_blocks(self) -> Iterator[InitErrorDetails]:
+        if isinstance(self.workload, ModelWorkloadBlock):
+            return
+        for field in ("links", "networks"):
+            if getattr(self, field):
+                words = (
+                    "only for spaces of a model; with a trace name a link or network of the "
+                    "platform, or use `network_factor`"
+                )
+                yield _problem((field,), words, None)
+        for field in ("planners", "improvement_rounds"):
+            if field in self.search.model_fields_set:
+                words = "a trace has no sharding plan to search; leave it out"
+                yield _problem(("search", field), words, None)
+
+    def to_space(self, folder: str = "") -> SearchSpace:
+        """Returns the space as plain values.
+
+        Args:
+            folder: Folder of the file, from which paths of traces count.
+        """
         return SearchSpace(
             name=self.name,
             description=self.description,
-            model=self.workload.model,
+            workload=self.workload.to_workload(folder),
             parameters=self.parameters.expand(),
             objectives=tuple(
                 Objective(block.metric, block.direction == "maximize") for block in self.objectives
@@ -319,3 +170,33 @@ class SpaceDocument(Document):
                 improvement_rounds=self.search.improvement_rounds,
             ),
         )
+
+
+def _problem(place: tuple[int | str, ...], words: str, given: object) -> InitErrorDetails:
+    return InitErrorDetails(
+        type=PydanticCustomError("space", "{words}", {"words": words}), loc=place, input=given
+    )
+
+
+def _misplaced(name: str, kind: type[ModelParameters | TraceParameters]) -> str:
+    if kind is ModelParameters:
+        return f"`{name}` is for spaces of a trace (`workload: {{trace: …}}`)"
+    advice = _INSTEAD.get(name, "")
+    return f"`{name}` is for spaces of a model (`workload: {{model: …}}`){advice}"
+
+
+def _parameters_kind(
+    workload: object, given: dict[str, object]
+) -> type[ModelParameters | TraceParameters]:
+    if isinstance(workload, ModelWorkloadBlock):
+        return ModelParameters
+    if isinstance(workload, TraceWorkloadBlock):
+        return TraceParameters
+    # The workload itself is wrong: the kind that knows most of the keys brings fewest complaints.
+    kinds: tuple[type[ModelParameters | TraceParameters], ...] = (ModelParameters, TraceParameters)
+    return max(kinds, key=lambda kind: len(given.keys() & kind.model_fields.keys()))
+
+
+def _foreign_fields(kind: type[ModelParameters | TraceParameters]) -> set[str]:
+    fields = ModelParameters.model_fields.keys() ^ TraceParameters.model_fields.keys()
+    return {name for name in fields if name not in kind.model_fields}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -108,13 +109,58 @@ class SearchSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelWorkload:
+    """A model that is trained.
+
+    Attributes:
+        model: Its name or path.
+    """
+
+    model: str
+
+    @property
+    def name(self) -> str:
+        """What is trained, in a word."""
+        return self.model
+
+
+@dataclass(frozen=True, slots=True)
+class TraceWorkload:
+    """A captured job.
+
+    Attributes:
+        trace: File or folder of its Kineto traces, as it was written.
+        folder: Folder from which the path counts; empty for the current one.
+        platform: What it was captured on, by name or file; empty to find it by the device's name.
+        step: Number of a profiler step or name of an annotation; the last step if None.
+        samples_per_step: Samples of the captured step over all ranks; None if not told.
+    """
+
+    trace: str
+    folder: str = ""
+    platform: str = ""
+    step: int | str | None = None
+    samples_per_step: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the file or folder."""
+        return Path(self.trace).name or self.trace
+
+    @property
+    def path(self) -> Path:
+        """Where the traces are."""
+        return Path(self.folder) / self.trace
+
+
+@dataclass(frozen=True, slots=True)
 class SearchSpace:
     """What may be chosen, what is wanted, and how to look for it.
 
     Attributes:
         name: Name of the space.
         description: One line.
-        model: Name or path of the model.
+        workload: What is trained: a model, or a captured job.
         parameters: Outer choices in a fixed order.
         objectives: Axes of the front, the leading one first.
         constraints: Limits.
@@ -127,7 +173,7 @@ class SearchSpace:
 
     name: str
     description: str
-    model: str
+    workload: ModelWorkload | TraceWorkload
     parameters: tuple[Parameter, ...]
     objectives: tuple[Objective, ...]
     constraints: tuple[Constraint, ...]

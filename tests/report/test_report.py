@@ -147,7 +147,7 @@ def test_the_page_loads_nothing_and_runs_only_its_own_scripts(page):
 def test_the_payload_decodes_to_the_view(page, study):
     payload = json.loads(page.scripts[0][1])
     assert len(payload["trials"]) == 200
-    assert payload["trials"][0]["platform"] == f"p0{EVIL}"
+    assert payload["trials"][0]["group"] == f"p0{EVIL}"
     front = {trial["number"] for trial in payload["trials"] if trial["front"]}
     assert front == {record.number for record in study.front}
     assert front <= {detail["number"] for detail in payload["details"]}

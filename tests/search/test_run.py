@@ -13,18 +13,17 @@ import pytest
 import dse
 from dse.errors import ConfigError, OptionalDependencyError, StudyError
 from dse.search import (
-    EvaluationContext,
-    Evaluator,
+    ModelEvaluator,
     ProcessExecutor,
     RunOptions,
     SerialExecutor,
     TrialStatus,
     load_study,
+    read_inputs,
     run,
     stored_model,
     stored_platform,
 )
-from dse.search._inputs import read_inputs
 from dse.search._journal import Journal, repair_journal
 from dse.search._proposer import Proposal, Proposer
 from dse.space import SamplerName, load_space
@@ -76,6 +75,13 @@ def test_one_seed_gives_one_front_for_any_number_of_jobs(small_space, tmp_path, 
     assert fronts[0] == fronts[1]
 
 
+def test_the_grid_goes_through_the_whole_space(small_space, tmp_path):
+    options = RunOptions(trials=100, out=tmp_path / "grid", sampler=SamplerName.GRID)
+    study = run(small_space, options)
+    assert study.exhausted
+    assert len({record.parameters for record in study.result.records}) == 36
+
+
 def test_seeds_differ(small_space, tmp_path):
     first, second = (
         run(small_space, RunOptions(out=tmp_path / str(seed), seed=seed, trials=4)).result
@@ -91,13 +97,13 @@ def test_resume_evaluates_nothing_twice_and_ends_at_the_same_front(
     out = tmp_path / "cut"
     run(small_space, RunOptions(out=out, trials=7))
     evaluated = []
-    original = Evaluator.evaluate
+    original = ModelEvaluator.evaluate
 
     def counting(self, number, parameters):
         evaluated.append(tuple(parameters.items()))
         return original(self, number, parameters)
 
-    monkeypatch.setattr(Evaluator, "evaluate", counting)
+    monkeypatch.setattr(ModelEvaluator, "evaluate", counting)
     before = {record.parameters for record in load_study(out).result.records}
     resumed = run(small_space, RunOptions(out=out, trials=12, resume=True))
     assert not before & set(evaluated)
@@ -218,8 +224,7 @@ def test_repairing_nothing(tmp_path):
 
 @pytest.fixture
 def context(small_space):
-    inputs = read_inputs(small_space)
-    return EvaluationContext(inputs.space, inputs.model, inputs.platforms, 0)
+    return read_inputs(small_space).context
 
 
 @pytest.fixture(params=["serial", "process"])
@@ -240,7 +245,7 @@ def proposals(context, worlds):
 def test_executors_answer_every_proposal_alike(executor, context):
     asked = proposals(context, [2, 8, 2])
     records = sorted(executor.run(asked), key=lambda record: record.number)
-    expected = [Evaluator(context).evaluate(p.number, dict(p.parameters)) for p in asked]
+    expected = [context.make_evaluator().evaluate(p.number, dict(p.parameters)) for p in asked]
     assert records == expected
     assert replace(records[0], number=2) == records[2]
     assert list(executor.run([])) == []
@@ -267,8 +272,8 @@ def test_a_killed_worker_loses_nothing(context):
 
 
 def test_no_configuration_is_proposed_twice(context):
-    proposer = Proposer(context.space, SamplerName.NSGA2, 0, Evaluator(context).reject)
-    evaluator = Evaluator(context)
+    proposer = Proposer(context.space, SamplerName.NSGA2, 0, context.make_evaluator().reject)
+    evaluator = context.make_evaluator()
     seen = []
     while not proposer.exhausted:
         batch = proposer.ask(5)

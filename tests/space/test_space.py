@@ -30,7 +30,7 @@ def test_a_space_expands():
 @pytest.mark.parametrize("name", list_spaces())
 def test_shipped_spaces_name_what_exists(name):
     space = load_space(name)
-    assert load_model(space.model).tables
+    assert load_model(space.workload.name).tables
     for platform in space.choices("platform"):
         assert load_platform(str(platform)).prices
 

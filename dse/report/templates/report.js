@@ -6,13 +6,17 @@
   // Okabe-Ito colours: told apart by colour-blind readers; shapes differ as well.
   const palette = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999933", "#882255"];
   const shapes = ["circle", "square", "diamond", "triangle-up", "cross", "star", "hexagon", "pentagon"];
-  const parts = ["#0072b2", "#e69f00", "#999999", dark ? "#3a424c" : "#e3e7ec"];
+  const partColours = { "Compute": "#0072b2", "Exposed communication": "#e69f00", "Host": "#999999", "Idle": dark ? "#3a424c" : "#e3e7ec" };
   const purposes = ["#0072b2", "#56b4e9", "#009e73", "#e69f00", "#cc79a7", "#d55e00"];
   const config = { responsive: true, displayModeBar: false };
   const details = new Map(data.details.map((detail) => [detail.number, detail]));
   let current = data.details.length ? data.details[0].number : null;
   const front = data.trials.filter((trial) => trial.front)
     .sort((a, b) => (a.values[0] - b.values[0]) * (data.axes[0].maximize ? -1 : 1));
+  // The step as captured, for the table of the front and the plot; only studies of a trace have it.
+  const baseline = data.baseline && { number: -1, status: "as captured", front: false, values: data.baseline, speedup: 1,
+    parameters: data.parameters.map(() => "–"), reason: "" };
+  const label = (number) => number < 0 ? "as captured" : `#${number}`;
   const byId = (id) => document.getElementById(id);
   // Plotly reads a few tags in labels, so text from files is escaped for it.
   const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
@@ -24,10 +28,11 @@
   }, extra);
   const axis = (title, extra) => Object.assign({ title: { text: plain(title) }, gridcolor: line, zerolinecolor: line }, extra);
 
-  function cell(row, text, numeric) {
+  function cell(row, text, numeric, wide) {
     const td = document.createElement("td");
     td.textContent = text;
     if (numeric) td.className = "n";
+    if (wide && text) td.className = "wide";
     row.appendChild(td);
   }
 
@@ -38,7 +43,7 @@
   });
   selectX.value = data.axes.length > 1 ? "1" : "0";
   selectY.value = "0";
-  const hover = (trial) => `<b>#${trial.number}</b> ${plain(trial.status)}<br>` +
+  const hover = (trial) => `<b>${label(trial.number)}</b> ${trial.number < 0 ? "" : plain(trial.status)}<br>` +
     data.axes.map((objective, i) => `${plain(objective.title)}: ${show(objective, trial.values[i])}`).join("<br>") + "<br>" +
     data.parameters.map((name, i) => `${plain(name)}: ${plain(trial.parameters[i])}`).join("<br>");
   function points(trials, x, y, extra) {
@@ -52,14 +57,15 @@
     const evaluated = data.trials.filter((t) => t.values.length > 0);
     const traces = [points(evaluated.filter((t) => t.status === "infeasible"), x, y,
       { name: "not feasible", marker: { color: dark ? "#5b6470" : "#b9c0c8", size: 6, symbol: "x-thin-open" } })];
-    const platforms = [...new Set(evaluated.map((t) => t.platform))].sort();
-    platforms.forEach((platform, index) => {
-      const mine = evaluated.filter((t) => t.platform === platform && t.status === "feasible");
-      traces.push(points(mine, x, y, { name: plain(platform), marker: {
+    const groups = [...new Set(evaluated.map((t) => t.group))].sort();
+    groups.forEach((group, index) => {
+      const mine = evaluated.filter((t) => t.group === group && t.status === "feasible");
+      traces.push(points(mine, x, y, { name: plain(group), marker: {
         color: palette[index % palette.length], symbol: shapes[index % shapes.length],
         size: mine.map((t) => t.front ? 12 : 6), opacity: mine.map((t) => t.front ? 1 : 0.55),
         line: { color: ink, width: mine.map((t) => t.front ? 1.2 : 0) } } }));
     });
+    if (baseline) traces.push(points([baseline], x, y, { name: "as captured", marker: { color: ink, size: 13, symbol: "x" } }));
     // The staircase joins the points of the front that no other beats in the two shown objectives.
     const best = nonDominated(front, x, y);
     traces.push({ type: "scatter", mode: "lines", name: "front in these two", x: best.map((t) => t.values[x]),
@@ -82,12 +88,14 @@
 
   // ---- tables ------------------------------------------------------------
   const columns = [
-    { title: "#", numeric: true, of: (t) => t.number, text: (t) => String(t.number) },
+    { title: "#", numeric: true, of: (t) => t.number, text: (t) => t.number < 0 ? "as captured" : String(t.number) },
     ...data.axes.map((objective, i) => ({ title: objective.title, numeric: true, of: (t) => t.values[i] ?? null, text: (t) => show(objective, t.values[i]) })),
+    ...(baseline && !data.axes.some((objective) => objective.title.startsWith("Speed-up")) ?
+      [{ title: "Speed-up", numeric: true, of: (t) => t.speedup, text: (t) => t.speedup === null ? "–" : `${t.speedup.toFixed(3)} ×` }] : []),
     ...data.parameters.map((name, i) => ({ title: name.replaceAll("_", " "), numeric: false, of: (t) => t.parameters[i], text: (t) => String(t.parameters[i]) })),
   ];
   const statusColumns = [{ title: "status", numeric: false, of: (t) => t.status, text: (t) => t.status + (t.front ? " ★" : "") },
-    { title: "reason", numeric: false, of: (t) => t.reason, text: (t) => t.reason }];
+    { title: "reason", numeric: false, wide: true, of: (t) => t.reason, text: (t) => t.reason }];
   function makeTable(table, cols, rows, pageSize) {
     const state = { column: -1, up: true, page: 0, rows };
     const head = table.tHead.insertRow(), body = table.tBodies[0];
@@ -121,7 +129,7 @@
       body.replaceChildren();
       for (const trial of sorted.slice(state.page * pageSize, (state.page + 1) * pageSize)) {
         const row = body.insertRow();
-        for (const column of cols) cell(row, column.text(trial), column.numeric);
+        for (const column of cols) cell(row, column.text(trial), column.numeric, column.wide);
         if (details.has(trial.number)) {
           row.dataset.number = String(trial.number);
           row.tabIndex = 0;
@@ -134,7 +142,7 @@
     }
     return { state, draw };
   }
-  makeTable(byId("front-table"), columns, front, 1000).draw();
+  makeTable(byId("front-table"), columns, baseline ? [baseline, ...front] : front, 1000).draw();
   const all = makeTable(byId("all-table"), [...columns, ...statusColumns], data.trials, 50);
   function drawAll() {
     const words = byId("filter").value.toLowerCase().split(/\s+/).filter(Boolean), status = byId("status").value;
@@ -150,12 +158,11 @@
 
   // ---- candidate ---------------------------------------------------------
   const candidate = byId("candidate");
-  for (const detail of data.details) candidate.add(new Option(`#${detail.number}`, String(detail.number)));
+  for (const detail of data.details) candidate.add(new Option(label(detail.number), String(detail.number)));
   function mark() {
     document.querySelectorAll("tr[data-number]").forEach((row) => row.classList.toggle("chosen", row.dataset.number === String(current)));
   }
-  function stacked(id, titles, colours, rows, unit, extraTraces, shapes_) {
-    const ranks = rows.map((_, rank) => rank);
+  function stacked(id, titles, colours, ranks, rows, unit, extraTraces, shapes_) {
     const traces = titles.map((title, i) => ({ type: "bar", name: title, x: ranks, y: rows.map((row) => row[i]),
       marker: { color: colours[i] }, hovertemplate: `rank %{x}, ${title}: %{y} ${unit}<extra></extra>` }));
     Plotly.react(id, traces.concat(extraTraces), layout({ barmode: "stack", shapes: shapes_, bargap: 0.25, legend: { x: 1.01, y: 1, traceorder: "normal" },
@@ -174,15 +181,33 @@
       dd.textContent = text;
       list.append(dt, dd);
     }
-    stacked("breakdown", data.breakdownParts, parts, detail.breakdown_ms, "ms", [], []);
-    stacked("memory", data.memoryPurposes, purposes, detail.memory_gib, "GiB", [], [{ type: "line", xref: "paper", x0: 0, x1: 1,
+    stacked("breakdown", data.breakdown_parts, data.breakdown_parts.map((part) => partColours[part]), detail.ranks, detail.breakdown_ms, "ms", [], []);
+    if (byId("memory")) stacked("memory", data.memory_purposes, purposes, detail.ranks, detail.memory_gib, "GiB", [], [{ type: "line", xref: "paper", x0: 0, x1: 1,
       y0: detail.usable_gib, y1: detail.usable_gib, line: { color: ink, width: 1.5, dash: "dash" },
       label: { text: `usable ${detail.usable_gib} GiB`, textposition: "end", font: { color: ink } } }]);
-    drawPlan(detail);
+    if (byId("heatmap")) drawPlan(detail);
+    if (byId("changes-table")) drawChanges(detail);
     mark();
   }
+  function drawChanges(detail) {
+    const body = byId("changes-table").tBodies[0], notes = byId("notes");
+    body.replaceChildren();
+    notes.replaceChildren();
+    for (const change of detail.changes) {
+      const row = body.insertRow();
+      cell(row, change.title, false);
+      for (const text of [change.tasks.toLocaleString("en-US"), change.before_ms.toFixed(3), change.after_ms.toFixed(3),
+        change.after_ms > 0 ? `${(change.before_ms / change.after_ms).toFixed(3)} ×` : "–"]) cell(row, text, true);
+    }
+    if (!detail.changes.length) cell(body.insertRow(), "none: the step as captured", false);
+    for (const note of detail.notes) {
+      const item = document.createElement("li");
+      item.textContent = note;
+      notes.appendChild(item);
+    }
+  }
   function drawPlan(detail) {
-    const ranks = detail.breakdown_ms.map((_, rank) => rank);
+    const ranks = detail.ranks;
     const share = detail.tables.map((table) => {
       const row = ranks.map(() => 0);
       const copies = table.kind === "data_parallel" ? 1 : 1 / table.ranks.length;

@@ -1,0 +1,203 @@
+"""Everything that the page shows of one candidate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dse.search import change_words
+
+if TYPE_CHECKING:
+    from dse.prediction import Prediction
+    from dse.search import TracePrediction, TrialRecord
+    from dse.sharding import ShardingPlan
+
+#: Shares of an iteration of a model, and of a captured step, whose host runs beside the device.
+BREAKDOWN_PARTS = ("Compute", "Exposed communication", "Host", "Idle")
+TRACE_BREAKDOWN_PARTS = ("Compute", "Exposed communication", "Idle")
+MEMORY_PURPOSES = (
+    "Embedding weights",
+    "Optimizer state",
+    "Dense parameters",
+    "Activations",
+    "Indices and pooled embeddings",
+    "Communication buffers",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """Placement of one table.
+
+    Attributes:
+        name: Table.
+        kind: Sharding type.
+        kernel: Compute kernel.
+        ranks: Its ranks.
+    """
+
+    name: str
+    kind: str
+    kernel: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeView:
+    """What one change of a captured step did.
+
+    Attributes:
+        title: The change in words.
+        tasks: Tasks that it concerned.
+        before_ms: Length of the step before it.
+        after_ms: Length of the step after it.
+    """
+
+    title: str
+    tasks: int
+    before_ms: float
+    after_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class DetailView:
+    """Everything about one candidate; what its kind of study does not have is empty.
+
+    Attributes:
+        number: Trial number.
+        summary: `(label, text)` pairs.
+        ranks: Numbers of the ranks.
+        breakdown_ms: Time by part, in the order of `ReportView.breakdown_parts`; one list per
+            rank.
+        memory_gib: Memory by purpose, in the order of `ReportView.memory_purposes`; one list per
+            rank.
+        usable_gib: Capacity line.
+        tables: The plan.
+        changes: Changes of a captured step, in order.
+        notes: What was assumed.
+    """
+
+    number: int
+    summary: tuple[tuple[str, str], ...]
+    ranks: tuple[int, ...]
+    breakdown_ms: tuple[tuple[float, ...], ...]
+    memory_gib: tuple[tuple[float, ...], ...] = ()
+    usable_gib: float | None = None
+    tables: tuple[TableView, ...] = ()
+    changes: tuple[ChangeView, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def detail_of(record: TrialRecord) -> DetailView | None:
+    """Returns the details of a configuration, or None if it was not evaluated."""
+    if record.trace is not None:
+        return trace_detail(record.number, change_words(record), record.trace)
+    configuration, prediction = record.configuration, record.prediction
+    if configuration is None or prediction is None:
+        return None
+    return DetailView(
+        number=record.number,
+        summary=_summary(record, prediction),
+        ranks=tuple(range(len(prediction.breakdown))),
+        breakdown_ms=tuple(
+            (
+                _milli(rank.compute_s),
+                _milli(rank.exposed_communication_s),
+                _milli(rank.host_s),
+                _milli(rank.idle_s),
+            )
+            for rank in prediction.breakdown
+        ),
+        memory_gib=tuple(
+            (
+                _gib(rank.embedding_weights_bytes),
+                _gib(rank.embedding_optimizer_bytes),
+                _gib(rank.dense_parameters_bytes),
+                _gib(rank.activations_bytes),
+                _gib(rank.embedding_io_bytes),
+                _gib(rank.communication_buffers_bytes),
+            )
+            for rank in prediction.memory
+        ),
+        usable_gib=_gib(prediction.usable_memory_bytes),
+        tables=_tables(configuration.plan),
+    )
+
+
+def trace_detail(number: int, changes: str, answer: TracePrediction) -> DetailView:
+    """Returns the details of a changed step.
+
+    Args:
+        number: Trial number; -1 for the step as captured.
+        changes: What was changed, in words.
+        answer: What the simulation says.
+    """
+    return DetailView(
+        number=number,
+        summary=_trace_summary(changes, answer),
+        ranks=tuple(rank.rank for rank in answer.ranks),
+        breakdown_ms=tuple(
+            (
+                _milli(rank.compute_s),
+                _milli(rank.exposed_communication_s),
+                _milli(rank.idle_s),
+            )
+            for rank in answer.ranks
+        ),
+        changes=tuple(
+            ChangeView(effect.title, effect.tasks, _milli(effect.before_s), _milli(effect.after_s))
+            for effect in answer.effects
+        ),
+        notes=answer.notes,
+    )
+
+
+def _trace_summary(changes: str, answer: TracePrediction) -> tuple[tuple[str, str], ...]:
+    platform = answer.platform or "unknown"
+    rows = [
+        ("Changes", changes),
+        ("Step", f"{answer.iteration_time_s * 1e3:.3f} ms (no interval: one step was captured)"),
+        ("Speed-up", f"{answer.speedup:.3f} times the captured throughput"),
+        ("Machine", f"{answer.world_size} × {platform}"),
+    ]
+    if answer.throughput_samples_per_s is not None:
+        rows.append(("Throughput", f"{answer.throughput_samples_per_s:,.0f} samples/s"))
+    if answer.price_usd_per_hour is not None:
+        rows.append(("Price", f"{answer.price_usd_per_hour:.2f} USD/h"))
+    if answer.cost_usd_per_million_samples is not None:
+        rows.append(("Cost", f"{answer.cost_usd_per_million_samples:.5f} USD per million samples"))
+    return tuple(rows)
+
+
+def _summary(record: TrialRecord, prediction: Prediction) -> tuple[tuple[str, str], ...]:
+    price, cost = prediction.price_usd_per_hour, prediction.cost_usd_per_million_samples
+    rows = [
+        (
+            "Iteration time",
+            f"{prediction.iteration_time_s * 1e3:.3f} ms (90 % interval "
+            f"{prediction.iteration_time_p5_s * 1e3:.3f} to "
+            f"{prediction.iteration_time_p95_s * 1e3:.3f} ms)",
+        ),
+        ("Throughput", f"{prediction.throughput_samples_per_s / 1e6:.3f} M samples/s"),
+        ("Cost", "no price" if cost is None else f"{cost:.5f} USD per million samples"),
+        ("Price", "no price" if price is None else f"{price:.2f} USD/h"),
+        ("Memory left", f"{100 * prediction.memory_headroom_fraction:.1f} % on the fullest rank"),
+        ("Plan found by", record.planner),
+    ]
+    rows += [(name.replace("_", " "), str(value)) for name, value in record.parameters]
+    return tuple(rows)
+
+
+def _tables(plan: ShardingPlan) -> tuple[TableView, ...]:
+    return tuple(
+        TableView(table.table, table.sharding_type.value, table.compute_kernel.value, table.ranks)
+        for table in plan.tables
+    )
+
+
+def _milli(seconds: float) -> float:
+    return float(f"{seconds * 1e3:.5g}")
+
+
+def _gib(size_bytes: float) -> float:
+    return float(f"{size_bytes / 2**30:.5g}")

@@ -1,0 +1,173 @@
+"""Evaluating configurations of a model: the inner search for a plan, then the prediction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+import math
+from typing import TYPE_CHECKING
+
+from dse.errors import ConfigError, DseError
+from dse.hardware import Precision
+from dse.prediction import (
+    Configuration,
+    LaunchMode,
+    PlanScorer,
+    Software,
+    predict_plan,
+    problem_of,
+)
+from dse.search._evaluate import EvaluationContext, Evaluator
+from dse.search._records import TrialRecord, TrialStatus, metric_values
+from dse.sharding import ShardingPlan, ShardingType
+from dse.solver import SolverSettings, solve
+from dse.space import TYPE_SEPARATOR, Metric, ParameterValue
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dse.platforms import Platform
+    from dse.prediction import Problem
+    from dse.workloads import DlrmModel
+
+_WIRE_BYTES = {"fp32": 4, "fp16": 2}
+
+#: The same problem comes back with other sharding types, so a few scorers are kept.
+_SCORERS_KEPT = 4
+
+
+@dataclass(frozen=True)
+class ModelContext(EvaluationContext):
+    """What evaluations of a model need.
+
+    Attributes:
+        model: What is trained.
+        platforms: Every platform that the space names, by that name.
+    """
+
+    model: DlrmModel
+    platforms: Mapping[str, Platform]
+
+    def make_evaluator(self) -> ModelEvaluator:
+        """Returns an evaluator of the model."""
+        return ModelEvaluator(self)
+
+
+class ModelEvaluator(Evaluator):
+    """Finds the best sharding plan of each configuration and predicts it.
+
+    Args:
+        context: Everything fixed.
+    """
+
+    def __init__(self, context: ModelContext) -> None:
+        super().__init__(context.space)
+        self._context = context
+        self._scorer = lru_cache(maxsize=_SCORERS_KEPT)(self._make_scorer)
+
+    def reject(self, parameters: Mapping[str, ParameterValue]) -> str:
+        """Returns why a configuration breaks a hard limit, or nothing when it may be evaluated."""
+        try:
+            configuration = self._configuration(parameters)
+            self._problem(configuration)
+        except DseError as error:
+            return str(error)
+        known = {
+            Metric.PRICE: self._price_of(configuration),
+            Metric.WORLD_SIZE: float(configuration.world_size),
+            Metric.GLOBAL_BATCH_SIZE: float(configuration.global_batch_size),
+        }
+        platform = self._context.platforms[configuration.platform]
+        over = self._over_limit(platform, known)
+        return over or self._cannot_hold(configuration)
+
+    def _evaluate(self, number: int, parameters: Mapping[str, ParameterValue]) -> TrialRecord:
+        space = self._context.space
+        configuration = self._configuration(parameters)
+        scorer = self._scorer(configuration)
+        settings = SolverSettings(space.search.planners, space.search.improvement_rounds)
+        solved = solve(scorer, _allowed_types(parameters), settings, self._context.seed)
+        configuration = replace(configuration, plan=solved.plan)
+        prediction = predict_plan(scorer, solved.plan, self._price_of(configuration))
+        values = metric_values(configuration, prediction)
+        reasons = [] if prediction.feasible else [prediction.infeasible_reason]
+        reasons += self._broken_constraints(values)
+        return TrialRecord(
+            number=number,
+            status=TrialStatus.INFEASIBLE if reasons else TrialStatus.FEASIBLE,
+            reason="; ".join(reasons),
+            parameters=tuple(parameters.items()),
+            values=self._objectives(values),
+            configuration=configuration,
+            prediction=prediction,
+            planner=solved.planner,
+        )
+
+    def _configuration(self, parameters: Mapping[str, ParameterValue]) -> Configuration:
+        """Returns the configuration, still without a plan."""
+        world_size = int(parameters["world_size"])
+        if "global_batch_size" in parameters:
+            global_batch_size = int(parameters["global_batch_size"])
+        else:
+            global_batch_size = int(parameters["local_batch_size"]) * world_size
+        precision = parameters.get("precision", self._context.model.precision.value)
+        return Configuration(
+            platform=str(parameters["platform"]),
+            world_size=world_size,
+            global_batch_size=global_batch_size,
+            plan=ShardingPlan(world_size, ()),
+            precision=Precision(str(precision)),
+            link=_named(parameters["link"]),
+            network=_named(parameters["network"]),
+            software=Software(
+                launch=LaunchMode(str(parameters["launch"])),
+                overlap_dense_all_reduce=bool(parameters["overlap_dense_all_reduce"]),
+                prefetch_input=bool(parameters["prefetch_input"]),
+                communication_precision_bytes=_WIRE_BYTES[
+                    str(parameters["communication_precision"])
+                ],
+            ),
+        )
+
+    def _problem(self, configuration: Configuration) -> Problem:
+        space = self._context.space
+        return problem_of(
+            self._context.model,
+            self._context.platforms[configuration.platform],
+            configuration,
+            extra_links=space.links,
+            extra_networks=space.networks,
+        )
+
+    def _make_scorer(self, configuration: Configuration) -> PlanScorer:
+        return PlanScorer(self._problem(configuration))
+
+    def _price_of(self, configuration: Configuration) -> float | None:
+        platform = self._context.platforms[configuration.platform]
+        return self._price(platform, configuration.world_size)
+
+    def _cannot_hold(self, configuration: Configuration) -> str:
+        """Says so when the tables exceed the cluster's memory under any plan."""
+        device = self._context.platforms[configuration.platform].device
+        needed = self._context.model.embedding_bytes
+        available = device.usable_memory_bytes * configuration.world_size
+        if needed <= available:
+            return ""
+        enough = math.ceil(needed / device.usable_memory_bytes)
+        return (
+            f"the tables take {needed / 2**30:.1f} GiB, more than the {available / 2**30:.1f} GiB "
+            f"usable on {configuration.world_size} × {device.name}; at least {enough} are needed"
+        )
+
+
+def _named(value: ParameterValue) -> str:
+    """`default` in a search space means the platform's own default."""
+    return "" if value == "default" else str(value)
+
+
+def _allowed_types(parameters: Mapping[str, ParameterValue]) -> frozenset[ShardingType]:
+    names = str(parameters["sharding_types"]).split(TYPE_SEPARATOR)
+    try:
+        return frozenset(ShardingType(name) for name in names)
+    except ValueError as error:
+        raise ConfigError(f"unknown sharding type: {error}") from error

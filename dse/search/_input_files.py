@@ -1,0 +1,79 @@
+"""Files of a study: their digests, and of platforms their facts."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from dse.documents import DocumentKind, display_path, find_document, read_source
+from dse.errors import ConfigError
+from dse.search._records import CALIBRATION_ROLE, TRACE_ROLE, Fact, InputFile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from dse.platforms import Platform
+    from dse.space import SearchSpace
+    from dse.traces import RankTrace
+
+
+def text_file(role: str, name: str, path: Path) -> InputFile:
+    """Returns a text file with its text."""
+    source = read_source(path)
+    return InputFile(role, name, display_path(path), source.sha256, source.text)
+
+
+def in_memory(space: SearchSpace) -> InputFile:
+    """Returns a search space that came from no file."""
+    text = repr(space)
+    digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
+    return InputFile("space", space.name, "", digest, text)
+
+
+def platform_files(name: str, platform: Platform) -> list[InputFile]:
+    """Returns the file of a platform and those of its fitted models."""
+    return [
+        text_file("platform", name, find_document(DocumentKind.PLATFORM, name)),
+        *(
+            InputFile(CALIBRATION_ROLE, f"{name}: {used.name}", used.path, used.sha256, used.text)
+            for used in platform.calibrations
+        ),
+    ]
+
+
+def platform_facts(name: str, platform: Platform) -> list[Fact]:
+    """Returns where the figures of a platform come from."""
+    return [
+        Fact(name, fact.quantity, fact.value, fact.origin, fact.source, fact.as_of)
+        for fact in platform.facts
+    ]
+
+
+def trace_files(path: Path, traces: Sequence[RankTrace]) -> list[InputFile]:
+    """Returns the files that traces were read from, with their digests only.
+
+    Raises:
+        ConfigError: A file went away since it was read.
+    """
+    if path.is_dir():
+        places = [trace.file for trace in traces]
+        files = [
+            item
+            for item in sorted(path.iterdir())
+            # Members of an archive are called by the archive and their name in it.
+            if any(place == str(item) or place.startswith(f"{item}:") for place in places)
+        ]
+    else:
+        files = [path]
+    try:
+        return [
+            InputFile(TRACE_ROLE, file.name, str(file), _digest(file), text="") for file in files
+        ]
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

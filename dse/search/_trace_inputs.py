@@ -1,0 +1,86 @@
+"""Gathering what a study of a captured trace is made from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dse.errors import ConfigError
+from dse.platforms import load_platform
+from dse.search._evaluate_trace import TraceContext
+from dse.search._input_files import platform_facts, platform_files, text_file, trace_files
+from dse.search._inputs import StudyInputs
+from dse.search._records import STEPS_ROLE
+from dse.search._trace_steps import optimizations
+from dse.search._trace_types import StudyTrace
+from dse.space import SAME_PLATFORM, is_step_file
+from dse.traces import read_kineto
+from dse.whatif import captured_step, read_steps
+
+if TYPE_CHECKING:
+    from dse.platforms import Platform
+    from dse.search._records import Fact, InputFile
+    from dse.space import SearchSpace, TraceWorkload
+    from dse.whatif import CapturedStep, Step
+
+
+def trace_inputs(space: SearchSpace, workload: TraceWorkload, file: InputFile) -> StudyInputs:
+    """Reads the traces of a space, what they were captured on, and all else that it names.
+
+    Args:
+        space: The search space.
+        workload: Its workload.
+        file: The space's own file.
+
+    Raises:
+        ConfigError: A file is missing or wrong, or ranks are to be added to a job of several.
+        SimulationError: The captured step depends on itself.
+    """
+    traces = read_kineto(workload.path)
+    captured = captured_step(traces, step=workload.step, platform=workload.platform)
+    _check_world_size(space, workload, captured)
+    files = [file, *trace_files(workload.path, traces)]
+    step_files: dict[str, tuple[Step, ...]] = {}
+    for name in _named_files(space):
+        path = Path(workload.folder) / name
+        step_files[name] = read_steps(path)
+        files.append(text_file(STEPS_ROLE, name, path))
+    platforms: dict[str, Platform] = {}
+    for value in space.choices("platform"):
+        if value != SAME_PLATFORM:
+            platforms[str(value)] = load_platform(str(value))
+    used = dict(platforms)
+    if captured.machine.platform is not None:
+        used[workload.platform or captured.machine.platform.name] = captured.machine.platform
+    facts: list[Fact] = []
+    for name, platform in used.items():
+        files += platform_files(name, platform)
+        facts += platform_facts(name, platform)
+    context = TraceContext(
+        space, space.search.seed, captured, workload.samples_per_step, platforms, step_files
+    )
+    trace = StudyTrace(
+        path=workload.trace,
+        step=captured.graph.steps[0].cut_by,
+        device=captured.machine.device_name,
+        samples_per_step=workload.samples_per_step,
+        baseline=context.make_evaluator().prediction_of(captured.what_if(())),
+    )
+    return StudyInputs(context, workload.name, tuple(files), tuple(facts), trace)
+
+
+def _named_files(space: SearchSpace) -> list[str]:
+    sets = (optimizations({"optimizations": value}) for value in space.choices("optimizations"))
+    return list(dict.fromkeys(text for texts in sets for text in texts if is_step_file(text)))
+
+
+def _check_world_size(space: SearchSpace, workload: TraceWorkload, captured: CapturedStep) -> None:
+    """Refuses to add ranks to a job that has several: its collectives are those of its ranks."""
+    ranks = captured.machine.world_size
+    for parameter in space.parameters:
+        if parameter.name == "world_size" and ranks > 1 and parameter.choices != (ranks,):
+            raise ConfigError(
+                f"parameters.world_size: {workload.path} is of a job of {ranks} ranks; data "
+                "parallelism can be added to a job of one rank only: leave `world_size` out, or "
+                "capture one rank alone"
+            )

@@ -1,0 +1,105 @@
+"""From the outer parameters of a trace's space to changes, and to a file of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dse.space import (
+    NO_OPTIMIZATION,
+    OPTIMIZATION_SEPARATOR,
+    SAME_PLATFORM,
+    ParameterValue,
+    is_step_file,
+)
+from dse.whatif import parse_optimization
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dse.whatif import Step
+
+
+def machine_steps(
+    parameters: Mapping[str, ParameterValue], captured_world_size: int, device_name: str
+) -> tuple[str, ...]:
+    """Returns the changes of the machine as `NAME=VALUE`: device, number of ranks, links.
+
+    Args:
+        parameters: The outer parameters.
+        captured_world_size: Ranks of the captured job.
+        device_name: Devices of the captured job; empty for CPUs.
+    """
+    steps = []
+    platform = str(parameters.get("platform", SAME_PLATFORM))
+    chosen = {kind: named(parameters, kind) for kind in ("link", "network")}
+    options = [f"{kind}={name}" for kind, name in chosen.items() if name]
+    if platform != SAME_PLATFORM:
+        steps.append(",".join([f"{'gpu' if device_name else 'device'}={platform}", *options]))
+        options = []
+    world_size = int(parameters.get("world_size", captured_world_size))
+    if world_size != captured_world_size:
+        steps.append(f"data_parallel={world_size}")
+    factor = float(parameters.get("network_factor", 1.0))
+    if factor != 1.0:
+        options.append(f"factor={factor:g}")
+    if options:
+        steps.append(f"network={','.join(options)}")
+    return tuple(steps)
+
+
+def named(parameters: Mapping[str, ParameterValue], kind: str) -> str:
+    """Returns the chosen link or network; empty for the platform's default."""
+    name = str(parameters.get(kind, "default"))
+    return "" if name == "default" else name
+
+
+def optimizations(parameters: Mapping[str, ParameterValue]) -> tuple[str, ...]:
+    """Returns the chosen optimizations and files of steps, in their order."""
+    text = str(parameters.get("optimizations", NO_OPTIMIZATION))
+    return () if text == NO_OPTIMIZATION else tuple(text.split(OPTIMIZATION_SEPARATOR))
+
+
+def read_texts(texts: Sequence[str], files: Mapping[str, tuple[Step, ...]]) -> list[Step]:
+    """Returns changes ready to be applied.
+
+    Args:
+        texts: `NAME=VALUE`, or names of files of steps.
+        files: The steps of each such file.
+
+    Raises:
+        ConfigError: An optimization does not exist, or its options are wrong.
+    """
+    steps: list[Step] = []
+    for text in texts:
+        steps += files[text] if is_step_file(text) else [parse_optimization(text)]
+    return steps
+
+
+def steps_document(
+    name: str, description: str, texts: Sequence[str], files: Mapping[str, str]
+) -> dict[str, object]:
+    """Returns changes as the document that `dse trace whatif --steps` reads.
+
+    Args:
+        name: Its name.
+        description: One line.
+        texts: As for :func:`read_texts`.
+        files: The text of each file of steps.
+    """
+    import yaml
+
+    steps: list[object] = []
+    for text in texts:
+        steps += yaml.safe_load(files[text])["steps"] if is_step_file(text) else [_as_block(text)]
+    return {"schema_version": 1, "name": name, "description": description, "steps": steps}
+
+
+def _as_block(text: str) -> dict[str, str]:
+    """Turns `NAME=VALUE,option=value` into the block that a file of steps has for it."""
+    main_option = getattr(parse_optimization(text), "main_option", "")
+    name, _, rest = text.partition("=")
+    block = {"optimization": name.strip()}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        block[key.strip() if equals else main_option] = (value if equals else part).strip()
+    return block

@@ -1,0 +1,115 @@
+"""Spaces whose workload is a model: what may be chosen."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from dse.documents import StrictModel
+from dse.hardware import Precision
+from dse.sharding import ShardingType
+from dse.space._fields import Counts, Name, Names, Range, as_list
+from dse.space._metrics import MODEL_METRICS, Metric
+from dse.space._space import ModelWorkload, Parameter, ParameterValue
+
+#: Joins the names of a set of sharding types into one value of an outer parameter.
+TYPE_SEPARATOR = "+"
+
+
+def _as_type_sets(value: object) -> object:
+    """Lets one list of sharding types stand for a list of one such list."""
+    if isinstance(value, str):
+        return [[value]]
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return [value]
+    return value
+
+
+Switches = Annotated[list[bool], Field(min_length=1), BeforeValidator(as_list)]
+Precisions = Annotated[list[Precision], Field(min_length=1), BeforeValidator(as_list)]
+LaunchModes = Annotated[
+    list[Literal["eager", "cuda_graphs"]], Field(min_length=1), BeforeValidator(as_list)
+]
+WirePrecisions = Annotated[
+    list[Literal["fp32", "fp16"]], Field(min_length=1), BeforeValidator(as_list)
+]
+TypeSets = Annotated[
+    list[Annotated[list[ShardingType], Field(min_length=1)]],
+    Field(min_length=1),
+    BeforeValidator(_as_type_sets),
+]
+
+
+class ModelParameters(StrictModel):
+    """The outer choices; each is a value, a list of values, or a range."""
+
+    platform: Names
+    world_size: Counts
+    global_batch_size: Counts | None = None
+    local_batch_size: Counts | None = None
+    link: Names = ["default"]
+    network: Names = ["default"]
+    precision: Precisions | None = None
+    launch: LaunchModes = ["eager"]
+    overlap_dense_all_reduce: Switches = [True]
+    prefetch_input: Switches = [True]
+    communication_precision: WirePrecisions = ["fp32"]
+    sharding_types: TypeSets = [
+        [ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE, ShardingType.ROW_WISE]
+    ]
+
+    @model_validator(mode="after")
+    def _one_batch_size(self) -> ModelParameters:
+        if (self.global_batch_size is None) == (self.local_batch_size is None):
+            raise PydanticCustomError(
+                "batch", "expected exactly one of `global_batch_size` and `local_batch_size`"
+            )
+        return self
+
+    def expand(self) -> tuple[Parameter, ...]:
+        """Returns the choices in the order of this class's fields."""
+        parameters = []
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if value is not None:
+                parameters.append(Parameter(name, _choices(value)))
+        return tuple(parameters)
+
+
+def _choices(value: Range | list[object]) -> tuple[ParameterValue, ...]:
+    if isinstance(value, Range):
+        return value.values()
+    plain: list[ParameterValue] = []
+    for item in value:
+        if isinstance(item, list):
+            chosen: ParameterValue = TYPE_SEPARATOR.join(
+                kind.value for kind in ShardingType if kind in item
+            )
+        else:
+            chosen = item if isinstance(item, bool | int | float) else str(item)
+        if chosen not in plain:
+            plain.append(chosen)
+    if all(isinstance(item, int) and not isinstance(item, bool) for item in plain):
+        plain.sort(key=int)
+    return tuple(plain)
+
+
+class ModelWorkloadBlock(StrictModel):
+    """A model that is trained, by name or path."""
+
+    metrics: ClassVar[frozenset[Metric]] = MODEL_METRICS
+    kind: ClassVar[str] = "model"
+
+    model: Name
+
+    def missing_for(self, metric: Metric) -> str:
+        """Returns the field without which a metric is not known; a model has them all."""
+        del metric
+        return ""
+
+    def to_workload(self, folder: str) -> ModelWorkload:
+        """Returns the plain value; models are looked for as on the command line."""
+        del folder
+        return ModelWorkload(self.model)
