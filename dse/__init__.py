@@ -20,12 +20,22 @@ if TYPE_CHECKING:
     from dse.prediction import predict
     from dse.recording import capture
     from dse.search import run
+    from dse.solver import shard
     from dse.space import load_space
     from dse.workloads import load_model
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "capture", "load_model", "load_platform", "load_space", "predict", "run"]
+__all__ = [
+    "__version__",
+    "capture",
+    "load_model",
+    "load_platform",
+    "load_space",
+    "predict",
+    "run",
+    "shard",
+]
 
 _HOMES = {
     "capture": "dse.recording",
@@ -34,6 +44,7 @@ _HOMES = {
     "load_space": "dse.space",
     "predict": "dse.prediction",
     "run": "dse.search",
+    "shard": "dse.solver",
 }
 
 

@@ -247,6 +247,8 @@ class Cluster:
         host: Host overheads.
         devices_per_node: Devices that a full node holds.
         world_size: Number of ranks.
+        host_memory_bytes: Host memory of one node, or None when it is not known; then nothing
+            limits what is kept there.
     """
 
     name: str
@@ -257,6 +259,7 @@ class Cluster:
     host: HostSpec
     devices_per_node: int
     world_size: int
+    host_memory_bytes: float | None = None
 
     @property
     def local_size(self) -> int:

@@ -32,6 +32,7 @@ LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
 
 #: Only these may be imported when a module is loaded; others are imported inside functions.
 HEAVY = {"optuna", "plotly", "pandas", "pint", "pyarrow", "torch", "ray", "xgboost", "jinja2"}
+HEAVY |= {"fbgemm_gpu", "torchrec"}
 
 FILES = [path for path in (ROOT / "dse").rglob("*.py") if path.parent.name != "dse"]
 

@@ -23,6 +23,7 @@ from dse.cli import (
     _report,
     _run,
     _schema,
+    _shard,
     _trace,
 )
 from dse.errors import DseError
@@ -81,6 +82,7 @@ def _global_options(
 
 app.command("run")(_run.run_command)
 app.command("predict")(_predict.predict_command)
+app.command("shard")(_shard.shard_command)
 app.command("rank")(_rank.rank_command)
 app.command("report")(_report.report_command)
 app.command("export")(_export.export_command)

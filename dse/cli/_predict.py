@@ -71,7 +71,10 @@ def predict_command(
         chosen, planner = solved.plan, solved.planner
     else:
         chosen = check_plan(
-            read_plan(plan), workload.tables, world_size, problem.cluster.devices_per_node
+            read_plan(plan, workload.tables),
+            workload.tables,
+            world_size,
+            problem.cluster.devices_per_node,
         )
         planner = str(plan)
     quote = machine.price_for(world_size)

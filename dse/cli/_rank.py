@@ -51,7 +51,7 @@ def rank_command(
     scorers: dict[int, PlanScorer] = {}
     scored = []
     for path in plans:
-        plan = read_plan(path)
+        plan = read_plan(path, workload.tables)
         if plan.world_size not in scorers:
             configuration = configuration_of(
                 workload,

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 def schema_command(
     what: Annotated[
-        Literal["space", "model", "platform", "host-profile"],
+        Literal["space", "model", "platform", "host-profile", "constraints"],
         typer.Argument(help="Which kind of file."),
     ],
 ) -> None:
-    """Print the JSON Schema of search-space, model, platform or host-profile files."""
+    """Print the JSON Schema of search-space, model, platform, host-profile or constraint files."""
     import json
 
     from dse.documents import json_schema
@@ -33,6 +33,10 @@ def _document(what: str) -> type[Document]:
         from dse.workloads import ModelDocument
 
         return ModelDocument
+    if what == "constraints":
+        from dse.sharding import ConstraintsDocument
+
+        return ConstraintsDocument
     if what == "host-profile":
         from dse.overheads import HostProfileDocument
 

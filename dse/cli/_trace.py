@@ -12,21 +12,14 @@ from dse.cli._options import JsonOption
 from dse.cli._trace_capture import COMMAND_LINE, capture_command
 from dse.cli._trace_overheads import overheads_command
 from dse.cli._trace_whatif import whatif_command
-from dse.cli._traces import read_traces
+from dse.cli._traces import StepOption, chosen_step, progress, read_traces
 from dse.errors import ConfigError, DseError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dse.simulate import CriticalPath, Timeline
-    from dse.traces import (
-        CollectiveMeeting,
-        Links,
-        PathSummary,
-        RankReplay,
-        RankTrace,
-        TraceGraph,
-    )
+    from dse.traces import RankReplay, RankTrace, TraceGraph
 
 
 app = typer.Typer(no_args_is_help=True, help="Look into captured traces and replay them.")
@@ -44,37 +37,80 @@ TracesArgument = Annotated[
 
 
 @app.command("info")
-def info_command(traces: TracesArgument, as_json: JsonOption = False) -> None:
+def info_command(
+    traces: TracesArgument,
+    lanes: Annotated[
+        bool, typer.Option("--lanes", help="Streams and threads of the last step.")
+    ] = False,
+    shapes: Annotated[
+        bool, typer.Option("--shapes", help="Sizes of dimensions in the last step, by their time.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Show ranks, steps, top kernels, collectives, who was waited for, and the critical path."""
     import json
 
     from rich.console import Console
 
-    from dse.report import render_trace_summary
-    from dse.traces import link, match_collectives, summarise
+    from dse.report import render_lanes, render_sizes, render_trace_summary
+    from dse.simulate import simulate
+    from dse.traces import (
+        lanes_of_step,
+        link,
+        match_collectives,
+        sizes_of_step,
+        summarise,
+        summarise_path,
+        task_facts,
+        trace_graph,
+    )
 
-    loaded = read_traces(traces)
-    links = [link(trace) for trace in loaded]
-    meetings = match_collectives(loaded, links)
-    summary = summarise(loaded, links, meetings)
-    path, notes = _path(loaded, links, meetings)
+    made, notes, more, path = None, [], {}, None
+    with progress(quiet=as_json) as tell:
+        loaded = read_traces(traces)
+        tell("adding up what the traces hold")
+        links = [link(trace) for trace in loaded]
+        meetings = match_collectives(loaded, links)
+        summary = summarise(loaded, links, meetings)
+        tell("making the graph of the last step")
+        try:
+            made = trace_graph(loaded, links, meetings)
+        except DseError as error:
+            notes.append(f"no critical path: {error}")
+        if made is not None:
+            path, notes = (
+                summarise_path(made, _critical(made, simulate(made.graph))),
+                [*made.notes],
+            )
+    found_lanes = lanes_of_step(made) if made is not None and lanes else ()
+    found_sizes = (
+        sizes_of_step(made, task_facts(made, loaded, links)) if made is not None and shapes else ()
+    )
     if as_json:
+        if lanes:
+            more["lanes"] = [asdict(one) for one in found_lanes]
+        if shapes:
+            more["sizes"] = [asdict(one) for one in found_sizes]
         document = {
             **asdict(summary),
             "critical_path": None if path is None else asdict(path),
+            **more,
             "notes": notes,
         }
         typer.echo(json.dumps(document, indent=1))
-    else:
-        render_trace_summary(summary, Console(), path, notes)
+        return
+    console = Console()
+    render_trace_summary(summary, console, path, notes)
+    if lanes:
+        render_lanes(found_lanes, console)
+    if shapes:
+        render_sizes(found_sizes, console)
 
 
 @app.command("simulate")
 def simulate_command(
     traces: TracesArgument,
-    step: Annotated[
-        int | None, typer.Option("--step", help="Number of the profiler's step; the last one.")
-    ] = None,
+    step: StepOption = None,
     alone: Annotated[
         bool,
         typer.Option("--alone", help="Each rank by itself, its collectives as long as measured."),
@@ -99,7 +135,8 @@ def simulate_command(
     from dse.simulate import simulate
     from dse.traces import compare
 
-    loaded = read_traces(traces)
+    with progress(quiet=as_json):
+        loaded = read_traces(traces)
     if timeline is not None and alone and len(loaded) > 1:
         raise ConfigError(
             f"--timeline with --alone: {len(loaded)} ranks by themselves have no common time "
@@ -107,7 +144,7 @@ def simulate_command(
         )
     ranks: list[RankReplay] = []
     notes: list[str] = []
-    for made in _graphs(loaded, step, together=not alone):
+    for made in _graphs(loaded, chosen_step(step), together=not alone):
         simulated = simulate(made.graph)
         ranks += compare(made, simulated)
         whose = f"rank {made.steps[0].rank} alone: " if len(made.steps) < len(loaded) else ""
@@ -128,7 +165,7 @@ def simulate_command(
 
 
 def _graphs(
-    loaded: Sequence[RankTrace], step: int | None, *, together: bool
+    loaded: Sequence[RankTrace], step: int | str | None, *, together: bool
 ) -> Iterator[TraceGraph]:
     """Yields one graph of all ranks, or one of each."""
     from dse.traces import link, match_collectives, trace_graph
@@ -139,20 +176,6 @@ def _graphs(
         return
     for trace, linked in zip(loaded, links, strict=True):
         yield trace_graph([trace], [linked], (), step)
-
-
-def _path(
-    loaded: Sequence[RankTrace], links: Sequence[Links], meetings: Sequence[CollectiveMeeting]
-) -> tuple[PathSummary | None, list[str]]:
-    """Returns the critical path of the last step if its graph can be made, and notes."""
-    from dse.simulate import simulate
-    from dse.traces import summarise_path, trace_graph
-
-    try:
-        made = trace_graph(loaded, links, meetings)
-    except DseError as error:
-        return None, [f"no critical path: {error}"]
-    return summarise_path(made, _critical(made, simulate(made.graph))), list(made.notes)
 
 
 def _critical(made: TraceGraph, simulated: Timeline) -> CriticalPath:

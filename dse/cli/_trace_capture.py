@@ -110,8 +110,7 @@ def _tell(done: CommandRecording, timeout: str | None) -> None:
     if not done.records:
         if not done.exit_code and not done.interrupted:
             raise ConfigError(done.why_nothing)
-        ended = "" if done.interrupted else f"the command ended with exit code {done.exit_code}; "
-        typer.echo(f"error: {ended}nothing was captured: {done.why_nothing}", err=True)
+        typer.echo(f"error: nothing was captured: {done.why_nothing}", err=True)
         return
     for note in done.notes:
         typer.echo(f"warning: process {note.process}: {note.message}", err=True)

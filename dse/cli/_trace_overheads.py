@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from dse.cli._options import JsonOption
+from dse.cli._traces import chosen_step
 from dse.errors import ConfigError
 
 
@@ -21,7 +22,12 @@ def overheads_command(
         ),
     ],
     step: Annotated[
-        int | None, typer.Option("--step", help="Number of the profiler's step; all of them.")
+        str | None,
+        typer.Option(
+            "--step",
+            metavar="NUMBER|ANNOTATION",
+            help="Number of the profiler's step, or name of an annotation; all steps by default.",
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write the profile, for `--host-profile`.")
@@ -49,7 +55,8 @@ def overheads_command(
     if as_json and platform_block:
         raise ConfigError("--json and --platform-block both say what to print; choose one")
     loaded = [(read, [link(trace) for trace in read]) for read in map(read_kineto, traces)]
-    profiles = [extract_overheads(read, links, step) for read, links in loaded]
+    only = chosen_step(step)
+    profiles = [extract_overheads(read, links, only) for read, links in loaded]
     profile = profiles[0] if len(profiles) == 1 else merge_profiles(profiles)
     if out is not None:
         write_host_profile(out, profile)
@@ -60,7 +67,7 @@ def overheads_command(
         (trace, one) for read, links in loaded for trace, one in zip(read, links, strict=True)
     ]
     checks = check_host_time(
-        [trace for trace, _ in every], [one for _, one in every], profile, step
+        [trace for trace, _ in every], [one for _, one in every], profile, only
     )
     if as_json:
         document = {

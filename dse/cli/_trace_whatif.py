@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, overload
 
 import typer
 
 from dse.cli._options import JsonOption
+from dse.cli._traces import StepOption
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dse.whatif import WhatIf
+    from dse.whatif import Step, WhatIf
+
+_TIMES = ("compute_s", "exposed_communication_s", "idle_s", "wait_s")
 
 TracesArgument = Annotated[
     list[Path] | None,
@@ -30,7 +34,7 @@ def whatif_command(
         typer.Option(
             "--optimization",
             "-O",
-            metavar="NAME[=VALUE]",
+            metavar="NAME[=VALUE][,OPTION=VALUE…]",
             help="A named optimization, such as network=2x; may be repeated. See --list.",
         ),
     ] = None,
@@ -42,12 +46,14 @@ def whatif_command(
         str,
         typer.Option("--platform", help="What it was captured on; found by the device's name."),
     ] = "",
-    step: Annotated[
-        int | None, typer.Option("--step", help="Number of the profiler's step; the last one.")
-    ] = None,
+    step: StepOption = None,
     timeline: Annotated[
         Path | None, typer.Option("--timeline", help="Write the changed step for Perfetto.")
     ] = None,
+    aligned: Annotated[
+        bool,
+        typer.Option("--aligned", help="All ranks begin their steps together, not as captured."),
+    ] = False,
     list_all: Annotated[
         bool, typer.Option("--list", help="List optimizations and their options.")
     ] = False,
@@ -58,7 +64,7 @@ def whatif_command(
 
     from rich.console import Console
 
-    from dse.cli._traces import read_traces
+    from dse.cli._traces import chosen_step, progress, read_traces
     from dse.report import render_optimizations, render_what_if, write_timeline
     from dse.simulate import critical_path
     from dse.whatif import (
@@ -79,8 +85,13 @@ def whatif_command(
         raise ConfigError(
             "nothing to change: give --optimization NAME[=VALUE] (see --list) or --steps FILE"
         )
-    captured = captured_step(read_traces(traces), step=step, platform=platform)
-    answer = captured.what_if(changes)
+    with progress(quiet=as_json) as tell:
+        loaded = read_traces(traces)
+        tell("making the graph of the step")
+        captured = captured_step(
+            loaded, step=chosen_step(step), platform=platform, aligned=aligned
+        )
+        answer = captured.what_if(_Told(changes, tell))
     if timeline is not None:
         title = "after " + ", ".join(effect.title for effect in answer.effects)
         path = critical_path(answer.timeline)
@@ -93,25 +104,54 @@ def whatif_command(
             typer.echo(f"time line: {timeline}")
 
 
+class _Told(Sequence["Step"]):
+    """Changes that are told as they are taken."""
+
+    def __init__(self, steps: Sequence[Step], tell: Callable[[str], None]) -> None:
+        self._steps, self._tell = steps, tell
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    @overload
+    def __getitem__(self, place: int) -> Step: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Step]: ...
+    def __getitem__(self, place: int | slice) -> Step | Sequence[Step]:
+        found = self._steps[place]
+        if isinstance(place, int):
+            self._tell(f"step {place + 1} of {len(self)}: {self._steps[place].title}")
+        return found
+
+
 def what_if_json(answer: WhatIf) -> dict[str, object]:
     """Returns the document that `--json` prints."""
+    from dse.whatif import bound_by
+
+    machine = answer.machine
     return {
         "before_s": answer.before_s,
         "after_s": answer.after_s,
         "speedup": answer.speedup,
         "work_factor": answer.work_factor,
         "steps": [asdict(effect) for effect in answer.effects],
+        "bound_by": [asdict(part) for part in bound_by(answer)],
         "ranks": [
             {
                 "rank": new.rank,
                 "measured_s": new.measured_s,
                 "before_s": old.simulated_s,
                 "after_s": new.simulated_s,
-                "compute_s": new.compute_s,
-                "exposed_communication_s": new.exposed_communication_s,
-                "idle_s": new.idle_s,
+                **{name: getattr(new, name) for name in _TIMES},
+                **{f"{name[:-2]}_before_s": getattr(old, name) for name in _TIMES},
             }
             for old, new in zip(answer.before, answer.after, strict=True)
         ],
-        "notes": list(answer.notes),
+        "machine": {
+            "platform": machine.platform.name if machine.platform else None,
+            "device": machine.device_name or None,
+            "kind": machine.kind,
+            "world_size": machine.world_size,
+        },
+        "notes": list(dict.fromkeys((*machine.notes, *answer.notes))),
     }

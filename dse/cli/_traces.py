@@ -2,15 +2,56 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from dse.traces import RankTrace
+
+
+#: Which step of the traces; the help says what is taken without.
+StepOption = Annotated[
+    str | None,
+    typer.Option(
+        "--step",
+        metavar="NUMBER|ANNOTATION",
+        help="Number of the profiler's step, or name of an annotation, of which the last counts; "
+        "the last step by default.",
+    ),
+]
+
+
+def chosen_step(text: str | None) -> int | str | None:
+    """Returns what `--step` names: a number is a step of the profiler, all else an annotation."""
+    return int(text) if text is not None and text.strip().isdecimal() else text
+
+
+@contextmanager
+def progress(*, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Shows on standard error what is being done, and takes it away at the end.
+
+    Args:
+        quiet: Shows nothing; neither does an output that is no terminal.
+
+    Yields:
+        A function to be told what comes next.
+    """
+    if quiet or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.markup import escape
+
+    with Console(stderr=True).status("reading") as status:
+        yield lambda text: status.update(escape(text))
 
 
 def read_traces(paths: Sequence[Path]) -> tuple[RankTrace, ...]:

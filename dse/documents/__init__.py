@@ -12,6 +12,7 @@ from dse.documents._catalog import (
 )
 from dse.documents._load import (
     DocumentSource,
+    key_places,
     load_document,
     parse_document,
     parse_json,
@@ -53,6 +54,7 @@ __all__ = [
     "find_document",
     "format_quantity",
     "json_schema",
+    "key_places",
     "list_documents",
     "load_document",
     "parse_document",

@@ -82,6 +82,20 @@ def parse_document(text: str, model: type[Model], *, file: str = "<string>") -> 
     return _validated(read_yaml(text, file), model, file)
 
 
+def key_places(text: str, *, file: str = "<string>") -> dict[tuple[int | str, ...], str]:
+    """Returns where each key of a YAML text stands, for messages about what it means.
+
+    Args:
+        text: Text that :func:`parse_document` has accepted.
+        file: File name for the places.
+
+    Returns:
+        `file:line:column` by the path of the key.
+    """
+    places = read_yaml(text, file).keys
+    return {path: f"{file}:{line}:{column}" for path, (line, column) in places.items()}
+
+
 def parse_json(text: str, model: type[Model], *, file: str = "<string>") -> Model:
     """Checks JSON text; see :func:`load_document`. Fields have no line there, only their path."""
     located = LocatedData()

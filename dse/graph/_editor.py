@@ -341,22 +341,27 @@ class GraphEditor:
         """Replaces removed tasks in waits by what they waited for; takes them off their lanes."""
         if not any(self._removed):
             return
-        previous = {later: earlier for row in self._rows for earlier, later in pairwise(row)}
+        previous: dict[int, int] = {}
+        position: dict[int, int] = {}
+        for row in self._rows:
+            previous.update((later, earlier) for earlier, later in pairwise(row))
+            position.update((task, at) for at, task in enumerate(row))
         for row in self._rows:
             for task in row:
                 if self._removed[task]:
-                    self._resolve(task, previous)
+                    self._resolve(task, previous, position)
         for task, waits in enumerate(self._after):
             if self._removed[task]:
                 continue
             before = previous.get(task, _NONE)
             inherits = before >= 0 and self._removed[before]
             if inherits or any(self._removed[other] for other in waits):
-                self._after[task] = self._without_removed([*waits, before] if inherits else waits)
+                every = [*waits, before] if inherits else waits
+                self._after[task] = self._without_removed(every, position)
         for lane, row in enumerate(self._rows):
             self._rows[lane] = [task for task in row if not self._removed[task]]
 
-    def _resolve(self, first: int, previous: dict[int, int]) -> None:
+    def _resolve(self, first: int, previous: dict[int, int], position: dict[int, int]) -> None:
         """Lets a removed task, and the removed ones before it, wait for present tasks only."""
         stack, entered = [first], set()
         while stack:
@@ -372,15 +377,24 @@ class GraphEditor:
                 ]
                 continue
             stack.pop()
-            self._after[task] = self._without_removed(self._after[task])
+            self._after[task] = self._without_removed(self._after[task], position)
 
-    def _without_removed(self, tasks: Sequence[int]) -> list[int]:
-        """Returns tasks with removed ones replaced by what these wait for by now."""
-        result: dict[int, None] = {}
+    def _without_removed(self, tasks: Sequence[int], position: dict[int, int]) -> list[int]:
+        """Returns tasks with removed ones replaced by what these wait for by now.
+
+        Of several on one lane the last is enough: it comes after the others. Without that, waits
+        inherited over long stretches of removed tasks would pile up.
+        """
+        last: dict[int, int] = {}
         for task in tasks:
-            stands_for = self._after[task] if self._removed[task] else [task]
-            result.update((other, None) for other in stands_for if not self._removed[other])
-        return list(result)
+            for other in self._after[task] if self._removed[task] else [task]:
+                if self._removed[other]:
+                    continue
+                lane = self._lane[other]
+                known = last.get(lane)
+                if known is None or position.get(other, -1) > position.get(known, -1):
+                    last[lane] = other
+        return list(last.values())
 
     def _known(self, tasks: Iterable[int]) -> list[int]:
         numbers = [int(task) for task in tasks]

@@ -19,6 +19,13 @@ from dse.kernels._embedding import (
     embedding_time_s,
     embedding_work,
 )
+from dse.kernels._embedding_uvm import (
+    HOST_ROWS_SPREAD,
+    HostRowsWork,
+    cached_row_count,
+    host_rows_time_s,
+    host_rows_work,
+)
 from dse.kernels._gemm import gemm_curve_features, gemm_estimate, gemm_time_s
 from dse.kernels._gemm_features import (
     GEMM_FEATURES,
@@ -41,15 +48,18 @@ __all__ = [
     "GEMM_FEATURES",
     "GEMM_OFFSET_FEATURE",
     "HOST_COPY_EFFICIENCY",
+    "HOST_ROWS_SPREAD",
     "LOOKUP_LAUNCHES",
     "STREAMING_OPERATORS",
     "UPDATE_LAUNCHES",
     "EmbeddingShape",
     "EmbeddingWork",
     "Estimate",
+    "HostRowsWork",
     "IndexStatistics",
     "StreamingOperator",
     "StreamingWork",
+    "cached_row_count",
     "elementwise_time_s",
     "embedding_sizes",
     "embedding_time_s",
@@ -61,6 +71,8 @@ __all__ = [
     "gemm_time_s",
     "host_copy_estimate",
     "host_copy_time_s",
+    "host_rows_time_s",
+    "host_rows_work",
     "streaming_efficiency",
     "streaming_estimate",
     "streaming_reference_s",

@@ -68,6 +68,9 @@ class IndexStatistics(Protocol):
     def hit_rate(self, rows: int, draws: float, cache_rows: float) -> float:
         """Returns the share of row reads served by a cache of `cache_rows` rows."""
 
+    def expected_tail(self, rows: int, draws: float, head_rows: float) -> tuple[float, float]:
+        """Returns draws outside the `head_rows` most popular rows, and different rows of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingShape:
@@ -108,6 +111,50 @@ class EmbeddingWork:
     backward_spread: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class EmbeddingTraffic:
+    """The bytes of one piece by purpose, before anything learned and before they become time.
+
+    Attributes:
+        row_bytes: One row of weights in whole sectors.
+        efficiency: Share of the bandwidth that a gather of such rows reaches.
+        hit_rate: Share of row reads that the last-level cache serves.
+        unique_rows: Expected different rows among the lookups.
+        streamed_bytes: Offsets, indices and pooled outputs of the lookup.
+        gathered_bytes: Rows read by the lookup, over `efficiency`.
+        sort_bytes: Sorting the (row, bag) pairs, once.
+        gradient_bytes: Gradients read by the backward pass, over `efficiency`.
+        gradient_hit_rate: Share of those that the cache serves.
+        state_row_bytes: Optimizer state of one row in whole sectors.
+    """
+
+    row_bytes: float
+    efficiency: float
+    hit_rate: float
+    unique_rows: float
+    streamed_bytes: float
+    gathered_bytes: float
+    sort_bytes: float
+    gradient_bytes: float
+    gradient_hit_rate: float
+    state_row_bytes: float
+
+    @property
+    def stream_memory_bytes(self) -> float:
+        """Streams of the lookup at device-memory speed."""
+        return self.streamed_bytes / _GATHER_EFFICIENCY
+
+    @property
+    def sort_memory_bytes(self) -> float:
+        """The sort at device-memory speed."""
+        return self.sort_bytes / _GATHER_EFFICIENCY
+
+    @property
+    def gradient_memory_bytes(self) -> float:
+        """Gradient reads that miss the cache, at device-memory speed."""
+        return (1.0 - self.gradient_hit_rate) * self.gradient_bytes
+
+
 def embedding_work(
     device: DeviceSpec, shape: EmbeddingShape, indices: IndexStatistics
 ) -> EmbeddingWork:
@@ -120,7 +167,38 @@ def embedding_work(
     """
     if shape.bags <= 0 or shape.lookups <= 0:
         return EmbeddingWork(0.0, 0.0, 0.0, 0.0)
-    row_bytes = _sectors(shape.dim * shape.value_bytes)
+    traffic = embedding_traffic(device, shape, indices)
+    update_bytes = (
+        2.0
+        * traffic.unique_rows
+        * (traffic.row_bytes / traffic.efficiency + traffic.state_row_bytes)
+    )
+    forward_memory = (
+        traffic.stream_memory_bytes + (1.0 - traffic.hit_rate) * traffic.gathered_bytes
+    )
+    backward_memory = traffic.sort_memory_bytes + traffic.gradient_memory_bytes + update_bytes
+    forward, backward = learned_ratios(device, shape, traffic)
+    return EmbeddingWork(
+        forward_memory_bytes=forward[0] * forward_memory,
+        forward_cache_bytes=forward[0] * traffic.hit_rate * traffic.gathered_bytes,
+        backward_memory_bytes=backward[0] * backward_memory,
+        backward_cache_bytes=backward[0] * traffic.gradient_hit_rate * traffic.gradient_bytes,
+        forward_spread=forward[1],
+        backward_spread=backward[1],
+    )
+
+
+def embedding_traffic(
+    device: DeviceSpec, shape: EmbeddingShape, indices: IndexStatistics
+) -> EmbeddingTraffic:
+    """Returns the bytes of one piece by purpose; there must be lookups.
+
+    Args:
+        device: The device; its cache size and warp count decide the hit rates.
+        shape: What is looked up.
+        indices: How rows are drawn.
+    """
+    row_bytes = whole_sectors(shape.dim * shape.value_bytes)
     efficiency = _GATHER_EFFICIENCY * row_bytes / (row_bytes + _HALF_EFFICIENCY_ROW_BYTES)
     cache_rows = _cache_rows(device, shape.bags, row_bytes)
     hit_rate = indices.hit_rate(shape.rows, shape.lookups, cache_rows)
@@ -128,32 +206,38 @@ def embedding_work(
         indices.expected_unique_rows(shape.rows, shape.lookups), shape.lookups, shape.rows
     )
 
-    output_bytes = shape.bags * _sectors(shape.dim * shape.output_value_bytes)
+    output_bytes = shape.bags * whole_sectors(shape.dim * shape.output_value_bytes)
     index_bytes = 8.0 * shape.lookups
     streamed_bytes = shape.bags * _BAG_HEADER_BYTES + index_bytes + output_bytes
     gathered_bytes = shape.lookups * row_bytes / efficiency
-    forward_memory = streamed_bytes / _GATHER_EFFICIENCY + (1.0 - hit_rate) * gathered_bytes
 
     # Backward: sort (row, bag) pairs, read the bag's gradient once a lookup, update each row once.
     passes = math.ceil(max(1.0, math.log2(max(2, shape.rows))) / _SORT_BITS_PER_PASS)
     sort_bytes = shape.lookups * _SORT_BYTES_PER_PASS * passes
-    gradient_row_bytes = _sectors(shape.dim * shape.output_value_bytes)
+    gradient_row_bytes = whole_sectors(shape.dim * shape.output_value_bytes)
     gradient_reads = shape.lookups * gradient_row_bytes / efficiency
     gradient_cached = _repeat_hit_rate(device, shape.bags * gradient_row_bytes, shape)
-    update_bytes = 2.0 * unique_rows * (row_bytes / efficiency + _state_sectors(shape))
-    backward_memory = (
-        sort_bytes / _GATHER_EFFICIENCY + (1.0 - gradient_cached) * gradient_reads + update_bytes
+    return EmbeddingTraffic(
+        row_bytes=row_bytes,
+        efficiency=efficiency,
+        hit_rate=hit_rate,
+        unique_rows=unique_rows,
+        streamed_bytes=streamed_bytes,
+        gathered_bytes=gathered_bytes,
+        sort_bytes=sort_bytes,
+        gradient_bytes=gradient_reads,
+        gradient_hit_rate=gradient_cached,
+        state_row_bytes=_state_sectors(shape),
     )
-    sizes = embedding_sizes(shape, unique_rows)
-    forward_ratio, forward_spread = _learned(device, "embedding_forward", sizes)
-    backward_ratio, backward_spread = _learned(device, "embedding_backward", sizes)
-    return EmbeddingWork(
-        forward_memory_bytes=forward_ratio * forward_memory,
-        forward_cache_bytes=forward_ratio * hit_rate * gathered_bytes,
-        backward_memory_bytes=backward_ratio * backward_memory,
-        backward_cache_bytes=backward_ratio * gradient_cached * gradient_reads,
-        forward_spread=forward_spread,
-        backward_spread=backward_spread,
+
+
+def learned_ratios(
+    device: DeviceSpec, shape: EmbeddingShape, traffic: EmbeddingTraffic
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Returns factor and spread of a piece's lookup, and of its update, as far as measured."""
+    sizes = embedding_sizes(shape, traffic.unique_rows)
+    return _learned(device, "embedding_forward", sizes), _learned(
+        device, "embedding_backward", sizes
     )
 
 
@@ -207,12 +291,13 @@ def _learned(device: DeviceSpec, op: str, sizes: Mapping[str, float]) -> tuple[f
     return float(ratio.factor[0]), float(ratio.spread[0])
 
 
-def _sectors(size_bytes: float) -> float:
+def whole_sectors(size_bytes: float) -> float:
+    """Returns the bytes of the memory transactions that `size_bytes` take."""
     return math.ceil(size_bytes / _SECTOR_BYTES) * _SECTOR_BYTES
 
 
 def _state_sectors(shape: EmbeddingShape) -> float:
-    return _sectors(shape.state_bytes_per_row) if shape.state_bytes_per_row else 0.0
+    return whole_sectors(shape.state_bytes_per_row) if shape.state_bytes_per_row else 0.0
 
 
 def _cache_rows(device: DeviceSpec, bags: float, row_bytes: float) -> float:

@@ -56,7 +56,7 @@ def check_host_time(
     traces: Sequence[RankTrace],
     links: Sequence[Links],
     profile: HostProfile,
-    step: int | None = None,
+    step: int | str | None = None,
 ) -> tuple[HostCheck, ...]:
     """Walks the operators of traces with the figures of a profile.
 

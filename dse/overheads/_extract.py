@@ -30,7 +30,7 @@ _FIRST_KINETO_NS = 1_500_000_000_000_000_000
 def extract_overheads(
     traces: Sequence[RankTrace],
     links: Sequence[Links],
-    step: int | None = None,
+    step: int | str | None = None,
     *,
     name: str = "",
 ) -> HostProfile:
@@ -39,8 +39,8 @@ def extract_overheads(
     Args:
         traces: Traces of one program or of several.
         links: The links of each.
-        step: Number of a profiler step; all steps if left out, or the whole of a trace in which
-            none is marked.
+        step: Number of a profiler step or name of an annotation; all steps if left out, or the
+            whole of a trace in which none is marked.
         name: Name of the profile; made from the first file if empty.
 
     Raises:
@@ -55,8 +55,8 @@ def extract_overheads(
     if not any(call.launches for call in observed):
         where = traces[0].file if traces else "no traces"
         raise ConfigError(
-            f"{where}: no call launched work of a device, so operators compute on the host and "
-            "have no overheads to measure; capture with the profiler's CUDA activity"
+            f"{where}: no call launched work of a device: where the CPU is the device there is "
+            "nothing to extract; a step of a GPU needs the profiler's CUDA activity"
         )
     shared, operators, launches = _figures(observed)
     return HostProfile(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse._suggest import hint
 from dse.errors import ConfigError
 from dse.overheads._blocking import blocking_calls, kernel_calls, launching_calls
 from dse.traces import Category
@@ -72,15 +73,15 @@ def plain_name(name: str) -> str:
 
 
 def observe(
-    trace: RankTrace, links: Links, step: int | None = None
+    trace: RankTrace, links: Links, step: int | str | None = None
 ) -> tuple[ObservedOperator, ...]:
     """Cuts the host's time in the profiled steps of one trace.
 
     Args:
         trace: The trace.
         links: Its links.
-        step: Number of a profiler step; all of them if left out, or the whole trace where none is
-            marked.
+        step: Number of a profiler step or name of an annotation; all steps if left out, or the
+            whole trace where none is marked.
 
     Raises:
         ConfigError: There is no such step.
@@ -114,7 +115,9 @@ def observe(
     return tuple(found)
 
 
-def _windows(trace: RankTrace, step: int | None) -> tuple[tuple[int, int], ...]:
+def _windows(trace: RankTrace, step: int | str | None) -> tuple[tuple[int, int], ...]:
+    if isinstance(step, str):
+        return _annotated(trace, step)
     if step is None and not trace.steps:
         last = int(trace.end_ns.max(initial=0)) + 1
         return ((int(trace.start_ns.min(initial=0)), last),)
@@ -129,6 +132,16 @@ def _windows(trace: RankTrace, step: int | None) -> tuple[tuple[int, int], ...]:
             f"{trace.file}: no profiler step {step}; steps in this trace: {known_steps}"
         )
     return chosen
+
+
+def _annotated(trace: RankTrace, name: str) -> tuple[tuple[int, int], ...]:
+    """Returns the occurrences of an annotation."""
+    marks = np.flatnonzero(trace.where(Category.ANNOTATION) & (trace.thread >= 0)).tolist()
+    found = [mark for mark in marks if trace.name_of(mark) == name]
+    if not found:
+        names = sorted({trace.name_of(mark) for mark in marks})
+        raise ConfigError(f"{trace.file}: no annotation `{name}`; {hint(name, names)}")
+    return tuple((int(trace.start_ns[mark]), int(trace.end_ns[mark])) for mark in found)
 
 
 def _partners(trace: RankTrace, links: Links) -> dict[int, set[int]]:

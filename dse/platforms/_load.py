@@ -69,7 +69,7 @@ def _platform(
     document: PlatformDocument, file: str, kept: Sequence[CalibrationSource]
 ) -> Platform:
     device = document.device
-    host_link = document.node.host_link
+    host_link, host_memory = document.node.host_link, document.node.host_memory
     used = use_calibrations(document.calibrations, file, kept)
     links = [
         replace(
@@ -131,6 +131,7 @@ def _platform(
         ),
         facts=(*_facts(document), *calibration_facts(used)),
         calibrations=tuple(dict.fromkeys(calibration.source for calibration in used)),
+        host_memory_bytes=host_memory.capacity if host_memory else None,
     )
 
 
@@ -144,12 +145,13 @@ def _network(name: str, block: NetworkBlock) -> NetworkSpec:
 
 def _facts(document: PlatformDocument) -> Iterator[PlatformFact]:
     """Yields every figure with its origin, in the order of the file."""
-    device = document.device
+    device, host_memory = document.device, document.node.host_memory
     blocks: list[tuple[str, SourcedBlock]] = [
         ("device.peak", device.peak),
         ("device.memory", device.memory),
         ("device.l2", device.l2),
         ("node.host_link", document.node.host_link),
+        *((("node.host_memory", host_memory),) if host_memory else ()),
         *((f"links.{name}", block) for name, block in document.links.items()),
         *((f"networks.{name}", block) for name, block in document.networks.items()),
         ("host", document.host),

@@ -61,6 +61,7 @@ class Platform:
         prices: List prices.
         facts: Where every figure comes from.
         calibrations: Files of fitted models that it uses.
+        host_memory_bytes: Host memory of one node; None when it is not known.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Platform:
     prices: tuple[PriceSpec, ...]
     facts: tuple[PlatformFact, ...]
     calibrations: tuple[CalibrationSource, ...] = ()
+    host_memory_bytes: float | None = None
 
     def cluster(
         self,
@@ -112,6 +114,7 @@ class Platform:
             host=self.host,
             devices_per_node=per_node,
             world_size=world_size,
+            host_memory_bytes=self.host_memory_bytes,
         )
 
     def price_for(

@@ -87,11 +87,18 @@ class HostLinkBlock(SourcedBlock):
     latency: Seconds
 
 
+class HostMemoryBlock(SourcedBlock):
+    """Memory of the node's processors; tables in host memory share it."""
+
+    capacity: Bytes
+
+
 class NodeBlock(StrictModel):
-    """One node."""
+    """One node; without `host_memory` nothing limits what is kept in host memory."""
 
     devices: Count
     host_link: HostLinkBlock
+    host_memory: HostMemoryBlock | None = None
 
 
 class LinkBlock(SourcedBlock):

@@ -18,16 +18,19 @@ from dse.kernels import (
     UPDATE_LAUNCHES,
     elementwise_time_s,
     embedding_time_s,
+    host_rows_time_s,
     streaming_estimate,
 )
-from dse.prediction._layout import Slot, node_group
-from dse.prediction._placements import (
+from dse.prediction._features import (
     ExchangeGroup,
     GroupFeature,
     RankFeature,
     group_column,
+    has_host_columns,
+    link_column,
     rank_column,
 )
+from dse.prediction._layout import Slot, node_group
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -163,6 +166,15 @@ def _fill_lookups(
         work[GroupFeature.BACKWARD_CACHE],
         UPDATE_LAUNCHES,
     )
+    if group is ExchangeGroup.REPLICATED or not has_host_columns(features):
+        return
+    # Rows in host memory come on top: a cache is filled before the lookup starts, and warps that
+    # wait for the link keep the places of those that have their rows on the device.
+    host_link = problem.cluster.host_link
+    for direction, slot in enumerate((Slot.POOLED_LOOKUP, Slot.POOLED_UPDATE)):
+        durations[slot + group] += host_rows_time_s(
+            host_link, features[link_column(group, direction)]
+        )
 
 
 def _fill_replicated_update(

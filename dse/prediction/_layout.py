@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum, auto
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -30,8 +31,8 @@ from dse.collectives import CollectiveOp, Group, collective_estimate
 from dse.graph import GraphBuilder, TaskKind
 from dse.kernels import LOOKUP_LAUNCHES, UPDATE_LAUNCHES, host_copy_estimate
 from dse.prediction._dense import bucket_sizes, dense_estimate
+from dse.prediction._features import INDEX_BYTES, LENGTH_BYTES, ExchangeGroup
 from dse.prediction._host import Dispatch, HostTimes
-from dse.prediction._placements import INDEX_BYTES, LENGTH_BYTES, ExchangeGroup
 from dse.prediction._types import LaunchMode
 from dse.workloads import dense_operators
 
@@ -113,23 +114,26 @@ class LayoutGraph:
     spread: NDArray[np.float64]
 
 
-def build_layout(problem: Problem, layout: int) -> LayoutGraph:
+def build_layout(problem: Problem, layout: int, *, one_rank: bool = False) -> LayoutGraph:
     """Builds the graph of one iteration.
 
     Args:
         problem: Everything but the plan.
         layout: Bit set of the `ExchangeGroup` members in use.
+        one_rank: Only the tasks of rank 0, with the durations that they have in the whole cluster;
+            its collectives wait for nobody. Where all ranks do the same, its makespan is theirs.
     """
-    return _Iteration(problem, layout).build()
+    return _Iteration(problem, layout, one_rank=one_rank).build()
 
 
 class _Iteration:
     """Issues one iteration on all ranks in lock step of program order."""
 
-    def __init__(self, problem: Problem, layout: int) -> None:
+    def __init__(self, problem: Problem, layout: int, *, one_rank: bool = False) -> None:
         self._problem = problem
         self._software = problem.software
-        self._ranks = range(problem.cluster.world_size)
+        self._alone = problem.cluster.world_size == 1
+        self._ranks = range(1 if one_rank else problem.cluster.world_size)
         self._host_times = HostTimes(problem.cluster.host, problem.host_profile)
         self._groups = [group for group in ExchangeGroup if layout >> group & 1]
         self._dense: DenseOperators = dense_operators(
@@ -207,7 +211,7 @@ class _Iteration:
             for rank in self._ranks:
                 copies[rank].append(self._issue(rank, name, TaskKind.COPY, self._copy, cost))
         exchanged = [group for group in self._groups if group is not ExchangeGroup.REPLICATED]
-        if not exchanged or len(self._ranks) == 1:
+        if not exchanged or self._alone:
             return copies
         # The next batch was copied an iteration ago: its exchange waits for no copy of this one.
         after = [[] for _ in self._ranks] if self._software.prefetch_input else copies
@@ -245,7 +249,7 @@ class _Iteration:
     def _reduce_dense(
         self, sizes: Sequence[int], after: Sequence[int], reduced: list[list[int]]
     ) -> None:
-        if len(self._ranks) == 1:
+        if self._alone:
             return
         for size_bytes in sizes:
             estimate = collective_estimate(
@@ -267,7 +271,7 @@ class _Iteration:
             updates = self._slot_compute(slot, name, UPDATE_LAUNCHES, after)
             if group is not ExchangeGroup.REPLICATED:
                 continue
-            if len(self._ranks) > 1:
+            if not self._alone:
                 waits = [[task] for task in updates]
                 updates = self._slot_meeting(
                     "replicated tables all-reduce", self._ranks, waits, Slot.REPLICATED_ALL_REDUCE
@@ -280,7 +284,7 @@ class _Iteration:
             )
 
     def _exchange_outputs(self, group: ExchangeGroup, lookups: list[int]) -> list[int]:
-        if group is ExchangeGroup.REPLICATED or len(self._ranks) == 1:
+        if group is ExchangeGroup.REPLICATED or self._alone:
             return lookups
         after = [[task] for task in lookups]
         if group is ExchangeGroup.POOLED:
@@ -299,7 +303,7 @@ class _Iteration:
         result: dict[ExchangeGroup, list[int]] = {}
         for group in self._groups:
             after = [[task] for task in after_tasks]
-            if group is ExchangeGroup.REPLICATED or len(self._ranks) == 1:
+            if group is ExchangeGroup.REPLICATED or self._alone:
                 result[group] = after_tasks
             elif group is ExchangeGroup.POOLED:
                 result[group] = self._slot_meeting(
@@ -323,7 +327,7 @@ class _Iteration:
             return [tasks[0] for tasks in after]
         result: list[int] = []
         for start in range(0, len(self._ranks), local_size):
-            members = range(start, start + local_size)
+            members = self._ranks[start : start + local_size]
             waits = [after[rank] for rank in members]
             result += self._slot_meeting(name, members, waits, Slot.NODE_EXCHANGE_INSIDE)
         return result
@@ -334,8 +338,8 @@ class _Iteration:
         if cluster.node_count == 1:
             return after
         result = list(after)
-        for local_rank in range(cluster.local_size):
-            members = range(local_rank, len(self._ranks), cluster.local_size)
+        for local_rank in self._ranks[: cluster.local_size]:
+            members = self._ranks[local_rank :: cluster.local_size]
             waits = [[after[rank]] for rank in members]
             tasks = self._slot_meeting(name, members, waits, Slot.NODE_EXCHANGE_BETWEEN)
             for rank, task in zip(members, tasks, strict=True):
@@ -357,12 +361,8 @@ class _Iteration:
                 last[rank] = [self._issue_dense(rank, operator, cost, waits)]
         return last
 
-    def _dense_costs(self, operators: Sequence[Operator]) -> list[_Cost]:
-        estimate = dense_estimate(self._problem, operators)
-        return [
-            _Cost(float(seconds), float(spread), DurationClass.DENSE)
-            for seconds, spread in zip(estimate.time_s, estimate.spread, strict=True)
-        ]
+    def _dense_costs(self, operators: Sequence[Operator]) -> tuple[_Cost, ...]:
+        return _dense_costs(self._problem, tuple(operators))
 
     def _issue_dense(
         self, rank: int, operator: Operator, cost: _Cost, after: Sequence[int]
@@ -438,6 +438,16 @@ class _Iteration:
             return []
         cost = self._host_times.graph_launch()
         return [self._host_task(rank, "launch graph", cost) for rank in self._ranks]
+
+
+@lru_cache(maxsize=64)
+def _dense_costs(problem: Problem, operators: tuple[Operator, ...]) -> tuple[_Cost, ...]:
+    """Costs of dense operators; the same in all layouts, and learned models take their time."""
+    estimate = dense_estimate(problem, operators)
+    return tuple(
+        _Cost(float(seconds), float(spread), DurationClass.DENSE)
+        for seconds, spread in zip(estimate.time_s, estimate.spread, strict=True)
+    )
 
 
 def node_group(problem: Problem) -> Group:

@@ -5,6 +5,8 @@ one expression. Counted: weights, optimizer state, dense parameters with gradien
 activations kept for the backward pass, indices (two batches when input is prefetched), pooled
 embeddings and their gradients, and the buffers of collectives. The platform's reserved share
 (driver context, communicator, allocator slack) is subtracted from the capacity instead.
+
+Tables in host memory count against the memory of their node, as far as it is known.
 """
 
 from __future__ import annotations
@@ -14,13 +16,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.prediction._placements import RankFeature, rank_column
+from dse.prediction._features import (
+    HOST_STORED_COLUMN,
+    RankFeature,
+    has_host_columns,
+    rank_column,
+)
 from dse.prediction._types import RankMemory
 from dse.workloads import activation_bytes, dense_parameter_count
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dse.hardware import Cluster
     from dse.prediction._problem import Problem
 
 #: Bytes of a master weight, a gradient and a value of optimizer state.
@@ -71,6 +79,16 @@ class MemoryModel:
             value_bytes=software.communication_precision_bytes,
         )
 
+    @property
+    def fixed_bytes(self) -> float:
+        """Bytes of a rank that no plan changes."""
+        return (
+            self.dense_parameters_bytes
+            + self.activations_bytes
+            + self.fixed_io_bytes
+            + self.fixed_buffers_bytes
+        )
+
     def total_bytes(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns the bytes of every rank.
 
@@ -80,19 +98,60 @@ class MemoryModel:
         Returns:
             Shape `(ranks, candidates)`.
         """
-        fixed = (
-            self.dense_parameters_bytes
-            + self.activations_bytes
-            + self.fixed_io_bytes
-            + self.fixed_buffers_bytes
-        )
         return np.asarray(
-            fixed
+            self.fixed_bytes
             + features[rank_column(RankFeature.WEIGHTS)]
             + features[rank_column(RankFeature.STATE)]
             + self.input_copies * features[rank_column(RankFeature.INPUT)]
             + 2.0 * self.value_bytes * features[rank_column(RankFeature.POOLED_OUTPUT)]
         )
+
+    def host_bytes(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the bytes of tables that every rank keeps in host memory.
+
+        Args:
+            features: Shape `(features, ranks, candidates)`.
+
+        Returns:
+            Shape `(ranks, candidates)`.
+        """
+        if not has_host_columns(features):
+            return np.zeros(features.shape[1:])
+        return np.asarray(features[HOST_STORED_COLUMN])
+
+    def fits(self, features: NDArray[np.float64], cluster: Cluster) -> NDArray[np.bool_]:
+        """Returns whether every device, and the host memory of every node, holds its share.
+
+        Args:
+            features: Shape `(features, ranks, candidates)`.
+            cluster: Gives the limits; host memory that is not known limits nothing.
+
+        Returns:
+            Shape `(candidates,)`.
+        """
+        fits = self.total_bytes(features).max(axis=0) <= cluster.device.usable_memory_bytes
+        return np.asarray(fits & (self.host_overflow(features, cluster) == 0.0))
+
+    def host_overflow(
+        self, features: NDArray[np.float64], cluster: Cluster
+    ) -> NDArray[np.float64]:
+        """Returns by how much of its host memory the fullest node's tables exceed it.
+
+        Args:
+            features: Shape `(features, ranks, candidates)`.
+            cluster: Gives the limit; host memory that is not known is never exceeded.
+
+        Returns:
+            Shape `(candidates,)`; 0 where tables fit, 1 where they need twice the memory.
+        """
+        candidates = features.shape[2]
+        if cluster.host_memory_bytes is None or not has_host_columns(features):
+            return np.zeros(candidates)
+        held = self.host_bytes(features).reshape(
+            cluster.node_count, cluster.local_size, candidates
+        )
+        fullest = held.sum(axis=1).max(axis=0)
+        return np.asarray(np.maximum(0.0, fullest / cluster.host_memory_bytes - 1.0))
 
     def by_purpose(self, features: NDArray[np.float64], rank: int) -> RankMemory:
         """Returns one rank's bytes by purpose, of the first candidate in `features`."""
@@ -108,4 +167,5 @@ class MemoryModel:
             embedding_io_bytes=self.fixed_io_bytes + self.input_copies * of(RankFeature.INPUT),
             communication_buffers_bytes=self.fixed_buffers_bytes
             + 2.0 * self.value_bytes * of(RankFeature.POOLED_OUTPUT),
+            embedding_host_bytes=float(self.host_bytes(features)[rank, 0]),
         )

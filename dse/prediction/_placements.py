@@ -8,13 +8,32 @@ are then one sparse product: incidence `(candidates × ranks, classes)` times `(
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.kernels import EmbeddingShape, embedding_work
-from dse.sharding import ShardingType, pieces_of
+from dse.kernels import (
+    HOST_ROWS_SPREAD,
+    EmbeddingShape,
+    HostRowsWork,
+    cached_row_count,
+    embedding_work,
+    host_rows_work,
+)
+from dse.prediction._features import (
+    FEATURE_COUNT,
+    HOST_STORED_COLUMN,
+    INDEX_BYTES,
+    LENGTH_BYTES,
+    WIDE_FEATURE_COUNT,
+    ExchangeGroup,
+    GroupFeature,
+    RankFeature,
+    group_column,
+    link_column,
+    rank_column,
+)
+from dse.sharding import ShardingType, piece_storage, pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,26 +43,6 @@ if TYPE_CHECKING:
     from dse.prediction._problem import Problem
     from dse.sharding import ShardingPlan, TablePlan
     from dse.workloads import EmbeddingTable
-
-#: Bytes of one index and of one bag length on the wire and in memory.
-INDEX_BYTES = 8
-LENGTH_BYTES = 4
-
-
-class ExchangeGroup(IntEnum):
-    """Tables that share a lookup kernel and an exchange pattern.
-
-    POOLED: whole rows on one rank, pooled vectors by all-to-all (table-, column-wise).
-    ROW: rows over all ranks, partial sums by reduce-scatter (row-wise).
-    NODE: rows over a node, reduce-scatter inside and all-to-all between (table-row-wise, grid).
-    REPLICATED: a copy on every rank, gradients by all-reduce (data-parallel).
-    """
-
-    POOLED = 0
-    ROW = 1
-    NODE = 2
-    REPLICATED = 3
-
 
 _GROUP_OF_TYPE = {
     ShardingType.TABLE_WISE: ExchangeGroup.POOLED,
@@ -56,53 +55,11 @@ _GROUP_OF_TYPE = {
 }
 
 
-class GroupFeature(IntEnum):
-    """Additive quantities of a rank within one exchange group.
-
-    FORWARD_MEMORY … BACKWARD_CACHE: see `dse.kernels.EmbeddingWork`.
-    EXCHANGED: pooled values a sample, or parameters of replicated tables.
-    """
-
-    FORWARD_MEMORY = 0
-    FORWARD_CACHE = 1
-    BACKWARD_MEMORY = 2
-    BACKWARD_CACHE = 3
-    EXCHANGED = 4
-
-
 #: Where the work of a lookup and of its update stands: memory and cache bytes.
 _WORK_FEATURES = (
     (GroupFeature.FORWARD_MEMORY, GroupFeature.FORWARD_CACHE),
     (GroupFeature.BACKWARD_MEMORY, GroupFeature.BACKWARD_CACHE),
 )
-
-
-class RankFeature(IntEnum):
-    """Additive quantities of a rank over all groups, stored behind the groups' blocks.
-
-    WEIGHTS, STATE: stored bytes. INPUT: bytes of indices and lengths of the global batch.
-    POOLED_OUTPUT: pooled values the rank holds before they are exchanged, over the global batch.
-    """
-
-    WEIGHTS = 0
-    STATE = 1
-    INPUT = 2
-    POOLED_OUTPUT = 3
-
-
-GROUP_BLOCK = len(GroupFeature)
-RANK_BLOCK_START = GROUP_BLOCK * len(ExchangeGroup)
-FEATURE_COUNT = RANK_BLOCK_START + len(RankFeature)
-
-
-def group_column(group: ExchangeGroup, feature: GroupFeature) -> int:
-    """Returns the feature column of a group's quantity."""
-    return int(group) * GROUP_BLOCK + int(feature)
-
-
-def rank_column(feature: RankFeature) -> int:
-    """Returns the feature column of a rank's quantity."""
-    return RANK_BLOCK_START + int(feature)
 
 
 class Placements:
@@ -116,18 +73,28 @@ class Placements:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._class_ids: dict[tuple[int, ExchangeGroup, int, int], int] = {}
+        self._class_ids: dict[tuple[int, ExchangeGroup, int, int, float | None], int] = {}
         self._class_features: list[list[float]] = []
         self._class_spreads: list[tuple[float, float]] = []
-        self._option_ids: dict[tuple[int, ShardingType, tuple[int, ...]], int] = {}
+        self._option_ids: dict[tuple[int, ShardingType, tuple[int, ...], float | None], int] = {}
         self._plans: list[TablePlan] = []
         self._groups: list[int] = []
         self._entries: list[list[tuple[int, int]]] = []
         self._arrays: _Arrays | None = None
+        self._host_columns = False
+
+    def include_host_columns(self) -> None:
+        """Makes :meth:`features` hold the columns of tables in host memory from now on.
+
+        They appear by themselves with the first such option; a caller who keeps features of
+        different options wants them all of one width.
+        """
+        self._host_columns, self._arrays = True, None
 
     def option(self, table_index: int, plan: TablePlan) -> int:
         """Returns the id of a placement of table number `table_index`, adding it when new."""
-        key = (table_index, plan.sharding_type, plan.ranks)
+        cached_share = plan.cached_share
+        key = (table_index, plan.sharding_type, plan.ranks, cached_share)
         found = self._option_ids.get(key)
         if found is not None:
             return found
@@ -136,9 +103,13 @@ class Placements:
         group = _GROUP_OF_TYPE[plan.sharding_type]
         divisor = _row_divisor(plan.sharding_type, problem)
         entries = [
-            (piece.rank, self._piece_class(table_index, group, piece.columns, divisor))
+            (
+                piece.rank,
+                self._piece_class(table_index, group, piece.columns, divisor, cached_share),
+            )
             for piece in pieces_of(plan, table, problem.cluster.devices_per_node)
         ]
+        self._host_columns |= cached_share is not None
         option = len(self._plans)
         self._option_ids[key] = option
         self._plans.append(plan)
@@ -176,7 +147,8 @@ class Placements:
             options: Option ids; shape `(candidates, tables)`.
 
         Returns:
-            Features; shape `(features, ranks, candidates)`, candidates contiguous.
+            Features; shape `(features, ranks, candidates)`, candidates contiguous. There are
+            `WIDE_FEATURE_COUNT` of them once an option is in host memory, else `FEATURE_COUNT`.
         """
         from scipy.sparse import csr_array
 
@@ -198,7 +170,8 @@ class Placements:
             shape=(ranks * candidates, len(arrays.class_features)),
         )
         summed = incidence @ arrays.class_features
-        return np.ascontiguousarray(summed.T).reshape(FEATURE_COUNT, ranks, candidates)
+        width = arrays.class_features.shape[1]
+        return np.ascontiguousarray(summed.T).reshape(width, ranks, candidates)
 
     def lookup_spreads(self, options: NDArray[np.int64]) -> NDArray[np.float64]:
         """Returns how far off the lookups of one plan may be, pieces weighted by their work.
@@ -213,6 +186,11 @@ class Placements:
             backward; shape `(groups, 2)`, zero for groups without pieces.
         """
         weighted, weights = np.zeros((2, len(ExchangeGroup), 2))
+        cluster = self._problem.cluster
+        # Bytes over the host link as the device-memory bytes that take as long.
+        link_weight = (
+            cluster.device.memory_bandwidth_bytes_per_s / cluster.host_link.bandwidth_bytes_per_s
+        )
         for option in options.tolist():
             group = self._groups[option].bit_length() - 1
             for _, piece in self._entries[option]:
@@ -224,23 +202,37 @@ class Placements:
                     )
                     weighted[group, direction] += work * self._class_spreads[piece][direction]
                     weights[group, direction] += work
+                    if group == ExchangeGroup.REPLICATED:
+                        continue
+                    crossing = features[link_column(ExchangeGroup(group), direction)] * link_weight
+                    weighted[group, direction] += crossing * HOST_ROWS_SPREAD
+                    weights[group, direction] += crossing
         return np.divide(weighted, weights, out=np.zeros_like(weighted), where=weights > 0)
 
     def _current(self) -> _Arrays:
         if self._arrays is None:
-            self._arrays = _Arrays(self._entries, self._groups, self._class_features)
+            self._arrays = _Arrays(
+                self._entries, self._groups, self._class_features, self._host_columns
+            )
         return self._arrays
 
     def _piece_class(
-        self, table_index: int, group: ExchangeGroup, columns: int, row_divisor: int
+        self,
+        table_index: int,
+        group: ExchangeGroup,
+        columns: int,
+        row_divisor: int,
+        cached_share: float | None,
     ) -> int:
-        key = (table_index, group, columns, row_divisor)
+        key = (table_index, group, columns, row_divisor, cached_share)
         found = self._class_ids.get(key)
         if found is None:
             table = self._problem.model.tables[table_index]
             found = len(self._class_features)
             self._class_ids[key] = found
-            features, spreads = _piece_features(self._problem, table, group, columns, row_divisor)
+            features, spreads = _piece_features(
+                self._problem, table, group, columns, row_divisor, cached_share
+            )
             self._class_features.append(features)
             self._class_spreads.append(spreads)
         return found
@@ -254,6 +246,7 @@ class _Arrays:
         entries: list[list[tuple[int, int]]],
         groups: list[int],
         class_features: list[list[float]],
+        host_columns: bool,
     ) -> None:
         self.entry_counts = np.array([len(option) for option in entries], dtype=np.int64)
         self.entry_starts = np.concatenate(([0], np.cumsum(self.entry_counts)))[:-1]
@@ -261,7 +254,10 @@ class _Arrays:
         self.entry_rank = np.ascontiguousarray(flat[:, 0])
         self.entry_class = np.ascontiguousarray(flat[:, 1])
         self.group_bits = np.array(groups, dtype=np.int64)
-        self.class_features = np.array(class_features, dtype=np.float64)
+        wide = np.array(class_features, dtype=np.float64)
+        # Without tables in host memory their columns would only cost time.
+        width = WIDE_FEATURE_COUNT if host_columns else FEATURE_COUNT
+        self.class_features = np.ascontiguousarray(wide[:, :width])
 
 
 def _row_divisor(kind: ShardingType, problem: Problem) -> int:
@@ -274,7 +270,12 @@ def _row_divisor(kind: ShardingType, problem: Problem) -> int:
 
 
 def _piece_features(
-    problem: Problem, table: EmbeddingTable, group: ExchangeGroup, columns: int, row_divisor: int
+    problem: Problem,
+    table: EmbeddingTable,
+    group: ExchangeGroup,
+    columns: int,
+    row_divisor: int,
+    cached_share: float | None,
 ) -> tuple[list[float], tuple[float, float]]:
     """Features of one piece, and the spreads of its lookup and update.
 
@@ -285,22 +286,25 @@ def _piece_features(
     rows = -(-table.rows // row_divisor)
     bags = float(samples * table.feature_count)
     lookups = samples * table.lookups_per_sample / row_divisor
-    value_bytes = table.data_type.value_bytes
-    state_bytes_per_row = 4.0 * problem.model.sparse_optimizer.state_values_per_row(columns)
-    work = embedding_work(
-        problem.cluster.device,
-        EmbeddingShape(
-            rows=rows,
-            dim=columns,
-            value_bytes=value_bytes,
-            bags=bags,
-            lookups=lookups,
-            output_value_bytes=4,
-            state_bytes_per_row=0.0 if replicated else state_bytes_per_row,
-        ),
-        table.indices,
+    optimizer = problem.model.sparse_optimizer
+    state_bytes_per_row = 4.0 * optimizer.state_values_per_row(columns)
+    shape = EmbeddingShape(
+        rows=rows,
+        dim=columns,
+        value_bytes=table.data_type.value_bytes,
+        bags=bags,
+        lookups=lookups,
+        output_value_bytes=4,
+        state_bytes_per_row=0.0 if replicated else state_bytes_per_row,
     )
-    features = [0.0] * FEATURE_COUNT
+    features = [0.0] * WIDE_FEATURE_COUNT
+    if cached_share is None:
+        work = embedding_work(problem.cluster.device, shape, table.indices)
+    else:
+        host_work = _host_rows(problem, table, shape, cached_share)
+        work = host_work.device
+        features[link_column(group, 0)] = host_work.forward_link_bytes
+        features[link_column(group, 1)] = host_work.backward_link_bytes
     per_group = {
         GroupFeature.FORWARD_MEMORY: work.forward_memory_bytes,
         GroupFeature.FORWARD_CACHE: work.forward_cache_bytes,
@@ -312,12 +316,27 @@ def _piece_features(
     }
     for feature, value in per_group.items():
         features[group_column(group, feature)] = value
-    weights_bytes = float(rows * columns * value_bytes)
+    storage = piece_storage(table, optimizer, rows, columns, cached_share)
     # A replicated table keeps a dense gradient as large as itself beside its optimizer state.
     gradient_bytes = 4.0 * rows * columns if replicated else 0.0
-    features[rank_column(RankFeature.WEIGHTS)] = weights_bytes
-    features[rank_column(RankFeature.STATE)] = rows * state_bytes_per_row + gradient_bytes
+    features[rank_column(RankFeature.WEIGHTS)] = storage.device_weights_bytes
+    features[rank_column(RankFeature.STATE)] = storage.device_state_bytes + gradient_bytes
+    features[HOST_STORED_COLUMN] = storage.host_bytes
     if not replicated:
         features[rank_column(RankFeature.INPUT)] = INDEX_BYTES * lookups + LENGTH_BYTES * bags
         features[rank_column(RankFeature.POOLED_OUTPUT)] = bags * columns
     return features, (work.forward_spread, work.backward_spread)
+
+
+def _host_rows(
+    problem: Problem, table: EmbeddingTable, shape: EmbeddingShape, cached_share: float
+) -> HostRowsWork:
+    """Work of a piece in host memory."""
+    return host_rows_work(
+        problem.cluster.device,
+        shape,
+        table.indices,
+        cached_rows=cached_row_count(shape.rows, cached_share),
+        state_on_host=shape.state_bytes_per_row > 0
+        and not problem.model.sparse_optimizer.keeps_state_by_row,
+    )

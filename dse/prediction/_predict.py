@@ -16,6 +16,7 @@ from dse.simulate import BatchedSimulator, breakdown, simulate
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dse.hardware import Cluster
     from dse.prediction._layout import LayoutGraph
     from dse.prediction._scorer import PlanScorer
     from dse.prediction._types import RankMemory
@@ -55,6 +56,7 @@ def predict_plan(
     )
     usable_bytes = problem.cluster.device.usable_memory_bytes
     reason = _memory_reason(memory, usable_bytes, problem.cluster.device.name)
+    reason = reason or _host_memory_reason(memory, problem.cluster)
     throughput = problem.global_batch_size / iteration_time_s
     cost = None if price_usd_per_hour is None else price_usd_per_hour / 3600 / throughput * 1e6
     return Prediction(
@@ -140,4 +142,21 @@ def _memory_reason(memory: tuple[RankMemory, ...], usable_bytes: float, device: 
     return (
         f"out of memory: rank {fullest} needs {totals[fullest] / _GIB:.1f} GiB ({named}) of "
         f"{usable_bytes / _GIB:.1f} GiB usable on {device}{others}"
+    )
+
+
+def _host_memory_reason(memory: tuple[RankMemory, ...], cluster: Cluster) -> str:
+    """Says which node's host memory is too small; empty when all fit or the size is not known."""
+    limit_bytes = cluster.host_memory_bytes
+    if limit_bytes is None:
+        return ""
+    held = [0.0] * cluster.node_count
+    for rank, rank_memory in enumerate(memory):
+        held[cluster.node_of(rank)] += rank_memory.embedding_host_bytes
+    fullest = int(np.argmax(held))
+    if held[fullest] <= limit_bytes:
+        return ""
+    return (
+        f"out of host memory: tables of node {fullest} need {held[fullest] / _GIB:.1f} GiB of "
+        f"{limit_bytes / _GIB:.1f} GiB; spread them over more nodes or keep more on the devices"
     )

@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.prediction._durations import slot_durations_s, slot_spreads
+from dse.prediction._features import FEATURE_COUNT
 from dse.prediction._layout import Slot, build_layout
 from dse.prediction._memory import MemoryModel
 from dse.prediction._placements import Placements
+from dse.prediction._rank_loads import (
+    CHANGE,
+    RankLoad,
+    changed_features,
+    lookup_and_update_s,
+    rank_loads,
+)
 from dse.simulate import BatchedSimulator
 
 if TYPE_CHECKING:
@@ -23,8 +31,14 @@ if TYPE_CHECKING:
     from dse.prediction._problem import Problem
     from dse.sharding import ShardingPlan
 
-#: Candidates whose features are expanded at once; bounds memory and stays near the cache.
+#: Feature values that are expanded at once; bounds memory and stays near the cache.
 _CHUNK_ELEMENTS = 2_000_000
+
+#: Pieces of all candidates that are expanded at once, should every table be cut over all ranks.
+_CHUNK_PIECES = 8_000_000
+
+#: Power of the mean over ranks by which plans of the same iteration time are told apart.
+_LOAD_POWER = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +48,27 @@ class PlanScores:
     Attributes:
         iteration_time_s: Expected iteration time; shape `(candidates,)`.
         peak_memory_bytes: Bytes of the fullest rank; shape `(candidates,)`.
-        fits: Whether the fullest rank fits its usable memory; shape `(candidates,)`.
+        fits: Whether the fullest rank fits its usable memory, and tables in host memory their
+            node; shape `(candidates,)`.
     """
 
     iteration_time_s: NDArray[np.float64]
     peak_memory_bytes: NDArray[np.float64]
     fits: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureScores:
+    """Scores of a batch of plans that are given as placement features.
+
+    Attributes:
+        scores: As of plans.
+        load_s: Mean over the ranks of their time in lookups and updates, to the fourth power and
+            back; tells plans apart whose busiest ranks take the same time; shape `(candidates,)`.
+    """
+
+    scores: PlanScores
+    load_s: NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +103,87 @@ class PlanScorer:
 
     def score_options(self, options: NDArray[np.int64]) -> PlanScores:
         """Scores plans given as option ids; shape `(candidates, tables)`."""
-        count = len(options)
+        count, tables = options.shape
         times = np.empty(count)
         peaks = np.empty(count)
+        fits = np.empty(count, dtype=bool)
         layouts = self.placements.layouts(options)
+        ranks = self.problem.cluster.world_size
+        chunk = max(16, min(_CHUNK_ELEMENTS // (64 * ranks), _CHUNK_PIECES // (tables * ranks)))
         for layout in np.unique(layouts):
             members = np.flatnonzero(layouts == layout)
-            chunk = max(16, _CHUNK_ELEMENTS // (64 * self.problem.cluster.world_size))
             for start in range(0, len(members), chunk):
                 index = members[start : start + chunk]
                 features = self.placements.features(options[index])
-                times[index] = self._iteration_time_s(int(layout), features)
+                slots = slot_durations_s(self.problem, int(layout), features)
+                times[index] = self._makespan_s(int(layout), slots)
                 peaks[index] = self.memory.total_bytes(features).max(axis=0)
-        usable = self.problem.cluster.device.usable_memory_bytes
-        return PlanScores(times, peaks, peaks <= usable)
+                fits[index] = self.memory.fits(features, self.problem.cluster)
+        return PlanScores(times, peaks, fits)
+
+    def score_features(self, layout: int, features: NDArray[np.float64]) -> FeatureScores:
+        """Scores plans of one layout that are given as placement features.
+
+        Args:
+            layout: Bit set of the exchange groups in use, the same for all plans.
+            features: Shape `(features, ranks, candidates)`.
+        """
+        slots = slot_durations_s(self.problem, layout, features)
+        scores = PlanScores(
+            self._makespan_s(layout, slots),
+            self.memory.total_bytes(features).max(axis=0),
+            self.memory.fits(features, self.problem.cluster),
+        )
+        lookup_s, update_s = lookup_and_update_s(slots)
+        power = ((lookup_s + update_s) ** _LOAD_POWER).mean(axis=0)
+        return FeatureScores(scores, power ** (1.0 / _LOAD_POWER))
+
+    def rank_loads(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns additive loads of pieces.
+
+        Args:
+            features: Placement features of the pieces; shape `(features, pieces)`.
+
+        Returns:
+            One row for each `RankLoad`; shape `(loads, pieces)`.
+        """
+        return rank_loads(self.problem, features)
+
+    @property
+    def memory_bytes_without_tables(self) -> float:
+        """Memory of a rank that holds no part of any table."""
+        return float(self.memory.total_bytes(np.zeros((FEATURE_COUNT, 1, 1)))[0, 0])
+
+    def memory_bytes(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the memory that pieces add to their rank.
+
+        Args:
+            features: Placement features of the pieces; shape `(features, pieces)`.
+
+        Returns:
+            Shape `(pieces,)`.
+        """
+        held = self.memory.total_bytes(features[:, None, :])[0]
+        return np.asarray(held - self.memory_bytes_without_tables)
+
+    def marginal_costs(self, layout: int, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns what one more unit of each load on its most loaded rank costs the iteration.
+
+        Args:
+            layout: Bit set of the exchange groups in use.
+            features: Placement features of one plan; shape `(features, ranks)`.
+
+        Returns:
+            Seconds a unit of each `RankLoad`, around this plan; shape `(loads,)`. Zero where the
+            load is hidden behind other work.
+        """
+        slots = slot_durations_s(self.problem, layout, changed_features(features))
+        times = self._makespan_s(layout, slots)
+        most = self.rank_loads(features).max(axis=1)
+        gains = np.maximum(0.0, times[1:] - times[0])
+        costs = np.zeros(len(RankLoad))
+        np.divide(gains, CHANGE * most, out=costs, where=most > 0)
+        return costs
 
     def features(self, plan: ShardingPlan) -> NDArray[np.float64]:
         """Returns one plan's placement features; shape `(features, ranks, 1)`."""
@@ -116,9 +212,8 @@ class PlanScorer:
         spread[program.layout.slot_task] = spreads[program.layout.slot_kind]
         return replace(program.layout, graph=graph, spread=spread)
 
-    def _iteration_time_s(self, layout: int, features: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _makespan_s(self, layout: int, slots: NDArray[np.float64]) -> NDArray[np.float64]:
         program = self._program(layout)
-        slots = slot_durations_s(self.problem, layout, features)
         durations = slots[program.layout.slot_kind, program.layout.slot_rank]
         return program.simulator.makespan_s(durations)
 

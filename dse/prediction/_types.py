@@ -72,6 +72,7 @@ class RankMemory:
         activations_bytes: Activations of the dense part kept for the backward pass.
         embedding_io_bytes: Input indices, pooled outputs and their gradients.
         communication_buffers_bytes: Send and receive buffers of collectives.
+        embedding_host_bytes: Table shards and their state in host memory; not in the total.
     """
 
     embedding_weights_bytes: float
@@ -80,10 +81,11 @@ class RankMemory:
     activations_bytes: float
     embedding_io_bytes: float
     communication_buffers_bytes: float
+    embedding_host_bytes: float = 0.0
 
     @property
     def total_bytes(self) -> float:
-        """Sum of all purposes."""
+        """Sum of all purposes in device memory."""
         return (
             self.embedding_weights_bytes
             + self.embedding_optimizer_bytes

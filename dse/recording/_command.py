@@ -97,8 +97,12 @@ def record_command(
         exit_code, timed_out, interrupted = _run(command, orders, timeout_s, stdout)
         answers = read_notes(Path(notes))
     records = read_records(directory)
+    exit_code = exit_code if exit_code >= 0 else 128 - exit_code
+    # What failed by itself says why on its own; how to capture it better is beside the point.
+    failed = exit_code and not timed_out and not interrupted
+    why = f"the command ended with exit code {exit_code}" if failed else _why(answers, settings)
     return CommandRecording(
-        exit_code=exit_code if exit_code >= 0 else 128 - exit_code,
+        exit_code=exit_code,
         timed_out=timed_out,
         interrupted=interrupted,
         records=records,
@@ -107,7 +111,7 @@ def record_command(
             for answer in answers
             for message in answer.messages
         ),
-        why_nothing="" if records else _why(answers, settings),
+        why_nothing="" if records else why,
     )
 
 

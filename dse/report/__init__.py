@@ -6,8 +6,14 @@ from dse.report._calibrations import CalibrationRow, calibration_rows, render_ca
 from dse.report._html import render_report, write_report
 from dse.report._overheads import render_overheads
 from dse.report._perfetto import write_timeline
+from dse.report._sharding import ShardingView, render_sharding
 from dse.report._terminal import RankingRow, print_study, render_prediction, render_ranking
-from dse.report._traces import render_replay, render_trace_summary
+from dse.report._traces import (
+    render_lanes,
+    render_replay,
+    render_sizes,
+    render_trace_summary,
+)
 from dse.report._view import ReportView, build_view
 from dse.report._whatif import render_optimizations, render_what_if
 
@@ -15,16 +21,20 @@ __all__ = [
     "CalibrationRow",
     "RankingRow",
     "ReportView",
+    "ShardingView",
     "build_view",
     "calibration_rows",
     "print_study",
     "render_calibrations",
+    "render_lanes",
     "render_optimizations",
     "render_overheads",
     "render_prediction",
     "render_ranking",
     "render_replay",
     "render_report",
+    "render_sharding",
+    "render_sizes",
     "render_trace_summary",
     "render_what_if",
     "write_report",

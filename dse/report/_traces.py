@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
+from rich.cells import cell_len
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -14,18 +15,22 @@ if TYPE_CHECKING:
 
     from dse.traces import (
         CollectiveSummary,
+        LaneSummary,
         NamedTotal,
         PathSummary,
         RankReplay,
         RankSummary,
+        SizeSummary,
         Straggler,
         TraceSummary,
     )
 
-#: Width of the numbers beside a name, and of the parts of a critical path.
-_NUMBERS = 28
-_PARTS = 16
-_SHORTEST_NAME = 24
+#: What remains of a name at least.
+_SHORTEST_NAME = 8
+#: Blanks beside a column.
+_PADDING = 2
+#: Sizes that are listed.
+_SIZES = 20
 
 
 def render_trace_summary(
@@ -48,6 +53,12 @@ def render_trace_summary(
     _print(console, _ranks(summary.ranks))
     _print(console, _steps(summary.ranks))
     for rank in summary.ranks:
+        if rank.last_step is not None and not rank.device_events:
+            _line(
+                console,
+                f"rank {rank.rank}: no work of a GPU was recorded, so the CPU is the device: its "
+                "operators compute",
+            )
         if rank.last_step is None:
             _line(
                 console,
@@ -59,14 +70,13 @@ def render_trace_summary(
     if summary.ranks:
         first = summary.ranks[0]
         tables = (
-            ("kernels", "device time", first.top_kernels),
-            ("operators", "device time", first.top_operators),
-            ("operators", "own host time", first.top_host_operators),
+            ("kernels of rank {}", first.top_kernels),
+            ("operators of rank {}, by the device time that they launched", first.top_operators),
+            ("operators of rank {}, by their own time on the host", first.top_host_operators),
         )
-        for what, of, totals in tables:
+        for title, totals in tables:
             if totals:
-                title = f"{what} of rank {first.rank}"
-                _print(console, _totals(title, of, totals, console.width))
+                _print(console, _totals(title.format(first.rank), totals))
     if summary.collectives:
         _print(console, _collectives(summary.collectives))
     if summary.stragglers:
@@ -74,7 +84,7 @@ def render_trace_summary(
     if path is not None:
         _print(console, _path_parts(path))
         _line(console, _path_line(path))
-        _print(console, _path_names(path, console.width))
+        _print(console, _path_names(path))
     print_notes(console, [(rank.rank, note) for rank in summary.ranks for note in rank.notes])
     print_notes(console, [(None, note) for note in notes])
 
@@ -83,10 +93,11 @@ def render_replay(
     ranks: Sequence[RankReplay], console: Console, notes: Sequence[str] = ()
 ) -> None:
     """Prints measured beside simulated steps, and notes on the graph."""
-    names = ("measured", "simulated", "error", "compute", "exposed", "idle", "unexplained")
+    times = ("compute", "exposed", "idle", "of it waiting")
+    names = ("measured", "simulated", "error", *times, "without cause")
     table = _table("one step, in ms", ("rank",), names)
     for rank in ranks:
-        seconds = (rank.compute_s, rank.exposed_communication_s, rank.idle_s)
+        seconds = (rank.compute_s, rank.exposed_communication_s, rank.idle_s, rank.wait_s)
         table.add_row(
             str(rank.rank),
             f"{1e3 * rank.measured_s:.3f}",
@@ -95,8 +106,31 @@ def render_replay(
             *(f"{1e3 * value:.3f}" for value in seconds),
             f"{100 * rank.unexplained_share:.1f} %",
         )
-    console.print(table)
+    _print_table(console, table)
     print_notes(console, [(None, note) for note in notes])
+
+
+def render_lanes(lanes: Sequence[LaneSummary], console: Console) -> None:
+    """Prints streams and threads of a step, with the names by which changes select them."""
+    table = _table("lanes of the last step", ("rank", "lane"), ("tasks", "busy ms"))
+    for one in lanes:
+        table.add_row(str(one.rank), Text(one.lane), f"{one.tasks:,}", _ms(one.busy_s))
+    _print(console, table)
+
+
+def render_sizes(sizes: Sequence[SizeSummary], console: Console) -> None:
+    """Prints the sizes of dimensions with most time, and who works on them."""
+    if not sizes:
+        _line(console, "no shapes of operators were recorded (record_shapes=True)")
+        return
+    title = "sizes of dimensions in the last step, over all ranks"
+    table = _table(title, ("size", "operators"), ("tasks", "ms"))
+    for one in sizes[:_SIZES]:
+        operators = Text(", ".join(one.operators))
+        table.add_row(str(one.size), operators, f"{one.tasks:,}", _ms(one.seconds))
+    _print(console, table)
+    if len(sizes) > _SIZES:
+        _line(console, f"and {len(sizes) - _SIZES} sizes of less time; --json lists all")
 
 
 def print_notes(console: Console, notes: Iterable[tuple[int | None, str]]) -> None:
@@ -117,7 +151,7 @@ def print_notes(console: Console, notes: Iterable[tuple[int | None, str]]) -> No
 
 
 def _print(console: Console, table: Table) -> None:
-    console.print(table)
+    _print_table(console, table)
     console.print()
 
 
@@ -126,14 +160,42 @@ def _line(console: Console, text: str) -> None:
 
 
 def _table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
-    table = Table(
-        title=title, title_justify="left", title_style="bold", box=None, header_style="bold dim"
-    )
+    table = Table(title=title, box=None, header_style="bold dim")
     for name in left:
-        table.add_column(name, no_wrap=True)
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
     for name in right:
         table.add_column(name, justify="right")
     return table
+
+
+def _print_table(console: Console, table: Table) -> None:
+    """Cuts names where a table is wider than the terminal, so that figures keep all digits."""
+    names: dict[int, int] = {}
+    figures: dict[int, int] = {}
+    natural = 0
+    for place, column in enumerate(table.columns):
+        header, cells = str(column.header), [cell_len(str(cell)) for cell in column.cells]
+        whole = max([cell_len(header), *cells])
+        natural += whole + _PADDING
+        if column.no_wrap:
+            names[place] = whole
+        else:
+            # Headers of figures may take several lines.
+            figures[place] = max([*map(cell_len, header.split()), *cells])
+    if natural > console.width:
+        room = console.width - sum(figures.values()) - _PADDING * len(table.columns)
+        while sum(names.values()) > room and max(names.values()) > _SHORTEST_NAME:
+            names[max(names, key=lambda place: names[place])] -= 1
+        for place, size in (*names.items(), *figures.items()):
+            table.columns[place].width = size
+        needed = sum((*names.values(), *figures.values())) + _PADDING * len(table.columns)
+        if needed > console.width:
+            # A terminal that is too narrow even then wraps lines itself.
+            table.width = needed
+    # As part of a narrow table a title would be broken.
+    console.print(Text(str(table.title), style="bold"), soft_wrap=True)
+    table.title = None
+    console.print(table, crop=False)
 
 
 def _ms(seconds: float, digits: int = 3) -> str:
@@ -147,12 +209,14 @@ def _ranks(ranks: Sequence[RankSummary]) -> Table:
         ("events", "device events", "busy ms", "calls", "in calls ms", "span ms"),
     )
     for rank in ranks:
+        on_cpu = rank.last_step is not None and not rank.device_events
+        name = ", ".join(sorted(set(rank.devices)))
         table.add_row(
             str(rank.rank),
-            ", ".join(sorted(set(rank.devices))) or "–",
+            Text("CPU" if on_cpu else name or "–"),
             f"{rank.events:,}",
-            f"{rank.device_events:,}",
-            _ms(rank.device_busy_s, 2),
+            "–" if on_cpu else f"{rank.device_events:,}",
+            "–" if on_cpu else _ms(rank.device_busy_s, 2),
             f"{rank.calls:,}",
             _ms(rank.calls_s, 2),
             _ms(rank.span_s, 2),
@@ -162,7 +226,7 @@ def _ranks(ranks: Sequence[RankSummary]) -> Table:
 
 def _steps(ranks: Sequence[RankSummary]) -> Table:
     """Returns all steps with their lengths, and of the last one what the devices did."""
-    parts = ("compute", "communication", "exposed", "idle")
+    parts = ("compute", "communication", "exposed", "idle", "of it waiting")
     table = _table("steps, in ms", ("rank", "step"), ("measured", *parts))
     for rank in ranks:
         last = rank.last_step
@@ -175,6 +239,7 @@ def _steps(ranks: Sequence[RankSummary]) -> Table:
                 last.communication_s,
                 last.exposed_communication_s,
                 last.idle_s,
+                last.wait_s,
             )
             step_name = str(rank.steps[-1].number) if rank.steps else last.cut_by
             table.add_row(str(rank.rank), step_name, *map(_ms, seconds))
@@ -183,19 +248,11 @@ def _steps(ranks: Sequence[RankSummary]) -> Table:
     return table
 
 
-def _totals(title: str, of: str, totals: Sequence[NamedTotal], width: int) -> Table:
-    table = _table(title, ("name",), ("count", f"{of} ms"))
+def _totals(title: str, totals: Sequence[NamedTotal]) -> Table:
+    table = _table(title, ("name",), ("count", "ms"))
     for total in totals:
-        table.add_row(
-            _fitting(total.name, width - _NUMBERS), f"{total.count:,}", _ms(total.total_s)
-        )
+        table.add_row(Text(total.name), f"{total.count:,}", _ms(total.total_s))
     return table
-
-
-def _fitting(name: str, room: int) -> str:
-    """Cuts a name so that the numbers beside it keep their room."""
-    room = max(_SHORTEST_NAME, room)
-    return escape(name if len(name) <= room else name[: room - 1] + "…")
 
 
 def _size(size_bytes: int) -> str:
@@ -260,11 +317,11 @@ def _path_parts(path: PathSummary) -> Table:
     return table
 
 
-def _path_names(path: PathSummary, width: int) -> Table:
+def _path_names(path: PathSummary) -> Table:
     table = _table("most of the critical path", ("name", "part"), ("tasks", "ms", "share"))
     for one in path.contributors:
         table.add_row(
-            _fitting(one.name, width - _NUMBERS - _PARTS),
+            Text(one.name),
             one.part,
             f"{one.count:,}",
             _ms(one.seconds),

@@ -11,7 +11,7 @@ from dse.space import (
     ParameterValue,
     is_step_file,
 )
-from dse.whatif import parse_optimization
+from dse.whatif import optimization_options, parse_optimization
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -90,16 +90,9 @@ def steps_document(
 
     steps: list[object] = []
     for text in texts:
-        steps += yaml.safe_load(files[text])["steps"] if is_step_file(text) else [_as_block(text)]
+        steps += (
+            yaml.safe_load(files[text])["steps"]
+            if is_step_file(text)
+            else [optimization_options(text)]
+        )
     return {"schema_version": 1, "name": name, "description": description, "steps": steps}
-
-
-def _as_block(text: str) -> dict[str, str]:
-    """Turns `NAME=VALUE,option=value` into the block that a file of steps has for it."""
-    main_option = getattr(parse_optimization(text), "main_option", "")
-    name, _, rest = text.partition("=")
-    block = {"optimization": name.strip()}
-    for part in filter(None, rest.split(",")):
-        key, equals, value = part.partition("=")
-        block[key.strip() if equals else main_option] = (value if equals else part).strip()
-    return block

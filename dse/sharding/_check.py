@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dse._suggest import nearest
 from dse.errors import PlanError
-from dse.sharding._plan import ShardingType
+from dse.sharding._plan import ComputeKernel, ShardingType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ def check_plan(
             f"the plan is for {plan.world_size} ranks but the cluster has {world_size}; "
             "re-plan, or choose that world size"
         )
-    problems = _name_problems(plan, tables)
+    problems = name_problems(plan, tables)
     if not problems:
         by_name = {placement.table: placement for placement in plan.tables}
         ordered = tuple(by_name[table.name] for table in tables)
@@ -48,7 +48,8 @@ def check_plan(
     return type(plan)(world_size, ordered)
 
 
-def _name_problems(plan: ShardingPlan, tables: Sequence[EmbeddingTable]) -> list[str]:
+def name_problems(plan: ShardingPlan, tables: Sequence[EmbeddingTable]) -> list[str]:
+    """Says which tables are missing, unknown or repeated; nothing when all names agree."""
     wanted = [table.name for table in tables]
     given = [placement.table for placement in plan.tables]
     problems = []
@@ -80,8 +81,27 @@ def _placement_problems(
     outside = [rank for rank in plan.ranks if not 0 <= rank < world_size]
     if outside:
         return [f"{where}: rank {outside[0]} is outside 0–{world_size - 1}"]
+    problems = _kernel_problems(plan, where)
     expected = _expected_ranks(plan, table, world_size, devices_per_node)
-    return [f"{where}: {expected}, found {_shorten(plan.ranks)}"] if expected else []
+    if expected:
+        problems.append(f"{where}: {expected}, found {_shorten(plan.ranks)}")
+    return problems
+
+
+def _kernel_problems(plan: TablePlan, where: str) -> list[str]:
+    kernel, factor = plan.compute_kernel, plan.cache_load_factor
+    if plan.sharding_type is ShardingType.DATA_PARALLEL and kernel.on_host:
+        return [
+            f"{where}: copies on every rank are updated by the dense optimizer in device memory; "
+            f"use the kernel `dense`, or another type with `{kernel.value}`"
+        ]
+    if factor is None:
+        return []
+    if kernel is not ComputeKernel.FUSED_UVM_CACHING:
+        return [f"{where}: a cache load factor is for `fused_uvm_caching`, found `{kernel.value}`"]
+    if not 0.0 < factor <= 1.0:
+        return [f"{where}: a cache load factor above 0 and at most 1 is expected, found {factor}"]
+    return []
 
 
 def _shorten(ranks: tuple[int, ...]) -> str:

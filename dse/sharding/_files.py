@@ -1,33 +1,29 @@
-"""Plan files: our own JSON, and TorchRec's fields.
-
-Both are read by :func:`read_plan`. TorchRec's form mirrors `ParameterSharding`: sharding type,
-compute kernel, ranks, and an enumerable sharding spec with offsets, sizes and placement of every
-shard (none for data-parallel tables).
-"""
+"""Plan files: our own JSON, and TorchRec's fields; :func:`read_plan` tells them apart."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Literal
 
 from dse.documents import StrictModel, parse_json
 from dse.errors import ConfigError, PlanError
-from dse.sharding._pieces import pieces_of
 from dse.sharding._plan import ComputeKernel, ShardingPlan, ShardingType, TablePlan
+from dse.sharding._torchrec_export import TORCHREC_MODULE, export_plan
+from dse.sharding._torchrec_import import import_plan
+from dse.sharding._torchrec_layout import (
+    LoadFactor,
+    Ranks,
+    WorldSize,
+    is_torchrec,
+    parse_torchrec,
+    render_torchrec,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from dse.workloads import EmbeddingTable
-
-#: Module that holds the tables in TorchRec's DLRM.
-TORCHREC_MODULE = "model.sparse_arch.embedding_bag_collection"
-
-Rank = Annotated[int, Field(ge=0, lt=2**20)]
-Ranks = Annotated[list[Rank], Field(min_length=1, max_length=2**20)]
 
 
 class TableBlock(StrictModel):
@@ -36,6 +32,7 @@ class TableBlock(StrictModel):
     sharding_type: ShardingType
     ranks: Ranks
     compute_kernel: ComputeKernel = ComputeKernel.FUSED
+    cache_load_factor: LoadFactor | None = None
 
 
 class PlanDocument(StrictModel):
@@ -43,38 +40,8 @@ class PlanDocument(StrictModel):
 
     schema_version: Literal[1]
     model: str = ""
-    world_size: Annotated[int, Field(ge=1, lt=2**20)]
+    world_size: WorldSize
     tables: dict[str, TableBlock]
-
-
-class ShardBlock(StrictModel):
-    """One shard in TorchRec's form."""
-
-    shard_offsets: list[int]
-    shard_sizes: list[int]
-    placement: str
-
-
-class SpecBlock(StrictModel):
-    """An enumerable sharding spec."""
-
-    shards: list[ShardBlock]
-
-
-class ParameterShardingBlock(StrictModel):
-    """TorchRec's `ParameterSharding`."""
-
-    sharding_type: ShardingType
-    compute_kernel: ComputeKernel
-    ranks: Ranks | None
-    sharding_spec: SpecBlock | None
-
-
-class TorchRecDocument(StrictModel):
-    """TorchRec's `ShardingPlan`: module path → table → placement."""
-
-    world_size: Annotated[int, Field(ge=1, lt=2**20)]
-    plan: dict[str, dict[str, ParameterShardingBlock]]
 
 
 def plan_to_json(plan: ShardingPlan, model_name: str) -> str:
@@ -83,14 +50,7 @@ def plan_to_json(plan: ShardingPlan, model_name: str) -> str:
         "schema_version": 1,
         "model": model_name,
         "world_size": plan.world_size,
-        "tables": {
-            table.table: {
-                "sharding_type": table.sharding_type.value,
-                "ranks": list(table.ranks),
-                "compute_kernel": table.compute_kernel.value,
-            }
-            for table in plan.tables
-        },
+        "tables": {table.table: _table_block(table) for table in plan.tables},
     }
     return json.dumps(document, indent=1) + "\n"
 
@@ -100,45 +60,34 @@ def plan_to_torchrec(
     tables: Sequence[EmbeddingTable],
     devices_per_node: int,
     device_kind: str = "cuda",
+    module_path: str | Mapping[str, str] = TORCHREC_MODULE,
 ) -> str:
-    """Returns a plan with the fields of TorchRec's `ShardingPlan`.
+    """Returns a plan as JSON with the fields of TorchRec's `ShardingPlan`.
 
     Args:
         plan: A checked plan.
         tables: The model's tables, in the plan's order.
         devices_per_node: Ranks of a full node; gives the local device of a placement.
         device_kind: `cuda` or `cpu`.
+        module_path: Path of the module that holds the tables, or the path for each table's name.
+
+    Raises:
+        PlanError: TorchRec would not do what the plan says.
     """
-    module: dict[str, object] = {}
-    for placement, table in zip(plan.tables, tables, strict=True):
-        spec = None
-        if placement.sharding_type is not ShardingType.DATA_PARALLEL:
-            spec = {
-                "shards": [
-                    {
-                        "shard_offsets": [piece.row_offset, piece.column_offset],
-                        "shard_sizes": [piece.rows, piece.columns],
-                        "placement": _device(piece.rank, devices_per_node, device_kind),
-                    }
-                    for piece in pieces_of(placement, table, devices_per_node)
-                ]
-            }
-        module[placement.table] = {
-            "sharding_type": placement.sharding_type.value,
-            "compute_kernel": placement.compute_kernel.value,
-            "ranks": list(placement.ranks),
-            "sharding_spec": spec,
-        }
-    document = {"world_size": plan.world_size, "plan": {TORCHREC_MODULE: module}}
-    return json.dumps(document, indent=1) + "\n"
+    return render_torchrec(export_plan(plan, tables, devices_per_node, device_kind, module_path))
 
 
-def read_plan(path: str | Path) -> ShardingPlan:
+def read_plan(path: str | Path, tables: Sequence[EmbeddingTable] | None = None) -> ShardingPlan:
     """Reads a plan file in either form.
+
+    Args:
+        path: The file.
+        tables: The model's tables. With them the shards of a TorchRec plan are checked against
+            their rows and columns, and tables of several modules are found by qualified names.
 
     Raises:
         ConfigError: The file is missing, not JSON, or not a plan; with the place.
-        PlanError: A table appears in two modules of a TorchRec plan.
+        PlanError: A TorchRec plan is for other tables, or has shards that cannot be predicted.
     """
     file = Path(path)
     try:
@@ -146,34 +95,34 @@ def read_plan(path: str | Path) -> ShardingPlan:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(f"{file}: cannot read the plan: {reason}") from error
-    if '"plan"' in text and '"schema_version"' not in text:
-        return _from_torchrec(parse_json(text, TorchRecDocument, file=str(file)))
+    if is_torchrec(text):
+        foreign = parse_torchrec(text, str(file))
+        try:
+            return import_plan(foreign, tables)
+        except PlanError as error:
+            raise PlanError(f"{file}: {error}") from error
     document = parse_json(text, PlanDocument, file=str(file))
     return ShardingPlan(
         document.world_size,
         tuple(
-            TablePlan(name, block.sharding_type, tuple(block.ranks), block.compute_kernel)
+            TablePlan(
+                name,
+                block.sharding_type,
+                tuple(block.ranks),
+                block.compute_kernel,
+                block.cache_load_factor,
+            )
             for name, block in document.tables.items()
         ),
     )
 
 
-def _from_torchrec(document: TorchRecDocument) -> ShardingPlan:
-    placements: dict[str, TablePlan] = {}
-    for module, tables in document.plan.items():
-        for name, block in tables.items():
-            if name in placements:
-                raise PlanError(f"table `{name}` appears twice, again in module `{module}`")
-            ranks = block.ranks
-            if ranks is None or block.sharding_type is ShardingType.DATA_PARALLEL:
-                ranks = list(range(document.world_size))
-            placements[name] = TablePlan(
-                name, block.sharding_type, tuple(ranks), block.compute_kernel
-            )
-    return ShardingPlan(document.world_size, tuple(placements.values()))
-
-
-def _device(rank: int, devices_per_node: int, device_kind: str) -> str:
-    if device_kind == "cpu":
-        return f"rank:{rank}/cpu"
-    return f"rank:{rank}/{device_kind}:{rank % devices_per_node}"
+def _table_block(table: TablePlan) -> dict[str, object]:
+    block: dict[str, object] = {
+        "sharding_type": table.sharding_type.value,
+        "ranks": list(table.ranks),
+        "compute_kernel": table.compute_kernel.value,
+    }
+    if table.cache_load_factor is not None:
+        block["cache_load_factor"] = table.cache_load_factor
+    return block

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 #: Column pieces start at multiples of this many values, so that rows stay 16-byte aligned.
 _COLUMN_ALIGNMENT = 4
 
+#: Narrowest column piece that is worth a lookup of its own.
+MIN_COLUMNS = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:

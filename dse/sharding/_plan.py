@@ -19,12 +19,27 @@ class ShardingType(StrEnum):
 
 
 class ComputeKernel(StrEnum):
-    """Who looks rows up and updates them, with TorchRec's spellings."""
+    """Who looks rows up and updates them, with TorchRec's spellings.
+
+    DENSE: a dense gradient and the dense optimizer; for copies on every rank.
+    FUSED: rows in device memory, updated by the backward pass.
+    FUSED_UVM: rows in host memory, read over the host link.
+    FUSED_UVM_CACHING: rows in host memory, and a share of them cached in device memory.
+    """
 
     DENSE = "dense"
     FUSED = "fused"
     FUSED_UVM = "fused_uvm"
     FUSED_UVM_CACHING = "fused_uvm_caching"
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the rows live in host memory."""
+        return self in (ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
+
+
+#: Share of a table's rows that `fused_uvm_caching` caches unless said otherwise: TorchRec's.
+DEFAULT_CACHE_LOAD_FACTOR = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +54,25 @@ class TablePlan:
             ranks. Table-row-wise: all ranks of one node. Grid: for each column piece in turn,
             all ranks of its node.
         compute_kernel: Kernel family.
+        cache_load_factor: For `fused_uvm_caching`, the share of the rows that the device caches;
+            `DEFAULT_CACHE_LOAD_FACTOR` when None.
     """
 
     table: str
     sharding_type: ShardingType
     ranks: tuple[int, ...]
     compute_kernel: ComputeKernel = ComputeKernel.FUSED
+    cache_load_factor: float | None = None
+
+    @property
+    def cached_share(self) -> float | None:
+        """Share of rows in host memory that the device caches; None for rows on the device."""
+        if not self.compute_kernel.on_host:
+            return None
+        if self.compute_kernel is ComputeKernel.FUSED_UVM:
+            return 0.0
+        factor = self.cache_load_factor
+        return DEFAULT_CACHE_LOAD_FACTOR if factor is None else factor
 
 
 @dataclass(frozen=True, slots=True)

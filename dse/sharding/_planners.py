@@ -2,7 +2,8 @@
 
 Each one sorts the tables by a cost computed from the table alone and gives the next one to the
 least loaded rank that still has room (TPDS'24's baselines; *random* draws the rank). A table that
-does not fit a rank in one piece is cut by the first allowed sharding type that makes it fit.
+does not fit a rank in one piece is cut by the first allowed sharding type that makes it fit. Where
+that is allowed, a table for which the devices have no room left goes to host memory.
 """
 
 from __future__ import annotations
@@ -14,66 +15,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse.sharding._constraints import placements_allowed
 from dse.sharding._pieces import column_widths, row_blocks
-from dse.sharding._plan import ComputeKernel, ShardingPlan, ShardingType, TablePlan
+from dse.sharding._plan import ComputeKernel, ShardingPlan, ShardingType
+from dse.sharding._storage import piece_storage, stored_bytes
 
 if TYPE_CHECKING:
-    from dse.workloads import EmbeddingTable, Optimizer
+    from dse.sharding._constraints import AllowedPlacement
+    from dse.sharding._plan import TablePlan
+    from dse.sharding._request import PlanningRequest
+    from dse.workloads import EmbeddingTable
 
 TableCost = Callable[["EmbeddingTable"], float]
-
-#: Types in the order in which they are tried for a table that does not fit a rank whole.
-_PREFERENCE = (
-    ShardingType.TABLE_WISE,
-    ShardingType.COLUMN_WISE,
-    ShardingType.TABLE_COLUMN_WISE,
-    ShardingType.TABLE_ROW_WISE,
-    ShardingType.GRID_SHARD,
-    ShardingType.ROW_WISE,
-    ShardingType.DATA_PARALLEL,
-)
-
-#: Narrowest column piece that is worth a lookup of its own.
-MIN_COLUMNS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class PlanningRequest:
-    """What a planner has to place, and where.
-
-    Attributes:
-        tables: The model's tables.
-        optimizer: Update rule of the tables; its state takes memory beside the weights.
-        world_size: Ranks.
-        devices_per_node: Ranks of a full node.
-        allowed_types: Sharding types that may be used.
-        embedding_memory_bytes: Memory of one rank that weights and state may take.
-        seed: For planners that draw.
-    """
-
-    tables: tuple[EmbeddingTable, ...]
-    optimizer: Optimizer
-    world_size: int
-    devices_per_node: int
-    allowed_types: frozenset[ShardingType]
-    embedding_memory_bytes: float
-    seed: int = 0
-
-    @property
-    def local_size(self) -> int:
-        """Ranks on one node."""
-        return min(self.world_size, self.devices_per_node)
-
-    @property
-    def node_count(self) -> int:
-        """Nodes that the ranks occupy."""
-        return math.ceil(self.world_size / self.devices_per_node)
-
-
-def stored_bytes(table: EmbeddingTable, optimizer: Optimizer, rows: int, columns: int) -> float:
-    """Returns the bytes of weights and optimizer state of a piece of a table."""
-    state_values = optimizer.state_values_per_row(columns)
-    return rows * (columns * table.data_type.value_bytes + 4.0 * state_values)
 
 
 def plan_greedily(
@@ -94,105 +47,124 @@ def plan_greedily(
     placements: dict[int, TablePlan] = {}
     for index in order:
         table = request.tables[index]
-        kind, pieces = choose_cut(table, request)
-        placements[index] = state.place(table, kind, pieces, cost(table))
+        placements[index] = state.place(table, choose_cut(index, request), cost(table))
     tables = tuple(placements[index] for index in range(len(request.tables)))
     return ShardingPlan(request.world_size, tables)
 
 
-def choose_cut(table: EmbeddingTable, request: PlanningRequest) -> tuple[ShardingType, int]:
-    """Returns the first allowed type, and its number of column pieces, that fits one rank.
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How one table is cut, its ranks still open.
 
-    When none fits, the one with the smallest piece is returned: the memory check then says by how
-    much it fails.
+    Attributes:
+        placement: Type, kernel and where pieces may go.
+        pieces: Column pieces.
+        largest_bytes: Device memory of the largest piece.
     """
-    smallest: tuple[float, ShardingType, int] | None = None
-    for kind in _PREFERENCE:
-        if kind not in request.allowed_types:
-            continue
-        for pieces in column_piece_counts(kind, table, request):
-            size_bytes = _largest_piece_bytes(table, kind, pieces, request)
+
+    placement: AllowedPlacement
+    pieces: int
+    largest_bytes: float
+
+
+def choose_cut(table_index: int, request: PlanningRequest) -> tuple[Cut, ...]:
+    """Returns the cuts of a table to try, one for each place where its rows may live.
+
+    Of each kernel it is the first allowed type, and its number of column pieces, of which a rank
+    holds one; when none fits, the one with the smallest piece: the memory check then says by how
+    much it fails. Rows on the device come first.
+    """
+    cuts: dict[ComputeKernel, Cut] = {}
+    settled: set[ComputeKernel] = set()
+    for placement in placements_allowed(table_index, request):
+        # Copies on every rank are one more way to keep rows on the device.
+        kernel = placement.compute_kernel
+        kernel = ComputeKernel.FUSED if kernel is ComputeKernel.DENSE else kernel
+        for pieces in placement.column_pieces:
+            if kernel in settled:
+                break
+            size_bytes = largest_piece_bytes(
+                request.tables[table_index], placement, pieces, request
+            )
+            cut = Cut(placement, pieces, size_bytes)
             # Half of a rank at most, so that one table does not decide the whole plan.
             if size_bytes <= 0.5 * request.embedding_memory_bytes:
-                return kind, pieces
-            if smallest is None or size_bytes < smallest[0]:
-                smallest = (size_bytes, kind, pieces)
-    if smallest is None:
-        raise ValueError("no sharding type is allowed")
-    return smallest[1], smallest[2]
+                settled.add(kernel)
+                cuts[kernel] = cut
+            elif kernel not in cuts or size_bytes < cuts[kernel].largest_bytes:
+                cuts[kernel] = cut
+    order = (ComputeKernel.FUSED, ComputeKernel.FUSED_UVM_CACHING, ComputeKernel.FUSED_UVM)
+    return tuple(cuts[kernel] for kernel in order if kernel in cuts)
 
 
-def column_piece_counts(
-    kind: ShardingType, table: EmbeddingTable, request: PlanningRequest
-) -> tuple[int, ...]:
-    """Returns the numbers of column pieces worth trying for a type, fewest first."""
-    limits = {
-        ShardingType.COLUMN_WISE: request.world_size,
-        ShardingType.TABLE_COLUMN_WISE: request.local_size,
-        ShardingType.GRID_SHARD: request.node_count,
-    }
-    if kind not in limits:
-        return (1,)
-    limit = min(limits[kind], max(1, table.dim // MIN_COLUMNS))
-    counts = [2**power for power in range(1, 11) if 2**power <= limit]
-    return tuple(counts) or (1,)
-
-
-def _largest_piece_bytes(
-    table: EmbeddingTable, kind: ShardingType, pieces: int, request: PlanningRequest
+def largest_piece_bytes(
+    table: EmbeddingTable, placement: AllowedPlacement, pieces: int, request: PlanningRequest
 ) -> float:
+    """Returns the device memory of a table's largest piece."""
     rows, columns = table.rows, max(column_widths(table.dim, pieces))
+    kind = placement.sharding_type
     if kind is ShardingType.ROW_WISE:
         rows = max(row_blocks(rows, request.world_size))
     elif kind in (ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD):
         rows = max(row_blocks(rows, request.local_size))
-    return stored_bytes(table, request.optimizer, rows, columns)
+    storage = piece_storage(table, request.optimizer, rows, columns, placement.cached_share)
+    return storage.device_bytes
 
 
 class _Loads:
     """Load and free memory of every rank while a plan is being made."""
 
     def __init__(self, request: PlanningRequest, rng: np.random.Generator | None) -> None:
-        self._request = request
         self._rng = rng
         self._load = np.zeros(request.world_size)
         self._free_bytes = np.full(request.world_size, request.embedding_memory_bytes)
 
-    def place(
-        self, table: EmbeddingTable, kind: ShardingType, pieces: int, cost: float
-    ) -> TablePlan:
-        """Gives the table's pieces to ranks and books their load and memory."""
-        request = self._request
-        size_bytes = _largest_piece_bytes(table, kind, pieces, request)
-        kernel = ComputeKernel.FUSED
-        everyone = tuple(range(request.world_size))
-        if kind is ShardingType.DATA_PARALLEL:
-            kernel = ComputeKernel.DENSE
-            ranks = everyone
-        elif kind is ShardingType.ROW_WISE:
-            ranks = everyone
-        elif kind in (ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD):
-            nodes = self._choose(self._by_node(), size_bytes, pieces)
-            ranks = tuple(rank for node in nodes for rank in self._ranks_of(node))
-        elif kind is ShardingType.TABLE_COLUMN_WISE:
-            node = self._choose(self._by_node(), size_bytes, 1)[0]
-            local = np.array(self._ranks_of(node))
-            chosen = self._choose((self._load[local], self._free_bytes[local]), size_bytes, pieces)
-            ranks = tuple(int(local[index]) for index in chosen)
-        else:
-            ranks = self._choose((self._load, self._free_bytes), size_bytes, pieces)
+    def place(self, table: EmbeddingTable, cuts: tuple[Cut, ...], cost: float) -> TablePlan:
+        """Gives the table's pieces to ranks and books their load and memory.
+
+        Args:
+            table: The table.
+            cuts: How it may be cut; the first one whose pieces find room is taken, else the last.
+            cost: Load of the whole table.
+        """
+        for cut in cuts:
+            ranks = self._ranks_for(cut)
+            booked = np.bincount(ranks, minlength=len(self._load)) * cut.largest_bytes
+            if bool((booked <= self._free_bytes).all()):
+                break
         for rank in ranks:
             self._load[rank] += cost / len(ranks)
-            self._free_bytes[rank] -= size_bytes
-        return TablePlan(table.name, kind, ranks, kernel)
+            self._free_bytes[rank] -= cut.largest_bytes
+        return cut.placement.on(table.name, ranks)
 
-    def _ranks_of(self, node: int) -> range:
-        start = node * self._request.devices_per_node
-        return range(start, start + self._request.local_size)
+    def _ranks_for(self, cut: Cut) -> tuple[int, ...]:
+        kind, sets, size_bytes = (
+            cut.placement.sharding_type,
+            cut.placement.rank_sets,
+            cut.largest_bytes,
+        )
+        if kind in (ShardingType.DATA_PARALLEL, ShardingType.ROW_WISE):
+            return sets[0]
+        if kind in (ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD):
+            nodes = self._choose(self._of_sets(sets), size_bytes, cut.pieces)
+            return tuple(rank for node in nodes for rank in sets[node])
+        if kind is ShardingType.TABLE_WISE:
+            local = tuple(rank for (rank,) in sets)
+        elif kind is ShardingType.TABLE_COLUMN_WISE:
+            wide = tuple(ranks for ranks in sets if len(ranks) >= cut.pieces)
+            local = wide[self._choose(self._of_sets(wide), size_bytes, 1)[0]]
+        else:
+            local = sets[0]
+        index = np.array(local)
+        chosen = self._choose((self._load[index], self._free_bytes[index]), size_bytes, cut.pieces)
+        return tuple(local[place] for place in chosen)
 
-    def _by_node(self) -> tuple[np.ndarray, np.ndarray]:
-        shape = (self._request.node_count, self._request.local_size)
-        return self._load.reshape(shape).sum(axis=1), self._free_bytes.reshape(shape).min(axis=1)
+    def _of_sets(self, sets: tuple[tuple[int, ...], ...]) -> tuple[np.ndarray, np.ndarray]:
+        members = [np.array(ranks) for ranks in sets]
+        return (
+            np.array([self._load[ranks].sum() for ranks in members]),
+            np.array([self._free_bytes[ranks].min() for ranks in members]),
+        )
 
     def _choose(
         self, places: tuple[np.ndarray, np.ndarray], size_bytes: float, count: int

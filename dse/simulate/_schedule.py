@@ -46,16 +46,14 @@ class _Run:
         self._lane: list[int] = graph.lane.tolist()
         self._duration_s: list[float] = graph.duration_s.tolist()
         self._free = lanes
-        members = meeting_members(graph)
-        single = graph.task_count
         # Whatever starts at once is one unit: a meeting, or a task by itself.
         self._unit = [
             meeting if meeting >= 0 else -1 - task
             for task, meeting in enumerate(graph.meeting.tolist())
         ]
         self._members = {
-            **members,
-            **{-1 - task: [task] for task in range(single) if self._unit[task] < 0},
+            **meeting_members(graph),
+            **{-1 - task: [task] for task, unit in enumerate(self._unit) if unit < 0},
         }
         waits = self._waits()
         self._followers = followers_of(waits)
@@ -66,7 +64,10 @@ class _Run:
             for unit, tasks in self._members.items()
         }
         self._busy = dict.fromkeys(lanes, False)
-        self._candidates: list[tuple[tuple[float, int], int]] = []
+        # Ready tasks that only wait for their own lane, and ready meetings.
+        self._queues: dict[int, list[tuple[tuple[float, int], int]]] = {lane: [] for lane in lanes}
+        self._meetings: list[tuple[tuple[float, int], int]] = []
+        self._changed: set[int] = set(lanes)
         self._running: list[tuple[float, int]] = []
         self._orders: dict[int, list[int]] = {lane: [] for lane in lanes}
 
@@ -86,48 +87,75 @@ class _Run:
         return result
 
     def finish(self) -> dict[int, tuple[int, ...]]:
+        """Runs all tasks and returns the orders."""
+        now_s, ended = 0.0, 0
         for task, count in enumerate(self._open):
             if not count:
-                self._become_ready(task)
-        now_s, ended = 0.0, 0
+                self._become_ready(task, now_s)
         self._start_candidates(now_s)
         while self._running:
             now_s = self._running[0][0]
             while self._running and self._running[0][0] <= now_s:
                 _, task = heapq.heappop(self._running)
                 ended += 1
-                if self._lane[task] in self._free:
-                    self._busy[self._lane[task]] = False
+                lane = self._lane[task]
+                if lane in self._free:
+                    self._busy[lane] = False
+                    self._changed.add(lane)
                 for follower in self._followers[task]:
                     self._open[follower] -= 1
                     if not self._open[follower]:
-                        self._become_ready(follower)
+                        self._become_ready(follower, now_s)
             self._start_candidates(now_s)
         if ended < self._graph.task_count:
             # Raises, and names the tasks that wait for each other.
             topological_order(self._graph)
         return {lane: tuple(tasks) for lane, tasks in self._orders.items()}
 
-    def _become_ready(self, task: int) -> None:
+    def _become_ready(self, task: int, now_s: float) -> None:
         unit = self._unit[task]
         self._absent[unit] -= 1
-        if not self._absent[unit]:
-            heapq.heappush(self._candidates, (self._rank[unit], unit))
+        if self._absent[unit]:
+            return
+        tasks = self._members[unit]
+        if not self._chosen(tasks):
+            self._start(tasks, now_s)
+        elif len(tasks) == 1:
+            lane = self._lane[task]
+            heapq.heappush(self._queues[lane], (self._rank[unit], unit))
+            self._changed.add(lane)
+        else:
+            heapq.heappush(self._meetings, (self._rank[unit], unit))
+
+    def _chosen(self, tasks: Sequence[int]) -> list[int]:
+        """Returns the lanes that have to be free for tasks to start."""
+        return [self._lane[task] for task in tasks if self._lane[task] in self._free]
 
     def _start_candidates(self, now_s: float) -> None:
         """Starts what may start now, the most urgent first."""
+        candidates = [
+            (*self._queues[lane][0], lane)
+            for lane in self._changed
+            if self._queues[lane] and not self._busy[lane]
+        ]
+        self._changed.clear()
+        candidates += [(*meeting, -1) for meeting in self._meetings]
         waiting = []
-        while self._candidates:
-            candidate = heapq.heappop(self._candidates)
-            tasks = self._members[candidate[1]]
-            chosen = [self._lane[task] for task in tasks if self._lane[task] in self._free]
-            if any(self._busy[lane] for lane in chosen):
-                waiting.append(candidate)
+        for rank, unit, lane in sorted(candidates):
+            tasks = self._members[unit]
+            if any(self._busy[other] for other in self._chosen(tasks)):
+                if lane < 0:
+                    waiting.append((rank, unit))
                 continue
-            for lane in chosen:
+            if lane >= 0:
+                heapq.heappop(self._queues[lane])
+            self._start(tasks, now_s)
+        self._meetings = waiting
+
+    def _start(self, tasks: Sequence[int], now_s: float) -> None:
+        for task in tasks:
+            lane = self._lane[task]
+            if lane in self._free:
                 self._busy[lane] = True
-            for task in tasks:
-                if self._lane[task] in self._free:
-                    self._orders[self._lane[task]].append(task)
-                heapq.heappush(self._running, (now_s + self._duration_s[task], task))
-        self._candidates = waiting
+                self._orders[lane].append(task)
+            heapq.heappush(self._running, (now_s + self._duration_s[task], task))

@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
+from dse.solver._bound import LowerBound, lower_bound
+from dse.solver._result import ShardingSolution
 from dse.solver._search import SolvedPlan, SolverSettings, planning_request, solve
+from dse.solver._shard import find_plan, shard
 
-__all__ = ["SolvedPlan", "SolverSettings", "planning_request", "solve"]
+__all__ = [
+    "LowerBound",
+    "ShardingSolution",
+    "SolvedPlan",
+    "SolverSettings",
+    "find_plan",
+    "lower_bound",
+    "planning_request",
+    "shard",
+    "solve",
+]

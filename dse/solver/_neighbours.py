@@ -1,4 +1,4 @@
-"""The neighbourhood of a sharding plan: plans that differ from it in one or two tables."""
+"""The neighbourhood of a sharding plan: plans in which one table is cut or placed differently."""
 
 from __future__ import annotations
 
@@ -6,144 +6,203 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.sharding import ComputeKernel, ShardingType, TablePlan, column_piece_counts, stored_bytes
+from dse.sharding import ShardingType, stored_bytes
+from dse.solver._assignment import Change
+from dse.solver._catalogue import Reach
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from dse.prediction import PlanScorer
-    from dse.sharding import PlanningRequest
-    from dse.workloads import EmbeddingTable
+    from dse.solver._assignment import Assignment
+    from dse.solver._catalogue import Catalogue, CutKey
+    from dse.solver._pieces import Pieces
 
 #: A table is worth a copy on every rank only if it takes at most this share of a rank's memory.
 _REPLICATED_MEMORY_SHARE = 0.02
+
+#: Places tried for one cut, least loaded first.
+_PLACES = 3
+
+#: Places tried for a table that stays whole.
+_WHOLE_PLACES = 8
 
 
 class Neighbourhood:
     """Makes neighbours of a plan, most promising first.
 
     Args:
-        scorer: The performance model; says how loaded each rank is.
-        request: What may be placed where.
+        catalogue: The cuts.
         max_neighbours: Most neighbours of one plan.
     """
 
-    def __init__(self, scorer: PlanScorer, request: PlanningRequest, max_neighbours: int) -> None:
-        self._scorer = scorer
-        self._request = request
+    def __init__(self, catalogue: Catalogue, max_neighbours: int) -> None:
+        self._catalogue = catalogue
+        self._request = catalogue.request
         self._max_neighbours = max_neighbours
 
-    def around(self, options: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns neighbours as option vectors; shape `(neighbours, tables)`."""
-        load_s = self._scorer.rank_load_s(options)
-        placements = self._scorer.placements
-        plan = placements.plan_of(options)
-        # Tables of busy ranks first: moving them is what shortens the iteration.
-        heat = [max(load_s[rank] for rank in table.ranks) for table in plan.tables]
-        order = sorted(range(len(plan.tables)), key=lambda index: (-heat[index], index))
-        changes: list[tuple[tuple[int, int], ...]] = []
-        for index in order:
-            for candidate in self._placements_of(self._request.tables[index], load_s):
-                option = placements.option(index, candidate)
-                if option != options[index]:
-                    changes.append(((index, option),))
+    def around(
+        self, plan: Assignment, weights: NDArray[np.float64], skip: int = 0
+    ) -> list[tuple[Change, ...]]:
+        """Returns changes of single tables.
+
+        Args:
+            plan: The plan.
+            weights: Seconds that one more unit of each load costs; shape `(loads,)`.
+            skip: Most promising tables to leave out: they have been tried.
+        """
+        load_s = self._load_s(plan, weights)
+        order = self._by_promise(plan, weights, load_s)[skip:]
+        changes: list[tuple[Change, ...]] = []
+        for start in range(0, len(order), 32):
+            tables = order[start : start + 32]
+            keys = {table: self._keys(table) for table in tables}
+            # Features of many cuts at once: asking for one takes nearly as long.
+            self._catalogue.ids(key for found in keys.values() for key in found)
+            for table in tables:
+                without = load_s - self._share_s(plan, table, weights)
+                for number in self._catalogue.ids(keys[table]):
+                    changes += [
+                        (Change(table, number, places),)
+                        for places in self._places(number, without)
+                        if (number, places) != (plan.cuts[table], plan.places[table])
+                    ]
             if len(changes) >= self._max_neighbours:
                 break
-        changes = changes[: self._max_neighbours * 3 // 4]
-        changes += self._swaps(plan.tables, load_s, self._max_neighbours - len(changes))
-        neighbours = np.repeat(options[None, :], len(changes), axis=0)
-        for row, change in enumerate(changes):
-            for index, option in change:
-                neighbours[row, index] = option
-        return neighbours
+        return changes[: self._max_neighbours]
 
-    def _placements_of(
-        self, table: EmbeddingTable, load_s: NDArray[np.float64]
-    ) -> Iterator[TablePlan]:
-        """Yields placements worth trying for one table, given the ranks' present loads."""
-        request = self._request
-        lightest = np.argsort(load_s, kind="stable")
-        everyone = tuple(range(request.world_size))
-        nodes = self._nodes_by_load(load_s)
-        for kind in ShardingType:
-            if kind not in request.allowed_types:
+    def exchanges(
+        self, plan: Assignment, pieces: Pieces, weights: NDArray[np.float64], limit: int
+    ) -> list[tuple[Change, ...]]:
+        """Returns moves of the busiest rank's parts, and exchanges with parts of other ranks.
+
+        Linear loads know of these as well, but not of the launches of a rank's kernels or of what
+        a rank receives.
+
+        Args:
+            plan: The plan.
+            pieces: Its movable parts.
+            weights: Seconds that one more unit of each load costs; shape `(loads,)`.
+            limit: Most changes.
+        """
+        total = pieces.fixed.copy()
+        np.add.at(total.T, pieces.rank, pieces.loads.T)
+        order = np.argsort(weights @ total[:-1], kind="stable")
+        busiest = int(order[-1])
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        here = np.flatnonzero(pieces.rank == busiest).tolist()
+        there = np.flatnonzero(pieces.rank != busiest)
+        there = there[np.argsort(place[pieces.rank[there]], kind="stable")]
+        changes: list[tuple[Change, ...]] = []
+        for rank in order[:_WHOLE_PLACES].tolist():
+            moves = [self._moved(plan, pieces, part, rank) for part in here]
+            changes += [(move,) for move in moves if move is not None]
+        for other in there.tolist():
+            if len(changes) >= limit:
+                break
+            back = self._moved(plan, pieces, other, busiest)
+            if back is None:
                 continue
-            if kind is ShardingType.TABLE_WISE:
-                for rank in lightest:
-                    yield TablePlan(table.name, kind, (int(rank),))
-            elif kind is ShardingType.ROW_WISE:
-                yield TablePlan(table.name, kind, everyone)
-            elif kind is ShardingType.DATA_PARALLEL:
-                if self._worth_replicating(table):
-                    yield TablePlan(table.name, kind, everyone, ComputeKernel.DENSE)
-            elif kind is ShardingType.TABLE_ROW_WISE:
-                for node in nodes:
-                    yield TablePlan(table.name, kind, self._ranks_of(node))
-            else:
-                yield from self._cut_by_columns(table, kind, load_s, nodes)
+            for part in here:
+                move = self._moved(plan, pieces, part, int(pieces.rank[other]))
+                if move is not None and move.table != back.table:
+                    changes.append((move, back))
+        return changes[:limit]
 
-    def _cut_by_columns(
+    def _moved(self, plan: Assignment, pieces: Pieces, part: int, rank: int) -> Change | None:
+        """Returns the change that puts a part on a rank, or None where it must not go."""
+        table, offset, node = (int(of[part]) for of in (pieces.table, pieces.offset, pieces.node))
+        where = plan.places[table]
+        if rank in where or (node >= 0 and rank // self._request.devices_per_node != node):
+            return None
+        return Change(table, plan.cuts[table], (*where[:offset], rank, *where[offset + 1 :]))
+
+    def _keys(self, table: int) -> list[CutKey]:
+        keys = self._catalogue.keys_of(table)
+        if self._worth_replicating(table):
+            return keys
+        return [key for key in keys if key.kind is not ShardingType.DATA_PARALLEL]
+
+    def _by_promise(
+        self, plan: Assignment, weights: NDArray[np.float64], load_s: NDArray[np.float64]
+    ) -> list[int]:
+        """Orders tables: large parts on busy ranks first; moving these is what shortens most."""
+        busiest = max(float(load_s.max()), 1e-300)
+        cost_s = np.empty(len(plan.cuts))
+        heat = np.empty(len(plan.cuts))
+        for table, (number, places) in enumerate(zip(plan.cuts, plan.places, strict=True)):
+            cut = self._catalogue.cuts[number]
+            cost_s[table] = float((cut.costs[:, :-1] @ weights).max())
+            heat[table] = max(
+                float(load_s[self._ranks(cut.reach, place)].max()) for place in places or (0,)
+            )
+        largest = max(float(cost_s.max()), 1e-300)
+        promise = heat / busiest + 0.5 * cost_s / largest
+        return [int(table) for table in np.argsort(-promise, kind="stable")]
+
+    def _places(self, number: int, load_s: NDArray[np.float64]) -> Iterator[tuple[int, ...]]:
+        """Yields places of a cut's parts, given the ranks' loads without the table."""
+        cut = self._catalogue.cuts[number]
+        parts = cut.key.parts
+        if cut.reach is Reach.ALL:
+            yield ()
+            return
+        nodes = self._nodes_by_load(load_s)
+        if cut.reach is Reach.NODE:
+            for start in range(min(_PLACES, len(nodes) - parts + 1)):
+                yield tuple(nodes[start : start + parts])
+        elif cut.key.kind is ShardingType.TABLE_COLUMN_WISE:
+            for node in nodes[:_PLACES]:
+                ranks = self._ranks(Reach.NODE, node)
+                order = np.argsort(load_s[ranks], kind="stable") + ranks.start
+                yield tuple(order[:parts].tolist())
+        else:
+            order = np.argsort(load_s, kind="stable")
+            tries = _WHOLE_PLACES if parts == 1 else 1
+            for start in range(min(tries, len(order) - parts + 1)):
+                yield tuple(order[start : start + parts].tolist())
+
+    def _load_s(self, plan: Assignment, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        load_s = np.zeros(self._request.world_size)
+        for table in range(len(plan.cuts)):
+            self._add(load_s, plan, table, weights)
+        return load_s
+
+    def _share_s(
+        self, plan: Assignment, table: int, weights: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        load_s = np.zeros(self._request.world_size)
+        self._add(load_s, plan, table, weights)
+        return load_s
+
+    def _add(
         self,
-        table: EmbeddingTable,
-        kind: ShardingType,
         load_s: NDArray[np.float64],
-        nodes: list[int],
-    ) -> Iterator[TablePlan]:
-        lightest = np.argsort(load_s, kind="stable")
-        for pieces in column_piece_counts(kind, table, self._request):
-            if kind is ShardingType.COLUMN_WISE:
-                yield TablePlan(table.name, kind, tuple(int(rank) for rank in lightest[:pieces]))
-            elif kind is ShardingType.TABLE_COLUMN_WISE:
-                for node in nodes:
-                    local = set(self._ranks_of(node))
-                    ranks = [int(rank) for rank in lightest if int(rank) in local]
-                    yield TablePlan(table.name, kind, tuple(ranks[:pieces]))
-            else:
-                chosen = nodes[: min(pieces, len(nodes))]
-                ranks = [rank for node in chosen for rank in self._ranks_of(node)]
-                yield TablePlan(table.name, kind, tuple(ranks))
+        plan: Assignment,
+        table: int,
+        weights: NDArray[np.float64],
+    ) -> None:
+        cut = self._catalogue.cuts[plan.cuts[table]]
+        costs_s = (cut.costs[:, :-1] @ weights).tolist()
+        for place, cost_s in zip(plan.places[table] or (0,), costs_s, strict=True):
+            load_s[self._ranks(cut.reach, place)] += cost_s
 
-    def _swaps(
-        self, tables: tuple[TablePlan, ...], load_s: NDArray[np.float64], limit: int
-    ) -> list[tuple[tuple[int, int], ...]]:
-        """Exchanges whole tables of the busiest rank with tables of others, lightest first."""
-        placements = self._scorer.placements
-        busiest = int(np.argmax(load_s))
-        whole = [
-            (index, table.ranks[0])
-            for index, table in enumerate(tables)
-            if table.sharding_type is ShardingType.TABLE_WISE
-        ]
-        here = [index for index, rank in whole if rank == busiest]
-        there = sorted(
-            ((index, rank) for index, rank in whole if rank != busiest),
-            key=lambda place: (load_s[place[1]], place[0]),
-        )
-        swaps: list[tuple[tuple[int, int], ...]] = []
-        for other, rank in there:
-            for index in here:
-                if len(swaps) >= limit:
-                    return swaps
-                moved = TablePlan(tables[index].table, ShardingType.TABLE_WISE, (rank,))
-                back = TablePlan(tables[other].table, ShardingType.TABLE_WISE, (busiest,))
-                swaps.append(
-                    (
-                        (index, placements.option(index, moved)),
-                        (other, placements.option(other, back)),
-                    )
-                )
-        return swaps
+    def _ranks(self, reach: Reach, place: int) -> slice:
+        """Ranks that a part reaches."""
+        if reach is Reach.RANK:
+            return slice(place, place + 1)
+        if reach is Reach.ALL:
+            return slice(0, self._request.world_size)
+        start = place * self._request.devices_per_node
+        return slice(start, start + self._request.local_size)
 
-    def _worth_replicating(self, table: EmbeddingTable) -> bool:
-        size_bytes = stored_bytes(table, self._request.optimizer, table.rows, table.dim)
+    def _worth_replicating(self, table: int) -> bool:
+        found = self._request.tables[table]
+        size_bytes = stored_bytes(found, self._request.optimizer, found.rows, found.dim)
         return size_bytes <= _REPLICATED_MEMORY_SHARE * self._request.embedding_memory_bytes
 
     def _nodes_by_load(self, load_s: NDArray[np.float64]) -> list[int]:
         by_node = load_s.reshape(self._request.node_count, self._request.local_size).sum(axis=1)
         return [int(node) for node in np.argsort(by_node, kind="stable")]
-
-    def _ranks_of(self, node: int) -> tuple[int, ...]:
-        start = node * self._request.devices_per_node
-        return tuple(range(start, start + self._request.local_size))

@@ -1,9 +1,7 @@
 """From baseline plans to a better one by local search under the full model.
 
-The start is the best of the baseline planners' plans. Each round scores a neighbourhood of the
-incumbent in one batch (move a table, cut it differently, swap two tables), orders the improving
-changes of different tables by gain, and keeps the best prefix of them. The search ends when no
-neighbour is better or the rounds are used up. It draws nothing, so it is deterministic.
+The starts are the baseline planners' plans and plans made from predicted costs. The full model
+decides what is kept (:mod:`dse.solver._rounds`), so no plan is worse than the best baseline.
 """
 
 from __future__ import annotations
@@ -13,19 +11,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse.errors import ConfigError
 from dse.sharding import PLANNERS, PlanningRequest
-from dse.solver._neighbours import Neighbourhood
+from dse.solver._rounds import Rounds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from dse.prediction import PlanScorer, PlanScores
     from dse.sharding import ShardingPlan, ShardingType
 
-#: Improving changes that are tried together in one round.
-_MAX_COMBINED = 12
+#: Least relative gain that counts.
+_LEAST_GAIN = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +30,22 @@ class SolverSettings:
     """How much the inner search may do.
 
     Attributes:
-        planners: Baseline planners that give the starts.
-        improvement_rounds: Rounds of local search; 0 keeps the best baseline plan.
+        planners: Baseline planners that give starts.
+        improvement_rounds: Rounds of local search from each start; 0 keeps the best baseline plan.
         max_neighbours: Plans scored in one round.
+        restarts: How often the search starts again when no neighbour is better.
+        lns: Deal the parts of a few ranks of the best plan out anew by a mixed-integer program.
+        time_limit_s: Seconds after which the search stops between two of its steps; the result
+            then depends on how many steps the machine managed. None for no limit, which gives the
+            same plan for the same seed on every machine.
     """
 
     planners: tuple[str, ...] = tuple(PLANNERS)
     improvement_rounds: int = 12
     max_neighbours: int = 1024
+    restarts: int = 2
+    lns: bool = True
+    time_limit_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,38 +103,44 @@ def solve(
         scorer: The performance model of the problem.
         allowed_types: Sharding types that may be used.
         settings: How much to do.
-        seed: Seed of the planners that draw.
+        seed: Seed of all draws.
 
     Returns:
         The fastest plan found among those that fit; when none fits, the one that misses by least.
+
+    Raises:
+        ConfigError: The time limit is not positive, or no planner is named.
     """
+    if settings.time_limit_s is not None and not settings.time_limit_s > 0:
+        raise ConfigError(
+            f"time limit {settings.time_limit_s} s; expected a positive number of seconds, or "
+            "none for no limit"
+        )
+    if not settings.planners:
+        raise ConfigError("no baseline planner is named; name at least one, such as `size_greedy`")
     request = planning_request(scorer, allowed_types, seed)
-    starts = np.array(
-        [scorer.placements.options_of(PLANNERS[name](request)) for name in settings.planners]
-    )
-    badness = _badness(scorer, scorer.score_options(starts))
+    plans = [PLANNERS[name](request) for name in settings.planners]
+    badness = _badness(scorer, scorer.score(plans))
     best = int(np.argmin(badness))
-    options, value, scored = starts[best], float(badness[best]), len(starts)
     planner = settings.planners[best]
-    neighbourhood = Neighbourhood(scorer, request, settings.max_neighbours)
-    improved = False
-    for _ in range(settings.improvement_rounds):
-        changes = neighbourhood.around(options)
-        if not len(changes):
-            break
-        values = _badness(scorer, scorer.score_options(changes))
-        scored += len(changes)
-        combined = _combine(options, changes, values, value)
-        if not len(combined):
-            break
-        values = _badness(scorer, scorer.score_options(combined))
-        scored += len(combined)
-        winner = int(np.argmin(values))
-        if not values[winner] < value * (1 - 1e-9):
-            break
-        options, value, improved = combined[winner], float(values[winner]), True
-    label = f"{planner} + local search" if improved else planner
-    return SolvedPlan(scorer.placements.plan_of(options), label, scored)
+    if settings.improvement_rounds <= 0:
+        return SolvedPlan(plans[best], planner, len(plans))
+    search = Rounds(
+        scorer,
+        request,
+        rounds=settings.improvement_rounds,
+        restarts=settings.restarts,
+        max_neighbours=settings.max_neighbours,
+        lns=settings.lns,
+        time_limit_s=settings.time_limit_s,
+    )
+    found = search.run(plans[best])
+    scored = len(plans) + search.plans_scored + 1
+    # What counts is the score of the plan itself, not that of sums of changes.
+    better = _badness(scorer, scorer.score([found]))[0]
+    if better < badness[best] * (1 - _LEAST_GAIN):
+        return SolvedPlan(found, f"{planner} + local search", scored)
+    return SolvedPlan(plans[best], planner, scored)
 
 
 def _badness(scorer: PlanScorer, scores: PlanScores) -> NDArray[np.float64]:
@@ -137,26 +148,3 @@ def _badness(scorer: PlanScorer, scores: PlanScores) -> NDArray[np.float64]:
     usable = scorer.problem.cluster.device.usable_memory_bytes
     overflow = scores.peak_memory_bytes / usable
     return np.where(scores.fits, scores.iteration_time_s, 1e6 * overflow)
-
-
-def _combine(
-    options: NDArray[np.int64],
-    changes: NDArray[np.int64],
-    values: NDArray[np.float64],
-    value: float,
-) -> NDArray[np.int64]:
-    """Returns prefixes of the improving changes, best first, that touch different tables."""
-    order: Sequence[int] = np.argsort(values, kind="stable").tolist()
-    combined: list[NDArray[np.int64]] = []
-    current = options.copy()
-    touched = np.zeros(len(options), dtype=bool)
-    for index in order:
-        if values[index] >= value or len(combined) == _MAX_COMBINED:
-            break
-        changed = changes[index] != options
-        if (changed & touched).any():
-            continue
-        touched |= changed
-        current = np.where(changed, changes[index], current)
-        combined.append(current)
-    return np.array(combined, dtype=np.int64).reshape(-1, len(options))

@@ -37,6 +37,12 @@ from dse.traces._path_summary import (
 from dse.traces._replay import RankReplay, compare, replay
 from dse.traces._replay_types import COMPUTING, Role, TracedStep, TraceGraph, Unexplained
 from dse.traces._summary import summarise
+from dse.traces._summary_step import (
+    LaneSummary,
+    SizeSummary,
+    lanes_of_step,
+    sizes_of_step,
+)
 from dse.traces._summary_types import (
     CollectiveSummary,
     NamedTotal,
@@ -59,6 +65,7 @@ __all__ = [
     "ExecutionTrace",
     "FlowKind",
     "Flows",
+    "LaneSummary",
     "Links",
     "NamedTotal",
     "OperatorInputs",
@@ -73,6 +80,7 @@ __all__ = [
     "RankSummary",
     "RankTrace",
     "Role",
+    "SizeSummary",
     "StepSummary",
     "StepTimes",
     "Straggler",
@@ -85,12 +93,14 @@ __all__ = [
     "Unexplained",
     "bytes_of",
     "compare",
+    "lanes_of_step",
     "link",
     "link_execution_trace",
     "match_collectives",
     "read_execution_trace",
     "read_kineto",
     "replay",
+    "sizes_of_step",
     "summarise",
     "summarise_path",
     "task_facts",

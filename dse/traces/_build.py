@@ -105,7 +105,13 @@ class Builder:
         )
         flows, notes = resolve_flows(trace, ends, earliest)
         self.notes += notes
-        return replace(trace, flows=flows, steps=_steps(trace), notes=self._all_notes())
+        return replace(
+            trace,
+            flows=flows,
+            steps=_steps(trace),
+            notes=self._all_notes(),
+            left_out=tuple(columns.faults.notes()),
+        )
 
     def _without_jumps(self, start: Longs) -> NDArray[np.bool_]:
         index = self.columns.take("index")

@@ -70,6 +70,33 @@ def _collective(
     return int(start[last]), summary
 
 
+def waited_until_ns(
+    traces: Sequence[RankTrace], meetings: Sequence[CollectiveMeeting]
+) -> dict[int, dict[int, int]]:
+    """Returns until when the collectives of each rank waited for other ranks that were traced.
+
+    Args:
+        traces: One trace a rank.
+        meetings: The collectives across these ranks.
+
+    Returns:
+        By rank and event the arrival of the last member, in ns after the base of the rank's trace
+        and at most the event's end: clocks may differ.
+    """
+    by_rank = {trace.rank: trace for trace in traces}
+    found: dict[int, dict[int, int]] = {rank: {} for rank in by_rank}
+    for meeting in meetings:
+        members = list(zip(meeting.ranks, meeting.events, strict=True))
+        last = max(
+            by_rank[rank].base_time_ns + int(by_rank[rank].start_ns[event])
+            for rank, event in members
+        )
+        for rank, event in members:
+            trace = by_rank[rank]
+            found[rank][event] = min(last - trace.base_time_ns, int(trace.end_ns[event]))
+    return found
+
+
 def stragglers(collectives: Sequence[CollectiveSummary]) -> tuple[Straggler, ...]:
     """Adds up who was waited for, over the collectives that were found whole.
 

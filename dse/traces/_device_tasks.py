@@ -61,7 +61,9 @@ class DeviceTasks:
         after = self._arrival(work, cause.delay, name)
         waits = [self.task_of[other.event] for other in cause.waits]
         opens = work.previous is None and not after
-        gap = cause.gap + (self._zero if opens else 0)
+        if opens and self._zero:
+            self._draft.add("later start", Role.LEAD_IN, lane, (0, self._zero))
+        gap = cause.gap
         if gap:
             # What the stream waits for comes before the gap; the launch may come during it.
             span = (self._zero + work.start - gap, gap)

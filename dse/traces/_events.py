@@ -178,6 +178,7 @@ class RankTrace:
         flows: Arrows of the file.
         steps: Steps that the profiler marked, in order.
         notes: What was left out, is unknown but kept, or is broken, with counts.
+        left_out: Those of the notes that say that events are missing.
     """
 
     file: str
@@ -211,6 +212,7 @@ class RankTrace:
     flows: Flows = field(default_factory=no_flows)
     steps: tuple[ProfilerStep, ...] = ()
     notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.start_ns)

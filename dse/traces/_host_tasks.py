@@ -87,7 +87,7 @@ class HostTasks:
                 if place in self._woken:
                     self._add_wake(lane, place, part)
                 elif at == 0 and self._zero:
-                    self._draft.add("gap", Role.HOST_GAP, lane, (0, self._zero))
+                    self._draft.add("later start", Role.LEAD_IN, lane, (0, self._zero))
                 if part.role == Role.CALL:
                     self._add_call(lane, place, part, issued, waits.get(part.event, []))
                 else:

@@ -129,8 +129,6 @@ def summarise_path(made: TraceGraph, path: Path) -> PathSummary:
     """
     tasks = path.tasks.tolist()
     length_s = float(path.seconds.sum())
-    ends_s = np.cumsum(path.seconds)
-    offset_s = {step.rank: step.offset_s for step in made.steps}
     by_name: dict[tuple[str, str], tuple[int, float]] = {}
     by_rank: dict[int, float] = {}
 
@@ -138,16 +136,16 @@ def summarise_path(made: TraceGraph, path: Path) -> PathSummary:
         count, total_s = by_name.get((part, name), (0, 0.0))
         by_name[part, name] = (count + 1, total_s + seconds)
 
-    for task, end_s, seconds in zip(tasks, ends_s.tolist(), path.seconds.tolist(), strict=True):
+    for task, seconds in zip(tasks, path.seconds.tolist(), strict=True):
         rank, role = int(made.rank[task]), Role(made.role[task])
         by_rank[rank] = by_rank.get(rank, 0.0) + seconds
-        # Lanes of ranks that start later begin with a gap that is no part of their step.
-        before_s = min(max(0.0, offset_s[rank] - (end_s - seconds)), seconds)
-        if before_s > _ROUNDING_S:
-            add(_BEFORE, f"rank {rank} starts later", before_s)
-        if seconds - before_s > _ROUNDING_S:
+        if seconds <= _ROUNDING_S:
+            continue
+        if role == Role.LEAD_IN:
+            add(_BEFORE, f"rank {rank} starts later", seconds)
+        else:
             part = _PARTS.get(role, role.name.lower().replace("_", " "))
-            add(part, made.graph.names[task], seconds - before_s)
+            add(part, made.graph.names[task], seconds)
 
     by_part: dict[str, tuple[int, float]] = {}
     for (part, _), (count, seconds) in by_name.items():

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 
 class Times(Protocol):
-    """When each task started and ended, in seconds; a `dse.simulate.Timeline` is one."""
+    """When tasks were ready, started and ended, in seconds; a `dse.simulate.Timeline` is one."""
+
+    @property
+    def ready_s(self) -> NDArray[np.float64]:
+        """When all that a task waits for itself had ended; shape `(tasks,)`."""
 
     @property
     def start_s(self) -> NDArray[np.float64]:
@@ -39,7 +43,8 @@ class RankReplay:
     """One rank's step as measured and as simulated.
 
     At each instant of the simulated step the first of these that holds takes the time: a kernel,
-    copy or fill runs → compute; a collective transfers → exposed communication; else idle.
+    copy or fill runs → compute; a collective transfers → exposed communication; else idle. Waiting
+    for other ranks in a collective is idle time.
 
     Attributes:
         rank: Global rank.
@@ -49,6 +54,7 @@ class RankReplay:
         exposed_communication_s: Time with only a collective running, in seconds; of a rank that
             stands alone with its waiting for other ranks.
         idle_s: The rest, in seconds.
+        wait_s: Part of it in which a collective waited for other ranks and nothing else ran.
         unexplained_share: Measured waits without a cause as a fraction of the step.
     """
 
@@ -58,6 +64,7 @@ class RankReplay:
     compute_s: float
     exposed_communication_s: float
     idle_s: float
+    wait_s: float
     unexplained_share: float
 
     @property
@@ -105,7 +112,9 @@ def compare(made: TraceGraph, times: Times) -> tuple[RankReplay, ...]:
         mine = made.rank == part.rank
         busy = mine & np.isin(made.role, COMPUTING)
         compute = _covered_s(times, busy, begin, end)
-        both = _covered_s(times, busy | (mine & (made.role == Role.COLLECTIVE)), begin, end)
+        transfer = mine & (made.role == Role.COLLECTIVE)
+        both = _covered_s(times, busy | transfer, begin, end)
+        waiting = _covered_s(times, busy | transfer, begin, end, waiting=transfer)
         result.append(
             RankReplay(
                 rank=part.rank,
@@ -114,15 +123,26 @@ def compare(made: TraceGraph, times: Times) -> tuple[RankReplay, ...]:
                 compute_s=compute,
                 exposed_communication_s=both - compute,
                 idle_s=end - begin - both,
+                wait_s=waiting - both,
                 unexplained_share=unexplained.share,
             )
         )
     return tuple(result)
 
 
-def _covered_s(times: Times, tasks: NDArray[np.bool_], begin: float, end: float) -> float:
-    """Length of the union of the tasks' running times between two moments."""
-    start = times.start_s[tasks].clip(begin, end)
+def _covered_s(
+    times: Times,
+    tasks: NDArray[np.bool_],
+    begin: float,
+    end: float,
+    waiting: NDArray[np.bool_] | None = None,
+) -> float:
+    """Length of the union of the tasks' running times between two moments.
+
+    With `waiting` the time in which these tasks are ready but have not started counts as well.
+    """
+    since = times.start_s if waiting is None else np.where(waiting, times.ready_s, times.start_s)
+    start = since[tasks].clip(begin, end)
     stop = times.end_s[tasks].clip(begin, end)
     if not len(start):
         return 0.0

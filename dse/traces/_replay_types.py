@@ -14,25 +14,27 @@ if TYPE_CHECKING:
 class Role(IntEnum):
     """What a task of a replayed trace stands for."""
 
+    #: Before the rank's step begins, where another rank's began earlier; no part of the step.
+    LEAD_IN = 0
     #: A top-level operator between its calls; where the CPU is the device, an operator's own time
     #: between the operators that it calls.
-    HOST_WORK = 0
+    HOST_WORK = 1
     #: A thread between top-level operators: Python, or nothing.
-    HOST_GAP = 1
+    HOST_GAP = 2
     #: A runtime or driver call; of a blocking one what it would take if nothing were waited for.
     #: Where the CPU is the device also the operator of c10d that hands a collective to gloo.
-    CALL = 2
+    CALL = 3
     #: Part of a blocking call, or of a gap, that comes after what was waited for.
-    AFTER_WAIT = 3
+    AFTER_WAIT = 4
     #: From the launch until the device could begin.
-    LAUNCH_DELAY = 4
+    LAUNCH_DELAY = 5
     #: From the end of what the stream waited for to the next work.
-    STREAM_GAP = 5
+    STREAM_GAP = 6
     #: A kernel; where the CPU is the device, own time of an operator that computes.
-    KERNEL = 6
-    COPY = 7
-    FILL = 8
-    COLLECTIVE = 9
+    KERNEL = 7
+    COPY = 8
+    FILL = 9
+    COLLECTIVE = 10
 
 
 #: Roles of work that keeps a device busy with computation or copies.

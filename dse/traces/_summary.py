@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.traces._collective_times import collective_times, stragglers
+from dse.traces._collective_times import (
+    collective_times,
+    stragglers,
+    waited_until_ns,
+)
 from dse.traces._cpu_rows import computing
 from dse.traces._events import CALLS, DEVICE_WORK, Category
 from dse.traces._gloo import gloo_events
@@ -16,7 +20,7 @@ from dse.traces._summary_types import NamedTotal, RankSummary, StepSummary, Step
 from dse.traces._window import traced_step
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -44,12 +48,16 @@ def summarise(
     """
     links = [link(trace) for trace in traces] if links is None else links
     meetings = match_collectives(traces, links) if meetings is None else meetings
-    ranks = tuple(_rank(trace, linked) for trace, linked in zip(traces, links, strict=True))
+    waits = waited_until_ns(traces, meetings)
+    ranks = tuple(
+        _rank(trace, linked, waits[trace.rank])
+        for trace, linked in zip(traces, links, strict=True)
+    )
     collectives = collective_times(traces, meetings)
     return TraceSummary(ranks, collectives, stragglers(collectives), _imbalance(ranks))
 
 
-def _rank(trace: RankTrace, links: Links) -> RankSummary:
+def _rank(trace: RankTrace, links: Links, waits: Mapping[int, int]) -> RankSummary:
     work = np.flatnonzero(trace.where(*DEVICE_WORK))
     kernels = np.flatnonzero(trace.where(Category.KERNEL))
     calls = trace.where(*CALLS)
@@ -71,7 +79,7 @@ def _rank(trace: RankTrace, links: Links) -> RankSummary:
         steps=tuple(
             StepSummary(step.number, (step.end_ns - step.start_ns) / 1e9) for step in trace.steps
         ),
-        last_step=_last_step(trace, links),
+        last_step=_last_step(trace, links, waits),
         device_events=len(work),
         device_busy_s=_union_ns(start[work], end[work]) / 1e9,
         unlaunched_events=int(np.count_nonzero(links.launch[work] < 0)),
@@ -85,8 +93,14 @@ def _rank(trace: RankTrace, links: Links) -> RankSummary:
     )
 
 
-def _last_step(trace: RankTrace, links: Links) -> StepTimes | None:
-    """Splits the time of the last step by what ran meanwhile: on devices, or else on the CPU."""
+def _last_step(trace: RankTrace, links: Links, waits: Mapping[int, int]) -> StepTimes | None:
+    """Splits the time of the last step by what ran meanwhile: on devices, or else on the CPU.
+
+    Args:
+        trace: The trace.
+        links: Its links.
+        waits: Collectives, with the moment until which each waited for other ranks, in ns.
+    """
     if not trace.where(Category.CPU_OP, *DEVICE_WORK).any():
         return None
     step = traced_step(trace, None)
@@ -97,20 +111,27 @@ def _last_step(trace: RankTrace, links: Links) -> StepTimes | None:
         transfer = np.zeros(len(trace), dtype=np.bool_)
         transfer[gloo_events(trace)] = True
         work = computing(trace, links) | transfer
-    start = trace.start_ns.clip(step.start_ns, step.end_ns)
+    begin = trace.start_ns.copy()
+    for event, until_ns in waits.items():
+        begin[event] = max(begin[event], until_ns)
     end = trace.end_ns.clip(step.start_ns, step.end_ns)
 
-    def covered_s(chosen: NDArray[np.bool_]) -> float:
-        return _union_ns(start[chosen], end[chosen]) / 1e9
+    def covered_s(chosen: NDArray[np.bool_], since: Longs) -> float:
+        events = np.flatnonzero(chosen)
+        start = since[events].clip(step.start_ns, step.end_ns)
+        order = np.argsort(start, kind="stable")
+        return _union_ns(start[order], end[events][order]) / 1e9
 
-    compute_s, busy_s = covered_s(work & ~transfer), covered_s(work)
+    compute_s = covered_s(work & ~transfer, begin)
+    busy_s = covered_s(work, begin)
     return StepTimes(
         cut_by=step.cut_by,
         measured_s=step.measured_s,
         compute_s=compute_s,
-        communication_s=covered_s(transfer),
+        communication_s=covered_s(transfer, begin),
         exposed_communication_s=busy_s - compute_s,
         idle_s=step.measured_s - busy_s,
+        wait_s=covered_s(work, trace.start_ns) - busy_s,
     )
 
 

@@ -38,15 +38,18 @@ class StepTimes:
     """Where the time of one step went on a rank's devices, as measured.
 
     Compute, exposed communication and idle time add up to the step. The kernel of a collective
-    waits for other ranks while it runs, so communication contains that waiting.
+    waits for other ranks while it runs; where these were traced that counts as waiting, which is
+    idle time, as in the ranks' simulation.
 
     Attributes:
         cut_by: `profiler step N`, or `whole trace`.
         measured_s: Length of the step, in seconds.
         compute_s: Time with a kernel, copy or fill running that is no collective, in seconds.
-        communication_s: Time with a collective running, in seconds.
+        communication_s: Time in which a collective transfers, in seconds; of collectives that lack
+            members with the wait for these.
         exposed_communication_s: The part of it with no other work running, in seconds.
-        idle_s: Time with nothing running, in seconds.
+        idle_s: The rest of the step, in seconds.
+        wait_s: Part of the idle time in which a collective waited for other ranks, in seconds.
     """
 
     cut_by: str
@@ -55,6 +58,7 @@ class StepTimes:
     communication_s: float
     exposed_communication_s: float
     idle_s: float
+    wait_s: float
 
 
 @dataclass(frozen=True, slots=True)

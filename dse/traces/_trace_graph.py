@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 #: Operations in which a rank may be done before another one begins: gloo buffers what is sent.
 _ONE_SIDED = frozenset({"broadcast", "reduce", "gather", "scatter", "send_recv"})
 
+#: Missing ranks that are named.
+_MOST_NAMED = 10
+
 
 def trace_graph(
     traces: Sequence[RankTrace],
@@ -61,9 +64,10 @@ def trace_graph(
     steps = _aligned(traces, [traced_step(trace, step) for trace in traces])
     draft = Draft()
     tasks = {}
-    notes = []
+    notes = _missing_ranks(traces)
     for trace, linked, part in zip(traces, links, steps, strict=True):
         made = add_rank(draft, trace, linked, part)
+        notes += [f"rank {part.rank}: {note}" for note in trace.left_out]
         tasks[part.rank] = made
         if made.without_launch:
             what = "works of the device" if trace.has_kernels else "collectives"
@@ -114,6 +118,17 @@ def _who_waited(draft: Draft, members: list[int]) -> list[int]:
     """Returns the members of a collective that ended after its last one had started."""
     ready = max((draft.start[task] for task in members), default=0)
     return [task for task in members if draft.start[task] + draft.duration[task] >= ready]
+
+
+def _missing_ranks(traces: Sequence[RankTrace]) -> list[str]:
+    world = max(trace.world_size for trace in traces)
+    missing = sorted(set(range(world)) - {trace.rank for trace in traces})
+    if not missing:
+        return []
+    named = ", ".join(map(str, missing[:_MOST_NAMED])) + (
+        ", …" if len(missing) > _MOST_NAMED else ""
+    )
+    return [f"{len(missing)} of {world} ranks are not here: {named}; the others are simulated"]
 
 
 def _aligned(traces: Sequence[RankTrace], steps: Sequence[TracedStep]) -> tuple[TracedStep, ...]:

@@ -8,10 +8,12 @@ over them; people write either as YAML, or name an optimization on the command l
 from __future__ import annotations
 
 from dse.whatif._apply import CapturedStep, StepEffect, WhatIf, captured_step
+from dse.whatif._bound import bound_by
 from dse.whatif._document import (
     WhatIfDocument,
     describe_optimizations,
     optimization_names,
+    optimization_options,
     parse_optimization,
     read_steps,
 )
@@ -45,11 +47,13 @@ __all__ = [
     "StepEffect",
     "WhatIf",
     "WhatIfDocument",
+    "bound_by",
     "captured_step",
     "describe_optimizations",
     "kernel_calls",
     "machine_of",
     "optimization_names",
+    "optimization_options",
     "parse_optimization",
     "read_steps",
 ]

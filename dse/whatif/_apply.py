@@ -9,7 +9,7 @@ import numpy as np
 
 from dse.errors import ConfigError, DseError, SimulationError
 from dse.simulate import simulate
-from dse.traces import compare, link, match_collectives, task_facts, trace_graph
+from dse.traces import Role, compare, link, match_collectives, task_facts, trace_graph
 from dse.whatif._job import Job
 from dse.whatif._machines import machine_of
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 #: Work of a device that ends this much after the host's step is worth a note.
 _LATE = 0.02
+
+#: Ranks whose steps begin this share of the step apart are worth a note.
+_APART = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,9 @@ class CapturedStep:
             try:
                 step.apply(job)
                 if not job.touched:
-                    raise ConfigError("nothing was selected, so nothing changed")
+                    raise ConfigError(
+                        "nothing changed: what was selected is as it would be after the change"
+                    )
                 graph = job.build()
             except DseError as error:
                 kind = SimulationError if isinstance(error, SimulationError) else ConfigError
@@ -150,7 +155,7 @@ class CapturedStep:
             after=_finished(graph, timeline),
             effects=tuple(effects),
             work_factor=job.work_factor,
-            notes=(*graph.notes, *_late(self.before)),
+            notes=(*graph.notes, *_late(self.before), *_apart(self.graph, _length_s(self.before))),
             graph=graph,
             timeline=timeline,
             machine=job.machine,
@@ -158,7 +163,11 @@ class CapturedStep:
 
 
 def captured_step(
-    traces: Sequence[RankTrace], *, step: int | str | None = None, platform: str = ""
+    traces: Sequence[RankTrace],
+    *,
+    step: int | str | None = None,
+    platform: str = "",
+    aligned: bool = False,
 ) -> CapturedStep:
     """Prepares a step of traces for what-ifs.
 
@@ -166,6 +175,8 @@ def captured_step(
         traces: One trace a rank.
         step: Number of a profiler step, name of an annotation; the last step by default.
         platform: Name or file of what it was captured on; found by the device's name if empty.
+        aligned: Whether all ranks begin their steps together rather than as captured. Where one
+            rank began late others waited for it, which no change of the step can mend.
 
     Raises:
         ConfigError: There is no trace, no such step, or the platform is unknown.
@@ -174,16 +185,42 @@ def captured_step(
     machine = machine_of(traces, platform)
     links = [link(trace) for trace in traces]
     graph = trace_graph(traces, links, match_collectives(traces, links), step)
+    if aligned:
+        graph = _aligned(graph)
     facts = task_facts(graph, traces, links)
     return CapturedStep(graph, facts, machine, _finished(graph, simulate(graph.graph)))
+
+
+def _aligned(graph: TraceGraph) -> TraceGraph:
+    """Lets all ranks begin at time zero."""
+    duration_s = np.where(graph.role == Role.LEAD_IN, 0.0, graph.graph.duration_s)
+    return replace(
+        graph,
+        graph=graph.graph.with_durations(duration_s),
+        steps=tuple(replace(part, offset_s=0.0) for part in graph.steps),
+        notes=(*graph.notes, "all ranks begin their steps together, other than captured"),
+    )
+
+
+def _apart(graph: TraceGraph, length_s: float) -> list[str]:
+    """Says so where ranks begin their steps at times that differ much."""
+    offset_s = max(part.offset_s for part in graph.steps)
+    if offset_s <= _APART * length_s:
+        return []
+    late = max(graph.steps, key=lambda part: part.offset_s)
+    return [
+        f"rank {late.rank} begins its step {1e3 * offset_s:.3f} ms after the first; others wait "
+        "for it in collectives, which is part of their steps and stays (--aligned lets all begin "
+        "together)"
+    ]
 
 
 def _finished(graph: TraceGraph, timeline: Timeline) -> tuple[RankReplay, ...]:
     """Compares as a replay does, but each rank's step lasts until all its work has ended."""
     ends = []
     for part in graph.steps:
-        mine = np.flatnonzero(graph.rank == part.rank)
-        last = mine[np.argmax(timeline.end_s[mine])] if len(mine) else 0
+        mine = np.flatnonzero((graph.rank == part.rank) & (graph.role != Role.LEAD_IN))
+        last = mine[np.argmax(timeline.end_s[mine])]
         ends.append((int(last),))
     return compare(replace(graph, end_tasks=tuple(ends)), timeline)
 

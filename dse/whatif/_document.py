@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import json
+import re
+from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic_core import PydanticCustomError
 
 from dse._suggest import hint
-from dse.documents import Document, load_document
+from dse.documents import Document, load_document, parse_json
 from dse.errors import ConfigError, UnknownNameError
 from dse.whatif._steps import InsertStep, RemoveStep, ScaleStep, ScheduleStep, Step
 from dse.whatif.optimizations import OPTIMIZATIONS
@@ -45,6 +48,23 @@ def _key(name: str) -> str:
     return f"({name})"
 
 
+def _one_action(value: object) -> object:
+    """Refuses blocks that say two things at once, of which one would be lost."""
+    if not isinstance(value, dict):
+        return value
+    actions = [name for name in (*_PRIMITIVES, "optimization") if name in value]
+    if len(actions) > 1:
+        listed = " and ".join(f"`{name}`" for name in actions)
+        raise PydanticCustomError(
+            "step", "one action a step, found {listed}; write a step for each", {"listed": listed}
+        )
+    if "remove" in value and value["remove"] is not True:
+        raise PydanticCustomError(
+            "step", "`remove` only takes `true`; leave the step out to keep the tasks"
+        )
+    return value
+
+
 _KINDS: dict[str, type[Step]] = {
     _key(name): kind for name, kind in {**_PRIMITIVES, **_BY_NAME}.items()
 }
@@ -65,6 +85,7 @@ else:
             custom_error_message="expected one of `scale`, `remove`, `insert`, `schedule`, or "
             f"`optimization` with one of {', '.join(_BY_NAME)}",
         ),
+        BeforeValidator(_one_action),
     ]
 
 
@@ -91,42 +112,67 @@ def read_steps(path: str | Path) -> tuple[Step, ...]:
 
 
 def parse_optimization(text: str) -> Step:
-    """Reads `NAME`, `NAME=VALUE`, or `NAME=VALUE,option=value,…` of the command line.
+    """Reads `NAME[=VALUE][,OPTION=VALUE…]` of the command line.
 
     Args:
-        text: For example `network=2x`, `gpu=h100_sxm` or `network=2x,latency=0.5x`.
+        text: For example `network=2x`, `network=2x,latency=0.5x` or `amp,communication=2x`.
 
     Raises:
         UnknownNameError: There is no such optimization.
         ConfigError: An option is unknown, missing or impossible.
     """
-    name, _, rest = text.partition("=")
-    kind = _BY_NAME.get(name.strip())
-    if kind is None:
-        raise UnknownNameError(
-            f"no optimization is called `{name.strip()}`; {hint(name.strip(), _BY_NAME)}"
+    options = optimization_options(text)
+    kind = _BY_NAME[options["optimization"]]
+    try:
+        return parse_json(json.dumps(options), kind)
+    except ConfigError as error:
+        problems = "; ".join(
+            f"{problem.field or options['optimization']}: {problem.message}"
+            for problem in error.diagnostics
         )
-    options: dict[str, Any] = {"optimization": name.strip()}
-    for place, part in enumerate(filter(None, rest.split(","))):
+        raise ConfigError(f"--optimization {text}: {problems}; {_offered(kind)}") from error
+
+
+def optimization_options(text: str) -> dict[str, str]:
+    """Returns what `NAME[=VALUE][,OPTION=VALUE…]` gives, as a file of steps would have it.
+
+    Args:
+        text: As for :func:`parse_optimization`.
+
+    Returns:
+        The name under `optimization`, and each option as it was written.
+
+    Raises:
+        UnknownNameError: There is no such optimization.
+        ConfigError: A part is no option, or an option is given twice.
+    """
+    name, *found = re.split(r"([=,])", text, maxsplit=1)
+    separator, rest = found or ("", "")
+    name = name.strip()
+    kind = _BY_NAME.get(name)
+    if kind is None:
+        raise UnknownNameError(f"no optimization is called `{name}`; {hint(name, _BY_NAME)}")
+    options = {"optimization": name}
+    for place, part in enumerate(rest.split(",") if rest.strip(" ,") else []):
+        if not part.strip():
+            continue
         key, equals, value = part.partition("=")
         if not equals:
-            if place or not kind.main_option:
+            if place or separator == "," or not kind.main_option:
                 raise ConfigError(
-                    f"--optimization {text}: `{part}` is no option; options of `{name}` are "
-                    + (", ".join(_options_of(kind)) or "none")
+                    f"--optimization {text}: `{part}` is no option; {_offered(kind)}"
                 )
             key, value = kind.main_option, part
-        options[key.strip()] = value.strip()
-    try:
-        return TypeAdapter(kind).validate_python(options)
-    except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, one['loc'])) or name}: {one['msg']}" for one in error.errors()
-        )
-        raise ConfigError(
-            f"--optimization {text}: {problems}; options of `{name}` are "
-            + (", ".join(_options_of(kind)) or "none")
-        ) from error
+        key = key.strip()
+        if key in options:
+            raise ConfigError(f"--optimization {text}: `{key}` is given twice")
+        options[key] = value.strip()
+    return options
+
+
+def _offered(kind: type[Optimization]) -> str:
+    name = kind.model_fields["optimization"].default
+    return f"options of `{name}` are " + (", ".join(_options_of(kind)) or "none")
 
 
 def describe_optimizations() -> Sequence[tuple[str, str, tuple[str, ...]]]:

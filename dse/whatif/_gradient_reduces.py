@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from dse.hardware import Cluster
     from dse.traces import CollectiveInfo
     from dse.whatif._job import Job
+
+
+#: All-reduces that overlap by less than a hundredth were measured one after the other.
+_ALONE = 0.99
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,60 @@ def all_reduces(job: Job, cluster: Cluster) -> list[AllReduce]:
             "one rank `data_parallel` makes one that has"
         )
     return found
+
+
+def one_after_the_other(job: Job, reduces: list[AllReduce], why: str) -> list[AllReduce]:
+    """Returns all-reduces as long as they would be on one lane, the links to themselves.
+
+    All-reduces that were measured beside each other share the links, so their durations hold the
+    contention. One after the other they take what they took together: each is scaled by the union
+    of the measured intervals of its rank over their sum.
+
+    Args:
+        job: The job.
+        reduces: The all-reduces.
+        why: Optimization that asks, for the note.
+    """
+    spans: dict[int, list[tuple[float, float]]] = {}
+    lanes: dict[int, set[str]] = {}
+    for one in reduces:
+        for task, transfer_s, wait_s in zip(one.members, one.transfer_s, one.wait_s, strict=True):
+            rank, end_s = job.rank_of(task), 1e-9 * job.start_of(task) + wait_s + transfer_s
+            spans.setdefault(rank, []).append((end_s - transfer_s, end_s))
+            lanes.setdefault(rank, set()).add(job.lane_of(task))
+    shares = {
+        rank: _union_s(pairs) / sum(end - start for start, end in pairs)
+        for rank, pairs in spans.items()
+        # What was inserted has no measured time, and waits for its lane.
+        if len(lanes[rank]) > 1 and any(end > start for start, end in pairs)
+    }
+    smallest = min(shares.values(), default=1.0)
+    if smallest > _ALONE:
+        return reduces
+    most = max(len(lanes[rank]) for rank in shares)
+    job.notes.append(
+        f"{why}: all-reduces were measured on up to {most} lanes at once; one after the other "
+        f"each takes {100 * smallest:.0f} to {100 * max(shares.values()):.0f} % of its measured "
+        "time, so that together they take as long as measured"
+    )
+    return [
+        replace(
+            one,
+            transfer_s=tuple(
+                transfer_s * shares.get(job.rank_of(task), 1.0)
+                for task, transfer_s in zip(one.members, one.transfer_s, strict=True)
+            ),
+        )
+        for one in reduces
+    ]
+
+
+def _union_s(spans: list[tuple[float, float]]) -> float:
+    total, reach = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, reach))
+        reach = max(reach, end)
+    return total
 
 
 def take_out(job: Job, reduces: list[AllReduce]) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dse.errors import ConfigError
-from dse.graph import TaskKind
+from dse.graph import GraphEditor, TaskKind
 from dse.simulate import schedule
 from dse.traces import Phase, Role
 from dse.whatif._tasks import StepTasks
@@ -16,10 +17,13 @@ from dse.whatif._tasks import StepTasks
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from dse.graph import EditedGraph, ExecutionGraph
     from dse.traces import CollectiveInfo, OperatorInputs, TaskFacts, TraceGraph
     from dse.whatif._machines import Machine
 
 _NONE = -1
+#: What runs on a thread.
+_HOST = (Role.HOST_WORK, Role.HOST_GAP, Role.CALL, Role.AFTER_WAIT)
 _KINDS = {
     Role.KERNEL: TaskKind.COMPUTE,
     Role.FILL: TaskKind.COMPUTE,
@@ -67,6 +71,8 @@ class Job(StepTasks):
         """
         self._some(tasks, "scale")
         self._editor.scale(tasks, factor)
+        if factor != 1.0:
+            self._touched.update(tasks)
 
     def set_duration(self, task: int, duration_s: float) -> None:
         """Gives a task another duration, in seconds.
@@ -74,8 +80,10 @@ class Job(StepTasks):
         Raises:
             SimulationError: It is not a finite number of at least 0.
         """
-        self._some([task], "set_duration")
+        before_s = self.duration_of(task)
         self._editor.set_duration(task, duration_s)
+        if duration_s != before_s:
+            self._touched.add(task)
 
     def describe(
         self,
@@ -187,6 +195,7 @@ class Job(StepTasks):
             ConfigError: There is no task.
         """
         self._some(tasks, "remove")
+        self._touched.update(tasks)
         gone = dict.fromkeys(tasks)
         for task in tasks:
             gone.update(dict.fromkeys(self._owned.get(task, ())))
@@ -206,33 +215,93 @@ class Job(StepTasks):
             SimulationError: A task meets already, or two are on one lane.
         """
         self._some(tasks, "meet")
+        self._touched.update(tasks)
         self._editor.meet(tasks)
 
     def wait(self, task: int, on: Iterable[int]) -> None:
         """Lets a task wait for others as well; its delays do not wait."""
-        self._some([task], "wait")
+        self._touched.add(task)
         self._editor.depend(task, on)
 
     def schedule(self, lanes: Sequence[tuple[int, str]], priority: Callable[[int], float]) -> None:
-        """Lets lanes choose which of their ready tasks runs next, and fixes the order found.
+        """Lets lanes choose which of their ready works runs next, and fixes the order found.
+
+        A work goes together with the gap before it, and works that were not launched in the step
+        keep their place behind what they followed. The order of a stream may be all that says that
+        one kernel uses another's result; that is given up, and noted.
 
         Args:
-            lanes: Rank and name of each lane.
+            lanes: Rank and name of each lane: streams, or lanes of collectives.
             priority: Of a task; the lowest goes first.
 
         Raises:
-            ConfigError: There is no lane.
+            ConfigError: There is no lane, or one is a thread, whose order is its program.
             SimulationError: Tasks wait for each other; one shortest cycle is named.
         """
         if not lanes:
-            raise ConfigError("schedule: no lane was selected; `dse trace info` lists them")
+            raise ConfigError(
+                "schedule: no lane was selected; `dse trace info --lanes` lists them"
+            )
         chosen = [self._editor.lane(*lane) for lane in lanes]
+        self._pin(chosen)
         edited = self._editor.build(checked=False)
-        weights = [float(priority(task)) for task in edited.task.tolist()]
-        for lane, order in schedule(edited.graph, chosen, weights).items():
-            tasks = [int(edited.task[task]) for task in order]
-            self._touched.update(tasks)
+        bare, kept, gaps = self._without_gaps(edited, set(chosen))
+        weights = [float(priority(task)) for task in kept]
+        moved = 0
+        for lane, order in schedule(bare, chosen, weights).items():
+            before = self._editor.tasks_of_lane(lane)
+            tasks = [one for place in order for one in (*gaps.get(kept[place], ()), kept[place])]
+            changed = [new for new, old in zip(tasks, before, strict=True) if new != old]
+            self._touched.update(changed)
+            moved += len(changed)
             self._editor.reorder(lane, tasks)
+        self.notes.append(
+            f"schedule: {moved} tasks changed places; kernels of one stream that use each other's "
+            "results are not told apart from those that do not"
+        )
+
+    def _pin(self, lanes: Sequence[int]) -> None:
+        """Lets what has no launch in the step wait for what it followed, also in another order."""
+        for lane in lanes:
+            row = self._editor.tasks_of_lane(lane)
+            host = [task for task in row if self._role[task] in _HOST]
+            if host:
+                raise ConfigError(
+                    f"schedule: lane `{self.lane_of(host[0])}` runs host code, whose order is its "
+                    "meaning; choose streams or lanes of collectives"
+                )
+            for before, task in pairwise(row):
+                captured = task < self._made.graph.task_count
+                unlaunched = self._role[task] >= Role.KERNEL and self._launch[task] < 0
+                if self._role[before] == Role.LEAD_IN or (captured and unlaunched):
+                    self._editor.depend(task, [before])
+            if row and self._role[row[0]] == Role.LEAD_IN:
+                for task in row[2:]:
+                    self._editor.depend(task, [row[0]])
+
+    def _without_gaps(
+        self, edited: EditedGraph, lanes: set[int]
+    ) -> tuple[ExecutionGraph, list[int], dict[int, tuple[int, ...]]]:
+        """Adds gaps to the works behind them, so that they move together.
+
+        Returns:
+            The graph, the task of each of its tasks, and the gaps before each work.
+        """
+        editor = GraphEditor(edited.graph)
+        gaps: dict[int, tuple[int, ...]] = {}
+        for task in self._owned:
+            mine = [gap for gap in self._gaps(task) if not self._editor.is_removed(gap)]
+            gone = self._editor.is_removed(task) or self._editor.lane_of(task) not in lanes
+            if gone or not mine:
+                continue
+            gaps[task] = tuple(mine)
+            work = int(edited.place[task])
+            for gap in (int(edited.place[one]) for one in mine):
+                editor.depend(work, editor.waits_of(gap))
+                editor.set_duration(work, editor.duration_of(work) + editor.duration_of(gap))
+                editor.remove([gap])
+        bare = editor.build(checked=False)
+        return bare.graph, [int(edited.task[place]) for place in bare.task.tolist()], gaps
 
     # --- the result -----------------------------------------------------------------------------
 
@@ -268,19 +337,27 @@ class Job(StepTasks):
         )
 
     def _ends(self, place: list[int]) -> tuple[tuple[int, ...], ...]:
-        """Returns the last tasks of the lanes that end each rank's step."""
+        """Returns the last tasks of the lanes that end each rank's step.
+
+        Raises:
+            ConfigError: Nothing of a rank is left.
+        """
         editor, result = self._editor, []
         for part, ends in zip(self._made.steps, self._made.end_tasks, strict=True):
-            lanes = {editor.lane_of(task) for task in ends}
-            if part.thread < 0:
-                lanes |= {
-                    index for index, lane in enumerate(editor.lanes) if lane.rank == part.rank
-                }
-            rows = (editor.tasks_of_lane(lane) for lane in sorted(lanes))
-            result.append(tuple(place[row[-1]] for row in rows if row))
+            every = [index for index, lane in enumerate(editor.lanes) if lane.rank == part.rank]
+            named = [] if part.thread < 0 else sorted({editor.lane_of(task) for task in ends})
+            rows = [row for lane in named if (row := self._row(lane))]
+            rows = rows or [row for lane in every if (row := self._row(lane))]
+            if not rows:
+                raise ConfigError(f"nothing of rank {part.rank} is left to simulate")
+            result.append(tuple(place[row[-1]] for row in rows))
         return tuple(result)
+
+    def _row(self, lane: int) -> list[int]:
+        """Returns the tasks of a lane that are part of the step."""
+        tasks = self._editor.tasks_of_lane(lane)
+        return [task for task in tasks if self._role[task] != Role.LEAD_IN]
 
     def _some(self, tasks: Sequence[int], doing: str) -> None:
         if not tasks:
             raise ConfigError(f"{doing}: no task was selected")
-        self._touched.update(tasks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from dse.errors import ConfigError
 from dse.platforms import list_platforms, load_platform
@@ -31,6 +31,8 @@ class Machine:
         platform: Its platform; None if unknown.
         link: Interconnect inside a node; empty for the platform's default.
         network: Network between nodes; empty for the platform's default.
+        kind: Whether GPUs worked or the CPU itself, by what the traces hold.
+        notes: What about the machine is doubtful.
     """
 
     device_name: str
@@ -38,6 +40,8 @@ class Machine:
     platform: Platform | None = None
     link: str = ""
     network: str = ""
+    kind: Literal["cpu", "gpu"] = "gpu"
+    notes: tuple[str, ...] = ()
 
     def known_platform(self, why: str) -> Platform:
         """Returns the platform.
@@ -82,16 +86,44 @@ def machine_of(traces: Sequence[RankTrace], platform: str = "") -> Machine:
         platform: Name or file of the platform; found by the device's name if empty.
 
     Raises:
-        ConfigError: There is no trace, or the platform's file cannot be read.
+        ConfigError: There is no trace, the platform's file cannot be read, or its device is of
+            another kind than what worked in the traces.
         UnknownNameError: No platform is called like that.
     """
     if not traces:
         raise ConfigError("no traces; give at least one")
     names = [name for trace in traces for name in trace.device_names]
-    device = names[0] if names and any(trace.has_kernels for trace in traces) else ""
+    kind: Literal["cpu", "gpu"] = "gpu" if any(trace.has_kernels for trace in traces) else "cpu"
+    device = names[0] if names and kind == "gpu" else ""
     world_size = max([len(traces), *(trace.world_size for trace in traces)])
-    chosen = load_platform(platform) if platform else _platform_with(device, world_size)
-    return Machine(device, world_size, chosen)
+    if not platform:
+        return Machine(device, world_size, _platform_with(device, world_size), kind=kind)
+    chosen = load_platform(platform)
+    if chosen.device.kind != kind:
+        held = "work of a GPU" if kind == "gpu" else "no work of a GPU, so the CPU was the device"
+        raise ConfigError(
+            f"platform {chosen.name} has a {chosen.device.kind.upper()} "
+            f"({chosen.device.name}), but the traces hold {held}; name the platform that they "
+            f"were captured on, one with a {kind.upper()}"
+        )
+    notes: tuple[str, ...] = ()
+    if device and not _alike(device, chosen.device.name):
+        notes = (
+            f"the traces are of {device}, platform {chosen.name} has {chosen.device.name}: what "
+            "its models say of the captured step is of another device",
+        )
+    return Machine(device, world_size, chosen, kind=kind, notes=notes)
+
+
+def _alike(device: str, other: str) -> bool:
+    """Says whether two names may be of one device: same model, and no other size of memory."""
+    mine, theirs = _words(device), _words(other)
+    models = {word for word in mine if re.fullmatch(r"[a-z]+\d+[a-z]*", word)}
+    model = _model(theirs)
+    sizes = [{word for word in words if word.isdecimal()} for words in (mine, theirs)]
+    if not (model and model in models):
+        return mine == theirs
+    return not all(sizes) or bool(sizes[0] & sizes[1])
 
 
 def _platform_with(device: str, world_size: int) -> Platform | None:

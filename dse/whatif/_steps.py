@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from dse.documents import (
     Bytes,
+    Fraction,
     Seconds,
     StrictModel,
     UnitKind,
@@ -163,7 +164,8 @@ class _OnSelection(Step):
         tasks = job.select(self.select.to_selector())
         if not tasks:
             raise ConfigError(
-                f"no task has {self.select}; `dse trace info` lists kernels, operators and lanes"
+                f"no task has {self.select}; `dse trace info` lists kernels and operators, with "
+                "--lanes lanes"
             )
         return tasks
 
@@ -231,7 +233,9 @@ class InsertStep(_OnSelection):
         block = self.insert
         role, ahead = Role[block.role.upper()], block.place == "ahead"
         tasks = self._tasks(job)
-        followers = job.followers() if block.blocking and not ahead else {}
+        passes_on = block.blocking and not ahead
+        followers = job.followers() if passes_on else {}
+        behind = job.successors(tasks) if passes_on else {}
         for task in tasks:
             own = (job.rank_of(task), job.lane_of(task))
             lane = (own[0], block.lane or own[1])
@@ -239,6 +243,8 @@ class InsertStep(_OnSelection):
             other: tuple[int, ...] = () if same else (task,)
             after = job.waits_of(task) if ahead else other
             before = other if ahead else tuple(followers.get(task, ()))
+            if task in behind and not same:
+                before = (*before, behind[task])
             job.insert(
                 block.name,
                 role,
@@ -265,11 +271,14 @@ class ScheduleStep(Step):
 
     def apply(self, job: Job) -> None:
         """Reorders."""
-        tasks = job.select(Selector(lane=tuple(self.schedule)))
+        works = (*COMPUTING, Role.COLLECTIVE)
+        tasks = job.select(Selector(lane=tuple(self.schedule), role=works))
         if not tasks:
             raise ConfigError(
-                f"no lane fits {' or '.join(self.schedule)}; there are "
-                + ", ".join(sorted({name for _, name in job.lanes_of(job.select(Selector()))}))
+                f"no lane with work fits {' or '.join(self.schedule)}; there are "
+                + ", ".join(
+                    sorted({name for _, name in job.lanes_of(job.select(Selector(role=works)))})
+                )
             )
         order = {
             "layer": lambda task: job.layer_of(task),
@@ -297,8 +306,37 @@ class Optimization(Step):
     def title(self) -> str:
         """Name and options that were given."""
         given = [
-            f"{name}={getattr(self, name)}"
+            self.shown(name)
             for name in type(self).model_fields
             if name in self.model_fields_set and name != "optimization"
         ]
         return " ".join([self.optimization, *given])
+
+    def shown(self, option: str) -> str:
+        """Returns an option as a person would write it: `bucket=25 MiB`, `layer=1;2`."""
+        field, value = type(self).model_fields[option], getattr(self, option)
+        found = {id(item) for item in (*field.metadata, *_metadata(field.annotation))}
+        unit = next((unit for mark, unit in _UNITS if id(mark) in found), None)
+        if isinstance(value, bool):
+            text = str(value).lower()
+        elif isinstance(value, list):
+            text = ";".join(map(str, value))
+        elif isinstance(value, float):
+            text = f"{value:.6g}" if unit is None else format_quantity(value, unit)
+        else:
+            text = str(value)
+        return f"{option}={text}"
+
+
+#: What marks a field as a figure with a unit.
+_UNITS = (
+    (get_args(Bytes)[1], UnitKind.SIZE),
+    (get_args(Seconds)[1], UnitKind.TIME),
+    (get_args(Fraction)[1], UnitKind.FRACTION),
+)
+
+
+def _metadata(annotation: Any) -> list[object]:
+    """Returns all that an annotation is annotated with, alternatives included."""
+    inside = [one for part in get_args(annotation) for one in _metadata(part)]
+    return [*getattr(annotation, "__metadata__", ()), *inside]

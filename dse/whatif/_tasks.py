@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from dse.graph import GraphEditor
@@ -63,7 +64,9 @@ class StepTasks:
         tasks: Iterable[int] = (
             task
             for task in range(self._editor.task_count)
-            if not self._editor.is_removed(task) and task not in out
+            if not self._editor.is_removed(task)
+            and task not in out
+            and self._role[task] != Role.LEAD_IN
         )
         tasks = self._filtered(tasks, selector)
         return tuple(sorted(tasks, key=lambda task: (self._start_ns[task], task)))
@@ -252,6 +255,13 @@ class StepTasks:
     def followers(self) -> dict[int, list[int]]:
         """Returns for each task those that wait for it, on other lanes or by a named wait."""
         return self._editor.followers()
+
+    def successors(self, tasks: Iterable[int]) -> dict[int, int]:
+        """Returns for tasks the ones behind them on their lanes; the last of a lane has none."""
+        result: dict[int, int] = {}
+        for lane in {self._editor.lane_of(task) for task in tasks}:
+            result.update(pairwise(self._editor.tasks_of_lane(lane)))
+        return result
 
     def lanes_of(self, tasks: Iterable[int]) -> tuple[tuple[int, str], ...]:
         """Returns rank and name of the lanes of tasks, each once."""

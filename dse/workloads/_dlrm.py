@@ -38,6 +38,11 @@ class Optimizer(StrEnum):
         return {"sgd": 0, "rowwise_adagrad": 1, "adagrad": dim, "adam": 2 * dim}[self.value]
 
     @property
+    def keeps_state_by_row(self) -> bool:
+        """Whether a row has one state value, not one for each of its columns."""
+        return self is Optimizer.ROWWISE_ADAGRAD
+
+    @property
     def state_values_per_parameter(self) -> int:
         """Four-byte state values of one dense parameter (row-wise Adagrad counts as Adagrad)."""
         return {"sgd": 0, "rowwise_adagrad": 1, "adagrad": 1, "adam": 2}[self.value]

@@ -65,6 +65,14 @@ class PopularityBuckets:
             absent = draws * np.log1p(-np.minimum(self.probability, 1.0))
         return float(self.rows @ -np.expm1(absent))
 
+    def tail(self, head_rows: float) -> PopularityBuckets:
+        """Returns what is left when the `head_rows` most popular rows are taken away."""
+        order = np.argsort(-self.probability, kind="stable")
+        rows, probability = self.rows[order], self.probability[order]
+        before = np.cumsum(rows) - rows
+        left = rows - np.clip(head_rows - before, 0.0, rows)
+        return PopularityBuckets(left, probability)
+
     def lru_hit_rate(self, draws: float, cache_rows: float) -> float:
         """Returns the share of `draws` draws that an LRU cache serves which is empty at first.
 
@@ -141,6 +149,20 @@ class IndexDistribution(ABC):
             Between 0 and `1 − unique/draws`; never falls when the cache grows.
         """
         return _hit_rate(self, rows, float(draws), float(cache_rows))
+
+    def expected_tail(self, rows: int, draws: float, head_rows: float) -> tuple[float, float]:
+        """Returns what a cache that holds the most popular rows does not serve.
+
+        Args:
+            rows: Rows of the table.
+            draws: Draws of the batch.
+            head_rows: Rows that are held, the most popular ones.
+
+        Returns:
+            Expected draws of other rows, and the expected number of distinct rows among them;
+            both fall when `head_rows` grows.
+        """
+        return _tail(self, rows, float(draws), float(head_rows))
 
     def sample(self, rng: np.random.Generator, rows: int, count: int) -> NDArray[np.int64]:
         """Draws row numbers; shape `(count,)`. Popular rows have low numbers."""
@@ -264,3 +286,14 @@ def _unique_rows(indices: IndexDistribution, rows: int, draws: float) -> float:
 @lru_cache(maxsize=65536)
 def _hit_rate(indices: IndexDistribution, rows: int, draws: float, cache_rows: float) -> float:
     return indices.buckets(rows).lru_hit_rate(draws, cache_rows)
+
+
+@lru_cache(maxsize=65536)
+def _tail(
+    indices: IndexDistribution, rows: int, draws: float, head_rows: float
+) -> tuple[float, float]:
+    if draws <= 0 or head_rows >= rows:
+        return 0.0, 0.0
+    rest = indices.buckets(rows).tail(head_rows)
+    lookups = min(draws, draws * float(rest.rows @ rest.probability))
+    return lookups, min(rest.unique_rows(draws), lookups)

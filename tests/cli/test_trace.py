@@ -48,6 +48,7 @@ def test_info_prints_the_contract(folder):
         "communication_s",
         "exposed_communication_s",
         "idle_s",
+        "wait_s",
     }
     assert summary["stragglers"][0]["rank"] == 1
     path = summary["critical_path"]
@@ -55,6 +56,55 @@ def test_info_prints_the_contract(folder):
     assert sum(part["seconds"] for part in path["parts"]) == pytest.approx(90e-6)
     assert {"name", "part", "count", "seconds", "share"} == set(path["contributors"][0])
     assert summary["notes"] == []
+
+
+def test_info_and_simulation_split_the_step_alike(folder):
+    # Rank 0 waits 30 µs in the all-reduce, which then takes 20 µs on both.
+    for info, replay in zip(
+        answer("trace", "info", folder)["ranks"],
+        answer("trace", "simulate", folder)["ranks"],
+        strict=True,
+    ):
+        for name in ("compute_s", "exposed_communication_s", "idle_s", "wait_s"):
+            assert info["last_step"][name] == pytest.approx(replay[name], abs=1e-9), name
+        assert info["last_step"]["wait_s"] == pytest.approx(30e-6 * (info["rank"] == 0))
+
+
+def test_lanes_and_sizes_on_demand(tmp_path):
+    shapes = {"Input Dims": [[64, 32], [32, 16]], "Input type": ["float", "float"]}
+    write(
+        tmp_path / "t.json",
+        [operator("aten::mm", 0, 20, **shapes), call(5, 5, 1), kernel("gemm", 12, 8, 1)],
+    )
+    plain = answer("trace", "info", tmp_path / "t.json")
+    assert {"lanes", "sizes"}.isdisjoint(plain)
+    found = answer("trace", "info", tmp_path / "t.json", "--lanes", "--shapes")
+    assert {one["lane"] for one in found["lanes"]} == {"thread 11", "device 0 stream 7"}
+    assert [one["size"] for one in found["sizes"]] == [16, 32, 64]
+    assert found["sizes"][0]["operators"] == ["aten::mm"]
+    assert found["sizes"][0]["seconds"] == pytest.approx(8e-6)
+    shown = dse("trace", "info", tmp_path / "t.json", "--lanes", "--shapes")
+    assert "device 0 stream 7" in shown.stdout
+    assert "sizes of dimensions" in shown.stdout
+
+
+def test_a_step_may_be_an_annotation(tmp_path):
+    write(
+        tmp_path / "t.json",
+        [
+            span("user_annotation", "ProfilerStep#3", 0, 60),
+            span("user_annotation", "## forward ##", 10, 30),
+            operator("aten::mm", 10, 20),
+            operator("aten::mm", 45, 10),
+        ],
+    )
+    for step, seconds in (("3", 60e-6), ("## forward ##", 30e-6)):
+        (rank,) = answer("trace", "simulate", tmp_path / "t.json", "--step", step)["ranks"]
+        assert rank["measured_s"] == pytest.approx(seconds)
+        found = answer(
+            "trace", "whatif", tmp_path / "t.json", "--step", step, "-O", "amp=2,other=2"
+        )
+        assert found["before_s"] == pytest.approx(seconds)
 
 
 def test_info_of_a_trace_without_device_work(tmp_path):
@@ -67,6 +117,7 @@ def test_info_of_a_trace_without_device_work(tmp_path):
     shown = dse("trace", "info", tmp_path / "t.json")
     assert shown.returncode == 0
     assert "aten::mm" in shown.stdout
+    assert "the CPU is the device" in shown.stdout
 
 
 def test_info_of_a_trace_without_a_path_says_why(tmp_path):
@@ -101,10 +152,12 @@ def test_simulate_prints_the_contract(folder):
 def test_simulate_tells_what_is_missing(folder):
     note = "1 collectives lack members: their time includes the wait for these ranks"
     document = answer("trace", "simulate", folder, "--alone")
-    assert document["notes"] == [f"rank {rank} alone: {note}" for rank in (0, 1)]
+    assert [text for text in document["notes"] if note in text] == [
+        f"rank {rank} alone: {note}" for rank in (0, 1)
+    ]
     assert answer("trace", "simulate", folder)["notes"] == []
     alone = folder / "rank0.json"
-    assert answer("trace", "simulate", alone)["notes"] == [note]
+    assert note in answer("trace", "simulate", alone)["notes"]
     assert f"note: {note}" in dse("trace", "simulate", alone).stdout
 
 

@@ -133,7 +133,15 @@ def test_too_few_iterations_are_an_error(tmp_path, script):
     assert "after 5 of the 9 iterations needed (the first 1, skip 3, warm-up 2" in done.stderr
     failed = capture(tmp_path / "other", "--", sys.executable, script, 5, 4)
     assert failed.returncode == 4
-    assert "ended with exit code 4; nothing was captured" in failed.stderr
+    assert "nothing was captured: the command ended with exit code 4" in failed.stderr
+
+
+def test_a_command_that_fails_at_once_is_given_no_advice(tmp_path):
+    code = "import sys, torch; sys.exit(3)"
+    failed = capture(tmp_path / "out", "--", sys.executable, "-c", code)
+    assert failed.returncode == 3
+    assert "nothing was captured: the command ended with exit code 3" in failed.stderr
+    assert "dse.capture" not in failed.stderr
 
 
 def test_iterations_of_a_short_run_are_kept(tmp_path, script):

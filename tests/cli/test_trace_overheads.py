@@ -60,6 +60,10 @@ def test_bad_input_is_one_line(trace, tmp_path):
     done = dse("trace", "overheads", host_only)
     assert done.returncode == 2
     assert "no call launched work of a device" in done.stderr
+    assert "nothing to extract" in done.stderr
+    done = dse("trace", "overheads", trace, "--step", "no_such_mark")
+    assert done.returncode == 2
+    assert "no annotation `no_such_mark`" in done.stderr
 
 
 def test_predict_uses_a_profile_and_says_so(trace, tmp_path):

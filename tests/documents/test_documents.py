@@ -12,6 +12,7 @@ from dse.documents import (
 from dse.errors import ConfigError, UnknownNameError
 from dse.overheads import HostProfileDocument
 from dse.platforms import PlatformDocument
+from dse.sharding import ConstraintsDocument
 from dse.sharding._files import PlanDocument
 from dse.space import SpaceDocument
 from dse.workloads import ModelDocument
@@ -156,6 +157,7 @@ def test_catalog():
         ("model", ModelDocument),
         ("space", SpaceDocument),
         ("host-profile", HostProfileDocument),
+        ("constraints", ConstraintsDocument),
     ],
 )
 def test_shipped_schemas_are_up_to_date(name, document):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from io import StringIO
 
+import pytest
 from rich.console import Console
 
-from dse.report import render_replay, render_trace_summary
+from dse.report import render_lanes, render_replay, render_sizes, render_trace_summary
 from dse.simulate import simulate
-from dse.traces import read_kineto, replay, summarise
-from tests.traces.helpers import call, kernel, write
+from dse.traces import LaneSummary, SizeSummary, read_kineto, replay, summarise
+from tests.traces.helpers import call, kernel, operator, write
 
 
 def shown(render, *arguments, width=80):
@@ -50,3 +51,64 @@ def test_notes_of_a_replay_are_printed(tmp_path):
     text = shown(render_replay, ranks, ["one rank is missing"])
     assert "note: one rank is missing" in text
     assert "simulated" in text
+
+
+@pytest.mark.parametrize("width", [80, 60, 30])
+def test_figures_keep_all_digits(tmp_path, width):
+    for rank in range(2):
+        mark = {
+            "cat": "user_annotation",
+            "ph": "X",
+            "name": "ProfilerStep#1",
+            "pid": 10,
+            "tid": 11,
+        }
+        write(
+            tmp_path / f"rank{rank}.json",
+            [
+                {**mark, "ts": 0, "dur": 4733123},
+                call(0, 5, 1),
+                kernel("a kernel of a long name that leaves no room", 8, 3456789, 1),
+            ],
+            rank=rank,
+            deviceProperties=[{"id": 0, "name": "A device whose name alone is rather long"}],
+        )
+    found = read_kineto(tmp_path)
+    text = shown(render_trace_summary, summarise(found), width=width)
+    for figure in ("4733.123", "3456.789", "3456.79", "1276.334"):
+        assert figure in text
+    text = shown(render_replay, replay(found, simulate), width=width)
+    assert text.count("4733.123") == 4
+    assert "1276.334" in text
+    assert text.count("-0.00 %") + text.count("+0.00 %") == 2
+
+
+def test_tables_of_operators_have_titles_of_their_own(tmp_path):
+    file = write(
+        tmp_path / "t.json",
+        [operator("aten::mm", 0, 20), call(5, 5, 1), kernel("gemm", 12, 8, 1)],
+    )
+    text = shown(render_trace_summary, summarise(read_kineto(file)))
+    titles = [line for line in text.splitlines() if line.startswith("operators of rank 0")]
+    assert len(titles) == len(set(titles)) == 2
+
+
+def test_the_cpu_is_named_where_it_is_the_device(tmp_path):
+    file = write(tmp_path / "t.json", [operator("aten::mm", 0, 20)])
+    text = shown(render_trace_summary, summarise(read_kineto(file)))
+    (row,) = [line for line in text.splitlines() if line.startswith(" 0     CPU")]
+    assert row.split()[3:5] == ["–", "–"]
+    assert "so the CPU is the device" in text
+
+
+def test_names_in_brackets_are_no_markup():
+    lanes = [LaneSummary(0, "stream [7]", 3, 0.25)]
+    assert "stream [7]" in shown(render_lanes, lanes)
+    assert "250.000" in shown(render_lanes, lanes)
+
+
+def test_only_the_longest_sizes_are_printed():
+    sizes = [SizeSummary(size, 1, 1 / size, ("aten::mm",)) for size in range(1, 31)]
+    text = shown(render_sizes, sizes)
+    assert "and 10 sizes of less time" in text
+    assert "record_shapes=True" in shown(render_sizes, [])

@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from dse.errors import ConfigError
 from dse.hardware import Precision
 from dse.prediction import PlanScorer, Problem, Software
 from dse.sharding import PLANNERS, ShardingPlan, ShardingType, TablePlan, check_plan
@@ -74,3 +75,54 @@ def test_a_plan_that_fits_is_preferred_to_a_faster_one_that_does_not():
 def test_the_same_seed_gives_the_same_plan():
     first, second = (solve(make_scorer(), ALL, settings(), seed=3) for _ in range(2))
     assert first == second
+
+
+def test_no_rounds_give_the_best_baseline():
+    scorer = make_scorer()
+    request = planning_request(scorer, ALL, 0)
+    baselines = {name: plan(request) for name, plan in PLANNERS.items()}
+    times = {name: scorer.score([plan]).iteration_time_s[0] for name, plan in baselines.items()}
+    solved = solve(scorer, ALL, settings(0))
+    assert times[solved.planner] == min(times.values())
+    assert solved.plan == baselines[solved.planner]
+    assert solved.plans_scored == len(PLANNERS)
+
+
+def test_more_restarts_are_never_worse():
+    tables = tuple(make_table(f"t{i}", rows=10_000 * (i + 1), pooling=3 + 7 * i) for i in range(9))
+    times = []
+    for restarts in (0, 4):
+        scorer = make_scorer(tables)
+        solved = solve(scorer, ALL, SolverSettings(restarts=restarts, lns=False))
+        times.append(scorer.score([solved.plan]).iteration_time_s[0])
+    assert times[1] <= times[0]
+
+
+def test_a_time_limit_that_is_over_at_once_still_gives_a_plan():
+    scorer = make_scorer()
+    solved = solve(scorer, ALL, SolverSettings(time_limit_s=1e-9))
+    baselines = [plan(planning_request(scorer, ALL, 0)) for plan in PLANNERS.values()]
+    best = scorer.score(baselines).iteration_time_s.min()
+    assert scorer.score([solved.plan]).iteration_time_s[0] <= best
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [({"time_limit_s": 0.0}, "expected a positive"), ({"planners": ()}, "at least one")],
+)
+def test_settings_that_cannot_be_are_an_error(chosen, message):
+    with pytest.raises(ConfigError, match=message):
+        solve(make_scorer(), ALL, SolverSettings(**chosen))
+
+
+def test_a_plan_that_fits_is_found_where_no_baseline_finds_one():
+    # Six tables of 0.36 and six of 0.16 of a rank's free memory: only pairs of one large table
+    # with others fill four ranks evenly enough.
+    scorer = make_scorer(cluster=make_cluster(4, 4))
+    free_bytes = planning_request(scorer, ALL, 0).embedding_memory_bytes / 0.9
+    rows = [int(share * free_bytes / (64 * 4 + 4)) for share in (0.36,) * 6 + (0.16,) * 6]
+    assert min(rows) > 0
+    tables = tuple(make_table(f"t{i}", rows=count, pooling=2) for i, count in enumerate(rows))
+    tight = make_scorer(tables, make_cluster(4, 4))
+    solved = solve(tight, frozenset({TW}), settings())
+    assert tight.score([solved.plan]).fits[0]

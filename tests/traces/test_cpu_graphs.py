@@ -190,7 +190,7 @@ def test_collective_of_one_rank(tmp_path):
     assert run(made)["gloo:all_reduce"] == (20, 60)
     changed = run(made, **{"gloo:all_reduce": 100})
     assert changed["after 0"] == (126, 136)
-    assert "lack members" in made.notes[0]
+    assert any("lack members" in note for note in made.notes)
 
 
 def test_collective_is_known_and_met(tmp_path):

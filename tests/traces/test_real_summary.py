@@ -40,7 +40,7 @@ def summary(dlrm):
 
 def test_steps_agree_with_replays(dlrm, summary):
     """Two ways to the same figures: events cut to the step, and a simulation of its graph."""
-    for rank, one in zip(summary.ranks, replay(dlrm, simulate, together=False), strict=True):
+    for rank, one in zip(summary.ranks, replay(dlrm, simulate), strict=True):
         last = rank.last_step
         assert [step.number for step in rank.steps] == [10]
         assert last.measured_s == one.measured_s
@@ -48,6 +48,7 @@ def test_steps_agree_with_replays(dlrm, summary):
         assert last.exposed_communication_s == pytest.approx(
             one.exposed_communication_s, abs=10e-6
         )
+        assert last.wait_s == pytest.approx(one.wait_s, abs=10e-6)
         assert last.communication_s >= last.exposed_communication_s
         parts = last.compute_s + last.exposed_communication_s + last.idle_s
         assert parts == pytest.approx(last.measured_s)

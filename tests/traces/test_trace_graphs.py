@@ -396,6 +396,8 @@ def test_ranks_alone_keep_their_waiting(tmp_path):
     assert [round(one.exposed_communication_s * 1e6) for one in alone] == [50, 9]
     assert [round(one.exposed_communication_s * 1e6) for one in together] == [10, 9]
     assert [round(one.idle_s * 1e6) for one in together] == [90, 81]
+    assert [round(one.wait_s * 1e6) for one in together] == [40, 0]
+    assert [one.wait_s for one in alone] == [0, 0]
     for one in (*alone, *together):
         assert one.error == pytest.approx(0, abs=1e-9)
         assert one.compute_s == 0

@@ -219,7 +219,7 @@ def test_optimizations_need_a_known_machine(tmp_path):
         ("netwrk=2x", "did you mean `network`"),
         ("network", "expected `factor`"),
         ("network=fast", "such as `2x`"),
-        ("network=-1", "greater than 0"),
+        ("network=-1", "more than 0"),
         ("network=2x,speed=3", "options of `network` are factor"),
         ("network=2x,3x", "`3x` is no option"),
     ],
@@ -241,7 +241,7 @@ def test_unknown_names_are_told_apart():
         ("  - {select: {name: sgemm*}, scale: 0}\n", "steps.0..scale: expected more than 0"),
         ("  - {select: {nme: x}, scale: 2}\n", "did you mean `name`"),
         ("  - {select: {name: x}}\n", "expected one of `scale`, `remove`"),
-        ("  - {schedule: 'no such lane'}\n", "no lane fits no such lane; there are device 0"),
+        ("  - {schedule: 'no such lane'}\n", "no lane with work fits no such lane; there are d"),
         ("  - {optimization: network}\n", "expected `factor`"),
         ("  - {select: {role: gap}, scale: 2}\n", "steps.0..select.role"),
         ("  []\n", "steps"),
@@ -313,3 +313,112 @@ def test_devices_are_recognised(tmp_path, device, world_size, platform):
 
 def test_documents_of_helpers_have_events():
     assert document([])["traceEvents"] == []
+
+
+def apart(tmp_path, late_us):
+    """Two ranks whose clocks agree, the second of which began its step later."""
+    for rank in range(2):
+        events = rank_events()
+        for event in events:
+            event["ts"] += rank * late_us
+        write(
+            tmp_path / f"rank{rank}.json",
+            events,
+            rank=rank,
+            deviceProperties=[{"id": 0, "name": "Tesla V100-SXM2-32GB"}],
+        )
+    return read_kineto(tmp_path)
+
+
+def test_a_later_start_is_no_part_of_the_step(tmp_path):
+    captured = captured_step(apart(tmp_path, 200))
+    assert [part.offset_s for part in captured.graph.steps] == pytest.approx([0, 200e-6])
+    # Rank 1 is as captured; rank 0 waits 200 µs for it in the reduction.
+    assert [rank.simulated_s for rank in captured.before] == pytest.approx([690e-6, 690e-6])
+    job = captured.job()
+    assert not any(job.role_of(task) == Role.LEAD_IN for task in job.select(Selector()))
+    answer = what_if(captured, tmp_path, "  - {select: {role: host_gap}, scale: 0.5}\n")
+    plain = what_if(
+        captured_step(apart(tmp_path, 0)),
+        tmp_path,
+        "  - {select: {role: host_gap}, scale: 0.5}\n",
+    )
+    # What is scaled on rank 1 is what is scaled without the later start.
+    assert answer.after[1].simulated_s == pytest.approx(plain.after[1].simulated_s)
+    assert any("begins its step 0.200 ms after the first" in note for note in answer.notes)
+
+
+def test_ranks_can_begin_together(tmp_path):
+    captured = captured_step(apart(tmp_path, 200), aligned=True)
+    timeline = captured.what_if(()).timeline
+    starts = [
+        timeline.start_s[task]
+        for task, name in enumerate(captured.graph.graph.names)
+        if name.startswith("nccl")
+    ]
+    assert starts == pytest.approx([420e-6, 420e-6])
+    assert "all ranks begin their steps together" in captured.what_if(()).notes[-1]
+
+
+def test_nothing_left_of_a_rank_is_an_error(captured, tmp_path):
+    roles = "host_work, host_gap, call, after_wait, launch_delay, stream_gap, kernel, collective"
+    with pytest.raises(ConfigError, match="nothing of rank 1 is left"):
+        what_if(
+            captured,
+            tmp_path,
+            f"  - {{select: {{rank: 1, role: [{roles}]}}, remove: true}}\n",
+        )
+
+
+def test_what_changes_nothing_is_an_error(captured, tmp_path):
+    with pytest.raises(ConfigError, match="nothing changed"):
+        what_if(captured, tmp_path, "  - {select: {name: sgemm_bw}, scale: 1}\n")
+
+
+def test_gaps_move_with_their_works(captured):
+    job = captured.job()
+    (forward,) = job.select(Selector(name=("sgemm_fw",), rank=(0,)))
+    (backward,) = job.select(Selector(name=("sgemm_bw",), rank=(0,)))
+    # Both ready at the start of the stream: the second goes first, with the gap before it.
+    job.schedule([(0, "device 0 stream 7")], lambda task: -job.start_of(task))
+    row = job.tasks_on(0, "device 0 stream 7")
+    for work in (forward, backward):
+        gaps = [one for one in job.delays_of(work) if job.role_of(one) == Role.STREAM_GAP]
+        at = row.index(work)
+        assert list(row[at - len(gaps) : at]) == gaps
+    assert any("changed places" in note for note in job.notes)
+    job.build()
+
+
+def test_threads_are_not_scheduled(captured):
+    job = captured.job()
+    with pytest.raises(ConfigError, match="runs host code"):
+        job.schedule([(0, "thread 11")], lambda task: 0.0)
+
+
+def test_what_follows_on_the_stream_waits_for_a_task_behind(captured, tmp_path):
+    steps = (
+        "  - select: {name: sgemm_bw, rank: 0}\n"
+        "    insert: {name: offload, duration: 400 us, place: behind, lane: copies, role: copy}\n"
+    )
+    answer = what_if(captured, tmp_path, steps)
+    names = answer.graph.graph.names
+    ends = {names[task]: answer.timeline.end_s[task] for task in range(len(names))}
+    update = [
+        answer.timeline.start_s[task]
+        for task, name in enumerate(names)
+        if name == "multi_tensor_apply" and answer.graph.rank[task] == 0
+    ]
+    assert ends["offload"] == pytest.approx(820e-6)
+    assert update[0] >= 820e-6 - 1e-12
+    free = what_if(captured, tmp_path, steps.replace("role: copy", "role: copy, blocking: false"))
+    assert free.after[0].simulated_s < answer.after[0].simulated_s + 1e-12
+
+
+def test_notes_of_the_reader_about_missing_events_stay(tmp_path):
+    events = [*rank_events(), *(operator("aten::mm", 1 + at, -5) for at in range(1))]
+    events += [operator("aten::add", 640 + at / 10, 0.05) for at in range(100)]
+    write(tmp_path / "rank0.json", events, rank=0)
+    captured = captured_step(read_kineto(tmp_path / "rank0.json"))
+    assert any("negative duration" in note for note in captured.graph.notes)
+    assert any("1 of 2 ranks are not here: 1" in note for note in captured.graph.notes)

@@ -107,10 +107,10 @@ def test_data_parallel_on_cpus(tmp_path):
 
 
 @settings(max_examples=15, deadline=None)
-@given(factor=st.floats(1, 50))
+@given(factor=st.floats(1.001, 50))
 def test_more_bandwidth_is_never_slower(tmp_path_factory, factor):
     captured = backward_of_three(tmp_path_factory.mktemp("network"))
-    plain = apply(captured, "data_parallel=8", "network=1x")
+    plain = apply(captured, "data_parallel=8")
     faster = apply(captured, "data_parallel=8", f"network={factor}x")
     assert faster.after_s <= plain.after_s * (1 + 1e-12)
 

@@ -56,7 +56,7 @@ def test_amp_leaves_doubles_and_sums_of_gradients_alone(tmp_path):
 
 
 @settings(max_examples=20, deadline=None)
-@given(matmul=st.floats(1, 16), other=st.floats(1, 16))
+@given(matmul=st.floats(1.001, 16), other=st.floats(1, 16))
 def test_amp_is_never_slower(tmp_path_factory, matmul, other):
     tape = Tape()
     tape.forward("aten::addmm", 100, shapes=_MATRIX)

@@ -302,12 +302,11 @@ def test_resize_of_the_batch(make):
 @pytest.mark.parametrize(
     "texts",
     [
-        ("resize=64:64",),
         ("resize=64:128", "resize=128:64"),
         ("resize=256:1024", "resize=1024:256"),
     ],
 )
-def test_resize_to_itself_and_back(make, texts):
+def test_resize_there_and_back(make, texts):
     captured = make()
     _, before = after(captured, f"gpu={V100}")
     _, times = after(captured, *texts)
@@ -327,6 +326,25 @@ def test_resize_of_products_and_collectives_by_option(make):
     assert job.size_of(reduce) == 3 * 4 * _VALUES
 
 
+def test_flattened_products_that_stay_are_noted(make):
+    # 256 and 512 are 16 and 32 times 16; all of the shaped work has one of them.
+    job, _ = after(make(), "resize=64:128")
+    (note,) = [note for note in job.notes if "multiples of 64" in note]
+    kernels = job.select(Selector(role=COMPUTING))
+    old = make().job()
+    total = sum(map(old.duration_of, kernels))
+    shaped = sum(old.duration_of(task) for task in kernels if old.inputs_of(task) is not None)
+    assert note.startswith(f"{100 * shaped / total:.0f} % of the time works on")
+    assert "256 = 64 · 4, 512 = 64 · 8; add times=4;8" in note
+    # What was said to be a product, and what is one of the sizes, is no surprise.
+    job, _ = after(make(), "resize=64:128,times=4;8")
+    assert not any("multiples" in note for note in job.notes)
+    job, _ = after(make(), "resize=64:128;256:512;512:1024")
+    assert not any("multiples" in note for note in job.notes)
+    job, _ = after(make(), "resize=512:1024")
+    assert not any("multiples" in note for note in job.notes)
+
+
 def test_later_changes_see_earlier_ones(make):
     """First wider, then another device: the second ratio is that of the wider layer."""
     _, times = after(make(), "resize=64:128", f"gpu={H100}")
@@ -338,9 +356,13 @@ def test_later_changes_see_earlier_ones(make):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("resize=77:78", "no operator has a dimension of 77"),
+        (
+            "resize=77:78",
+            "no operator has a dimension of 77; most of the time works on 256, 512, 64",
+        ),
+        ("resize=64:64", "all sizes stay"),
         ("resize=64", "512:1024"),
-        ("resize=64:0", "greater than or equal to 1"),
+        ("resize=64:0", "at least 1"),
         ("resize=64:128;64:256", "given twice"),
         ("resize=64:128;256:300,samples=true", "different factors"),
     ],

@@ -36,12 +36,8 @@ def after(captured, text):
     return job
 
 
-@pytest.mark.parametrize(
-    "text", ["gpu=v100_dgx1", "resize=16:16;128:128,samples=true", "reshard=3:0:2;0:3:2"]
-)
+@pytest.mark.parametrize("text", ["gpu=v100_dgx1", "reshard=3:0:2;0:3:2"])
 def test_what_changes_nothing(dlrm, text):
-    answer = dlrm.what_if([parse_optimization(text)])
-    assert answer.after_s == pytest.approx(answer.before_s, rel=1e-9)
     assert durations(after(dlrm, text)) == pytest.approx(durations(dlrm.job()), rel=1e-9)
 
 

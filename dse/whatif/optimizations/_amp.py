@@ -35,6 +35,13 @@ class Amp(Optimization):
 
     def apply(self, job: Job) -> None:
         """Scales kernels."""
+        if job.machine.kind == "cpu" and not {"matmul", "other"} <= self.model_fields_set:
+            raise ConfigError(
+                "the usual speed-ups were measured on GPUs and the step was captured on a CPU; "
+                "precision=bf16 asks the platform's models, or give both matmul=… and other=…"
+            )
+        if self.matmul == self.other == self.communication == 1.0:
+            raise ConfigError("all speed-ups are 1, so nothing changes; give others")
         kernels = [
             task for task in job.select(Selector(role=(Role.KERNEL,))) if self._fits(job, task)
         ]

@@ -36,6 +36,13 @@ class BatchNorm(Optimization):
         norms = [task for task in kernels if BATCH_NORM.fits(job, task)]
         if not norms:
             raise ConfigError("the captured step has no batch-norm kernel")
+        if self.factor == 1.0 and not self.activations:
+            raise ConfigError("factor=1 without activations changes nothing; give another factor")
+        if job.machine.kind == "cpu" and "factor" not in self.model_fields_set:
+            job.notes.append(
+                "batch_norm: half the time is a rule for GPUs and the step was captured on a CPU; "
+                "give factor=… if it is known, and for another arithmetic use `precision`"
+            )
         job.scale(norms, self.factor)
         if self.activations:
             fused = _activations(job, frozenset(norms), kernels)

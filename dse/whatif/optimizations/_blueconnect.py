@@ -12,7 +12,12 @@ from pydantic_core import PydanticCustomError
 from dse.collectives import CollectiveOp, Group, collective_time_s
 from dse.errors import ConfigError
 from dse.traces import Role
-from dse.whatif._gradient_reduces import all_reduces, meet_by_stage, take_out
+from dse.whatif._gradient_reduces import (
+    all_reduces,
+    meet_by_stage,
+    one_after_the_other,
+    take_out,
+)
 from dse.whatif._steps import Optimization
 
 if TYPE_CHECKING:
@@ -26,9 +31,12 @@ def _as_sizes(value: object) -> object:
     if not isinstance(value, str):
         return value
     parts = value.lower().replace("×", "x").split("x")
-    if not all(part.strip().isdecimal() for part in parts):
+    if len(parts) < 2 or not all(part.strip().isdecimal() for part in parts):
         raise PydanticCustomError(
-            "stages", "expected sizes of groups such as `2x4`, found `{found}`", {"found": value}
+            "stages",
+            "expected sizes of groups such as `2x4`, one for each of two or more levels, found "
+            "`{found}`",
+            {"found": value},
         )
     return [int(part) for part in parts]
 
@@ -64,7 +72,7 @@ class BlueConnect(Optimization):
         """Replaces each all-reduce by its stages; stages of one level share a lane."""
         cluster = job.machine.cluster("blueconnect")
         order: dict[int, float] = {}
-        reduces = all_reduces(job, cluster)
+        reduces = one_after_the_other(job, all_reduces(job, cluster), "blueconnect")
         followers = job.followers()
         for place, one in enumerate(reduces):
             stages = self._plan(cluster, one)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from dse.whatif._passes import TrainingPass
 
 _MEBI = 2**20
+#: More devices than any system trains one model on; collective models were never checked there.
+_MOST_RANKS = 65536
 _LANE = "data-parallel all-reduces"
 
 
@@ -39,7 +41,7 @@ class DataParallel(Optimization):
     """Data parallelism over N ranks: gradients are all-reduced in buckets during backward.
 
     Attributes:
-        ranks: Number of ranks.
+        ranks: Number of ranks, at most 65536.
         bucket: A bucket is reduced once it holds at least this much.
         first_bucket: The same of the first bucket of each backward pass.
         gradients: Size of all gradients, spread evenly, where the traces have no shapes.
@@ -49,7 +51,7 @@ class DataParallel(Optimization):
     main_option: ClassVar[str] = "ranks"
 
     optimization: Literal["data_parallel"] = "data_parallel"
-    ranks: Annotated[int, Field(ge=2)]
+    ranks: Annotated[int, Field(ge=2, le=_MOST_RANKS)]
     bucket: Annotated[Bytes, Field(gt=0)] = 25 * _MEBI
     first_bucket: Annotated[Bytes, Field(gt=0)] = _MEBI
     gradients: Annotated[Bytes, Field(gt=0)] | None = None
@@ -107,15 +109,36 @@ class DataParallel(Optimization):
 
 
 def _next_works(job: Job, one: TrainingPass) -> list[int]:
-    """Returns the first work after a backward pass on each lane that it ran on.
+    """Returns what follows a backward pass on each lane that it ran on.
 
-    Streams wait for the all-reduces at the end of the pass, and so does a thread for gloo.
+    Streams wait for the all-reduces before their next work. Where the CPU is the device the thread
+    itself waits for gloo before `backward()` returns, so nothing that follows overlaps.
     """
     mine = frozenset(one.backward)
-    following = []
+    following: list[int] = []
     for lane in job.lanes_of(one.backward):
         row = job.tasks_on(*lane)
         last = max(place for place, task in enumerate(row) if task in mine)
+        if job.machine.kind == "cpu":
+            following += row[_end_of_backward(job, row, last) + 1 :][:1]
+            continue
         rest = (task for task in row[last + 1 :] if job.role_of(task) in COMPUTING)
         following += [task for task in rest if job.phase_of(task) != Phase.BACKWARD][:1]
     return following
+
+
+def _end_of_backward(job: Job, row: Sequence[int], last: int) -> int:
+    """Returns the place of the last task of a pass on a thread, hand-overs of gradients included.
+
+    Args:
+        job: The job.
+        row: Tasks of the thread.
+        last: Place of the last computing work of the pass.
+    """
+    for place in range(last + 1, len(row)):
+        phase = job.phase_of(row[place])
+        if phase == Phase.BACKWARD:
+            last = place
+        elif phase in (Phase.FORWARD, Phase.OPTIMIZER):
+            break
+    return last

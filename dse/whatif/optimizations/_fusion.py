@@ -45,6 +45,8 @@ class Fusion(Optimization):
             if not kernels:
                 raise ConfigError(f"no kernel belongs to layer {self.layer}; the first one is 0")
             job.scale(kernels, self.scale_layer)
+            if self.scale_layer == 1.0:
+                raise ConfigError("scale_layer=1 changes nothing; give another factor")
         chains = [chain for chain in self._chains(job, frozenset(kernels)) if len(chain) > 1]
         if not chains and self.scale_layer is None:
             raise ConfigError("no two kernels that could be fused follow each other on a stream")

@@ -17,7 +17,6 @@ from dse.whatif._steps import Factor, Optimization
 
 if TYPE_CHECKING:
     from dse.whatif._job import Job
-    from dse.whatif._machines import Machine
 
 _HOST = (Role.HOST_WORK, Role.HOST_GAP, Role.CALL, Role.AFTER_WAIT)
 
@@ -44,7 +43,7 @@ class OtherDevice(Optimization):
         target = load_platform(self.platform)
         machine = job.machine
         source = machine.known_platform(self.optimization)
-        _check_kinds(machine, source.device.kind, target.name, target.device.kind)
+        _check_kinds(machine.kind, target.name, target.device.kind)
         after = replace(machine.on(target), link=self.link, network=self.network)
 
         computing = job.select(Selector(role=COMPUTING))
@@ -75,6 +74,8 @@ class OtherDevice(Optimization):
                 job.scale(host, self.host)
         else:
             job.notes.append("the host is as captured; `host=0.8x` makes its work shorter")
+        if (target.name, self.host) == (source.name, 1.0):
+            job.notes.append(f"{target.name} is what the step was captured on already")
         job.machine = after
 
 
@@ -90,8 +91,7 @@ class Device(OtherDevice):
     optimization: Literal["device"] = "device"
 
 
-def _check_kinds(machine: Machine, kind: str, name: str, wanted: str) -> None:
-    kind = kind if machine.device_name else "cpu"
+def _check_kinds(kind: str, name: str, wanted: str) -> None:
     if kind == wanted:
         return
     raise ConfigError(

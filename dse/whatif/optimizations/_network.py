@@ -57,6 +57,14 @@ class Network(Optimization):
         )
         named = machine.cluster("network")
         after = self._scaled(named)
+        if after is named and (named.link.name, named.network.name) == (
+            before.link.name,
+            before.network.name,
+        ):
+            raise ConfigError(
+                "bandwidth, latency, link and network stay as they are; give a factor other than "
+                "1, such as 2x, or another link or network of the platform"
+            )
         if after is not named:
             # Measured curves are of one link only: a scaled one is told from formulas, and so is
             # what it is compared with.

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from dse.documents import Bytes
+from dse.documents import Bytes, UnitKind, format_quantity
+from dse.errors import ConfigError
 from dse.traces import Role
-from dse.whatif._gradient_reduces import all_reduces, meet_by_stage, take_out
+from dse.whatif._gradient_reduces import (
+    all_reduces,
+    meet_by_stage,
+    one_after_the_other,
+    take_out,
+)
 from dse.whatif._passes import training_passes
 from dse.whatif._retime_collectives import collective_model_s
 from dse.whatif._steps import Optimization
@@ -24,6 +30,8 @@ if TYPE_CHECKING:
     from dse.whatif._passes import TrainingPass
 
 _LANE = "all-reduces by priority"
+#: Each slice is a task on each traced rank.
+_MOST_SLICES = 100_000
 
 
 class P3(Optimization):
@@ -41,7 +49,13 @@ class P3(Optimization):
     def apply(self, job: Job) -> None:
         """Slices the all-reduces, lets forward layers wait for them, and orders them."""
         cluster = job.machine.cluster("p3")
-        reduces = all_reduces(job, cluster)
+        reduces = one_after_the_other(job, all_reduces(job, cluster), "p3")
+        slices = sum(math.ceil(one.info.message_bytes / self.slice) for one in reduces)
+        if slices > _MOST_SLICES:
+            raise ConfigError(
+                f"slices of {format_quantity(self.slice, UnitKind.SIZE)} make {slices:,} of them; "
+                f"at most {_MOST_SLICES:,} are simulated, so give larger ones"
+            )
         passes = {rank: training_passes(job, rank) for rank in job.ranks}
         priority: dict[int, tuple[int, int, int]] = {}
         for one in reduces:

@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from dse.errors import ConfigError
 from dse.traces import COMPUTING, Phase, Role
 from dse.whatif._arguments import arguments_of, resized, with_shapes
+from dse.whatif._flattened import flattened_note, usual_sizes
 from dse.whatif._lookups import lookups_of, rewritten, rewritten_lookup
 from dse.whatif._resize_collectives import resize_collectives, scaled_info
 from dse.whatif._retime_kernels import (
@@ -38,7 +39,9 @@ def _as_dimensions(value: object) -> object:
     if not isinstance(value, str):
         return value
     pairs = [part.split(":") for part in value.split(";") if part.strip()]
-    if not pairs or any(len(pair) != 2 for pair in pairs):
+    if not pairs or not all(
+        len(pair) == 2 and all(size.strip().isdecimal() for size in pair) for pair in pairs
+    ):
         raise PydanticCustomError(
             "dimensions",
             "expected sizes as `512:1024` or `512:1024;64:128`, found `{found}`",
@@ -57,7 +60,9 @@ def _as_sizes(value: object) -> object:
     return value if isinstance(value, list) else [value]
 
 
-Size = Annotated[int, Field(ge=1)]
+#: No dimension of a tensor in memory is larger.
+_LARGEST = 10**12
+Size = Annotated[int, Field(ge=1, le=_LARGEST)]
 
 
 class Resize(Optimization):
@@ -98,7 +103,7 @@ class Resize(Optimization):
         """Sizes and options."""
         sizes = ";".join(f"{old}:{new}" for old, new in self.dimensions.items())
         given = [
-            f"{name}={getattr(self, name)}"
+            self.shown(name)
             for name in ("times", "samples", "communication")
             if name in self.model_fields_set
         ]
@@ -106,6 +111,9 @@ class Resize(Optimization):
 
     def apply(self, job: Job) -> None:
         """Re-times what works on the sizes."""
+        same = all(old == new for old, new in self.dimensions.items())
+        if same and self.communication in (None, 1.0):
+            raise ConfigError("all sizes stay as they are; give a new size, as in 512:1024")
         platform = job.machine.known_platform("resize")
         change = resized(self.dimensions, tuple(self.times))
         computing = job.select(Selector(role=COMPUTING))
@@ -120,11 +128,13 @@ class Resize(Optimization):
         collectives = self._collectives(job, change)
         if not after:
             found = ", ".join(map(str, self.dimensions))
+            usual = ", ".join(map(str, usual_sizes(job, computing)))
             raise ConfigError(
-                f"no operator has a dimension of {found}; `dse trace info` lists shapes, and "
-                "`times` finds flattened products"
+                f"no operator has a dimension of {found}; most of the time works on {usual} "
+                "(`dse trace info --shapes` lists all), and `times` finds flattened products"
             )
         tasks = tuple(after)
+        flattened = flattened_note(job, computing, self.dimensions, probe)
         before_s = kernel_times(job, tasks, platform)
         for task, inputs in after.items():
             describe_inputs(job, task, inputs)
@@ -146,6 +156,7 @@ class Resize(Optimization):
                 else ""
             )
         )
+        job.notes += flattened
 
     def _inputs(
         self, job: Job, tasks: Sequence[int], change: ShapeChange, probe: ShapeChange

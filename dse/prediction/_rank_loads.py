@@ -1,0 +1,108 @@
+"""What a plan loads onto single ranks, as a few additive numbers.
+
+A search needs to know which rank is the busiest and what a piece would add to another one, long
+before it knows the whole plan. Kernel launches apart, the seconds of lookups and updates and the
+volumes of the exchanges are sums over the pieces of a rank. What one more unit of the largest of
+them costs the iteration follows from the full model, by a small change around one plan.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.prediction._durations import slot_durations_s
+from dse.prediction._features import (
+    ExchangeGroup,
+    GroupFeature,
+    RankFeature,
+    group_column,
+    rank_column,
+)
+from dse.prediction._layout import Slot
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dse.prediction._problem import Problem
+
+#: Relative change around a plan by which marginal costs are taken.
+CHANGE = 0.05
+
+
+class RankLoad(IntEnum):
+    """Additive loads of a rank.
+
+    LOOKUP, UPDATE: seconds in kernels. EXCHANGE: pooled values a sample that it holds whole for
+    the all-to-all. INPUT: bytes of indices it receives.
+    """
+
+    LOOKUP = 0
+    UPDATE = 1
+    EXCHANGE = 2
+    INPUT = 3
+
+
+def lookup_and_update_s(slots: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+    """Returns the seconds of lookups and of updates; shape of `slots` without its first axis."""
+    forward = slots[Slot.POOLED_LOOKUP : Slot.POOLED_UPDATE].sum(axis=0)
+    backward = slots[Slot.POOLED_UPDATE : Slot.INPUT_EXCHANGE].sum(axis=0)
+    return np.asarray(forward), np.asarray(backward)
+
+
+def rank_loads(problem: Problem, features: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns the loads of pieces, or of sums of pieces, without the launches of kernels.
+
+    Args:
+        problem: Everything but the plan.
+        features: Placement features; shape `(features, pieces)`.
+
+    Returns:
+        Shape `(loads, pieces)`.
+    """
+    ranks = problem.cluster.world_size
+    count = features.shape[1]
+    columns = -(-count // ranks)
+    # Every rank of a made-up plan carries one piece: the same formulas as for a real one.
+    packed = np.zeros((len(features), ranks * columns))
+    packed[:, :count] = features
+    packed = packed.reshape(len(features), ranks, columns)
+    every_group = (1 << len(ExchangeGroup)) - 1
+    once = lookup_and_update_s(slot_durations_s(problem, every_group, packed))
+    twice = lookup_and_update_s(slot_durations_s(problem, every_group, 2.0 * packed))
+    loads = np.empty((len(RankLoad), count))
+    for load, single, double in zip((RankLoad.LOOKUP, RankLoad.UPDATE), once, twice, strict=True):
+        # The launches are in both: the difference is the work alone.
+        loads[load] = (double - single).reshape(-1)[:count]
+    exchanged = group_column(ExchangeGroup.POOLED, GroupFeature.EXCHANGED)
+    loads[RankLoad.EXCHANGE] = features[exchanged]
+    loads[RankLoad.INPUT] = features[rank_column(RankFeature.INPUT)]
+    return loads
+
+
+def changed_features(features: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns a plan's features, and with each load in turn a little larger on all ranks.
+
+    Args:
+        features: Of one plan; shape `(features, ranks)`.
+
+    Returns:
+        Shape `(features, ranks, 1 + loads)`.
+    """
+    columns: dict[RankLoad, list[int]] = {load: [] for load in RankLoad}
+    for group in ExchangeGroup:
+        for feature in GroupFeature:
+            name = feature.name
+            column = group_column(group, feature)
+            if name.startswith("FORWARD"):
+                columns[RankLoad.LOOKUP].append(column)
+            elif name.startswith("BACKWARD"):
+                columns[RankLoad.UPDATE].append(column)
+    columns[RankLoad.EXCHANGE].append(group_column(ExchangeGroup.POOLED, GroupFeature.EXCHANGED))
+    columns[RankLoad.INPUT].append(rank_column(RankFeature.INPUT))
+    batch = np.repeat(features[:, :, None], 1 + len(RankLoad), axis=2)
+    for load, chosen in columns.items():
+        batch[chosen, :, 1 + load] *= 1.0 + CHANGE
+    return batch

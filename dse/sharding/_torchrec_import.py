@@ -1,0 +1,229 @@
+"""From TorchRec's plan to ours: names, ranks and the geometry of every shard are checked.
+
+A plan is taken over only when its shards are those that the model would cut, because a prediction
+for other cuts would be a prediction for another plan.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from dse.errors import PlanError
+from dse.sharding._check import name_problems
+from dse.sharding._pieces import Piece, pieces_of
+from dse.sharding._plan import ComputeKernel, ShardingPlan, ShardingType, TablePlan
+from dse.sharding._torchrec_names import model_names
+from dse.sharding._torchrec_rules import order_problem
+from dse.workloads import DataType, EmbeddingTable, PoolingDistribution, Uniform
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dse.sharding._torchrec_layout import TorchRecParameter, TorchRecPlan, TorchRecShard
+
+_PLACEMENT = re.compile(r"rank:(\d{1,7})/([a-z]+)(?::\d+)?")
+_REPLICATED_OR_ROW_WISE = (ShardingType.DATA_PARALLEL, ShardingType.ROW_WISE)
+_MAX_PROBLEMS_SHOWN = 8
+
+
+def import_plan(
+    foreign: TorchRecPlan,
+    tables: Sequence[EmbeddingTable] | None = None,
+    world_size: int | None = None,
+) -> ShardingPlan:
+    """Returns a TorchRec plan in our terms.
+
+    Args:
+        foreign: The plan.
+        tables: The model's tables; ``None`` skips what needs them (names, rows, columns).
+        world_size: Number of ranks, for plans that do not say it.
+
+    Raises:
+        PlanError: It is for another model, its kernels or shards are not those that can be
+            predicted, or the number of ranks cannot be told. The message names every problem.
+    """
+    ranks = _world_size(foreign, world_size)
+    known = None if tables is None else {table.name: table for table in tables}
+    names, problems = model_names(foreign.parameters, known)
+    placements = []
+    for name, parameter in zip(names, foreign.parameters, strict=True):
+        placement, found = _placement(name, parameter, ranks, (known or {}).get(name))
+        placements.append(placement)
+        problems += found
+    plan = ShardingPlan(ranks, tuple(placements))
+    if tables is not None:
+        problems = name_problems(plan, tables) + problems
+    problems += _device_problems(foreign)
+    problems += [
+        f"table `{placement.table}`: rank {max(placement.ranks)} is outside 0–{ranks - 1}"
+        for placement in placements
+        if placement.ranks and max(placement.ranks) >= ranks
+    ]
+    if problems:
+        shown, more = problems[:_MAX_PROBLEMS_SHOWN], len(problems) - _MAX_PROBLEMS_SHOWN
+        raise PlanError("; ".join(shown) + (f"; and {more} more" if more > 0 else ""))
+    return plan
+
+
+def _world_size(foreign: TorchRecPlan, given: int | None) -> int:
+    written = foreign.world_size
+    if written is not None and given is not None and written != given:
+        raise PlanError(f"the plan says world_size {written}, but {given} ranks were asked for")
+    known = written if written is not None else given
+    if known is not None:
+        return known
+    complete = [
+        max(parameter.ranks) + 1
+        for parameter in foreign.parameters
+        if parameter.sharding_type in _REPLICATED_OR_ROW_WISE and parameter.ranks
+    ]
+    if not complete:
+        raise PlanError(
+            "the number of ranks cannot be told from the plan, because no table is on all of "
+            'them; write "world_size": N beside "plan"'
+        )
+    return max(complete)
+
+
+def _placement(
+    name: str, parameter: TorchRecParameter, world_size: int, table: EmbeddingTable | None
+) -> tuple[TablePlan, list[str]]:
+    kind, where = parameter.sharding_type, f"table `{name}` ({parameter.sharding_type.value})"
+    problems = []
+    kernel = ComputeKernel.FUSED
+    try:
+        kernel = ComputeKernel(parameter.compute_kernel)
+    except ValueError:
+        problems.append(f"{where}: {_kernel_problem(parameter.compute_kernel)}")
+    caching = kernel is ComputeKernel.FUSED_UVM_CACHING
+    cached = parameter.cache_load_factor if caching else None
+    if kind is ShardingType.DATA_PARALLEL:
+        return TablePlan(name, kind, tuple(range(world_size)), kernel), problems
+    placed, rank_problem = _placed_ranks(parameter)
+    if rank_problem:
+        return TablePlan(name, kind, placed, kernel), [*problems, f"{where}: {rank_problem}"]
+    if parameter.shards is None:
+        ranks = parameter.ranks
+        if ranks is None and kind is ShardingType.ROW_WISE:
+            ranks = tuple(range(world_size))
+        if not ranks:
+            problems.append(f"{where}: neither ranks nor shards are given")
+        return TablePlan(name, kind, ranks or (), kernel, cached), problems
+    pieces = sorted(
+        (
+            Piece(rank, shard.row_offset, shard.rows, shard.column_offset, shard.columns)
+            for rank, shard in zip(placed, parameter.shards, strict=True)
+        ),
+        key=lambda piece: (piece.column_offset, piece.row_offset),
+    )
+    plan = TablePlan(name, kind, tuple(piece.rank for piece in pieces), kernel, cached)
+    problem = _shape_problem(pieces, table) or _geometry_problem(plan, pieces, table)
+    if problem:
+        problems.append(f"{where}: {problem}")
+    return plan, problems
+
+
+def _kernel_problem(kernel: str) -> str:
+    offered = ", ".join(f"`{known.value}`" for known in ComputeKernel)
+    why = "serves inference only" if kernel.startswith("quant") else "is not modelled"
+    return f"compute kernel `{kernel}` {why}; use one of {offered}"
+
+
+def _placed_ranks(parameter: TorchRecParameter) -> tuple[tuple[int, ...], str]:
+    """Returns the rank of each shard in the order given, and what is wrong with them."""
+    if parameter.shards is None:
+        return parameter.ranks or (), ""
+    if not parameter.shards:
+        return (), "the list of shards is empty"
+    placed = []
+    for index, shard in enumerate(parameter.shards):
+        match = _PLACEMENT.fullmatch(shard.placement)
+        if match is None:
+            return (), (
+                f"shard {index}: expected a placement such as `rank:3/cuda:1`, found "
+                f"`{shard.placement}`"
+            )
+        placed.append(int(match[1]))
+    ranks = tuple(placed)
+    # TorchRec's own description of a table-row-wise plan names the first rank of the node only.
+    first_only = (
+        parameter.sharding_type is ShardingType.TABLE_ROW_WISE and parameter.ranks == ranks[:1]
+    )
+    if parameter.ranks in (None, ranks) or first_only:
+        return ranks, ""
+    return ranks, f"`ranks` says {list(parameter.ranks or ())}, the placements say {placed}"
+
+
+def _shape_problem(pieces: list[Piece], table: EmbeddingTable | None) -> str:
+    rows, columns = _shape(pieces)
+    if table is None or (rows, columns) == (table.rows, table.dim):
+        return ""
+    return (
+        f"the plan's shards cover {rows} rows × {columns} columns, the model's table has "
+        f"{table.rows} × {table.dim}"
+    )
+
+
+def _geometry_problem(plan: TablePlan, pieces: list[Piece], table: EmbeddingTable | None) -> str:
+    """Says where the shards are not those that the model would cut, or nothing."""
+    columns_of_grid = {piece.column_offset for piece in pieces}
+    row_group, rest = divmod(len(pieces), len(columns_of_grid))
+    if plan.sharding_type is ShardingType.GRID_SHARD and rest:
+        return f"{len(pieces)} shards do not make {len(columns_of_grid)} equal groups of rows"
+    # A plan without its model still says how large its tables are.
+    cut = pieces_of(plan, table or _table_of(plan.table, pieces), row_group)
+    for index, (theirs, ours) in enumerate(zip(pieces, cut, strict=True)):
+        if theirs != ours:
+            return (
+                f"shard {index} on rank {theirs.rank} is {_rectangle(theirs)} in the plan, but "
+                f"only {_rectangle(ours)} can be predicted (columns in even multiples of four, "
+                "rows in equal blocks)"
+            )
+    return order_problem(plan, row_group)
+
+
+def _shape(pieces: list[Piece]) -> tuple[int, int]:
+    return (
+        max(piece.row_offset + piece.rows for piece in pieces),
+        max(piece.column_offset + piece.columns for piece in pieces),
+    )
+
+
+def _table_of(name: str, pieces: list[Piece]) -> EmbeddingTable:
+    rows, columns = _shape(pieces)
+    return EmbeddingTable(
+        name=name,
+        rows=rows,
+        dim=columns,
+        pooling_factors=(1.0,),
+        pooling_distribution=PoolingDistribution.FIXED,
+        indices=Uniform(),
+        data_type=DataType.FP32,
+    )
+
+
+def _rectangle(piece: Piece) -> str:
+    return (
+        f"rows {piece.row_offset}:{piece.row_offset + piece.rows}, "
+        f"columns {piece.column_offset}:{piece.column_offset + piece.columns}"
+    )
+
+
+def _device_problems(foreign: TorchRecPlan) -> list[str]:
+    kinds = sorted(
+        {
+            kind
+            for parameter in foreign.parameters
+            for shard in parameter.shards or ()
+            if (kind := _device_kind(shard))
+        }
+    )
+    if len(kinds) < 2:
+        return []
+    return [f"shards on {' and on '.join(kinds)} in one plan; one kind of device can be predicted"]
+
+
+def _device_kind(shard: TorchRecShard) -> str:
+    match = _PLACEMENT.fullmatch(shard.placement)
+    return match[2] if match else ""

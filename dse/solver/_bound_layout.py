@@ -1,0 +1,185 @@
+"""The relaxation of one layout: shares of choices instead of plans, averages instead of ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.prediction import ExchangeGroup, Slot
+from dse.solver._bound_rows import solved
+from dse.solver._bound_types import Plans
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dse.hardware import Cluster
+    from dse.solver._bound_graph import SlotGraph
+    from dse.solver._bound_options import Choices
+    from dse.solver._bound_slots import SlotModel
+    from dse.solver._bound_types import Piece, Relaxed
+
+#: Where envelopes are looked at first, in parts of the largest value; places that matter are
+#: added while solving.
+_FIRST_LOOKS = (1e-3, 0.05, 0.2, 0.5, 0.8, 1.0)
+_MAX_ROUNDS = 6
+_ROUND_TOLERANCE = 2e-5
+
+#: Tables that are added in one round for what they alone keep busy.
+_MAX_ALONE = 8
+
+
+class LayoutRelaxation:
+    """Bounds the plans of one layout.
+
+    Args:
+        plans: Which plans, and what is known of them.
+    """
+
+    def __init__(self, plans: Plans) -> None:
+        self._plans = plans
+
+    @staticmethod
+    def of(
+        choices: Choices, model: SlotModel, graph: SlotGraph, layout: int, cluster: Cluster
+    ) -> LayoutRelaxation:
+        """Returns the relaxation of all plans of a layout.
+
+        Args:
+            choices: Choices of all tables.
+            model: What tasks last at least.
+            graph: One rank's iteration in this layout.
+            layout: Exchange groups in use.
+            cluster: Where.
+        """
+        plans = Plans(
+            choices=choices,
+            model=model,
+            graph=graph,
+            cluster=cluster,
+            groups=tuple(group for group in ExchangeGroup if layout >> group & 1),
+            open=(layout >> choices.group & 1).astype(bool),
+            least={},
+            caps={},
+            looks={int(kind): set(_FIRST_LOOKS) for kind in graph.kind},
+            alone={},
+        )
+        least = {feature: _least_of(plans, feature) for feature in plans.features}
+        return LayoutRelaxation(replace(plans, least=least))
+
+    def decided(self, table_class: int, choice: int) -> LayoutRelaxation:
+        """Returns the relaxation of plans in which all tables of a class take one choice."""
+        left = self._plans.open & (self._plans.choices.table_class != table_class)
+        left[choice] = True
+        return LayoutRelaxation(replace(self._plans, open=left))
+
+    def split(self, feature: int, value: float) -> tuple[LayoutRelaxation, LayoutRelaxation]:
+        """Returns the relaxations of plans whose average of a feature is below, or above."""
+        plans = self._plans
+        below = replace(plans, caps={**plans.caps, feature: value})
+        above = replace(plans, least={**plans.least, feature: max(value, plans.least[feature])})
+        return LayoutRelaxation(below), LayoutRelaxation(above)
+
+    def widest_envelope(self, found: Relaxed) -> tuple[float, int, float]:
+        """Returns the exchange whose duration a solution undercuts most.
+
+        Returns:
+            Seconds of the iteration that this is worth, the feature, and its value.
+        """
+        gaps = [(0.0, -1, 0.0)]
+        for curve in self._plans.curves:
+            value = float(found.features[curve.feature])
+            if not self._plans.by_node(curve.slot) and value > self._plans.least[curve.feature]:
+                times = int((self._plans.graph.kind == curve.slot).sum())
+                gap_s = curve.at(value) - float(found.durations_s[curve.slot])
+                gaps.append((times * gap_s, curve.feature, value))
+        return max(gaps)
+
+    @property
+    def partial_groups(self) -> tuple[ExchangeGroup, ...]:
+        """Groups in use whose pieces may sit on some of the ranks only."""
+        return tuple(self._plans.partial)
+
+    @property
+    def open_choices(self) -> NDArray[np.bool_]:
+        """Choices that this layout has; shape `(choices,)`."""
+        return self._plans.open
+
+    @property
+    def possible(self) -> bool:
+        """Whether every table has a choice in this layout."""
+        choices = self._plans.choices
+        return len(np.unique(choices.table_class[self._plans.open])) == len(choices.counts)
+
+    def solve(self, pieces: tuple[Piece, ...] = (), enough_s: float = np.inf) -> Relaxed | None:
+        """Returns the relaxation's solution, or None where no plan of the layout fits.
+
+        Args:
+            pieces: What single ranks hold.
+            enough_s: Stops refining when the value is above this.
+        """
+        result = None
+        for _ in range(_MAX_ROUNDS):
+            result = solved(self._plans, pieces)
+            if result is None or result.value_s >= enough_s:
+                return result
+            if not self._refine(result):
+                break
+        return result
+
+    def alone_s(self, piece: Piece, found: Relaxed) -> float:
+        """Returns how long the iteration takes for the rank that holds a piece, and no other."""
+        lasts_s = found.durations_s.copy()
+        for group in self._plans.partial:
+            lasts_s[[Slot.POOLED_LOOKUP + group, Slot.POOLED_UPDATE + group]] = 0.0
+        lookup_s = float(piece.lookup_s @ found.shares) + piece.shared_s[0]
+        update_s = float(piece.update_s @ found.shares) + piece.shared_s[2] - piece.shared_s[0]
+        lasts_s[Slot.POOLED_LOOKUP + piece.group] = lookup_s
+        lasts_s[Slot.POOLED_UPDATE + piece.group] = update_s
+        return self._plans.graph.makespan_s(lasts_s)
+
+    def _refine(self, found: Relaxed) -> bool:
+        """Adds the pieces of envelopes that the solution is below; says whether that matters."""
+        missed_s = 0.0
+        for curve in self._plans.curves:
+            value = found.features[curve.feature]
+            if self._plans.by_node(curve.slot):
+                continue
+            gap_s = found.envelopes[curve.slot].at(value) - found.durations_s[curve.slot]
+            share = value / found.most[curve.feature]
+            if gap_s > 0 and share not in self._plans.looks[curve.slot]:
+                self._plans.looks[curve.slot].add(share)
+                missed_s += gap_s
+        missed_s += self._refine_alone(found)
+        return missed_s > _ROUND_TOLERANCE * found.value_s
+
+    def _refine_alone(self, found: Relaxed) -> float:
+        """Adds tables that alone keep an exchange busy for longer than the solution says."""
+        choices = self._plans.choices
+        shares = found.shares / choices.counts[choices.table_class]
+        missed_s = 0.0
+        for slot in self._plans.slots:
+            if slot < Slot.INPUT_EXCHANGE or self._plans.by_node(slot):
+                continue
+            alone_s = np.bincount(
+                choices.table_class, shares * choices.alone_s[slot], len(choices.counts)
+            )
+            known = self._plans.alone.setdefault(slot, set())
+            for index in np.argsort(-alone_s, kind="stable")[:_MAX_ALONE].tolist():
+                gap_s = float(alone_s[index] - found.durations_s[slot])
+                if index not in known and gap_s > _ROUND_TOLERANCE * found.value_s:
+                    known.add(index)
+                    missed_s += gap_s
+        return missed_s
+
+
+def _least_of(plans: Plans, feature: int) -> float:
+    """The least average of a feature in this layout: some table is in each group."""
+    choices = plans.choices
+    values = np.where(plans.open, choices.total[feature], np.inf)
+    least = np.full(len(choices.counts), np.inf)
+    np.minimum.at(least, choices.table_class, values)
+    found = [float((least * choices.counts).sum())]
+    found += [float(values[choices.group == group].min(initial=np.inf)) for group in plans.groups]
+    return max(value for value in [0.0, *found] if np.isfinite(value)) / plans.cluster.world_size

@@ -1,0 +1,19 @@
+"""Changes of a configuration as a file of steps."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from dse.search._trace_steps import steps_document
+from dse.whatif import parse_optimization, read_steps
+
+
+@pytest.mark.parametrize(
+    "text", ["network=2x", "amp,communication=2x", "network=2x,latency=0.5x", "fused_optimizer"]
+)
+def test_a_file_says_what_the_command_line_says(tmp_path, text):
+    file = tmp_path / "steps.yaml"
+    file.write_text(yaml.safe_dump(steps_document("one", "", [text], {})))
+    (step,) = read_steps(file)
+    assert step == parse_optimization(text)
