@@ -241,12 +241,17 @@ def test_interrupted_ranks_are_silent(tmp_path):
     pytest.importorskip("torch")
     out = tmp_path / "here.yaml"
     measured = ("--collectives", "gloo", "--ranks", "2")
-    answer("calibrate", *measured, "--budget", "10s", "--out", out)
+    # A busy machine needs longer for the first figures.
+    for budget_s in (10, 20, 40, 80):
+        done = dse("calibrate", *measured, "--budget", f"{budget_s}s", "--out", out)
+        if done.returncode == 0:
+            break
+        assert "raise --budget" in done.stderr
     lines = out.with_name("here.points.jsonl").read_text().splitlines()
     kernels = sum(json.loads(line)["kind"] == "kernel" for line in lines)
     # Kernels come first, so with as many again the ranks are at work.
     code, errors = calibrating(
-        out, *measured, "--budget", "12s", least_lines=len(lines) + kernels // 2
+        out, *measured, "--budget", f"{budget_s + 2}s", least_lines=len(lines) + kernels // 2
     )
     assert (code, errors) == (130, kept_line(out))
 
