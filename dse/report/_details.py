@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.search import change_words
+from dse.space import PLACEMENT_PREFIX
 
 if TYPE_CHECKING:
     from dse.prediction import Prediction
@@ -184,7 +185,14 @@ def _summary(record: TrialRecord, prediction: Prediction) -> tuple[tuple[str, st
         ("Memory left", f"{100 * prediction.memory_headroom_fraction:.1f} % on the fullest rank"),
         ("Plan found by", record.planner),
     ]
-    rows += [(name.replace("_", " "), str(value)) for name, value in record.parameters]
+    if record.plan_gap is not None:
+        words = f"at most {100 * record.plan_gap:.1f} % slower than the best possible plan"
+        rows.append(("Plan", f"{words} under this model"))
+    rows += [
+        (name.replace("_", " "), str(value))
+        for name, value in record.parameters
+        if not name.startswith(PLACEMENT_PREFIX)
+    ]
     return tuple(rows)
 
 

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from dse.report._metrics import gibibytes, metric_formats, milliseconds
 from dse.search import TrialStatus, change_words
+from dse.space import PLACEMENT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,7 +110,7 @@ def _configuration_words(record: TrialRecord, varied: Sequence[str]) -> str:
         )
     for name in varied:
         value = chosen[name]
-        if name in _NAMED_FIRST or value == "default":
+        if name in _NAMED_FIRST or name.startswith(PLACEMENT_PREFIX) or value == "default":
             continue
         if isinstance(value, bool):
             words.append(f"{name} {'on' if value else 'off'}")

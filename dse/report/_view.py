@@ -20,13 +20,14 @@ from dse.report._details import (
 )
 from dse.report._metrics import metric_formats, title_with_unit
 from dse.search import TrialStatus, group_reasons
+from dse.space import PLACEMENT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dse.report._metrics import MetricFormat
     from dse.search import StudyResult, TrialRecord
-    from dse.space import Metric
+    from dse.space import Metric, ParameterValue
 
 #: Feasible configurations beside the front that get full details.
 _MAX_OTHER_DETAILS = 40
@@ -121,7 +122,9 @@ def build_view(study: StudyResult) -> ReportView:
             for axis in study.objectives
             for form in (formats[axis.metric],)
         ),
-        parameters=tuple(name for name, _ in study.records[0].parameters) if study.records else (),
+        parameters=tuple(name for name, _ in _shown_parameters(study.records[0]))
+        if study.records
+        else (),
         trials=tuple(_trial(study, record, group) for record in study.records),
         details=_details(study),
         reasons=tuple(
@@ -179,10 +182,15 @@ def _trial(study: StudyResult, record: TrialRecord, group: str) -> TrialView:
         front=record.on_front,
         group=str(chosen.get(group, "")),
         values=values,
-        parameters=tuple(value for _, value in record.parameters),
+        parameters=tuple(value for _, value in _shown_parameters(record)),
         reason=record.reason,
         speedup=None if record.trace is None else _finite(record.trace.speedup),
     )
+
+
+def _shown_parameters(record: TrialRecord) -> list[tuple[str, ParameterValue]]:
+    """Outer choices but the placements of tables, which the details show as a plan."""
+    return [pair for pair in record.parameters if not pair[0].startswith(PLACEMENT_PREFIX)]
 
 
 def _finite(value: float) -> float | None:

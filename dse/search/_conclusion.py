@@ -91,6 +91,8 @@ def describe(record: TrialRecord) -> str:
     )
     if prediction.cost_usd_per_million_samples is not None:
         text += f" at {prediction.cost_usd_per_million_samples:.3g} USD per million"
+    if record.plan_gap is not None:
+        text += f", plan at most {100 * record.plan_gap:.1f} % slower than the best possible"
     return text
 
 

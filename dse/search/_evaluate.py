@@ -62,6 +62,15 @@ class Evaluator(ABC):
         except DseError as error:
             return without_answer(number, TrialStatus.FAILED, str(error), parameters)
 
+    def lower_bound_s(self, parameters: Mapping[str, ParameterValue]) -> float | None:
+        """Returns a time that no plan of a configuration beats; None where there are no plans.
+
+        Args:
+            parameters: Value of every outer parameter.
+        """
+        del parameters
+        return None
+
     @abstractmethod
     def _evaluate(self, number: int, parameters: Mapping[str, ParameterValue]) -> TrialRecord:
         """As :meth:`evaluate`, but may raise."""

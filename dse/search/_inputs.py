@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dse.documents import DocumentKind, find_document
+from dse.documents import DocumentKind, find_document, key_places
 from dse.platforms import load_platform
 from dse.search._evaluate_model import ModelContext
 from dse.search._input_files import in_memory, platform_facts, platform_files, text_file
-from dse.space import ModelWorkload, SearchSpace, load_space
+from dse.search._joint import with_placements
+from dse.space import ModelWorkload, PlanSearch, SearchSpace, load_space
 from dse.workloads import find_model, load_model
 
 if TYPE_CHECKING:
@@ -79,5 +80,14 @@ def _model_inputs(space: SearchSpace, workload: ModelWorkload, file: InputFile) 
         platforms[name] = platform
         files += platform_files(name, platform)
         facts += platform_facts(name, platform)
+    if space.search.plan is PlanSearch.JOINT:
+        space = with_placements(space, model, platforms, _place_of_plan(file))
     context = ModelContext(space, space.search.seed, model, platforms)
     return StudyInputs(context, model.name, tuple(files), tuple(facts))
+
+
+def _place_of_plan(file: InputFile) -> str:
+    """Returns where the space says how plans are found; its name where it came from no file."""
+    if not file.path:
+        return f"space {file.name}"
+    return key_places(file.text, file=file.path).get(("search", "plan"), file.path)

@@ -12,10 +12,10 @@ import json
 from typing import TYPE_CHECKING
 
 from dse.errors import StudyError
-from dse.search._records import TrialRecord
+from dse.search._records import OuterChoice, TrialRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from pydantic import TypeAdapter
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _STUDY_NAME = "dse"
 _RECORD_KEY = "record"
+_BOUNDS_KEY = "lower_bounds_s"
 
 
 class Journal:
@@ -108,10 +109,42 @@ class Journal:
                 )
             )
         except OSError as error:
+            raise self._unwritable(error) from error
+
+    def add_bounds(self, bounds: Mapping[OuterChoice, float]) -> None:
+        """Keeps lower bounds beside those that are there.
+
+        Args:
+            bounds: Seconds by the parameters of the configuration.
+        """
+        if not bounds:
+            return
+        kept = list({**self.bounds(), **bounds}.items())
+        try:
+            self._study.set_user_attr(_BOUNDS_KEY, kept)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def bounds(self) -> dict[OuterChoice, float]:
+        """Returns lower bounds in seconds by the parameters of their configuration.
+
+        Raises:
+            StudyError: They do not have the form this version writes.
+        """
+        stored = self._study.user_attrs.get(_BOUNDS_KEY, [])
+        try:
+            return dict(_bounds_adapter().validate_python(stored))
+        except ValueError as error:
             raise StudyError(
-                f"cannot write {self._path}: {error.strerror or error}; free the disk, then use "
-                "--resume"
+                f"{self._path}: the lower bounds are not those of this version of dse "
+                f"({str(error).splitlines()[0]}); run the study again in a new folder"
             ) from error
+
+    def _unwritable(self, error: OSError) -> StudyError:
+        return StudyError(
+            f"cannot write {self._path}: {error.strerror or error}; free the disk, then use "
+            "--resume"
+        )
 
     def records(self) -> tuple[TrialRecord, ...]:
         """Returns all finished records in the order in which they finished.
@@ -171,3 +204,10 @@ def _adapter() -> TypeAdapter[TrialRecord]:
     from pydantic import TypeAdapter
 
     return TypeAdapter(TrialRecord)
+
+
+@cache
+def _bounds_adapter() -> TypeAdapter[list[tuple[OuterChoice, float]]]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(list[tuple[OuterChoice, float]])

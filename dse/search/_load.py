@@ -34,14 +34,15 @@ def load_study(root: str | Path) -> Study:
     header = directory.read_header()
     if not directory.journal.is_file():
         raise StudyError(f"{root} has no journal.log; the study cannot be read without it")
-    records = Journal(directory.journal, header.objectives, header.parameters).records()
+    journal = Journal(directory.journal, header.objectives, header.parameters)
+    records = journal.records()
     facts = [
         Fact(file.name, fact.quantity, fact.value, fact.origin, fact.source, fact.as_of)
         for file in header.inputs
         if file.role == "platform"
         for fact in _platform(file, header.inputs).facts
     ]
-    result = study_result(header, records, tuple(facts))
+    result = study_result(header, records, tuple(facts), journal.bounds())
     evaluated = sum(record.evaluated for record in records)
     return Study(result, directory, interrupted=evaluated < header.trials, exhausted=False)
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 import math
+from typing import TypeAlias
 
 from dse.prediction import Configuration, Prediction
 from dse.search._trace_types import StudyTrace, TracePrediction
 from dse.space import Metric, Objective, ParameterValue
+
+#: Value of each outer parameter, in the space's order; what tells configurations apart.
+OuterChoice: TypeAlias = tuple[tuple[str, ParameterValue], ...]
 
 
 class TrialStatus(StrEnum):
@@ -41,6 +45,8 @@ class TrialRecord:
         on_front: Whether it is on the Pareto front of the whole study.
         trace: What the simulation of the changed trace says; None when rejected or failed, and of
             models.
+        lower_bound_s: No plan that the configuration allows has a shorter iteration; None where it
+            was not computed.
     """
 
     number: int
@@ -53,6 +59,17 @@ class TrialRecord:
     planner: str
     on_front: bool = False
     trace: TracePrediction | None = None
+    lower_bound_s: float | None = None
+
+    @property
+    def plan_gap(self) -> float | None:
+        """How much slower than the best possible plan this one is at most, as a share of that.
+
+        None where there is no lower bound.
+        """
+        if self.lower_bound_s is None or self.prediction is None:
+            return None
+        return max(0.0, self.prediction.iteration_time_s / self.lower_bound_s - 1.0)
 
     @property
     def evaluated(self) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from dse.errors import ConfigError, StudyError
+from dse.search._bounds import missing_bounds, with_bounds
 from dse.search._directory import StudyDirectory, StudyHeader
 from dse.search._executors import ProcessExecutor, SerialExecutor
 from dse.search._inputs import read_inputs
@@ -19,6 +20,7 @@ from dse.search._journal import Journal
 from dse.search._pareto import pareto_mask
 from dse.search._proposer import Proposer
 from dse.search._records import StudyResult, TrialRecord, TrialStatus
+from dse.space import PlanSearch, SamplerName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
     from dse.search._evaluate import EvaluationContext
     from dse.search._executors import Executor
     from dse.search._proposer import Rejection
-    from dse.search._records import Fact
-    from dse.space import Objective, ParameterValue, SamplerName, SearchSpace
+    from dse.search._records import Fact, OuterChoice
+    from dse.space import Objective, SearchSpace
 
 #: Packages whose versions can change a result.
 _VERSIONED = ("dse", "numpy", "optuna", "scipy")
@@ -123,6 +125,11 @@ def run(
         inputs=inputs.files,
         trace=inputs.trace,
     )
+    if search.plan is PlanSearch.JOINT and header.sampler is SamplerName.GRID:
+        raise ConfigError(
+            "--sampler grid: `plan: joint` has too many combinations for a grid; choose `tpe`, "
+            "`nsga2` or `random`"
+        )
     directory = StudyDirectory(_folder(chosen, inputs.space.name))
     if chosen.resume:
         header = _continue(directory, header, chosen)
@@ -132,18 +139,23 @@ def run(
     loop = _Loop(context, header, journal, progress)
     with _make_executor(chosen, context) as executor:
         interrupted = loop.run_until_interrupted(executor)
-    result = study_result(header, loop.records(), inputs.facts)
+    marked = mark_front(loop.records(), header.objectives)
+    journal.add_bounds(missing_bounds(marked, journal.bounds(), context.make_evaluator()))
+    result = study_result(header, marked, inputs.facts, journal.bounds())
     directory.write_tables(result, header.parameters)
     return Study(result, directory, interrupted, loop.exhausted)
 
 
 def study_result(
-    header: StudyHeader, records: Sequence[TrialRecord], facts: tuple[Fact, ...]
+    header: StudyHeader,
+    records: Sequence[TrialRecord],
+    facts: tuple[Fact, ...],
+    bounds: Mapping[OuterChoice, float],
 ) -> StudyResult:
     """Marks the front among records and puts everything of a study together."""
     from dse.search._conclusion import conclude
 
-    marked = mark_front(records, header.objectives)
+    marked = with_bounds(mark_front(records, header.objectives), bounds)
     return StudyResult(
         name=header.name,
         model_name=header.model,
@@ -256,7 +268,7 @@ class _Loop:
 
 def _finished(
     records: Sequence[TrialRecord],
-) -> dict[tuple[tuple[str, ParameterValue], ...], TrialRecord]:
+) -> dict[OuterChoice, TrialRecord]:
     """Answers that need not be computed again; failed evaluations get another chance."""
     return {
         record.parameters: record for record in records if record.status is not TrialStatus.FAILED

@@ -25,7 +25,8 @@ def trial_table(
 
     Columns: `number`, `status`, `on_front`, one per outer parameter, one per metric, mean over
     ranks of each breakdown part, `reason`; of a model also `iteration_time_p5_s` and `_p95_s`,
-    memory of the fullest rank and `planner`. Cells of what was not evaluated are empty.
+    memory of the fullest rank, `lower_bound_s` and `plan_gap` (of the front only) and `planner`.
+    Cells of what was not evaluated are empty.
 
     Args:
         records: Trials in the order of the rows.
@@ -37,6 +38,9 @@ def trial_table(
     names = [parameter.name for parameter in parameters]
     columns = _trace_columns(names) if of_trace else _columns(names)
     frame = pd.DataFrame([_row(record, names) for record in records], columns=columns)
+    for name in {"lower_bound_s", "plan_gap"} & set(columns):
+        # A column without any value would have no type of its own.
+        frame[name] = frame[name].astype("float64")
     for parameter in parameters:
         kinds = {type(choice) for choice in parameter.choices}
         if kinds == {int}:
@@ -58,6 +62,8 @@ def _columns(names: Sequence[str]) -> list[str]:
         "iteration_time_p95_s",
         *(f"mean_{part}" for part in _BREAKDOWN),
         "peak_memory_bytes",
+        "lower_bound_s",
+        "plan_gap",
         "planner",
         "reason",
     ]
@@ -99,6 +105,8 @@ def _row(record: TrialRecord, names: Sequence[str]) -> dict[str, object]:
         for part in _BREAKDOWN:
             shares = [getattr(rank, part) for rank in prediction.breakdown]
             row[f"mean_{part}"] = sum(shares) / len(shares)
+        row["lower_bound_s"] = record.lower_bound_s
+        row["plan_gap"] = record.plan_gap
         row["peak_memory_bytes"] = max(prediction.memory_bytes_per_rank)
     row.update(record.parameters)
     return row

@@ -26,7 +26,7 @@ from dse.sharding._plan import (
     ShardingType,
     TablePlan,
 )
-from dse.sharding._planners import PLANNERS, largest_piece_bytes, plan_greedily
+from dse.sharding._planners import PLANNERS, Cut, largest_piece_bytes, plan_greedily
 from dse.sharding._request import PlanningRequest
 from dse.sharding._storage import PieceStorage, piece_storage, stored_bytes
 from dse.sharding._torchrec_export import TORCHREC_MODULE
@@ -39,6 +39,7 @@ __all__ = [
     "AllowedPlacement",
     "ComputeKernel",
     "ConstraintsDocument",
+    "Cut",
     "Piece",
     "PieceStorage",
     "PlanningRequest",

@@ -8,7 +8,7 @@ that is allowed, a table for which the devices have no room left goes to host me
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 import math
 from typing import TYPE_CHECKING
@@ -30,7 +30,11 @@ TableCost = Callable[["EmbeddingTable"], float]
 
 
 def plan_greedily(
-    request: PlanningRequest, cost: TableCost, rng: np.random.Generator | None = None
+    request: PlanningRequest,
+    cost: TableCost,
+    rng: np.random.Generator | None = None,
+    *,
+    cuts: Sequence[Cut] | None = None,
 ) -> ShardingPlan:
     """Places tables in order of falling cost, each piece on the least loaded rank with room.
 
@@ -38,6 +42,7 @@ def plan_greedily(
         request: What to place.
         cost: Load of a whole table; a piece carries its share.
         rng: Draws the rank (among those with room) instead of taking the least loaded one.
+        cuts: How each table is cut, where that is settled already.
     """
     state = _Loads(request, rng)
     order = sorted(
@@ -47,7 +52,8 @@ def plan_greedily(
     placements: dict[int, TablePlan] = {}
     for index in order:
         table = request.tables[index]
-        placements[index] = state.place(table, choose_cut(index, request), cost(table))
+        choices = choose_cut(index, request) if cuts is None else (cuts[index],)
+        placements[index] = state.place(table, choices, cost(table))
     tables = tuple(placements[index] for index in range(len(request.tables)))
     return ShardingPlan(request.world_size, tables)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dse.space._load import list_spaces, load_space
 from dse.space._metrics import MODEL_METRICS, TRACE_METRICS, Metric
-from dse.space._model_schema import TYPE_SEPARATOR
+from dse.space._model_schema import PLACEMENT_PREFIX, TYPE_SEPARATOR
 from dse.space._schema import SpaceDocument
 from dse.space._space import (
     Constraint,
@@ -12,6 +12,7 @@ from dse.space._space import (
     Objective,
     Parameter,
     ParameterValue,
+    PlanSearch,
     SamplerName,
     SearchSettings,
     SearchSpace,
@@ -28,6 +29,7 @@ __all__ = [
     "MODEL_METRICS",
     "NO_OPTIMIZATION",
     "OPTIMIZATION_SEPARATOR",
+    "PLACEMENT_PREFIX",
     "SAME_PLATFORM",
     "TRACE_METRICS",
     "TYPE_SEPARATOR",
@@ -37,6 +39,7 @@ __all__ = [
     "Objective",
     "Parameter",
     "ParameterValue",
+    "PlanSearch",
     "SamplerName",
     "SearchSettings",
     "SearchSpace",

@@ -12,7 +12,7 @@ from dse.hardware import LinkKind, LinkSpec, NetworkSpec
 from dse.sharding import PLANNERS
 from dse.space._fields import Name
 from dse.space._metrics import Metric
-from dse.space._space import Constraint, SamplerName
+from dse.space._space import Constraint, PlanSearch, SamplerName
 
 #: Default planners: all baselines.
 _ALL_PLANNERS = tuple(PLANNERS)
@@ -108,6 +108,7 @@ class SearchBlock(StrictModel):
     batch: Annotated[int, Field(ge=1, le=1000)] = 20
     planners: Annotated[list[Name], Field(min_length=1)] = list(_ALL_PLANNERS)
     improvement_rounds: Annotated[int, Field(ge=0, le=1000)] = 12
+    plan: PlanSearch = PlanSearch.SOLVER
 
     @field_validator("planners")
     @classmethod

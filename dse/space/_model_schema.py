@@ -17,6 +17,9 @@ from dse.space._space import ModelWorkload, Parameter, ParameterValue
 #: Joins the names of a set of sharding types into one value of an outer parameter.
 TYPE_SEPARATOR = "+"
 
+#: Begins the name of the outer parameter that places a table, with `plan: joint`.
+PLACEMENT_PREFIX = "plan."
+
 
 def _as_type_sets(value: object) -> object:
     """Lets one list of sharding types stand for a list of one such list."""

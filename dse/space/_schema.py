@@ -28,7 +28,13 @@ from dse.space._common_schema import (
 from dse.space._fields import Name
 from dse.space._metrics import Metric
 from dse.space._model_schema import ModelParameters, ModelWorkloadBlock
-from dse.space._space import Objective, SearchSettings, SearchSpace
+from dse.space._space import (
+    Objective,
+    PlanSearch,
+    SamplerName,
+    SearchSettings,
+    SearchSpace,
+)
 from dse.space._trace_schema import TraceParameters, TraceWorkloadBlock
 
 if TYPE_CHECKING:
@@ -106,7 +112,11 @@ class SpaceDocument(Document):
 
     @model_validator(mode="after")
     def _fits_the_workload(self) -> SpaceDocument:
-        if problems := [*self._unknown_metrics(), *self._unused_blocks()]:
+        if problems := [
+            *self._unknown_metrics(),
+            *self._unused_blocks(),
+            *self._joint_problems(),
+        ]:
             raise ValidationError.from_exception_data("space", problems)
         return self
 
@@ -137,10 +147,33 @@ class SpaceDocument(Document):
                     "platform, or use `network_factor`"
                 )
                 yield _problem((field,), words, None)
-        for field in ("planners", "improvement_rounds"):
+        for field in ("planners", "improvement_rounds", "plan"):
             if field in self.search.model_fields_set:
                 words = "a trace has no sharding plan to search; leave it out"
                 yield _problem(("search", field), words, None)
+
+    def _joint_problems(self) -> Iterator[InitErrorDetails]:
+        """Complains about what does not go with tables placed by the sampler."""
+        if self.search.plan is not PlanSearch.JOINT or not isinstance(
+            self.parameters, ModelParameters
+        ):
+            return
+        if self.search.sampler is SamplerName.GRID:
+            words = (
+                "`plan: joint` has too many combinations for a grid; choose the sampler `tpe`, "
+                "`nsga2` or `random`"
+            )
+            yield _problem(("search", "sampler"), words, self.search.sampler.value)
+        for field in ("planners", "improvement_rounds"):
+            if field in self.search.model_fields_set:
+                words = "with `plan: joint` the sampler places the tables; leave it out"
+                yield _problem(("search", field), words, None)
+        if len(self.parameters.sharding_types) > 1:
+            words = (
+                "with `plan: joint` every table chooses its own type; write one set of types "
+                f"instead of {len(self.parameters.sharding_types)}"
+            )
+            yield _problem(("parameters", "sharding_types"), words, None)
 
     def to_space(self, folder: str = "") -> SearchSpace:
         """Returns the space as plain values.
@@ -168,6 +201,7 @@ class SpaceDocument(Document):
                 batch=self.search.batch,
                 planners=tuple(self.search.planners),
                 improvement_rounds=self.search.improvement_rounds,
+                plan=self.search.plan,
             ),
         )
 

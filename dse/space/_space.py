@@ -25,6 +25,17 @@ class SamplerName(StrEnum):
     GRID = "grid"
 
 
+class PlanSearch(StrEnum):
+    """How the sharding plan of a configuration is found.
+
+    ``solver``: by the inner search, for each configuration anew. ``joint``: the placement of every
+    table is one more outer choice, which the sampler makes.
+    """
+
+    SOLVER = "solver"
+    JOINT = "joint"
+
+
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """One outer choice.
@@ -98,6 +109,7 @@ class SearchSettings:
             does not depend on the number of worker processes.
         planners: Baseline planners that start the inner search.
         improvement_rounds: Rounds of local search on the sharding plan.
+        plan: How the sharding plan is found.
     """
 
     sampler: SamplerName
@@ -106,6 +118,7 @@ class SearchSettings:
     batch: int
     planners: tuple[str, ...]
     improvement_rounds: int
+    plan: PlanSearch = PlanSearch.SOLVER
 
 
 @dataclass(frozen=True, slots=True)

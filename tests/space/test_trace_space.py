@@ -84,6 +84,7 @@ def test_paths_count_from_the_space(tmp_path):
             "only for spaces of a model",
         ),
         ("objectives:", "search: {planners: [size_greedy]}\nobjectives:", "no sharding plan"),
+        ("objectives:", "search: {plan: joint}\nobjectives:", "no sharding plan"),
         ("{trace: ", "{model: dlrm_tiny, trace: ", "one of `model` and `trace`"),
         ("step: 12", "step: -1", "s.yaml:3:40: workload.step: expected at least 0"),
         ("step: 12", "stepp: 12", "did you mean `step`"),

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from io import StringIO
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from dse.report import build_view, print_study
+from dse.search import ModelEvaluator, RunOptions, TrialStatus, load_study, read_inputs, run
+from dse.search._conclusion import conclude
+from dse.search._journal import Journal
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    from tests.conftest import SMALL_SPACE
+
+    folder = tmp_path_factory.mktemp("bounds")
+    path = folder / "small.yaml"
+    path.write_text(SMALL_SPACE)
+    return run(path, RunOptions(out=folder / "study"))
+
+
+def test_every_plan_on_the_front_has_a_bound_that_holds(study):
+    assert study.result.front
+    for record in study.result.front:
+        assert 0 < record.lower_bound_s <= record.prediction.iteration_time_s * (1 + 1e-9)
+        ratio = record.prediction.iteration_time_s / record.lower_bound_s
+        assert record.plan_gap == pytest.approx(max(0.0, ratio - 1))
+    others = [record for record in study.result.records if not record.on_front]
+    assert others
+    assert all(record.lower_bound_s is None and record.plan_gap is None for record in others)
+
+
+def test_bounds_hold_off_the_front_as_well(study, small_space):
+    evaluator = read_inputs(small_space).context.make_evaluator()
+    feasible = [r for r in study.result.records if r.status is TrialStatus.FEASIBLE]
+    assert len(feasible) > len(study.result.front)
+    for record in feasible:
+        bound_s = evaluator.lower_bound_s(dict(record.parameters))
+        assert 0 < bound_s <= record.prediction.iteration_time_s * (1 + 1e-9)
+
+
+def test_equal_problems_are_bounded_once(small_space, monkeypatch):
+    made = []
+    original = ModelEvaluator._make_bound
+
+    def counting(self, configuration, types):
+        made.append(types)
+        return original(self, configuration, types)
+
+    monkeypatch.setattr(ModelEvaluator, "_make_bound", counting)
+    context = read_inputs(small_space).context
+    evaluator = context.make_evaluator()
+    first = {parameter.name: parameter.choices[0] for parameter in context.space.parameters}
+    other = {**first, "sharding_types": "table_wise+row_wise"}
+    narrow = evaluator.lower_bound_s(first)
+    wide = evaluator.lower_bound_s(other)
+    assert evaluator.lower_bound_s(dict(first)) == narrow
+    assert len(made) == 2
+    assert wide <= narrow * (1 + 1e-9)  # more types allow at least the same plans
+
+
+def test_tables_hold_the_bounds(study):
+    trials = pd.read_csv(study.directory.trials)
+    parquet = pd.read_parquet(study.directory.root / "trials.parquet")
+    for frame in (trials, parquet):
+        assert (frame["lower_bound_s"].notna() == frame["on_front"]).all()
+        assert frame["lower_bound_s"].dtype == frame["plan_gap"].dtype == "float64"
+        known = frame[frame["on_front"]]
+        ratio = known["iteration_time_s"] / known["lower_bound_s"] - 1
+        assert known["plan_gap"].to_numpy() == pytest.approx(ratio.clip(lower=0).to_numpy())
+
+
+def test_page_and_terminal_say_how_good_plans_are(study):
+    best = study.result.front[0]
+    words = f"at most {100 * best.plan_gap:.1f} % slower than the best possible"
+    assert f"#{best.number} " in study.result.conclusion
+    assert words in study.result.conclusion
+    out = StringIO()
+    print_study(study.result, Console(file=out, width=1000), [])
+    assert words in out.getvalue()
+    details = {detail.number: dict(detail.summary) for detail in build_view(study.result).details}
+    assert details[best.number]["Plan"] == f"{words} plan under this model"
+    off = next(
+        number for number in details if number not in {r.number for r in study.result.front}
+    )
+    assert "Plan" not in details[off]
+
+
+def test_bounds_come_back_with_the_study(study):
+    loaded = load_study(study.directory.root).result
+    assert [r.lower_bound_s for r in loaded.records] == [
+        r.lower_bound_s for r in study.result.records
+    ]
+    assert loaded.conclusion == study.result.conclusion
+
+
+def test_studies_of_former_versions_load_and_resume(study, small_space, tmp_path):
+    old = tmp_path / "old"
+    old.mkdir()
+    for name in ("study.yaml", "journal.log"):
+        lines = (study.directory.root / name).read_text().splitlines(keepends=True)
+        kept = [line for line in lines if "lower_bounds_s" not in line]
+        assert (len(kept) < len(lines)) == (name == "journal.log")
+        (old / name).write_text("".join(kept).replace(',"lower_bound_s":null', ""))
+    assert "lower_bound" not in (old / "journal.log").read_text()
+    loaded = load_study(old).result
+    assert loaded.front
+    assert all(record.plan_gap is None for record in loaded.records)
+    assert "best possible" not in conclude(loaded.objectives, loaded.records)
+    resumed = run(small_space, RunOptions(out=old, resume=True))
+    assert resumed.directory.pareto.read_bytes() == study.directory.pareto.read_bytes()
+
+
+def test_a_resumed_run_ends_with_the_same_bounds(study, small_space, tmp_path):
+    out = tmp_path / "cut"
+    run(small_space, RunOptions(out=out, trials=5))
+    resumed = run(small_space, RunOptions(out=out, trials=12, resume=True))
+    assert resumed.directory.pareto.read_bytes() == study.directory.pareto.read_bytes()
+    # Bounds of those that left the front stay in the journal and are not shown.
+    stored = Journal(resumed.directory.journal, resumed.result.objectives, ()).bounds()
+    assert set(stored) >= {record.parameters for record in resumed.result.front}
