@@ -45,6 +45,18 @@ class RankLoad(IntEnum):
     INPUT = 3
 
 
+#: The load of which each row of :func:`rank_terms` is an alternative: device memory and cache work
+#: at the same time, so a rank is busy for the longer one of two sums, not for a sum of the longer.
+TERM_LOADS = (
+    RankLoad.LOOKUP,
+    RankLoad.LOOKUP,
+    RankLoad.UPDATE,
+    RankLoad.UPDATE,
+    RankLoad.EXCHANGE,
+    RankLoad.INPUT,
+)
+
+
 def lookup_and_update_s(slots: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
     """Returns the seconds of lookups and of updates; shape of `slots` without its first axis."""
     forward = slots[Slot.POOLED_LOOKUP : Slot.POOLED_UPDATE].sum(axis=0)
@@ -80,6 +92,34 @@ def rank_loads(problem: Problem, features: NDArray[np.float64]) -> NDArray[np.fl
     loads[RankLoad.EXCHANGE] = features[exchanged]
     loads[RankLoad.INPUT] = features[rank_column(RankFeature.INPUT)]
     return loads
+
+
+def rank_terms(problem: Problem, features: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns what adds up within one exchange group: memory and cache apart.
+
+    Args:
+        problem: Everything but the plan.
+        features: Placement features; shape `(features, pieces)`.
+
+    Returns:
+        One row for each of `TERM_LOADS`; shape `(terms, pieces)`.
+    """
+    without_cache, without_memory = features.copy(), features.copy()
+    for group in ExchangeGroup:
+        for feature in (GroupFeature.FORWARD_CACHE, GroupFeature.BACKWARD_CACHE):
+            without_cache[group_column(group, feature)] = 0.0
+        for feature in (GroupFeature.FORWARD_MEMORY, GroupFeature.BACKWARD_MEMORY):
+            without_memory[group_column(group, feature)] = 0.0
+    memory, cache = rank_loads(problem, without_cache), rank_loads(problem, without_memory)
+    rows = [
+        memory[RankLoad.LOOKUP],
+        cache[RankLoad.LOOKUP],
+        memory[RankLoad.UPDATE],
+        cache[RankLoad.UPDATE],
+        memory[RankLoad.EXCHANGE],
+        memory[RankLoad.INPUT],
+    ]
+    return np.array(rows)
 
 
 def changed_features(features: NDArray[np.float64]) -> NDArray[np.float64]:

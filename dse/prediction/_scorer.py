@@ -14,10 +14,12 @@ from dse.prediction._memory import MemoryModel
 from dse.prediction._placements import Placements
 from dse.prediction._rank_loads import (
     CHANGE,
+    TERM_LOADS,
     RankLoad,
     changed_features,
     lookup_and_update_s,
     rank_loads,
+    rank_terms,
 )
 from dse.simulate import BatchedSimulator
 
@@ -148,6 +150,23 @@ class PlanScorer:
             One row for each `RankLoad`; shape `(loads, pieces)`.
         """
         return rank_loads(self.problem, features)
+
+    @property
+    def term_loads(self) -> tuple[int, ...]:
+        """The load of which each row of `rank_terms` is an alternative, ascending."""
+        return tuple(int(load) for load in TERM_LOADS)
+
+    def rank_terms(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns additive parts of loads; a load is the largest sum of its rows.
+
+        Args:
+            features: Placement features of pieces of one exchange group; shape
+                `(features, pieces)`.
+
+        Returns:
+            Shape `(terms, pieces)`; see `term_loads`.
+        """
+        return rank_terms(self.problem, features)
 
     @property
     def memory_bytes_without_tables(self) -> float:

@@ -155,7 +155,14 @@ class Evaluator:
         cuts = self._catalogue.cuts
         tables_in = Counter(cuts[cut].group_bit for cut in base.cuts)
         layouts = np.empty(len(changes), dtype=np.int64)
+        unchanged = self.layout(base)
         for row, group in enumerate(changes):
+            if all(
+                cuts[change.cut].group_bit == cuts[base.cuts[change.table]].group_bit
+                for change in group
+            ):
+                layouts[row] = unchanged
+                continue
             more = Counter(cuts[change.cut].group_bit for change in group)
             less = Counter(cuts[base.cuts[change.table]].group_bit for change in group)
             layouts[row] = sum(

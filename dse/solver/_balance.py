@@ -1,8 +1,10 @@
 """Moving the parts of a plan between ranks until no exchange of a few of them helps.
 
-Loads of ranks are sums over their parts, and what the largest of each load costs is known around
-the present plan, so an exchange is judged in closed form: all exchanges of one part of a critical
-rank (the most loaded in some respect) with any part elsewhere, or with nothing, in one expression.
+A load of a rank is the largest of a few sums over its parts: device memory and cache work at the
+same time, so parts that wait for the one are best beside parts that wait for the other. What the
+largest of each load costs is known around the present plan, so an exchange is judged in closed
+form: all exchanges of one part of a critical rank (the most loaded in some respect) with any part
+elsewhere, or with nothing, in one expression.
 The full model judges the outcome, not the steps.
 
 The value to be made small is the cost of the largest loads plus a little of the sum of squares:
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
 #: Weight of the sum of squares beside the largest loads.
 _SQUARES = 0.02
+
+#: Largest share of a load that a term has which is not looked at.
+_HIDDEN_SHARE = 0.5
 
 #: What a rank's bytes over its memory weigh against everything else.
 _OVERFLOW = 1e3
@@ -73,13 +78,24 @@ class Balancer:
         self._total = pieces.fixed.copy()
         np.add.at(self._total.T, pieces.rank, pieces.loads.T)
         mean = np.maximum(self._total.mean(axis=1), 1e-300)
-        self._weights = np.append(weights, 0.0)
-        over = self._total[-1].max() > memory_bytes
-        if over:
-            scale = float(weights @ self._total[:-1].max(axis=1)) or 1.0
-            self._weights[-1] = _OVERFLOW * scale / memory_bytes
-        self._squares = _SQUARES * self._weights / (mean * self._ranks)
-        self._on = np.flatnonzero(self._weights > 0)
+        # Bytes are the last load, of one term. Terms of a load stand together.
+        of = np.append(pieces.load_of, len(weights))
+        by_load = np.append(weights, 0.0)
+        largest = np.zeros(len(by_load))
+        np.maximum.at(largest, of, self._total.max(axis=1))
+        if largest[-1] > memory_bytes:
+            scale = float(by_load @ largest) or 1.0
+            by_load[-1] = _OVERFLOW * scale / memory_bytes
+        usual = np.zeros(len(by_load))
+        np.maximum.at(usual, of, mean)
+        # Terms far below the other one of their load are hidden: they cannot become the largest.
+        matters = self._total.max(axis=1) >= _HIDDEN_SHARE * largest[of]
+        self._on = np.flatnonzero((by_load[of] > 0) & matters)
+        self._squares = np.zeros(len(of))
+        on = of[self._on]
+        self._squares[self._on] = _SQUARES * by_load[on] / (usual[on] * self._ranks)
+        self._starts = np.flatnonzero(np.diff(on, prepend=-1))
+        self._weights = by_load[on[self._starts]]
         self._counted = np.ascontiguousarray(self._loads[self._on])
         self._any_bound = bool((pieces.node >= 0).any())
         cut = np.bincount(pieces.table) > 1 if count else np.zeros(0, dtype=bool)
@@ -95,9 +111,18 @@ class Balancer:
 
     def value(self) -> float:
         """Returns what is made small."""
-        return float(
-            self._weights @ self._total.max(axis=1) + self._squares @ (self._total**2).sum(axis=1)
-        )
+        largest = self._by_load(self._total[self._on].max(axis=1))
+        return float(self._weights @ largest + self._squares @ (self._total**2).sum(axis=1))
+
+    def _by_load(self, terms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the larger of the terms of each load that counts, along the first axis."""
+        if len(self._starts) == len(self._on):
+            return terms
+        ends = [*self._starts[1:].tolist(), len(terms)]
+        largest = np.empty((len(ends), *terms.shape[1:]))
+        for row, (start, end) in enumerate(zip(self._starts.tolist(), ends, strict=True)):
+            np.maximum.reduce(terms[start:end], axis=0, out=largest[row, ...])
+        return largest
 
     def descend(self, max_steps: int, *, chains: bool = True) -> None:
         """Takes the best exchange, or chain of two moves, again and again until none helps."""
@@ -165,10 +190,13 @@ class Balancer:
 
     def _critical(self) -> NDArray[np.int64]:
         """Ranks that are the most loaded in a respect that costs something."""
-        counted = self._weights > 0
-        if not counted.any():
+        if not len(self._on):
             return np.array([int(np.argmax(self._total[-1]))])
-        return np.unique(self._total[counted].argmax(axis=1))
+        total = self._total[self._on]
+        most = total.max(axis=1)
+        ends = np.append(self._starts[1:], len(most))
+        binding = most >= np.repeat(self._by_load(most), ends - self._starts)
+        return np.unique(total[binding].argmax(axis=1))
 
     def _exchange(self) -> bool:
         """Takes the best exchange of a critical rank's part with one elsewhere, if it helps."""
@@ -189,7 +217,7 @@ class Balancer:
         # The squares change by 2 · less · (less + target − source).
         there -= at_source
         there *= less
-        after = np.tensordot(self._weights[self._on], largest, 1)
+        after = np.tensordot(self._weights, self._by_load(largest), 1)
         after += np.tensordot(2.0 * self._squares[self._on], there, 1)
         after += self._squares @ (self._total**2).sum(axis=1)
         after[~self._may_exchange(here, source)] = np.inf
@@ -278,7 +306,7 @@ class Balancer:
         """Takes the best pair of moves from a critical rank over another one to a third."""
         if self._ranks < 3:
             return False
-        weighted = (self._weights[:, None] * self._total).sum(axis=0)
+        weighted = self._weights @ self._by_load(self._total[self._on])
         ends = np.argsort(weighted, kind="stable")[:_CHAIN_ENDS]
         value = self.value()
         best_gain, best = 0.0, (-1, -1, -1)
@@ -315,15 +343,17 @@ class Balancer:
         middle = self.rank[pushed]
         total, loads = self._total, self._loads
         result = np.full((len(here), len(pushed)), self._squares @ (self._total**2).sum(axis=1))
-        for load in np.flatnonzero(self._weights > 0).tolist():
+        found = np.zeros((len(self._on), *result.shape))
+        for row, load in enumerate(self._on.tolist()):
             at_source = (total[load, source] - loads[load, here])[:, None]
             at_middle = total[load, middle] + loads[load, here, None] - loads[load, pushed]
             at_end = total[load, end] + loads[load, pushed]
             rest = self._largest_without(load, (np.array(source), middle, np.array(end)))
-            largest = np.maximum(np.maximum(at_source, at_middle), np.maximum(at_end, rest))
+            np.maximum(at_middle, np.maximum(np.maximum(at_source, at_end), rest), out=found[row])
             before = total[load, source] ** 2 + total[load, middle] ** 2 + total[load, end] ** 2
             squares = at_source * at_source + at_middle * at_middle + at_end * at_end - before
-            result += self._weights[load] * largest + self._squares[load] * squares
+            result += self._squares[load] * squares
+        result += np.tensordot(self._weights, self._by_load(found), 1)
         at_middle = total[-1, middle] + loads[-1, here, None] - loads[-1, pushed]
         at_end = total[-1, end] + loads[-1, pushed]
         fits = (at_middle <= np.maximum(self._limit, total[-1, middle])) & (at_end <= self._limit)

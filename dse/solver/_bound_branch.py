@@ -83,7 +83,7 @@ def least_node(
         max_programs = max(_FEWEST_SOLVED, min(_MOST_SOLVED, by_size))
     waiting: list[tuple[float, int, Node]] = []
     number = 0
-    for node in _layout_nodes(problem, choices, model, enough_s):
+    for node in layout_nodes(problem, choices, model, enough_s):
         heappush(waiting, (node.relaxed.value_s, number, node))
         number += 1
     solved = 0
@@ -108,10 +108,23 @@ def least_node(
     return None
 
 
-def _layout_nodes(
-    problem: Problem, choices: Choices, model: SlotModel, enough_s: float
+def layout_nodes(
+    problem: Problem,
+    choices: Choices,
+    model: SlotModel,
+    enough_s: float,
+    *,
+    every: bool = False,
 ) -> Iterator[Node]:
-    """Yields all layouts that have plans that fit."""
+    """Yields all layouts that have plans that fit.
+
+    Args:
+        problem: Everything but the plan.
+        choices: Choices of all tables.
+        model: What tasks last at least.
+        enough_s: Layouts with a bound above this are not refined.
+        every: Whether to refine those behind the best one as well.
+    """
     for layout in _layouts(np.unique(choices.group).tolist()):
         graph = build_layout(problem, layout, one_rank=True)
         relaxation = LayoutRelaxation.of(
@@ -122,7 +135,8 @@ def _layout_nodes(
         found = relaxation.solve(enough_s=enough_s)
         if found is not None:
             # The others need not be known better than that they are behind this one.
-            enough_s = min(enough_s, found.value_s)
+            if not every:
+                enough_s = min(enough_s, found.value_s)
             yield Node(graph, relaxation, found)
 
 

@@ -74,6 +74,19 @@ class LayoutRelaxation:
         left[choice] = True
         return LayoutRelaxation(replace(self._plans, open=left))
 
+    def without(self, coarse: NDArray[np.bool_]) -> LayoutRelaxation:
+        """Returns the relaxation of plans that leave choices out, where a table has others.
+
+        Args:
+            coarse: Choices to leave out; shape `(choices,)`.
+        """
+        choices, open_choices = self._plans.choices, self._plans.open
+        left = np.bincount(choices.table_class[open_choices & ~coarse], minlength=1)
+        others = np.zeros(len(choices.counts), dtype=bool)
+        others[: len(left)] = left > 0
+        kept = open_choices & ~(coarse & others[choices.table_class])
+        return LayoutRelaxation(replace(self._plans, open=kept))
+
     def split(self, feature: int, value: float) -> tuple[LayoutRelaxation, LayoutRelaxation]:
         """Returns the relaxations of plans whose average of a feature is below, or above."""
         plans = self._plans

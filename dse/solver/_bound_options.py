@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.prediction import PlanScorer
-    from dse.sharding import AllowedPlacement, PlanningRequest
+    from dse.sharding import AllowedPlacement, ComputeKernel, PlanningRequest
 
 #: Feature values that are expanded at once.
 _CHUNK_ELEMENTS = 4_000_000
@@ -41,6 +41,8 @@ class Choices:
             where they are longest; shape `(slots, choices)`.
         memory_bytes: Memory on all ranks together; shape `(choices,)`.
         free_memory_bytes: What one rank has for it.
+        class_of: Class of each table; shape `(tables,)`.
+        cuts: Type, column pieces and kernel of each choice.
     """
 
     names: tuple[str, ...]
@@ -52,12 +54,15 @@ class Choices:
     alone_s: NDArray[np.float64]
     memory_bytes: NDArray[np.float64]
     free_memory_bytes: float
+    class_of: NDArray[np.int64]
+    cuts: tuple[tuple[ShardingType, int, ComputeKernel], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Way:
     placement: AllowedPlacement
     ranks: tuple[int, ...]
+    pieces: int
 
 
 def choices_of(scorer: PlanScorer, request: PlanningRequest) -> Choices:
@@ -73,6 +78,7 @@ def choices_of(scorer: PlanScorer, request: PlanningRequest) -> Choices:
     classes: dict[object, int] = {}
     first: list[int] = []
     counts: list[int] = []
+    class_of: list[int] = []
     ways: dict[object, tuple[_Way, ...]] = {}
     ways_of: list[tuple[_Way, ...]] = []
     for index, table in enumerate(request.tables):
@@ -87,13 +93,16 @@ def choices_of(scorer: PlanScorer, request: PlanningRequest) -> Choices:
             ways_of.append(ways[allowed])
             counts.append(0)
         counts[found] += 1
+        class_of.append(found)
     options: list[int] = []
     owner: list[int] = []
+    cuts: list[tuple[ShardingType, int, ComputeKernel]] = []
     for number, index in enumerate(first):
         for way in ways_of[number]:
             plan = way.placement.on(request.tables[index].name, way.ranks)
             options.append(scorer.placements.option(index, plan))
             owner.append(number)
+            cuts.append((plan.sharding_type, way.pieces, plan.compute_kernel))
     chosen = np.array(options, dtype=np.int64)[:, None]
     group = np.log2(scorer.placements.layouts(chosen)).astype(np.int64)
     total, piece, alone_s, memory, most = _sums(scorer, chosen)
@@ -113,6 +122,8 @@ def choices_of(scorer: PlanScorer, request: PlanningRequest) -> Choices:
         alone_s=alone_s[:, fits],
         memory_bytes=memory[fits],
         free_memory_bytes=free,
+        class_of=np.array(class_of, dtype=np.int64),
+        cuts=tuple(cuts[index] for index in np.flatnonzero(fits).tolist()),
     )
 
 
@@ -142,7 +153,7 @@ def _ways(table_index: int, request: PlanningRequest) -> Iterator[_Way]:
                 ranks = tuple(rank for ranks in sets[:pieces] for rank in ranks)
             else:
                 ranks = max(sets, key=len)[:pieces]
-            yield _Way(placement, ranks)
+            yield _Way(placement, ranks, pieces)
 
 
 def _sums(scorer: PlanScorer, options: NDArray[np.int64]) -> tuple[NDArray[np.float64], ...]:

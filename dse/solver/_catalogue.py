@@ -72,6 +72,7 @@ class Cut:
         features: Placement features of a part on each rank it sits on; shape `(parts, features)`.
         costs: Additive loads of a part on such a rank and, last, its bytes; shape
             `(parts, loads + 1)`.
+        terms: What adds up within a rank, and bytes; shape `(parts, terms + 1)`.
     """
 
     key: CutKey
@@ -79,6 +80,7 @@ class Cut:
     group_bit: int
     features: NDArray[np.float64]
     costs: NDArray[np.float64]
+    terms: NDArray[np.float64]
 
 
 class Catalogue:
@@ -179,8 +181,10 @@ class Catalogue:
             parts.append(features[:, : key.parts * step : step, index].T)
         ends = np.cumsum([len(part) for part in parts])[:-1]
         together = np.concatenate(parts).T
-        loads = (self.scorer.rank_loads(together), self.scorer.memory_bytes(together)[None])
-        costs = np.split(np.concatenate(loads).T, ends)
+        memory = self.scorer.memory_bytes(together)[None]
+        loads = np.concatenate((self.scorer.rank_loads(together), memory))
+        costs = np.split(loads.T, ends)
+        terms = np.split(np.concatenate((self.scorer.rank_terms(together), memory)).T, ends)
         for index, key in enumerate(keys):
             self._ids[key] = len(self.cuts)
             self.cuts.append(
@@ -190,5 +194,6 @@ class Catalogue:
                     group_bit=int(layouts[index]),
                     features=np.ascontiguousarray(parts[index]),
                     costs=costs[index],
+                    terms=terms[index],
                 )
             )

@@ -16,6 +16,8 @@ from dse.solver._assignment import Assignment
 from dse.solver._catalogue import Reach
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from dse.solver._catalogue import Catalogue, CutKey
@@ -83,6 +85,10 @@ class Constructor:
         tight = self._cuts(_ANY_SHARE, _TIGHT_MEMORY_SHARE, by_rows=True)
         made.append(self._place(tight, by_bytes=True))
         return list(dict.fromkeys(made))
+
+    def placed(self, keys: Sequence[CutKey]) -> Assignment:
+        """Returns a plan of given cuts, one for each table."""
+        return self._place(self._catalogue.ids(keys), by_bytes=False)
 
     def _cuts(self, cost_share: float, memory_share: float, *, by_rows: bool) -> list[int]:
         """Returns for every table the coarsest cut whose parts are small enough.

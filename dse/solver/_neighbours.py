@@ -86,9 +86,7 @@ class Neighbourhood:
             weights: Seconds that one more unit of each load costs; shape `(loads,)`.
             limit: Most changes.
         """
-        total = pieces.fixed.copy()
-        np.add.at(total.T, pieces.rank, pieces.loads.T)
-        order = np.argsort(weights @ total[:-1], kind="stable")
+        order = np.argsort(pieces.load_s(weights), kind="stable")
         busiest = int(order[-1])
         place = np.empty(len(order), dtype=np.int64)
         place[order] = np.arange(len(order))

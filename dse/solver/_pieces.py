@@ -21,13 +21,17 @@ if TYPE_CHECKING:
 class Pieces:
     """Movable parts and what they rest on.
 
+    A load of a rank is the largest of its terms, each a sum over parts: memory and cache work at
+    the same time.
+
     Attributes:
         table: Table of each part; shape `(parts,)`.
         offset: Which part of its table it is; shape `(parts,)`.
         rank: Where it sits; shape `(parts,)`.
         node: The node it may not leave, or -1; shape `(parts,)`.
-        loads: Additive loads and, last, bytes; shape `(loads + 1, parts)`.
-        fixed: The same of everything that cannot be moved; shape `(loads + 1, ranks)`.
+        loads: Additive terms and, last, bytes; shape `(terms + 1, parts)`.
+        fixed: The same of everything that cannot be moved; shape `(terms + 1, ranks)`.
+        load_of: The load that each term belongs to, ascending; shape `(terms,)`.
     """
 
     table: NDArray[np.int64]
@@ -36,6 +40,26 @@ class Pieces:
     node: NDArray[np.int64]
     loads: NDArray[np.float64]
     fixed: NDArray[np.float64]
+    load_of: NDArray[np.int64]
+
+    def total(self) -> NDArray[np.float64]:
+        """Returns the terms and bytes of every rank; shape `(terms + 1, ranks)`."""
+        total = self.fixed.copy()
+        np.add.at(total.T, self.rank, self.loads.T)
+        return total
+
+    def load_s(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns what the ranks' loads cost.
+
+        Args:
+            weights: Seconds that one more unit of each load costs; shape `(loads,)`.
+
+        Returns:
+            Shape `(ranks,)`.
+        """
+        largest = np.zeros((len(weights), self.fixed.shape[1]))
+        np.maximum.at(largest, self.load_of, self.total()[:-1])
+        return np.asarray(weights @ largest)
 
     def moved(self, base: Assignment, rank: NDArray[np.int64]) -> Assignment:
         """Returns the plan in which the parts sit on other ranks."""
@@ -49,30 +73,37 @@ class Pieces:
 
 def pieces_of(assignment: Assignment, catalogue: Catalogue) -> Pieces:
     """Returns the movable parts of a plan."""
-    request = catalogue.request
-    base_bytes = catalogue.scorer.memory_bytes_without_tables
+    request, scorer = catalogue.request, catalogue.scorer
     rows: list[tuple[int, int, int, int]] = []
     loads: list[NDArray[np.float64]] = []
-    fixed: NDArray[np.float64] | None = None
+    held: NDArray[np.float64] | None = None
     for table, (number, places) in enumerate(zip(assignment.cuts, assignment.places, strict=True)):
         cut = catalogue.cuts[number]
-        if fixed is None:
-            fixed = np.zeros((cut.costs.shape[1], request.world_size))
-            fixed[-1] = base_bytes
+        if held is None:
+            held = np.zeros((cut.features.shape[1], request.world_size))
         if cut.reach is Reach.ALL:
-            fixed += cut.costs[0][:, None]
+            held += cut.features[0][:, None]
         elif cut.reach is Reach.NODE:
-            for node, costs in zip(places, cut.costs, strict=True):
+            for node, features in zip(places, cut.features, strict=True):
                 start = node * request.devices_per_node
-                fixed[:, start : start + request.local_size] += costs[:, None]
+                held[:, start : start + request.local_size] += features[:, None]
         else:
             stays = cut.key.kind is ShardingType.TABLE_COLUMN_WISE
             for offset, rank in enumerate(places):
                 node = rank // request.devices_per_node if stays else -1
                 rows.append((table, offset, rank, node))
-            loads.append(cut.costs)
+            loads.append(cut.terms)
     table_of, offset_of, rank_of, node_of = np.array(rows, dtype=np.int64).reshape(-1, 4).T
-    if fixed is None:
+    if held is None:
         raise ValueError("a plan has at least one table")
+    load_of = np.array(scorer.term_loads, dtype=np.int64)
+    # Kernels of other exchange groups come on top of those of the movable parts, whichever of
+    # memory and cache these wait for.
+    base_bytes = scorer.memory_bytes_without_tables
+    fixed = np.concatenate(
+        (scorer.rank_loads(held)[load_of], base_bytes + scorer.memory_bytes(held)[None])
+    )
     stacked = np.concatenate(loads).T if loads else np.zeros((len(fixed), 0))
-    return Pieces(table_of, offset_of, rank_of, node_of, np.ascontiguousarray(stacked), fixed)
+    return Pieces(
+        table_of, offset_of, rank_of, node_of, np.ascontiguousarray(stacked), fixed, load_of
+    )

@@ -46,7 +46,8 @@ def dealt_anew(
         Shape `(parts,)`; None when there is nothing to deal out or no answer was found.
     """
     parts = np.flatnonzero(np.isin(pieces.rank, freed))
-    counted = np.flatnonzero(weights > 0)
+    counted = np.flatnonzero(weights[pieces.load_of] > 0)
+    costing, column = np.unique(pieces.load_of[counted], return_inverse=True)
     if not 2 <= len(parts) <= _MAX_PARTS or not len(counted) or len(freed) < 2:
         return None
     total = pieces.fixed.copy()
@@ -55,35 +56,36 @@ def dealt_anew(
     binaries = len(parts) * len(freed)
     # Scaled to the mean of the freed ranks: the solver's tolerances are absolute.
     scale = (total[:, freed].sum(axis=1) + pieces.loads[:, parts].sum(axis=1)) / len(freed)
-    scale = np.maximum(scale, 1e-300)[counted]
-    rows = _Rows(binaries + len(counted))
+    scale = _largest(np.maximum(scale, 1e-300)[counted], column, len(costing))
+    rows = _Rows(binaries + len(costing))
     index = np.arange(binaries).reshape(len(parts), len(freed))
     for variables in index:
         rows.add(variables, np.ones(len(freed)), 1.0, 1.0)
     for way, place in enumerate(freed.tolist()):
-        for number, load in enumerate(counted.tolist()):
-            shares = np.append(pieces.loads[load, parts] / scale[number], -1.0)
+        for number, term in zip(column.tolist(), counted.tolist(), strict=True):
+            shares = np.append(pieces.loads[term, parts] / scale[number], -1.0)
             variables = np.append(index[:, way], binaries + number)
-            rows.add(variables, shares, -np.inf, -total[load, place] / scale[number])
+            rows.add(variables, shares, -np.inf, -total[term, place] / scale[number])
         room = (memory_bytes - total[-1, place]) / memory_bytes
         rows.add(index[:, way], pieces.loads[-1, parts] / memory_bytes, -np.inf, room)
         for table in np.unique(pieces.table[parts]).tolist():
             same = np.flatnonzero(pieces.table[parts] == table)
             if len(same) > 1:
                 rows.add(index[same, way], np.ones(len(same)), -np.inf, 1.0)
-    lowest = np.zeros(binaries + len(counted))
+    lowest = np.zeros(binaries + len(costing))
     rest = np.delete(total, freed, axis=1)
     if rest.size:
         # No largest load can be less than that of the ranks which stay as they are.
-        lowest[binaries:] = rest[counted].max(axis=1) / scale
-    highest = np.full(binaries + len(counted), np.inf)
+        most = _largest(rest[counted].max(axis=1), column, len(costing))
+        lowest[binaries:] = most / scale
+    highest = np.full(binaries + len(costing), np.inf)
     highest[:binaries] = _allowed(pieces, parts, others, freed, devices_per_node).ravel()
-    costs = np.zeros(binaries + len(counted))
-    costs[binaries:] = weights[counted] * scale
+    costs = np.zeros(binaries + len(costing))
+    costs[binaries:] = weights[costing] * scale
     limit_s = np.inf if time_limit_s is None else max(0.01, time_limit_s)
     answer = milp(
         costs / costs.sum(),
-        integrality=np.append(np.ones(binaries), np.zeros(len(counted))),
+        integrality=np.append(np.ones(binaries), np.zeros(len(costing))),
         bounds=Bounds(lowest, highest),
         constraints=rows.constraint(),
         options={"node_limit": _NODE_LIMIT, "mip_rel_gap": 1e-4, "time_limit": limit_s},
@@ -93,6 +95,15 @@ def dealt_anew(
     result = pieces.rank.copy()
     result[parts] = freed[answer.x[:binaries].reshape(index.shape).argmax(axis=1)]
     return result
+
+
+def _largest(
+    values: NDArray[np.float64], column: NDArray[np.int64], count: int
+) -> NDArray[np.float64]:
+    """Returns the largest value of each column."""
+    largest = np.zeros(count)
+    np.maximum.at(largest, column, values)
+    return largest
 
 
 def _allowed(

@@ -9,8 +9,9 @@ Starts are the baseline planners' plans and plans made from predicted costs. Eac
    changes of different tables by gain, and balances the best of their combinations.
 
 The full model decides what is kept, so no plan is worse than the best baseline. When no neighbour
-is better, the search starts again from the next start, or from the best plan with some tables cut
-at random. Without a time limit it does the same for the same seed.
+is better, the search starts again from the next start, from the best plan with some tables cut
+at random, and from the cuts that linear programs choose (:mod:`dse.solver._relaxed`). Without a
+time limit it does the same for the same seed.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from dse.solver._construct import Constructor
 from dse.solver._neighbours import Neighbourhood
 from dse.solver._pieces import pieces_of
 from dse.solver._regroup import dealt_anew
+from dse.solver._relaxed import relaxed_cuts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +57,10 @@ _KICKS = 12
 #: Starts after the best one that are searched before the best plan is shaken.
 _OTHER_STARTS = 1
 
+#: Starts from linear programs that are searched, and how far these may be behind the best one.
+_RELAXED_STARTS = 2
+_RELAXED_MARGIN = 0.03
+
 #: Least relative gain of a round after which another one follows.
 _LEAST_GAIN = 1e-6
 
@@ -80,6 +86,7 @@ class Rounds:
         restarts: Starts after the first one.
         max_neighbours: Other cuts scored in one round.
         lns: Whether parts of a few ranks are dealt out anew by a program.
+        lp_start: Whether to start from the linear programs that bound plans as well.
         time_limit_s: Seconds after which the search stops between two of its steps, or None.
     """
 
@@ -92,6 +99,7 @@ class Rounds:
         restarts: int,
         max_neighbours: int,
         lns: bool,
+        lp_start: bool,
         time_limit_s: float | None,
     ) -> None:
         self._scorer = scorer
@@ -100,6 +108,7 @@ class Rounds:
         self._restarts = restarts
         self._max_neighbours = max_neighbours
         self._lns = lns
+        self._lp_start = lp_start
         self._usable = scorer.problem.cluster.device.usable_memory_bytes
         self._catalogue = Catalogue(scorer, request)
         self._evaluator = Evaluator(self._catalogue)
@@ -129,6 +138,10 @@ class Rounds:
             others = starts[1 : 1 + _OTHER_STARTS]
             start = others[restart] if restart < len(others) else self._shaken(best.plan)
             best = min(best, self._descend(start), key=lambda found: found.rank_by)
+        for start in self._relaxed(constructor, best) if self._lp_start else []:
+            if self._is_over():
+                break
+            best = min(best, self._descend(start), key=lambda found: found.rank_by)
         for _ in range(_PROGRAMS if self._lns else 0):
             if self._is_over():
                 break
@@ -136,6 +149,20 @@ class Rounds:
             if dealt.rank_by < best.rank_by:
                 best = min(best, self._descend(dealt), key=lambda found: found.rank_by)
         return to_plan(best.plan, self._catalogue)
+
+    def _relaxed(self, constructor: Constructor, best: _Found) -> list[_Found]:
+        """Returns balanced plans of the cuts that linear programs choose, the best of them."""
+        found = []
+        for keys in relaxed_cuts(self._scorer, self._request, best.rank_by, self._is_over):
+            plan = constructor.placed(keys)
+            # What costs is another thing in another layout.
+            found.append(self._balanced(self._found(plan), self._weights(plan), kicks=0))
+        found.sort(key=lambda start: start.rank_by)
+        return [
+            start
+            for start in found[:_RELAXED_STARTS]
+            if start.rank_by <= found[0].rank_by * (1 + _RELAXED_MARGIN)
+        ]
 
     def _descend(self, found: _Found) -> _Found:
         """Rounds of balancing and of other cuts until nothing is better."""
@@ -189,9 +216,7 @@ class Rounds:
         pieces = pieces_of(found.plan, self._catalogue)
         if not len(pieces.rank) or self._request.world_size < 2:
             return found
-        total = pieces.fixed.copy()
-        np.add.at(total.T, pieces.rank, pieces.loads.T)
-        order = np.argsort(-(weights @ total[:-1]), kind="stable")
+        order = np.argsort(-pieces.load_s(weights), kind="stable")
         middle = int(self._rng.integers(1, len(order)))
         freed = np.unique([order[0], order[middle], order[-1]])
         remaining_s = None if self._deadline is None else self._deadline - time.monotonic()

@@ -130,7 +130,7 @@ def find_plan(
     starts: list[tuple[str, ShardingPlan]] = []
     scored = 0
     if not constraints:
-        settings = SolverSettings(tuple(PLANNERS), time_limit_s=time_limit_s)
+        settings = SolverSettings(tuple(PLANNERS), lp_start=True, time_limit_s=time_limit_s)
         solved = solve(scorer, allowed_types, settings, seed)
         planner, plan, scored = solved.planner, solved.plan, solved.plans_scored
         starts = [(planner, plan)]

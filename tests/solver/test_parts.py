@@ -43,6 +43,7 @@ def make_pieces(
         node=np.full(count, -1),
         loads=np.array([loads, [1.0] * count]),
         fixed=np.zeros((2, ranks)),
+        load_of=np.zeros(1, dtype=np.int64),
     )
 
 
@@ -109,8 +110,7 @@ def test_loads_of_parts_add_up_to_the_kernels_of_a_rank():
     plan = PLANNERS["lookup_greedy"](catalogue.request)
     assignment = of_plan(plan, catalogue)
     pieces = pieces_of(assignment, catalogue)
-    total = pieces.fixed.copy()
-    np.add.at(total.T, pieces.rank, pieces.loads.T)
+    total = pieces.total()
     features = scorer.features(plan)
     held = scorer.memory.total_bytes(features)[:, 0]
     np.testing.assert_allclose(total[-1], held, rtol=1e-12)
@@ -118,7 +118,9 @@ def test_loads_of_parts_add_up_to_the_kernels_of_a_rank():
     device = scorer.problem.cluster.device
     # One launch of the lookup and eight of the update are not part of the additive loads.
     np.testing.assert_allclose(
-        total[0] + total[1] + 9 * device.kernel_floor_s, kernels_s, rtol=1e-9
+        pieces.load_s(np.array([1.0, 1.0, 0.0, 0.0])) + 9 * device.kernel_floor_s,
+        kernels_s,
+        rtol=1e-9,
     )
 
 
@@ -168,6 +170,7 @@ def test_two_parts_of_a_table_stay_apart_and_bound_parts_stay_on_their_node():
         np.array([-1, -1, 0, 0]),
         pieces.loads,
         pieces.fixed,
+        pieces.load_of,
     )
     balancer = Balancer(bound, np.array([1.0]), 1e9, 2, lambda: False)
     balancer.descend(50)
@@ -188,6 +191,33 @@ def test_a_small_program_finds_the_optimum():
             largest(pieces, np.array(every)) for every in product(range(3), repeat=len(loads))
         )
         assert largest(pieces, dealt) <= optimum * (1 + 1e-3)
+
+
+def make_two_kinds() -> Pieces:
+    """Two parts that wait for memory on one rank, two that wait for cache on the other."""
+    return Pieces(
+        table=np.arange(4),
+        offset=np.zeros(4, dtype=np.int64),
+        rank=np.array([0, 0, 1, 1]),
+        node=np.full(4, -1),
+        loads=np.array([[4.0, 4.0, 1.0, 1.0], [1.0, 1.0, 4.0, 4.0], [1.0] * 4]),
+        fixed=np.zeros((3, 2)),
+        load_of=np.array([0, 0]),
+    )
+
+
+def test_parts_that_wait_for_memory_are_paired_with_those_that_wait_for_cache():
+    pieces = make_two_kinds()
+    assert pieces.load_s(np.array([2.0])).tolist() == [16.0, 16.0]
+    balancer = make_balancer(pieces)
+    balancer.descend(10)
+    for places in (
+        balancer.places,
+        dealt_anew(pieces, np.array([0, 1]), np.array([1.0]), 1e9, 8),
+    ):
+        assert places is not None
+        # One of each kind: 4 + 1 in memory and 1 + 4 in cache.
+        assert sorted(places[:2].tolist()) == sorted(places[2:].tolist()) == [0, 1]
 
 
 def test_a_small_program_leaves_other_ranks_alone():
