@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+import signal
 
 from hypothesis import settings
 import pytest
@@ -29,6 +30,10 @@ from dse.workloads import (
     PoolingDistribution,
     Uniform,
 )
+
+# Jobs in the background of a shell ignore interrupts, and so would the commands that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("dse", deadline=None, max_examples=40, derandomize=True)
 settings.load_profile("dse")
