@@ -67,7 +67,7 @@ def predict_command(
     problem = problem_of(workload, machine, configuration, host_profile=profile)
     scorer = PlanScorer(problem)
     if plan is None:
-        solved = solve(scorer, frozenset(ShardingType), SolverSettings())
+        solved = solve(scorer, frozenset(ShardingType), SolverSettings(lp_start=True))
         chosen, planner = solved.plan, solved.planner
     else:
         chosen = check_plan(

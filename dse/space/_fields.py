@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Annotated
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from dse.documents import Count, StrictModel
+from dse.space._space import Parameter, ParameterValue
 
 #: Most values that one range may expand to.
 _MAX_CHOICES = 1024
@@ -46,6 +48,24 @@ class Range(StrictModel):
             values.append(value)
             value *= self.factor or 2
         return tuple(values)
+
+
+class ParametersBlock(StrictModel):
+    """Outer choices of a space, one a field: a list of values, a range, or nothing."""
+
+    @staticmethod
+    @abstractmethod
+    def choices_of(values: list[object]) -> tuple[ParameterValue, ...]:
+        """Returns the different values of one parameter as a study keeps them."""
+
+    def expand(self) -> tuple[Parameter, ...]:
+        """Returns the choices in the order of this class's fields."""
+        given = ((name, getattr(self, name)) for name in type(self).model_fields)
+        return tuple(
+            Parameter(name, value.values() if isinstance(value, Range) else self.choices_of(value))
+            for name, value in given
+            if value is not None
+        )
 
 
 def as_list(value: object) -> object:

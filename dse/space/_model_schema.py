@@ -10,9 +10,9 @@ from pydantic_core import PydanticCustomError
 from dse.documents import StrictModel
 from dse.hardware import Precision
 from dse.sharding import ShardingType
-from dse.space._fields import Counts, Name, Names, Range, as_list
+from dse.space._fields import Counts, Name, Names, ParametersBlock, as_list
 from dse.space._metrics import MODEL_METRICS, Metric
-from dse.space._space import ModelWorkload, Parameter, ParameterValue
+from dse.space._space import ModelWorkload, ParameterValue
 
 #: Joins the names of a set of sharding types into one value of an outer parameter.
 TYPE_SEPARATOR = "+"
@@ -45,7 +45,7 @@ TypeSets = Annotated[
 ]
 
 
-class ModelParameters(StrictModel):
+class ModelParameters(ParametersBlock):
     """The outer choices; each is a value, a list of values, or a range."""
 
     platform: Names
@@ -71,32 +71,22 @@ class ModelParameters(StrictModel):
             )
         return self
 
-    def expand(self) -> tuple[Parameter, ...]:
-        """Returns the choices in the order of this class's fields."""
-        parameters = []
-        for name in type(self).model_fields:
-            value = getattr(self, name)
-            if value is not None:
-                parameters.append(Parameter(name, _choices(value)))
-        return tuple(parameters)
-
-
-def _choices(value: Range | list[object]) -> tuple[ParameterValue, ...]:
-    if isinstance(value, Range):
-        return value.values()
-    plain: list[ParameterValue] = []
-    for item in value:
-        if isinstance(item, list):
-            chosen: ParameterValue = TYPE_SEPARATOR.join(
-                kind.value for kind in ShardingType if kind in item
-            )
-        else:
-            chosen = item if isinstance(item, bool | int | float) else str(item)
-        if chosen not in plain:
-            plain.append(chosen)
-    if all(isinstance(item, int) and not isinstance(item, bool) for item in plain):
-        plain.sort(key=int)
-    return tuple(plain)
+    @staticmethod
+    def choices_of(values: list[object]) -> tuple[ParameterValue, ...]:
+        """Joins sets of sharding types; numbers ascend, others keep their order."""
+        plain: list[ParameterValue] = []
+        for item in values:
+            if isinstance(item, list):
+                chosen: ParameterValue = TYPE_SEPARATOR.join(
+                    kind.value for kind in ShardingType if kind in item
+                )
+            else:
+                chosen = item if isinstance(item, bool | int | float) else str(item)
+            if chosen not in plain:
+                plain.append(chosen)
+        if all(isinstance(item, int) and not isinstance(item, bool) for item in plain):
+            plain.sort(key=int)
+        return tuple(plain)
 
 
 class ModelWorkloadBlock(StrictModel):

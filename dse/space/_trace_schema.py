@@ -9,9 +9,9 @@ from pydantic_core import PydanticCustomError
 
 from dse.documents import Count, StrictModel
 from dse.errors import ConfigError
-from dse.space._fields import Counts, Name, Names, Range, as_list
+from dse.space._fields import Counts, Name, Names, ParametersBlock, as_list
 from dse.space._metrics import SAMPLE_METRICS, TRACE_METRICS, Metric
-from dse.space._space import Parameter, ParameterValue, TraceWorkload
+from dse.space._space import ParameterValue, TraceWorkload
 
 #: Joins the optimizations of a set into one value of an outer parameter.
 OPTIMIZATION_SEPARATOR = " + "
@@ -78,7 +78,7 @@ BandwidthFactors = Annotated[
 ]
 
 
-class TraceParameters(StrictModel):
+class TraceParameters(ParametersBlock):
     """Changes to the captured step; each is a value or a list of values.
 
     What is left out stays as captured and is no column of the tables.
@@ -91,28 +91,18 @@ class TraceParameters(StrictModel):
     network_factor: BandwidthFactors | None = None
     optimizations: OptimizationSets = [[]]
 
-    def expand(self) -> tuple[Parameter, ...]:
-        """Returns the choices in the order of this class's fields."""
-        parameters = []
-        for name in type(self).model_fields:
-            value = getattr(self, name)
-            if value is not None:
-                parameters.append(Parameter(name, _choices(value)))
-        return tuple(parameters)
-
-
-def _choices(value: Range | list[object]) -> tuple[ParameterValue, ...]:
-    if isinstance(value, Range):
-        return value.values()
-    plain: dict[ParameterValue, None] = {}
-    for item in value:
-        if isinstance(item, list):
-            plain[OPTIMIZATION_SEPARATOR.join(item) or NO_OPTIMIZATION] = None
-        elif isinstance(item, int | float | str):
-            plain[item] = None
-    found = tuple(plain)
-    numbers = [item for item in found if not isinstance(item, str)]
-    return tuple(sorted(numbers)) if len(numbers) == len(found) else found
+    @staticmethod
+    def choices_of(values: list[object]) -> tuple[ParameterValue, ...]:
+        """Joins sets of optimizations; numbers ascend, others keep their order."""
+        plain: dict[ParameterValue, None] = {}
+        for item in values:
+            if isinstance(item, list):
+                plain[OPTIMIZATION_SEPARATOR.join(item) or NO_OPTIMIZATION] = None
+            elif isinstance(item, int | float | str):
+                plain[item] = None
+        found = tuple(plain)
+        numbers = [item for item in found if not isinstance(item, str)]
+        return tuple(sorted(numbers)) if len(numbers) == len(found) else found
 
 
 class TraceWorkloadBlock(StrictModel):
