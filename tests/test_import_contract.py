@@ -15,17 +15,18 @@ if TYPE_CHECKING:
 #: From the bottom up; a package imports from earlier lines only.
 ORDER = (
     {"errors", "_suggest"},
-    {"curves"},
+    {"curves", "ranking"},
     {"hardware"},
     {"_files", "graph", "documents", "collectives", "kernels"},
-    {"recording", "measurements"},
+    {"recording", "measurements", "ranks"},
     {"simulate", "traces", "workloads"},
-    {"sharding", "platforms", "microbench", "overheads"},
-    {"whatif"},
+    {"sharding", "platforms", "microbench", "overheads", "replay"},
+    {"whatif", "bottlenecks"},
     {"prediction", "space", "calibrate"},
+    {"transformers"},
     {"solver"},
     {"search"},
-    {"report"},
+    {"report", "validate"},
     {"cli"},
 )
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
