@@ -6,6 +6,7 @@ a budget of time and keeps a log that can be continued. Nothing here fits anythi
 
 from __future__ import annotations
 
+from dse.microbench._allocator import keep_freed_memory
 from dse.microbench._collectives import (
     LocalRanks,
     RefusedCollectiveError,
@@ -93,6 +94,7 @@ __all__ = [
     "default_local_ranks",
     "default_threads",
     "describe_machine",
+    "keep_freed_memory",
     "make_kernel",
     "make_plan",
     "measure",

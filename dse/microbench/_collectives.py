@@ -17,30 +17,22 @@ median is little affected, its interval shows it.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from multiprocessing.connection import wait
-import signal
 import time
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from dse.errors import CalibrationError, DseError
-from dse.microbench._ranks import Prepare, RankSetup, Refusal, Repeat, serve
+from dse.errors import CalibrationError, DseError, WorkerError
+from dse.microbench._ranks import Prepare, Refusal, Repeat, collective_worker
 from dse.microbench._timing import MeasureSettings, repeat
-from dse.microbench._torch import load_torch
+from dse.ranks import start_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from multiprocessing.connection import Connection
 
     from dse.microbench._types import CollectivePoint, Sample
+    from dse.ranks import RankGroup
 
 #: Repeats that the ranks run before they answer.
 _BATCH = 6
-
-#: How often the starter looks whether a rank has died, in seconds.
-_LOOK_EVERY_S = 0.5
-
-#: Time for ranks to end when told to, in seconds.
-_FAREWELL_S = 5.0
 
 
 class RefusedCollectiveError(DseError):
@@ -64,67 +56,28 @@ def collective_ranks(
     Raises:
         CalibrationError: A rank has died; the message ends with its traceback.
     """
-    torch = load_torch()
-    processes = torch.multiprocessing
-    # The starter holds the rendezvous on a port that the system chose: no race for a free one.
-    store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    setup = RankSetup(backend, ranks, threads, int(store.port), timeout_s)
-    pairs = [processes.get_context("spawn").Pipe() for _ in range(ranks)]
-    ours, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    with _interrupts_held_back():
-        context = processes.start_processes(
-            serve, (setup, theirs), nprocs=ranks, join=False, daemon=True, start_method="spawn"
-        )
     try:
-        for pipe in theirs:
-            pipe.close()
-        started = LocalRanks(context, ours, timeout_s)
-        started.answers()
-        yield started
-        started.tell(None)
-        _join(context, _FAREWELL_S)
-    finally:
-        for process in context.processes:
-            if process.is_alive():
-                process.terminate()
-        for process in context.processes:
-            process.join(_FAREWELL_S)
-            if process.is_alive():
-                process.kill()
-                process.join()
-        for pipe in ours:
-            pipe.close()
-
-
-@contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """Processes that start meanwhile hold back Ctrl-C until :func:`serve` lets it through.
-
-    The terminal sends it to them as well; while they still import, each would print a traceback.
-    """
-    if not hasattr(signal, "pthread_sigmask"):  # not on every operating system
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        with start_ranks(
+            collective_worker,
+            backend=backend,
+            world_size=ranks,
+            threads=threads,
+            timeout_s=timeout_s,
+        ) as group:
+            yield LocalRanks(group)
+    except WorkerError as error:
+        raise CalibrationError(f"a rank of a collective has failed: {error}") from error
 
 
 class LocalRanks:
     """The running ranks of one group.
 
     Args:
-        context: The processes.
-        pipes: One to each rank.
-        timeout_s: Time for the answer to one request, in seconds.
+        group: Whom to ask.
     """
 
-    def __init__(self, context: Any, pipes: list[Connection], timeout_s: float) -> None:
-        self._context = context
-        self._pipes = pipes
-        self._timeout_s = timeout_s
+    def __init__(self, group: RankGroup) -> None:
+        self._group = group
 
     def measure(
         self,
@@ -141,11 +94,10 @@ class LocalRanks:
 
         Raises:
             RefusedCollectiveError: There is no memory for it, or the backend lacks the operation.
-            CalibrationError: A rank has died or does not answer.
+            WorkerError: A rank has died or does not answer.
         """
         settings = settings or MeasureSettings()
-        self.tell(Prepare(point.op, point.size_bytes))
-        self._accepted_answers()
+        self.ask(Prepare(point.op, point.size_bytes))
         warm_until = clock() + settings.warm_up_s
         while True:
             self._times_s(1)
@@ -154,64 +106,21 @@ class LocalRanks:
         return repeat(lambda: self._times_s(_BATCH), settings, clock)
 
     def _times_s(self, count: int) -> list[float]:
-        self.tell(Repeat(count))
-        by_rank = self._accepted_answers()
+        by_rank = self.ask(Repeat(count))
         return [
             max(end_s for _, end_s in spans) - max(start_s for start_s, _ in spans)
             for spans in zip(*by_rank, strict=True)
         ]
 
-    def _accepted_answers(self) -> list[Any]:
-        answers = self.answers()
+    def ask(self, order: object) -> list[Any]:
+        """Gives all ranks the same order; returns their answers by rank.
+
+        Raises:
+            WorkerError: A rank has died or does not answer.
+            RefusedCollectiveError: There is no memory for it, or the backend lacks the operation.
+        """
+        answers = self._group.ask(order)
         for answer in answers:
             if isinstance(answer, Refusal):
                 raise RefusedCollectiveError(answer.reason)
         return answers
-
-    def tell(self, order: object) -> None:
-        """Sends a request to all ranks."""
-        try:
-            for pipe in self._pipes:
-                pipe.send(order)
-        except OSError:
-            self._raise_failure()
-
-    def answers(self) -> list[Any]:
-        """Waits for one answer of every rank.
-
-        Raises:
-            CalibrationError: A rank has died or does not answer.
-        """
-        until = time.monotonic() + self._timeout_s
-        answers: dict[int, Any] = {}
-        while len(answers) < len(self._pipes):
-            missing = {
-                id(pipe): rank for rank, pipe in enumerate(self._pipes) if rank not in answers
-            }
-            ready = wait([self._pipes[rank] for rank in missing.values()], _LOOK_EVERY_S)
-            for pipe in ready:
-                try:
-                    answers[missing[id(pipe)]] = cast("Connection", pipe).recv()
-                except (EOFError, OSError):
-                    self._raise_failure()
-            if not ready:
-                _join(self._context, 0.0)
-            if time.monotonic() > until:
-                raise CalibrationError(
-                    f"ranks {sorted(missing.values())} gave no answer within {self._timeout_s:g} s"
-                )
-        return [answers[rank] for rank in range(len(self._pipes))]
-
-    def _raise_failure(self) -> None:
-        """Raises what a rank failed with, once its process has ended."""
-        _join(self._context, _FAREWELL_S)
-        raise CalibrationError("a rank of a collective ended without being told to")
-
-
-def _join(context: Any, timeout_s: float) -> None:
-    """Waits for the processes; raises when one of them has failed."""
-    processes = load_torch().multiprocessing
-    try:
-        context.join(timeout=timeout_s)
-    except (processes.ProcessRaisedException, processes.ProcessExitedException) as error:
-        raise CalibrationError(f"a rank of a collective has failed: {error}") from error

@@ -1,15 +1,11 @@
-"""What one rank does: it joins the group, then runs the collectives it is told to.
+"""What one rank does in its process: the collectives that it is told to.
 
-This module is imported in the worker processes; the other side is `_collectives`.
+The other side is `_collectives`; how ranks start, join and end is the business of `dse.ranks`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
-import os
-import signal
-import socket
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -18,32 +14,14 @@ from dse.microbench._torch import load_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from multiprocessing.connection import Connection
+
+    from dse.ranks import RankContext, Worker
 
 #: Bytes of one value; buffers are float32.
 _VALUE_BYTES = 4
 
 #: Calls in a row between two CUDA events.
 _CUDA_CALLS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class RankSetup:
-    """What all ranks of a group are started with.
-
-    Attributes:
-        backend: ``gloo`` or ``nccl``.
-        ranks: Number of ranks.
-        threads: Threads that each rank computes with.
-        port: Port of the rendezvous on this machine.
-        timeout_s: Time after which a collective that does not end is an error, in seconds.
-    """
-
-    backend: str
-    ranks: int
-    threads: int
-    port: int
-    timeout_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,72 +46,49 @@ class Refusal:
     reason: str
 
 
-def serve(rank: int, setup: RankSetup, pipes: list[Connection]) -> None:
-    """Runs one rank until it is told to stop or its starter is gone.
+def collective_worker(context: RankContext) -> Worker:
+    """Returns what answers a rank's orders.
 
     The answer to :class:`Prepare` is ``None``, the one to :class:`Repeat` a list of pairs of start
     and end in seconds, on the clock that all processes of the machine share. A :class:`Refusal`
     takes their place when the collective cannot be run; every other failure ends the rank.
-
-    Args:
-        rank: Number of this rank.
-        setup: The same on all ranks.
-        pipes: For each rank the end of its pipe.
     """
-    # Held back while the process started; from here on Ctrl-C ends it without a word.
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    torch = load_torch()
-    dist = torch.distributed
-    torch.set_num_threads(setup.threads)
-    on_gpu = setup.backend == "nccl"
-    if on_gpu:
-        torch.cuda.set_device(rank)
-    else:
-        _prepare_cpu_rank()
-    timeout = timedelta(seconds=setup.timeout_s)
-    store = dist.TCPStore("127.0.0.1", setup.port, is_master=False, timeout=timeout)
-    dist.init_process_group(
-        setup.backend, rank=rank, world_size=setup.ranks, store=store, timeout=timeout
-    )
-    pipe = pipes[rank]
-    call: Callable[[], object] = list
-    time_calls = _time_on_gpu if on_gpu else _time_on_cpu
-    pipe.send(None)
-    while True:
-        try:
-            order = pipe.recv()
-        except EOFError:
-            break
-        if order is None:
-            break
+    return _CollectiveWorker(context).answer
+
+
+class _CollectiveWorker:
+    def __init__(self, context: RankContext) -> None:
+        self._torch = load_torch()
+        self._context = context
+        self._call: Callable[[], object] = list
+        self._time_call = _time_on_cpu if context.device == "cpu" else _time_on_gpu
+        if context.device == "cpu":
+            keep_freed_memory()
+
+    def answer(self, order: object) -> object:
         if isinstance(order, Prepare):
-            call = list  # frees the buffers of the last collective first
-            try:
-                call = _collective(torch, order, rank, setup.ranks, "cuda" if on_gpu else "cpu")
-            except (RuntimeError, AttributeError) as error:
-                # Nothing has been sent yet, so the other ranks do not wait for this one.
-                pipe.send(Refusal(_first_line(error)))
-            else:
-                pipe.send(None)
-        elif isinstance(order, Repeat):
-            try:
-                pipe.send([time_calls(torch, call) for _ in range(order.count)])
-            except RuntimeError as error:
-                # A backend refuses an operation that it lacks on all ranks alike.
-                if "support" not in str(error):
-                    raise
-                pipe.send(Refusal(_first_line(error)))
-        else:
-            raise TypeError(f"rank {rank} does not know what to do with {order!r}")
-    dist.destroy_process_group()
+            return self._prepare(order)
+        if isinstance(order, Repeat):
+            return self._repeat(order)
+        raise TypeError(f"rank {self._context.rank} does not know what to do with {order!r}")
 
+    def _prepare(self, order: Prepare) -> Refusal | None:
+        self._call = list  # frees the buffers of the last collective first
+        try:
+            self._call = _collective(self._torch, order, self._context)
+        except (RuntimeError, AttributeError) as error:
+            # Nothing has been sent yet, so the other ranks do not wait for this one.
+            return Refusal(_first_line(error))
+        return None
 
-def _prepare_cpu_rank() -> None:
-    keep_freed_memory()
-    if any(name == "lo" for _, name in socket.if_nameindex()):
-        # All ranks are here: no need for a host name that can be resolved.
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    def _repeat(self, order: Repeat) -> Refusal | list[tuple[float, float]]:
+        try:
+            return [self._time_call(self._torch, self._call) for _ in range(order.count)]
+        except RuntimeError as error:
+            # A backend refuses an operation that it lacks on all ranks alike.
+            if "support" not in str(error):
+                raise
+            return Refusal(_first_line(error))
 
 
 def _first_line(error: Exception) -> str:
@@ -160,16 +115,15 @@ def _time_on_gpu(torch: Any, call: Callable[[], object]) -> tuple[float, float]:
     return 0.0, float(start.elapsed_time(end)) * 1e-3 / _CUDA_CALLS
 
 
-def _collective(
-    torch: Any, order: Prepare, rank: int, ranks: int, torch_device: str
-) -> Callable[[], object]:
+def _collective(torch: Any, order: Prepare, context: RankContext) -> Callable[[], object]:
     """Makes the buffers of a collective; returns the call that runs it and waits for its end."""
     dist = torch.distributed
+    rank, ranks = context.rank, context.world_size
     whole = max(ranks, order.size_bytes // _VALUE_BYTES)
     part = whole // ranks
 
     def buffer(count: int) -> Any:
-        return torch.zeros(count, device=torch_device)
+        return torch.zeros(count, device=context.device)
 
     if order.op == "all_gather":
         gathered, own = buffer(part * ranks), buffer(part)

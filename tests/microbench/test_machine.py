@@ -87,8 +87,7 @@ def test_ranks_go_on_after_a_refusal_and_end_with_a_failure():
             with pytest.raises(RefusedCollectiveError, match="memory"):
                 ranks.measure(point("all_reduce", 2**60), QUICK)
             assert ranks.measure(point("broadcast", 64), QUICK).time_s > 0
-            ranks.tell("nonsense")
-            ranks.answers()
+            ranks.ask("nonsense")
 
     with pytest.raises(CalibrationError, match=r"(?s)Traceback.*TypeError.*nonsense"):
         refusals_then_failure()
