@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel
 
 from dse._suggest import nearest
 from dse.documents._yaml import field_name
@@ -32,15 +32,28 @@ def diagnose(
         located: The data and its places.
         file: File name for the messages.
     """
+    model = _chosen(model, located.data)
     found: dict[Path, Diagnostic] = {}
     for item in error.errors(include_url=False):
         path = _path_in_data(item["loc"], located.data)
+        if not path and item["type"] in ("union_tag_invalid", "union_tag_not_found"):
+            path = ("kind",)
         message = _message(item, path, model)
         place = _place(item["type"], path, located)
         line, column = place if place else (None, None)
         # Of several complaints about one field (a union tries all its forms) the first is shown.
         found.setdefault(path, Diagnostic(file, line, column, field_name(path), message))
     return list(found.values())
+
+
+def _chosen(model: type[BaseModel], data: object) -> type[BaseModel]:
+    """Returns the kind of document that data say they are, where a file may be of several."""
+    if not issubclass(model, RootModel) or not isinstance(data, dict):
+        return model
+    for kind in _models_in(model.model_fields["root"].annotation):
+        if data.get("kind") in get_args(kind.model_fields["kind"].annotation):
+            return kind
+    return model
 
 
 def _path_in_data(loc: tuple[int | str, ...], data: object) -> Path:
@@ -74,7 +87,7 @@ def _message(item: Any, path: Path, model: type[BaseModel]) -> str:
     context = item.get("ctx", {})
     if kind == "extra_forbidden":
         return _unknown_key(path, model)
-    if kind == "missing":
+    if kind == "missing" or (kind == "union_tag_not_found" and path == ("kind",)):
         return "this field is missing"
     plain = {
         "int_type": "expected a whole number",
@@ -100,6 +113,9 @@ def _message(item: Any, path: Path, model: type[BaseModel]) -> str:
         return f"expected {choice}, found {given}"
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         expected = context.get("expected_tags", "")
+        if path == ("kind",):
+            given = _shown(context.get("tag"))
+            return f"expected {_alternatives(expected, context.get('tag'))}, found {given}"
         return f"expected a `kind` out of {expected}, found {_shown(context.get('tag'))}"
     bounds = {
         "greater_than_equal": ("at least", "ge"),

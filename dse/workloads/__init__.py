@@ -26,7 +26,7 @@ from dse.workloads._indices import (
     Uniform,
     Zipf,
 )
-from dse.workloads._load import find_model, list_models, load_model
+from dse.workloads._load import find_model, list_models, load_dlrm, load_model
 from dse.workloads._operators import Operator, OperatorKind
 from dse.workloads._schema import ModelDocument
 from dse.workloads._statistics import (
@@ -36,11 +36,14 @@ from dse.workloads._statistics import (
     TableStatistics,
     generate_tables,
 )
+from dse.workloads._transformer import AttentionKind, TransformerFamily, TransformerModel
+from dse.workloads._transformer_schema import ModelFile, TransformerDocument
 
 __all__ = [
     "META_2021",
     "META_2022",
     "STATISTICS",
+    "AttentionKind",
     "DataType",
     "DenseOperators",
     "DlrmModel",
@@ -49,6 +52,7 @@ __all__ = [
     "Interaction",
     "InteractionKind",
     "ModelDocument",
+    "ModelFile",
     "Operator",
     "OperatorKind",
     "Optimizer",
@@ -57,6 +61,9 @@ __all__ = [
     "PopularityBuckets",
     "ReuseHistogram",
     "TableStatistics",
+    "TransformerDocument",
+    "TransformerFamily",
+    "TransformerModel",
     "Uniform",
     "Zipf",
     "activation_bytes",
@@ -66,5 +73,6 @@ __all__ = [
     "generate_tables",
     "interaction_width",
     "list_models",
+    "load_dlrm",
     "load_model",
 ]

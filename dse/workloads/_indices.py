@@ -223,13 +223,7 @@ class ReuseHistogram(IndexDistribution):
 
     def buckets(self, rows: int) -> PopularityBuckets:
         """Returns one bucket a bin of the histogram."""
-        row_share = np.array(self.row_share, dtype=np.float64)
-        lookup_share = np.array(self.lookup_share, dtype=np.float64)
-        used = (row_share > 0) & (lookup_share > 0)
-        row_share = row_share[used] / row_share[used].sum()
-        lookup_share = lookup_share[used] / lookup_share[used].sum()
-        reuse = self.mean_reuse * lookup_share / row_share
-        popularity = _untruncated(reuse)
+        row_share, popularity = _bins(self.row_share, self.lookup_share, self.mean_reuse)
         seen = rows * self.touched_share * row_share
         existing = seen / -np.expm1(-popularity)
         # Rows that are seldom seen may not outnumber the table.
@@ -239,6 +233,21 @@ class ReuseHistogram(IndexDistribution):
         weight = existing * popularity
         order = np.argsort(-popularity)
         return PopularityBuckets(existing[order], (weight / existing / weight.sum())[order])
+
+
+@lru_cache(maxsize=4096)
+def _bins(
+    row_share: tuple[float, ...], lookup_share: tuple[float, ...], mean_reuse: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Returns the share of the seen rows and the popularity of each bin; no table's size matters.
+
+    Callers must not change the arrays.
+    """
+    rows, lookups = np.array(row_share), np.array(lookup_share)
+    used = (rows > 0) & (lookups > 0)
+    rows = rows[used] / rows[used].sum()
+    lookups = lookups[used] / lookups[used].sum()
+    return rows, _untruncated(mean_reuse * lookups / rows)
 
 
 def _untruncated(reuse: NDArray[np.float64]) -> NDArray[np.float64]:

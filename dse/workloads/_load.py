@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from dse._suggest import hint
 from dse.documents import DocumentKind, find_document, list_documents, load_document
-from dse.errors import UnknownNameError
-from dse.workloads._schema import ModelDocument
+from dse.errors import ConfigError, UnknownNameError
+from dse.workloads._transformer import TransformerModel
+from dse.workloads._transformer_schema import ModelFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,13 +36,28 @@ def find_model(name_or_path: str) -> Path:
         ) from None
 
 
-def load_model(name_or_path: str) -> DlrmModel:
-    """Loads a model by built-in name or alias, or by path.
+def load_model(name_or_path: str) -> DlrmModel | TransformerModel:
+    """Loads a model of any kind by built-in name or alias, or by path.
 
     Raises:
         ConfigError: The file is missing or wrong; every problem is listed with its place.
     """
-    return load_document(find_model(str(name_or_path)), ModelDocument).to_model()
+    return load_document(find_model(str(name_or_path)), ModelFile).to_model()
+
+
+def load_dlrm(name_or_path: str) -> DlrmModel:
+    """Loads a recommendation model, for what only such a model can be asked.
+
+    Raises:
+        ConfigError: As for :func:`load_model`, or the model is a transformer.
+    """
+    model = load_model(name_or_path)
+    if isinstance(model, TransformerModel):
+        raise ConfigError(
+            f"`{model.name}` is a transformer, which has no embedding tables to shard; "
+            f"`dse predict {name_or_path}` predicts one"
+        )
+    return model
 
 
 def list_models() -> tuple[str, ...]:
@@ -55,5 +71,5 @@ def _aliases() -> dict[str, Path]:
     return {
         alias: path
         for path in list_documents(DocumentKind.MODEL)
-        for alias in load_document(path, ModelDocument).aliases
+        for alias in load_document(path, ModelFile).aliases
     }

@@ -15,7 +15,7 @@ from dse.platforms import PlatformDocument
 from dse.sharding import ConstraintsDocument
 from dse.sharding._files import PlanDocument
 from dse.space import SpaceDocument
-from dse.workloads import ModelDocument
+from dse.workloads import ModelDocument, ModelFile
 from tests.conftest import SMALL_SPACE
 
 MODEL = """\
@@ -154,7 +154,7 @@ def test_catalog():
     ("name", "document"),
     [
         ("platform", PlatformDocument),
-        ("model", ModelDocument),
+        ("model", ModelFile),
         ("space", SpaceDocument),
         ("host-profile", HostProfileDocument),
         ("constraints", ConstraintsDocument),
