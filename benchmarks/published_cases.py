@@ -3,12 +3,12 @@
 A file of cases needs the columns case, model, gpu, gpus, nodes, interconnect, global_batch,
 precision, samples_per_s, source and note. Models are named by built-in name or alias. Each case
 becomes a configuration by the rules below, which look at the stated hardware and software only;
-the sharding plan is the solver's, because the sources do not state theirs.
+the sharding plan is the program's own where its rule is known, else the solver's.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import json
 import math
 import re
@@ -16,18 +16,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from published_plans import first_gpu_free_plan, memory_balanced_plan, one_rank_plan
 from scipy.stats import kendalltau
 
 from dse.errors import DseError
 from dse.hardware import Precision
 from dse.platforms import Platform, load_platform
-from dse.prediction import LaunchMode, PlanScorer, Problem, Software
+from dse.prediction import PlanScorer, Problem, sample_iteration_times_s, software_profile
 from dse.sharding import ShardingType
 from dse.solver import SolverSettings, solve
-from dse.workloads import load_model
+from dse.workloads import load_dlrm
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from dse.hardware import Cluster
+    from dse.sharding import ShardingPlan
+
+#: Kinds of software whose figures are reported together.
+FAMILIES = ("dlrm cuda graphs", "dlrm synthetic", "dlrm eager")
 
 COLUMNS = ("case", "model", "gpu", "gpus", "global_batch", "precision", "samples_per_s")
 
@@ -43,6 +50,8 @@ PLATFORM_PATTERNS = (
     (r"h100", "h100_sxm"),
     (r"b200", "b200_sxm"),
     (r"l40s", "l40s_pcie"),
+    (r"titanxp", "titan_xp"),
+    (r"p100", "p100_pcie"),
 )
 
 
@@ -55,12 +64,20 @@ class CaseResult:
         published_samples_per_s: As published.
         predicted_samples_per_s: By the model; NaN when it could not be predicted.
         problem: Why it could not be predicted; empty otherwise.
+        predicted_p5_samples_per_s: Lower end of the 90 % interval of the throughput.
+        predicted_p95_samples_per_s: Upper end of the 90 % interval of the throughput.
+        family: One of `FAMILIES`; cases of one family share their kind of software.
+        note: What is known to make the comparison unfair; empty otherwise.
     """
 
     case: str
     published_samples_per_s: float
     predicted_samples_per_s: float
     problem: str = ""
+    predicted_p5_samples_per_s: float = math.nan
+    predicted_p95_samples_per_s: float = math.nan
+    family: str = ""
+    note: str = ""
 
     @property
     def error(self) -> float:
@@ -89,15 +106,114 @@ def precision_of(text: str) -> Precision:
     return Precision.TF32 if "tf32" in lowered else Precision.FP32
 
 
-def software_of(case: str, note: str, precision: Precision) -> Software:
-    """Returns the software of a case: captured graphs where the source says or is known to."""
-    words = f"{case} {note}".lower()
-    captured = any(name in words for name in ("cuda graphs", "hugectr", "mlperf"))
-    half = precision in (Precision.FP16, Precision.BF16)
-    return Software(
-        launch=LaunchMode.CUDA_GRAPHS if captured else LaunchMode.EAGER,
-        communication_precision_bytes=2 if half else 4,
+def profile_of(row: pd.Series) -> str:
+    """Returns the name of the software profile of a case, by what its source says of software.
+
+    MLPerf submissions of recommendation models run HugeCTR, also where the list of frameworks
+    names others, unless the source names PyTorch alone. The model tells its generation.
+    """
+    case, model = str(row["case"]).lower(), str(row["model"]).lower()
+    note = str(row.get("note", "")).lower()
+    if "hipc" in case:
+        return "pytorch_eager"
+    if "torchrec" in case:
+        return "torchrec_dlrm" if "data-loading in loop" in note else "torchrec"
+    if "tfde" in f"{case} {model}" or "distributed-embeddings" in note or "dle-tf" in case:
+        return "distributed_embeddings"
+    framework = note.partition("framework ")[2]
+    only_pytorch = framework.startswith("pytorch") and "hugectr" not in framework
+    if "dle" in case or "pytorch" in case or only_pytorch:
+        return "deeplearningexamples"
+    if "dcnv2" in model:
+        return "hugectr"
+    return "hugectr_3_1" if re.search(r"mlperf v(0\.7|1\.0)\b", case) else "hugectr_hybrid"
+
+
+def evaluation_share(row: pd.Series) -> float:
+    """Returns the evaluated samples for each trained one, where the throughput includes them.
+
+    MLPerf evaluates the 89.1 million samples of the test set every twentieth of an epoch of 4.195
+    billion.
+    """
+    included = "in-run evaluation" in str(row.get("note", "")).lower()
+    return 89.1e6 / (0.05 * 4195.2e6) if included else 0.0
+
+
+def cluster_of(row: pd.Series) -> Cluster:
+    """Returns the machines of a case: the device's platform, with the nodes that are stated."""
+    world_size, nodes = int(row["gpus"]), max(1, int(row.get("nodes", 1) or 1))
+    cluster = platform_of(str(row["gpu"])).cluster(world_size)
+    stated = -(-world_size // nodes)
+    if nodes > 1 or stated > cluster.devices_per_node:
+        cluster = replace(cluster, devices_per_node=stated)
+    cards = re.search(
+        r"(\d+)\s*x[^,|]{0,40}?(?:ib|infiniband|connectx)[^,|]{0,30}?(\d+)\s*gb",
+        str(row.get("interconnect", "")).lower(),
     )
+    if nodes > 1 and cards:
+        network = replace(
+            cluster.network,
+            name="as stated",
+            nics_per_node=int(cards[1]),
+            nic_bandwidth_bytes_per_s=int(cards[2]) * 1e9 / 8,
+        )
+        cluster = replace(cluster, network=network)
+    return cluster
+
+
+def plan_of(scorer: PlanScorer, profile: str) -> ShardingPlan:
+    """Returns the plan that the program makes, or the solver's where its rule is not known.
+
+    The solver's serves as well where the program's plan does not fit the devices.
+    """
+    model, ranks = scorer.problem.model, scorer.problem.cluster.world_size
+    if ranks == 1:
+        return one_rank_plan(model)
+    own = {
+        "deeplearningexamples": first_gpu_free_plan,
+        "distributed_embeddings": memory_balanced_plan,
+    }.get(profile)
+    if own is not None:
+        plan = own(model, ranks)
+        if scorer.score([plan]).fits[0]:
+            return plan
+    return solve(scorer, frozenset(ShardingType), SolverSettings()).plan
+
+
+def family_of(case: str) -> str:
+    """Returns the family of a case by its name."""
+    lowered = case.lower()
+    if "torchrec" in lowered or "hipc" in lowered:
+        return FAMILIES[2]
+    return FAMILIES[1] if "synthetic" in lowered else FAMILIES[0]
+
+
+def hipc22_cases(path: Path) -> list[CaseResult]:
+    """Predicts the single-GPU iteration times of HiPC'22, one result a row of the file.
+
+    The file has the columns gpu, model, batch and iteration_ms; results are in samples/s.
+
+    Raises:
+        DseError: The file cannot be read.
+    """
+    try:
+        measured = pd.read_csv(path)
+    except (OSError, ValueError) as error:
+        raise DseError(f"cannot read {path}: {error}") from error
+    rows = pd.DataFrame(
+        {
+            "case": "HiPC'22 " + measured["model"],
+            "model": "mlpm_" + measured["model"],
+            "gpu": measured["gpu"],
+            "gpus": 1,
+            "nodes": 1,
+            "global_batch": measured["batch"],
+            "precision": "FP32",
+            "samples_per_s": measured["batch"] / (measured["iteration_ms"] / 1e3),
+            "note": measured["precision_note"],
+        }
+    )
+    return [predict_case(row) for _, row in rows.iterrows()]
 
 
 def predict_case(row: pd.Series) -> CaseResult:
@@ -106,20 +222,31 @@ def predict_case(row: pd.Series) -> CaseResult:
         f"{row['case']} {row['gpus']}×{row['gpu']} batch {row['global_batch']} {row['precision']}"
     )
     published = float(row["samples_per_s"])
+    family = family_of(str(row["case"]))
     try:
-        model = load_model(str(row["model"]))
-        world_size = int(row["gpus"])
         precision = precision_of(str(row["precision"]))
-        software = software_of(str(row["case"]), str(row.get("note", "")), precision)
+        profile = profile_of(row)
+        cluster = cluster_of(row)
         # The last batch of an uneven split is smaller; the nearest even split is predicted.
-        batch = math.ceil(int(row["global_batch"]) / world_size) * world_size
-        cluster = platform_of(str(row["gpu"])).cluster(world_size)
-        scorer = PlanScorer(Problem(model, cluster, batch, precision, software))
-        solved = solve(scorer, frozenset(ShardingType), SolverSettings())
-        seconds = float(scorer.score([solved.plan]).iteration_time_s[0])
-        return CaseResult(name, published, batch / seconds)
+        batch = math.ceil(int(row["global_batch"]) / cluster.world_size) * cluster.world_size
+        scorer = PlanScorer(
+            Problem(
+                load_dlrm(str(row["model"])),
+                cluster,
+                batch,
+                precision,
+                software_profile(profile).software_for(precision),
+            )
+        )
+        plan = plan_of(scorer, profile)
+        training_s = float(scorer.score([plan]).iteration_time_s[0])
+        share = evaluation_share(row)
+        seconds = training_s + (share * scorer.forward_time_s(plan) if share else 0.0)
+        sampled = np.quantile(sample_iteration_times_s(scorer, plan), (0.95, 0.05))
+        low, high = (batch / (float(time) * seconds / training_s) for time in sampled)
+        return CaseResult(name, published, batch / seconds, "", low, high, family)
     except DseError as error:
-        return CaseResult(name, published, math.nan, str(error))
+        return CaseResult(name, published, math.nan, str(error), family=family)
 
 
 def overall(results: list[CaseResult]) -> dict[str, float]:

@@ -19,6 +19,7 @@ from dse.kernels._embedding import (
     embedding_time_s,
     embedding_work,
 )
+from dse.kernels._embedding_unfused import EmbeddingKernels, unfused_embedding_work
 from dse.kernels._embedding_uvm import (
     HOST_ROWS_SPREAD,
     HostRowsWork,
@@ -52,6 +53,7 @@ __all__ = [
     "LOOKUP_LAUNCHES",
     "STREAMING_OPERATORS",
     "UPDATE_LAUNCHES",
+    "EmbeddingKernels",
     "EmbeddingShape",
     "EmbeddingWork",
     "Estimate",
@@ -77,4 +79,5 @@ __all__ = [
     "streaming_estimate",
     "streaming_reference_s",
     "streaming_work",
+    "unfused_embedding_work",
 ]

@@ -21,6 +21,7 @@ from dse.kernels import (
     host_rows_time_s,
     streaming_estimate,
 )
+from dse.prediction._contention import COLLECTIVE_SLOWDOWN
 from dse.prediction._features import (
     ExchangeGroup,
     GroupFeature,
@@ -30,7 +31,9 @@ from dse.prediction._features import (
     link_column,
     rank_column,
 )
-from dse.prediction._layout import Slot, node_group
+from dse.prediction._layout import node_group
+from dse.prediction._slots import Slot
+from dse.prediction._software import InputPath
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,9 +66,12 @@ def slot_durations_s(
     if cluster.world_size == 1:
         _fill_replicated_update(problem, features, durations)
         return durations
-    if layout != 1 << ExchangeGroup.REPLICATED:
+    exchanges_input = problem.software.input_path is InputPath.BY_SAMPLE
+    if exchanges_input and layout != 1 << ExchangeGroup.REPLICATED:
         input_bytes = features[rank_column(RankFeature.INPUT)]
-        durations[Slot.INPUT_EXCHANGE] = _all_to_all_s(cluster, input_bytes)
+        # Prefetched, it runs beside this batch's lookups.
+        slowdown = COLLECTIVE_SLOWDOWN if problem.software.prefetch_input else 1.0
+        durations[Slot.INPUT_EXCHANGE] = slowdown * _all_to_all_s(cluster, input_bytes)
     wire_bytes = problem.software.communication_precision_bytes
     batch_bytes = problem.global_batch_size * wire_bytes
 

@@ -17,8 +17,8 @@ from dse.kernels import (
     EmbeddingShape,
     HostRowsWork,
     cached_row_count,
-    embedding_work,
     host_rows_work,
+    unfused_embedding_work,
 )
 from dse.prediction._features import (
     FEATURE_COUNT,
@@ -299,7 +299,13 @@ def _piece_features(
     )
     features = [0.0] * WIDE_FEATURE_COUNT
     if cached_share is None:
-        work = embedding_work(problem.cluster.device, shape, table.indices)
+        work = unfused_embedding_work(
+            problem.cluster.device,
+            shape,
+            table.indices,
+            problem.software.embedding,
+            table.feature_count,
+        )
     else:
         host_work = _host_rows(problem, table, shape, cached_share)
         work = host_work.device

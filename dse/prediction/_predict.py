@@ -9,7 +9,7 @@ import zlib
 
 import numpy as np
 
-from dse.prediction._layout import DurationClass
+from dse.prediction._slots import DurationClass
 from dse.prediction._types import Prediction
 from dse.simulate import BatchedSimulator, breakdown, simulate
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.hardware import Cluster
-    from dse.prediction._layout import LayoutGraph
     from dse.prediction._scorer import PlanScorer
+    from dse.prediction._slots import LayoutGraph
     from dse.prediction._types import RankMemory
     from dse.sharding import ShardingPlan
 
@@ -49,7 +49,7 @@ def predict_plan(
     layout = scorer.layout_graph(plan)
     timeline = simulate(layout.graph)
     iteration_time_s = timeline.makespan_s
-    interval = _interval(layout, iteration_time_s)
+    interval = _interval(layout, problem.software.spread, iteration_time_s)
     features = scorer.features(plan)
     memory = tuple(
         scorer.memory.by_purpose(features, rank) for rank in range(problem.cluster.world_size)
@@ -93,10 +93,10 @@ def sample_iteration_times_s(scorer: PlanScorer, plan: ShardingPlan) -> NDArray[
         Seconds; shape `(samples,)`. The seed is fixed: the spread is a property of the
         configuration, not of the run.
     """
-    return _sample(scorer.layout_graph(plan))
+    return _sample(scorer.layout_graph(plan), scorer.problem.software.spread)
 
 
-def _sample(layout: LayoutGraph) -> NDArray[np.float64]:
+def _sample(layout: LayoutGraph, software_spread: float) -> NDArray[np.float64]:
     shared = np.random.default_rng(0).standard_normal((len(DurationClass), _SAMPLES))
     # Different durations give a different stream, so two plans' individual errors are independent.
     stream = zlib.crc32(layout.graph.duration_s.tobytes())
@@ -106,7 +106,10 @@ def _sample(layout: LayoutGraph) -> NDArray[np.float64]:
     np.exp(exponents, out=exponents)
     exponents *= layout.graph.duration_s[:, None]
     _share_within_meetings(layout.graph.meeting, exponents)
-    return BatchedSimulator(layout.graph).makespan_s(exponents)
+    times_s = BatchedSimulator(layout.graph).makespan_s(exponents)
+    # What is not known of the program is the same for every plan.
+    unknown = np.random.default_rng(1).standard_normal(_SAMPLES)
+    return np.asarray(times_s * np.exp(software_spread * unknown))
 
 
 def _share_within_meetings(meeting: NDArray[np.int32], durations: NDArray[np.float64]) -> None:
@@ -116,8 +119,8 @@ def _share_within_meetings(meeting: NDArray[np.int32], durations: NDArray[np.flo
     durations[members] = durations[members[first]][group]
 
 
-def _interval(layout: LayoutGraph, iteration_time_s: float) -> Interval:
-    low, high = np.quantile(_sample(layout), (0.05, 0.95))
+def _interval(layout: LayoutGraph, software_spread: float, iteration_time_s: float) -> Interval:
+    low, high = np.quantile(_sample(layout, software_spread), (0.05, 0.95))
     return Interval(min(float(low), iteration_time_s), max(float(high), iteration_time_s))
 
 

@@ -10,7 +10,7 @@ from dse.errors import ConfigError
 if TYPE_CHECKING:
     from dse.hardware import Cluster, Precision
     from dse.overheads import HostProfile
-    from dse.prediction._types import Software
+    from dse.prediction._software import Software
     from dse.workloads import DlrmModel
 
 

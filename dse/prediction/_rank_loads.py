@@ -19,9 +19,11 @@ from dse.prediction._features import (
     GroupFeature,
     RankFeature,
     group_column,
+    has_host_columns,
+    link_column,
     rank_column,
 )
-from dse.prediction._layout import Slot
+from dse.prediction._slots import Slot
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -140,6 +142,9 @@ def changed_features(features: NDArray[np.float64]) -> NDArray[np.float64]:
                 columns[RankLoad.LOOKUP].append(column)
             elif name.startswith("BACKWARD"):
                 columns[RankLoad.UPDATE].append(column)
+        if has_host_columns(features) and group is not ExchangeGroup.REPLICATED:
+            columns[RankLoad.LOOKUP].append(link_column(group, 0))
+            columns[RankLoad.UPDATE].append(link_column(group, 1))
     columns[RankLoad.EXCHANGE].append(group_column(ExchangeGroup.POOLED, GroupFeature.EXCHANGED))
     columns[RankLoad.INPUT].append(rank_column(RankFeature.INPUT))
     batch = np.repeat(features[:, :, None], 1 + len(RankLoad), axis=2)

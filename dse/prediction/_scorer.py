@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.prediction._durations import slot_durations_s, slot_spreads
-from dse.prediction._features import FEATURE_COUNT
-from dse.prediction._layout import Slot, build_layout
+from dse.prediction._features import (
+    FEATURE_COUNT,
+    ExchangeGroup,
+    GroupFeature,
+    group_column,
+)
+from dse.prediction._layout import build_layout
 from dse.prediction._memory import MemoryModel
+from dse.prediction._operators import bottom_on_first_rank
 from dse.prediction._placements import Placements
 from dse.prediction._rank_loads import (
     CHANGE,
@@ -21,7 +27,8 @@ from dse.prediction._rank_loads import (
     rank_loads,
     rank_terms,
 )
-from dse.simulate import BatchedSimulator
+from dse.prediction._slots import Slot
+from dse.simulate import BatchedSimulator, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +36,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.graph import ExecutionGraph
-    from dse.prediction._layout import LayoutGraph
     from dse.prediction._problem import Problem
+    from dse.prediction._slots import LayoutGraph
     from dse.sharding import ShardingPlan
 
 #: Feature values that are expanded at once; bounds memory and stays near the cache.
@@ -117,7 +124,7 @@ class PlanScorer:
             for start in range(0, len(members), chunk):
                 index = members[start : start + chunk]
                 features = self.placements.features(options[index])
-                slots = slot_durations_s(self.problem, int(layout), features)
+                slots = self._slots_s(int(layout), features)
                 times[index] = self._makespan_s(int(layout), slots)
                 peaks[index] = self.memory.total_bytes(features).max(axis=0)
                 fits[index] = self.memory.fits(features, self.problem.cluster)
@@ -130,7 +137,7 @@ class PlanScorer:
             layout: Bit set of the exchange groups in use, the same for all plans.
             features: Shape `(features, ranks, candidates)`.
         """
-        slots = slot_durations_s(self.problem, layout, features)
+        slots = self._slots_s(layout, features)
         scores = PlanScores(
             self._makespan_s(layout, slots),
             self.memory.total_bytes(features).max(axis=0),
@@ -139,6 +146,20 @@ class PlanScorer:
         lookup_s, update_s = lookup_and_update_s(slots)
         power = ((lookup_s + update_s) ** _LOAD_POWER).mean(axis=0)
         return FeatureScores(scores, power ** (1.0 / _LOAD_POWER))
+
+    def forward_time_s(self, plan: ShardingPlan) -> float:
+        """Returns the time of a forward pass of the same batch, as in an evaluation.
+
+        Args:
+            plan: A plan that has been checked against model and cluster.
+        """
+        options = self.placements.options_of(plan)[None, :]
+        layout = int(self.placements.layouts(options)[0])
+        forward = build_layout(self.problem, layout, forward_only=True)
+        slots = self._slots_s(layout, self.placements.features(options))
+        durations = forward.graph.duration_s.copy()
+        durations[forward.slot_task] = slots[forward.slot_kind, forward.slot_rank, 0]
+        return simulate(forward.graph.with_durations(durations)).makespan_s
 
     def rank_loads(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns additive loads of pieces.
@@ -196,7 +217,7 @@ class PlanScorer:
             Seconds a unit of each `RankLoad`, around this plan; shape `(loads,)`. Zero where the
             load is hidden behind other work.
         """
-        slots = slot_durations_s(self.problem, layout, changed_features(features))
+        slots = self._slots_s(layout, changed_features(features))
         times = self._makespan_s(layout, slots)
         most = self.rank_loads(features).max(axis=1)
         gains = np.maximum(0.0, times[1:] - times[0])
@@ -211,7 +232,7 @@ class PlanScorer:
     def rank_load_s(self, options: NDArray[np.int64]) -> NDArray[np.float64]:
         """Returns each rank's time in lookups and updates of one plan; shape `(ranks,)`."""
         layout = int(self.placements.layouts(options[None, :])[0])
-        slots = slot_durations_s(self.problem, layout, self.placements.features(options[None, :]))
+        slots = self._slots_s(layout, self.placements.features(options[None, :]))
         return np.asarray(slots[: Slot.INPUT_EXCHANGE, :, 0].sum(axis=0))
 
     def layout_graph(self, plan: ShardingPlan) -> LayoutGraph:
@@ -220,7 +241,7 @@ class PlanScorer:
         layout = int(self.placements.layouts(options)[0])
         program = self._program(layout)
         features = self.placements.features(options)
-        slots = slot_durations_s(self.problem, layout, features)
+        slots = self._slots_s(layout, features)
         filled = program.layout.graph.duration_s.copy()
         filled[program.layout.slot_task] = slots[
             program.layout.slot_kind, program.layout.slot_rank, 0
@@ -230,6 +251,18 @@ class PlanScorer:
         spreads = slot_spreads(self.problem, features, self.placements.lookup_spreads(options[0]))
         spread[program.layout.slot_task] = spreads[program.layout.slot_kind]
         return replace(program.layout, graph=graph, spread=spread)
+
+    def _slots_s(self, layout: int, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Durations of plan-dependent tasks, with what the first rank does for all.
+
+        The bottom MLP's output leaves the first rank like the vector of one more table.
+        """
+        if bottom_on_first_rank(self.problem):
+            layout |= 1 << ExchangeGroup.POOLED
+            features = features.copy()
+            column = group_column(ExchangeGroup.POOLED, GroupFeature.EXCHANGED)
+            features[column, 0] += self.problem.model.bottom_mlp[-1]
+        return slot_durations_s(self.problem, layout, features)
 
     def _makespan_s(self, layout: int, slots: NDArray[np.float64]) -> NDArray[np.float64]:
         program = self._program(layout)

@@ -3,37 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from dse.hardware import Precision
+from dse.prediction._software import DEFAULT_SOFTWARE, Software
 from dse.sharding import ShardingPlan
 from dse.simulate import RankBreakdown
-
-
-class LaunchMode(StrEnum):
-    """How the host issues kernels."""
-
-    EAGER = "eager"
-    CUDA_GRAPHS = "cuda_graphs"
-
-
-@dataclass(frozen=True, slots=True)
-class Software:
-    """How the training program is written, as far as time depends on it.
-
-    Attributes:
-        launch: Eager launches, or one captured CUDA graph an iteration.
-        overlap_dense_all_reduce: Dense gradients are reduced in buckets during the backward pass.
-        prefetch_input: The next batch's copy and input distribution run beside this iteration.
-        communication_precision_bytes: Bytes of one pooled embedding value on the wire.
-        dense_bucket_bytes: Size of a dense gradient bucket (DDP's default is 25 MiB).
-    """
-
-    launch: LaunchMode = LaunchMode.EAGER
-    overlap_dense_all_reduce: bool = True
-    prefetch_input: bool = True
-    communication_precision_bytes: int = 4
-    dense_bucket_bytes: int = 25 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +32,7 @@ class Configuration:
     precision: Precision
     link: str = ""
     network: str = ""
-    software: Software = Software()
+    software: Software = DEFAULT_SOFTWARE
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dse.simulate._batched import BatchedSimulator
-from dse.simulate._breakdown import breakdown
+from dse.simulate._breakdown import breakdown, covered_s
 from dse.simulate._critical_path import CriticalPath, critical_path, slack_s
 from dse.simulate._schedule import schedule
 from dse.simulate._single import simulate
@@ -15,6 +15,7 @@ __all__ = [
     "RankBreakdown",
     "Timeline",
     "breakdown",
+    "covered_s",
     "critical_path",
     "schedule",
     "simulate",

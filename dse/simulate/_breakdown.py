@@ -36,7 +36,7 @@ def _rank_breakdown(timeline: Timeline, mine: NDArray[np.bool_]) -> RankBreakdow
     host = mine & (kind == TaskKind.HOST)
     # What the first k kinds cover together, less what the first k − 1 cover, is the k-th share.
     covered = [
-        _covered_s(timeline, tasks)
+        covered_s(timeline.start_s[tasks], timeline.end_s[tasks])
         for tasks in (device, device | transfer, device | transfer | host)
     ]
     return RankBreakdown(
@@ -47,13 +47,17 @@ def _rank_breakdown(timeline: Timeline, mine: NDArray[np.bool_]) -> RankBreakdow
     )
 
 
-def _covered_s(timeline: Timeline, tasks: NDArray[np.bool_]) -> float:
-    """Length of the union of the tasks' running times."""
-    start, end = timeline.start_s[tasks], timeline.end_s[tasks]
-    if not len(start):
+def covered_s(start_s: NDArray[np.float64], end_s: NDArray[np.float64]) -> float:
+    """Returns the length of the union of intervals, in seconds.
+
+    Args:
+        start_s: Their starts; shape `(intervals,)`.
+        end_s: Their ends, none before its start; shape `(intervals,)`.
+    """
+    if not len(start_s):
         return 0.0
-    order = np.argsort(start, kind="stable")
-    start, end = start[order], end[order]
+    order = np.argsort(start_s, kind="stable")
+    start, end = start_s[order], end_s[order]
     reach = np.maximum.accumulate(end)
     # A new stretch begins where a task starts after all earlier ones have ended.
     gap = np.maximum(0.0, start[1:] - reach[:-1])

@@ -1,0 +1,65 @@
+"""Names of the plan-dependent tasks of an iteration, and a graph that knows where they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, auto
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dse.graph import ExecutionGraph
+
+
+class Slot(IntEnum):
+    """Plan-dependent durations; each has one value per rank and candidate."""
+
+    POOLED_LOOKUP = 0
+    ROW_LOOKUP = auto()
+    NODE_LOOKUP = auto()
+    REPLICATED_LOOKUP = auto()
+    POOLED_UPDATE = auto()
+    ROW_UPDATE = auto()
+    NODE_UPDATE = auto()
+    REPLICATED_GRADIENT = auto()
+    INPUT_EXCHANGE = auto()
+    POOLED_EXCHANGE = auto()
+    ROW_EXCHANGE = auto()
+    NODE_EXCHANGE_INSIDE = auto()
+    NODE_EXCHANGE_BETWEEN = auto()
+    REPLICATED_ALL_REDUCE = auto()
+    REPLICATED_UPDATE = auto()
+
+
+class DurationClass(IntEnum):
+    """What kind of model a task's duration comes from; errors are shared within a class."""
+
+    DENSE = 0
+    EMBEDDING = 1
+    COMMUNICATION = 2
+    HOST = 3
+    COPY = 4
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutGraph:
+    """A graph whose plan-dependent durations are named.
+
+    Attributes:
+        graph: The graph; slot tasks have duration zero.
+        slot_task: Tasks to fill, ascending; shape `(slots,)`.
+        slot_kind: `Slot` of each of them.
+        slot_rank: Rank of each of them.
+        duration_class: `DurationClass` of every task; shape `(tasks,)`.
+        spread: Standard deviation of the logarithm of actual over expected duration of every task,
+            as its model says; shape `(tasks,)`.
+    """
+
+    graph: ExecutionGraph
+    slot_task: NDArray[np.int64]
+    slot_kind: NDArray[np.int64]
+    slot_rank: NDArray[np.int64]
+    duration_class: NDArray[np.int8]
+    spread: NDArray[np.float64]

@@ -1,0 +1,154 @@
+"""Rules that turn published cases into configurations, and how well the predictions do."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from pathlib import Path
+import sys
+
+import pytest
+
+from dse.prediction import PlanScorer, Problem, software_profile
+from dse.sharding import ShardingType
+from dse.workloads import load_dlrm
+from tests.conftest import ROOT, make_model, make_table
+
+pd = pytest.importorskip("pandas")
+
+MEASUREMENTS = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data"))
+CASES = MEASUREMENTS / "published/dlrm_training_cases.csv"
+HIPC22 = MEASUREMENTS / "published/hipc22_dlrm_single_gpu_iteration_ms.csv"
+
+
+@pytest.fixture(scope="module")
+def published():
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        return importlib.import_module("published_cases")
+    finally:
+        sys.path.pop(0)
+
+
+@pytest.fixture(scope="module")
+def plans(published):
+    assert published
+    return sys.modules["published_plans"]
+
+
+def row(**changes):
+    values = {
+        "case": "MLPerf v2.0 somebody",
+        "model": "mlperf_dlrm_v1",
+        "gpu": "A100-SXM-80GB",
+        "gpus": 8,
+        "nodes": 1,
+        "interconnect": "",
+        "global_batch": 55296,
+        "precision": "AMP",
+        "samples_per_s": 36e6,
+        "note": "throughput includes in-run evaluation; framework HugeCTR",
+    }
+    return pd.Series({**values, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "profile"),
+    [
+        ({}, "hugectr_hybrid"),
+        ({"case": "MLPerf v1.0 somebody"}, "hugectr_3_1"),
+        ({"model": "mlperf_dlrm_dcnv2"}, "hugectr"),
+        ({"note": "framework MXNet NVIDIA Release 21.09"}, "hugectr_hybrid"),
+        ({"note": "framework PyTorch NVIDIA Release 21.05"}, "deeplearningexamples"),
+        ({"case": "MLPerf v1.0 box_pytorch"}, "deeplearningexamples"),
+        ({"case": "DLE-PyT DGX-1", "note": float("nan")}, "deeplearningexamples"),
+        ({"case": "torchrec_dlrm", "note": "data-loading in loop"}, "torchrec_dlrm"),
+        ({"case": "torchrec somewhere", "note": ""}, "torchrec"),
+        ({"case": "TFDE synthetic", "model": "tfde_tiny_v3"}, "distributed_embeddings"),
+        ({"case": "HiPC'22 DLRM_DDP"}, "pytorch_eager"),
+    ],
+)
+def test_software_follows_from_what_the_source_says(published, changes, profile):
+    assert published.profile_of(row(**changes)) == profile
+
+
+def test_evaluation_is_counted_where_it_is_in_the_throughput(published):
+    assert published.evaluation_share(row()) == pytest.approx(0.4248, abs=1e-4)
+    assert published.evaluation_share(row(note="framework HugeCTR")) == 0.0
+
+
+def test_stated_nodes_and_cards_replace_the_platforms(published):
+    cluster = published.cluster_of(
+        row(gpus=16, nodes=4, interconnect="NVLink | 2x ConnectX-6 IB HDR 200Gb/Sec")
+    )
+    assert (cluster.node_count, cluster.devices_per_node) == (4, 4)
+    assert cluster.network.nics_per_node == 2
+    assert cluster.network.nic_bandwidth_bytes_per_s == 25e9
+    assert published.cluster_of(row()).node_count == 1
+
+
+def test_more_tables_than_ranks_leave_the_first_gpu_to_the_bottom(plans):
+    tables = tuple(make_table(f"t{index}", rows=10 - index) for index in range(10))
+    plan = plans.first_gpu_free_plan(make_model(tables), 6)
+    ranks = [table.ranks[0] for table in plan.tables]
+    # Two tables a rank, by falling size to the emptiest that has room.
+    assert ranks == [1, 2, 3, 4, 5, 5, 4, 3, 2, 1]
+    on_four = plans.first_gpu_free_plan(make_model(tables), 4)
+    assert {table.ranks[0] for table in on_four.tables} == {0, 1, 2, 3}
+
+
+def test_memory_balanced_plans_deal_slices_back_and_forth(plans):
+    tables = tuple(make_table(f"t{index}", rows=100 - index) for index in range(6))
+    plan = plans.memory_balanced_plan(make_model(tables), 2)
+    assert [table.ranks for table in plan.tables] == [(0,), (1,), (1,), (0,), (0,), (1,)]
+    huge = (make_table("huge", rows=40_000_000, dim=64), *tables)
+    cut = plans.memory_balanced_plan(make_model(huge), 4)
+    # 2.56 G values are more than 1.28 Gi and cut in two.
+    assert cut.tables[0].sharding_type is ShardingType.COLUMN_WISE
+    assert cut.tables[0].ranks == (0, 1)
+
+
+def test_a_plan_that_does_not_fit_is_left_for_the_solvers(published):
+    model = load_dlrm("dle_criteo_t0_xl")
+    software = software_profile("deeplearningexamples").software
+    cluster = published.cluster_of(row(gpu="A100-SXM-40GB", gpus=16, nodes=2))
+    scorer = PlanScorer(Problem(model, cluster, 65536, model.precision, software))
+    plan = published.plan_of(scorer, "deeplearningexamples")
+    assert scorer.score([plan]).fits[0]
+
+
+def test_families(published):
+    names = ("DLE-PyT DGX-2", "TFDE synthetic", "torchrec_dlrm", "HiPC'22 DLRM_DDP", "MLPerf v2.0")
+    assert [published.family_of(name) for name in names] == [
+        "dlrm cuda graphs",
+        "dlrm synthetic",
+        "dlrm eager",
+        "dlrm eager",
+        "dlrm cuda graphs",
+    ]
+
+
+def test_a_case_that_cannot_be_predicted_says_why(published):
+    result = published.predict_case(row(gpu="Abacus"))
+    assert "Abacus" in result.problem
+    assert result.predicted_samples_per_s != result.predicted_samples_per_s
+
+
+@pytest.mark.skipif(not CASES.is_file(), reason=f"no published cases at {CASES}")
+def test_predictions_of_published_cases_are_as_good_as_promised(published):
+    cases = pd.read_csv(CASES)
+    # One of each submission that is like many others.
+    chosen = cases[~cases.duplicated(["model", "gpus", "precision", "gpu", "global_batch"])]
+    results = [published.predict_case(case) for _, case in chosen.iterrows()]
+    results += published.hipc22_cases(HIPC22)
+    assert not [result.problem for result in results if result.problem]
+    for family, limit in zip(published.FAMILIES, (0.12, 0.15, 0.15), strict=True):
+        errors = sorted(abs(result.error) for result in results if result.family == family)
+        assert errors[len(errors) // 2] <= limit, family
+    inside = [
+        result.predicted_p5_samples_per_s
+        <= result.published_samples_per_s
+        <= result.predicted_p95_samples_per_s
+        for result in results
+    ]
+    assert sum(inside) / len(inside) >= 0.8
