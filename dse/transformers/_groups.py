@@ -1,0 +1,76 @@
+"""Which ranks form the groups of each kind of parallelism, and which wires they use.
+
+Ranks are numbered tensor first, then context, data and pipeline. So a group of `n` ranks that are
+`stride` apart has `min(n, ⌊devices of a node / stride⌋)` members on a node, and as many groups of
+its kind share the node's network cards as ranks of a node are not in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.collectives import CollectiveOp, Group, collective_estimate
+from dse.curves import Estimate
+
+if TYPE_CHECKING:
+    from dse.hardware import Cluster
+    from dse.transformers._types import Parallelism
+
+
+def group_of(cluster: Cluster, ranks: int, stride: int) -> Group:
+    """Returns the group of `ranks` ranks that are `stride` apart.
+
+    Args:
+        cluster: The cluster.
+        ranks: Members.
+        stride: Distance of the rank numbers of neighbours.
+    """
+    per_node = max(1, min(ranks, cluster.local_size // stride))
+    while ranks % per_node:
+        per_node -= 1
+    nodes = ranks // per_node
+    sharers = max(1, min(stride, cluster.local_size // per_node)) if nodes > 1 else 1
+    return Group(nodes, per_node, sharers)
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The groups of one rank.
+
+    Attributes:
+        tensor: Shares matrices.
+        context: Shares sequences.
+        replicas: Sums gradients: ranks of data and context parallelism.
+        neighbours: A stage and the next.
+        ends: First and last stage, which share the embedding.
+    """
+
+    tensor: Group
+    context: Group
+    replicas: Group
+    neighbours: Group
+    ends: Group
+
+    @staticmethod
+    def of(cluster: Cluster, parallelism: Parallelism) -> Groups:
+        """Returns the groups of a configuration."""
+        tensor, context = parallelism.tensor, parallelism.context
+        stage_stride = tensor * parallelism.replicas
+        last = stage_stride * (parallelism.pipeline - 1)
+        return Groups(
+            tensor=group_of(cluster, tensor, 1),
+            context=group_of(cluster, context, tensor),
+            replicas=group_of(cluster, parallelism.replicas, tensor),
+            neighbours=group_of(cluster, 2, stage_stride),
+            ends=group_of(cluster, 2, max(last, 1)),
+        )
+
+
+def estimate(cluster: Cluster, op: CollectiveOp, size_bytes: float, group: Group) -> Estimate:
+    """Returns the duration of a collective of a group; zero for a group of one."""
+    if group.size < 2 or size_bytes <= 0:
+        return Estimate(np.zeros(()), np.zeros(()))
+    return collective_estimate(cluster, op, size_bytes, group)

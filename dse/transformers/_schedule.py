@@ -1,0 +1,67 @@
+"""The order in which a pipeline stage takes its passes: 1F1B, plain and interleaved.
+
+Narayanan et al. (arXiv 2104.04473, § 2.2). A stage first runs forward passes until the first
+gradient can arrive, then one forward and one backward pass in turn, then the remaining backward
+passes. Interleaved, a stage has `v` chunks of layers and takes micro-batches in rounds of `p`
+through all of them. Of `m` micro-batches the bubble is `(p − 1) / (m v)` of the work.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+
+class Pass(NamedTuple):
+    """One micro-batch through one chunk of layers.
+
+    Attributes:
+        backward: Direction.
+        chunk: Which of the stage's chunks.
+        micro_batch: Which micro-batch.
+    """
+
+    backward: bool
+    chunk: int
+    micro_batch: int
+
+
+def warm_up_passes(pipeline: int, interleave: int, micro_batches: int, stage: int) -> int:
+    """Returns how many forward passes a stage runs before it alternates."""
+    behind = pipeline - stage - 1
+    if interleave == 1:
+        return min(behind, micro_batches)
+    total = micro_batches * interleave
+    return min(2 * behind + (interleave - 1) * pipeline, total)
+
+
+def chunks_in_flight(pipeline: int, interleave: int, micro_batches: int, stage: int) -> int:
+    """Returns the largest number of chunks whose activations a stage holds at once."""
+    warm_up = warm_up_passes(pipeline, interleave, micro_batches, stage)
+    return min(warm_up + 1, micro_batches * interleave)
+
+
+@lru_cache(maxsize=512)
+def stage_order(
+    pipeline: int, interleave: int, micro_batches: int, stage: int
+) -> tuple[Pass, ...]:
+    """Returns the passes of a stage in the order in which it runs them."""
+    total = micro_batches * interleave
+    forward = [_pass(False, pipeline, interleave, index) for index in range(total)]
+    backward = [_pass(True, pipeline, interleave, index) for index in range(total)]
+    warm_up = warm_up_passes(pipeline, interleave, micro_batches, stage)
+    order = forward[:warm_up]
+    for index in range(total - warm_up):
+        order += [forward[warm_up + index], backward[index]]
+    return (*order, *backward[total - warm_up :])
+
+
+def _pass(backward: bool, pipeline: int, interleave: int, index: int) -> Pass:
+    """The `index`-th forward or backward pass of any stage."""
+    if interleave == 1:
+        return Pass(backward, 0, index)
+    rounds, within = divmod(index, pipeline * interleave)
+    chunk, offset = divmod(within, pipeline)
+    if backward:
+        chunk = interleave - 1 - chunk
+    return Pass(backward, chunk, rounds * pipeline + offset)
