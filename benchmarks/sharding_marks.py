@@ -18,7 +18,7 @@ from speed import best_of, random_options
 
 from dse.platforms import load_platform
 from dse.prediction import PlanScorer, Problem, Software
-from dse.workloads import load_model
+from dse.workloads import load_dlrm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -95,7 +95,7 @@ def rate_marks() -> Iterator[Mark]:
         ("dlrm_dcnv2", 8, 20_000, 300_000),
         ("dlrm_meta2021", 128, 500, 2_000),
     ):
-        model = load_model(name)
+        model = load_dlrm(name)
         cluster = load_platform("h100_sxm").cluster(ranks)
         batch = model.global_batch_size // ranks * ranks
         scorer = PlanScorer(Problem(model, cluster, batch, model.precision, Software()))

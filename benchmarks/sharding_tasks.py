@@ -21,7 +21,7 @@ from dse.platforms import load_platform
 from dse.prediction import PlanScorer, Problem, Software, predict_plan
 from dse.sharding import PLANNERS, ShardingType
 from dse.solver import SolverSettings, lower_bound, planning_request, solve
-from dse.workloads import load_model
+from dse.workloads import load_dlrm
 
 if TYPE_CHECKING:
     from dse.hardware import Cluster
@@ -118,7 +118,7 @@ class TaskResult:
 
 @cache
 def _model() -> DlrmModel:
-    return load_model(MODEL)
+    return load_dlrm(MODEL)
 
 
 def draw_task(
@@ -179,7 +179,7 @@ def ours(task: ShardingTask, limit_s: float | None) -> Outcome:
     clock = _Clock()
     scorer = PlanScorer(task.problem)
     left_s = None if limit_s is None else max(1e-3, limit_s - clock.times_s()[0])
-    found = solve(scorer, ALL_TYPES, SolverSettings(time_limit_s=left_s))
+    found = solve(scorer, ALL_TYPES, SolverSettings(lp_start=True, time_limit_s=left_s))
     seconds = clock.times_s()
     name = "ours" if limit_s is None else f"ours, {limit_s:g} s"
     return _outcome(name, scorer, found.plan, seconds, found.plans_scored)

@@ -27,7 +27,7 @@ from dse.prediction import PlanScorer, Problem, Software
 from dse.sharding import ShardingType, TablePlan
 from dse.simulate import simulate
 from dse.solver import SolverSettings, solve
-from dse.workloads import load_model
+from dse.workloads import load_dlrm
 
 
 def random_options(scorer: PlanScorer, count: int, seed: int) -> np.ndarray:
@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
 
-    model = load_model(arguments.model)
+    model = load_dlrm(arguments.model)
     start = time.perf_counter()
     platform = load_platform(arguments.platform)
     load_s = time.perf_counter() - start

@@ -21,7 +21,7 @@ import warnings
 from dse.platforms import load_platform
 from dse.prediction import Configuration, PlanScorer, predict_plan, problem_of
 from dse.sharding import check_plan, from_torchrec
-from dse.workloads import load_model
+from dse.workloads import load_dlrm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -207,7 +207,7 @@ def main() -> None:
     parser.add_argument("--platform", default="h100_sxm")
     parser.add_argument("--world-size", type=int, default=8)
     arguments = parser.parse_args()
-    model, platform = load_model(arguments.model), load_platform(arguments.platform)
+    model, platform = load_dlrm(arguments.model), load_platform(arguments.platform)
     cluster = platform.cluster(arguments.world_size)
     answer = plan_with_torchrec(
         TorchRecRequest(

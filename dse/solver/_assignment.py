@@ -17,7 +17,7 @@ from dse.sharding import ShardingPlan
 from dse.solver._catalogue import Reach
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -104,22 +104,30 @@ class Evaluator:
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._scorer: PlanScorer = catalogue.scorer
-        self._usable = self._scorer.problem.cluster.device.usable_memory_bytes
+        self._cluster = self._scorer.problem.cluster
+        self._usable = self._cluster.device.usable_memory_bytes
         self.plans_scored = 0
 
     def features(self, assignment: Assignment) -> NDArray[np.float64]:
         """Returns the placement features of a plan; shape `(features, ranks)`."""
-        rows, ranks = [], []
+        catalogue = self._catalogue
+        everywhere, parts = [], []
         for cut, places in zip(assignment.cuts, assignment.places, strict=True):
-            for part, where in self._reached(cut, places):
-                rows.append(np.broadcast_to(part, (len(where), len(part))))
-                ranks.append(np.array(where))
-        rank = np.concatenate(ranks)
-        incidence = csr_array(
-            (np.ones(len(rank)), (rank, np.arange(len(rank)))),
-            shape=(self._catalogue.request.world_size, len(rank)),
-        )
-        return np.ascontiguousarray((incidence @ np.concatenate(rows)).T)
+            if catalogue.cuts[cut].reach is Reach.ALL:
+                everywhere.append(catalogue.cuts[cut].first)
+            else:
+                parts.append(catalogue.reached(cut, places))
+        ranks = catalogue.request.world_size
+        held = catalogue.part_features[everywhere].sum(axis=0)
+        features = np.repeat(held[:, None], ranks, axis=1)
+        if parts:
+            rows = catalogue.part_features[np.concatenate([part.rows for part in parts])]
+            count = rows.shape[1]
+            where = np.concatenate([part.ranks for part in parts])[:, None]
+            slots = (where + np.arange(count) * ranks).reshape(-1)
+            summed = np.bincount(slots, rows.reshape(-1), count * ranks)
+            features += summed.reshape(count, ranks)
+        return features
 
     def layout(self, assignment: Assignment) -> int:
         """Returns the exchange groups in use as a bit set."""
@@ -144,7 +152,9 @@ class Evaluator:
                 batch = self._batch(base, features, [changes[number] for number in index])
                 scored = self._scorer.score_features(int(layout), batch)
                 fits = scored.scores.fits
-                overflow_s = _OVERFLOW_S * scored.scores.peak_memory_bytes / self._usable
+                overflow = np.maximum(1.0, scored.scores.peak_memory_bytes / self._usable)
+                overflow += self._scorer.memory.host_overflow(batch, self._cluster)
+                overflow_s = _OVERFLOW_S * overflow
                 time_s[index] = np.where(fits, scored.scores.iteration_time_s, overflow_s)
                 rank_by[index] = time_s[index] + _SPREAD_WEIGHT * scored.load_s
         self.plans_scored += len(changes)
@@ -153,18 +163,14 @@ class Evaluator:
     def _layouts(self, base: Assignment, changes: Sequence[Sequence[Change]]) -> NDArray[np.int64]:
         """Returns the layout of every changed plan, from how many tables use each group."""
         cuts = self._catalogue.cuts
-        tables_in = Counter(cuts[cut].group_bit for cut in base.cuts)
-        layouts = np.empty(len(changes), dtype=np.int64)
-        unchanged = self.layout(base)
+        bits = [cuts[cut].group_bit for cut in base.cuts]
+        tables_in = Counter(bits)
+        layouts = np.full(len(changes), self.layout(base), dtype=np.int64)
         for row, group in enumerate(changes):
-            if all(
-                cuts[change.cut].group_bit == cuts[base.cuts[change.table]].group_bit
-                for change in group
-            ):
-                layouts[row] = unchanged
+            if all(cuts[cut].group_bit == bits[table] for table, cut, _ in group):
                 continue
             more = Counter(cuts[change.cut].group_bit for change in group)
-            less = Counter(cuts[base.cuts[change.table]].group_bit for change in group)
+            less = Counter(bits[change.table] for change in group)
             layouts[row] = sum(
                 bit for bit in tables_in | more if tables_in[bit] + more[bit] > less[bit]
             )
@@ -178,53 +184,47 @@ class Evaluator:
     ) -> NDArray[np.float64]:
         """Returns features of the changed plans; shape `(features, ranks, plans)`."""
         count, ranks = len(changes), features.shape[1]
-        keys: list[int] = []
-        rows: list[int] = []
-        signs: list[float] = []
-        parts: list[NDArray[np.float64]] = []
-        first_row: dict[int, int] = {}
-
-        def add(column: int, cut: int, places: tuple[int, ...], sign: float) -> None:
-            row = first_row.get(cut)
-            if row is None:
-                row = first_row[cut] = sum_rows[0]
-                parts.append(self._catalogue.cuts[cut].features)
-                sum_rows[0] += len(parts[-1])
-            for offset, (_, where) in enumerate(self._reached(cut, places)):
-                keys.extend([rank * count + column for rank in where])
-                rows.extend([row + offset] * len(where))
-                signs.extend([sign] * len(where))
-
-        sum_rows = [0]
-        for column, group in enumerate(changes):
-            for table, cut, places in group:
-                add(column, base.cuts[table], base.places[table], -1.0)
-                add(column, cut, places, 1.0)
         batch = np.empty((len(features), ranks, count))
         batch[:] = features[:, :, None]
-        if not keys:
+        reached = self._catalogue.reached
+        reached = self._catalogue.reached
+        columns = [column for column, group in enumerate(changes) for _ in group]
+        if not columns:
             return batch
-        touched, at = np.unique(np.array(keys), return_inverse=True)
-        incidence = csr_array(
-            (np.array(signs), (at.reshape(-1), np.array(rows))), shape=(len(touched), sum_rows[0])
-        )
+        tables = [table for group in changes for table, _, _ in group]
+        present = {
+            table: reached(base.cuts[table], base.places[table]) for table in dict.fromkeys(tables)
+        }
+        moved = [present[table] for table in tables]
+        moved += [reached(cut, places) for group in changes for _, cut, places in group]
+        lengths = np.array([len(parts.rows) for parts in moved])
+        keys = np.concatenate([parts.ranks for parts in moved]) * count
+        keys += np.repeat(np.array(columns + columns), lengths)
+        half = int(lengths[: len(columns)].sum())
+        signs = np.repeat([-1.0, 1.0], [half, len(keys) - half])
+        touched, at = _numbered(keys, ranks * count)
+        part_features = self._catalogue.part_features
+        used, row = _numbered(np.concatenate([parts.rows for parts in moved]), len(part_features))
+        incidence = csr_array((signs, (at, row)), shape=(len(touched), len(used)))
         before = features[:, touched // count]
-        after = before + (incidence @ np.concatenate(parts)).T
+        after = before + (incidence @ part_features[used]).T
         after[np.abs(after) <= _ROUNDING * before] = 0.0
         batch.reshape(len(features), -1)[:, touched] = after
         return batch
 
-    def _reached(
-        self, number: int, places: tuple[int, ...]
-    ) -> Iterator[tuple[NDArray[np.float64], Sequence[int]]]:
-        """Yields every part of a placed cut with the ranks that carry it."""
-        cut, request = self._catalogue.cuts[number], self._catalogue.request
-        if cut.reach is Reach.ALL:
-            yield cut.features[0], range(request.world_size)
-            return
-        for part, place in zip(cut.features, places, strict=True):
-            if cut.reach is Reach.RANK:
-                yield part, (place,)
-            else:
-                start = place * request.devices_per_node
-                yield part, range(start, start + request.local_size)
+
+def _numbered(
+    values: NDArray[np.int64], limit: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Returns the different values, ascending, and the place of each value among them.
+
+    Args:
+        values: From 0 to below the limit; shape `(values,)`.
+        limit: What is above all values.
+    """
+    found = np.zeros(limit, dtype=bool)
+    found[values] = True
+    different = np.flatnonzero(found)
+    place = np.empty(limit, dtype=np.int64)
+    place[different] = np.arange(len(different))
+    return different, place[values]

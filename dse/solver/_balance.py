@@ -36,6 +36,9 @@ _OVERFLOW = 1e3
 #: Least relative gain of a step; smaller ones are rounding.
 _LEAST_GAIN = 1e-7
 
+#: Best exchanges that are looked at one by one before all are checked.
+_LIKELY = 4
+
 #: Ranks that may take the last part of a chain of two moves: the least loaded ones.
 _CHAIN_ENDS = 6
 
@@ -73,6 +76,11 @@ class Balancer:
         self._loads = np.concatenate((pieces.loads, nothing), axis=1)
         self._table = np.concatenate((pieces.table, np.full(self._ranks, -1)))
         self._node = np.concatenate((pieces.node, np.full(self._ranks, -1)))
+        # Ranks that parts may go to at all; None where nothing is pinned.
+        self._may_be: NDArray[np.bool_] | None = None
+        if pieces.allowed is not None:
+            anywhere = np.ones((self._ranks, self._ranks), dtype=bool)
+            self._may_be = np.concatenate((pieces.allowed, anywhere))
         self.rank = np.concatenate((pieces.rank, everyone))
         self._node_of = everyone // devices_per_node
         self._total = pieces.fixed.copy()
@@ -163,6 +171,8 @@ class Balancer:
         node = self._node[part]
         if node >= 0 and self._node_of[target] != node:
             return False
+        if self._may_be is not None and not self._may_be[part, target]:
+            return False
         table = self._table[part]
         return not (self._cut[table] and self._holds[table, target])
 
@@ -201,39 +211,70 @@ class Balancer:
     def _exchange(self) -> bool:
         """Takes the best exchange of a critical rank's part with one elsewhere, if it helps."""
         critical = self._critical()
-        here = np.flatnonzero(np.isin(self.rank, critical))
+        is_critical = np.zeros(self._ranks, dtype=bool)
+        is_critical[critical] = True
+        here = np.flatnonzero(is_critical[self.rank])
         source, target = self.rank[here], self.rank
-        value = self.value()
-        less = self._counted[:, here, None] - self._counted[:, None, :]
-        total = self._total[self._on]
-        at_source, at_target = total[:, source, None], total[:, None, target]
-        there = at_target + less
-        largest = np.maximum(at_source - less, there)
-        np.maximum(
-            largest,
-            self._rest(critical, total)[:, :, target][:, self._row(critical, source)],
-            out=largest,
-        )
-        # The squares change by 2 · less · (less + target − source).
-        there -= at_source
-        there *= less
-        after = np.tensordot(self._weights, self._by_load(largest), 1)
-        after += np.tensordot(2.0 * self._squares[self._on], there, 1)
-        after += self._squares @ (self._total**2).sum(axis=1)
-        after[~self._may_exchange(here, source)] = np.inf
-        index = int(np.argmin(after))
-        if not after.flat[index] < value * (1.0 - _LEAST_GAIN):
-            return False
-        row, second = divmod(index, len(target))
+        after = self._after_exchange(critical, here, source)
+        after[source[:, None] == target] = np.inf
+        enough = self.value() * (1.0 - _LEAST_GAIN)
+        # Most of the best ones are possible: all are looked at only where the first few are not.
+        for _ in range(_LIKELY):
+            index = int(np.argmin(after))
+            if not after.flat[index] < enough:
+                return False
+            row, second = divmod(index, len(target))
+            if self._may_exchange(here[row : row + 1], source[row : row + 1], second)[0]:
+                break
+            after.flat[index] = np.inf
+        else:
+            after[~self._may_exchange(here, source)] = np.inf
+            index = int(np.argmin(after))
+            if not after.flat[index] < enough:
+                return False
+            row, second = divmod(index, len(target))
         first = int(here[row])
         from_rank, to_rank = int(source[row]), int(target[second])
         self._move(first, to_rank)
         self._move(second, from_rank)
         return True
 
-    @staticmethod
-    def _row(critical: NDArray[np.int64], source: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.asarray(np.searchsorted(critical, source))
+    def _after_exchange(
+        self, critical: NDArray[np.int64], here: NDArray[np.int64], source: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Returns the values after all exchanges of parts of `here` with any part.
+
+        Args:
+            critical: Ranks.
+            here: Their parts.
+            source: The ranks of these.
+
+        Returns:
+            Shape `(here, parts)`.
+        """
+        target = self.rank
+        total = self._total[self._on]
+        mine, theirs = self._counted[:, here], self._counted
+        at_source, at_target = total[:, source], total[:, target]
+        # With less = mine - theirs, the squares change by 2 · less · (less + target - source).
+        squares = 2.0 * self._squares[self._on, None]
+        after = (squares * mine).T @ (at_target - 2.0 * theirs) + (squares * at_source).T @ theirs
+        after += np.add.reduce(squares * mine * (mine - at_source), axis=0)[:, None]
+        after += np.add.reduce(squares * theirs * (theirs - at_target), axis=0)
+        after += self._squares @ (self._total**2).sum(axis=1)
+        left, taken = at_source - mine, at_target - theirs
+        rest = self._rest(critical, total)[:, np.searchsorted(critical, source)]
+        ends = [*self._starts[1:].tolist(), len(total)]
+        for weight, start, end in zip(self._weights, self._starts.tolist(), ends, strict=True):
+            largest = np.take(rest[start], target, axis=1)
+            for term in range(start, end):
+                if term > start:
+                    np.maximum(largest, np.take(rest[term], target, axis=1), out=largest)
+                np.maximum(largest, left[term][:, None] + theirs[term], out=largest)
+                np.maximum(largest, mine[term][:, None] + taken[term], out=largest)
+            largest *= weight
+            after += largest
+        return np.asarray(after)
 
     def _rest(
         self, critical: NDArray[np.int64], total: NDArray[np.float64]
@@ -257,21 +298,31 @@ class Balancer:
         return np.asarray(np.where(~has_first, first, np.where(~has_second, second, third)))
 
     def _may_exchange(
-        self, here: NDArray[np.int64], source: NDArray[np.int64]
+        self, here: NDArray[np.int64], source: NDArray[np.int64], other: int | None = None
     ) -> NDArray[np.bool_]:
-        """Says which parts of `here` may change places with which parts; shape `(here, parts)`."""
-        target = self.rank
+        """Says which parts of `here` may change places with which parts; shape `(here, parts)`.
+
+        Args:
+            here: Parts.
+            source: Their ranks.
+            other: Only this part is asked for; all when None.
+        """
+        others = slice(None) if other is None else slice(other, other + 1)
+        target, theirs = self.rank[others], self._table[others]
         allowed = source[:, None] != target
         if self._any_bound:
-            bound = self._node[here]
+            bound, bound_there = self._node[here], self._node[others]
             allowed &= (bound[:, None] < 0) | (bound[:, None] == self._node_of[target])
-            allowed &= (self._node < 0) | (self._node == self._node_of[source][:, None])
+            allowed &= (bound_there < 0) | (bound_there == self._node_of[source][:, None])
+        if self._may_be is not None:
+            allowed &= self._may_be[here][:, target]
+            allowed &= self._may_be[others][:, source].T
         if self._any_cut:
-            mine, theirs = self._table[here], self._table
+            mine = self._table[here]
             allowed &= ~(self._cut[mine][:, None] & (self._holds[mine][:, target] > 0))
             allowed &= ~(self._cut[theirs] & (self._holds[theirs][:, source] > 0).T)
         held = self._total[-1]
-        less = self._loads[-1, here, None] - self._loads[-1]
+        less = self._loads[-1, here, None] - self._loads[-1, others]
         allowed &= (less >= 0) | (held[source][:, None] - less <= self._limit)
         allowed &= (less <= 0) | (held[target] + less <= self._limit)
         return np.asarray(allowed)
@@ -296,6 +347,8 @@ class Balancer:
         """Says which parts may go to which ranks; shape `(parts, ranks)`."""
         node, table = self._node[parts], self._table[parts]
         stays = (node[:, None] < 0) | (node[:, None] == self._node_of[target])
+        if self._may_be is not None:
+            stays &= self._may_be[parts][:, target]
         twice = self._cut[table][:, None] & (self._holds[table][:, target] > 0)
         return np.asarray(stays & ~twice)
 

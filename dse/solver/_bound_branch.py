@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: Choices of tables in all programs together that are solved beyond one of each layout, unless
 #: said otherwise, and limits on the number of these programs.
 _CHOICES_SOLVED = 60_000
-_FEWEST_SOLVED, _MOST_SOLVED = 24, 100
+_FEWEST_SOLVED, _MOST_SOLVED = 60, 100
 
 #: Relative gain from which on a piece is named as a reason.
 _NAMED_GAIN = 1e-4
@@ -172,11 +172,15 @@ def _parts(choices: Choices, node: Node) -> tuple[LayoutRelaxation, ...]:
     mixture = np.minimum(node.relaxed.shares, 1.0 - node.relaxed.shares) * single
     worth_s = mixture * choices.alone_s.sum(axis=0)
     choice = int(np.argmax(worth_s))
-    gap_s, feature, value = node.relaxation.widest_envelope(node.relaxed)
-    if max(worth_s[choice], gap_s) < least_s:
+    missed = node.relaxation.widest_envelope(node.relaxed)
+    piece_s, slot, limit_s = node.relaxation.largest_piece(node.relaxed)
+    if max(worth_s[choice], missed.seconds, piece_s) < least_s:
         return ()
-    if gap_s > _CURVE_WEIGHT * worth_s[choice]:
-        return node.relaxation.split(feature, value)
+    if piece_s >= max(least_s, missed.seconds):
+        return node.relaxation.told_apart(slot, limit_s)
+    at_bend = missed.at_bend and missed.seconds >= least_s
+    if at_bend or missed.seconds > _CURVE_WEIGHT * worth_s[choice]:
+        return node.relaxation.split(missed.feature, missed.value)
     table_class = int(choices.table_class[choice])
     mine = node.relaxation.open_choices & (choices.table_class == table_class)
     return tuple(
@@ -187,7 +191,7 @@ def _parts(choices: Choices, node: Node) -> tuple[LayoutRelaxation, ...]:
 def _solved(node: Node, parts: tuple[LayoutRelaxation, ...]) -> Iterator[Node]:
     """Yields a node for each part that has plans that fit."""
     for relaxation in parts:
-        found = relaxation.solve()
+        found = relaxation.solve() if relaxation.possible else None
         if found is not None:
             yield replace(
                 node, relaxation=relaxation, relaxed=_not_below(found, node), refined=False

@@ -9,7 +9,7 @@ import numpy as np
 
 from dse.prediction import ExchangeGroup, Slot
 from dse.solver._bound_rows import solved
-from dse.solver._bound_types import Plans
+from dse.solver._bound_types import Missed, Plans
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dse.hardware import Cluster
     from dse.solver._bound_graph import SlotGraph
     from dse.solver._bound_options import Choices
-    from dse.solver._bound_slots import SlotModel
+    from dse.solver._bound_slots import Curve, SlotModel
     from dse.solver._bound_types import Piece, Relaxed
 
 #: Where envelopes are looked at first, in parts of the largest value; places that matter are
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 _FIRST_LOOKS = (1e-3, 0.05, 0.2, 0.5, 0.8, 1.0)
 _MAX_ROUNDS = 6
 _ROUND_TOLERANCE = 2e-5
+
+#: Share of what an envelope misses that a split elsewhere has to bring, to be preferred.
+_BEND_SHARE = 0.5
+
+#: Least share of a choice in a solution that counts as taken.
+_USED_SHARE = 1e-6
 
 #: Tables that are added in one round for what they alone keep busy.
 _MAX_ALONE = 8
@@ -64,6 +70,7 @@ class LayoutRelaxation:
             caps={},
             looks={int(kind): set(_FIRST_LOOKS) for kind in graph.kind},
             alone={},
+            floors={},
         )
         least = {feature: _least_of(plans, feature) for feature in plans.features}
         return LayoutRelaxation(replace(plans, least=least))
@@ -94,20 +101,105 @@ class LayoutRelaxation:
         above = replace(plans, least={**plans.least, feature: max(value, plans.least[feature])})
         return LayoutRelaxation(below), LayoutRelaxation(above)
 
-    def widest_envelope(self, found: Relaxed) -> tuple[float, int, float]:
-        """Returns the exchange whose duration a solution undercuts most.
+    def told_apart(self, slot: int, limit_s: float) -> tuple[LayoutRelaxation, LayoutRelaxation]:
+        """Returns the relaxations of plans by the largest piece in an exchange.
+
+        Args:
+            slot: An exchange that lasts equally long on all ranks.
+            limit_s: In the first no table takes a choice that alone lasts for longer; in the
+                second some table does, if there is such a choice.
+        """
+        plans = self._plans
+        alone_s = plans.choices.alone_s[slot]
+        large = plans.open & (alone_s > limit_s)
+        shortest_s = float(alone_s[large].min()) if large.any() else 0.0
+        least_s = max(shortest_s, plans.floors.get(slot, 0.0))
+        small = replace(plans, open=plans.open & ~large)
+        return (
+            LayoutRelaxation(small),
+            LayoutRelaxation(replace(plans, floors={**plans.floors, slot: least_s})),
+        )
+
+    def filled(self, slot: int, largest_s: float, feature: int, most: float) -> LayoutRelaxation:
+        """Returns the relaxation of plans with a given largest piece in an exchange.
+
+        Args:
+            slot: An exchange that lasts equally long on all ranks.
+            largest_s: How long that piece alone keeps it busy.
+            feature: What the exchange depends on.
+            most: The largest average of the feature.
+        """
+        plans = self._plans
+        floors = {**plans.floors, slot: max(largest_s, plans.floors.get(slot, 0.0))}
+        caps = {**plans.caps, feature: min(most, plans.caps.get(feature, np.inf))}
+        left = plans.open & (plans.choices.alone_s[slot] <= largest_s)
+        return LayoutRelaxation(replace(plans, open=left, floors=floors, caps=caps))
+
+    def largest_piece(self, found: Relaxed) -> tuple[float, int, float]:
+        """Returns the exchange that a piece of the solution keeps busy for longest beyond it.
 
         Returns:
-            Seconds of the iteration that this is worth, the feature, and its value.
+            Seconds of the iteration that this is worth, the slot, and a limit that all pieces of
+            the solution which are beyond it exceed.
         """
-        gaps = [(0.0, -1, 0.0)]
+        worst = (0.0, -1, 0.0)
+        if self._plans.cluster.node_count == 1:
+            # Pieces of one node are small beside an exchange; deciding single tables brings more.
+            return worst
+        used = self._plans.open & (found.shares > _USED_SHARE)
+        for slot in self._plans.slots:
+            if slot < Slot.INPUT_EXCHANGE or self._plans.by_node(slot):
+                continue
+            alone_s = self._plans.choices.alone_s[slot]
+            limit_s = float(found.durations_s[slot]) * (1.0 + _ROUND_TOLERANCE)
+            large = used & (alone_s > limit_s)
+            if large.any():
+                times = int((self._plans.graph.kind == slot).sum())
+                least_s = float(alone_s[large].min())
+                beyond_s = times * (least_s - limit_s)
+                below = self._plans.open & (alone_s < least_s)
+                limit_s = max(limit_s, float(alone_s[below].max(initial=0.0)))
+                worst = max(worst, (beyond_s, slot, limit_s))
+        return worst
+
+    def widest_envelope(self, found: Relaxed) -> Missed:
+        """Returns the exchange whose duration a solution undercuts most."""
+        worst = Missed(0.0, -1, 0.0, at_bend=False)
         for curve in self._plans.curves:
             value = float(found.features[curve.feature])
             if not self._plans.by_node(curve.slot) and value > self._plans.least[curve.feature]:
                 times = int((self._plans.graph.kind == curve.slot).sum())
-                gap_s = curve.at(value) - float(found.durations_s[curve.slot])
-                gaps.append((times * gap_s, curve.feature, value))
-        return max(gaps)
+                gap_s = times * (curve.at(value) - float(found.durations_s[curve.slot]))
+                if gap_s > worst.seconds:
+                    several = self._plans.cluster.node_count > 1
+                    most = found.most[curve.feature]
+                    bend = self._bend(curve, value, most) if several else None
+                    split = value if bend is None else bend
+                    worst = Missed(gap_s, curve.feature, split, at_bend=bend is not None)
+        return worst
+
+    def _bend(self, curve: Curve, value: float, most: float) -> float | None:
+        """Returns the value that an exchange is best split at, if that is not a solution's value.
+
+        A curve that bends down, as where an exchange changes its protocol, is furthest from its
+        envelope at the bend. One split there does what many at the solution's values would.
+        """
+        least = self._plans.least[curve.feature]
+        now = curve.between(least, most)
+        missed_s = curve.at(value) - now.at(value)
+        lines_s = now.slopes[:, None] * curve.grid + now.intercepts[:, None]
+        over_s = curve.duration_s - lines_s.max(axis=0)
+        best_s, best = _BEND_SHARE * missed_s, None
+        for low, high in ((least, value), (value, most)):
+            inside = (curve.grid > low) & (curve.grid < high)
+            if not inside.any():
+                continue
+            bend = float(curve.grid[np.argmax(np.where(inside, over_s, -np.inf))])
+            side = curve.between(bend, most) if bend < value else curve.between(least, bend)
+            gained_s = side.at(value) - now.at(value)
+            if gained_s > max(0.0, best_s):
+                best_s, best = gained_s, bend
+        return best
 
     @property
     def partial_groups(self) -> tuple[ExchangeGroup, ...]:

@@ -128,7 +128,7 @@ def choices_of(scorer: PlanScorer, request: PlanningRequest) -> Choices:
 
 
 #: Types whose pieces are the same, wherever they go.
-_SAME_PIECES = {
+SAME_PIECES = {
     ShardingType.TABLE_COLUMN_WISE: ShardingType.COLUMN_WISE,
     ShardingType.GRID_SHARD: ShardingType.TABLE_ROW_WISE,
 }
@@ -140,7 +140,7 @@ def _ways(table_index: int, request: PlanningRequest) -> Iterator[_Way]:
     for placement in placements_allowed(table_index, request):
         sets = placement.rank_sets
         for pieces in placement.column_pieces:
-            kind = _SAME_PIECES.get(placement.sharding_type, placement.sharding_type)
+            kind = SAME_PIECES.get(placement.sharding_type, placement.sharding_type)
             if kind is ShardingType.COLUMN_WISE and pieces == 1:
                 kind = ShardingType.TABLE_WISE
             key = (kind, pieces, placement.compute_kernel, placement.cached_share)

@@ -191,6 +191,8 @@ class _Rows:
                 part = (choices.table_class == index) / choices.counts[index]
                 held = self._held(choices.alone_s[slot] * part)
                 self._program.at_least([(self._durations[slot], 1.0), *held], 0.0)
+        for slot, least_s in self._plans.floors.items():
+            self._program.at_least([(self._durations[slot], 1.0)], least_s / _UNIT_S)
 
     def _held(self, seconds: NDArray[np.float64]) -> list[tuple[int, float]]:
         """Terms that subtract seconds of each choice, times its share."""

@@ -20,13 +20,19 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dse.hardware import Cluster
     from dse.prediction import Problem
     from dse.solver._bound_options import Choices
 
 #: Values that a curve over bytes is known at, most of them where plans of whole tables are: points
 #: up to an eighth of that, up to the half, up to that, and beyond.
-_GRID_POINTS = (150, 200, 550, 120)
-_GRID_SHARES = (1 / 8, 1 / 2, 1.0)
+_GRID_POINTS: tuple[int, ...] = (150, 200, 550, 120)
+_GRID_SHARES: tuple[float, ...] = (1 / 8, 1 / 2, 1.0)
+
+#: The same on several nodes, where all columns on one of them are far beyond the average: up to
+#: what cuts add to whole tables, to four times that, and beyond.
+_NODES_GRID_POINTS = (360, 540, 1200, 660, 660, 240)
+_NODES_GRID_SHARES = (1 / 8, 1 / 2, 1.0, 1.6, 4.0)
 
 #: How many values on all ranks are expanded at once.
 _CHUNK_ELEMENTS = 200_000
@@ -132,7 +138,7 @@ def slot_model(problem: Problem, choices: Choices) -> SlotModel:
                 linear.append(LinearTerm(slot, feature, launch_s, slope))
         exchanges = [int(s) for s in np.flatnonzero(single > 0) if s >= Slot.INPUT_EXCHANGE]
         if exchanges:
-            grid = _grid(choices, feature, highest[feature], ranks)
+            grid = _grid(problem.cluster, choices, feature, highest[feature])
             features = np.zeros((len(highest), len(grid)))
             features[feature] = grid
             sampled = _balanced_s(problem, features, ranks)
@@ -140,7 +146,10 @@ def slot_model(problem: Problem, choices: Choices) -> SlotModel:
     return SlotModel(tuple(_told_apart(problem, linear, highest, ranks)), tuple(curves))
 
 
-def _grid(choices: Choices, feature: int, highest: float, ranks: int) -> NDArray[np.float64]:
+def _grid(cluster: Cluster, choices: Choices, feature: int, highest: float) -> NDArray[np.float64]:
+    ranks, points, shares = cluster.world_size, _GRID_POINTS, _GRID_SHARES
+    if cluster.node_count > 1:
+        points, shares = _NODES_GRID_POINTS, _NODES_GRID_SHARES
     values = choices.total[feature]
     positive = np.where(values > 0, values, np.inf)
     # Pieces of one grid column differ in width by less than a factor of two.
@@ -148,10 +157,10 @@ def _grid(choices: Choices, feature: int, highest: float, ranks: int) -> NDArray
     whole = np.full(len(choices.counts), np.inf)
     np.minimum.at(whole, choices.table_class, positive)
     usual = float((whole * choices.counts)[np.isfinite(whole)].sum()) / ranks
-    ends = [least, *(share * usual for share in _GRID_SHARES), highest * (1 + 1e-9)]
+    ends = [least, *(share * usual for share in shares), highest * (1 + 1e-9)]
     parts = [
-        np.geomspace(low, high, points, endpoint=False)
-        for low, high, points in zip(ends, ends[1:], _GRID_POINTS, strict=False)
+        np.geomspace(low, high, count, endpoint=False)
+        for low, high, count in zip(ends, ends[1:], points, strict=False)
         if low < high
     ]
     return np.unique(np.concatenate([*parts, ends[-1:]]))

@@ -63,6 +63,23 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Missed:
+    """What a solution undercuts an exchange by.
+
+    Attributes:
+        seconds: Of the iteration.
+        feature: What the exchange depends on; -1 where nothing is undercut.
+        value: Average of the feature at which plans are told apart.
+        at_bend: Whether that is where the duration bends, not where the solution is.
+    """
+
+    seconds: float
+    feature: int
+    value: float
+    at_bend: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Plans:
     """The plans that a relaxation is about, and the demands that are in it so far.
 
@@ -77,6 +94,7 @@ class Plans:
         caps: The largest average of some features, where it has been limited.
         looks: Values at which the envelope of an exchange is looked at, as shares of its range.
         alone: Tables that alone keep an exchange busy for longer than averages say.
+        floors: What some exchanges last at least, for a choice that some table takes; by slot.
     """
 
     choices: Choices
@@ -89,6 +107,7 @@ class Plans:
     caps: dict[int, float]
     looks: dict[int, set[float]]
     alone: dict[int, set[int]]
+    floors: dict[int, float]
 
     @property
     def slots(self) -> list[int]:

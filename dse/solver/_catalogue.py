@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dse.sharding import ComputeKernel, ShardingType, TablePlan, column_piece_counts
+from dse.sharding import ComputeKernel, ShardingType, TablePlan, placements_allowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.prediction import PlanScorer
-    from dse.sharding import PlanningRequest
+    from dse.sharding import AllowedPlacement, PlanningRequest
 
 #: Cuts whose features are expanded at once, times ranks; bounds memory.
 _CHUNK_RANKS = 32_768
+
+#: Placed cuts whose parts are remembered; bounds memory.
+_REMEMBERED = 200_000
 
 
 class Reach(IntEnum):
@@ -73,6 +76,9 @@ class Cut:
         costs: Additive loads of a part on such a rank and, last, its bytes; shape
             `(parts, loads + 1)`.
         terms: What adds up within a rank, and bytes; shape `(parts, terms + 1)`.
+        first: Row of its first part in the catalogue's arrays of all parts.
+        allowed: Ranks, or nodes, that its parts may go to; shape `(ranks,)` or `(nodes,)`, empty
+            for cuts that reach all ranks.
     """
 
     key: CutKey
@@ -81,21 +87,50 @@ class Cut:
     features: NDArray[np.float64]
     costs: NDArray[np.float64]
     terms: NDArray[np.float64]
+    first: int
+    allowed: NDArray[np.bool_]
+
+
+class Reached(NamedTuple):
+    """Parts of a placed cut on every rank that they reach.
+
+    Attributes:
+        rows: Rows of the catalogue's arrays of all parts; shape `(reached,)`.
+        ranks: The rank of each; shape `(reached,)`.
+    """
+
+    rows: NDArray[np.int64]
+    ranks: NDArray[np.int64]
 
 
 class Catalogue:
     """Cuts of one problem, made when they are first asked for.
 
+    What a request allows is asked of :func:`dse.sharding.placements_allowed`, so constraints on
+    single tables and tables in host memory are part of it.
+
     Args:
         scorer: The performance model.
         request: What may be placed where.
+
+    Attributes:
+        cuts: All cuts made so far, by number.
+        part_features: Placement features of the parts of all cuts; shape `(parts, features)`.
+        part_costs: Loads and bytes of the same; shape `(parts, loads + 1)`.
     """
 
     def __init__(self, scorer: PlanScorer, request: PlanningRequest) -> None:
         self.scorer = scorer
         self.request = request
         self.cuts: list[Cut] = []
+        self.part_features = np.zeros((0, 0))
+        self.part_costs = np.zeros((0, 0))
         self._ids: dict[CutKey, int] = {}
+        self._placements: dict[int, tuple[AllowedPlacement, ...]] = {}
+        self._masks: dict[object, NDArray[np.bool_]] = {}
+        self._reached: dict[tuple[int, tuple[int, ...]], Reached] = {}
+        if may_use_host(request):
+            scorer.placements.include_host_columns()
 
     def ids(self, keys: Iterable[CutKey]) -> list[int]:
         """Returns the numbers of cuts, making those that are new in one go."""
@@ -108,30 +143,89 @@ class Catalogue:
 
     def keys_of(self, table: int) -> list[CutKey]:
         """Returns the cuts of a table that are worth a try, those without a twin only."""
-        request = self.request
-        allowed = request.allowed_types
+        placements = self.placements_of(table)
         keys = []
-        for kind in ShardingType:
-            if kind not in allowed:
-                continue
+        for placement in placements:
+            kind, kernel = placement.sharding_type, placement.compute_kernel
             twin = _ONE_NODE_TWINS.get(kind)
-            if request.node_count == 1 and twin in allowed:
+            if self.request.node_count == 1 and any(
+                (other.sharding_type, other.compute_kernel) == (twin, kernel)
+                for other in placements
+            ):
                 continue
-            replicated = kind is ShardingType.DATA_PARALLEL
-            kernel = ComputeKernel.DENSE if replicated else ComputeKernel.FUSED
-            counts = column_piece_counts(kind, request.tables[table], request)
-            keys += [CutKey(table, kind, parts, kernel) for parts in counts]
+            keys += [CutKey(table, kind, parts, kernel) for parts in placement.column_pieces]
         return keys
+
+    def placements_of(self, table: int) -> tuple[AllowedPlacement, ...]:
+        """Returns what is allowed of a table."""
+        found = self._placements.get(table)
+        if found is None:
+            found = self._placements[table] = placements_allowed(table, self.request)
+        return found
+
+    def reached(self, cut: int, places: tuple[int, ...]) -> Reached:
+        """Returns the parts of a placed cut with the ranks that carry them."""
+        key = (cut, places)
+        found = self._reached.get(key)
+        if found is None:
+            if len(self._reached) >= _REMEMBERED:
+                self._reached.clear()
+            found = self._reached[key] = self._reached_by(self.cuts[cut], places)
+        return found
+
+    def _reached_by(self, cut: Cut, places: tuple[int, ...]) -> Reached:
+        if cut.reach is Reach.RANK:
+            return Reached(cut.first + np.arange(len(places)), np.array(places, dtype=np.int64))
+        if cut.reach is Reach.ALL:
+            ranks = np.arange(self.request.world_size)
+            return Reached(np.full(len(ranks), cut.first), ranks)
+        size, local = self.request.devices_per_node, self.request.local_size
+        nodes = np.array(places, dtype=np.int64)
+        rows = np.repeat(cut.first + np.arange(len(nodes)), local)
+        return Reached(rows, (nodes[:, None] * size + np.arange(local)).reshape(-1))
 
     def plan(self, cut: int, places: tuple[int, ...]) -> TablePlan:
         """Returns the placement of a cut's parts; `places` are ranks or nodes, as it reaches."""
-        key = self.cuts[cut].key
+        return self._plan(self.cuts[cut].key, places)
+
+    def _plan(self, key: CutKey, places: tuple[int, ...]) -> TablePlan:
+        placement = self._placement(key)
         return TablePlan(
             self.request.tables[key.table].name,
             key.kind,
-            self._ranks(self.cuts[cut].reach, places),
+            self._ranks(_REACH[key.kind], places),
             key.kernel,
+            None if placement is None else placement.cache_load_factor,
         )
+
+    def _placement(self, key: CutKey) -> AllowedPlacement | None:
+        """Returns what is allowed of a cut; None where the request does not allow it."""
+        for placement in self.placements_of(key.table):
+            if (placement.sharding_type, placement.compute_kernel) == (key.kind, key.kernel):
+                return placement
+        return None
+
+    def _allowed(self, key: CutKey) -> NDArray[np.bool_]:
+        """Returns the ranks, or nodes, that parts of a cut may go to."""
+        placement, request = self._placement(key), self.request
+        reach = _REACH[key.kind]
+        if reach is Reach.ALL:
+            return np.ones(0, dtype=bool)
+        count = request.world_size if reach is Reach.RANK else request.node_count
+        if placement is None:
+            return np.ones(count, dtype=bool)
+        # A node must have room for all pieces of a table that stays on it.
+        least = key.parts if key.kind is ShardingType.TABLE_COLUMN_WISE else 1
+        known = (reach, placement.rank_sets, least)
+        if known not in self._masks:
+            mask = np.zeros(count, dtype=bool)
+            for ranks in placement.rank_sets:
+                if reach is Reach.NODE:
+                    mask[ranks[0] // request.devices_per_node] = True
+                elif len(ranks) >= least:
+                    mask[list(ranks)] = True
+            self._masks[known] = mask
+        return self._masks[known]
 
     def placed(self, table: int, plan: TablePlan) -> tuple[CutKey, tuple[int, ...]]:
         """Returns the cut and the places of a placement."""
@@ -165,12 +259,8 @@ class Catalogue:
         request = self.request
         options = []
         for key in keys:
-            reach = _REACH[key.kind]
-            places = () if reach is Reach.ALL else tuple(range(key.parts))
-            ranks = self._ranks(reach, places)
-            name = request.tables[key.table].name
-            plan = TablePlan(name, key.kind, ranks, key.kernel)
-            options.append(placements.option(key.table, plan))
+            places = () if _REACH[key.kind] is Reach.ALL else tuple(range(key.parts))
+            options.append(placements.option(key.table, self._plan(key, places)))
         column = np.array(options, dtype=np.int64)[:, None]
         features = placements.features(column)
         layouts = placements.layouts(column)
@@ -185,6 +275,9 @@ class Catalogue:
         loads = np.concatenate((self.scorer.rank_loads(together), memory))
         costs = np.split(loads.T, ends)
         terms = np.split(np.concatenate((self.scorer.rank_terms(together), memory)).T, ends)
+        first = len(self.part_features)
+        self.part_features = _below(self.part_features, together.T)
+        self.part_costs = _below(self.part_costs, loads.T)
         for index, key in enumerate(keys):
             self._ids[key] = len(self.cuts)
             self.cuts.append(
@@ -195,5 +288,22 @@ class Catalogue:
                     features=np.ascontiguousarray(parts[index]),
                     costs=costs[index],
                     terms=terms[index],
+                    first=first,
+                    allowed=self._allowed(key),
                 )
             )
+            first += len(parts[index])
+
+
+def _below(rows: NDArray[np.float64], more: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns rows with more of them below; the first ones say how many columns there are."""
+    return np.concatenate((rows, more)) if len(rows) else np.ascontiguousarray(more)
+
+
+def may_use_host(request: PlanningRequest) -> bool:
+    """Returns whether some table may be in host memory."""
+    return request.allow_uvm or any(
+        kernel.on_host
+        for constraint in request.constraints
+        for kernel in constraint.allowed_kernels or ()
+    )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.sharding import ShardingType
+from dse.sharding import ComputeKernel, ShardingType
 from dse.solver._assignment import Assignment
 from dse.solver._catalogue import Reach
 
@@ -45,11 +45,23 @@ _RANK_TYPES = (
 _ROW_TYPES = (ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD, ShardingType.ROW_WISE)
 
 
+#: Kernels in order of preference, the fastest first.
+_KERNELS = (
+    ComputeKernel.FUSED,
+    ComputeKernel.DENSE,
+    ComputeKernel.FUSED_UVM_CACHING,
+    ComputeKernel.FUSED_UVM,
+)
+
+
 def _in_order(keys: list[CutKey]) -> list[CutKey]:
     """Returns cuts in the order in which they are tried; copies on every rank are none of them."""
     order = (*_RANK_TYPES, *_ROW_TYPES)
     kept = [key for key in keys if key.kind in order]
-    return sorted(kept, key=lambda key: order.index(key.kind))
+    # Host memory is for tables that may be nowhere else: which others to put there, the baselines
+    # and linear programs know.
+    kept = [key for key in kept if not key.kernel.on_host] or kept
+    return sorted(kept, key=lambda key: (_KERNELS.index(key.kernel), order.index(key.kind)))
 
 
 class Constructor:
@@ -171,7 +183,8 @@ class Constructor:
             taken = chosen.setdefault(table, [-1] * cut.key.parts)
             free = np.ones(request.world_size, dtype=bool)
             used = [rank for rank in taken if rank >= 0]
-            free[used] = len(used) >= request.world_size
+            free[used] = False
+            free &= cut.allowed
             if used and cut.key.kind is ShardingType.TABLE_COLUMN_WISE:
                 free &= nodes == nodes[used[0]]
             rank = self._best_rank(total, cut.costs[offset], free, by_bytes=by_bytes)
@@ -205,8 +218,8 @@ class Constructor:
         if cut.reach is Reach.ALL:
             return ()
         by_node = (self._weights @ total[:-1]).reshape(request.node_count, -1).sum(axis=1)
-        order = np.argsort(by_node, kind="stable")[: cut.key.parts]
-        return tuple(order.tolist())
+        order = np.argsort(by_node, kind="stable")
+        return tuple(order[cut.allowed[order]][: cut.key.parts].tolist())
 
     def _book(self, total: NDArray[np.float64], number: int, places: tuple[int, ...]) -> None:
         cut, request = self._catalogue.cuts[number], self._catalogue.request

@@ -11,7 +11,7 @@ from dse.solver._assignment import Change
 from dse.solver._catalogue import Reach
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 #: A table is worth a copy on every rank only if it takes at most this share of a rank's memory.
 _REPLICATED_MEMORY_SHARE = 0.02
+
+#: Share of the memory from which on, filled by the tables, some may be better off in host memory.
+_CROWDED_SHARE = 0.5
 
 #: Places tried for one cut, least loaded first.
 _PLACES = 3
@@ -41,6 +44,15 @@ class Neighbourhood:
         self._catalogue = catalogue
         self._request = catalogue.request
         self._max_neighbours = max_neighbours
+        self._cuts: dict[int, list[int]] = {}
+        request = catalogue.request
+        self._free_bytes = request.embedding_memory_bytes
+        self._sizes_bytes = [
+            stored_bytes(table, request.optimizer, table.rows, table.dim)
+            for table in request.tables
+        ]
+        filled = sum(self._sizes_bytes) / request.world_size
+        self._crowded = filled > _CROWDED_SHARE * self._free_bytes
 
     def around(
         self, plan: Assignment, weights: NDArray[np.float64], skip: int = 0
@@ -52,25 +64,37 @@ class Neighbourhood:
             weights: Seconds that one more unit of each load costs; shape `(loads,)`.
             skip: Most promising tables to leave out: they have been tried.
         """
-        load_s = self._load_s(plan, weights)
-        order = self._by_promise(plan, weights, load_s)[skip:]
+        costs_s = self._costs_s(weights)
+        load_s = self._load_s(plan, costs_s)
+        order = self._by_promise(plan, costs_s, load_s)[skip:]
         changes: list[tuple[Change, ...]] = []
         for start in range(0, len(order), 32):
             tables = order[start : start + 32]
-            keys = {table: self._keys(table) for table in tables}
             # Features of many cuts at once: asking for one takes nearly as long.
-            self._catalogue.ids(key for found in keys.values() for key in found)
+            self._make_cuts(tables)
             for table in tables:
-                without = load_s - self._share_s(plan, table, weights)
-                for number in self._catalogue.ids(keys[table]):
-                    changes += [
-                        (Change(table, number, places),)
-                        for places in self._places(number, without)
-                        if (number, places) != (plan.cuts[table], plan.places[table])
-                    ]
+                changes += self._changes(plan, table, self._without(plan, table, costs_s, load_s))
             if len(changes) >= self._max_neighbours:
                 break
         return changes[: self._max_neighbours]
+
+    def _make_cuts(self, tables: Sequence[int]) -> None:
+        """Makes the cuts of some tables that are worth a try."""
+        keys = {table: self._keys(table) for table in tables if table not in self._cuts}
+        self._catalogue.ids(key for found in keys.values() for key in found)
+        for table, found in keys.items():
+            self._cuts[table] = self._catalogue.ids(found)
+
+    def _changes(
+        self, plan: Assignment, table: int, load_s: NDArray[np.float64]
+    ) -> Iterator[tuple[Change, ...]]:
+        """Yields other cuts and places of a table, given the ranks' loads without it."""
+        spots = _Spots(load_s, self._request.node_count)
+        present = (plan.cuts[table], plan.places[table])
+        for number in self._cuts[table]:
+            for places in self._places(number, spots):
+                if (number, places) != present:
+                    yield (Change(table, number, places),)
 
     def exchanges(
         self, plan: Assignment, pieces: Pieces, weights: NDArray[np.float64], limit: int
@@ -115,92 +139,108 @@ class Neighbourhood:
         where = plan.places[table]
         if rank in where or (node >= 0 and rank // self._request.devices_per_node != node):
             return None
+        if pieces.allowed is not None and not pieces.allowed[part, rank]:
+            return None
         return Change(table, plan.cuts[table], (*where[:offset], rank, *where[offset + 1 :]))
 
     def _keys(self, table: int) -> list[CutKey]:
         keys = self._catalogue.keys_of(table)
+        if not self._host_helps(table):
+            keys = [key for key in keys if not key.kernel.on_host] or keys
         if self._worth_replicating(table):
             return keys
         return [key for key in keys if key.kind is not ShardingType.DATA_PARALLEL]
 
     def _by_promise(
-        self, plan: Assignment, weights: NDArray[np.float64], load_s: NDArray[np.float64]
+        self, plan: Assignment, costs_s: NDArray[np.float64], load_s: NDArray[np.float64]
     ) -> list[int]:
         """Orders tables: large parts on busy ranks first; moving these is what shortens most."""
         busiest = max(float(load_s.max()), 1e-300)
         cost_s = np.empty(len(plan.cuts))
         heat = np.empty(len(plan.cuts))
         for table, (number, places) in enumerate(zip(plan.cuts, plan.places, strict=True)):
-            cut = self._catalogue.cuts[number]
-            cost_s[table] = float((cut.costs[:, :-1] @ weights).max())
-            heat[table] = max(
-                float(load_s[self._ranks(cut.reach, place)].max()) for place in places or (0,)
-            )
+            parts = self._catalogue.reached(number, places)
+            cost_s[table] = costs_s[parts.rows].max()
+            heat[table] = load_s[parts.ranks].max()
         largest = max(float(cost_s.max()), 1e-300)
         promise = heat / busiest + 0.5 * cost_s / largest
         return [int(table) for table in np.argsort(-promise, kind="stable")]
 
-    def _places(self, number: int, load_s: NDArray[np.float64]) -> Iterator[tuple[int, ...]]:
-        """Yields places of a cut's parts, given the ranks' loads without the table."""
+    def _places(self, number: int, spots: _Spots) -> Iterator[tuple[int, ...]]:
+        """Yields places of a cut's parts, the least loaded first."""
         cut = self._catalogue.cuts[number]
         parts = cut.key.parts
         if cut.reach is Reach.ALL:
             yield ()
-            return
-        nodes = self._nodes_by_load(load_s)
-        if cut.reach is Reach.NODE:
+        elif cut.reach is Reach.NODE:
+            nodes = spots.nodes(cut.allowed)
             for start in range(min(_PLACES, len(nodes) - parts + 1)):
                 yield tuple(nodes[start : start + parts])
         elif cut.key.kind is ShardingType.TABLE_COLUMN_WISE:
+            ranks = np.array(spots.ranks(cut.allowed), dtype=np.int64)
+            node_of = ranks // self._request.devices_per_node
+            nodes = [node for node in spots.nodes(None) if (node_of == node).any()]
             for node in nodes[:_PLACES]:
-                ranks = self._ranks(Reach.NODE, node)
-                order = np.argsort(load_s[ranks], kind="stable") + ranks.start
-                yield tuple(order[:parts].tolist())
+                yield tuple(ranks[node_of == node][:parts].tolist())
         else:
-            order = np.argsort(load_s, kind="stable")
+            spread = spots.ranks(cut.allowed)
             tries = _WHOLE_PLACES if parts == 1 else 1
-            for start in range(min(tries, len(order) - parts + 1)):
-                yield tuple(order[start : start + parts].tolist())
+            for start in range(min(tries, len(spread) - parts + 1)):
+                yield tuple(spread[start : start + parts])
 
-    def _load_s(self, plan: Assignment, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        load_s = np.zeros(self._request.world_size)
-        for table in range(len(plan.cuts)):
-            self._add(load_s, plan, table, weights)
-        return load_s
+    def _costs_s(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the cost of every part of every cut made so far; shape `(parts,)`."""
+        return np.asarray(self._catalogue.part_costs[:, :-1] @ weights)
 
-    def _share_s(
-        self, plan: Assignment, table: int, weights: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        load_s = np.zeros(self._request.world_size)
-        self._add(load_s, plan, table, weights)
-        return load_s
+    def _load_s(self, plan: Assignment, costs_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        reached = [
+            self._catalogue.reached(number, places)
+            for number, places in zip(plan.cuts, plan.places, strict=True)
+        ]
+        ranks = np.concatenate([parts.ranks for parts in reached])
+        costs = costs_s[np.concatenate([parts.rows for parts in reached])]
+        return np.asarray(np.bincount(ranks, costs, self._request.world_size), dtype=np.float64)
 
-    def _add(
+    def _without(
         self,
-        load_s: NDArray[np.float64],
         plan: Assignment,
         table: int,
-        weights: NDArray[np.float64],
-    ) -> None:
-        cut = self._catalogue.cuts[plan.cuts[table]]
-        costs_s = (cut.costs[:, :-1] @ weights).tolist()
-        for place, cost_s in zip(plan.places[table] or (0,), costs_s, strict=True):
-            load_s[self._ranks(cut.reach, place)] += cost_s
+        costs_s: NDArray[np.float64],
+        load_s: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Returns the ranks' loads without a table."""
+        parts = self._catalogue.reached(plan.cuts[table], plan.places[table])
+        left = load_s.copy()
+        np.subtract.at(left, parts.ranks, costs_s[parts.rows])
+        return left
 
-    def _ranks(self, reach: Reach, place: int) -> slice:
-        """Ranks that a part reaches."""
-        if reach is Reach.RANK:
-            return slice(place, place + 1)
-        if reach is Reach.ALL:
-            return slice(0, self._request.world_size)
-        start = place * self._request.devices_per_node
-        return slice(start, start + self._request.local_size)
+    def _host_helps(self, table: int) -> bool:
+        """Says whether memory is scarce; where it is not, host memory is only slower."""
+        return self._crowded or 4.0 * self._sizes_bytes[table] > self._free_bytes
 
     def _worth_replicating(self, table: int) -> bool:
-        found = self._request.tables[table]
-        size_bytes = stored_bytes(found, self._request.optimizer, found.rows, found.dim)
-        return size_bytes <= _REPLICATED_MEMORY_SHARE * self._request.embedding_memory_bytes
+        return self._sizes_bytes[table] <= _REPLICATED_MEMORY_SHARE * self._free_bytes
 
-    def _nodes_by_load(self, load_s: NDArray[np.float64]) -> list[int]:
-        by_node = load_s.reshape(self._request.node_count, self._request.local_size).sum(axis=1)
-        return [int(node) for node in np.argsort(by_node, kind="stable")]
+
+class _Spots:
+    """Ranks and nodes by their load, the least loaded first.
+
+    Args:
+        load_s: Load of every rank; shape `(ranks,)`.
+        node_count: Nodes.
+    """
+
+    def __init__(self, load_s: NDArray[np.float64], node_count: int) -> None:
+        self._ranks: list[int] = np.argsort(load_s, kind="stable").tolist()
+        by_node = load_s.reshape(node_count, -1).sum(axis=1)
+        self._nodes: list[int] = np.argsort(by_node, kind="stable").tolist()
+
+    def ranks(self, allowed: NDArray[np.bool_]) -> list[int]:
+        """Returns the ranks that are allowed; shape `(ranks,)`."""
+        return self._ranks if allowed.all() else [rank for rank in self._ranks if allowed[rank]]
+
+    def nodes(self, allowed: NDArray[np.bool_] | None) -> list[int]:
+        """Returns the nodes that are allowed; shape `(nodes,)`, None for all."""
+        if allowed is None or allowed.all():
+            return self._nodes
+        return [node for node in self._nodes if allowed[node]]

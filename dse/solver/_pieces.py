@@ -32,6 +32,7 @@ class Pieces:
         loads: Additive terms and, last, bytes; shape `(terms + 1, parts)`.
         fixed: The same of everything that cannot be moved; shape `(terms + 1, ranks)`.
         load_of: The load that each term belongs to, ascending; shape `(terms,)`.
+        allowed: Ranks that each part may go to; shape `(parts, ranks)`. None for all.
     """
 
     table: NDArray[np.int64]
@@ -41,6 +42,7 @@ class Pieces:
     loads: NDArray[np.float64]
     fixed: NDArray[np.float64]
     load_of: NDArray[np.int64]
+    allowed: NDArray[np.bool_] | None = None
 
     def total(self) -> NDArray[np.float64]:
         """Returns the terms and bytes of every rank; shape `(terms + 1, ranks)`."""
@@ -76,11 +78,10 @@ def pieces_of(assignment: Assignment, catalogue: Catalogue) -> Pieces:
     request, scorer = catalogue.request, catalogue.scorer
     rows: list[tuple[int, int, int, int]] = []
     loads: list[NDArray[np.float64]] = []
-    held: NDArray[np.float64] | None = None
+    allowed: list[NDArray[np.bool_]] = []
+    held = np.zeros((catalogue.part_features.shape[1], request.world_size))
     for table, (number, places) in enumerate(zip(assignment.cuts, assignment.places, strict=True)):
         cut = catalogue.cuts[number]
-        if held is None:
-            held = np.zeros((cut.features.shape[1], request.world_size))
         if cut.reach is Reach.ALL:
             held += cut.features[0][:, None]
         elif cut.reach is Reach.NODE:
@@ -93,17 +94,25 @@ def pieces_of(assignment: Assignment, catalogue: Catalogue) -> Pieces:
                 node = rank // request.devices_per_node if stays else -1
                 rows.append((table, offset, rank, node))
             loads.append(cut.terms)
+            allowed += [cut.allowed] * len(places)
     table_of, offset_of, rank_of, node_of = np.array(rows, dtype=np.int64).reshape(-1, 4).T
-    if held is None:
-        raise ValueError("a plan has at least one table")
     load_of = np.array(scorer.term_loads, dtype=np.int64)
-    # Kernels of other exchange groups come on top of those of the movable parts, whichever of
-    # memory and cache these wait for.
-    base_bytes = scorer.memory_bytes_without_tables
-    fixed = np.concatenate(
-        (scorer.rank_loads(held)[load_of], base_bytes + scorer.memory_bytes(held)[None])
-    )
+    fixed = np.zeros((len(load_of) + 1, request.world_size))
+    if held.any():
+        # Kernels of other exchange groups come on top of those of the movable parts, whichever of
+        # memory and cache these wait for.
+        fixed[:-1] = scorer.rank_loads(held)[load_of]
+        fixed[-1] = scorer.memory_bytes(held)
+    fixed[-1] += scorer.memory_bytes_without_tables
     stacked = np.concatenate(loads).T if loads else np.zeros((len(fixed), 0))
+    everywhere = all(mask.all() for mask in {id(mask): mask for mask in allowed}.values())
     return Pieces(
-        table_of, offset_of, rank_of, node_of, np.ascontiguousarray(stacked), fixed, load_of
+        table_of,
+        offset_of,
+        rank_of,
+        node_of,
+        np.ascontiguousarray(stacked),
+        fixed,
+        load_of,
+        None if everywhere else np.array(allowed),
     )

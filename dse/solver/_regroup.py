@@ -116,6 +116,8 @@ def _allowed(
     """Returns 1 where a part may go to a freed rank, else 0; shape `(parts, freed)`."""
     node = pieces.node[parts][:, None]
     allowed = (node < 0) | (node == freed // devices_per_node)
+    if pieces.allowed is not None:
+        allowed &= pieces.allowed[parts][:, freed]
     # A rank holds one part of a table; those of ranks that were not freed stay.
     held = set(zip(pieces.table[others].tolist(), pieces.rank[others].tolist(), strict=True))
     for row, table in enumerate(pieces.table[parts].tolist()):

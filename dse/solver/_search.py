@@ -6,7 +6,7 @@ decides what is kept (:mod:`dse.solver._rounds`), so no plan is worse than the b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,10 +16,12 @@ from dse.sharding import PLANNERS, PlanningRequest
 from dse.solver._rounds import Rounds
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
-    from dse.prediction import PlanScorer, PlanScores
-    from dse.sharding import ShardingPlan, ShardingType
+    from dse.prediction import PlanScorer
+    from dse.sharding import ShardingPlan, ShardingType, TableConstraints
 
 #: Least relative gain that counts.
 _LEAST_GAIN = 1e-9
@@ -100,6 +102,9 @@ def solve(
     allowed_types: frozenset[ShardingType],
     settings: SolverSettings,
     seed: int = 0,
+    *,
+    constraints: Sequence[TableConstraints] = (),
+    allow_uvm: bool = False,
 ) -> SolvedPlan:
     """Finds a sharding plan with a short iteration that fits.
 
@@ -108,6 +113,9 @@ def solve(
         allowed_types: Sharding types that may be used.
         settings: How much to do.
         seed: Seed of all draws.
+        constraints: What is demanded of single tables; they must leave each table a place
+            (:func:`dse.sharding.check_constraints`).
+        allow_uvm: Whether tables may live in host memory.
 
     Returns:
         The fastest plan found among those that fit; when none fits, the one that misses by least.
@@ -122,9 +130,13 @@ def solve(
         )
     if not settings.planners:
         raise ConfigError("no baseline planner is named; name at least one, such as `size_greedy`")
-    request = planning_request(scorer, allowed_types, seed)
+    request = replace(
+        planning_request(scorer, allowed_types, seed),
+        constraints=tuple(constraints),
+        allow_uvm=allow_uvm,
+    )
     plans = [PLANNERS[name](request) for name in settings.planners]
-    badness = _badness(scorer, scorer.score(plans))
+    badness = _badness(scorer, plans)
     best = int(np.argmin(badness))
     planner = settings.planners[best]
     if settings.improvement_rounds <= 0:
@@ -142,14 +154,17 @@ def solve(
     found = search.run(plans[best])
     scored = len(plans) + search.plans_scored + 1
     # What counts is the score of the plan itself, not that of sums of changes.
-    better = _badness(scorer, scorer.score([found]))[0]
+    better = _badness(scorer, [found])[0]
     if better < badness[best] * (1 - _LEAST_GAIN):
         return SolvedPlan(found, f"{planner} + local search", scored)
     return SolvedPlan(plans[best], planner, scored)
 
 
-def _badness(scorer: PlanScorer, scores: PlanScores) -> NDArray[np.float64]:
+def _badness(scorer: PlanScorer, plans: Sequence[ShardingPlan]) -> NDArray[np.float64]:
     """Iteration time of plans that fit; plans that do not rank behind them by their overflow."""
-    usable = scorer.problem.cluster.device.usable_memory_bytes
-    overflow = scores.peak_memory_bytes / usable
+    cluster = scorer.problem.cluster
+    options = np.array([scorer.placements.options_of(plan) for plan in plans])
+    scores = scorer.score_options(options)
+    overflow = np.maximum(1.0, scores.peak_memory_bytes / cluster.device.usable_memory_bytes)
+    overflow += scorer.memory.host_overflow(scorer.placements.features(options), cluster)
     return np.where(scores.fits, scores.iteration_time_s, 1e6 * overflow)

@@ -10,7 +10,6 @@ from dse.errors import ConfigError, InfeasibleError
 from dse.platforms import load_platform
 from dse.prediction import Configuration, PlanScorer, Software, predict_plan, problem_of
 from dse.sharding import (
-    PLANNERS,
     ShardingPlan,
     ShardingType,
     check_constraints,
@@ -20,10 +19,10 @@ from dse.sharding import (
     total_device_bytes,
 )
 from dse.solver._bound import lower_bound
+from dse.solver._catalogue import may_use_host
 from dse.solver._result import ShardingSolution
 from dse.solver._search import SolverSettings, planning_request, solve
-from dse.solver._within import search_within
-from dse.workloads import load_model
+from dse.workloads import load_dlrm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +72,7 @@ def shard(
         ConfigError: A value does not fit the platform, or constraints exclude each other.
         InfeasibleError: No plan fits; says what is missing and what would help.
     """
-    workload = load_model(model) if isinstance(model, str) else model
+    workload = load_dlrm(model) if isinstance(model, str) else model
     machine = load_platform(platform) if isinstance(platform, str) else platform
     configuration = Configuration(
         platform=machine.name,
@@ -124,20 +123,15 @@ def find_plan(
     if reason:
         raise InfeasibleError(reason)
 
-    def out_of_time() -> bool:
-        return time_limit_s is not None and time.monotonic() - started >= time_limit_s
-
-    starts: list[tuple[str, ShardingPlan]] = []
-    scored = 0
-    if not constraints:
-        settings = SolverSettings(tuple(PLANNERS), lp_start=True, time_limit_s=time_limit_s)
-        solved = solve(scorer, allowed_types, settings, seed)
-        planner, plan, scored = solved.planner, solved.plan, solved.plans_scored
-        starts = [(planner, plan)]
-    if constraints or allow_uvm:
-        plan, planner, more = search_within(scorer, request, starts, out_of_time)
-        scored += more
-    checked = check_plan(plan, request.tables, request.world_size, request.devices_per_node)
+    solved = solve(
+        scorer,
+        allowed_types,
+        SolverSettings(lp_start=True, time_limit_s=time_limit_s),
+        seed,
+        constraints=constraints,
+        allow_uvm=allow_uvm,
+    )
+    checked = check_plan(solved.plan, request.tables, request.world_size, request.devices_per_node)
     prediction = predict_plan(scorer, checked, None)
     if not prediction.feasible:
         raise InfeasibleError(_not_found(scorer, request, prediction.infeasible_reason))
@@ -148,8 +142,8 @@ def find_plan(
         lower_bound_s=bound.iteration_time_s,
         gap=bound.gap(prediction.iteration_time_s),
         planning_time_s=time.monotonic() - started,
-        plans_scored=scored,
-        planner=planner,
+        plans_scored=solved.plans_scored,
+        planner=solved.planner,
         fits=prediction.feasible,
         peak_memory_bytes=max(prediction.memory_bytes_per_rank),
     )
@@ -165,20 +159,12 @@ def _check_time_limit(time_limit_s: float | None) -> None:
 
 def _check_request(scorer: PlanScorer, request: PlanningRequest) -> None:
     device = scorer.problem.cluster.device
-    if device.kind != "gpu" and _on_host(request):
+    if device.kind != "gpu" and may_use_host(request):
         raise ConfigError(
             f"tables in host memory need a device with a memory of its own, and {device.name} has "
             "none; leave UVM out"
         )
     check_constraints(request)
-
-
-def _on_host(request: PlanningRequest) -> bool:
-    return request.allow_uvm or any(
-        kernel.on_host
-        for constraint in request.constraints
-        for kernel in constraint.allowed_kernels or ()
-    )
 
 
 def _free_bytes(scorer: PlanScorer) -> float:
@@ -218,7 +204,7 @@ def _not_found(scorer: PlanScorer, request: PlanningRequest, reason: str) -> str
     hints += ["fewer constraints"] if request.constraints else []
     hints += [] if request.allow_uvm else ["--allow-uvm"]
     host = ""
-    if _on_host(request) and cluster.host_memory_bytes is not None:
+    if may_use_host(request) and cluster.host_memory_bytes is not None:
         host = f", and {size_words(cluster.host_memory_bytes)} of host memory a node"
     remedies = ", ".join([*hints, "more ranks"])
     return (
