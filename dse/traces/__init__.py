@@ -10,6 +10,7 @@ Graphs made of them replay to the measured time. Nothing here simulates.
 from __future__ import annotations
 
 from dse.traces._collectives import CollectiveInfo, bytes_of, type_of
+from dse.traces._et_arguments import NodeArguments
 from dse.traces._events import (
     Category,
     FlowKind,
@@ -68,6 +69,7 @@ __all__ = [
     "LaneSummary",
     "Links",
     "NamedTotal",
+    "NodeArguments",
     "OperatorInputs",
     "PathContributor",
     "PathPart",

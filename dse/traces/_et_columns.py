@@ -15,6 +15,7 @@ from dse.traces._collectives import (
     whole_numbers,
 )
 from dse.traces._columns import Interner
+from dse.traces._et_arguments import NodeArguments, arguments_of
 from dse.traces._et_json import Node, Values
 from dse.traces._events import ProcessGroup
 
@@ -37,8 +38,10 @@ _LARGEST = 2**63
 class EtColumns:
     """Columns while they grow, in the order of the file."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, *, arguments: bool = False) -> None:
         self._file = file
+        self._keeps_arguments = arguments
+        self.arguments: list[NodeArguments] = []
         self.node_id: list[int] = []
         self.parent: list[int] = []
         self.longs: dict[str, list[int]] = {name: [] for name in _ATTRIBUTES.values()}
@@ -72,6 +75,8 @@ class EtColumns:
         self.ints["op_schema"].append(self.op_schemas[str(schema)])
         inputs = self._side(index, node.inputs, node.input_shapes, node.input_types, "inputs")
         self._side(index, node.outputs, node.output_shapes, node.output_types, "outputs")
+        if self._keeps_arguments:
+            self.arguments.append(arguments_of(node))
         collective = _collective(node.name, attributes, inputs)
         self.ints["collective"].append(-1 if collective is None else self.collectives[collective])
         if _GROUPS in node.name:

@@ -22,6 +22,7 @@ class Values(Struct):
     values: list[Any] = field(default_factory=list)
     shapes: Raw = _NOTHING
     types: Raw = _NOTHING
+    strides: Raw = _NOTHING
 
 
 class Node(Struct):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dse.traces._collectives import CollectiveInfo
+    from dse.traces._et_arguments import NodeArguments
     from dse.traces._events import Ints, Longs
 
 #: Schemas that were tried: 1.0.1, 1.0.2, 1.1.0-chakra…, 1.1.1-chakra….
@@ -86,6 +87,7 @@ class ExecutionTrace:
         process_groups: Process groups that the file describes.
         devices: Names of devices.
         notes: What is missing or odd, with counts.
+        arguments: What each node takes and gives, value by value; empty unless it was asked for.
     """
 
     file: str
@@ -113,6 +115,7 @@ class ExecutionTrace:
     process_groups: tuple[ProcessGroup, ...]
     devices: tuple[str, ...]
     notes: tuple[str, ...]
+    arguments: tuple[NodeArguments, ...] = ()
 
     def __len__(self) -> int:
         return len(self.node_id)
@@ -123,13 +126,18 @@ class ExecutionTrace:
 
 
 def read_execution_trace(
-    path: str | Path, *, max_unpacked_bytes: int = MAX_UNPACKED_BYTES
+    path: str | Path,
+    *,
+    max_unpacked_bytes: int = MAX_UNPACKED_BYTES,
+    arguments: bool = False,
 ) -> tuple[ExecutionTrace, ...]:
     """Reads the execution traces of one run, one a rank; the rank is that of the file's name.
 
     Args:
         path: A `.json` or `.json.gz` file, a `.tar.gz` archive of such files, or a folder.
         max_unpacked_bytes: Limit on the unpacked bytes of one file.
+        arguments: Whether values, shapes, types and strides of all that nodes take and give are
+            kept; a replay needs them.
 
     Returns:
         The traces in order of their ranks.
@@ -142,7 +150,7 @@ def read_execution_trace(
     for name, content in documents(path, max_unpacked_bytes, NOT_EXECUTION_TRACES):
         document, notes = decode(content, EtDocument, name)
         _check(name, document)
-        read.append(_trace(name, document, notes))
+        read.append(_trace(name, document, notes, keeps_arguments=arguments))
         del content, document
     names = [trace.file for trace in read]
     ranks = assign_ranks(names, [rank_from_name(name) for name in names])
@@ -163,8 +171,10 @@ def _check(file: str, document: EtDocument) -> None:
         )
 
 
-def _trace(file: str, document: EtDocument, notes: list[str]) -> ExecutionTrace:
-    columns = EtColumns(file)
+def _trace(
+    file: str, document: EtDocument, notes: list[str], *, keeps_arguments: bool
+) -> ExecutionTrace:
+    columns = EtColumns(file, arguments=keeps_arguments)
     for index, node in enumerate(document.nodes or ()):
         columns.add(index, node)
     order = np.argsort(np.array(columns.node_id, dtype=np.int64), kind="stable")
@@ -199,6 +209,7 @@ def _trace(file: str, document: EtDocument, notes: list[str]) -> ExecutionTrace:
         process_groups=tuple(columns.groups),
         devices=tuple(columns.devices),
         notes=tuple(notes),
+        arguments=tuple(columns.arguments[at] for at in order) if keeps_arguments else (),
         **arrays,
     )
 

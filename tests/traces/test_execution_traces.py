@@ -152,6 +152,27 @@ def test_nothing_in_common(tmp_path):
     assert links.notes == ("no node could be linked; the traces are probably of different runs",)
 
 
+@pytest.mark.parametrize("new", [False, True])
+def test_arguments_are_kept_on_demand_in_the_order_of_the_nodes(tmp_path, new):
+    tensor = [5, 6, 0, 8, 4, "cpu"]
+    given = {"inputs": [tensor, 2, "<None>"], "types": ["Tensor(float)", "Int", "None"]}
+    given["shapes"] = [[2, 4], [], []]
+    make = new_node if new else node
+    nodes = [make(3, "aten::b", 1), make(2, "aten::a", 1, **given)]
+    if new:
+        nodes[1]["inputs"]["strides"] = [[1, 2], [], []]
+    path = execution_trace(tmp_path / "et.json", nodes, "1.1.1-chakra.0.0.4" if new else "1.0.1")
+    (trace,) = read_execution_trace(path)
+    assert trace.arguments == ()
+    (trace,) = read_execution_trace(path, arguments=True)
+    first, second = trace.arguments
+    assert first.inputs == (tensor, 2, "<None>")
+    assert first.input_shapes == ([2, 4], [], [])
+    assert first.input_types == ("Tensor(float)", "Int", "None")
+    assert first.input_strides == (([1, 2], [], []) if new else ())
+    assert second.inputs == first.outputs == ()
+
+
 @pytest.mark.parametrize(
     ("left", "right", "expected"),
     [
