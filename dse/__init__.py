@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dse.platforms import load_platform
-    from dse.prediction import predict
+    from dse.prediction import explain, predict
     from dse.recording import capture
     from dse.search import run
     from dse.solver import shard
@@ -29,6 +29,7 @@ __version__ = "0.1.0"
 __all__ = [
     "__version__",
     "capture",
+    "explain",
     "load_model",
     "load_platform",
     "load_space",
@@ -39,6 +40,7 @@ __all__ = [
 
 _HOMES = {
     "capture": "dse.recording",
+    "explain": "dse.prediction",
     "load_model": "dse.workloads",
     "load_platform": "dse.platforms",
     "load_space": "dse.space",

@@ -20,6 +20,7 @@ from dse.cli import (
     _list,
     _predict,
     _rank,
+    _replay,
     _report,
     _run,
     _schema,
@@ -84,6 +85,7 @@ app.command("run")(_run.run_command)
 app.command("predict")(_predict.predict_command)
 app.command("shard")(_shard.shard_command)
 app.command("rank")(_rank.rank_command)
+app.command("replay")(_replay.replay_command)
 app.command("report")(_report.report_command)
 app.command("export")(_export.export_command)
 app.command("list")(_list.list_command)

@@ -12,24 +12,26 @@ from dse.errors import ConfigError
 if TYPE_CHECKING:
     from dse.prediction import Configuration
     from dse.search import Study, TrialRecord
+    from dse.transformers import StepConfiguration
 
 
 def export_command(
     study_dir: Annotated[Path, typer.Argument(metavar="STUDY_DIR", help="A study folder.")],
     candidate: Annotated[int, typer.Option("--candidate", help="Number of the configuration.")],
     kind: Annotated[
-        Literal["torchrec", "json", "yaml"],
+        Literal["torchrec", "megatron", "json", "yaml"],
         typer.Option(
             "--format",
-            help="torchrec and json: the plan; yaml: the configuration. Of a captured trace json "
-            "and yaml are the changes, for `dse trace whatif --steps`.",
+            help="torchrec and json: the plan; yaml: the configuration. Of a transformer json and "
+            "yaml are the configuration, megatron the arguments of Megatron-LM. Of a captured "
+            "trace json and yaml are the changes, for `dse trace whatif --steps`.",
         ),
     ] = "json",
     out: Annotated[
         Path | None, typer.Option("--out", help="File; standard output if left out.")
     ] = None,
 ) -> None:
-    """Write the sharding plan, the whole configuration, or the changes of one candidate."""
+    """Write the plan, the whole configuration, or the changes of one candidate."""
     from dse._files import write_atomically
     from dse.search import load_study
 
@@ -53,7 +55,7 @@ def _record(study: Study, candidate: int) -> TrialRecord:
     raise ConfigError(f"the study has no configuration {candidate}; on its front: {front}")
 
 
-def _configuration(record: TrialRecord) -> Configuration:
+def _configuration(record: TrialRecord) -> Configuration | StepConfiguration:
     if record.configuration is None:
         raise ConfigError(
             f"configuration {record.number} has no plan: it is {record.status.value} "
@@ -69,9 +71,9 @@ def _changes(study: Study, record: TrialRecord, kind: str) -> str:
 
     from dse.search import stored_steps
 
-    if kind == "torchrec":
+    if kind in ("torchrec", "megatron"):
         raise ConfigError(
-            "--format torchrec: the study changes a captured trace and has no sharding plan; use "
+            f"--format {kind}: the study changes a captured trace and has no sharding plan; use "
             "--format yaml for the changes"
         )
     if not record.evaluated:
@@ -85,7 +87,35 @@ def _changes(study: Study, record: TrialRecord, kind: str) -> str:
     return json.dumps(yaml.safe_load(text), indent=1) + "\n"
 
 
-def _render(study: Study, configuration: Configuration, kind: str) -> str:
+def _render_step(study: Study, configuration: StepConfiguration, kind: str) -> str:
+    import json
+
+    import yaml
+
+    from dse.search import stored_transformer
+    from dse.transformers import configuration_to_json, configuration_to_megatron
+
+    if kind == "torchrec":
+        raise ConfigError(
+            "--format torchrec: a transformer has no sharding plan of tables; use --format "
+            "megatron, json or yaml"
+        )
+    if kind == "megatron":
+        return configuration_to_megatron(configuration, stored_transformer(study.result))
+    text = configuration_to_json(configuration, study.result.model_name)
+    return text if kind == "json" else yaml.safe_dump(json.loads(text), sort_keys=False)
+
+
+def _render(study: Study, configuration: Configuration | StepConfiguration, kind: str) -> str:
+    from dse.transformers import StepConfiguration as OfTransformer
+
+    if isinstance(configuration, OfTransformer):
+        return _render_step(study, configuration, kind)
+    if kind == "megatron":
+        raise ConfigError(
+            "--format megatron: the study is of a recommendation model; use --format torchrec, "
+            "json or yaml"
+        )
     if kind == "json":
         from dse.sharding import plan_to_json
 

@@ -11,14 +11,20 @@ from dse.cli._options import JsonOption
 
 def list_command(
     what: Annotated[
-        Literal["models", "platforms", "search-spaces"], typer.Argument(help="What to list.")
+        Literal["models", "platforms", "search-spaces", "software-profiles"],
+        typer.Argument(help="What to list."),
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """List built-in models, platforms or search spaces."""
+    """List built-in models, platforms, search spaces or software profiles."""
     import json
 
-    rows = {"models": _models, "platforms": _platforms, "search-spaces": _spaces}[what]()
+    rows = {
+        "models": _models,
+        "platforms": _platforms,
+        "search-spaces": _spaces,
+        "software-profiles": _profiles,
+    }[what]()
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
@@ -29,19 +35,23 @@ def list_command(
     for column in rows[0]:
         table.add_column(column.replace("_", " "), overflow="fold")
     for row in rows:
-        table.add_row(*(str(value) for value in row.values()))
+        table.add_row(*("" if value is None else str(value) for value in row.values()))
     Console().print(table)
 
 
 def _models() -> list[dict[str, object]]:
-    from dse.workloads import list_models, load_model
+    from dse.workloads import DlrmModel, list_models, load_model
 
     models = [load_model(name) for name in list_models()]
     return [
         {
             "name": model.name,
-            "tables": len(model.tables),
-            "embedding_gib": round(model.embedding_bytes / 2**30, 2),
+            "kind": "dlrm" if isinstance(model, DlrmModel) else "transformer",
+            "tables": len(model.tables) if isinstance(model, DlrmModel) else None,
+            "embedding_gib": round(model.embedding_bytes / 2**30, 2)
+            if isinstance(model, DlrmModel)
+            else None,
+            "layers": None if isinstance(model, DlrmModel) else model.layers,
             "description": model.description,
         }
         for model in models
@@ -79,4 +89,13 @@ def _spaces() -> list[dict[str, object]]:
             "description": space.description,
         }
         for space in spaces
+    ]
+
+
+def _profiles() -> list[dict[str, object]]:
+    from dse.prediction import SOFTWARE_PROFILES
+
+    return [
+        {"name": profile.name, "description": profile.description, "origin": profile.origin}
+        for profile in SOFTWARE_PROFILES.values()
     ]

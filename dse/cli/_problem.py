@@ -35,7 +35,7 @@ def configuration_of(
     from dse.prediction import Configuration, LaunchMode, Software
     from dse.sharding import ShardingPlan
 
-    chosen = _word(Precision, precision, "--precision") if precision else model.precision
+    chosen = word_of(Precision, precision, "--precision") if precision else model.precision
     return Configuration(
         platform=platform.name,
         world_size=world_size,
@@ -44,7 +44,7 @@ def configuration_of(
         precision=chosen,
         link=link,
         network=network,
-        software=Software(launch=_word(LaunchMode, launch, "--launch")),
+        software=Software(launch=word_of(LaunchMode, launch, "--launch")),
     )
 
 
@@ -73,7 +73,12 @@ def prediction_json(prediction: Prediction) -> dict[str, object]:
     }
 
 
-def _word(kind: type[Word], value: str, option: str) -> Word:
+def word_of(kind: type[Word], value: str, option: str) -> Word:
+    """Returns the member of a set of words that an option names.
+
+    Raises:
+        ConfigError: There is none of that name.
+    """
     try:
         return kind(value)
     except ValueError:

@@ -44,9 +44,9 @@ def rank_command(
     from dse.prediction import PlanScorer, predict_plan, problem_of, sample_iteration_times_s
     from dse.report import RankingRow
     from dse.sharding import check_plan, read_plan
-    from dse.workloads import load_model
+    from dse.workloads import load_dlrm
 
-    workload = load_model(model)
+    workload = load_dlrm(model)
     machine = load_platform(platform)
     scorers: dict[int, PlanScorer] = {}
     scored = []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
-    from dse.documents import Document
+    from pydantic import BaseModel
 
 
 def schema_command(
@@ -24,15 +24,15 @@ def schema_command(
     typer.echo(json.dumps(json_schema(_document(what)), indent=2, ensure_ascii=False))
 
 
-def _document(what: str) -> type[Document]:
+def _document(what: str) -> type[BaseModel]:
     if what == "space":
         from dse.space import SpaceDocument
 
         return SpaceDocument
     if what == "model":
-        from dse.workloads import ModelDocument
+        from dse.workloads import ModelFile
 
-        return ModelDocument
+        return ModelFile
     if what == "constraints":
         from dse.sharding import ConstraintsDocument
 

@@ -75,11 +75,11 @@ def shard_command(
     from dse.prediction import PlanScorer, predict_plan, problem_of
     from dse.sharding import plan_to_json
     from dse.solver import find_plan
-    from dse.workloads import load_model
+    from dse.workloads import load_dlrm
 
     demands = _constraints(constraints, pin or [], allow or [])
     allowed_types = _types(types)
-    workload = load_model(model)
+    workload = load_dlrm(model)
     machine = load_platform(platform)
     configuration = configuration_of(
         workload,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dse.report._calibrations import CalibrationRow, calibration_rows, render_calibrations
+from dse.report._explain import PredictionColumn, render_difference, render_explanation
 from dse.report._html import render_report, write_report
 from dse.report._overheads import render_overheads
 from dse.report._perfetto import write_timeline
+from dse.report._replay import render_replay_result
 from dse.report._sharding import ShardingView, render_sharding
+from dse.report._step import StepColumn, render_step, render_step_difference
 from dse.report._terminal import RankingRow, print_study, render_prediction, render_ranking
 from dse.report._traces import (
     render_lanes,
@@ -19,22 +22,29 @@ from dse.report._whatif import render_optimizations, render_what_if
 
 __all__ = [
     "CalibrationRow",
+    "PredictionColumn",
     "RankingRow",
     "ReportView",
     "ShardingView",
+    "StepColumn",
     "build_view",
     "calibration_rows",
     "print_study",
     "render_calibrations",
+    "render_difference",
+    "render_explanation",
     "render_lanes",
     "render_optimizations",
     "render_overheads",
     "render_prediction",
     "render_ranking",
     "render_replay",
+    "render_replay_result",
     "render_report",
     "render_sharding",
     "render_sizes",
+    "render_step",
+    "render_step_difference",
     "render_trace_summary",
     "render_what_if",
     "write_report",

@@ -5,25 +5,49 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dse.report._metrics import milliseconds
 from dse.search import change_words
-from dse.space import PLACEMENT_PREFIX
+from dse.space import PLACEMENT_PREFIX, WorkloadKind
+from dse.transformers import (
+    StepConfiguration,
+    StepMemory,
+    StepPrediction,
+    parallelism_words,
+)
 
 if TYPE_CHECKING:
-    from dse.prediction import Prediction
+    from dse.prediction import Prediction, RankMemory
     from dse.search import TracePrediction, TrialRecord
     from dse.sharding import ShardingPlan
 
-#: Shares of an iteration of a model, and of a captured step, whose host runs beside the device.
-BREAKDOWN_PARTS = ("Compute", "Exposed communication", "Host", "Idle")
-TRACE_BREAKDOWN_PARTS = ("Compute", "Exposed communication", "Idle")
-MEMORY_PURPOSES = (
-    "Embedding weights",
-    "Optimizer state",
-    "Dense parameters",
-    "Activations",
-    "Indices and pooled embeddings",
-    "Communication buffers",
-)
+_PARTS = ("Compute", "Exposed communication", "Host", "Idle")
+
+#: Shares of an iteration; the host of a captured step runs beside the device.
+BREAKDOWN_PARTS = {
+    WorkloadKind.DLRM: _PARTS,
+    WorkloadKind.TRANSFORMER: _PARTS,
+    WorkloadKind.TRACE: ("Compute", "Exposed communication", "Idle"),
+}
+
+#: What memory is used for; traces do not tell.
+MEMORY_PURPOSES = {
+    WorkloadKind.DLRM: (
+        "Embedding weights",
+        "Optimizer state",
+        "Dense parameters",
+        "Activations",
+        "Indices and pooled embeddings",
+        "Communication buffers",
+    ),
+    WorkloadKind.TRANSFORMER: (
+        "Weights",
+        "Gradients",
+        "Optimizer state",
+        "Activations",
+        "Communication buffers",
+    ),
+    WorkloadKind.TRACE: (),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +91,7 @@ class DetailView:
     Attributes:
         number: Trial number.
         summary: `(label, text)` pairs.
-        ranks: Numbers of the ranks.
+        ranks: Numbers of the ranks, or of the pipeline stages of a transformer.
         breakdown_ms: Time by part, in the order of `ReportView.breakdown_parts`; one list per
             rank.
         memory_gib: Memory by purpose, in the order of `ReportView.memory_purposes`; one list per
@@ -109,19 +133,29 @@ def detail_of(record: TrialRecord) -> DetailView | None:
             )
             for rank in prediction.breakdown
         ),
-        memory_gib=tuple(
-            (
-                _gib(rank.embedding_weights_bytes),
-                _gib(rank.embedding_optimizer_bytes),
-                _gib(rank.dense_parameters_bytes),
-                _gib(rank.activations_bytes),
-                _gib(rank.embedding_io_bytes),
-                _gib(rank.communication_buffers_bytes),
-            )
-            for rank in prediction.memory
-        ),
+        memory_gib=tuple(_memory_gib(memory) for memory in prediction.memory),
         usable_gib=_gib(prediction.usable_memory_bytes),
-        tables=_tables(configuration.plan),
+        tables=() if isinstance(configuration, StepConfiguration) else _tables(configuration.plan),
+    )
+
+
+def _memory_gib(memory: RankMemory | StepMemory) -> tuple[float, ...]:
+    """Returns sizes in the order of the purposes of that kind of workload."""
+    if isinstance(memory, StepMemory):
+        return (
+            _gib(memory.weights_bytes),
+            _gib(memory.gradients_bytes),
+            _gib(memory.optimizer_bytes),
+            _gib(memory.activations_bytes),
+            _gib(memory.buffers_bytes),
+        )
+    return (
+        _gib(memory.embedding_weights_bytes),
+        _gib(memory.embedding_optimizer_bytes),
+        _gib(memory.dense_parameters_bytes),
+        _gib(memory.activations_bytes),
+        _gib(memory.embedding_io_bytes),
+        _gib(memory.communication_buffers_bytes),
     )
 
 
@@ -170,21 +204,29 @@ def _trace_summary(changes: str, answer: TracePrediction) -> tuple[tuple[str, st
     return tuple(rows)
 
 
-def _summary(record: TrialRecord, prediction: Prediction) -> tuple[tuple[str, str], ...]:
+def _summary(
+    record: TrialRecord, prediction: Prediction | StepPrediction
+) -> tuple[tuple[str, str], ...]:
     price, cost = prediction.price_usd_per_hour, prediction.cost_usd_per_million_samples
     rows = [
         (
             "Iteration time",
-            f"{prediction.iteration_time_s * 1e3:.3f} ms (90 % interval "
-            f"{prediction.iteration_time_p5_s * 1e3:.3f} to "
-            f"{prediction.iteration_time_p95_s * 1e3:.3f} ms)",
+            f"{milliseconds(prediction.iteration_time_s)} (90 % interval "
+            f"{milliseconds(prediction.iteration_time_p5_s)} to "
+            f"{milliseconds(prediction.iteration_time_p95_s)})",
         ),
-        ("Throughput", f"{prediction.throughput_samples_per_s / 1e6:.3f} M samples/s"),
-        ("Cost", "no price" if cost is None else f"{cost:.5f} USD per million samples"),
+        ("Throughput", _throughput(prediction)),
+        ("Cost", "no price" if cost is None else f"{cost:.5g} USD per million samples"),
         ("Price", "no price" if price is None else f"{price:.2f} USD/h"),
         ("Memory left", f"{100 * prediction.memory_headroom_fraction:.1f} % on the fullest rank"),
-        ("Plan found by", record.planner),
     ]
+    if isinstance(prediction, StepPrediction):
+        used = f"{100 * prediction.model_flops_utilization:.1f} % of the peak arithmetic"
+        rows.append(("Use of the devices", used))
+    if isinstance(record.configuration, StepConfiguration):
+        rows.append(("Spread over ranks", parallelism_words(record.configuration.parallelism)))
+    if record.planner:
+        rows.append(("Plan found by", record.planner))
     if record.plan_gap is not None:
         words = f"at most {100 * record.plan_gap:.1f} % slower than the best possible plan"
         rows.append(("Plan", f"{words} under this model"))
@@ -194,6 +236,15 @@ def _summary(record: TrialRecord, prediction: Prediction) -> tuple[tuple[str, st
         if not name.startswith(PLACEMENT_PREFIX)
     ]
     return tuple(rows)
+
+
+def _throughput(prediction: Prediction | StepPrediction) -> str:
+    if isinstance(prediction, StepPrediction):
+        return (
+            f"{prediction.throughput_samples_per_s:,.2f} samples/s, "
+            f"{prediction.throughput_tokens_per_s:,.0f} tokens/s"
+        )
+    return f"{prediction.throughput_samples_per_s / 1e6:.3f} M samples/s"
 
 
 def _tables(plan: ShardingPlan) -> tuple[TableView, ...]:

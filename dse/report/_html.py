@@ -45,6 +45,8 @@ def render_report(study: StudyResult) -> str:
     return environment.get_template("report.html.j2").render(
         study=study,
         view=view,
+        kind=study.kind.value,
+        unit_word=view.rank_word.lower(),
         counts=dict(view.counts),
         evaluated=sum(record.evaluated for record in study.records),
         payload=_safe_json(asdict(view)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dse.space import Metric
+from dse.space import Metric, WorkloadKind
 
 if TYPE_CHECKING:
     from dse.search import StudyResult
@@ -41,6 +41,16 @@ METRIC_FORMATS: dict[Metric, MetricFormat] = {
     Metric.WORLD_SIZE: MetricFormat("Devices", "", 1.0, 0),
     Metric.GLOBAL_BATCH_SIZE: MetricFormat("Global batch", "samples", 1.0, 0),
     Metric.SPEEDUP: MetricFormat("Speed-up", "×", 1.0, 3),
+    Metric.TOKEN_THROUGHPUT: MetricFormat("Throughput", "tokens/s", 1.0, 0),
+    Metric.UTILIZATION: MetricFormat("Use of peak arithmetic", "%", 100.0, 1),
+}
+
+#: Of transformers: few samples a second, steps of seconds.
+_TRANSFORMER_FORMATS = {
+    **METRIC_FORMATS,
+    Metric.THROUGHPUT: MetricFormat("Throughput", "samples/s", 1.0, 2),
+    Metric.ITERATION_TIME: MetricFormat("Iteration time", "s", 1.0, 3),
+    Metric.COST: MetricFormat("Cost", "USD per million samples", 1.0, 2),
 }
 
 #: Of captured jobs: they may be of any size.
@@ -50,10 +60,16 @@ _TRACE_FORMATS = {
     Metric.ITERATION_TIME: MetricFormat("Step", "ms", 1e3, 3),
 }
 
+_FORMATS = {
+    WorkloadKind.DLRM: METRIC_FORMATS,
+    WorkloadKind.TRANSFORMER: _TRANSFORMER_FORMATS,
+    WorkloadKind.TRACE: _TRACE_FORMATS,
+}
+
 
 def metric_formats(study: StudyResult) -> dict[Metric, MetricFormat]:
     """Returns how a study's metrics are printed."""
-    return METRIC_FORMATS if study.trace is None else _TRACE_FORMATS
+    return _FORMATS[study.kind]
 
 
 def title_with_unit(form: MetricFormat) -> str:
@@ -62,8 +78,8 @@ def title_with_unit(form: MetricFormat) -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    """Prints a duration in milliseconds."""
-    return f"{seconds * 1e3:.3f} ms"
+    """Prints a duration in milliseconds, from ten seconds on in seconds."""
+    return f"{seconds:.3f} s" if seconds >= 10 else f"{seconds * 1e3:.3f} ms"
 
 
 def gibibytes(size_bytes: float) -> str:

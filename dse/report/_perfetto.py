@@ -7,19 +7,20 @@ slices in µs, `s` and `f` events are the two ends of an arrow and belong to the
 from __future__ import annotations
 
 import gzip
-from itertools import pairwise
+from itertools import count, pairwise
 import json
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dse._files import write_atomically
-from dse.graph import TaskKind
+from dse.graph import TaskKind, meeting_members
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from dse.graph import ExecutionGraph
     from dse.simulate import CriticalPath, Timeline
 
 #: Colours by the names that chrome://tracing reserves; Perfetto gives colours by name instead.
@@ -36,6 +37,8 @@ def write_timeline(
     *,
     critical: CriticalPath | None = None,
     title: str = "",
+    details: Sequence[Iterable[tuple[str, str | float]]] | None = None,
+    meeting_arrows: bool = False,
 ) -> None:
     """Writes a time line in the trace-event format.
 
@@ -49,12 +52,15 @@ def write_timeline(
         path: File to write; compressed if its name ends in `.gz`.
         critical: Critical path of the time line, if it is to be shown.
         title: Kept in the file as `otherData`.
+        details: Further names and values of each task, shown with its slice.
+        meeting_arrows: Draw arrows from the member of a meeting that came last to those that
+            waited for it.
 
     Raises:
         StudyError: The file cannot be written.
     """
     separator, parts = "", []
-    for event in _events(timeline, critical):
+    for event in _events(timeline, critical, details, meeting_arrows=meeting_arrows):
         parts.append(separator + json.dumps(event, separators=(",", ":")))
         separator = ",\n"
     other = json.dumps({"title": title, "makespan_us": 1e6 * timeline.makespan_s})
@@ -64,7 +70,13 @@ def write_timeline(
     write_atomically(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
 
 
-def _events(timeline: Timeline, critical: CriticalPath | None) -> Iterator[dict[str, object]]:
+def _events(
+    timeline: Timeline,
+    critical: CriticalPath | None,
+    details: Sequence[Iterable[tuple[str, str | float]]] | None,
+    *,
+    meeting_arrows: bool,
+) -> Iterator[dict[str, object]]:
     places = _Places(timeline, critical is not None)
     yield from places.metadata()
     # Ends and starts are rounded alike, so slices of one lane never overlap by rounding.
@@ -88,7 +100,11 @@ def _events(timeline: Timeline, critical: CriticalPath | None) -> Iterator[dict[
         if task in marked:
             event |= {"cat": f"{kinds[task]},critical", "cname": _CRITICAL_COLOUR}
             arguments["critical"] = True
+        if details is not None:
+            arguments |= dict(details[task])
         yield {**event, "args": arguments}
+    if meeting_arrows:
+        yield from _meeting_arrows(graph, places, ready, start)
     if critical is None:
         return
     path = critical.tasks.tolist()
@@ -104,6 +120,24 @@ def _events(timeline: Timeline, critical: CriticalPath | None) -> Iterator[dict[
         leaves = max(start[source], end[source] - 1) / 1e3
         yield {"ph": "s", **arrow, "ts": leaves, **places.of_task[source]}
         yield {"ph": "f", "bp": "e", **arrow, "ts": start[target] / 1e3, **places.of_task[target]}
+
+
+def _meeting_arrows(
+    graph: ExecutionGraph, places: _Places, ready: Sequence[int], start: Sequence[int]
+) -> Iterator[dict[str, object]]:
+    """Arrows from the member of a meeting that came last to those that waited for it."""
+    # Numbers below are those of the critical path's arrows.
+    numbers = count(graph.task_count)
+    for members in meeting_members(graph).values():
+        last = max(members, key=lambda member: (ready[member], -member))
+        for other in members:
+            if ready[other] + _SHORTEST_NS > ready[last]:
+                continue
+            name = graph.names[last]
+            arrow = {"name": name, "cat": "meeting", "id": next(numbers)}
+            at = start[last] / 1e3
+            yield {"ph": "s", **arrow, "ts": at, **places.of_task[last]}
+            yield {"ph": "f", "bp": "e", **arrow, "ts": at, **places.of_task[other]}
 
 
 def _slice(

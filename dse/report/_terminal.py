@@ -11,6 +11,7 @@ from rich.table import Table
 from dse.report._metrics import gibibytes, metric_formats, milliseconds
 from dse.search import TrialStatus, change_words
 from dse.space import PLACEMENT_PREFIX
+from dse.transformers import StepConfiguration, parallelism_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,6 +109,9 @@ def _configuration_words(record: TrialRecord, varied: Sequence[str]) -> str:
             f"{record.configuration.world_size} × {record.configuration.platform}, "
             f"batch {record.configuration.global_batch_size:,}"
         )
+    if isinstance(record.configuration, StepConfiguration):
+        words.append(parallelism_words(record.configuration.parallelism))
+        varied = [name for name in varied if name in ("link", "network", "precision", "software")]
     for name in varied:
         value = chosen[name]
         if name in _NAMED_FIRST or name.startswith(PLACEMENT_PREFIX) or value == "default":

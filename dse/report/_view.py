@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 from dse.report._details import (
     BREAKDOWN_PARTS,
     MEMORY_PURPOSES,
-    TRACE_BREAKDOWN_PARTS,
     DetailView,
     detail_of,
     trace_detail,
 )
 from dse.report._metrics import metric_formats, title_with_unit
 from dse.search import TrialStatus, group_reasons
-from dse.space import PLACEMENT_PREFIX
+from dse.space import PLACEMENT_PREFIX, WorkloadKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,6 +93,8 @@ class ReportView:
         counts: `(status, count)`.
         breakdown_parts: Names of the shares of an iteration.
         memory_purposes: What memory is used for; empty where it is not known.
+        rank_word: What the bars of a breakdown are: ranks, or the stages of a pipeline, whose
+            ranks do all the same.
         best_speedup: Largest of the feasible ones; None in studies of a model.
         baseline: The captured step's values in the order of `axes`; None in studies of a model.
     """
@@ -106,6 +107,7 @@ class ReportView:
     counts: tuple[tuple[str, int], ...]
     breakdown_parts: tuple[str, ...]
     memory_purposes: tuple[str, ...]
+    rank_word: str
     best_speedup: float | None
     baseline: tuple[float | None, ...] | None
 
@@ -132,8 +134,9 @@ def build_view(study: StudyResult) -> ReportView:
             for group in group_reasons(study.records)[:_MAX_REASONS]
         ),
         counts=tuple((status.value, counts[status]) for status in TrialStatus),
-        breakdown_parts=BREAKDOWN_PARTS if trace is None else TRACE_BREAKDOWN_PARTS,
-        memory_purposes=MEMORY_PURPOSES if trace is None else (),
+        breakdown_parts=BREAKDOWN_PARTS[study.kind],
+        memory_purposes=MEMORY_PURPOSES[study.kind],
+        rank_word="Stage" if study.kind is WorkloadKind.TRANSFORMER else "Rank",
         best_speedup=max(
             (
                 record.trace.speedup
@@ -163,10 +166,12 @@ def _details(study: StudyResult) -> tuple[DetailView, ...]:
 
 def _group_of(study: StudyResult) -> str:
     """Returns the parameter that colours tell apart: the platform, unless there is only one."""
-    if study.trace is None:
+    if study.kind is WorkloadKind.DLRM:
         return "platform"
     platforms = {dict(record.parameters).get("platform") for record in study.records}
-    return "platform" if len(platforms) > 1 else "optimizations"
+    if len(platforms) > 1:
+        return "platform"
+    return "optimizations" if study.kind is WorkloadKind.TRACE else "recompute"
 
 
 def _trial(study: StudyResult, record: TrialRecord, group: str) -> TrialView:

@@ -5,9 +5,16 @@ from __future__ import annotations
 from dse.search._conclusion import ReasonGroup, change_words, group_reasons
 from dse.search._evaluate import EvaluationContext, Evaluator
 from dse.search._evaluate_model import ModelContext, ModelEvaluator
+from dse.search._evaluate_step import StepContext, StepEvaluator
 from dse.search._executors import Executor, ProcessExecutor, SerialExecutor
 from dse.search._inputs import StudyInputs, read_inputs
-from dse.search._load import load_study, stored_model, stored_platform, stored_steps
+from dse.search._load import (
+    load_study,
+    stored_model,
+    stored_platform,
+    stored_steps,
+    stored_transformer,
+)
 from dse.search._pareto import pareto_mask
 from dse.search._records import (
     Fact,
@@ -19,9 +26,18 @@ from dse.search._records import (
 )
 from dse.search._run import RunOptions, Study, mark_front, run
 from dse.search._trace_types import ChangeEffect, StudyTrace, TracePrediction, TraceRank
+from dse.search._validation import (
+    Agreement,
+    PlatformFactor,
+    ValidatedCandidate,
+    Validation,
+    ValidationMode,
+    ValidationSetting,
+)
 from dse.space import Objective, ParameterValue
 
 __all__ = [
+    "Agreement",
     "ChangeEffect",
     "EvaluationContext",
     "Evaluator",
@@ -32,10 +48,13 @@ __all__ = [
     "ModelEvaluator",
     "Objective",
     "ParameterValue",
+    "PlatformFactor",
     "ProcessExecutor",
     "ReasonGroup",
     "RunOptions",
     "SerialExecutor",
+    "StepContext",
+    "StepEvaluator",
     "Study",
     "StudyInputs",
     "StudyResult",
@@ -44,6 +63,10 @@ __all__ = [
     "TraceRank",
     "TrialRecord",
     "TrialStatus",
+    "ValidatedCandidate",
+    "Validation",
+    "ValidationMode",
+    "ValidationSetting",
     "change_words",
     "group_reasons",
     "load_study",
@@ -55,4 +78,5 @@ __all__ = [
     "stored_model",
     "stored_platform",
     "stored_steps",
+    "stored_transformer",
 ]

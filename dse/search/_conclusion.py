@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.space import NO_OPTIMIZATION, SAME_PLATFORM, Metric
+from dse.transformers import StepConfiguration, StepPrediction, parallelism_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dse.prediction import Prediction
     from dse.search._records import TrialRecord, TrialStatus
     from dse.search._trace_types import TracePrediction
     from dse.space import Objective
@@ -26,6 +28,8 @@ _SUPERLATIVES = {
     (Metric.WORLD_SIZE, False): "fewest devices",
     (Metric.GLOBAL_BATCH_SIZE, True): "largest batch",
     (Metric.SPEEDUP, True): "largest speed-up",
+    (Metric.TOKEN_THROUGHPUT, True): "fastest",
+    (Metric.UTILIZATION, True): "best used devices",
 }
 
 
@@ -84,6 +88,8 @@ def describe(record: TrialRecord) -> str:
     configuration, prediction = record.configuration, record.prediction
     if configuration is None or prediction is None:
         return f"#{record.number}"
+    if isinstance(configuration, StepConfiguration):
+        return _describe_step(record.number, configuration, prediction)
     text = (
         f"#{record.number} {configuration.world_size} × {configuration.platform}, "
         f"batch {configuration.global_batch_size:,}, "
@@ -93,6 +99,21 @@ def describe(record: TrialRecord) -> str:
         text += f" at {prediction.cost_usd_per_million_samples:.3g} USD per million"
     if record.plan_gap is not None:
         text += f", plan at most {100 * record.plan_gap:.1f} % slower than the best possible"
+    return text
+
+
+def _describe_step(
+    number: int, configuration: StepConfiguration, prediction: Prediction | StepPrediction
+) -> str:
+    text = (
+        f"#{number} {configuration.world_size} × {configuration.platform}, "
+        f"{parallelism_words(configuration.parallelism)}, {prediction.iteration_time_s:.3g} s a "
+        "step"
+    )
+    if isinstance(prediction, StepPrediction):
+        text += f", {100 * prediction.model_flops_utilization:.0f} % of the peak arithmetic"
+    if prediction.cost_usd_per_million_samples is not None:
+        text += f", {prediction.cost_usd_per_million_samples:.4g} USD per million samples"
     return text
 
 

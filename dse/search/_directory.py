@@ -8,6 +8,7 @@
     trials.csv      the same
     pareto.csv      the rows on the front, best first in the leading objective
     report.html     one self-contained page
+    validation.json candidates that `dse validate` ran, beside their predictions
     plans/<n>.json  the sharding plan of each configuration on the front
 
 Everything but the journal is written by replacing whole files, so a reader never sees half of one.
@@ -26,13 +27,17 @@ from dse.errors import StudyError
 from dse.search._records import InputFile
 from dse.search._tables import trial_table
 from dse.search._trace_types import StudyTrace
+from dse.search._validation import read_validation, validation_to_json
 from dse.sharding import plan_to_json
-from dse.space import Metric, Objective, Parameter, SamplerName
+from dse.space import Metric, Objective, Parameter, SamplerName, WorkloadKind
+from dse.transformers import StepConfiguration, configuration_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dse.prediction import Configuration
     from dse.search._records import StudyResult
+    from dse.search._validation import Validation
 
 
 class InputBlock(StrictModel):
@@ -71,6 +76,7 @@ class StudyDocument(Document):
 
     name: str
     model: str | None = None
+    kind: WorkloadKind | None = None
     trace: StudyTrace | None = None
     objectives: list[AxisBlock]
     parameters: list[ChoiceBlock]
@@ -98,6 +104,7 @@ class StudyHeader:
         versions: `(package, version)` pairs.
         inputs: Every input file.
         trace: The captured step; None in studies of a model.
+        kind: What kind of workload it is.
     """
 
     name: str
@@ -111,6 +118,7 @@ class StudyHeader:
     versions: tuple[tuple[str, str], ...]
     inputs: tuple[InputFile, ...]
     trace: StudyTrace | None = None
+    kind: WorkloadKind = WorkloadKind.DLRM
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +156,27 @@ class StudyDirectory:
         """Path of `trials.csv`."""
         return self.root / "trials.csv"
 
+    @property
+    def validation(self) -> Path:
+        """Path of `validation.json`."""
+        return self.root / "validation.json"
+
+    def write_validation(self, validation: Validation) -> None:
+        """Writes `validation.json`.
+
+        Raises:
+            StudyError: The folder cannot be written.
+        """
+        write_atomically(self.validation, validation_to_json(validation) + "\n")
+
+    def read_validation(self) -> Validation | None:
+        """Reads `validation.json`; None where the study was not validated.
+
+        Raises:
+            ConfigError: The file is damaged; every problem with its field.
+        """
+        return read_validation(self.validation)
+
     def write_header(self, header: StudyHeader) -> None:
         """Writes `study.yaml`.
 
@@ -160,6 +189,7 @@ class StudyDirectory:
             schema_version=1,
             name=header.name,
             model=header.model if header.trace is None else None,
+            kind=header.kind,
             trace=header.trace,
             objectives=[
                 AxisBlock(metric=axis.metric, maximize=axis.maximize) for axis in header.objectives
@@ -221,6 +251,7 @@ class StudyDirectory:
                 for block in document.inputs
             ),
             trace=document.trace,
+            kind=_workload_kind(document),
         )
 
     def write_tables(self, study: StudyResult, parameters: Sequence[Parameter]) -> None:
@@ -229,23 +260,37 @@ class StudyDirectory:
         Raises:
             StudyError: The folder cannot be written.
         """
-        trials = trial_table(study.records, parameters, of_trace=study.trace is not None)
+        trials = trial_table(study.records, parameters, kind=study.kind)
         write_atomically(self.trials, trials.to_csv(index=False, lineterminator="\n"))
         parquet = io.BytesIO()
         trials.to_parquet(parquet, index=False)
         write_atomically(self.root / "trials.parquet", parquet.getvalue())
-        front = trial_table(study.front, parameters, of_trace=study.trace is not None)
+        front = trial_table(study.front, parameters, kind=study.kind)
         write_atomically(self.pareto, front.to_csv(index=False, lineterminator="\n"))
         plans = self.root / "plans"
         written = set()
         for record in study.front:
             if record.configuration is not None:
                 path = plans / f"{record.number}.json"
-                write_atomically(path, plan_to_json(record.configuration.plan, study.model_name))
+                write_atomically(path, _plan_text(record.configuration, study.model_name))
                 written.add(path.name)
         for stale in plans.glob("*.json"):
             if stale.name not in written:
                 stale.unlink()
+
+
+def _plan_text(configuration: Configuration | StepConfiguration, model_name: str) -> str:
+    """Returns what is deployed: a sharding plan, or how a transformer's step is spread."""
+    if isinstance(configuration, StepConfiguration):
+        return configuration_to_json(configuration, model_name)
+    return plan_to_json(configuration.plan, model_name)
+
+
+def _workload_kind(document: StudyDocument) -> WorkloadKind:
+    """Studies that say nothing are of the kinds that there were before transformers."""
+    if document.kind is not None:
+        return document.kind
+    return WorkloadKind.DLRM if document.trace is None else WorkloadKind.TRACE
 
 
 def _workload_name(document: StudyDocument) -> str:

@@ -130,3 +130,8 @@ def without_answer(
     return TrialRecord(
         number, status, reason, tuple(parameters.items()), (), None, None, planner=""
     )
+
+
+def named(value: ParameterValue) -> str:
+    """Returns a link or network by name; `default` means the platform's own, an empty name."""
+    return "" if value == "default" else str(value)

@@ -16,8 +16,9 @@ from dse.prediction import (
     Software,
     predict_plan,
     problem_of,
+    software_profile,
 )
-from dse.search._evaluate import EvaluationContext, Evaluator
+from dse.search._evaluate import EvaluationContext, Evaluator, named
 from dse.search._joint import joint_plan
 from dse.search._records import TrialRecord, TrialStatus, metric_values
 from dse.sharding import ShardingPlan, ShardingType
@@ -143,16 +144,9 @@ class ModelEvaluator(Evaluator):
             global_batch_size=global_batch_size,
             plan=ShardingPlan(world_size, ()),
             precision=Precision(str(precision)),
-            link=_named(parameters["link"]),
-            network=_named(parameters["network"]),
-            software=Software(
-                launch=LaunchMode(str(parameters["launch"])),
-                overlap_dense_all_reduce=bool(parameters["overlap_dense_all_reduce"]),
-                prefetch_input=bool(parameters["prefetch_input"]),
-                communication_precision_bytes=_WIRE_BYTES[
-                    str(parameters["communication_precision"])
-                ],
-            ),
+            link=named(parameters["link"]),
+            network=named(parameters["network"]),
+            software=_software(parameters, Precision(str(precision))),
         )
 
     def _problem(self, configuration: Configuration) -> Problem:
@@ -191,9 +185,16 @@ class ModelEvaluator(Evaluator):
         )
 
 
-def _named(value: ParameterValue) -> str:
-    """`default` in a search space means the platform's own default."""
-    return "" if value == "default" else str(value)
+def _software(parameters: Mapping[str, ParameterValue], precision: Precision) -> Software:
+    """Returns the training program that a trial's parameters describe."""
+    if "software_profile" in parameters:
+        return software_profile(str(parameters["software_profile"])).software_for(precision)
+    return Software(
+        launch=LaunchMode(str(parameters["launch"])),
+        overlap_dense_all_reduce=bool(parameters["overlap_dense_all_reduce"]),
+        prefetch_input=bool(parameters["prefetch_input"]),
+        communication_precision_bytes=_WIRE_BYTES[str(parameters["communication_precision"])],
+    )
 
 
 def _allowed_types(parameters: Mapping[str, ParameterValue]) -> frozenset[ShardingType]:

@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.documents import DocumentKind, find_document, key_places
+from dse.errors import ConfigError
 from dse.platforms import load_platform
+from dse.prediction import software_profile as software_profile_of_dlrm
 from dse.search._evaluate_model import ModelContext
+from dse.search._evaluate_step import StepContext
 from dse.search._input_files import in_memory, platform_facts, platform_files, text_file
 from dse.search._joint import with_placements
-from dse.space import ModelWorkload, PlanSearch, SearchSpace, load_space
-from dse.workloads import find_model, load_model
+from dse.space import ModelWorkload, PlanSearch, SearchSpace, WorkloadKind, load_space
+from dse.transformers import software_profile
+from dse.workloads import TransformerModel, find_model, load_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     from dse.search._evaluate import EvaluationContext
     from dse.search._records import Fact, InputFile
     from dse.search._trace_types import StudyTrace
+    from dse.workloads import DlrmModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,7 @@ def read_inputs(space: SearchSpace | str | Path) -> StudyInputs:
 
 def _model_inputs(space: SearchSpace, workload: ModelWorkload, file: InputFile) -> StudyInputs:
     model = load_model(workload.model)
+    _check_kind(model, space, file)
     files = [file, text_file("model", model.name, find_model(workload.model))]
     platforms: dict[str, Platform] = {}
     facts: list[Fact] = []
@@ -80,10 +86,37 @@ def _model_inputs(space: SearchSpace, workload: ModelWorkload, file: InputFile) 
         platforms[name] = platform
         files += platform_files(name, platform)
         facts += platform_facts(name, platform)
+    if isinstance(model, TransformerModel):
+        for software in space.choices("software"):
+            software_profile(str(software))
+        steps = StepContext(space, space.search.seed, model, platforms)
+        return StudyInputs(steps, model.name, tuple(files), tuple(facts))
+    for parameter in space.parameters:
+        if parameter.name == "software_profile":
+            for choice in parameter.choices:
+                software_profile_of_dlrm(str(choice))
     if space.search.plan is PlanSearch.JOINT:
         space = with_placements(space, model, platforms, _place_of_plan(file))
     context = ModelContext(space, space.search.seed, model, platforms)
     return StudyInputs(context, model.name, tuple(files), tuple(facts))
+
+
+def _check_kind(model: DlrmModel | TransformerModel, space: SearchSpace, file: InputFile) -> None:
+    """Refuses parameters of another kind of model.
+
+    Raises:
+        ConfigError: They are; says which are wanted.
+    """
+    of_transformer = space.workload.kind is WorkloadKind.TRANSFORMER
+    if isinstance(model, TransformerModel) == of_transformer:
+        return
+    if of_transformer:
+        words = "is a recommendation model, but the parameters are those of a transformer"
+        advice = "choose among `sharding_types`, `launch` and what else the file formats list"
+    else:
+        words = "is a transformer, but the parameters are those of a recommendation model"
+        advice = "name at least one of `tensor`, `pipeline`, `micro_batch_size` and `recompute`"
+    raise ConfigError(f"{file.path or space.name}: `{model.name}` {words}; {advice}")
 
 
 def _place_of_plan(file: InputFile) -> str:

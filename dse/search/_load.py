@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,14 +14,14 @@ from dse.search._journal import Journal
 from dse.search._records import CALIBRATION_ROLE, STEPS_ROLE, Fact
 from dse.search._run import Study, study_result
 from dse.space import is_step_file
-from dse.workloads import ModelDocument
+from dse.workloads import ModelDocument, TransformerDocument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.platforms import Platform
     from dse.search._records import InputFile, StudyResult, TrialRecord
-    from dse.workloads import DlrmModel
+    from dse.workloads import DlrmModel, TransformerModel
 
 
 def load_study(root: str | Path) -> Study:
@@ -43,6 +44,7 @@ def load_study(root: str | Path) -> Study:
         for fact in _platform(file, header.inputs).facts
     ]
     result = study_result(header, records, tuple(facts), journal.bounds())
+    result = replace(result, validation=directory.read_validation())
     evaluated = sum(record.evaluated for record in records)
     return Study(result, directory, interrupted=evaluated < header.trials, exhausted=False)
 
@@ -55,6 +57,16 @@ def stored_model(study: StudyResult) -> DlrmModel:
     """
     file = _input(study, "model", study.model_name)
     return parse_document(file.text, ModelDocument, file=file.path).to_model()
+
+
+def stored_transformer(study: StudyResult) -> TransformerModel:
+    """Returns the transformer from the text that the study keeps.
+
+    Raises:
+        StudyError: The study keeps no model.
+    """
+    file = _input(study, "model", study.model_name)
+    return parse_document(file.text, TransformerDocument, file=file.path).to_model()
 
 
 def stored_platform(study: StudyResult, name: str) -> Platform:

@@ -9,7 +9,9 @@ from typing import TypeAlias
 
 from dse.prediction import Configuration, Prediction
 from dse.search._trace_types import StudyTrace, TracePrediction
-from dse.space import Metric, Objective, ParameterValue
+from dse.search._validation import Validation
+from dse.space import Metric, Objective, ParameterValue, WorkloadKind
+from dse.transformers import StepConfiguration, StepPrediction
 
 #: Value of each outer parameter, in the space's order; what tells configurations apart.
 OuterChoice: TypeAlias = tuple[tuple[str, ParameterValue], ...]
@@ -39,8 +41,10 @@ class TrialRecord:
         reason: Why it is not feasible, in words; empty when it is.
         parameters: Chosen value of each outer parameter, in the space's order.
         values: Objective values in the study's order; empty when not evaluated.
-        configuration: The complete configuration; None when rejected or failed, and of traces.
-        prediction: What the model says; None when rejected or failed, and of traces.
+        configuration: The complete configuration, of a transformer a `StepConfiguration`; None
+            when rejected or failed, and of traces.
+        prediction: What the model says, of a transformer a `StepPrediction`; None when rejected or
+            failed, and of traces.
         planner: Which planner found the sharding plan, for example ``size_greedy + local search``.
         on_front: Whether it is on the Pareto front of the whole study.
         trace: What the simulation of the changed trace says; None when rejected or failed, and of
@@ -54,8 +58,8 @@ class TrialRecord:
     reason: str
     parameters: tuple[tuple[str, ParameterValue], ...]
     values: tuple[float, ...]
-    configuration: Configuration | None
-    prediction: Prediction | None
+    configuration: Configuration | StepConfiguration | None
+    prediction: Prediction | StepPrediction | None
     planner: str
     on_front: bool = False
     trace: TracePrediction | None = None
@@ -86,10 +90,12 @@ class TrialRecord:
         return {}
 
 
-def metric_values(configuration: Configuration, prediction: Prediction) -> dict[Metric, float]:
+def metric_values(
+    configuration: Configuration | StepConfiguration, prediction: Prediction | StepPrediction
+) -> dict[Metric, float]:
     """Returns every metric of an evaluated configuration; NaN where there is no price."""
     price, cost = prediction.price_usd_per_hour, prediction.cost_usd_per_million_samples
-    return {
+    values = {
         Metric.THROUGHPUT: prediction.throughput_samples_per_s,
         Metric.ITERATION_TIME: prediction.iteration_time_s,
         Metric.COST: math.nan if cost is None else cost,
@@ -98,6 +104,10 @@ def metric_values(configuration: Configuration, prediction: Prediction) -> dict[
         Metric.WORLD_SIZE: float(configuration.world_size),
         Metric.GLOBAL_BATCH_SIZE: float(configuration.global_batch_size),
     }
+    if isinstance(prediction, StepPrediction):
+        values[Metric.TOKEN_THROUGHPUT] = prediction.throughput_tokens_per_s
+        values[Metric.UTILIZATION] = prediction.model_flops_utilization
+    return values
 
 
 #: Role of files of fitted models; their name is prefixed by the platform's.
@@ -165,6 +175,8 @@ class StudyResult:
         created: ISO date and time of the study's start.
         conclusion: One line in words.
         trace: The captured step that was changed; None in studies of a model.
+        kind: What kind of workload it is.
+        validation: Candidates that were run for real; None where none was.
     """
 
     name: str
@@ -179,6 +191,8 @@ class StudyResult:
     created: str
     conclusion: str
     trace: StudyTrace | None = None
+    kind: WorkloadKind = WorkloadKind.DLRM
+    validation: Validation | None = None
 
     @property
     def front(self) -> tuple[TrialRecord, ...]:

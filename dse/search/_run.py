@@ -124,6 +124,7 @@ def run(
         versions=_versions(),
         inputs=inputs.files,
         trace=inputs.trace,
+        kind=inputs.space.workload.kind,
     )
     if search.plan is PlanSearch.JOINT and header.sampler is SamplerName.GRID:
         raise ConfigError(
@@ -133,6 +134,7 @@ def run(
     directory = StudyDirectory(_folder(chosen, inputs.space.name))
     if chosen.resume:
         header = _continue(directory, header, chosen)
+    validation = directory.read_validation()
     directory.write_header(header)
     journal = Journal(directory.journal, header.objectives, header.parameters, create=True)
     context = replace(inputs.context, seed=header.seed)
@@ -142,6 +144,7 @@ def run(
     marked = mark_front(loop.records(), header.objectives)
     journal.add_bounds(missing_bounds(marked, journal.bounds(), context.make_evaluator()))
     result = study_result(header, marked, inputs.facts, journal.bounds())
+    result = replace(result, validation=validation)
     directory.write_tables(result, header.parameters)
     return Study(result, directory, interrupted, loop.exhausted)
 
@@ -169,6 +172,7 @@ def study_result(
         created=header.created,
         conclusion=conclude(header.objectives, marked),
         trace=header.trace,
+        kind=header.kind,
     )
 
 

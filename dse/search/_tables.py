@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.space import MODEL_METRICS, TRACE_METRICS, Metric
+from dse.space import KNOWN_METRICS, Metric, WorkloadKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,24 +19,28 @@ _TRACE_BREAKDOWN = ("compute_s", "exposed_communication_s", "idle_s")
 
 
 def trial_table(
-    records: Sequence[TrialRecord], parameters: Sequence[Parameter], *, of_trace: bool = False
+    records: Sequence[TrialRecord],
+    parameters: Sequence[Parameter],
+    *,
+    kind: WorkloadKind = WorkloadKind.DLRM,
 ) -> pd.DataFrame:
     """Returns records as a table.
 
     Columns: `number`, `status`, `on_front`, one per outer parameter, one per metric, mean over
-    ranks of each breakdown part, `reason`; of a model also `iteration_time_p5_s` and `_p95_s`,
-    memory of the fullest rank, `lower_bound_s` and `plan_gap` (of the front only) and `planner`.
+    ranks (of a transformer: pipeline stages) of each breakdown part, `reason`; of a model also
+    `iteration_time_p5_s` and `_p95_s` and the memory of the fullest rank; of a recommendation
+    model `lower_bound_s` and `plan_gap` (of the front only) and `planner`.
     Cells of what was not evaluated are empty.
 
     Args:
         records: Trials in the order of the rows.
         parameters: Outer parameters in the order of their columns.
-        of_trace: Whether the study is of a trace.
+        kind: What kind of workload the study is of.
     """
     import pandas as pd
 
     names = [parameter.name for parameter in parameters]
-    columns = _trace_columns(names) if of_trace else _columns(names)
+    columns = _columns(names, kind)
     frame = pd.DataFrame([_row(record, names) for record in records], columns=columns)
     for name in {"lower_bound_s", "plan_gap"} & set(columns):
         # A column without any value would have no type of its own.
@@ -50,39 +54,19 @@ def trial_table(
     return frame
 
 
-def _columns(names: Sequence[str]) -> list[str]:
-    metrics = _metric_columns(names, MODEL_METRICS)
-    return [
-        "number",
-        "status",
-        "on_front",
-        *names,
-        *metrics,
-        "iteration_time_p5_s",
-        "iteration_time_p95_s",
-        *(f"mean_{part}" for part in _BREAKDOWN),
-        "peak_memory_bytes",
-        "lower_bound_s",
-        "plan_gap",
-        "planner",
-        "reason",
+def _columns(names: Sequence[str], kind: WorkloadKind) -> list[str]:
+    metrics = [
+        metric.value
+        for metric in Metric
+        if metric in KNOWN_METRICS[kind] and metric.value not in names
     ]
-
-
-def _trace_columns(names: Sequence[str]) -> list[str]:
-    return [
-        "number",
-        "status",
-        "on_front",
-        *names,
-        *_metric_columns(names, TRACE_METRICS),
-        *(f"mean_{part}" for part in _TRACE_BREAKDOWN),
-        "reason",
-    ]
-
-
-def _metric_columns(names: Sequence[str], known: frozenset[Metric]) -> list[str]:
-    return [metric.value for metric in Metric if metric in known and metric.value not in names]
+    first = ["number", "status", "on_front", *names, *metrics]
+    if kind is WorkloadKind.TRACE:
+        return [*first, *(f"mean_{part}" for part in _TRACE_BREAKDOWN), "reason"]
+    interval = ["iteration_time_p5_s", "iteration_time_p95_s"]
+    parts = [f"mean_{part}" for part in _BREAKDOWN]
+    plan = ["lower_bound_s", "plan_gap", "planner"] if kind is WorkloadKind.DLRM else []
+    return [*first, *interval, *parts, "peak_memory_bytes", *plan, "reason"]
 
 
 def _row(record: TrialRecord, names: Sequence[str]) -> dict[str, object]:
@@ -107,6 +91,6 @@ def _row(record: TrialRecord, names: Sequence[str]) -> dict[str, object]:
             row[f"mean_{part}"] = sum(shares) / len(shares)
         row["lower_bound_s"] = record.lower_bound_s
         row["plan_gap"] = record.plan_gap
-        row["peak_memory_bytes"] = max(prediction.memory_bytes_per_rank)
+        row["peak_memory_bytes"] = max(memory.total_bytes for memory in prediction.memory)
     row.update(record.parameters)
     return row

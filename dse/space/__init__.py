@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dse.space._load import list_spaces, load_space
-from dse.space._metrics import MODEL_METRICS, TRACE_METRICS, Metric
+from dse.space._metrics import KNOWN_METRICS, Metric
 from dse.space._model_schema import PLACEMENT_PREFIX, TYPE_SEPARATOR
 from dse.space._schema import SpaceDocument
 from dse.space._space import (
@@ -17,6 +17,7 @@ from dse.space._space import (
     SearchSettings,
     SearchSpace,
     TraceWorkload,
+    WorkloadKind,
 )
 from dse.space._trace_schema import (
     NO_OPTIMIZATION,
@@ -26,12 +27,11 @@ from dse.space._trace_schema import (
 )
 
 __all__ = [
-    "MODEL_METRICS",
+    "KNOWN_METRICS",
     "NO_OPTIMIZATION",
     "OPTIMIZATION_SEPARATOR",
     "PLACEMENT_PREFIX",
     "SAME_PLATFORM",
-    "TRACE_METRICS",
     "TYPE_SEPARATOR",
     "Constraint",
     "Metric",
@@ -45,6 +45,7 @@ __all__ = [
     "SearchSpace",
     "SpaceDocument",
     "TraceWorkload",
+    "WorkloadKind",
     "is_step_file",
     "list_spaces",
     "load_space",

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from dse.documents import Count, StrictModel
+from dse.hardware import Precision
 from dse.space._space import Parameter, ParameterValue
 
 #: Most values that one range may expand to.
@@ -80,3 +81,5 @@ Counts = Annotated[
     Discriminator(lambda value: "range" if isinstance(value, dict | Range) else "list"),
     BeforeValidator(as_list),
 ]
+Switches = Annotated[list[bool], Field(min_length=1), BeforeValidator(as_list)]
+Precisions = Annotated[list[Precision], Field(min_length=1), BeforeValidator(as_list)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from dse.space._space import WorkloadKind
+
 
 class Metric(StrEnum):
     """Metrics by the names used in YAML, in `trials.csv` and in `--json`."""
@@ -16,11 +18,19 @@ class Metric(StrEnum):
     WORLD_SIZE = "world_size"
     GLOBAL_BATCH_SIZE = "global_batch_size"
     SPEEDUP = "speedup"
+    TOKEN_THROUGHPUT = "throughput_tokens_per_s"
+    UTILIZATION = "model_flops_utilization"
 
     @property
     def maximized_by_default(self) -> bool:
         """Whether more is better unless the search space says otherwise."""
-        return self in (Metric.THROUGHPUT, Metric.MEMORY_HEADROOM, Metric.SPEEDUP)
+        return self in (
+            Metric.THROUGHPUT,
+            Metric.MEMORY_HEADROOM,
+            Metric.SPEEDUP,
+            Metric.TOKEN_THROUGHPUT,
+            Metric.UTILIZATION,
+        )
 
     @property
     def known_before_evaluation(self) -> bool:
@@ -28,20 +38,26 @@ class Metric(StrEnum):
         return self in (Metric.PRICE, Metric.WORLD_SIZE, Metric.GLOBAL_BATCH_SIZE)
 
 
-#: What is known of a configuration of a model.
-MODEL_METRICS = frozenset(set(Metric) - {Metric.SPEEDUP})
-
-#: What is known of a changed trace: no memory, and samples only if their number is given.
-TRACE_METRICS = frozenset(
-    {
-        Metric.THROUGHPUT,
-        Metric.ITERATION_TIME,
-        Metric.COST,
-        Metric.PRICE,
-        Metric.WORLD_SIZE,
-        Metric.SPEEDUP,
-    }
+_OF_EVERY_MODEL = frozenset(
+    set(Metric) - {Metric.SPEEDUP, Metric.TOKEN_THROUGHPUT, Metric.UTILIZATION}
 )
+
+#: What is known of a configuration. Of a changed trace: no memory, and samples only if their
+#: number is given.
+KNOWN_METRICS: dict[WorkloadKind, frozenset[Metric]] = {
+    WorkloadKind.DLRM: _OF_EVERY_MODEL,
+    WorkloadKind.TRANSFORMER: _OF_EVERY_MODEL | {Metric.TOKEN_THROUGHPUT, Metric.UTILIZATION},
+    WorkloadKind.TRACE: frozenset(
+        {
+            Metric.THROUGHPUT,
+            Metric.ITERATION_TIME,
+            Metric.COST,
+            Metric.PRICE,
+            Metric.WORLD_SIZE,
+            Metric.SPEEDUP,
+        }
+    ),
+}
 
 #: Metrics that count samples, which traces do not tell.
 SAMPLE_METRICS = frozenset({Metric.THROUGHPUT, Metric.COST})

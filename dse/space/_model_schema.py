@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from dse.documents import StrictModel
-from dse.hardware import Precision
 from dse.sharding import ShardingType
-from dse.space._fields import Counts, Name, Names, ParametersBlock, as_list
-from dse.space._metrics import MODEL_METRICS, Metric
-from dse.space._space import ModelWorkload, ParameterValue
+from dse.space._fields import (
+    Counts,
+    Name,
+    Names,
+    ParametersBlock,
+    Precisions,
+    Switches,
+    as_list,
+)
+from dse.space._space import ModelWorkload, Parameter, ParameterValue, WorkloadKind
+
+if TYPE_CHECKING:
+    from dse.space._metrics import Metric
 
 #: Joins the names of a set of sharding types into one value of an outer parameter.
 TYPE_SEPARATOR = "+"
@@ -30,8 +39,6 @@ def _as_type_sets(value: object) -> object:
     return value
 
 
-Switches = Annotated[list[bool], Field(min_length=1), BeforeValidator(as_list)]
-Precisions = Annotated[list[Precision], Field(min_length=1), BeforeValidator(as_list)]
 LaunchModes = Annotated[
     list[Literal["eager", "cuda_graphs"]], Field(min_length=1), BeforeValidator(as_list)
 ]
@@ -43,6 +50,15 @@ TypeSets = Annotated[
     Field(min_length=1),
     BeforeValidator(_as_type_sets),
 ]
+
+
+#: Parameters that a software profile decides.
+_SOFTWARE = (
+    "launch",
+    "overlap_dense_all_reduce",
+    "prefetch_input",
+    "communication_precision",
+)
 
 
 class ModelParameters(ParametersBlock):
@@ -59,6 +75,7 @@ class ModelParameters(ParametersBlock):
     overlap_dense_all_reduce: Switches = [True]
     prefetch_input: Switches = [True]
     communication_precision: WirePrecisions = ["fp32"]
+    software_profile: Names | None = None
     sharding_types: TypeSets = [
         [ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE, ShardingType.ROW_WISE]
     ]
@@ -70,6 +87,24 @@ class ModelParameters(ParametersBlock):
                 "batch", "expected exactly one of `global_batch_size` and `local_batch_size`"
             )
         return self
+
+    @model_validator(mode="after")
+    def _one_description_of_software(self) -> ModelParameters:
+        beside = [name for name in _SOFTWARE if name in self.model_fields_set]
+        if self.software_profile is not None and beside:
+            raise PydanticCustomError(
+                "software",
+                "expected `software_profile` or `{name}`, found both; a profile decides it",
+                {"name": beside[0]},
+            )
+        return self
+
+    def expand(self) -> tuple[Parameter, ...]:
+        """Returns the choices; a software profile leaves nothing open of what it decides."""
+        parameters = super().expand()
+        if self.software_profile is None:
+            return parameters
+        return tuple(parameter for parameter in parameters if parameter.name not in _SOFTWARE)
 
     @staticmethod
     def choices_of(values: list[object]) -> tuple[ParameterValue, ...]:
@@ -90,10 +125,7 @@ class ModelParameters(ParametersBlock):
 
 
 class ModelWorkloadBlock(StrictModel):
-    """A model that is trained, by name or path."""
-
-    metrics: ClassVar[frozenset[Metric]] = MODEL_METRICS
-    kind: ClassVar[str] = "model"
+    """A model that is trained, by name or path; the parameters say which kind of model."""
 
     model: Name
 
@@ -102,7 +134,7 @@ class ModelWorkloadBlock(StrictModel):
         del metric
         return ""
 
-    def to_workload(self, folder: str) -> ModelWorkload:
+    def to_workload(self, folder: str, kind: WorkloadKind) -> ModelWorkload:
         """Returns the plain value; models are looked for as on the command line."""
         del folder
-        return ModelWorkload(self.model)
+        return ModelWorkload(self.model, kind)

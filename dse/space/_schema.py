@@ -26,7 +26,7 @@ from dse.space._common_schema import (
     SearchBlock,
 )
 from dse.space._fields import Name
-from dse.space._metrics import Metric
+from dse.space._metrics import KNOWN_METRICS, Metric
 from dse.space._model_schema import ModelParameters, ModelWorkloadBlock
 from dse.space._space import (
     Objective,
@@ -34,8 +34,10 @@ from dse.space._space import (
     SamplerName,
     SearchSettings,
     SearchSpace,
+    WorkloadKind,
 )
 from dse.space._trace_schema import TraceParameters, TraceWorkloadBlock
+from dse.space._transformer_schema import TransformerParameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,6 +49,26 @@ _INSTEAD = {
     "communication_precision": "; optimizations of the traffic are in `dse trace whatif --list`",
     "global_batch_size": "; write an optimization such as `resize=512:1024`",
     "local_batch_size": "; write an optimization such as `resize=512:1024`",
+}
+
+AnyParameters = ModelParameters | TransformerParameters | TraceParameters
+
+_KINDS: dict[type[AnyParameters], WorkloadKind] = {
+    ModelParameters: WorkloadKind.DLRM,
+    TransformerParameters: WorkloadKind.TRANSFORMER,
+    TraceParameters: WorkloadKind.TRACE,
+}
+
+_NAMES = {
+    WorkloadKind.DLRM: "recommendation model",
+    WorkloadKind.TRANSFORMER: "transformer",
+    WorkloadKind.TRACE: "trace",
+}
+
+_WORDS = {
+    WorkloadKind.DLRM: "recommendation models",
+    WorkloadKind.TRANSFORMER: "transformers",
+    WorkloadKind.TRACE: "a trace (`workload: {trace: …}`)",
 }
 
 
@@ -68,7 +90,7 @@ class SpaceDocument(Document):
         | Annotated[TraceWorkloadBlock, Tag("of a trace")],
         Discriminator(_workload_kind),
     ]
-    parameters: ModelParameters | TraceParameters
+    parameters: AnyParameters
     objectives: Annotated[list[ObjectiveBlock], Field(min_length=1, max_length=3)]
     constraints: list[ConstraintBlock] = []
     pricing: PricingBlock = PricingBlock()
@@ -89,16 +111,19 @@ class SpaceDocument(Document):
     @classmethod
     def _parameters_of_the_workload(
         cls, value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
-    ) -> ModelParameters | TraceParameters:
-        del handler  # it would try both kinds and complain about both
+    ) -> AnyParameters:
+        del handler  # it would try all kinds and complain about each
         if not isinstance(value, dict):
             return ModelParameters.model_validate(value)
         kind = _parameters_kind(info.data.get("workload"), value)
-        misplaced = [name for name in value if name in _foreign_fields(kind)]
+        misplaced = [(name, home) for name in value if (home := _home_of(name, kind)) is not None]
         if misplaced:
             raise ValidationError.from_exception_data(
                 "parameters",
-                [_problem((name,), _misplaced(name, kind), value[name]) for name in misplaced],
+                [
+                    _problem((name,), _misplaced(name, kind, home), value[name])
+                    for name, home in misplaced
+                ],
             )
         return kind.model_validate(value)
 
@@ -120,8 +145,13 @@ class SpaceDocument(Document):
             raise ValidationError.from_exception_data("space", problems)
         return self
 
+    @property
+    def kind(self) -> WorkloadKind:
+        """What the space is about."""
+        return _KINDS[type(self.parameters)]
+
     def _unknown_metrics(self) -> Iterator[InitErrorDetails]:
-        workload = self.workload
+        workload, metrics = self.workload, KNOWN_METRICS[self.kind]
         named: dict[str, Sequence[ObjectiveBlock | ConstraintBlock]] = {
             "objectives": self.objectives,
             "constraints": self.constraints,
@@ -129,19 +159,20 @@ class SpaceDocument(Document):
         for field, blocks in named.items():
             for index, block in enumerate(blocks):
                 metric, place = block.metric, (field, index, "metric")
-                if metric not in workload.metrics:
-                    known = ", ".join(f"`{one}`" for one in Metric if one in workload.metrics)
-                    words = f"a {workload.kind} does not tell `{metric}`; it tells {known}"
+                if metric not in metrics:
+                    known = ", ".join(f"`{one}`" for one in Metric if one in metrics)
+                    words = f"a {_NAMES[self.kind]} does not tell `{metric}`; it tells {known}"
+
                     yield _problem(place, words, metric.value)
                 elif missing := workload.missing_for(metric):
                     words = f"`{metric}` needs `workload.{missing}`, which is missing"
                     yield _problem(place, words, metric.value)
 
     def _unused_blocks(self) -> Iterator[InitErrorDetails]:
-        if isinstance(self.workload, ModelWorkloadBlock):
+        if self.kind is WorkloadKind.DLRM:
             return
         for field in ("links", "networks"):
-            if getattr(self, field):
+            if self.kind is WorkloadKind.TRACE and getattr(self, field):
                 words = (
                     "only for spaces of a model; with a trace name a link or network of the "
                     "platform, or use `network_factor`"
@@ -149,7 +180,7 @@ class SpaceDocument(Document):
                 yield _problem((field,), words, None)
         for field in ("planners", "improvement_rounds", "plan"):
             if field in self.search.model_fields_set:
-                words = "a trace has no sharding plan to search; leave it out"
+                words = f"a {_NAMES[self.kind]} has no sharding plan to search; leave it out"
                 yield _problem(("search", field), words, None)
 
     def _joint_problems(self) -> Iterator[InitErrorDetails]:
@@ -184,7 +215,7 @@ class SpaceDocument(Document):
         return SearchSpace(
             name=self.name,
             description=self.description,
-            workload=self.workload.to_workload(folder),
+            workload=self.workload.to_workload(folder, self.kind),
             parameters=self.parameters.expand(),
             objectives=tuple(
                 Objective(block.metric, block.direction == "maximize") for block in self.objectives
@@ -212,25 +243,27 @@ def _problem(place: tuple[int | str, ...], words: str, given: object) -> InitErr
     )
 
 
-def _misplaced(name: str, kind: type[ModelParameters | TraceParameters]) -> str:
-    if kind is ModelParameters:
-        return f"`{name}` is for spaces of a trace (`workload: {{trace: …}}`)"
+def _misplaced(name: str, kind: type[AnyParameters], home: type[AnyParameters]) -> str:
+    if kind is not TraceParameters:
+        other = "" if home is TraceParameters else f", not of {_WORDS[_KINDS[kind]]}"
+        return f"`{name}` is for spaces of {_WORDS[_KINDS[home]]}{other}"
     advice = _INSTEAD.get(name, "")
     return f"`{name}` is for spaces of a model (`workload: {{model: …}}`){advice}"
 
 
-def _parameters_kind(
-    workload: object, given: dict[str, object]
-) -> type[ModelParameters | TraceParameters]:
-    if isinstance(workload, ModelWorkloadBlock):
-        return ModelParameters
+def _parameters_kind(workload: object, given: dict[str, object]) -> type[AnyParameters]:
+    kinds: tuple[type[AnyParameters], ...] = tuple(_KINDS)
     if isinstance(workload, TraceWorkloadBlock):
         return TraceParameters
-    # The workload itself is wrong: the kind that knows most of the keys brings fewest complaints.
-    kinds: tuple[type[ModelParameters | TraceParameters], ...] = (ModelParameters, TraceParameters)
+    if isinstance(workload, ModelWorkloadBlock):
+        kinds = (ModelParameters, TransformerParameters)
+    # Which of them is meant, the keys say: the kind that knows most of them, in case of doubt the
+    # first, brings fewest complaints.
     return max(kinds, key=lambda kind: len(given.keys() & kind.model_fields.keys()))
 
 
-def _foreign_fields(kind: type[ModelParameters | TraceParameters]) -> set[str]:
-    fields = ModelParameters.model_fields.keys() ^ TraceParameters.model_fields.keys()
-    return {name for name in fields if name not in kind.model_fields}
+def _home_of(name: str, kind: type[AnyParameters]) -> type[AnyParameters] | None:
+    """Returns the kind of parameters that knows a name which this kind does not, if any."""
+    if name in kind.model_fields:
+        return None
+    return next((other for other in _KINDS if name in other.model_fields), None)

@@ -121,15 +121,25 @@ class SearchSettings:
     plan: PlanSearch = PlanSearch.SOLVER
 
 
+class WorkloadKind(StrEnum):
+    """What a space is about, which decides its parameters and what is known of a configuration."""
+
+    DLRM = "dlrm"
+    TRANSFORMER = "transformer"
+    TRACE = "trace"
+
+
 @dataclass(frozen=True, slots=True)
 class ModelWorkload:
     """A model that is trained.
 
     Attributes:
         model: Its name or path.
+        kind: Which kind of model the parameters are for.
     """
 
     model: str
+    kind: WorkloadKind = WorkloadKind.DLRM
 
     @property
     def name(self) -> str:
@@ -154,6 +164,11 @@ class TraceWorkload:
     platform: str = ""
     step: int | str | None = None
     samples_per_step: int | None = None
+
+    @property
+    def kind(self) -> WorkloadKind:
+        """A trace."""
+        return WorkloadKind.TRACE
 
     @property
     def name(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
@@ -10,8 +10,8 @@ from pydantic_core import PydanticCustomError
 from dse.documents import Count, StrictModel
 from dse.errors import ConfigError
 from dse.space._fields import Counts, Name, Names, ParametersBlock, as_list
-from dse.space._metrics import SAMPLE_METRICS, TRACE_METRICS, Metric
-from dse.space._space import ParameterValue, TraceWorkload
+from dse.space._metrics import SAMPLE_METRICS, Metric
+from dse.space._space import ParameterValue, TraceWorkload, WorkloadKind
 
 #: Joins the optimizations of a set into one value of an outer parameter.
 OPTIMIZATION_SEPARATOR = " + "
@@ -108,9 +108,6 @@ class TraceParameters(ParametersBlock):
 class TraceWorkloadBlock(StrictModel):
     """A captured job: its Kineto traces, and what they do not say."""
 
-    metrics: ClassVar[frozenset[Metric]] = TRACE_METRICS
-    kind: ClassVar[str] = "trace"
-
     trace: Name
     platform: str = ""
     step: Annotated[int, Field(ge=0)] | Name | None = None
@@ -121,6 +118,7 @@ class TraceWorkloadBlock(StrictModel):
         needs = metric in SAMPLE_METRICS and self.samples_per_step is None
         return "samples_per_step" if needs else ""
 
-    def to_workload(self, folder: str) -> TraceWorkload:
+    def to_workload(self, folder: str, kind: WorkloadKind) -> TraceWorkload:
         """Returns the plain value; the path counts from the folder of the space's file."""
+        del kind
         return TraceWorkload(self.trace, folder, self.platform, self.step, self.samples_per_step)

@@ -7,8 +7,16 @@ import pytest
 from dse.documents import parse_document
 from dse.errors import ConfigError, UnknownNameError
 from dse.platforms import load_platform
-from dse.space import Constraint, Metric, SamplerName, SpaceDocument, list_spaces, load_space
-from dse.workloads import load_model
+from dse.space import (
+    Constraint,
+    Metric,
+    SamplerName,
+    SpaceDocument,
+    WorkloadKind,
+    list_spaces,
+    load_space,
+)
+from dse.workloads import DlrmModel, load_model
 from tests.conftest import SMALL_SPACE
 
 
@@ -30,7 +38,8 @@ def test_a_space_expands():
 @pytest.mark.parametrize("name", list_spaces())
 def test_shipped_spaces_name_what_exists(name):
     space = load_space(name)
-    assert load_model(space.workload.name).tables
+    of_tables = isinstance(load_model(space.workload.name), DlrmModel)
+    assert of_tables == (space.workload.kind is WorkloadKind.DLRM)
     for platform in space.choices("platform"):
         assert load_platform(str(platform)).prices
 

@@ -104,7 +104,7 @@ def test_wrong_spaces(old, new, words):
         (
             "cost_usd_per_million_samples",
             "speedup",
-            "a model does not tell `speedup`",
+            "a recommendation model does not tell `speedup`",
         ),
     ],
 )

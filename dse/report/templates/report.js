@@ -73,11 +73,17 @@
     Plotly.react("scatter", traces, layout({ xaxis: axis(data.axes[x].title, scaleOf(evaluated, x)),
       yaxis: axis(data.axes[y].title, scaleOf(evaluated, y)) }), config);
   }
-  // Values that span more than one and a half decades are unreadable on a linear axis.
+  // Values that span more than one and a half decades are unreadable on a linear axis. What is far
+  // from everything feasible is left outside until somebody zooms out.
   function scaleOf(trials, index) {
-    const values = trials.map((t) => t.values[index]).filter((value) => value !== null);
-    const low = Math.min(...values), high = Math.max(...values);
-    return low > 0 && high / low > 30 ? { type: "log", dtick: "D2" } : {};
+    const valuesOf = (some) => some.map((t) => t.values[index]).filter((value) => value !== null);
+    const values = valuesOf(trials), low = Math.min(...values), high = Math.max(...values);
+    if (low > 0 && high / low > 30) return { type: "log", dtick: "D2" };
+    const feasible = valuesOf(trials.filter((t) => t.status === "feasible"));
+    if (!feasible.length) return {};
+    const from = Math.min(...feasible), to = Math.max(...feasible), room = Math.max(to - from, 0.1 * Math.abs(to));
+    if (room <= 0 || (from - low <= 3 * room && high - to <= 3 * room)) return {};
+    return { range: [Math.max(low, from - room) - 0.06 * room, Math.min(high, to + room) + 0.06 * room] };
   }
   function nonDominated(trials, x, y) {
     const sx = data.axes[x].maximize ? -1 : 1, sy = data.axes[y].maximize ? -1 : 1;
@@ -164,9 +170,9 @@
   }
   function stacked(id, titles, colours, ranks, rows, unit, extraTraces, shapes_) {
     const traces = titles.map((title, i) => ({ type: "bar", name: title, x: ranks, y: rows.map((row) => row[i]),
-      marker: { color: colours[i] }, hovertemplate: `rank %{x}, ${title}: %{y} ${unit}<extra></extra>` }));
+      marker: { color: colours[i] }, hovertemplate: `${data.rank_word.toLowerCase()} %{x}, ${title}: %{y} ${unit}<extra></extra>` }));
     Plotly.react(id, traces.concat(extraTraces), layout({ barmode: "stack", shapes: shapes_, bargap: 0.25, legend: { x: 1.01, y: 1, traceorder: "normal" },
-      xaxis: axis("Rank", { dtick: ranks.length > 16 ? 4 : 1 }), yaxis: axis(unit) }), config);
+      xaxis: axis(data.rank_word, { dtick: ranks.length > 16 ? 4 : 1 }), yaxis: axis(unit) }), config);
   }
   function choose(number) {
     const detail = details.get(number);
@@ -181,13 +187,17 @@
       dd.textContent = text;
       list.append(dt, dd);
     }
-    stacked("breakdown", data.breakdown_parts, data.breakdown_parts.map((part) => partColours[part]), detail.ranks, detail.breakdown_ms, "ms", [], []);
+    stacked("breakdown", data.breakdown_parts, data.breakdown_parts.map((part) => partColours[part]), detail.ranks, detail.breakdown_ms.map((row) => row.map((part) => part / breakdownUnit(detail)[1])), breakdownUnit(detail)[0], [], []);
     if (byId("memory")) stacked("memory", data.memory_purposes, purposes, detail.ranks, detail.memory_gib, "GiB", [], [{ type: "line", xref: "paper", x0: 0, x1: 1,
       y0: detail.usable_gib, y1: detail.usable_gib, line: { color: ink, width: 1.5, dash: "dash" },
       label: { text: `usable ${detail.usable_gib} GiB`, textposition: "end", font: { color: ink } } }]);
     if (byId("heatmap")) drawPlan(detail);
     if (byId("changes-table")) drawChanges(detail);
     mark();
+  }
+  function breakdownUnit(detail) {
+    const longest = Math.max(...detail.breakdown_ms.map((row) => row.reduce((sum, part) => sum + part, 0)));
+    return longest >= 1000 ? ["s", 1000] : ["ms", 1];
   }
   function drawChanges(detail) {
     const body = byId("changes-table").tBodies[0], notes = byId("notes");

@@ -1,0 +1,145 @@
+"""Evaluating configurations of a transformer: check the degrees, predict the step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dse.errors import ConfigError, DseError
+from dse.hardware import Precision
+from dse.search._evaluate import EvaluationContext, Evaluator, named
+from dse.search._records import TrialRecord, TrialStatus, metric_values
+from dse.space import Metric, ParameterValue
+from dse.transformers import (
+    DataSharding,
+    Parallelism,
+    Recompute,
+    StepConfiguration,
+    check_parallelism,
+    predict_step,
+    step_problem,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dse.platforms import Platform
+    from dse.transformers import StepProblem
+    from dse.workloads import TransformerModel
+
+
+@dataclass(frozen=True)
+class StepContext(EvaluationContext):
+    """What evaluations of a transformer need.
+
+    Attributes:
+        model: What is trained.
+        platforms: Every platform that the space names, by that name.
+    """
+
+    model: TransformerModel
+    platforms: Mapping[str, Platform]
+
+    def make_evaluator(self) -> StepEvaluator:
+        """Returns an evaluator of the transformer."""
+        return StepEvaluator(self)
+
+
+class StepEvaluator(Evaluator):
+    """Predicts each way of spreading a training step.
+
+    Args:
+        context: Everything fixed.
+    """
+
+    def __init__(self, context: StepContext) -> None:
+        super().__init__(context.space)
+        self._context = context
+
+    def reject(self, parameters: Mapping[str, ParameterValue]) -> str:
+        """Returns why a configuration breaks a hard limit, or nothing when it may be evaluated."""
+        try:
+            configuration = self._configuration(parameters)
+            problem = self._problem(configuration)
+            check_parallelism(
+                problem.model, problem.cluster, problem.global_batch_size, problem.parallelism
+            )
+        except DseError as error:
+            return str(error)
+        sharding = configuration.parallelism.data_sharding
+        if configuration.parallelism.replicas == 1 and sharding is not DataSharding.NONE:
+            return f"data sharding {sharding.value} with one replica shards nothing: same as none"
+        platform = self._context.platforms[configuration.platform]
+        known = {
+            Metric.PRICE: self._price(platform, configuration.world_size),
+            Metric.WORLD_SIZE: float(configuration.world_size),
+            Metric.GLOBAL_BATCH_SIZE: float(configuration.global_batch_size),
+        }
+        return self._over_limit(platform, known)
+
+    def _evaluate(self, number: int, parameters: Mapping[str, ParameterValue]) -> TrialRecord:
+        configuration = self._configuration(parameters)
+        platform = self._context.platforms[configuration.platform]
+        price = self._price(platform, configuration.world_size)
+        prediction = predict_step(self._problem(configuration), price)
+        values = metric_values(configuration, prediction)
+        reasons = [] if prediction.feasible else [prediction.infeasible_reason]
+        reasons += self._broken_constraints(values)
+        return TrialRecord(
+            number=number,
+            status=TrialStatus.INFEASIBLE if reasons else TrialStatus.FEASIBLE,
+            reason="; ".join(reasons),
+            parameters=tuple(parameters.items()),
+            values=self._objectives(values),
+            configuration=configuration,
+            prediction=prediction,
+            planner="",
+        )
+
+    def _configuration(self, parameters: Mapping[str, ParameterValue]) -> StepConfiguration:
+        """Returns the configuration; data parallelism takes the ranks that are left over.
+
+        Raises:
+            ConfigError: The other degrees do not divide the ranks.
+        """
+        world_size = int(parameters["world_size"])
+        tensor, pipeline, context = (
+            int(parameters[name]) for name in ("tensor", "pipeline", "context")
+        )
+        others = tensor * pipeline * context
+        if world_size % others:
+            raise ConfigError(
+                f"tensor {tensor} × pipeline {pipeline} × context {context} = {others} does not "
+                f"divide {world_size} ranks; choose degrees whose product does"
+            )
+        precision = parameters.get("precision", self._context.model.precision.value)
+        return StepConfiguration(
+            platform=str(parameters["platform"]),
+            world_size=world_size,
+            global_batch_size=int(parameters["global_batch_size"]),
+            precision=Precision(str(precision)),
+            parallelism=Parallelism(
+                tensor=tensor,
+                pipeline=pipeline,
+                data=world_size // others,
+                context=context,
+                interleave=int(parameters["interleave"]),
+                sequence_parallel=bool(parameters["sequence_parallel"]),
+                micro_batch_size=int(parameters["micro_batch_size"]),
+                recompute=Recompute(str(parameters["recompute"])),
+                data_sharding=DataSharding(str(parameters["data_sharding"])),
+            ),
+            link=named(parameters["link"]),
+            network=named(parameters["network"]),
+            software=str(parameters["software"]),
+        )
+
+    def _problem(self, configuration: StepConfiguration) -> StepProblem:
+        space = self._context.space
+        return step_problem(
+            self._context.model,
+            self._context.platforms[configuration.platform],
+            configuration,
+            extra_links=space.links,
+            extra_networks=space.networks,
+        )

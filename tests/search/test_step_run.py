@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+import yaml
+
+from dse.cli._app import app
+from dse.errors import ConfigError, UnknownNameError
+from dse.report import render_report
+from dse.search import (
+    ProcessExecutor,
+    RunOptions,
+    SerialExecutor,
+    TrialStatus,
+    load_study,
+    read_inputs,
+    run,
+)
+from dse.search._proposer import Proposal
+from dse.space import Metric, WorkloadKind
+from dse.transformers import StepConfiguration, StepPrediction, predict_step, step_problem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SPACE = """
+schema_version: 1
+name: small_gpt
+workload: {model: gpt_22b}
+parameters:
+  platform: a100_sxm_80
+  world_size: [8, 16]
+  global_batch_size: 16
+  tensor: [2, 4, 8]
+  pipeline: [1, 2]
+  micro_batch_size: [1, 4]
+  recompute: [none, selective, full]
+  data_sharding: [none, zero1]
+objectives:
+  - {metric: throughput_tokens_per_s, direction: maximize}
+  - {metric: memory_headroom_fraction, direction: maximize}
+search: {trials: 40, seed: 1, batch: 10}
+"""
+
+
+@pytest.fixture
+def space(tmp_path) -> Path:
+    path = tmp_path / "small_gpt.yaml"
+    path.write_text(SPACE)
+    return path
+
+
+@pytest.fixture
+def study(space, tmp_path):
+    return run(space, RunOptions(out=tmp_path / "study"))
+
+
+def test_a_transformer_is_searched_and_written(study):
+    result = study.result
+    assert result.kind is WorkloadKind.TRANSFORMER
+    assert result.front
+    for record in result.records:
+        if record.prediction is None:
+            assert record.reason
+            continue
+        assert isinstance(record.configuration, StepConfiguration)
+        assert isinstance(record.prediction, StepPrediction)
+        parallelism = record.configuration.parallelism
+        assert parallelism.world_size == record.configuration.world_size
+    trials = pd.read_csv(study.directory.trials)
+    assert {"throughput_tokens_per_s", "model_flops_utilization", "recompute"} <= set(trials)
+    assert not {"planner", "plan_gap", "lower_bound_s"} & set(trials)
+    evaluated = trials[trials.status.isin(["feasible", "infeasible"])]
+    parts = ["compute_s", "exposed_communication_s", "host_s", "idle_s"]
+    total = evaluated[[f"mean_{part}" for part in parts]].sum(axis=1)
+    assert total.to_numpy() == pytest.approx(evaluated.iteration_time_s.to_numpy(), rel=1e-6)
+
+
+def test_the_front_is_that_of_the_model_alone(space, study):
+    context = read_inputs(space).context
+    for record in study.result.front:
+        platform = context.platforms[record.configuration.platform]
+        problem = step_problem(context.model, platform, record.configuration)
+        alone = predict_step(problem, record.prediction.price_usd_per_hour)
+        assert alone.iteration_time_s == pytest.approx(record.prediction.iteration_time_s)
+        assert record.metrics[Metric.TOKEN_THROUGHPUT] == pytest.approx(
+            16 * 2048 / alone.iteration_time_s
+        )
+    best = {record.values for record in study.result.front}
+    feasible = [r for r in study.result.records if r.status is TrialStatus.FEASIBLE]
+    for record in feasible:
+        beaten = any(
+            all(one >= other for one, other in zip(values, record.values, strict=True))
+            for values in best
+        )
+        assert beaten
+
+
+def test_impossible_degrees_are_rejected_with_their_reason(space, tmp_path):
+    study = run(space, RunOptions(trials=200, out=tmp_path / "all"))
+    rejected = [r.reason for r in study.result.records if r.status is TrialStatus.REJECTED]
+    words = " ".join(rejected)
+    assert "does not divide 8 ranks" in words
+    assert "with one replica shards nothing" in words
+    assert study.exhausted
+
+
+def test_a_study_is_read_back_as_it_was(study):
+    again = load_study(study.directory.root).result
+    assert again.kind is WorkloadKind.TRANSFORMER
+    assert again.records == study.result.records
+    assert again.conclusion == study.result.conclusion
+    assert "micro batch" in again.conclusion
+
+
+def test_resuming_gives_the_front_of_an_uninterrupted_run(space, study, tmp_path):
+    run(space, RunOptions(trials=20, out=tmp_path / "half"))
+    resumed = run(space, RunOptions(trials=40, out=tmp_path / "half", resume=True))
+    assert [r.values for r in resumed.result.front] == [r.values for r in study.result.front]
+
+
+def test_executors_agree(space):
+    context = read_inputs(space).context
+    chosen = {
+        "platform": "a100_sxm_80",
+        "world_size": 16,
+        "global_batch_size": 16,
+        "link": "default",
+        "network": "default",
+        "tensor": 4,
+        "pipeline": 2,
+        "context": 1,
+        "interleave": 1,
+        "micro_batch_size": 1,
+        "sequence_parallel": False,
+        "recompute": "full",
+        "data_sharding": "zero1",
+        "software": "megatron",
+    }
+    proposals = [Proposal(0, tuple(chosen.items()))]
+    with SerialExecutor(context) as serial, ProcessExecutor(context, 2) as process:
+        assert list(serial.run(proposals)) == list(process.run(proposals))
+
+
+def test_plans_and_exports(study):
+    root = study.directory.root
+    record = study.result.front[0]
+    plan = json.loads((root / "plans" / f"{record.number}.json").read_text())
+    assert plan["model"] == "gpt_22b"
+    assert plan["parallelism"]["tensor"] == record.configuration.parallelism.tensor
+
+    def exported(kind: str) -> str:
+        command = ["export", str(root), "--candidate", str(record.number), "--format", kind]
+        found = CliRunner().invoke(app, command, catch_exceptions=False)
+        assert found.exit_code == 0
+        return found.stdout
+
+    arguments = exported("megatron").split("\n")
+    assert f"--tensor-model-parallel-size {plan['parallelism']['tensor']}" in arguments
+    assert "--num-layers 48" in arguments
+    assert yaml.safe_load(exported("yaml")) == json.loads(exported("json")) == plan
+    with pytest.raises(ConfigError, match="no sharding plan of tables"):
+        exported("torchrec")
+
+
+def test_the_page_speaks_of_stages(study):
+    page = render_report(study.result)
+    assert "by stage" in page
+    assert "Sharding plan</h3>" not in page
+    assert '"rank_word":"Stage"' in page
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("  tensor: [2, 4, 8]", "  tensor: 2\n  data: 2", "`data` is not chosen"),
+        ("recompute: [none,", "sharding_types: [table_wise]\n  recompute: [none,", "not of trans"),
+        ("throughput_tokens_per_s", "speedup", "a transformer does not tell `speedup`"),
+        ("search: {", "search: {planners: [size_greedy], ", "a transformer has no sharding plan"),
+        ("recompute: [none,", "recompute: [all,", "expected"),
+        ("gpt_22b", "dlrm_dcnv2", "is a recommendation model, but the parameters"),
+    ],
+)
+def test_mistakes_in_a_space(space, old, new, words):
+    space.write_text(SPACE.replace(old, new, 1))
+    with pytest.raises(ConfigError) as caught:
+        read_inputs(space)
+    assert words in str(caught.value)
+
+
+def test_a_transformer_needs_its_own_parameters(space):
+    text = SPACE
+    for line in ("tensor", "pipeline", "micro_batch_size", "recompute", "data_sharding"):
+        text = "\n".join(row for row in text.split("\n") if not row.startswith(f"  {line}:"))
+    space.write_text(text.replace("throughput_tokens_per_s", "throughput_samples_per_s"))
+    with pytest.raises(ConfigError, match="name at least one of `tensor`"):
+        read_inputs(space)
+
+
+def test_an_unknown_training_program(space):
+    space.write_text(SPACE.replace("  pipeline: [1, 2]", "  pipeline: 1\n  software: megatrom"))
+    with pytest.raises(UnknownNameError, match="megatron"):
+        read_inputs(space)
