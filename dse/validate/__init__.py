@@ -1,0 +1,31 @@
+"""Validation by real runs: a distributed DLRM that trains any plan, and its iteration time.
+
+:func:`measure` trains candidates on ranks of this machine (gloo on CPUs, NCCL on GPUs) or under
+``torchrun`` and times their iterations; :func:`train` returns losses and weights, by which every
+sharding is checked against the unsharded model. :func:`scale_model` makes a model small enough.
+torch is imported on use only.
+"""
+
+from __future__ import annotations
+
+from dse.validate._batches import LocalBatch, local_batch
+from dse.validate._estimate import median_interval
+from dse.validate._measure import MeasureLimits, measure
+from dse.validate._run import train
+from dse.validate._scale import scale_model, scaling_words
+from dse.validate._types import Candidate, Measurement, TrainerOptions, TrainingResult
+
+__all__ = [
+    "Candidate",
+    "LocalBatch",
+    "MeasureLimits",
+    "Measurement",
+    "TrainerOptions",
+    "TrainingResult",
+    "local_batch",
+    "measure",
+    "median_interval",
+    "scale_model",
+    "scaling_words",
+    "train",
+]
