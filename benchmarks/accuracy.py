@@ -2,13 +2,17 @@
 
 Usage:
     python benchmarks/accuracy.py [--data DIR] [--shipped] [--json] [--write docs/accuracy.md]
+    python benchmarks/accuracy.py --end-to-end [--data DIR] [--cases] [--json]
     python benchmarks/accuracy.py --published CASES.csv [--json]
 
 The first form prints one table: models of kernels and collectives by device, beside simpler ones.
 It needs the tables of measurements named in docs/accuracy.md (by default in `../shared/data`, or
 the folder that DSE_MEASUREMENTS names) and the session of one CPU that lies beside this script.
 `--shipped` lists the models that ship fitted, too, with the errors that their files carry. The
-second form compares published training throughputs with predicted ones.
+second form predicts whole training steps that others published (`published/*.csv` in the folder of
+measurements) and prints errors, order and intervals by family, beside a roofline and the marks;
+`--cases` lists every case. `--write` does both and writes the page with its pictures. The third
+form takes one file of published training throughputs.
 """
 
 from __future__ import annotations
@@ -23,6 +27,9 @@ from typing import TYPE_CHECKING
 
 from accuracy_page import accuracy_page
 from device_models import AccuracyRow, device_rows, machine_rows
+from end_to_end_cases import EndToEndCase, end_to_end_cases
+from end_to_end_figures import end_to_end_document, family_figures, file_figures, judged
+from end_to_end_page import end_to_end_section, write_pictures
 from published_cases import compare_published
 
 from dse.errors import DseError
@@ -62,17 +69,60 @@ def print_table(rows: list[AccuracyRow]) -> None:
         )
 
 
+def print_end_to_end(cases: list[EndToEndCase], *, every: bool) -> None:
+    """Prints the figures of each family and the marks; with `every`, all cases before."""
+    for case in cases if every else ():
+        outside = " " if case.low <= case.measured <= case.high else "*"
+        error = case.problem or f"{100 * case.error:+7.1f}%{outside}"
+        print(f"{case.measured:14,.3f} {case.predicted:14,.3f} {case.unit:<9} {error} {case.case}")
+    families = family_figures(cases)
+    rows = [*families, *file_figures(cases)]
+    width = max(len(row.family) for row in rows)
+    print(
+        f"{'cases':<{width}}  {'model':<8} {'n':>4} {'median':>7} {'mean':>7} {'max':>7} "
+        f"{'geomean':>7} {'bias':>6} {'tau':>5} {'pairs':>6} {'inside 90 %':>11}"
+    )
+    for row in rows:
+        inside = "–" if row.coverage != row.coverage else f"{100 * row.coverage:.0f} %"
+        errors = " ".join(
+            f"{100 * value:6.1f}%" for value in (row.median, row.mean, row.largest, row.gmae)
+        )
+        print(
+            f"{row.family:<{width}}  {row.model:<8} {row.cases:4d} {errors} {row.bias:+6.2f} "
+            f"{row.tau:5.2f} {100 * row.pairwise:5.1f}% {inside:>11}"
+        )
+    for mark in judged(families):
+        print(f"{'met' if mark.met else 'MISSED':<7} {mark}")
+
+
+def published(folder: Path) -> list[EndToEndCase]:
+    """Returns all published cases of a folder of measurements; says what is missing."""
+    cases, left_out = end_to_end_cases(folder / "published")
+    for line in left_out:
+        print(f"note: {line}", file=sys.stderr)
+    return cases
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DATA, help="folder of measurements")
     parser.add_argument("--published", type=Path, help="file of published training throughputs")
     parser.add_argument("--write", type=Path, help="Markdown file to write the table to")
+    parser.add_argument("--end-to-end", action="store_true", help="whole training steps")
+    parser.add_argument("--cases", action="store_true", help="list every published case")
     parser.add_argument("--shipped", action="store_true", help="list shipped models, too")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     try:
         if arguments.published is not None:
             compare_published(arguments.published, as_json=arguments.json)
+            return
+        if arguments.end_to_end and arguments.write is None:
+            steps = published(arguments.data)
+            if arguments.json:
+                print(json.dumps(end_to_end_document(steps), indent=1))
+            else:
+                print_end_to_end(steps, every=arguments.cases)
             return
         fresh = list(device_rows(arguments.data))
         if not fresh:
@@ -83,6 +133,7 @@ def main() -> None:
             )
         fresh += machine_rows(ROOT / "benchmarks/measurements/cpu_epyc.points.jsonl")
         shipped = list(shipped_rows())
+        steps = published(arguments.data) if arguments.write is not None else []
     except DseError as error:
         parser.error(str(error))
     if arguments.json:
@@ -92,7 +143,9 @@ def main() -> None:
     if arguments.write is not None and len({row.device for row in fresh}) < 2:
         parser.error(f"--write needs measurements of GPUs; {arguments.data} has none")
     if arguments.write is not None:
-        arguments.write.write_text(accuracy_page(fresh, shipped), encoding="utf-8")
+        page = accuracy_page(fresh, shipped, end_to_end_section(steps))
+        arguments.write.write_text(page, encoding="utf-8")
+        write_pictures(steps, arguments.write.parent / "images")
 
 
 if __name__ == "__main__":

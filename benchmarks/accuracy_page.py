@@ -15,12 +15,15 @@ _HEAD = """\
 Written by `python benchmarks/accuracy.py --write docs/accuracy.md`; do not edit.
 
 Errors are relative: |predicted / measured − 1|. GMAE is their geometric mean, MAPE their mean, p90
-their 90th percentile. Every figure is taken on points that the fit did not see. The form of a
-model, unlike its parameters, was chosen with these tables and splits at hand: features, tree depth
-and reference of GEMM, the form of the curves over sizes and how they continue to 8 GPUs; and the
-formulas' constants come from the same tables. Rows of another split and of even sizes show the
-same models on points that played no part in those choices as checks.
+their 90th percentile. Every figure of a device model is taken on points that the fit did not see.
+The form of a model, unlike its parameters, was chosen with these tables and splits at hand:
+features, tree depth and reference of GEMM, the form of the curves over sizes and how they continue
+to 8 GPUs; and the formulas' constants come from the same tables. Rows of another split and of even
+sizes show the same models on points that played no part in those choices as checks.
 
+"""
+
+_DEVICES = """\
 ## Device models against measurements
 
 Measurements: GEMM tables and nccl-tests results of the aiconfigurator project (NVIDIA,
@@ -66,14 +69,17 @@ Errors as the files in `platforms/calibrations/` carry them, by the rule that ea
 """
 
 
-def accuracy_page(fresh: Sequence[AccuracyRow], shipped: Sequence[AccuracyRow]) -> str:
+def accuracy_page(
+    fresh: Sequence[AccuracyRow], shipped: Sequence[AccuracyRow], end_to_end: str
+) -> str:
     """Returns the page.
 
     Args:
         fresh: Models fitted and checked in this run.
         shipped: Models that ship fitted.
+        end_to_end: The section on whole training steps.
     """
-    parts = [_HEAD]
+    parts = [_HEAD, end_to_end, "\n", _DEVICES]
     if fresh:
         parts += [_table(fresh), _NOISE]
     parts += [_SHIPPED, _table(shipped)]

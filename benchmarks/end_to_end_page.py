@@ -1,0 +1,164 @@
+"""The part of docs/accuracy.md on whole training steps: figures, pictures, parameters, misses."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from end_to_end_cases import RATE, TIME
+from end_to_end_figures import OURS, family_figures, file_figures, judged, worst
+from end_to_end_plot import scatter
+
+from dse.prediction import SOFTWARE_PROFILES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from end_to_end_cases import EndToEndCase
+    from end_to_end_figures import Figures
+
+#: Pictures by the quantity on their axes.
+PICTURES = {
+    RATE: ("accuracy_dlrm.svg", "recommendation models, samples per second"),
+    TIME: ("accuracy_transformers.svg", "transformers, seconds a step"),
+}
+
+_WHAT = {RATE: "throughput", TIME: "time"}
+
+#: Why cases of a kind are missed: words in the name of a case, and what is known about it. The
+#: first that fits is taken.
+CAUSES = (
+    (
+        "v1.1 Dell XE8545x4A100",
+        "takes twice as long as the same machine in the next round; nothing stated explains it",
+    ),
+    (
+        "v2.0 Dell XE8545x4A100",
+        "slower than the other boards of four such devices; nothing stated explains it",
+    ),
+    (
+        "SYS-421GU-TNXR",
+        "a quarter slower than the same board in the round before; nothing stated explains it",
+    ),
+    (
+        "AS-4124GO-NART_pytorch",
+        "gets the profile of DeepLearningExamples, than which MLPerf's own PyTorch code is faster",
+    ),
+    (
+        "AS-4124GO-NART+",
+        "two thirds of what such devices reached on other boards; nothing stated explains it",
+    ),
+    (
+        "v1.1 Supermicro SYS-420GP-TNAR",
+        "slower than the other boards of that round; nothing stated explains it",
+    ),
+    ("30b 8192", "fills the card; what a full allocator costs is not modelled"),
+    ("760m 1024", "fills the card; what a full allocator costs is not modelled"),
+    ("13b", "fills the card; what a full allocator costs is not modelled"),
+)
+
+_HEAD = """
+## Whole training steps against published ones
+
+`python benchmarks/accuracy.py --end-to-end` predicts {count} published steps of people who never
+saw this project: recommendation models from DeepLearningExamples, MLPerf Training, TorchRec,
+distributed-embeddings and HiPC'22, GPT from Narayanan et al. (SC 2021) and Korthikanti et al.
+(MLSys 2023), MPT under FSDP from LLM Foundry. The configuration of a case follows from what its
+source states of hardware and software by rules (`benchmarks/published_cases.py`,
+`transformer_cases.py`) that look at nothing else; MLPerf's figures include evaluation and are
+predicted with it. **These figures are taken on the cases on which the parameters below were
+fitted.** Whole groups left out of the fits are in [method.md](method.md) and
+[transformers.md](transformers.md). Beside the model stands a roofline of the same steps: kernels
+at peak arithmetic or bandwidth, one after the other, with line rates and no host.
+
+Bias is the median of log(predicted/measured) of the step's time. Pairs are those of a family that
+differ by more than 5 %. Noise: 24 submissions of one workload on 8 × H100 spread by 4.0 %.
+
+"""
+
+_PARAMETERS = """
+### Free parameters
+
+All were fitted on whole programs at once, never on a case. Those of transformers:
+[transformers.md](transformers.md#free-parameters). Those of recommendation models are
+{count} values of software profiles (`dse list software-profiles`):
+
+| profile | value | fitted on |
+|---|---|---|
+"""
+
+
+def end_to_end_section(cases: Sequence[EndToEndCase]) -> str:
+    """Returns the section in Markdown.
+
+    Args:
+        cases: All published cases with their predictions.
+    """
+    families = family_figures(cases)
+    parts = [_HEAD.format(count=len(cases)), _figures_table([*families, *file_figures(cases)])]
+    parts.append("\n| mark | reached | |\n|---|---:|---|\n")
+    for mark in judged(families):
+        name, _, rest = str(mark).partition(": ")
+        parts.append(f"| {name} | {rest} | {'met' if mark.met else '**missed**'} |\n")
+    for name, words in PICTURES.values():
+        parts.append(f"\n![Predicted against measured: {words}](images/{name})\n")
+    parts += [_parameters(), _misses(cases)]
+    return "".join(parts)
+
+
+def write_pictures(cases: Sequence[EndToEndCase], folder: Path) -> None:
+    """Writes the pictures that the section shows.
+
+    Args:
+        cases: All published cases with their predictions.
+        folder: Where they go; made if it is missing.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for unit, (name, _) in PICTURES.items():
+        chosen = [case for case in cases if case.unit == unit and math.isfinite(case.predicted)]
+        (folder / name).write_text(scatter(chosen), encoding="utf-8")
+
+
+def cause_of(case: EndToEndCase) -> str:
+    """Returns what is known of why a case is missed."""
+    known = (words for name, words in CAUSES if name in case.case)
+    return case.note or next(known, "not known")
+
+
+def _figures_table(rows: Sequence[Figures]) -> str:
+    lines = [
+        "| cases | model | n | median | mean | max | geomean | bias | τ | pairs | inside 90 % |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        name = f"**{row.model}**" if row.model == OURS else row.model
+        errors = " | ".join(
+            f"{100 * value:.1f} %" for value in (row.median, row.mean, row.largest, row.gmae)
+        )
+        inside = "–" if math.isnan(row.coverage) else f"{100 * row.coverage:.0f} %"
+        lines.append(
+            f"| {row.family} | {name} | {row.cases} | {errors} | {row.bias:+.2f} | {row.tau:.2f} "
+            f"| {100 * row.pairwise:.0f} % | {inside} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _parameters() -> str:
+    lines = [
+        f"| `{profile.name}` | `{fitted.name}` {fitted.value:g} | {fitted.on} |"
+        for profile in SOFTWARE_PROFILES.values()
+        for fitted in profile.fitted
+    ]
+    # Profiles may share a value.
+    count = len({line.partition("|")[2].partition("|")[2] for line in lines})
+    return _PARAMETERS.format(count=count) + "\n".join(lines) + "\n"
+
+
+def _misses(cases: Sequence[EndToEndCase]) -> str:
+    lines = ["\n### The ten largest misses\n", "| case | error | why |", "|---|---:|---|"]
+    lines += [
+        f"| {case.case} | {100 * case.error:+.0f} % {_WHAT[case.unit]} | {cause_of(case)} |"
+        for case in worst(cases)
+    ]
+    return "\n".join(lines) + "\n"
