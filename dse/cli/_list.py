@@ -94,8 +94,19 @@ def _spaces() -> list[dict[str, object]]:
 
 def _profiles() -> list[dict[str, object]]:
     from dse.prediction import SOFTWARE_PROFILES
+    from dse.transformers import PROFILE_DESCRIPTIONS
 
-    return [
-        {"name": profile.name, "description": profile.description, "origin": profile.origin}
+    rows: list[dict[str, object]] = [
+        {
+            "name": profile.name,
+            "kind": "dlrm",
+            "description": profile.description,
+            "origin": profile.origin,
+        }
         for profile in SOFTWARE_PROFILES.values()
     ]
+    rows += [
+        {"name": name, "kind": "transformer", "description": description, "origin": origin}
+        for name, (description, origin) in PROFILE_DESCRIPTIONS.items()
+    ]
+    return rows

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.bottlenecks import ROW, Resource, TaskResources
+from dse.bottlenecks import ROW, Resource, TaskResources, resource_names
 from dse.graph import TaskKind
-from dse.hardware import LinkKind
 from dse.prediction._dense import bucket_sizes
 from dse.prediction._explain_counterfactuals import (
     KERNEL_SLOTS,
@@ -24,22 +23,12 @@ from dse.prediction._slots import DurationClass
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dse.hardware import Cluster
     from dse.prediction._explain_counterfactuals import CollectiveSides, KernelSides
     from dse.prediction._problem import Problem
     from dse.prediction._scorer import PlanScorer
     from dse.prediction._slots import LayoutGraph
     from dse.sharding import ShardingPlan
     from dse.workloads import Operator
-
-_LINK_NAMES = {
-    LinkKind.NVSWITCH: "NVSwitch",
-    LinkKind.NVLINK_MESH: "NVLink",
-    LinkKind.NVLINK_PAIRS: "NVLink and PCIe",
-    LinkKind.PCIE: "PCIe",
-    LinkKind.SHARED_MEMORY: "shared memory",
-}
-_NETWORK_NAMES = {"infiniband": "InfiniBand", "ethernet": "Ethernet", "efa": "EFA"}
 
 #: Name of the host's task that loads samples.
 _LOADING = "load the next batch"
@@ -86,9 +75,8 @@ def plan_resources(scorer: PlanScorer, plan: ShardingPlan, layout: LayoutGraph) 
     _fill_dense(problem, layout, parts)
     _fill_all_reduces(problem, layout, parts)
     _fill_slots(scorer, plan, layout, parts)
-    return TaskResources.of(
-        graph.duration_s, parts.overlapped_s, parts.sequential_s, _names(problem)
-    )
+    names = resource_names(problem.cluster, problem.precision)
+    return TaskResources.of(graph.duration_s, parts.overlapped_s, parts.sequential_s, names)
 
 
 def dense_buckets(problem: Problem) -> list[int]:
@@ -267,17 +255,3 @@ def _add_collectives(
         parts.add_overlapped(resource, tasks, stretch * (1.0 - visible) * beside_s)
         parts.add_sequential(resource, tasks, stretch * visible * (level_s - own_latency_s))
     parts.add_sequential(Resource.COLLECTIVE_LATENCY, tasks, latency_s)
-
-
-def _names(problem: Problem) -> dict[Resource, str]:
-    cluster: Cluster = problem.cluster
-    kind = cluster.network.kind
-    peak = cluster.device.peak
-    tensor = peak.of(problem.precision) > peak.fp32_flops_per_s
-    return {
-        Resource.MEMORY: "memory bandwidth",
-        Resource.CACHE: "L2 bandwidth",
-        Resource.ARITHMETIC: "tensor cores" if tensor else "FLOP rate",
-        Resource.LINK: _LINK_NAMES.get(cluster.link.kind, cluster.link.name),
-        Resource.NETWORK: f"{_NETWORK_NAMES.get(kind.lower(), kind)} network",
-    }

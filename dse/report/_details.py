@@ -216,7 +216,7 @@ def _summary(
             f"{milliseconds(prediction.iteration_time_p95_s)})",
         ),
         ("Throughput", _throughput(prediction)),
-        ("Cost", "no price" if cost is None else f"{cost:.5g} USD per million samples"),
+        ("Cost", "no price" if cost is None else f"{_cost(cost)} USD per million samples"),
         ("Price", "no price" if price is None else f"{price:.2f} USD/h"),
         ("Memory left", f"{100 * prediction.memory_headroom_fraction:.1f} % on the fullest rank"),
     ]
@@ -236,6 +236,10 @@ def _summary(
         if not name.startswith(PLACEMENT_PREFIX)
     ]
     return tuple(rows)
+
+
+def _cost(usd: float) -> str:
+    return f"{usd:,.0f}" if usd >= 1000 else f"{usd:.5g}"
 
 
 def _throughput(prediction: Prediction | StepPrediction) -> str:

@@ -113,7 +113,9 @@ def _describe_step(
     if isinstance(prediction, StepPrediction):
         text += f", {100 * prediction.model_flops_utilization:.0f} % of the peak arithmetic"
     if prediction.cost_usd_per_million_samples is not None:
-        text += f", {prediction.cost_usd_per_million_samples:.4g} USD per million samples"
+        cost = prediction.cost_usd_per_million_samples
+        text += f", {cost:,.0f}" if cost >= 1000 else f", {cost:.4g}"
+        text += " USD per million samples"
     return text
 
 

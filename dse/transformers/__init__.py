@@ -20,7 +20,11 @@ from dse.transformers._graph import step_graph
 from dse.transformers._groups import group_of
 from dse.transformers._memory import layer_activation_bytes, stage_memory, stage_parameters
 from dse.transformers._predict import predict_step
-from dse.transformers._profiles import SOFTWARE_PROFILES, software_profile
+from dse.transformers._profiles import (
+    PROFILE_DESCRIPTIONS,
+    SOFTWARE_PROFILES,
+    software_profile,
+)
 from dse.transformers._types import (
     COMPOSER,
     MEGATRON,
@@ -38,6 +42,7 @@ from dse.transformers._types import (
 __all__ = [
     "COMPOSER",
     "MEGATRON",
+    "PROFILE_DESCRIPTIONS",
     "SOFTWARE_PROFILES",
     "DataSharding",
     "FlashKernel",

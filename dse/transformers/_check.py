@@ -30,7 +30,7 @@ def check_parallelism(
             do.
     """
     _check_degrees(cluster, parallelism)
-    _check_model(model, parallelism)
+    _check_model(model, cluster.world_size, parallelism)
     _check_schedule(global_batch_size, parallelism)
 
 
@@ -58,7 +58,9 @@ def _check_degrees(cluster: Cluster, parallelism: Parallelism) -> None:
         )
 
 
-def _check_model(model: TransformerModel, parallelism: Parallelism) -> None:
+def _check_model(model: TransformerModel, world_size: int, parallelism: Parallelism) -> None:
+    # A value that is proposed has to pass the other checks too.
+    chunked = model.layers % parallelism.pipeline == 0 and parallelism.interleave > 1
     divisors = (
         ("tensor", parallelism.tensor, "attention heads", model.heads),
         ("tensor", parallelism.tensor, "heads of keys and values", model.kv_heads),
@@ -77,8 +79,15 @@ def _check_model(model: TransformerModel, parallelism: Parallelism) -> None:
         ),
     )
     for name, degree, what, count in divisors:
+        stages = name.startswith("pipeline")
         if count % degree:
-            below = next(value for value in range(degree, 0, -1) if count % value == 0)
+            below = next(
+                value
+                for value in range(degree, 0, -1)
+                if count % value == 0
+                and (value % parallelism.pipeline if stages and chunked else world_size % value)
+                == 0
+            )
             raise ConfigError(
                 f"{name} {degree} does not divide the {count} {what} of {model.name}; {below} does"
             )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dse.transformers._cost import Cost, kernels_beside, slowed_by, total_of
 from dse.transformers._kernels import KernelTime, KernelTimes
-from dse.transformers._memory import stage_parameters
+from dse.transformers._memory import end_parameters, stage_parameters
 from dse.transformers._program import Kind, Role, Structure
 from dse.transformers._transfers import Transfers
 from dse.transformers._types import DataSharding, Recompute
@@ -203,22 +203,12 @@ class StepCosts:
             return transfers.ends_reduced()
         if self._sharded:
             return transfers.reduced(self._root_parameters)
-        return transfers.reduced(self._end_parameters(last=bool(chunk)))
+        return transfers.reduced(end_parameters(self._problem, last=bool(chunk)))
 
     @property
     def _root_parameters(self) -> float:
         """Parameters outside the layers."""
-        model = self._model
-        return (model.embedding_parameters + model.head_parameters) / self._parallelism.tensor
-
-    def _end_parameters(self, *, last: bool) -> float:
-        """Parameters after the layers, or before them."""
-        model, parameters = self._model, self._model.embedding_parameters
-        if last:
-            parameters = model.head_parameters
-            if self._parallelism.pipeline > 1 and model.tied_embeddings:
-                parameters += model.vocab * model.hidden
-        return parameters / self._parallelism.tensor
+        return sum(end_parameters(self._problem, last=last) for last in (False, True))
 
     def _gather_layer(self) -> Cost:
         if self._parallelism.data_sharding is not DataSharding.PARAMETERS:

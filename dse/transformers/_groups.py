@@ -44,28 +44,29 @@ class Groups:
         tensor: Shares matrices.
         context: Shares sequences.
         replicas: Sums gradients: ranks of data and context parallelism.
-        neighbours: A stage and the next.
-        ends: First and last stage, which share the embedding.
+        stages: Ranks of two pipeline stages, neighbours or both ends; on two nodes where any
+            such pair is, as all stages wait for the slowest pair.
     """
 
     tensor: Group
     context: Group
     replicas: Group
-    neighbours: Group
-    ends: Group
+    stages: Group
 
     @staticmethod
     def of(cluster: Cluster, parallelism: Parallelism) -> Groups:
         """Returns the groups of a configuration."""
         tensor, context = parallelism.tensor, parallelism.context
         stage_stride = tensor * parallelism.replicas
-        last = stage_stride * (parallelism.pipeline - 1)
+        stages = Group(1, 2)
+        if parallelism.world_size > cluster.local_size:
+            # Of a node only the ranks of its last stage send to the next one.
+            stages = Group(2, 1, min(stage_stride, cluster.local_size))
         return Groups(
             tensor=group_of(cluster, tensor, 1),
             context=group_of(cluster, context, tensor),
             replicas=group_of(cluster, parallelism.replicas, tensor),
-            neighbours=group_of(cluster, 2, stage_stride),
-            ends=group_of(cluster, 2, max(last, 1)),
+            stages=stages,
         )
 
 

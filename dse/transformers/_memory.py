@@ -61,6 +61,25 @@ def layer_activation_bytes(problem: StepProblem, recompute: Recompute) -> float:
     return shared + split + core
 
 
+def end_parameters(problem: StepProblem, *, last: bool) -> float:
+    """Returns the parameters of a rank before the layers, or after them, of that stage.
+
+    Tensor parallelism splits the rows of the vocabulary; positions, segments, the final norm and
+    BERT's transform are on each of its ranks, as in Megatron-LM.
+
+    Args:
+        problem: What is trained, where and how.
+        last: After the layers; there a tied embedding counts again if another stage has it too.
+    """
+    model, parallelism = problem.model, problem.parallelism
+    vocabulary = model.vocab * model.hidden
+    if not last:
+        return vocabulary / parallelism.tensor + model.embedding_parameters - vocabulary
+    own = 0 if model.tied_embeddings else vocabulary
+    held = 0 if model.tied_embeddings and parallelism.pipeline == 1 else vocabulary
+    return held / parallelism.tensor + model.head_parameters - own
+
+
 def stage_parameters(problem: StepProblem, stage: int) -> float:
     """Returns the parameters of a rank of a stage before any sharding over replicas."""
     model, parallelism = problem.model, problem.parallelism
@@ -70,12 +89,9 @@ def stage_parameters(problem: StepProblem, stage: int) -> float:
     split = model.layer_parameters - whole
     total = (model.layers / parallelism.pipeline) * (split / tensor + whole)
     if stage == 0:
-        total += model.embedding_parameters / tensor
+        total += end_parameters(problem, last=False)
     if stage == last:
-        total += model.head_parameters / tensor
-        if last > 0 and model.tied_embeddings:
-            # Both ends hold the shared matrix.
-            total += model.vocab * model.hidden / tensor
+        total += end_parameters(problem, last=True)
     return total
 
 
@@ -170,7 +186,7 @@ def _buffers_bytes(problem: StepProblem) -> float:
         total += 2 * value * tokens * model.hidden / parallelism.tensor
     if parallelism.replicas > 1 and parallelism.data_sharding is DataSharding.PARAMETERS:
         layer = model.layer_parameters / parallelism.tensor
-        rest = (model.embedding_parameters + model.head_parameters) / parallelism.tensor
+        rest = end_parameters(problem, last=False) + end_parameters(problem, last=True)
         # Gathered layers and root, and one unreduced gradient of the larger of both.
         total += value * (_GATHERED_LAYERS * layer + rest)
         total += software.gradient_bytes * max(layer, rest)

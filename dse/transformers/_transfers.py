@@ -105,7 +105,7 @@ class Transfers:
             return Cost()
         size = self._activation_bytes
         sent = self._transfer(
-            CollectiveOp.SEND_RECV, size / self._parallelism.tensor, self._groups.neighbours
+            CollectiveOp.SEND_RECV, size / self._parallelism.tensor, self._groups.stages
         )
         if self._parallelism.sequence_parallel:
             return sent
@@ -128,5 +128,5 @@ class Transfers:
         """Returns the shared embedding's gradient summed over first and last stage."""
         parameters = self._model.vocab * self._model.hidden / self._parallelism.tensor
         return self._transfer(
-            CollectiveOp.ALL_REDUCE, self._gradient * parameters, self._groups.ends
+            CollectiveOp.ALL_REDUCE, self._gradient * parameters, self._groups.stages
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dse.search import RunOptions, run
+from dse.transformers import SOFTWARE_PROFILES as STEP_PROFILES
 from tests.conftest import SMALL_SPACE
 
 if TYPE_CHECKING:
@@ -166,6 +167,10 @@ def test_list_and_schema():
     assert "dlrm_dcnv2" in {row["name"] for row in answer("list", "models")}
     assert "h100_sxm" in {row["name"] for row in answer("list", "platforms")}
     assert "dlrm_sharding" in {row["name"] for row in answer("list", "search-spaces")}
+    programs = answer("list", "software-profiles")
+    kinds = {(row["name"], row["kind"]) for row in programs}
+    assert kinds >= {("hugectr", "dlrm"), ("default", "transformer"), ("megatron", "transformer")}
+    assert {row["name"] for row in programs if row["kind"] == "transformer"} == set(STEP_PROFILES)
     for kind in ("space", "model", "platform"):
         schema = json.loads(dse("schema", kind).stdout)
         assert schema["properties"]["schema_version"]

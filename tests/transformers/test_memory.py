@@ -74,10 +74,22 @@ def test_parameters_and_states_of_every_stage_add_up():
     model = load_model("gpt_22b")
     asked = problem(gpus=32, tensor=4, pipeline=4, data=2, micro_batch_size=1)
     shared = model.vocab * model.hidden
-    # Norms and biases of outputs are on all tensor-parallel ranks: six vectors a layer.
-    whole = model.layers * 6 * model.hidden
+    # On all tensor-parallel ranks: norms and biases of outputs, six vectors a layer; a vector for
+    # each position; weight and bias of the final norm.
+    whole = (model.layers * 6 + model.sequence_length + 2) * model.hidden
     total = 4 * sum(stage_parameters(asked, stage) for stage in range(4))
     assert total == pytest.approx(model.parameter_count + shared + 3 * whole)
+
+
+def test_parameters_of_both_ends_by_hand():
+    # GPT-175B: 51,200 words over eight ranks on both ends, 2,048 positions and a norm on each.
+    asked = problem("gpt_175b", 64, tensor=8, pipeline=8)
+    layers = stage_parameters(asked, 1)
+    assert stage_parameters(asked, 0) - layers == (51_200 / 8 + 2_048) * 12_288
+    assert stage_parameters(asked, 7) - layers == (51_200 / 8 + 2) * 12_288
+    # Tied, on one stage: the vocabulary once.
+    tied = problem("gpt2_xl", tensor=1, data=8)
+    assert stage_parameters(tied, 0) == load_model("gpt2_xl").parameter_count
 
 
 @pytest.mark.parametrize(

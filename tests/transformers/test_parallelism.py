@@ -39,7 +39,16 @@ def test_groups_of_a_configuration():
     assert groups.context == Group(1, 2)
     # Gradients are summed over context and data: eight ranks that are four apart.
     assert groups.replicas == Group(4, 2, 4)
-    assert groups.neighbours == groups.ends == Group(2, 1, 8)
+    assert groups.stages == Group(2, 1, 8)
+
+
+def test_stages_are_on_two_nodes_where_any_pair_is():
+    # Stages of four ranks on nodes of eight: the second and the third are on different nodes, and
+    # four ranks of a node send at the same time.
+    parallelism = Parallelism(tensor=4, pipeline=4)
+    assert Groups.of(make_cluster(16, 8), parallelism).stages == Group(2, 1, 4)
+    parallelism = Parallelism(tensor=2, pipeline=4)
+    assert Groups.of(make_cluster(8, 8), parallelism).stages == Group(1, 2)
 
 
 def refused(model="gpt_22b", batch=64, world_size=8, **parallelism):
@@ -52,7 +61,14 @@ def refused(model="gpt_22b", batch=64, world_size=8, **parallelism):
 def test_what_cannot_be_is_refused_with_value_limit_and_next_step():
     assert "= 4 ranks, but the cluster has 8" in refused(tensor=4)
     message = refused("mpt_3b", tensor=8)
-    assert "tensor 8 does not divide the 20 attention heads of mpt_3b; 5 does" in message
+    assert "tensor 8 does not divide the 20 attention heads of mpt_3b; 4 does" in message
+    message = refused("gpt_175b", world_size=64, tensor=8, pipeline=8, interleave=5)
+    assert "interleave 40 does not divide the 96 layers of gpt_175b; 32 does" in message
+    # 18 and 16 are no multiples of six stages, or do not divide 96 layers; 12 is both.
+    message = refused("gpt_175b", world_size=48, tensor=8, pipeline=6, interleave=3)
+    assert "interleave 18 does not divide the 96 layers of gpt_175b; 12 does" in message
+    message = refused("gpt_175b", world_size=72, tensor=8, pipeline=9)
+    assert "interleave 9 does not divide the 96 layers of gpt_175b; 8 does" in message
     assert "× interleave 5 does not divide the 48 layers" in refused(data=8, interleave=5)
     assert "needs pipeline stages" in refused(data=8, interleave=2)
     message = refused(pipeline=4, data=2, interleave=2, batch=12)
