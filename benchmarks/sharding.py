@@ -207,6 +207,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--mark-tasks", type=int, default=50)
     parser.add_argument("--growth-draws", type=int, default=3)
     parser.add_argument("--no-large", action="store_true", help="leave 856 × 128 out")
+    parser.add_argument("--no-growth", action="store_true", help="leave growth of time out")
     parser.add_argument("--plot", type=Path, help="SVG of the growth; needs matplotlib")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
@@ -256,8 +257,10 @@ def _marks(arguments: argparse.Namespace) -> tuple[list[Mark], list[Growth]]:
     print("\n".join(mark_lines(marks)), file=sys.stderr, flush=True)
     if not arguments.no_large:
         marks += large_marks(measure_large(arguments.seed))
-    points = measure_growth(arguments.seed, arguments.growth_draws)
-    marks += growth_marks(points)
+    points: list[Growth] = []
+    if not arguments.no_growth:
+        points = measure_growth(arguments.seed, arguments.growth_draws)
+        marks += growth_marks(points)
     return marks, points
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,13 +73,7 @@ def predicted(asked: Asked, first: Predicted | None = None) -> Predicted:
     from dse.cli._problem import configuration_of
     from dse.overheads import load_host_profile
     from dse.platforms import load_platform
-    from dse.prediction import (
-        LaunchMode,
-        PlanScorer,
-        predict_plan,
-        problem_of,
-        software_profile,
-    )
+    from dse.prediction import PlanScorer, predict_plan, problem_of
     from dse.workloads import load_dlrm
 
     model = load_dlrm(asked.model)
@@ -93,14 +87,9 @@ def predicted(asked: Asked, first: Predicted | None = None) -> Predicted:
         link=asked.link,
         network=asked.network,
         precision=asked.precision,
-        launch=asked.launch or LaunchMode.EAGER,
+        launch=asked.launch,
+        software_profile=asked.software_profile,
     )
-    if asked.software_profile:
-        software = software_profile(asked.software_profile).software_for(configuration.precision)
-        if asked.launch:
-            # The option says more about this run than the profile.
-            software = replace(software, launch=configuration.software.launch)
-        configuration = replace(configuration, software=software)
     profile = load_host_profile(Path(asked.host_profile)) if asked.host_profile else None
     problem = problem_of(model, platform, configuration, host_profile=profile)
     scorer = PlanScorer(problem)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,17 +26,27 @@ def configuration_of(
     network: str,
     precision: str,
     launch: str,
+    software_profile: str = "",
 ) -> Configuration:
     """Returns the configuration that a command's options describe, still without a plan.
+
+    Without `launch` it is the profile's own, or eager.
 
     Raises:
         ConfigError: An option has a value that does not exist.
     """
     from dse.hardware import Precision
     from dse.prediction import Configuration, LaunchMode, Software
+    from dse.prediction import software_profile as profile_of
     from dse.sharding import ShardingPlan
 
     chosen = word_of(Precision, precision, "--precision") if precision else model.precision
+    software = (
+        profile_of(software_profile).software_for(chosen) if software_profile else Software()
+    )
+    if launch:
+        # The option says more about this run than the profile.
+        software = replace(software, launch=word_of(LaunchMode, launch, "--launch"))
     return Configuration(
         platform=platform.name,
         world_size=world_size,
@@ -44,7 +55,7 @@ def configuration_of(
         precision=chosen,
         link=link,
         network=network,
-        software=Software(launch=word_of(LaunchMode, launch, "--launch")),
+        software=software,
     )
 
 

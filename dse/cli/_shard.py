@@ -56,13 +56,24 @@ def shard_command(
         ),
     ] = None,
     time_limit: Annotated[
-        float | None, typer.Option("--time-limit", help="Seconds of search; until done if not.")
+        float | None,
+        typer.Option(
+            "--time-limit", help="Seconds of search, without the bound; until done if not."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of what is drawn.")] = 0,
     link: LinkOption = "",
     network: NetworkOption = "",
     precision: PrecisionOption = "",
-    launch: LaunchOption = "eager",
+    launch: LaunchOption = "",
+    software_profile: Annotated[
+        str,
+        typer.Option(
+            "--software-profile",
+            help="Training program: torchrec, deeplearningexamples, hugectr, …; `dse list "
+            "software-profiles` has all.",
+        ),
+    ] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Find the sharding plan with the shortest iteration, with a lower bound and the gap to it."""
@@ -90,6 +101,7 @@ def shard_command(
         network=network,
         precision=precision,
         launch=launch,
+        software_profile=software_profile,
     )
     scorer = PlanScorer(problem_of(workload, machine, configuration))
     try:
@@ -120,6 +132,7 @@ def shard_command(
             "lower_bound_s": solution.lower_bound_s,
             "gap": solution.gap,
             "planning_time_s": solution.planning_time_s,
+            "bound_time_s": solution.bound_time_s,
             "plans_scored": solution.plans_scored,
             "planner": solution.planner,
             "fits": solution.fits,

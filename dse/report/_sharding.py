@@ -51,11 +51,12 @@ def render_sharding(view: ShardingView, console: Console) -> None:
         )
     solution = view.solution
     console.print(
-        f"{solution.plans_scored:,} plans scored in {solution.planning_time_s:.1f} s; "
-        f"found by {solution.planner}; usable memory "
+        f"{solution.plans_scored:,} plans scored in {solution.planning_time_s:.1f} s, bounded in "
+        f"{solution.bound_time_s:.1f} s; found by {solution.planner}; usable memory "
         f"{gibibytes(view.prediction.usable_memory_bytes)} per device",
         markup=False,
         highlight=False,
+        soft_wrap=True,
     )
 
 

@@ -14,11 +14,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from dse.errors import ConfigError
+from dse.sharding._contradictions import contradiction, of_table, origin_words
 from dse.sharding._pieces import MIN_COLUMNS
 from dse.sharding._plan import ComputeKernel, ShardingType, TablePlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from dse.sharding._request import PlanningRequest
     from dse.workloads import EmbeddingTable
@@ -40,6 +41,9 @@ _SPREAD_KERNELS = (
     ComputeKernel.FUSED_UVM_CACHING,
     ComputeKernel.FUSED_UVM,
 )
+
+#: Tables that one line about a contradiction names.
+_MOST_NAMED = 3
 
 _CUT_BY_COLUMNS = (
     ShardingType.COLUMN_WISE,
@@ -126,7 +130,12 @@ def placements_allowed(table_index: int, request: PlanningRequest) -> tuple[Allo
     applying = tuple(one for one in request.constraints if one.matches(table.name))
     found = _enumerate(table.dim, _limits(request), applying)
     if not found:
-        raise ConfigError(_contradiction(table, request, applying))
+        limits = _limits(request)
+        raise ConfigError(
+            contradiction(
+                table, request, applying, lambda some: not _enumerate(table.dim, limits, some)
+            )
+        )
     return found
 
 
@@ -145,23 +154,35 @@ def check_constraints(request: PlanningRequest) -> None:
             near = nearest(constraint.tables, names)
             suggestion = f"; did you mean `{near}`?" if near else ""
             problems.append(
-                f"{_origin(constraint)}: no table is called `{constraint.tables}`{suggestion}"
+                f"{origin_words(constraint)}: no table is called `{constraint.tables}`{suggestion}"
             )
         outside = sorted(
             rank for rank in constraint.pinned_ranks or () if not 0 <= rank < request.world_size
         )
         if outside:
-            problems.append(
-                f"{_origin(constraint)}: rank {outside[0]} is outside 0–{request.world_size - 1}"
-            )
+            last = request.world_size - 1
+            problems.append(f"{origin_words(constraint)}: rank {outside[0]} is outside 0–{last}")
     if not problems:
-        for index in range(len(names)):
-            try:
-                placements_allowed(index, request)
-            except ConfigError as error:
-                problems.append(str(error))
+        problems = _without_place(request)
     if problems:
         raise ConfigError("\n".join(dict.fromkeys(problems)))
+
+
+def _without_place(request: PlanningRequest) -> list[str]:
+    """Returns a line for each contradiction: tables that share one are named together."""
+    tables: dict[str, list[str]] = {}
+    for index, table in enumerate(request.tables):
+        try:
+            placements_allowed(index, request)
+        except ConfigError as error:
+            reason = str(error).removeprefix(of_table(table))
+            tables.setdefault(reason, []).append(f"`{table.name}`")
+    lines = []
+    for reason, names in tables.items():
+        named = ", ".join(names[:_MOST_NAMED])
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        lines.append(f"table{'s' if len(names) > 1 else ''} {named}{more}: {reason}")
+    return lines
 
 
 class _Limits(NamedTuple):
@@ -268,83 +289,3 @@ def column_piece_counts(
 def _powers_of_two(limit: int) -> tuple[int, ...]:
     """Returns 2, 4, … up to a limit; a single piece when there are none."""
     return tuple(2**power for power in range(1, 11) if 2**power <= limit) or (1,)
-
-
-# --- contradictions ---------------------------------------------------------------------------
-
-
-def _contradiction(
-    table: EmbeddingTable, request: PlanningRequest, applying: Sequence[TableConstraints]
-) -> str:
-    """Names the fewest demands that leave no place: one, else a pair, else all of them."""
-    demands = [single for one in applying for single in _split(one)]
-
-    def impossible(*chosen: TableConstraints) -> bool:
-        return not _enumerate(table.dim, _limits(request), chosen)
-
-    alone = next((one for one in demands if impossible(one)), None)
-    allowed = ", ".join(sorted(kind.value for kind in request.allowed_types)) or "none"
-    within = f"of the {request.world_size} ranks and the types allowed for all tables ({allowed})"
-    if not request.allow_uvm:
-        within += ", without UVM"
-    if impossible():
-        return f"table `{table.name}`: nothing is left {within}; allow more types"
-    if alone is not None:
-        return f"table `{table.name}`: {_words(alone)} leaves nothing {within}"
-    for index, first in enumerate(demands):
-        for second in demands[index + 1 :]:
-            if impossible(first, second):
-                return (
-                    f"table `{table.name}`: {_words(first)} contradicts {_words(second)}"
-                    f"{_why((first, second), request)}; drop one of the two"
-                )
-    together = "; ".join(_words(one) for one in demands)
-    return f"table `{table.name}`: no placement meets all of: {together}; drop one of them"
-
-
-def _split(constraint: TableConstraints) -> Iterator[TableConstraints]:
-    """Yields one constraint a demand, so that a contradiction names just these."""
-    demands: dict[str, object] = {
-        name: getattr(constraint, name)
-        for name in (
-            "allowed_types",
-            "allowed_kernels",
-            "pinned_ranks",
-            "min_partition",
-            "max_partitions",
-        )
-    }
-    make: Callable[..., TableConstraints] = TableConstraints
-    for name, value in demands.items():
-        if value is not None:
-            yield make(tables=constraint.tables, origin=constraint.origin, **{name: value})
-
-
-def _words(demand: TableConstraints) -> str:
-    if demand.allowed_types is not None:
-        what = "only " + " or ".join(sorted(kind.value for kind in demand.allowed_types))
-    elif demand.allowed_kernels is not None:
-        what = "only " + " or ".join(sorted(kernel.value for kernel in demand.allowed_kernels))
-    elif demand.pinned_ranks is not None:
-        ranks = sorted(demand.pinned_ranks)
-        what = f"pinned to rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
-    elif demand.min_partition is not None:
-        what = f"column pieces of at least {demand.min_partition} columns"
-    else:
-        what = f"at most {demand.max_partitions} column pieces"
-    return f"{what} ({_origin(demand)})"
-
-
-def _why(pair: tuple[TableConstraints, TableConstraints], request: PlanningRequest) -> str:
-    """Says how many ranks a type needs, where pinned ranks are the other side."""
-    types = next((one.allowed_types for one in pair if one.allowed_types is not None), None)
-    if types is None or all(one.pinned_ranks is None for one in pair):
-        return ""
-    everyone = {ShardingType.ROW_WISE, ShardingType.DATA_PARALLEL}
-    if types <= everyone:
-        return f", which needs all {request.world_size} ranks"
-    return f", which needs all {request.local_size} ranks of a node"
-
-
-def _origin(constraint: TableConstraints) -> str:
-    return constraint.origin or f"constraint on `{constraint.tables}`"

@@ -79,7 +79,8 @@ def explain_infeasible(
             for _, index, smallest in too_large[:_MAX_TABLES]
         ]
         if len(too_large) > _MAX_TABLES:
-            lines.append(f"{len(too_large) - _MAX_TABLES} more tables fit nowhere either")
+            more = len(too_large) - _MAX_TABLES
+            lines.append(f"{more} more table{'s fit' if more > 1 else ' fits'} nowhere either")
         return "\n".join(lines)
     return _together(request, free_bytes, memory_at)
 
@@ -228,27 +229,49 @@ def _together(
     available = request.world_size * free_bytes
     if needed <= available:
         return ""
-    remedies = []
+    remedies = [*_relaxed(request, needed)]
     for larger in _larger(request, memory_at):
         if total_device_bytes(larger) <= larger.world_size * larger.embedding_memory_bytes:
             remedies.append(f"{larger.world_size:,} ranks")
             break
     for kernel in _UVM:
-        try:
-            left = total_device_bytes(_on_host(request, kernel))
-        except ConfigError:
-            continue
-        if left < needed and left <= request.world_size * request.embedding_memory_bytes:
+        left = _room_for_all(_on_host(request, kernel), needed)
+        if left is not None:
             remedies.append(
                 f"{kernel.value} (--allow-uvm; {size_words(left)} of device memory for all)"
             )
             break
+    ranks_have = "1 rank has" if request.world_size == 1 else f"{request.world_size} ranks have"
     helps = f"; there would be room with {', or with '.join(remedies)}" if remedies else ""
     return (
         f"all tables together take at least {size_words(needed)} of device memory, "
-        f"{request.world_size} ranks have {size_words(available)} for tables, "
+        f"{ranks_have} {size_words(available)} for tables, "
         f"{size_words(needed - available)} are missing{helps}"
     )
+
+
+def _relaxed(request: PlanningRequest, needed: float) -> Iterator[str]:
+    """Yields other sharding types, and constraints without which all tables have room."""
+    everything = replace(request, allowed_types=frozenset(ShardingType))
+    left = _room_for_all(everything, needed)
+    if left is not None:
+        yield f"all sharding types ({size_words(left)} for all)"
+    for constraint in request.constraints:
+        rest = tuple(one for one in request.constraints if one is not constraint)
+        left = _room_for_all(replace(request, constraints=rest), needed)
+        if left is not None:
+            origin = constraint.origin or f"the constraint on `{constraint.tables}`"
+            yield f"what is allowed without {origin} ({size_words(left)} for all)"
+
+
+def _room_for_all(request: PlanningRequest, needed: float) -> float | None:
+    """Returns what all tables take where that is less than before and there is room for it."""
+    try:
+        left = total_device_bytes(request)
+    except ConfigError:
+        return None
+    room = request.world_size * request.embedding_memory_bytes
+    return left if left < needed and left <= room else None
 
 
 def _least_total(table_index: int, request: PlanningRequest) -> float:

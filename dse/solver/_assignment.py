@@ -187,7 +187,6 @@ class Evaluator:
         batch = np.empty((len(features), ranks, count))
         batch[:] = features[:, :, None]
         reached = self._catalogue.reached
-        reached = self._catalogue.reached
         columns = [column for column, group in enumerate(changes) for _ in group]
         if not columns:
             return batch

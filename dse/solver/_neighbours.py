@@ -54,19 +54,16 @@ class Neighbourhood:
         filled = sum(self._sizes_bytes) / request.world_size
         self._crowded = filled > _CROWDED_SHARE * self._free_bytes
 
-    def around(
-        self, plan: Assignment, weights: NDArray[np.float64], skip: int = 0
-    ) -> list[tuple[Change, ...]]:
+    def around(self, plan: Assignment, weights: NDArray[np.float64]) -> list[tuple[Change, ...]]:
         """Returns changes of single tables.
 
         Args:
             plan: The plan.
             weights: Seconds that one more unit of each load costs; shape `(loads,)`.
-            skip: Most promising tables to leave out: they have been tried.
         """
         costs_s = self._costs_s(weights)
         load_s = self._load_s(plan, costs_s)
-        order = self._by_promise(plan, costs_s, load_s)[skip:]
+        order = self._by_promise(plan, costs_s, load_s)
         changes: list[tuple[Change, ...]] = []
         for start in range(0, len(order), 32):
             tables = order[start : start + 32]

@@ -20,6 +20,7 @@ class ShardingSolution:
         gap: By how much the plan may be slower than the best one, as a share of the lower bound;
             None without a bound.
         planning_time_s: Wall-clock time of the search.
+        bound_time_s: Wall-clock time of the lower bound, which comes after it.
         plans_scored: Plans that were scored on the way.
         planner: How the plan was found, in words.
         fits: Whether devices and host memory hold it.
@@ -31,6 +32,7 @@ class ShardingSolution:
     lower_bound_s: float | None
     gap: float | None
     planning_time_s: float
+    bound_time_s: float
     plans_scored: int
     planner: str
     fits: bool

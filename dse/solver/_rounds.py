@@ -1,17 +1,19 @@
 """From baseline plans to a better one by local search under the full model.
 
-Starts are the baseline planners' plans and plans made from predicted costs. Each round
+Starts are the best baseline planner's plan and plans made from predicted costs. Each round
 
 1. moves and exchanges parts between ranks under loads that are linear around the plan
-   (:mod:`dse.solver._balance`), and deals the parts of a few ranks out anew as a small program
-   (:mod:`dse.solver._regroup`);
+   (:mod:`dse.solver._balance`);
 2. scores a neighbourhood in one batch in which tables are cut differently, orders the improving
    changes of different tables by gain, and balances the best of their combinations.
 
 The full model decides what is kept, so no plan is worse than the best baseline. When no neighbour
 is better, the search starts again from the next start, from the best plan with some tables cut
-at random, and from the cuts that linear programs choose (:mod:`dse.solver._relaxed`). Without a
-time limit it does the same for the same seed.
+at random, and from the cuts that linear programs choose (:mod:`dse.solver._relaxed`; on several
+nodes :mod:`dse.solver._node_starts`). With a time limit the programs come before the other starts,
+and on many tables and nodes before everything. In the end the parts of a few ranks of the best
+plan are dealt out anew as a small program (:mod:`dse.solver._regroup`). Without a time limit the
+search does the same for the same seed.
 """
 
 from __future__ import annotations

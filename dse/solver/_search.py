@@ -1,7 +1,8 @@
 """From baseline plans to a better one by local search under the full model.
 
-The starts are the baseline planners' plans and plans made from predicted costs. The full model
-decides what is kept (:mod:`dse.solver._rounds`), so no plan is worse than the best baseline.
+The starts are the best baseline planner's plan, plans made from predicted costs and, if asked for,
+cuts that linear programs choose. The full model decides what is kept (:mod:`dse.solver._rounds`),
+so no plan is worse than the best baseline.
 """
 
 from __future__ import annotations
@@ -78,14 +79,8 @@ def planning_request(
     less a tenth for indices and buffers that follow the tables.
     """
     problem = scorer.problem
-    memory = scorer.memory
-    fixed_bytes = (
-        memory.dense_parameters_bytes
-        + memory.activations_bytes
-        + memory.fixed_io_bytes
-        + memory.fixed_buffers_bytes
-    )
-    free_bytes = max(0.0, problem.cluster.device.usable_memory_bytes - fixed_bytes)
+    usable_bytes = problem.cluster.device.usable_memory_bytes
+    free_bytes = max(0.0, usable_bytes - scorer.memory.fixed_bytes)
     return PlanningRequest(
         tables=problem.model.tables,
         optimizer=problem.model.sparse_optimizer,

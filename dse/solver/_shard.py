@@ -65,7 +65,8 @@ def shard(
         link: Interconnect inside a node; the platform's default when empty.
         network: Network between nodes; the platform's default when empty.
         software: How the training program is written.
-        time_limit_s: Stop looking for better plans after this many seconds.
+        time_limit_s: Stop looking for better plans after this many seconds; the bound takes some
+            more.
         seed: Seed of the planners that draw.
 
     Raises:
@@ -135,13 +136,15 @@ def find_plan(
     prediction = predict_plan(scorer, checked, None)
     if not prediction.feasible:
         raise InfeasibleError(_not_found(scorer, request, prediction.infeasible_reason))
+    planned = time.monotonic()
     bound = lower_bound(scorer, request, incumbent_s=prediction.iteration_time_s)
     return ShardingSolution(
         plan=checked,
         iteration_time_s=prediction.iteration_time_s,
         lower_bound_s=bound.iteration_time_s,
         gap=bound.gap(prediction.iteration_time_s),
-        planning_time_s=time.monotonic() - started,
+        planning_time_s=planned - started,
+        bound_time_s=time.monotonic() - planned,
         plans_scored=solved.plans_scored,
         planner=solved.planner,
         fits=prediction.feasible,

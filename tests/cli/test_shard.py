@@ -56,6 +56,19 @@ def test_for_people():
     assert "column_wise" not in done.stdout
 
 
+def test_the_training_program_is_part_of_the_problem():
+    plain = answer(*SMALL)
+    assert plain["bound_time_s"] > 0
+    profile = answer(*SMALL, "--software-profile", "hugectr")
+    # Its launches are one captured graph.
+    assert profile["iteration_time_s"] < plain["iteration_time_s"]
+    eager = answer(*SMALL, "--software-profile", "hugectr", "--launch", "eager")
+    assert eager["iteration_time_s"] > profile["iteration_time_s"]
+    done = dse(*SMALL, "--software-profile", "hugctr")
+    assert done.returncode == 2
+    assert "did you mean `hugectr`?" in done.stderr
+
+
 def test_constraints_from_file_and_command_line(tmp_path):
     model = load_model("dlrm_tiny")
     names = [table.name for table in model.tables[:3]]

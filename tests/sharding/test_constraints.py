@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest
@@ -180,10 +182,21 @@ def test_contradictions_name_both_sides(constraints, words):
 
 def test_a_constraint_against_what_is_allowed_for_all():
     asked = request(parse_allow("big=row_wise"), types=frozenset({TW}))
-    with pytest.raises(ConfigError, match=r"only row_wise .* leaves nothing .*\(table_wise\)"):
+    with pytest.raises(ConfigError, match=r"only row_wise .* cannot be met .*\(table_wise\)"):
         check_constraints(asked)
     with pytest.raises(ConfigError, match="allow more types"):
         placements_allowed(0, request(types=frozenset()))
+
+
+def test_tables_with_the_same_contradiction_share_a_line():
+    asked = request(parse_allow("*=row_wise"), types=frozenset({TW}))
+    many = tuple(replace(asked.tables[0], name=f"t{index}") for index in range(50))
+    with pytest.raises(ConfigError) as caught:
+        check_constraints(replace(asked, tables=many))
+    assert str(caught.value) == (
+        "tables `t0`, `t1`, `t2` and 47 more: only row_wise (--allow *=row_wise) cannot be met on "
+        "8 ranks with the types allowed for all tables (table_wise); allow more types or drop it"
+    )
 
 
 def test_all_wrong_names_and_ranks_are_listed():

@@ -118,6 +118,25 @@ def test_copies_count_on_every_rank():
     assert total_device_bytes(asked) == 4 * 16 * MIB
 
 
+def test_copies_that_fill_every_rank_ask_for_other_types():
+    # 96 MiB of copies on every rank of 24; cut into rows, they take 96 MiB of 80.
+    tables = [make_table(f"t{index}", rows=MIB // 4, dim=16) for index in range(6)]
+    copies = {ShardingType.DATA_PARALLEL}
+    assert "all sharding types" not in explain(request(*tables, types=copies))
+    reason = explain(request(*tables[:4], types=copies))
+    assert "take at least 256.0 MiB of device memory, 4 ranks have 96.0 MiB" in reason
+    assert reason.endswith("there would be room with all sharding types (64.0 MiB for all)")
+
+
+def test_a_constraint_that_asks_for_copies_is_named():
+    tables = [make_table(f"t{index}", rows=MIB // 4, dim=16) for index in range(4)]
+    only = TableConstraints("t*", allowed_types=frozenset({ShardingType.DATA_PARALLEL}))
+    reason = explain(request(*tables, types=set(ShardingType), constraints=(only,)))
+    assert reason.endswith(
+        "room with what is allowed without the constraint on `t*` (64.0 MiB for all)"
+    )
+
+
 def test_a_dense_part_that_fills_the_memory_is_named():
     assert "smaller batch or more ranks" in explain_infeasible(
         request(TABLE), 0.0, lambda ranks: None
