@@ -26,6 +26,7 @@ from dse.cli import (
     _schema,
     _shard,
     _trace,
+    _validate,
 )
 from dse.errors import DseError
 
@@ -86,6 +87,7 @@ app.command("predict")(_predict.predict_command)
 app.command("shard")(_shard.shard_command)
 app.command("rank")(_rank.rank_command)
 app.command("replay")(_replay.replay_command)
+app.command("validate")(_validate.validate_command)
 app.command("report")(_report.report_command)
 app.command("export")(_export.export_command)
 app.command("list")(_list.list_command)

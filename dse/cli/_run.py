@@ -28,8 +28,13 @@ def run_command(
     seed: Annotated[
         int | None, typer.Option("--seed", min=0, help="Seed of all randomness.")
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Worker processes.")] = 1,
-    executor: Annotated[str, typer.Option("--executor", help="process or serial.")] = "process",
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Workers.")] = 1,
+    executor: Annotated[
+        str, typer.Option("--executor", help="process, serial or ray.")
+    ] = "process",
+    address: Annotated[
+        str, typer.Option("--address", help="Ray cluster, host:port; a local Ray by default.")
+    ] = "",
     sampler: Annotated[
         str | None, typer.Option("--sampler", help="nsga2, tpe, gp, random or grid.")
     ] = None,
@@ -42,6 +47,9 @@ def run_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
     """Search a space for the best configurations and write a study folder with a report."""
+    from contextlib import redirect_stdout
+    import sys
+
     from rich.console import Console
 
     from dse.report import write_report
@@ -53,11 +61,13 @@ def run_command(
         sampler=_sampler(sampler),
         jobs=jobs,
         executor=executor,
+        address=address,
         out=out,
         resume=resume,
     )
     messages = Console(stderr=True)
-    with _progress(messages, quiet=as_json) as progress:
+    # Standard output is for the result; Ray would print there which of its workers died.
+    with redirect_stdout(sys.stderr), _progress(messages, quiet=as_json) as progress:
         study = run(space, options, progress=_Listener(progress))
     write_report(study.result, study.directory.report)
     if as_json:

@@ -17,6 +17,7 @@ from dse.report._traces import (
     render_sizes,
     render_trace_summary,
 )
+from dse.report._validation import ValidationView, render_validation, validation_view
 from dse.report._view import ReportView, build_view
 from dse.report._whatif import render_optimizations, render_what_if
 
@@ -27,6 +28,7 @@ __all__ = [
     "ReportView",
     "ShardingView",
     "StepColumn",
+    "ValidationView",
     "build_view",
     "calibration_rows",
     "print_study",
@@ -46,7 +48,9 @@ __all__ = [
     "render_step",
     "render_step_difference",
     "render_trace_summary",
+    "render_validation",
     "render_what_if",
+    "validation_view",
     "write_report",
     "write_timeline",
 ]

@@ -18,6 +18,7 @@ from dse.report._details import (
     trace_detail,
 )
 from dse.report._metrics import metric_formats, title_with_unit
+from dse.report._validation import validation_view
 from dse.search import TrialStatus, group_reasons
 from dse.space import PLACEMENT_PREFIX, WorkloadKind
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dse.report._metrics import MetricFormat
+    from dse.report._validation import ValidationView
     from dse.search import StudyResult, TrialRecord
     from dse.space import Metric, ParameterValue
 
@@ -97,6 +99,7 @@ class ReportView:
             ranks do all the same.
         best_speedup: Largest of the feasible ones; None in studies of a model.
         baseline: The captured step's values in the order of `axes`; None in studies of a model.
+        validation: Candidates that were run for real; None where none was.
     """
 
     axes: tuple[AxisView, ...]
@@ -110,6 +113,7 @@ class ReportView:
     rank_word: str
     best_speedup: float | None
     baseline: tuple[float | None, ...] | None
+    validation: ValidationView | None = None
 
 
 def build_view(study: StudyResult) -> ReportView:
@@ -146,6 +150,7 @@ def build_view(study: StudyResult) -> ReportView:
             default=None,
         ),
         baseline=None if trace is None else _shown(study, trace.baseline.metrics, formats),
+        validation=validation_view(study.validation),
     )
 
 

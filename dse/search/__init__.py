@@ -16,6 +16,7 @@ from dse.search._load import (
     stored_transformer,
 )
 from dse.search._pareto import pareto_mask
+from dse.search._ray_executor import RayExecutor
 from dse.search._records import (
     Fact,
     InputFile,
@@ -33,6 +34,7 @@ from dse.search._validation import (
     Validation,
     ValidationMode,
     ValidationSetting,
+    validation_to_json,
 )
 from dse.space import Objective, ParameterValue
 
@@ -50,6 +52,7 @@ __all__ = [
     "ParameterValue",
     "PlatformFactor",
     "ProcessExecutor",
+    "RayExecutor",
     "ReasonGroup",
     "RunOptions",
     "SerialExecutor",
@@ -79,4 +82,5 @@ __all__ = [
     "stored_platform",
     "stored_steps",
     "stored_transformer",
+    "validation_to_json",
 ]

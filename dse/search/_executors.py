@@ -1,4 +1,4 @@
-"""Where evaluations run: in this process, or in worker processes.
+"""Where evaluations run: in this process, in worker processes, or on Ray.
 
 Every executor gives the same records for the same proposals; only the order in which they come
 back differs. One process asks and tells; executors only evaluate.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from dse.errors import WorkerError
+from dse.errors import ConfigError, WorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,6 +19,52 @@ if TYPE_CHECKING:
     from dse.search._evaluate import EvaluationContext, Evaluator
     from dse.search._proposer import Proposal
     from dse.search._records import TrialRecord
+
+
+#: Executors by their names on the command line.
+EXECUTORS = ("process", "serial", "ray")
+
+
+def check_executor(name: str, jobs: int, address: str) -> None:
+    """Refuses impossible settings before anything is written.
+
+    Args:
+        name: One of :data:`EXECUTORS`.
+        jobs: Number of workers.
+        address: Of a Ray cluster, or empty.
+
+    Raises:
+        ConfigError: They do not exist or do not fit.
+        OptionalDependencyError: Ray is asked for and is not installed.
+    """
+    if jobs < 1:
+        raise ConfigError(f"--jobs must be at least 1, found {jobs}")
+    if name not in EXECUTORS:
+        raise ConfigError(f"unknown executor `{name}`; expected one of {', '.join(EXECUTORS)}")
+    if name == "ray":
+        from dse.search._ray_cluster import require_ray
+
+        require_ray()
+    elif address:
+        raise ConfigError(f"--address {address}: only --executor ray takes an address")
+
+
+def make_executor(name: str, context: EvaluationContext, jobs: int, address: str = "") -> Executor:
+    """Returns the executor of that name.
+
+    Args:
+        name: One of :data:`EXECUTORS`.
+        context: What evaluations need besides the parameters.
+        jobs: Number of workers.
+        address: Of a Ray cluster; empty for a local Ray.
+    """
+    if name == "ray":
+        from dse.search._ray_executor import RayExecutor
+
+        return RayExecutor(context, jobs, address)
+    if name == "process" and jobs > 1:
+        return ProcessExecutor(context, jobs)
+    return SerialExecutor(context)
 
 
 class Executor(ABC):

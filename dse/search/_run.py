@@ -14,7 +14,7 @@ import numpy as np
 from dse.errors import ConfigError, StudyError
 from dse.search._bounds import missing_bounds, with_bounds
 from dse.search._directory import StudyDirectory, StudyHeader
-from dse.search._executors import ProcessExecutor, SerialExecutor
+from dse.search._executors import check_executor, make_executor
 from dse.search._inputs import read_inputs
 from dse.search._journal import Journal
 from dse.search._pareto import pareto_mask
@@ -23,7 +23,7 @@ from dse.search._records import StudyResult, TrialRecord, TrialStatus
 from dse.space import PlanSearch, SamplerName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from dse.search._evaluate import EvaluationContext
     from dse.search._executors import Executor
@@ -53,8 +53,9 @@ class RunOptions:
         trials: Configurations to evaluate.
         seed: Seed of all randomness.
         sampler: Proposes outer configurations.
-        jobs: Worker processes.
-        executor: `process` or `serial`.
+        jobs: Workers.
+        executor: `process`, `serial` or `ray`.
+        address: Ray cluster, as `host:port`; empty for a local Ray.
         out: Study folder; by default a new one under `results/`.
         resume: Continue the study in `out`.
     """
@@ -64,6 +65,7 @@ class RunOptions:
     sampler: SamplerName | None = None
     jobs: int = 1
     executor: str = "process"
+    address: str = ""
     out: Path | None = None
     resume: bool = False
 
@@ -106,10 +108,11 @@ def run(
     Raises:
         ConfigError: The space, its model or a platform is wrong.
         StudyError: The folder cannot be written, or does not fit what is resumed.
-        WorkerError: Worker processes died repeatedly.
+        OptionalDependencyError: What the sampler or the executor needs is not installed.
+        WorkerError: Workers died repeatedly, or Ray cannot be reached.
     """
     chosen = options or RunOptions(**settings)  # type: ignore[arg-type]
-    _check(chosen)
+    check_executor(chosen.executor, chosen.jobs, chosen.address)
     inputs = read_inputs(space)
     search = inputs.space.search
     header = StudyHeader(
@@ -135,11 +138,12 @@ def run(
     if chosen.resume:
         header = _continue(directory, header, chosen)
     validation = directory.read_validation()
-    directory.write_header(header)
-    journal = Journal(directory.journal, header.objectives, header.parameters, create=True)
     context = replace(inputs.context, seed=header.seed)
-    loop = _Loop(context, header, journal, progress)
-    with _make_executor(chosen, context) as executor:
+    # Workers come first: a cluster that cannot be reached leaves no study behind.
+    with make_executor(chosen.executor, context, chosen.jobs, chosen.address) as executor:
+        directory.write_header(header)
+        journal = Journal(directory.journal, header.objectives, header.parameters, create=True)
+        loop = _Loop(context, header, journal, progress)
         interrupted = loop.run_until_interrupted(executor)
     marked = mark_front(loop.records(), header.objectives)
     journal.add_bounds(missing_bounds(marked, journal.bounds(), context.make_evaluator()))
@@ -277,29 +281,6 @@ def _finished(
     return {
         record.parameters: record for record in records if record.status is not TrialStatus.FAILED
     }
-
-
-#: Executors by their names on the command line.
-EXECUTORS = ("process", "serial")
-
-
-def _check(options: RunOptions) -> None:
-    """Refuses impossible settings before anything is written."""
-    if options.jobs < 1:
-        raise ConfigError(f"--jobs must be at least 1, found {options.jobs}")
-    if options.executor not in EXECUTORS:
-        known = ", ".join(EXECUTORS)
-        raise ConfigError(f"unknown executor `{options.executor}`; expected one of {known}")
-
-
-def _make_executor(options: RunOptions, context: EvaluationContext) -> Executor:
-    makers: Mapping[str, Callable[[], Executor]] = {
-        "serial": lambda: SerialExecutor(context),
-        "process": lambda: (
-            ProcessExecutor(context, options.jobs) if options.jobs > 1 else SerialExecutor(context)
-        ),
-    }
-    return makers[options.executor]()
 
 
 def _folder(options: RunOptions, name: str) -> Path:

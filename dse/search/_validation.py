@@ -170,7 +170,7 @@ class ValidationSetting:
         memory_bytes: Memory of the machine, or of a GPU.
         threads: Threads of a rank.
         versions: `(name, version)` of Python, torch and others.
-        platform: Platform of the predictions; empty for each candidate's own.
+        platform: Platform of the predictions.
         applied_factor: Factor of an earlier validation that predictions were multiplied by.
         seed: Seed of the choice, the weights and the batches.
         budget_s: Time that was given.

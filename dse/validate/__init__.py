@@ -3,6 +3,7 @@
 :func:`measure` trains candidates on ranks of this machine (gloo on CPUs, NCCL on GPUs) or under
 ``torchrun`` and times their iterations; :func:`train` returns losses and weights, by which every
 sharding is checked against the unsharded model. :func:`scale_model` makes a model small enough.
+:func:`validate_study` runs the best candidates of a study and compares them with its predictions.
 torch is imported on use only.
 """
 
@@ -11,8 +12,10 @@ from __future__ import annotations
 from dse.validate._batches import LocalBatch, local_batch
 from dse.validate._estimate import median_interval
 from dse.validate._measure import MeasureLimits, measure
+from dse.validate._options import ValidateOptions
 from dse.validate._run import train
 from dse.validate._scale import scale_model, scaling_words
+from dse.validate._study import validate_study
 from dse.validate._types import Candidate, Measurement, TrainerOptions, TrainingResult
 
 __all__ = [
@@ -22,10 +25,12 @@ __all__ = [
     "Measurement",
     "TrainerOptions",
     "TrainingResult",
+    "ValidateOptions",
     "local_batch",
     "measure",
     "median_interval",
     "scale_model",
     "scaling_words",
     "train",
+    "validate_study",
 ]

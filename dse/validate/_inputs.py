@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from dse.validate._layout import PlanLayout, Shard
 
 
+#: Blocks whose numbers fit a byte, and so many that comparing is cheaper than dividing.
+_MOST_BYTE_BLOCKS = 256
+_FEW_BLOCKS = 8
+
+
 @dataclass(frozen=True, slots=True)
 class Bags:
     """What one lookup reads.
@@ -193,29 +198,36 @@ class InputDistribution:
             return []
         if feeding.work is not None:
             feeding.work.wait()
-        torch, world_size = self._torch, self._layout.world_size
+        torch, features = self._torch, self._features
         flat = [count for runs in feeding.runs for count in runs]
         pieces = torch.split(feeding.indices, flat)
         # Of all features the bags of all sources, by feature.
         by_feature = feeding.lengths.permute(1, 0, 2)
-        bags, first = [], 0
+        joined, ordered, sizes = [], [], []
+        first = 0
         for shard in self._fed:
-            sources: Sequence[int] = range(world_size)
+            sources: Sequence[int] = range(self._layout.world_size)
             lengths = by_feature[first : first + shard.features]
             if shard.group is ExchangeGroup.NODE and self._layout.node_count > 1:
                 sources = self._layout.by_local_rank
                 lengths = lengths[:, list(sources)]
             own = [
-                pieces[source * self._features + feature]
+                source * features + feature
                 for feature in range(first, first + shard.features)
                 for source in sources
             ]
-            indices = own[0] if len(own) == 1 else torch.cat(own)
-            lengths = lengths.reshape(-1).to(torch.int64)
-            ends = lengths.cumsum(0)
-            bags.append(Bags(indices, ends - lengths, lengths))
+            joined += [pieces[run] for run in own]
+            ordered.append(lengths.reshape(-1))
+            sizes.append(sum(flat[run] for run in own))
             first += shard.features
-        return bags
+        # All pieces at once: one by one they would cost a handful of small operators each.
+        indices = torch.cat(joined).split(sizes)
+        every = torch.cat(ordered).to(torch.int64)
+        bags = [one.shape[0] for one in ordered]
+        offsets = (every.cumsum(0) - every).split(bags)
+        for before, own_offsets in zip(accumulate(sizes, initial=0), offsets, strict=False):
+            own_offsets.sub_(before)
+        return [Bags(*one) for one in zip(indices, offsets, every.split(bags), strict=True)]
 
     def local(self, batch: DeviceBatch, table: int) -> Bags:
         """Returns the lookups of this rank's samples in a table of which it has a copy."""
@@ -236,29 +248,45 @@ class InputDistribution:
         torch = self._torch
         found: dict[tuple[int, int, int], tuple[Any, Any]] = {}
         for parts, tables in self._split.items():
-            owner, rows = self._owners(batch, tables)
-            lengths = torch.cat([batch.lengths[table] for table, _ in tables])
-            bag_ends = lengths.cumsum(0)
-            bag_starts = bag_ends - lengths
-            bag_counts = [batch.lengths[table].shape[0] for table, _ in tables]
-            table_ends = list(accumulate(batch.indices[table].shape[0] for table, _ in tables))
-            masks = [owner == block for block in range(parts)]
-            # How many lookups of a block come before each place; there is one more place.
-            before = [torch.nn.functional.pad(mask.cumsum(0), (1, 0)) for mask in masks]
-            run_ends = torch.stack([one[table_ends] for one in before]).tolist()
-            for block, (mask, count) in enumerate(zip(masks, before, strict=True)):
-                cut = (count[bag_ends] - count[bag_starts]).to(torch.int32).split(bag_counts)
-                sizes = [end - start for start, end in pairwise([0, *run_ends[block]])]
-                runs = rows.masked_select(mask).split(sizes)
-                for (table, _), part, run in zip(tables, cut, runs, strict=True):
-                    found[parts, table, block] = part, run
+            numbers = [table for table, _ in tables]
+            bag_counts = [batch.lengths[table].shape[0] for table in numbers]
+            lengths = torch.cat([batch.lengths[table] for table in numbers])
+            owner, rows = self._owners(batch, tables, parts)
+            # Sorting a byte or two keeps the order within a block and is a single pass each.
+            rows = rows.index_select(0, torch.sort(owner, stable=True)[1])
+            edges = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+            cuts = []
+            rest = lengths
+            for block in range(1, parts):
+                before = torch.nn.functional.pad((owner == block).cumsum(0), (1, 0))
+                cut = before.index_select(0, edges).diff().to(torch.int32)
+                rest = rest - cut
+                cuts.append(cut)
+            every = torch.cat([rest, *cuts])
+            ends = list(accumulate(bag_counts * parts))
+            run_ends = every.cumsum(0)[[end - 1 for end in ends]].tolist()
+            runs = rows.split([end - start for start, end in pairwise([0, *run_ends])])
+            of_bags = every.split(bag_counts * parts)
+            for place, (part, run) in enumerate(zip(of_bags, runs, strict=True)):
+                found[parts, numbers[place % len(numbers)], place // len(numbers)] = part, run
         return found
 
-    def _owners(self, batch: DeviceBatch, tables: list[tuple[int, int]]) -> tuple[Any, Any]:
+    def _owners(
+        self, batch: DeviceBatch, tables: list[tuple[int, int]], parts: int
+    ) -> tuple[Any, Any]:
         """Returns the block of every lookup of some tables, and its row within the block."""
-        owners, rows = [], []
-        for table, height in tables:
-            owner = batch.indices[table] // height
-            owners.append(owner)
-            rows.append(batch.indices[table] - owner * height)
-        return self._torch.cat(owners), self._torch.cat(rows)
+        torch = self._torch
+        rows = torch.cat([batch.indices[table] for table, _ in tables])
+        counts = [batch.indices[table].shape[0] for table, _ in tables]
+        kind = torch.uint8 if parts <= _MOST_BYTE_BLOCKS else torch.int16
+        owner = torch.zeros(rows.shape[0], dtype=kind, device=rows.device)
+        for (_, height), own, within in zip(
+            tables, owner.split(counts), rows.split(counts), strict=True
+        ):
+            if parts > _FEW_BLOCKS:
+                own.copy_(within // height)
+            else:
+                for block in range(1, parts):
+                    own += within >= block * height
+            within -= own.to(rows.dtype) * height
+        return owner, rows

@@ -61,6 +61,7 @@ def measure(
     options: TrainerOptions | None = None,
     timeout_s: float = 120.0,
     on_round: Callable[[int, float], None] | None = None,
+    on_samples: Callable[[tuple[Measurement, ...]], None] | None = None,
 ) -> tuple[Measurement, ...]:
     """Trains candidates for real and measures their iteration times.
 
@@ -75,6 +76,8 @@ def measure(
         options: Seed, learning rates, batches.
         timeout_s: Time for the ranks to start, and for one sample or set-up, in seconds.
         on_round: Called after each round with its number and the elapsed seconds.
+        on_samples: Called after each round, before `on_round`, with what there is so far; for
+            those who keep it when they are interrupted. Intervals are infinite at first.
 
     Returns:
         One measurement of each candidate, in their order.
@@ -98,7 +101,7 @@ def measure(
             one_clock=one_clock,
             seed=options.seed,
         )
-        return rounds.run(on_round)
+        return rounds.run(on_round, on_samples)
 
     return with_ranks(drive, checked, options, device, threads, timeout_s)
 
@@ -153,7 +156,11 @@ class _Rounds:
         self._samples: list[list[float]] = [[] for _ in candidates]
         self._spans: list[list[list[Span]]] = [[] for _ in candidates]
 
-    def run(self, on_round: Callable[[int, float], None] | None) -> tuple[Measurement, ...]:
+    def run(
+        self,
+        on_round: Callable[[int, float], None] | None,
+        on_samples: Callable[[tuple[Measurement, ...]], None] | None = None,
+    ) -> tuple[Measurement, ...]:
         counts = [self._iterations(number) for number in range(len(self._candidates))]
         done = 0
         while not self._finished(done):
@@ -162,8 +169,13 @@ class _Rounds:
                 self._samples[number].append(self._time_s(spans) / counts[number])
                 self._spans[number].append(spans)
             done += 1
+            if on_samples is not None:
+                on_samples(self._measurements(counts))
             if on_round is not None:
                 on_round(done, time.monotonic() - self._start_s)
+        return self._measurements(counts)
+
+    def _measurements(self, counts: list[int]) -> tuple[Measurement, ...]:
         return tuple(self._measurement(number, count) for number, count in enumerate(counts))
 
     def _iterations(self, number: int) -> int:

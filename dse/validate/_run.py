@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-_BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
+#: Backend of each device.
+BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 
 
 def train(
@@ -120,11 +121,11 @@ def with_ranks(
         ConfigError: The device is unknown, or ``torchrun`` started another number of ranks.
         WorkerError: A rank failed.
     """
-    if device not in _BACKENDS:
-        raise ConfigError(f"device `{device}`; expected one of {', '.join(_BACKENDS)}")
+    if device not in BACKENDS:
+        raise ConfigError(f"device `{device}`; expected one of {', '.join(BACKENDS)}")
     world_size = candidates[0].configuration.world_size
     factory = partial(training_worker, tuple(candidates), options)
-    backend = _BACKENDS[device]
+    backend = BACKENDS[device]
     threads = threads or default_threads(available_cores(), world_size)
     environment = torchrun_environment()
     if environment is None:

@@ -79,10 +79,18 @@ def training_worker(
         options: Seed, learning rates, batches.
         context: Which rank this is.
     """
-    return _TrainingWorker(candidates, options, context).answer
+    return TrainingWorker(candidates, options, context).answer
 
 
-class _TrainingWorker:
+class TrainingWorker:
+    """Keeps the trainers of a rank and answers orders.
+
+    Args:
+        candidates: What may be run; checked.
+        options: Seed, learning rates, batches.
+        context: Which rank this is.
+    """
+
     def __init__(
         self, candidates: tuple[Candidate, ...], options: TrainerOptions, context: RankContext
     ) -> None:
@@ -93,6 +101,11 @@ class _TrainingWorker:
             keep_freed_memory()
 
     def answer(self, order: object) -> object:
+        """Does what a rank is asked.
+
+        Raises:
+            TypeError: It is no order that a rank knows.
+        """
         if isinstance(order, Build):
             if order.number not in self._trainers:
                 candidate = self._candidates[order.number]

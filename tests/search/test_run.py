@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 import signal
 import subprocess
@@ -14,9 +13,7 @@ import dse
 from dse.errors import ConfigError, OptionalDependencyError, StudyError
 from dse.search import (
     ModelEvaluator,
-    ProcessExecutor,
     RunOptions,
-    SerialExecutor,
     TrialStatus,
     load_study,
     read_inputs,
@@ -25,7 +22,7 @@ from dse.search import (
     stored_platform,
 )
 from dse.search._journal import Journal, repair_journal
-from dse.search._proposer import Proposal, Proposer
+from dse.search._proposer import Proposer
 from dse.space import SamplerName, load_space
 
 
@@ -172,6 +169,9 @@ def test_wrong_settings_are_refused(small_space, tmp_path):
         run(small_space, RunOptions(jobs=0, out=tmp_path / "a"))
     with pytest.raises(ConfigError, match="unknown executor `threads`"):
         run(small_space, RunOptions(executor="threads", out=tmp_path / "b"))
+    with pytest.raises(ConfigError, match="only --executor ray takes an address"):
+        run(small_space, RunOptions(address="localhost:6379", out=tmp_path / "c"))
+    assert list(tmp_path.iterdir()) == [small_space]
     occupied = tmp_path / "file"
     occupied.write_text("")
     with pytest.raises(StudyError):
@@ -219,53 +219,9 @@ def test_repairing_nothing(tmp_path):
     assert empty.read_bytes() == b""
 
 
-# --- executors ----------------------------------------------------------------------------
-
-
 @pytest.fixture
 def context(small_space):
     return read_inputs(small_space).context
-
-
-@pytest.fixture(params=["serial", "process"])
-def executor(request, context):
-    chosen = SerialExecutor(context) if request.param == "serial" else ProcessExecutor(context, 2)
-    with chosen:
-        yield chosen
-
-
-def proposals(context, worlds):
-    first = {p.name: p.choices[0] for p in context.space.parameters}
-    return [
-        Proposal(number, tuple({**first, "world_size": world}.items()))
-        for number, world in enumerate(worlds)
-    ]
-
-
-def test_executors_answer_every_proposal_alike(executor, context):
-    asked = proposals(context, [2, 8, 2])
-    records = sorted(executor.run(asked), key=lambda record: record.number)
-    expected = [context.make_evaluator().evaluate(p.number, dict(p.parameters)) for p in asked]
-    assert records == expected
-    assert replace(records[0], number=2) == records[2]
-    assert list(executor.run([])) == []
-
-
-def test_an_evaluation_that_raises_is_a_failed_record(executor, context):
-    (record,) = executor.run(proposals(context, [12]))
-    assert record.status is TrialStatus.FAILED
-    assert "world size 12" in record.reason
-
-
-def test_a_killed_worker_loses_nothing(context):
-    with ProcessExecutor(context, 2) as executor:
-        records = executor.run(proposals(context, [2, 8, 2, 8]))
-        first = next(records)
-        for process in list(executor._pool._processes.values()):
-            process.kill()
-        rest = list(records)
-    assert sorted(r.number for r in [first, *rest]) == [0, 1, 2, 3]
-    assert all(record.status is TrialStatus.FEASIBLE for record in rest)
 
 
 # --- proposer -----------------------------------------------------------------------------

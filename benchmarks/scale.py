@@ -1,0 +1,261 @@
+"""Trials a second of every executor, and what the asking process costs.
+
+Usage: python benchmarks/scale.py [--trials N] [--jobs N] [--executors A,B] [--json]
+
+Runs one study once with each executor, each in a process of its own, and checks that all of them
+end at the same front. Marks are judged on this machine as it is at the moment: its load is printed
+beside them. Fewer trials than the marks speak of are projected: the start as it was, the rest in
+proportion.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict, dataclass
+import hashlib
+import importlib.util
+import json
+import os
+from pathlib import Path
+import subprocess
+import sys
+import tempfile
+import time
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+#: Trials that the marks of whole runs speak of.
+MARK_TRIALS = 2000
+MAX_PROCESS_S = 60.0
+MAX_RAY_S = 90.0
+MIN_SPEED_UP = 1.7
+MAX_OVERHEAD_S = 0.005
+MAX_RESIDENT_BYTES = 600e6
+
+#: How often the memory of a run is looked at.
+SAMPLE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run.
+
+    Attributes:
+        executor: Which executor.
+        jobs: Its workers.
+        trials: Evaluated configurations.
+        start_s: Until the first one was answered: imports, inputs, workers.
+        loop_s: From there to the last one.
+        finish_s: From there to the files: lower bounds, tables.
+        driver_loop_s: Processor time of the asking process in the loop.
+        front: Digest of the front.
+        largest_bytes: Resident memory of the largest process, as seen from outside.
+        together_bytes: Of all processes of the run; pages that they share count for each.
+    """
+
+    executor: str
+    jobs: int
+    trials: int
+    start_s: float
+    loop_s: float
+    finish_s: float
+    driver_loop_s: float
+    front: str
+    largest_bytes: float = 0.0
+    together_bytes: float = 0.0
+
+    @property
+    def trials_per_s(self) -> float:
+        """Of the loop alone."""
+        return (self.trials - 1) / self.loop_s
+
+    @property
+    def overhead_s(self) -> float:
+        """Processor time of the asking process for one trial, where it does not evaluate."""
+        return self.driver_loop_s / (self.trials - 1)
+
+    def projected_s(self, trials: int) -> float:
+        """How long a run of so many trials takes."""
+        rest_s = (self.loop_s + self.finish_s) * trials / self.trials
+        return self.start_s + rest_s
+
+
+def run_case(executor: str, jobs: int, space: str, trials: int) -> Case:
+    """Runs a study in this process."""
+    start = time.perf_counter()
+    from dse.search import RunOptions, run
+
+    clocks: list[tuple[float, float]] = []
+
+    def note(records, total) -> None:
+        clocks.append((time.perf_counter(), time.process_time()))
+
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "study"
+        options = RunOptions(trials=trials, jobs=jobs, executor=executor, out=out)
+        study = run(space, options, progress=note)
+        end = time.perf_counter()
+        front = hashlib.sha256(study.directory.pareto.read_bytes()).hexdigest()
+    (first_s, first_cpu_s), (last_s, last_cpu_s) = clocks[0], clocks[-1]
+    return Case(
+        executor=executor,
+        jobs=jobs,
+        trials=len(clocks),
+        start_s=first_s - start,
+        loop_s=last_s - first_s,
+        finish_s=end - last_s,
+        driver_loop_s=last_cpu_s - first_cpu_s,
+        front=front,
+    )
+
+
+def resident_bytes(session: int) -> list[int]:
+    """Returns the resident memory of every process of a session."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getsid(int(path.name)) == session:
+                pages = int((path / "statm").read_text().split()[1])
+                found.append(pages * os.sysconf("SC_PAGE_SIZE"))
+        except (OSError, ValueError):
+            continue  # It ended in the meantime.
+    return found
+
+
+def measured(executor: str, jobs: int, space: str, trials: int) -> Case:
+    """Runs a study in a process of its own and watches its memory."""
+    command = [sys.executable, __file__, "--space", space, "--trials", str(trials)]
+    command += ["--jobs", str(jobs), "--case", executor]
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(command, stdout=output, start_new_session=True)
+        largest = together = 0
+        while process.poll() is None:
+            sizes = resident_bytes(process.pid)
+            largest = max([largest, *sizes])
+            together = max(together, sum(sizes))
+            time.sleep(SAMPLE_S)
+        output.seek(0)
+        text = output.read()
+    if process.returncode != 0:
+        sys.exit(f"the run with executor {executor} ended with code {process.returncode}")
+    return Case(**json.loads(text) | {"largest_bytes": largest, "together_bytes": together})
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One demand and what was found.
+
+    Attributes:
+        name: What is demanded.
+        figure: What was found, in words.
+        met: Whether that is enough.
+    """
+
+    name: str
+    figure: str
+    met: bool
+
+
+def marks_of(cases: dict[str, Case]) -> list[Mark]:
+    """Judges all marks that the cases speak of."""
+    marks = []
+    for name, words, limit_s in (
+        ("process", "process", MAX_PROCESS_S),
+        ("ray", "local Ray, its start included", MAX_RAY_S),
+    ):
+        if name in cases:
+            found_s = cases[name].projected_s(MARK_TRIALS)
+            said = "" if cases[name].trials >= MARK_TRIALS else "projected "
+            marks.append(
+                Mark(
+                    f"{MARK_TRIALS:,} trials, {words}: at most {limit_s:.0f} s",
+                    f"{said}{found_s:.1f} s",
+                    found_s <= limit_s,
+                )
+            )
+    for name in ("process", "ray"):
+        if name in cases and "serial" in cases:
+            ratio = cases[name].trials_per_s / cases["serial"].trials_per_s
+            marks.append(
+                Mark(
+                    f"speed-up of {cases[name].jobs} jobs, {name}: at least {MIN_SPEED_UP}",
+                    f"{ratio:.2f}",
+                    ratio >= MIN_SPEED_UP,
+                )
+            )
+    for name in ("process", "ray"):
+        if name in cases:
+            overhead_s = cases[name].overhead_s
+            marks.append(
+                Mark(
+                    f"asking process, {name}: at most {MAX_OVERHEAD_S * 1e3:.0f} ms a trial",
+                    f"{overhead_s * 1e3:.2f} ms",
+                    overhead_s <= MAX_OVERHEAD_S,
+                )
+            )
+    largest = max(case.largest_bytes for case in cases.values())
+    marks.append(
+        Mark(
+            f"resident memory of a process: at most {MAX_RESIDENT_BYTES / 1e6:.0f} MB",
+            f"{largest / 1e6:.0f} MB",
+            largest <= MAX_RESIDENT_BYTES,
+        )
+    )
+    same = len({case.front for case in cases.values()}) == 1
+    marks.append(Mark("one front from all executors", "the same" if same else "differs", same))
+    return marks
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--space", default="dlrm_sharding")
+    parser.add_argument("--trials", type=int, default=300)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--executors", default="serial,process,ray")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.case:
+        case = run_case(arguments.case, arguments.jobs, arguments.space, arguments.trials)
+        print(json.dumps(asdict(case)))
+        return
+
+    cases: dict[str, Case] = {}
+    for name in arguments.executors.split(","):
+        if name == "ray" and importlib.util.find_spec("ray") is None:
+            print("ray is not installed: left out", file=sys.stderr)
+            continue
+        jobs = 1 if name == "serial" else arguments.jobs
+        cases[name] = measured(name, jobs, arguments.space, arguments.trials)
+    marks = marks_of(cases)
+    load = os.getloadavg()[0]
+    if arguments.json:
+        print(
+            json.dumps(
+                {
+                    "load": load,
+                    "processors": os.cpu_count(),
+                    "cases": [asdict(case) for case in cases.values()],
+                    "marks": [asdict(mark) for mark in marks],
+                },
+                indent=1,
+            )
+        )
+        return
+    print(f"{arguments.space}, load {load:.1f} on {os.cpu_count()} processors")
+    print("executor  jobs  trials  start s   loop s  finish s  trials/s  driver ms  largest MB")
+    for case in cases.values():
+        # The serial executor evaluates where it asks.
+        driver = "" if case.executor == "serial" else f"{case.overhead_s * 1e3:.2f}"
+        print(
+            f"{case.executor:<8} {case.jobs:5d} {case.trials:7d} {case.start_s:8.2f} "
+            f"{case.loop_s:8.2f} {case.finish_s:9.2f} {case.trials_per_s:9.2f} {driver:>10} "
+            f"{case.largest_bytes / 1e6:11.0f}"
+        )
+    for mark in marks:
+        print(f"{'met   ' if mark.met else 'missed'}  {mark.name}: {mark.figure}")
+
+
+if __name__ == "__main__":
+    main()

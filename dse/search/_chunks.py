@@ -1,0 +1,121 @@
+"""Cutting a round of proposals into chunks, and taking back those of a worker that died.
+
+A chunk should keep a worker busy for long enough that sending it costs nothing, and be short
+enough that all workers end together and little is lost with one of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+import math
+from typing import TYPE_CHECKING
+
+from dse.errors import WorkerError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dse.search._proposer import Proposal
+
+#: How long a worker should be busy with one chunk.
+CHUNK_DURATION_S = 0.5
+
+#: Workers that may die while they evaluate one proposal before it is given up.
+MAX_DEATHS = 3
+
+
+class Pace:
+    """How long an evaluation takes, from all that have been seen."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._duration_s = 0.0
+
+    def observe(self, count: int, duration_s: float) -> None:
+        """Takes in that `count` evaluations took so long together."""
+        self._count += count
+        self._duration_s += duration_s
+
+    def chunk_size(self, waiting: int, workers: int) -> int:
+        """Returns how many evaluations to hand out at once.
+
+        Args:
+            waiting: Evaluations that are not handed out yet.
+            workers: Workers that share them.
+
+        Returns:
+            As many as take about :data:`CHUNK_DURATION_S`, but no more than half of a worker's
+            share of what is left, so that nobody waits long for the last one; at least 1. One
+            while nothing is known.
+        """
+        if self._count == 0:
+            return 1
+        share = waiting // (2 * workers)
+        if self._duration_s == 0.0:
+            return max(1, share)
+        fitting = math.floor(CHUNK_DURATION_S * self._count / self._duration_s)
+        return max(1, min(share, fitting))
+
+
+class ChunkQueue:
+    """The proposals of one round that nobody works on.
+
+    A proposal whose worker died is handed out again, by itself and after all others. Its last
+    attempt waits until everything else is answered: if it is what kills workers, it takes nothing
+    with it, and nothing is lost when it is given up.
+
+    Args:
+        proposals: What has to be evaluated.
+        pace: How long evaluations take.
+        workers: Workers that share them.
+    """
+
+    def __init__(self, proposals: Sequence[Proposal], pace: Pace, workers: int) -> None:
+        self._fresh = deque(proposals)
+        self._suspects: deque[Proposal] = deque()
+        self._deaths: Counter[int] = Counter()
+        self._pace = pace
+        self._workers = workers
+
+    def __len__(self) -> int:
+        return len(self._fresh) + len(self._suspects)
+
+    def take(self, *, all_answered: bool) -> tuple[Proposal, ...]:
+        """Returns the next chunk; empty when nothing may be handed out now.
+
+        Args:
+            all_answered: Whether nobody works on anything.
+        """
+        if self._fresh:
+            size = self._pace.chunk_size(len(self._fresh), self._workers)
+            return tuple(self._fresh.popleft() for _ in range(size))
+        for proposal in self._suspects:
+            if self._deaths[proposal.number] < MAX_DEATHS - 1:
+                self._suspects.remove(proposal)
+                return (proposal,)
+        return (self._suspects.popleft(),) if self._suspects and all_answered else ()
+
+    def put_back(self, chunk: Sequence[Proposal]) -> None:
+        """Takes back a chunk that no worker had begun."""
+        self._fresh.extendleft(reversed(chunk))
+
+    def put_back_after_death(self, chunk: Sequence[Proposal]) -> None:
+        """Takes back the chunk that a worker was at when it died.
+
+        Raises:
+            WorkerError: It was the last attempt of one of the proposals.
+        """
+        self._suspects.extend(chunk)
+        self._deaths.update(proposal.number for proposal in chunk)
+        lost = [proposal for proposal in chunk if self._deaths[proposal.number] >= MAX_DEATHS]
+        if lost:
+            words = "; ".join(
+                f"trial {proposal.number} ("
+                + ", ".join(f"{name}={value}" for name, value in proposal.parameters)
+                + ")"
+                for proposal in lost
+            )
+            raise WorkerError(
+                f"{MAX_DEATHS} workers died, each while evaluating {words}; they were probably "
+                "killed for their memory: use fewer --jobs, then --resume"
+            )

@@ -1,0 +1,133 @@
+"""`dse validate`: the closed loop from a search to real runs, and what the command promises."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from dse.cli._app import app
+from dse.errors import DseError
+from dse.search import load_study
+from tests.validate.study import Oracle, make_study, write_space
+
+pytest.importorskip("torch")
+
+
+def dse(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "dse", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def validated(folder, *arguments):
+    """Runs the best of a study for real and checks what must hold whatever the times are."""
+    done = dse("validate", folder / "study", "--ranks", 2, "--device", "cpu", *arguments, "--json")
+    assert done.returncode in (0, 1), done.stderr
+    found = json.loads(done.stdout)
+    agreement = found["agreement"]
+    figures = {name: agreement[name] for name in ("kendall_tau", "top1_regret", "success")}
+    print(found["sentence"], figures)  # noqa: T201
+    assert done.returncode == (0 if agreement["success"] else 1)
+    assert found["schema_version"] == 1
+    assert agreement["success"] == (agreement["top1_regret"] <= 0.1)
+    assert found["setting"]["mode"] == "real"
+    for one in found["candidates"]:
+        assert len(one["samples_s"]) >= 6
+        assert one["measured_low_s"] <= one["measured_s"] <= one["measured_high_s"]
+        assert one["predicted_low_s"] <= one["predicted_s"] <= one["predicted_high_s"]
+    measured = {one["number"]: one["measured_s"] / one["run_batch_size"]
+                for one in found["candidates"]}  # fmt: skip
+    assert agreement["fastest"] == min(measured, key=measured.get)
+    assert json.loads((folder / "study" / "validation.json").read_text()) == found
+    assert "Run for real" in (folder / "study" / "report.html").read_text()
+    return found
+
+
+def test_the_loop_is_closed(tmp_path):
+    make_study(tmp_path)
+    found = validated(tmp_path, "--top", 2, "--budget", "1s")
+    assert len(found["candidates"]) == 2
+
+
+@pytest.mark.slow
+def test_the_whole_loop_is_closed(tmp_path):
+    ran = dse("run", write_space(tmp_path), "--out", tmp_path / "study")
+    assert ran.returncode == 0, ran.stderr
+    found = validated(tmp_path, "--top", 3, "--random", 3, "--budget", "20s")
+    assert len(found["candidates"]) == 6
+    assert found["agreement"]["pairs"] == 15
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    return make_study(tmp_path_factory.mktemp("validate"))
+
+
+@pytest.fixture
+def invoke(study, monkeypatch):
+    """Runs the command in this process, with times by a rule."""
+
+    def call(time_of, *arguments, **how):
+        monkeypatch.setattr("dse.validate._session.measure", Oracle(time_of, **how))
+        command = ["validate", str(study.directory.root), "--ranks", "2", "--device", "cpu"]
+        return CliRunner().invoke(app, [*command, *arguments])
+
+    return call
+
+
+def test_success_and_failure_have_their_exit_codes(study, invoke):
+    by_number = {str(record.number): record for record in study.result.records}
+
+    def as_predicted(one):
+        return by_number[one.name].prediction.iteration_time_s
+
+    done = invoke(as_predicted)
+    assert done.exit_code == 0, done.output
+    words = " ".join(done.output.split())
+    assert "Kendall τ 1.00" in words
+    assert words.rstrip().endswith(".")
+    assert "Take candidate" in words
+    assert load_study(study.directory.root).result.validation.agreement.success
+    # The larger the prediction the shorter the run: the favourite is the slowest.
+    reverse = invoke(lambda one: one.configuration.global_batch_size**2 / as_predicted(one))
+    assert reverse.exit_code == 1
+    assert "and not" in " ".join(reverse.output.split())
+
+
+def test_an_interrupt_keeps_what_there_is(study, invoke):
+    done = invoke(lambda one: 1.0, stop_after=1)
+    assert done.exit_code == 130
+    kept = load_study(study.directory.root).result.validation
+    assert kept.setting.interrupted
+    assert all(len(one.samples_s) == 1 for one in kept.candidates)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--top", "0"], "there is nothing to run"),
+        (["--budget", "soon"], "--budget: expected a time"),
+        (["--budget", "0 s"], "--budget: expected more than 0"),
+        (["--mode", "fast"], "--mode: expected one of real, rank-serial, scaled; found `fast`"),
+        (["--device", "tpu"], "--device tpu: expected cpu or cuda"),
+        (["--platform", "no_such"], "no_such"),
+    ],
+)
+def test_bad_input_says_what_was_expected(study, arguments, words):
+    done = CliRunner().invoke(app, ["validate", str(study.directory.root), *arguments])
+    assert isinstance(done.exception, DseError)
+    assert words in str(done.exception)
+
+
+def test_a_folder_without_a_study_is_bad_input(tmp_path):
+    done = dse("validate", tmp_path)
+    assert done.returncode == 2
+    assert "is not a study directory" in done.stderr
+    assert "Traceback" not in done.stderr
