@@ -44,7 +44,7 @@ def test_tasks_fit_the_machine(selection):
 
 def test_sharders_place_whole_tables(selection):
     model = selection.draw_model(0, 0, 2, 8.0)
-    configuration = selection._configuration(model, 2, None)
+    configuration = selection.configuration_of(model, 2)
     scorer = PlanScorer(problem_of(model, load_platform("cpu"), configuration))
     request = planning_request(scorer, selection.WHOLE_TABLES, 0)
     plans = {

@@ -12,7 +12,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dse.kernels._embedding import EmbeddingWork, embedding_traffic, embedding_work, whole_sectors
+from dse.kernels._embedding import (
+    LOOKUP_LAUNCHES,
+    UPDATE_LAUNCHES,
+    EmbeddingWork,
+    embedding_time_s,
+    embedding_traffic,
+    embedding_work,
+    whole_sectors,
+)
 
 if TYPE_CHECKING:
     from dse.hardware import DeviceSpec
@@ -41,6 +49,15 @@ class EmbeddingKernels:
         hot_row_s: Time for each draw of the most popular row of the table.
         kernels_per_feature: Small kernels for each feature, both passes together, a third of them
             forward; each takes at least the device's shortest kernel time.
+        one_table_at_a_time: Kernels are those of one table, one after the other: each has launches
+            of its own, and the cache work of one does not hide behind the memory work of another.
+        output_row_passes: Reads or writes of a four-byte pooled row, forward: sums of the tables
+            of a rank brought side by side.
+        joined_index_bytes: Bytes moved for each lookup to bring what all ranks sent into the order
+            of tables, forward.
+        routed_index_bytes: Bytes moved for each lookup of a table whose rows are cut, to sort
+            indices by the rank that holds the row. Every rank does that for its own samples;
+            since row blocks are looked up evenly, it is counted where the lookup is.
     """
 
     fused: bool = True
@@ -49,6 +66,10 @@ class EmbeddingKernels:
     index_bytes: float = 0.0
     hot_row_s: float = 0.0
     kernels_per_feature: float = 0.0
+    one_table_at_a_time: bool = False
+    output_row_passes: float = 0.0
+    joined_index_bytes: float = 0.0
+    routed_index_bytes: float = 0.0
 
 
 #: Share of the kernels for each feature that is in the forward pass.
@@ -61,6 +82,9 @@ def unfused_embedding_work(
     indices: IndexStatistics,
     kernels: EmbeddingKernels,
     features: int = 1,
+    *,
+    received: bool = True,
+    cut_rows: bool = False,
 ) -> EmbeddingWork:
     """Returns the bytes that lookup and update of one piece of a table move in such a program.
 
@@ -70,8 +94,12 @@ def unfused_embedding_work(
         indices: How rows are drawn.
         kernels: What comes on top of the fused minimum.
         features: Pooled vectors a sample of the piece.
+        received: Whether the indices come from other ranks.
+        cut_rows: Whether the table's rows are cut over ranks.
     """
     work = embedding_work(device, shape, indices)
+    if kernels.one_table_at_a_time:
+        work = _alone(device, work)
     if shape.bags <= 0 or shape.lookups <= 0:
         return work
     bandwidth = device.memory_bandwidth_bytes_per_s
@@ -79,6 +107,10 @@ def unfused_embedding_work(
     forward_bytes = shape.lookups * kernels.forward_row_passes * row_bytes
     floors_bytes = features * kernels.kernels_per_feature * device.kernel_floor_s * bandwidth
     forward_bytes += _FORWARD_SHARE * floors_bytes
+    forward_bytes += shape.bags * kernels.output_row_passes * row_bytes
+    index_bytes = kernels.joined_index_bytes if received else 0.0
+    index_bytes += kernels.routed_index_bytes if cut_rows else 0.0
+    forward_bytes += shape.lookups * index_bytes / _STREAM_EFFICIENCY
     backward_bytes = shape.lookups * kernels.index_bytes / _STREAM_EFFICIENCY
     backward_bytes += (1.0 - _FORWARD_SHARE) * floors_bytes
     hot_draws = shape.lookups * _top_share(indices, shape.rows)
@@ -97,6 +129,24 @@ def unfused_embedding_work(
         work,
         forward_memory_bytes=work.forward_memory_bytes + forward_bytes,
         backward_memory_bytes=backward_bytes,
+        backward_cache_bytes=0.0,
+    )
+
+
+def _alone(device: DeviceSpec, work: EmbeddingWork) -> EmbeddingWork:
+    """Work of kernels of their own, as bytes at device-memory speed that take as long."""
+    bandwidth = device.memory_bandwidth_bytes_per_s
+    forward_s = embedding_time_s(
+        device, work.forward_memory_bytes, work.forward_cache_bytes, LOOKUP_LAUNCHES
+    )
+    backward_s = embedding_time_s(
+        device, work.backward_memory_bytes, work.backward_cache_bytes, UPDATE_LAUNCHES
+    )
+    return replace(
+        work,
+        forward_memory_bytes=float(forward_s) * bandwidth,
+        forward_cache_bytes=0.0,
+        backward_memory_bytes=float(backward_s) * bandwidth,
         backward_cache_bytes=0.0,
     )
 

@@ -24,7 +24,7 @@ from dse.microbench._host import measure_host
 from dse.microbench._kernels import KernelFactory, make_kernel
 from dse.microbench._log import SCHEMA_VERSION, SessionResult, read_session
 from dse.microbench._machine import available_cores, describe_machine
-from dse.microbench._measurer import Measurer, TorchMeasurer
+from dse.microbench._measurer import Measurer, TorchMeasurer, torch_measurer
 from dse.microbench._operators import (
     CPU_LIMITS,
     CUDA_LIMITS,
@@ -102,4 +102,5 @@ __all__ = [
     "read_session",
     "run_session",
     "summarise",
+    "torch_measurer",
 ]

@@ -27,8 +27,9 @@ from dse.microbench._types import CollectivePoint, KernelPoint, Purpose, Sizes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-#: Number of the form of a plan; a log of another number is not continued.
-PLAN_VERSION = 1
+#: Number of the form of a plan; a log of another number is not continued. Since 2, lookups and
+#: updates on CPUs find empty caches.
+PLAN_VERSION = 2
 
 #: Collectives by name.
 COLLECTIVES = (

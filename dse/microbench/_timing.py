@@ -69,12 +69,14 @@ class CpuTimer:
     A sample is the mean of enough calls in a row to last `min_sample_s`, so that the clock's own
     cost and resolution do not matter; calls that are longer are timed one by one. The garbage
     collector is off meanwhile. Caches are as the call before left them: small operands are warm
-    unless the call rotates through several.
+    unless the call rotates through several. With `between` every sample is one call, after it.
 
     Args:
         min_sample_s: Least duration of a sample, in seconds.
         settle: Called after each sample, outside the timed part; waits for issued work to end.
-        clock_ns: The clock, in nanoseconds.
+        clock_ns: The clock, in nanoseconds; the process's own time (`time.process_time_ns`) where
+            other programs disturb.
+        between: Called before each call, outside the timed part; empties caches, for example.
     """
 
     def __init__(
@@ -82,7 +84,9 @@ class CpuTimer:
         min_sample_s: float = 200e-6,
         settle: Callable[[], object] | None = None,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
+        between: Callable[[], object] | None = None,
     ) -> None:
+        self._between = between
         self._min_sample_s = min_sample_s
         self._settle = settle
         self._clock_ns = clock_ns
@@ -90,6 +94,8 @@ class CpuTimer:
     def sampler(self, call: Callable[[], object]) -> Callable[[], float]:
         """Finds how many calls a sample needs; returns the function that takes one."""
         count = 1
+        if self._between is not None:
+            return lambda: self._time_s(call, 1)
         while True:
             total_s = self._time_s(call, count)
             if total_s >= self._min_sample_s:
@@ -101,6 +107,8 @@ class CpuTimer:
 
     def _time_s(self, call: Callable[[], object], count: int) -> float:
         calls = range(count)
+        if self._between is not None:
+            self._between()
         collecting = gc.isenabled()
         gc.disable()
         try:

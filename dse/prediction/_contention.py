@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dse.hardware import DeviceSpec
     from dse.prediction._issue import Cost
 
 #: A collective beside kernels takes this much longer (Daydream).
@@ -25,6 +26,15 @@ COLLECTIVE_SLOWDOWN = 1.34
 #: A kernel beside a collective takes this much longer. NCCL occupies 16 to 32 of about a hundred
 #: compute units; an assumption.
 KERNEL_SLOWDOWN = 1.15
+
+
+def has_own_engines(device: DeviceSpec) -> bool:
+    """Whether exchanges run beside computation.
+
+    On a GPU they have lanes of their own. Between ranks that are processes on a CPU, threads on
+    the cores of the ranks move the messages: what an exchange takes, computation waits.
+    """
+    return device.kind != "cpu"
 
 
 def contended(

@@ -21,8 +21,10 @@ from dse.kernels import (
     host_rows_time_s,
     streaming_estimate,
 )
-from dse.prediction._contention import COLLECTIVE_SLOWDOWN
+from dse.prediction._contention import COLLECTIVE_SLOWDOWN, has_own_engines
 from dse.prediction._features import (
+    INDEX_BYTES,
+    LENGTH_BYTES,
     ExchangeGroup,
     GroupFeature,
     RankFeature,
@@ -70,8 +72,11 @@ def slot_durations_s(
     if exchanges_input and layout != 1 << ExchangeGroup.REPLICATED:
         input_bytes = features[rank_column(RankFeature.INPUT)]
         # Prefetched, it runs beside this batch's lookups.
-        slowdown = COLLECTIVE_SLOWDOWN if problem.software.prefetch_input else 1.0
-        durations[Slot.INPUT_EXCHANGE] = slowdown * _all_to_all_s(cluster, input_bytes)
+        beside = problem.software.prefetch_input and has_own_engines(cluster.device)
+        slowdown = COLLECTIVE_SLOWDOWN if beside else 1.0
+        parts = _input_parts(problem)
+        exchange_s = sum(_all_to_all_s(cluster, part * input_bytes) for part in parts)
+        durations[Slot.INPUT_EXCHANGE] = slowdown * exchange_s
     wire_bytes = problem.software.communication_precision_bytes
     batch_bytes = problem.global_batch_size * wire_bytes
 
@@ -181,6 +186,21 @@ def _fill_lookups(
         durations[slot + group] += host_rows_time_s(
             host_link, features[link_column(group, direction)]
         )
+
+
+def _input_parts(problem: Problem) -> tuple[float, ...]:
+    """Shares of the input's bytes that its collectives carry.
+
+    Lengths and indices have the same ratio on every rank as in the whole batch: a table's are
+    sent to the same ranks.
+    """
+    if not problem.software.lengths_first:
+        return (1.0,)
+    tables = problem.model.tables
+    lengths = float(LENGTH_BYTES * sum(table.feature_count for table in tables))
+    indices = INDEX_BYTES * sum(table.lookups_per_sample for table in tables)
+    share = lengths / (lengths + indices)
+    return (share, 1.0 - share)
 
 
 def _fill_replicated_update(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dse.graph import GraphBuilder, TaskKind
+from dse.prediction._contention import has_own_engines
 from dse.prediction._dense import dense_estimate
 from dse.prediction._host import Dispatch, HostTimes
 from dse.prediction._slots import DurationClass, LayoutGraph, Slot
@@ -45,9 +46,11 @@ class Issuer:
         self._builder = GraphBuilder()
         self._host = [self._builder.add_lane(rank, "host") for rank in self.ranks]
         self._compute = [self._builder.add_lane(rank, "compute") for rank in self.ranks]
-        self._communication = [
-            self._builder.add_lane(rank, "communication") for rank in self.ranks
-        ]
+        self._communication = self._compute
+        if has_own_engines(problem.cluster.device):
+            self._communication = [
+                self._builder.add_lane(rank, "communication") for rank in self.ranks
+            ]
         self._copy = [self._builder.add_lane(rank, "copy") for rank in self.ranks]
         self._slots: list[tuple[int, int, int]] = []
         self._classes: list[int] = []

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from dse.collectives import CollectiveOp, Group, collective_estimate
 from dse.graph import TaskKind
 from dse.kernels import LOOKUP_LAUNCHES, UPDATE_LAUNCHES, host_copy_estimate
-from dse.prediction._contention import contended
+from dse.prediction._contention import contended, has_own_engines
 from dse.prediction._dense import bucket_sizes
 from dse.prediction._features import INDEX_BYTES, LENGTH_BYTES, ExchangeGroup
 from dse.prediction._host import Dispatch
@@ -158,7 +158,8 @@ class _Iteration(Issuer):
         buckets = bucket_sizes(dense.gradients, self.software.dense_bucket_bytes)
         reductions = [self._all_reduce_cost(size_bytes) for size_bytes, _ in buckets]
         costs = self.dense_costs(operators)
-        if self.software.overlap_dense_all_reduce:
+        beside = self.software.overlap_dense_all_reduce
+        if beside and has_own_engines(self.problem.cluster.device):
             first = min((last for _, last in buckets), default=len(operators))
             slowed, reductions = contended(costs, reductions, first + 1)
             costs = tuple(slowed)

@@ -305,6 +305,8 @@ def _piece_features(
             table.indices,
             problem.software.embedding,
             table.feature_count,
+            received=not replicated,
+            cut_rows=row_divisor > 1,
         )
     else:
         host_work = _host_rows(problem, table, shape, cached_share)

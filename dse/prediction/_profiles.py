@@ -108,6 +108,11 @@ _DCNV2 = "15 MLPerf submissions of DLRM-DCNv2: A100 and H100, 4 and 8 GPUs"
 _PYTORCH_CALLS = 4.8
 _TORCHREC_CALLS = 7.4
 
+#: Host time of the trainer's own operators, and what routing moves.
+_TRAINER = "processor time of the phases of two made-up tasks on two ranks of a CPU"
+_TRAINER_STEP_S = 3.6e-3
+_TRAINER_ROUTED_BYTES = 350.0
+
 _PROFILES = (
     SoftwareProfile(
         name="pytorch_eager",
@@ -139,6 +144,29 @@ _PROFILES = (
             "the triangle's values in three passes"
         ),
         fitted=(FittedValue("calls_per_operator", _TORCHREC_CALLS, _P4D),),
+    ),
+    SoftwareProfile(
+        name="dse_trainer",
+        description="The trainer of `dse validate`: eager PyTorch, one process a rank",
+        software=Software(
+            lengths_first=True,
+            step_host_s=_TRAINER_STEP_S,
+            embedding=EmbeddingKernels(
+                one_table_at_a_time=True,
+                output_row_passes=2.0,
+                joined_index_bytes=16.0,
+                routed_index_bytes=_TRAINER_ROUTED_BYTES,
+            ),
+        ),
+        origin=(
+            "Read: lengths, then indices, of later batches beside this one; lookups and updates "
+            "table by table as `dse calibrate` measures them. Counted: joining reads and writes "
+            "every index, and every pooled row"
+        ),
+        fitted=(
+            FittedValue("step_host_s", _TRAINER_STEP_S, _TRAINER),
+            FittedValue("routed_index_bytes", _TRAINER_ROUTED_BYTES, _TRAINER),
+        ),
     ),
     SoftwareProfile(
         name="torchrec_dlrm",

@@ -59,6 +59,8 @@ class Software:
             backward pass by general indexing, which sorts; 0 where a kernel knows the triangle.
         embedding: What happens around lookups and updates.
         input_path: How a batch reaches the devices.
+        lengths_first: The input distribution is two collectives: lengths of bags, from which the
+            ranks learn how many indices they get, then indices. One of all bytes otherwise.
         calls_per_operator: Calls of the framework for one operator of the model: bookkeeping of
             automatic differentiation, views, casts, one optimizer call a parameter. Eager only;
             host overheads measured from traces hold them already.
@@ -80,6 +82,7 @@ class Software:
     triangle_gradient_bytes: float = 0.0
     embedding: EmbeddingKernels = _FUSED
     input_path: InputPath = InputPath.BY_SAMPLE
+    lengths_first: bool = False
     calls_per_operator: float = 1.0
     step_host_s: float = 0.0
     loader_s_per_sample: float = 0.0

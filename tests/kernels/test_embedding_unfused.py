@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 import pytest
 
 from dse.kernels import (
+    LOOKUP_LAUNCHES,
     EmbeddingKernels,
     EmbeddingShape,
+    embedding_time_s,
     embedding_work,
     unfused_embedding_work,
 )
@@ -79,6 +81,42 @@ def test_small_kernels_for_each_feature():
     assert three.backward_memory_bytes - none.backward_memory_bytes == pytest.approx(
         6 * floor_bytes
     )
+
+
+def test_indices_are_joined_where_received_and_routed_where_rows_are_cut():
+    kernels = EmbeddingKernels(
+        output_row_passes=2.0, joined_index_bytes=16.0, routed_index_bytes=100.0
+    )
+    plain = work_of(EmbeddingKernels()).forward_memory_bytes
+
+    def added(**where):
+        work = unfused_embedding_work(make_device(), SHAPE, Uniform(), kernels, **where)
+        return 0.8 * (work.forward_memory_bytes - plain)
+
+    # 1,000 pooled rows of 128 bytes twice; 10,000 lookups.
+    assert added() == pytest.approx(256_000 + 160_000)
+    assert added(received=False) == pytest.approx(256_000)
+    assert added(cut_rows=True) == pytest.approx(256_000 + 160_000 + 1_000_000)
+
+
+def test_tables_one_after_the_other_take_the_sum_of_their_times():
+    device = make_device()
+    shapes = SHAPE, replace(SHAPE, rows=1000, dim=128, lookups=200_000.0)
+    kernels = EmbeddingKernels(one_table_at_a_time=True)
+    for indices in (Uniform(), Zipf(1.05)):
+        works = [work_of(kernels, indices, shape) for shape in shapes]
+        plain = [embedding_work(device, shape, indices) for shape in shapes]
+        alone_s = sum(
+            float(
+                embedding_time_s(
+                    device, one.forward_memory_bytes, one.forward_cache_bytes, LOOKUP_LAUNCHES
+                )
+            )
+            for one in plain
+        )
+        together = sum(one.forward_memory_bytes for one in works)
+        assert float(embedding_time_s(device, together, 0.0, 0)) == pytest.approx(alone_s)
+        assert all(one.forward_cache_bytes == one.backward_cache_bytes == 0.0 for one in works)
 
 
 def test_no_lookups_no_work():

@@ -8,6 +8,7 @@ import pytest
 
 from dse.errors import CalibrationError
 from dse.microbench import (
+    PLAN_VERSION,
     HostMeasurement,
     MachineInfo,
     RefusedCollectiveError,
@@ -205,7 +206,11 @@ def other_plan(**changes):
             "--device was cpu, now cuda",
         ),
         (replace(PLAN, collectives_backend="nccl"), MACHINE, "--collectives was gloo, now nccl"),
-        (replace(PLAN, version=2), MACHINE, "version 1 of the plan, now 2"),
+        (
+            replace(PLAN, version=PLAN_VERSION + 1),
+            MACHINE,
+            f"version {PLAN_VERSION} of the plan, now",
+        ),
         (replace(PLAN, kernels=PLAN.kernels[1:]), MACHINE, "other sizes of operators"),
         (replace(PLAN, collectives=PLAN.collectives[1:]), MACHINE, "other sizes of collectives"),
     ],
@@ -277,17 +282,22 @@ def shipped_header(path, **changes):
     path.write_text("".join([json.dumps(header) + "\n", *lines[1:20]]))
 
 
+def first_plan(**options):
+    """A plan as they were when logs had the first form."""
+    return replace(make_plan(**options), version=1)
+
+
 def test_logs_of_the_first_form_are_read_and_continued(tmp_path):
     assert read_session(SHIPPED).planned == 2257
     path = tmp_path / "log.jsonl"
     shipped_header(path)
     before = read_session(path)
     fake = FakeMeasurer()
-    plan = make_plan(local_ranks=2, threads=1)
+    plan = first_plan(local_ranks=2, threads=1)
     result = session(path, fake, budget_s=5, plan=plan, machine=before.machine)
     assert result.done == before.done + len(fake.measured)
     assert result.planned == 2257
-    without = make_plan(local_ranks=2, threads=1, collectives=False)
+    without = first_plan(local_ranks=2, threads=1, collectives=False)
     shipped_header(path, digest=without.digest(), points=2113)
     assert session(path, fake, budget_s=5, plan=plan, machine=before.machine).planned == 2257
 
@@ -297,8 +307,8 @@ def test_a_log_of_the_first_form_with_other_options_is_refused(tmp_path):
     shipped_header(path)
     machine = read_session(path).machine
     for plan, message in (
-        (make_plan(local_ranks=2, threads=2), "--threads was 1, now 2"),
-        (make_plan(local_ranks=4, threads=1), "does not say of how many ranks"),
+        (first_plan(local_ranks=2, threads=2), "--threads was 1, now 2"),
+        (first_plan(local_ranks=4, threads=1), "does not say of how many ranks"),
     ):
         with pytest.raises(CalibrationError, match=message):
             session(path, FakeMeasurer(), plan=plan, machine=machine)

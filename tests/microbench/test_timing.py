@@ -45,6 +45,23 @@ def run(samples, **settings):
     return measure(timer, lambda: None, MeasureSettings(**settings), clock), clock
 
 
+def test_what_happens_between_calls_is_not_timed():
+    now = SimpleNamespace(ns=0, order=[])
+
+    def between():
+        now.ns += 5_000_000
+        now.order.append("between")
+
+    def call():
+        now.ns += 1_000
+        now.order.append("call")
+
+    sample = CpuTimer(clock_ns=lambda: now.ns, between=between).sampler(call)
+    # A call as short as this would be repeated in one sample otherwise.
+    assert [sample(), sample()] == pytest.approx([1e-6, 1e-6])
+    assert now.order == ["between", "call"] * 2
+
+
 def test_quiet_point_stops_at_the_fewest_repeats():
     sample, _ = run([1e-3], min_repeats=10)
     assert sample == Sample(1e-3, 0.0, 10)

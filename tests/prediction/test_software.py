@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dse.errors import ConfigError
+from dse.graph import Lane
 from dse.hardware import Precision
 from dse.prediction import (
     SOFTWARE_PROFILES,
@@ -19,16 +20,20 @@ from dse.prediction import (
     Software,
     predict_plan,
     sample_iteration_times_s,
+    slot_durations_s,
     software_profile,
 )
+from dse.prediction._features import FEATURE_COUNT
 from dse.prediction._operators import stack_operators
+from dse.sharding import ShardingPlan, ShardingType, TablePlan
 from dse.simulate import simulate
 from dse.solver import lower_bound, planning_request
 from tests.conftest import ROOT, make_cluster, make_model
 from tests.prediction.test_prediction import random_plans, spread_plan
 from tests.solver.bound_oracle import best_time_s
-from tests.solver.test_bound import random_demands, random_problem, random_types
+from tests.solver.test_bound import random_demands, random_problem, random_tables, random_types
 
+TABLE_WISE = ShardingType.TABLE_WISE
 GRAPHS = Software(launch=LaunchMode.CUDA_GRAPHS)
 
 
@@ -171,6 +176,63 @@ def test_what_is_not_known_of_the_program_widens_the_interval_for_all_plans_alik
     ]
     assert predictions[1].iteration_time_p95_s > predictions[0].iteration_time_p95_s
     assert predictions[1].iteration_time_p5_s < predictions[0].iteration_time_p5_s
+
+
+def cpu_problem(software, world_size=2, tables=None):
+    cluster = make_cluster(world_size)
+    device = replace(cluster.device, kind="cpu")
+    model = make_model(tables) if tables else make_model()
+    return Problem(model, replace(cluster, device=device), 4096, Precision.FP32, software)
+
+
+def test_on_cpus_exchanges_and_computation_take_turns():
+    plan = ShardingPlan(
+        2, tuple(TablePlan(table.name, TABLE_WISE, (0,)) for table in make_model().tables)
+    )
+    scorer = PlanScorer(cpu_problem(GRAPHS))
+    graph = scorer.layout_graph(plan).graph
+    assert {lane.name for lane in graph.lanes} == {"host", "compute", "copy"}
+    # Rank 0 holds everything and is waited for: after one launch its lane is never idle.
+    busy = [
+        seconds
+        for seconds, lane in zip(graph.duration_s, graph.lane, strict=True)
+        if graph.lanes[lane] == Lane(0, "compute")
+    ]
+    makespan_s = float(scorer.score([plan]).iteration_time_s[0])
+    assert sum(busy) <= makespan_s <= sum(busy) + 60e-6
+    device = PlanScorer(problem_of(GRAPHS, world_size=2, precision=Precision.FP32))
+    assert float(device.score([plan]).iteration_time_s[0]) < makespan_s
+
+
+def test_lengths_before_indices_are_one_more_collective():
+    plan = ShardingPlan(
+        4, tuple(TablePlan(table.name, TABLE_WISE, (0,)) for table in make_model().tables)
+    )
+
+    def input_s(**software):
+        problem = problem_of(Software(prefetch_input=False, **software))
+        features = PlanScorer(problem).features(plan)
+        return slot_durations_s(problem, 1, features)[Slot.INPUT_EXCHANGE, 0, 0]
+
+    one, two = input_s(), input_s(lengths_first=True)
+    empty = slot_durations_s(problem_of(), 1, np.full((FEATURE_COUNT, 4, 1), 1e-9))[
+        Slot.INPUT_EXCHANGE, 0, 0
+    ]
+    # The same bytes, and the latency twice; slices of messages round either way.
+    assert one < two <= one + 1.5 * empty
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_plan_on_cpus_is_below_the_bound(seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(6):
+        tables = random_tables(rng, int(rng.integers(1, 4)))
+        software = software_profile("dse_trainer").software
+        problem = cpu_problem(software, int(rng.choice([2, 4])), tables)
+        scorer = PlanScorer(problem)
+        request = planning_request(scorer, random_types(rng), 0)
+        optimum = best_time_s(scorer, request, limit=1000, seed=seed)
+        assert lower_bound(scorer, request).iteration_time_s <= optimum
 
 
 # --- profiles -----------------------------------------------------------------------------------

@@ -1,0 +1,174 @@
+"""A short calibration of this machine for `selection.py`, kept for runs of the same hour.
+
+Prediction and measurement should be of the same machine at the same time. Only what a training
+iteration of the experiment consists of is measured, at sizes that occur in it: operators by the
+processor time of one rank, so that other programs disturb little; exchanges by the clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+import statistics
+import sys
+import tempfile
+import time
+from typing import TYPE_CHECKING
+
+from selection import SOFTWARE, configuration_of, draw_model
+from selection_phases import measure_phases, predicted_phases
+
+from dse.calibrate import fit_machine, write_machine
+from dse.microbench import (
+    Limits,
+    MeasureSettings,
+    describe_machine,
+    make_plan,
+    run_session,
+    torch_measurer,
+)
+from dse.prediction import software_profile
+from dse.sharding import ShardingPlan, ShardingType, TablePlan
+from dse.validate import Candidate
+
+if TYPE_CHECKING:
+    from dse.platforms import Platform
+    from dse.prediction import Software
+
+#: Phases whose time is not that of calibrated operators.
+OWN_PHASES = (
+    "send lengths",
+    "send indices",
+    "join lookups",
+    "outputs",
+    "forward",
+    "backward",
+    "exchange calls",
+    "dense optimizer",
+)
+
+#: How long a calibration is good for, in seconds: neighbours of a virtual machine change.
+KEPT_S = 3600.0
+
+#: Share of the memory bandwidth at which the model streams indices.
+STREAM_EFFICIENCY = 0.8
+
+#: What an iteration of the experiment calls.
+OPERATORS = (
+    "gemm",
+    "embedding_forward",
+    "embedding_backward",
+    "elementwise",
+    "concat",
+    "index_permute",
+    "optimizer_step",
+    "memcpy_h2d",
+    "memcpy_d2d",
+)
+
+#: Tables of the experiment are at most 200 MB, and one update of all takes some ten milliseconds.
+LIMITS = Limits(2.0**27, 0.02, 20e9, 2e9, 10e6)
+
+
+#: Seed of the task on which the trainer's own work is measured; not one of the experiment.
+TRAINER_SEED = 1000
+
+
+def calibrated_machine(ranks: int, budget_s: float) -> tuple[Platform, Software]:
+    """Returns this machine as a platform, and the trainer with its own work as measured here.
+
+    Args:
+        ranks: Ranks of the machine, of one thread each.
+        budget_s: Time for measuring kernels and exchanges, in seconds.
+    """
+    platform = calibrated_platform(ranks, budget_s)
+    return platform, measured_trainer(platform, ranks)
+
+
+def measured_trainer(platform: Platform, ranks: int) -> Software:
+    """Measures what the trainer does beside kernels: a constant, and routing for each index.
+
+    Two plans of one made-up task are trained: all tables whole, and all tables by rows.
+    """
+    model = draw_model(0, TRAINER_SEED, ranks, 32.0)
+    everyone = tuple(range(ranks))
+    kinds = {"whole": ShardingType.TABLE_WISE, "rows": ShardingType.ROW_WISE}
+    candidates = tuple(
+        Candidate(
+            name,
+            model,
+            configuration_of(
+                model,
+                ranks,
+                ShardingPlan(
+                    ranks,
+                    tuple(
+                        TablePlan(
+                            table.name,
+                            kind,
+                            (number % ranks,) if kind is ShardingType.TABLE_WISE else everyone,
+                        )
+                        for number, table in enumerate(model.tables)
+                    ),
+                ),
+            ),
+        )
+        for name, kind in kinds.items()
+    )
+    whole, rows = measure_phases(candidates, rounds=7, iterations=8, seed=TRAINER_SEED)
+    dense = predicted_phases(platform, candidates[0])
+    expected_s = sum(dense.get(phase, 0.0) for phase in ("forward", "backward", "dense optimizer"))
+    step_s = statistics.fmean(sum(rank[phase] for phase in OWN_PHASES) for rank in whole)
+    software = software_profile(SOFTWARE).software
+    lookups = model.global_batch_size / ranks * sum(t.lookups_per_sample for t in model.tables)
+    bandwidth = platform.device.memory_bandwidth_bytes_per_s
+    routing_s = statistics.fmean(rank["routing"] for rank in rows)
+    joined_s = lookups * software.embedding.joined_index_bytes / (STREAM_EFFICIENCY * bandwidth)
+    kernels = replace(
+        software.embedding,
+        routed_index_bytes=STREAM_EFFICIENCY * bandwidth * routing_s / lookups,
+    )
+    measured = replace(
+        software, step_host_s=max(0.0, step_s - expected_s - joined_s), embedding=kernels
+    )
+    print(
+        f"trainer: {1e3 * measured.step_host_s:.2f} ms a step, "
+        f"{kernels.routed_index_bytes:.0f} B a routed index",
+        file=sys.stderr,
+        flush=True,
+    )
+    return measured
+
+
+def calibrated_platform(ranks: int, budget_s: float, folder: Path | None = None) -> Platform:
+    """Returns this machine as a platform; measures it unless that was done within the hour.
+
+    Args:
+        ranks: Ranks of the machine, of one thread each.
+        budget_s: Time for measuring, in seconds.
+        folder: Where it is kept; below the folder for temporary files by default.
+    """
+    folder = folder or Path(tempfile.gettempdir()) / "dse_selection"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"cpu_{ranks}_ranks_{budget_s:g}_s.yaml"
+    log = path.with_suffix(".points.jsonl")
+    plan = make_plan(
+        "cpu",
+        collectives_backend="gloo",
+        local_ranks=ranks,
+        threads=1,
+        operators=OPERATORS,
+        limits=LIMITS,
+    )
+    if not path.exists() or time.time() - path.stat().st_mtime > KEPT_S:
+        log.unlink(missing_ok=True)
+        print(f"calibrating for {budget_s:g} s, kept as {path}", file=sys.stderr, flush=True)
+        settings = MeasureSettings(time_limit_s=0.1)
+        with torch_measurer(plan, settings, time.process_time_ns) as measurer:
+            result = run_session(
+                plan, log, budget_s, measurer=measurer, machine=describe_machine("cpu")
+            )
+        return write_machine(fit_machine(path.stem, result, ranks), path)
+    from dse.platforms import load_platform
+
+    return load_platform(str(path))
