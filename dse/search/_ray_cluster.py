@@ -152,7 +152,8 @@ class RayCluster:
         except (OSError, RuntimeError, ValueError, ImportError) as error:
             raise WorkerError(
                 f"no connection to the Ray cluster {self._address} ({error}); every machine needs "
-                "the same versions of Python and Ray"
+                "the same versions of Python and Ray, and where the cluster has a token that too: "
+                "RAY_AUTH_MODE=token, RAY_AUTH_TOKEN=…"
             ) from error
 
     def _close(self) -> None:

@@ -18,6 +18,7 @@ from dse.prediction import (
     Software,
     predict_plan,
     problem_of,
+    software_profile,
 )
 from dse.search import TrialStatus, ValidationMode, stored_platform
 from dse.sharding import check_plan, size_words
@@ -341,8 +342,9 @@ def _smaller(configuration: Configuration, factor: float) -> Configuration:
 
 
 def trained_software(software: Software) -> Software:
-    """Returns what the trainer can be told of a training program; it launches eagerly."""
-    return Software(
+    """Returns the trainer's own program with what it can be told of another one."""
+    return replace(
+        software_profile("dse_trainer").software,
         overlap_dense_all_reduce=software.overlap_dense_all_reduce,
         prefetch_input=software.prefetch_input,
         communication_precision_bytes=software.communication_precision_bytes,

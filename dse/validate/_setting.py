@@ -119,6 +119,6 @@ def _changed_words(runs: Sequence[PlannedRun]) -> list[str]:
     if not changed:
         return []
     return [
-        f"Candidates {', '.join(changed)} ran, and were predicted, with eager launches and the "
-        "default training program apart from prefetching, overlap, buckets and wire precision."
+        f"Candidates {', '.join(changed)} ran, and were predicted, as the trainer's own program "
+        "(profile `dse_trainer`) apart from prefetching, overlap, buckets and wire precision."
     ]

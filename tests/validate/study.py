@@ -36,6 +36,7 @@ parameters:
   platform: [cpu]
   world_size: [2]
   global_batch_size: [64, 128]
+  software_profile: dse_trainer
   sharding_types:
     - [table_wise]
     - [row_wise]

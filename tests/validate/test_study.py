@@ -34,7 +34,9 @@ def study(tmp_path_factory):
 def elsewhere(tmp_path_factory):
     """A study of machines that are not here."""
     folder = tmp_path_factory.mktemp("elsewhere")
-    return make_study(folder, platform="[h100_sxm]", world_size="[2, 8]")
+    return make_study(
+        folder, platform="[h100_sxm]", world_size="[2, 8]", software_profile="torchrec"
+    )
 
 
 @pytest.fixture
