@@ -180,13 +180,23 @@ def test_more_workers_than_processors_go_on_with_those_there_are(local_ray, dead
 
 
 def test_no_free_processor_is_reported(local_ray, deadly):
-    with (
-        RayExecutor(deadly(), 2) as first,
-        RayExecutor(deadly(), 1, start_timeout_s=1.0) as second,
-    ):
-        assert len(list(first.run(asked(20)))) == 20
-        with pytest.raises(WorkerError, match="started no worker in 1 s"):
-            list(second.run(asked(1)))
+    import ray
+
+    @ray.remote(num_cpus=2)
+    class Occupant:
+        def is_here(self):
+            return True
+
+    occupant = Occupant.remote()
+    assert ray.get(occupant.is_here.remote())
+    try:
+        with (
+            RayExecutor(deadly(), 1, start_timeout_s=1.0) as executor,
+            pytest.raises(WorkerError, match="started no worker in 1 s"),
+        ):
+            list(executor.run(asked(1)))
+    finally:
+        ray.kill(occupant)
 
 
 def test_a_connection_that_is_there_is_kept_and_takes_no_address(local_ray, deadly):
