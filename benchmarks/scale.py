@@ -1,11 +1,15 @@
 """Trials a second of every executor, and what the asking process costs.
 
 Usage: python benchmarks/scale.py [--trials N] [--jobs N] [--executors A,B] [--json]
+                                  [--driver-trials N] [--picture FILE]
 
 Runs one study once with each executor, each in a process of its own, and checks that all of them
 end at the same front. Marks are judged on this machine as it is at the moment: its load is printed
 beside them. Fewer trials than the marks speak of are projected: the start as it was, the rest in
-proportion.
+proportion. With `--trials 0` no study is run.
+
+`--driver-trials 10000` also measures what the asking process costs in a study of so many trials
+whose evaluations take no time (`scale_driver.py`), and draws it against the number of trials.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ import time
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import scale_driver
 
 #: Trials that the marks of whole runs speak of.
 MARK_TRIALS = 2000
@@ -194,16 +200,37 @@ def marks_of(cases: dict[str, Case]) -> list[Mark]:
                     overhead_s <= MAX_OVERHEAD_S,
                 )
             )
+    if not cases:
+        return marks
     largest = max(case.largest_bytes for case in cases.values())
-    marks.append(
-        Mark(
-            f"resident memory of a process: at most {MAX_RESIDENT_BYTES / 1e6:.0f} MB",
-            f"{largest / 1e6:.0f} MB",
-            largest <= MAX_RESIDENT_BYTES,
-        )
-    )
+    marks.append(memory_mark("resident memory of a process", largest))
     same = len({case.front for case in cases.values()}) == 1
     marks.append(Mark("one front from all executors", "the same" if same else "differs", same))
+    return marks
+
+
+def memory_mark(what: str, largest_bytes: float) -> Mark:
+    """Judges the most memory that something had."""
+    return Mark(
+        f"{what}: at most {MAX_RESIDENT_BYTES / 1e6:.0f} MB",
+        f"{largest_bytes / 1e6:.0f} MB",
+        largest_bytes <= MAX_RESIDENT_BYTES,
+    )
+
+
+def driver_marks(costs: list[scale_driver.DriverCost]) -> list[Mark]:
+    """Judges what the asking process costs in long studies."""
+    marks = []
+    for cost in costs:
+        where = f"asking process, {cost.trials[-1]:,} trials, {cost.executor}"
+        marks.append(
+            Mark(
+                f"{where}: at most {MAX_OVERHEAD_S * 1e3:.0f} ms a trial",
+                f"{cost.mean_s * 1e3:.2f} ms, {cost.last_s * 1e3:.2f} ms in the last tenth",
+                cost.mean_s <= MAX_OVERHEAD_S,
+            )
+        )
+        marks.append(memory_mark(f"{where}, resident memory", cost.largest_bytes))
     return marks
 
 
@@ -213,6 +240,8 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=300)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--executors", default="serial,process,ray")
+    parser.add_argument("--driver-trials", type=int, default=0)
+    parser.add_argument("--picture", type=Path, help="SVG of the cost against the trials")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -222,13 +251,21 @@ def main() -> None:
         return
 
     cases: dict[str, Case] = {}
+    costs: list[scale_driver.DriverCost] = []
     for name in arguments.executors.split(","):
         if name == "ray" and importlib.util.find_spec("ray") is None:
             print("ray is not installed: left out", file=sys.stderr)
             continue
         jobs = 1 if name == "serial" else arguments.jobs
-        cases[name] = measured(name, jobs, arguments.space, arguments.trials)
-    marks = marks_of(cases)
+        if arguments.trials:
+            cases[name] = measured(name, jobs, arguments.space, arguments.trials)
+        if arguments.driver_trials and name != "serial":
+            costs.append(
+                scale_driver.measured(name, jobs, arguments.space, arguments.driver_trials)
+            )
+    marks = [*marks_of(cases), *driver_marks(costs)]
+    if costs and arguments.picture:
+        scale_driver.write_picture(costs, MAX_OVERHEAD_S, arguments.picture)
     load = os.getloadavg()[0]
     if arguments.json:
         print(
@@ -237,6 +274,7 @@ def main() -> None:
                     "load": load,
                     "processors": os.cpu_count(),
                     "cases": [asdict(case) for case in cases.values()],
+                    "driver": [asdict(cost) for cost in costs],
                     "marks": [asdict(mark) for mark in marks],
                 },
                 indent=1,
@@ -244,7 +282,10 @@ def main() -> None:
         )
         return
     print(f"{arguments.space}, load {load:.1f} on {os.cpu_count()} processors")
-    print("executor  jobs  trials  start s   loop s  finish s  trials/s  driver ms  largest MB")
+    if cases:
+        print(
+            "executor  jobs  trials  start s   loop s  finish s  trials/s  driver ms  largest MB"
+        )
     for case in cases.values():
         # The serial executor evaluates where it asks.
         driver = "" if case.executor == "serial" else f"{case.overhead_s * 1e3:.2f}"

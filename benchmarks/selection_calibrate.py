@@ -1,12 +1,14 @@
 """A short calibration of this machine for `selection.py`, kept for runs of the same hour.
 
 Prediction and measurement should be of the same machine at the same time. Only what a training
-iteration of the experiment consists of is measured, at sizes that occur in it: operators by the
-processor time of one rank, so that other programs disturb little; exchanges by the clock.
+iteration of the experiment consists of is measured, at sizes that occur in it: operators on all
+ranks at once, by their processor time, so that other programs disturb little; exchanges by the
+clock. Most of the time goes to lookups and updates, as it does in an iteration.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 import statistics
@@ -15,8 +17,9 @@ import tempfile
 import time
 from typing import TYPE_CHECKING
 
-from selection import SOFTWARE, configuration_of, draw_model
-from selection_phases import measure_phases, predicted_phases
+from selection_clock import measure_phases
+from selection_phases import PARTS, predicted_parts
+from selection_tasks import SOFTWARE, configuration_of, draw_model
 
 from dse.calibrate import fit_machine, write_machine
 from dse.microbench import (
@@ -32,20 +35,9 @@ from dse.sharding import ShardingPlan, ShardingType, TablePlan
 from dse.validate import Candidate
 
 if TYPE_CHECKING:
+    from dse.microbench import MeasurementPlan
     from dse.platforms import Platform
     from dse.prediction import Software
-
-#: Phases whose time is not that of calibrated operators.
-OWN_PHASES = (
-    "send lengths",
-    "send indices",
-    "join lookups",
-    "outputs",
-    "forward",
-    "backward",
-    "exchange calls",
-    "dense optimizer",
-)
 
 #: How long a calibration is good for, in seconds: neighbours of a virtual machine change.
 KEPT_S = 3600.0
@@ -66,8 +58,17 @@ OPERATORS = (
     "memcpy_d2d",
 )
 
-#: Tables of the experiment are at most 200 MB, and one update of all takes some ten milliseconds.
-LIMITS = Limits(2.0**27, 0.02, 20e9, 2e9, 10e6)
+#: Of points that an iteration hardly spends time in, one in so many is measured: operators other
+#: than lookups and updates, and fewer lookups than this.
+OTHERS_EVERY = 3
+FEW_LOOKUPS = 1500.0
+
+#: Turns of a plan; more than a calibration has time for.
+POINTS = 96
+
+#: Tables of the experiment are at most 200 MB; an iteration looks up 32 MB, and the update of the
+#: largest table takes some ten milliseconds.
+LIMITS = Limits(2.0**27, 0.05, 20e9, 2e9, 10e6)
 
 
 #: Seed of the task on which the trainer's own work is measured; not one of the experiment.
@@ -116,13 +117,14 @@ def measured_trainer(platform: Platform, ranks: int) -> Software:
         for name, kind in kinds.items()
     )
     whole, rows = measure_phases(candidates, rounds=7, iterations=8, seed=TRAINER_SEED)
-    dense = predicted_phases(platform, candidates[0])
-    expected_s = sum(dense.get(phase, 0.0) for phase in ("forward", "backward", "dense optimizer"))
-    step_s = statistics.fmean(sum(rank[phase] for phase in OWN_PHASES) for rank in whole)
     software = software_profile(SOFTWARE).software
+    expected_s = predicted_parts(platform, candidates[0])["own work"] - software.step_host_s
+    step_s = statistics.fmean(
+        sum(rank.processor_s[phase] for phase in PARTS["own work"]) for rank in whole
+    )
     lookups = model.global_batch_size / ranks * sum(t.lookups_per_sample for t in model.tables)
     bandwidth = platform.device.memory_bandwidth_bytes_per_s
-    routing_s = statistics.fmean(rank["routing"] for rank in rows)
+    routing_s = statistics.fmean(rank.processor_s["routing"] for rank in rows)
     joined_s = lookups * software.embedding.joined_index_bytes / (STREAM_EFFICIENCY * bandwidth)
     kernels = replace(
         software.embedding,
@@ -140,6 +142,34 @@ def measured_trainer(platform: Platform, ranks: int) -> Software:
     return measured
 
 
+def calibration_plan(ranks: int) -> MeasurementPlan:
+    """Returns what is measured, most of it where an iteration spends its time.
+
+    Args:
+        ranks: Ranks of the machine, all at work at once.
+    """
+    plan = make_plan(
+        "cpu",
+        collectives_backend="gloo",
+        local_ranks=ranks,
+        threads=1,
+        operators=OPERATORS,
+        points=POINTS,
+        limits=LIMITS,
+    )
+    others: Counter[tuple[str, str]] = Counter()
+    kept = []
+    for point in plan.kernels:
+        sizes = dict(point.sizes)
+        if sizes.get("batch", 0.0) * sizes.get("pooling", 0.0) < FEW_LOOKUPS:
+            # Points that check the fits have a count of their own.
+            others[point.op, point.purpose] += 1
+            if others[point.op, point.purpose] % OTHERS_EVERY != 1:
+                continue
+        kept.append(point)
+    return replace(plan, kernels=tuple(kept))
+
+
 def calibrated_platform(ranks: int, budget_s: float, folder: Path | None = None) -> Platform:
     """Returns this machine as a platform; measures it unless that was done within the hour.
 
@@ -152,14 +182,7 @@ def calibrated_platform(ranks: int, budget_s: float, folder: Path | None = None)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"cpu_{ranks}_ranks_{budget_s:g}_s.yaml"
     log = path.with_suffix(".points.jsonl")
-    plan = make_plan(
-        "cpu",
-        collectives_backend="gloo",
-        local_ranks=ranks,
-        threads=1,
-        operators=OPERATORS,
-        limits=LIMITS,
-    )
+    plan = calibration_plan(ranks)
     if not path.exists() or time.time() - path.stat().st_mtime > KEPT_S:
         log.unlink(missing_ok=True)
         print(f"calibrating for {budget_s:g} s, kept as {path}", file=sys.stderr, flush=True)

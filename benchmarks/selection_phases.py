@@ -1,301 +1,247 @@
-"""Where the processor time of a real iteration goes, phase by phase, beside its prediction.
+"""Where the time of a real iteration goes, phase by phase, beside its prediction.
 
-Usage: python benchmarks/selection_phases.py [--tasks 2] [--seed S] [--iterations 40] [--json]
+Usage: python benchmarks/selection_phases.py [--tasks 2] [--platform P | --calibrate] [--json]
 
-Draws tasks as `selection.py` does, by other seeds. Every rank times what its training thread
-computes in each phase, without what phases inside it take (`time.thread_time`, so a busy machine
-disturbs little and waiting does not count), and the processor time of the threads that exchange
-messages. Beside it stands what the model says of the same operators on the platform, which is wall
-time: for kernels the same, for exchanges not.
+Draws tasks as `selection.py` does, by other seeds, and times the phases of their iterations on
+every rank (`selection_clock.py`). Beside them stands what the model says of the same work:
+
+* lookups: sorting of indices by owner, lookups;
+* updates: of the tables;
+* own work: the trainer's operators, joining and the dense part included; in the model its host
+  time and the dense part;
+* transfers: exchanges, and waiting for the other rank. By the wall clock this is what the training
+  thread waits, by the processor what the message threads compute.
+
+Where the machine is busy only the processor columns mean something.
 """
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import asdict, dataclass
-from functools import partial
 import json
+import math
 import os
 import statistics
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import numpy as np
-from selection import configuration_of, draw_model, plans_of
+from selection_clock import measure_phases
+from selection_tasks import configuration_of, draw_model, plans_of
 
 from dse.graph import TaskKind
 from dse.platforms import load_platform
-from dse.prediction import DurationClass, PlanScorer, problem_of
-from dse.ranks import start_ranks
-from dse.validate import Candidate, TrainerOptions
+from dse.prediction import DurationClass, PlanScorer, predict, problem_of
+from dse.validate import Candidate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+
+    from selection_clock import RankPhases
 
     from dse.platforms import Platform
-    from dse.ranks import RankContext, Worker
+    from dse.prediction import Software
 
-#: Phases in the order of an iteration, and those of the model that do the same.
-PHASES = (
-    "routing",
-    "send lengths",
-    "send indices",
-    "join lookups",
-    "lookups",
-    "outputs",
-    "forward",
-    "backward",
-    "exchange calls",
-    "updates",
-    "dense optimizer",
-    "message threads",
+#: Parts of an iteration and the measured phases that are in them; what is left is transfers.
+PARTS = {
+    "lookups": ("routing", "lookups"),
+    "updates": ("updates",),
+    "own work": (
+        "send lengths",
+        "send indices",
+        "join lookups",
+        "outputs",
+        "forward",
+        "backward",
+        "exchange calls",
+        "dense optimizer",
+    ),
+}
+TRANSFERS = "transfers"
+ITERATION = "iteration"
+
+#: Ends of the names of tasks, and the part that they belong to.
+_ENDINGS = (
+    ("lookup backward", "updates"),
+    ("tables update", "updates"),
+    ("lookup", "lookups"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseRow:
-    """One plan of one task.
+    """One plan of one task; seconds of an iteration by part, of the rank with the most of it.
 
     Attributes:
         task: Which draw.
         sharders: Who made the plan.
-        processor_s: Processor time of an iteration by phase, on the rank with the most.
-        predicted_s: The model's time of the same operators by phase, on its rank with the most;
-            phases that it does not have are left out.
-        iteration_s: Processor time of an iteration, of all threads of the busiest rank.
-        predicted_iteration_s: Iteration time by the model.
+        predicted_s: By the model, the iteration as a whole included.
+        processor_s: Measured by the processor.
+        wall_s: Measured by the wall clock.
+        straggler_s: What ranks lose when each step waits for the rank that has more to compute in
+            that step, over what they lose to the rank with more on average.
     """
 
     task: int
     sharders: tuple[str, ...]
-    processor_s: dict[str, float]
     predicted_s: dict[str, float]
-    iteration_s: float
-    predicted_iteration_s: float
+    processor_s: dict[str, float]
+    wall_s: dict[str, float]
+    straggler_s: float
 
 
-class _Clock:
-    """Processor time of the calling thread by phase, without that of phases inside."""
-
-    def __init__(self) -> None:
-        self.seconds = dict.fromkeys(PHASES, 0.0)
-        self._inside: list[float] = []
-
-    def timed(self, phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*arguments: Any, **named: Any) -> Any:
-            self._inside.append(0.0)
-            start = time.thread_time()
-            try:
-                return function(*arguments, **named)
-            finally:
-                spent = time.thread_time() - start
-                self.seconds[phase] += spent - self._inside.pop()
-                if self._inside:
-                    self._inside[-1] += spent
-
-        return run
-
-
-def _returning(clock: _Clock, phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Times a function that starts something and returns what waits for it."""
-    start = clock.timed(phase, function)
-    return lambda *arguments: clock.timed(phase, start(*arguments))
-
-
-def instrument(trainer: Any, clock: _Clock) -> None:
-    """Makes the phases of a trainer report to a clock."""
-    inputs = trainer._inputs
-    for owner, method, phase in (
-        (inputs, "_blocks", "routing"),
-        (inputs, "send_lengths", "send lengths"),
-        (inputs, "send_indices", "send indices"),
-        (inputs, "finish", "join lookups"),
-        (trainer, "_lookup", "lookups"),
-        (trainer, "_leaves", "outputs"),
-        (trainer, "_network", "forward"),
-        (trainer, "_update_tables", "updates"),
-        (trainer._optimizer, "step", "dense optimizer"),
-        (trainer, "step", "backward"),
-    ):
-        setattr(owner, method, clock.timed(phase, getattr(owner, method)))
-    for exchange in trainer._exchanges.values():
-        exchange.send = _returning(clock, "exchange calls", exchange.send)
-        exchange.send_back = _returning(clock, "exchange calls", exchange.send_back)
-
-
-def _phase_worker(
-    candidates: tuple[Candidate, ...], options: TrainerOptions, context: RankContext
-) -> Worker:
-    """Returns what builds a candidate, runs it and answers its phases' seconds an iteration."""
-    import torch
-
-    from dse.microbench import keep_freed_memory
-    from dse.validate._trainer import Trainer
-
-    keep_freed_memory()
-    trainers: dict[int, tuple[Any, _Clock]] = {}
-
-    def answer(order: Any) -> object:
-        number, iterations = order
-        if number not in trainers:
-            trainer, clock = Trainer(torch, candidates[number], options, context), _Clock()
-            instrument(trainer, clock)
-            trainers[number] = trainer, clock
-        trainer, clock = trainers[number]
-        for _ in range(2):
-            trainer.step()
-        if context.world_size > 1:
-            torch.distributed.barrier()
-        clock.seconds.update(dict.fromkeys(PHASES, 0.0))
-        process_s, thread_s = time.process_time(), time.thread_time()
-        for _ in range(iterations):
-            trainer.step()
-        process_s, thread_s = time.process_time() - process_s, time.thread_time() - thread_s
-        clock.seconds["message threads"] = process_s - thread_s
-        return {name: spent / iterations for name, spent in clock.seconds.items()}
-
-    return answer
-
-
-def measure_phases(
-    candidates: tuple[Candidate, ...], rounds: int, iterations: int, seed: int
-) -> list[list[dict[str, float]]]:
-    """Returns medians over the rounds, for each candidate and rank."""
-    factory = partial(_phase_worker, candidates, TrainerOptions(seed=seed, batches=4))
-    ranks = candidates[0].configuration.world_size
-    found: list[list[list[dict[str, float]]]] = [[] for _ in candidates]
-    with start_ranks(
-        factory, backend="gloo", world_size=ranks, threads=1, timeout_s=120.0
-    ) as group:
-        for _ in range(rounds):
-            for number, samples in enumerate(found):
-                samples.append(group.ask((number, iterations)))
-    return [
-        [
-            {
-                phase: statistics.median(sample[rank][phase] for sample in samples)
-                for phase in PHASES
-            }
-            for rank in range(ranks)
-        ]
-        for samples in found
-    ]
-
-
-def _phase_of(name: str, kind: TaskKind, duration_class: int) -> str | None:
-    """Which phase a task of the model's graph belongs to."""
-    if kind is TaskKind.HOST or duration_class == DurationClass.COPY:
-        return None
-    if duration_class == DurationClass.COMMUNICATION:
-        return "message threads"
-    for ending, phase in _ENDINGS:
-        if name.endswith(ending):
-            return phase
-    return "backward" if "backward" in name or "gradient" in name else "forward"
-
-
-_ENDINGS = (
-    ("route indices", "routing"),
-    ("join indices", "join lookups"),
-    ("lookup backward", "updates"),
-    ("tables update", "updates"),
-    ("lookup", "lookups"),
-    ("dense optimizer", "dense optimizer"),
-)
-
-
-def predicted_phases(platform: Platform, candidate: Candidate) -> dict[str, float]:
-    """Returns the model's seconds by phase on the rank with the most."""
+def predicted_parts(platform: Platform, candidate: Candidate) -> dict[str, float]:
+    """Returns the model's seconds by part on the rank with the most of it."""
     problem = problem_of(candidate.model, platform, candidate.configuration)
     layout = PlanScorer(problem).layout_graph(candidate.configuration.plan)
     graph = layout.graph
     ranks = range(candidate.configuration.world_size)
-    found: dict[str, dict[int, float]] = {}
+    found = {part: dict.fromkeys(ranks, 0.0) for part in (*PARTS, TRANSFERS)}
     for task, name in enumerate(graph.names):
-        kind = TaskKind(int(graph.kind[task]))
-        phase = _phase_of(name, kind, int(layout.duration_class[task]))
-        if phase is None:
-            continue
-        rank = graph.lanes[int(graph.lane[task])].rank
-        by_rank = found.setdefault(phase, dict.fromkeys(ranks, 0.0))
-        by_rank[rank] += float(graph.duration_s[task])
-    return {phase: max(by_rank.values()) for phase, by_rank in found.items()}
+        part = _part_of(name, TaskKind(int(graph.kind[task])), int(layout.duration_class[task]))
+        if part is not None:
+            rank = graph.lanes[int(graph.lane[task])].rank
+            found[part][rank] += float(graph.duration_s[task])
+    prediction = predict(candidate.model, platform, candidate.configuration)
+    parts = {part: max(by_rank.values()) for part, by_rank in found.items()}
+    return {**parts, ITERATION: prediction.iteration_time_s}
 
 
-def run_task(number: int, seed: int, platform: Platform, arguments: Any) -> list[PhaseRow]:
+def _part_of(name: str, kind: TaskKind, duration_class: int) -> str | None:
+    """Which part a task of the model's graph belongs to; launches and copies run beside others."""
+    if duration_class == DurationClass.COPY or name.startswith("launch "):
+        return None
+    if kind is TaskKind.COLLECTIVE:
+        return TRANSFERS
+    return next((part for ending, part in _ENDINGS if name.endswith(ending)), "own work")
+
+
+def measured_parts(ranks: list[RankPhases]) -> tuple[dict[str, float], dict[str, float]]:
+    """Returns seconds by part on the rank with the most of it, by the processor and by the wall.
+
+    By the wall, parts are those of the processor and waiting is all of a rank's; the iteration is
+    that of the slowest rank.
+    """
+
+    def most(seconds: str, phases: tuple[str, ...]) -> float:
+        return max(sum(getattr(rank, seconds)[phase] for phase in phases) for rank in ranks)
+
+    processor = {part: most("processor_s", phases) for part, phases in PARTS.items()}
+    processor[TRANSFERS] = max(rank.messages_s for rank in ranks)
+    processor[ITERATION] = max(sum(rank.processor_s.values()) + rank.messages_s for rank in ranks)
+    wall = {part: most("wall_s", phases) for part, phases in PARTS.items()}
+    wall[TRANSFERS] = statistics.fmean(rank.waiting_s for rank in ranks)
+    wall[ITERATION] = max(sum(rank.wall_s.values()) for rank in ranks)
+    return processor, wall
+
+
+def straggler_s(ranks: list[RankPhases]) -> float:
+    """Returns how much the mean of the slowest exceeds the slowest mean, over steps."""
+    slowest = statistics.fmean(map(max, zip(*(rank.steps_s for rank in ranks), strict=True)))
+    return slowest - max(statistics.fmean(rank.steps_s) for rank in ranks)
+
+
+def run_task(
+    number: int, platform: Platform, software: Software | None, arguments: Any
+) -> list[PhaseRow]:
     """Measures the plans of one task."""
-    from dse.prediction import predict
-
-    ranks = 2
-    model = draw_model(number, seed, ranks, arguments.megabytes)
-    plans = plans_of(model, ranks, number, platform)
+    model = draw_model(number, arguments.seed, arguments.ranks, arguments.megabytes)
+    plans = plans_of(model, arguments.ranks, number, platform, software)
     candidates = tuple(
-        Candidate(", ".join(names), model, configuration_of(model, ranks, plan))
+        Candidate(
+            ", ".join(names), model, configuration_of(model, arguments.ranks, plan, software)
+        )
         for plan, names in plans.items()
     )
-    measured = measure_phases(candidates, arguments.rounds, arguments.iterations, seed)
+    measured = measure_phases(candidates, arguments.rounds, arguments.iterations, arguments.seed)
     rows = []
-    for candidate, names, by_rank in zip(candidates, plans.values(), measured, strict=True):
-        prediction = predict(model, platform, candidate.configuration)
-        rows.append(
-            PhaseRow(
-                number,
-                tuple(names),
-                {phase: max(one[phase] for one in by_rank) for phase in PHASES},
-                predicted_phases(platform, candidate),
-                max(sum(one.values()) for one in by_rank),
-                prediction.iteration_time_s,
-            )
-        )
+    for candidate, names, ranks in zip(candidates, plans.values(), measured, strict=True):
+        predicted = predicted_parts(platform, candidate)
+        processor, wall = measured_parts(ranks)
+        rows.append(PhaseRow(number, tuple(names), predicted, processor, wall, straggler_s(ranks)))
     return rows
 
 
 def lines(rows: list[PhaseRow]) -> Iterator[str]:
-    """Yields measured and predicted phases in milliseconds as a Markdown table."""
-    yield "| task, plan of | " + " | ".join(PHASES) + " | iteration |"
-    yield "|---|" + "---:|" * (len(PHASES) + 1)
+    """Yields plans, then means over all of them, as Markdown tables in milliseconds."""
+    parts = (*PARTS, TRANSFERS, ITERATION)
+    yield "Predicted / by the processor / by the wall clock, in ms:"
+    yield ""
+    yield "| task, plan of | " + " | ".join(parts) + " |"
+    yield "|---|" + "---:|" * len(parts)
     for row in rows:
-        cells = []
-        for phase in PHASES:
-            predicted = row.predicted_s.get(phase)
-            beside = "" if predicted is None else f" ({1e3 * predicted:.2f})"
-            cells.append(f"{1e3 * row.processor_s[phase]:.2f}{beside}")
-        cells.append(f"{1e3 * row.iteration_s:.2f} ({1e3 * row.predicted_iteration_s:.2f})")
+        cells = [
+            f"{1e3 * row.predicted_s[part]:.2f} / {1e3 * row.processor_s[part]:.2f} / "
+            f"{1e3 * row.wall_s[part]:.2f}"
+            for part in parts
+        ]
         yield f"| {row.task}, {', '.join(row.sharders)} | " + " | ".join(cells) + " |"
     yield ""
-    for phase in PHASES:
-        both = [
-            (row.processor_s[phase], row.predicted_s[phase])
-            for row in rows
-            if row.predicted_s.get(phase) and row.processor_s[phase] > 0
-        ]
-        if both:
-            ratio = np.exp(np.mean([np.log(spent / expected) for spent, expected in both]))
-            yield f"{phase}: measured over predicted {ratio:.2f}"
+    yield "| part | predicted | processor | predicted over it | wall | predicted over it |"
+    yield "|---|---:|---:|---:|---:|---:|"
+    for part in parts:
+        predicted, processor, wall = (
+            [getattr(row, name)[part] for row in rows]
+            for name in ("predicted_s", "processor_s", "wall_s")
+        )
+        yield (
+            f"| {part} | {_ms(predicted)} | {_ms(processor)} | {_ratio(predicted, processor)} "
+            f"| {_ms(wall)} | {_ratio(predicted, wall)} |"
+        )
+    share = statistics.fmean(row.straggler_s / row.processor_s[ITERATION] for row in rows)
+    yield ""
+    yield f"waiting for the rank that has more to compute in a step: {share:.1%} of an iteration"
+
+
+def _ms(seconds: list[float]) -> str:
+    return f"{1e3 * statistics.fmean(seconds):.2f} ms"
+
+
+def _ratio(predicted: list[float], measured: list[float]) -> str:
+    """Geometric mean of predicted over measured."""
+    pairs = [pair for pair in zip(predicted, measured, strict=True) if min(pair) > 0]
+    if not pairs:
+        return "-"
+    return f"{math.exp(statistics.fmean(math.log(one / other) for one, other in pairs)):.2f}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tasks", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1000, help="not that of the experiment")
+    parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=8)
     parser.add_argument("--megabytes", type=float, default=32.0)
     parser.add_argument("--platform", default="cpu", help="a name or a file")
+    parser.add_argument(
+        "--calibrate",
+        type=float,
+        nargs="?",
+        const=120.0,
+        default=0.0,
+        metavar="SECONDS",
+        help="predict by this machine as `selection.py --calibrate` measures it",
+    )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    platform = load_platform(arguments.platform)
+    platform, software = load_platform(arguments.platform), None
+    if arguments.calibrate:
+        from selection_calibrate import calibrated_machine
+
+        platform, software = calibrated_machine(arguments.ranks, arguments.calibrate)
     rows: list[PhaseRow] = []
     for number in range(arguments.tasks):
-        rows += run_task(number, arguments.seed, platform, arguments)
+        rows += run_task(number, platform, software, arguments)
     if arguments.json:
         print(json.dumps([asdict(row) for row in rows], indent=1))
     else:
         print("\n".join(lines(rows)))
+        load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+        print(f"load of the machine at the end {load}")
     return 0
 
 

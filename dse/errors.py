@@ -23,6 +23,11 @@ __all__ = [
 ]
 
 
+#: Problems and signs of one that a message shows; files of strangers may have any number.
+_MOST_SHOWN = 100
+_MOST_SIGNS = 1000
+
+
 class DseError(Exception):
     """Root of all errors that `dse` raises on purpose."""
 
@@ -47,9 +52,19 @@ class Diagnostic:
 
     def __str__(self) -> str:
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
-        return (
-            f"{place}: {self.field}: {self.message}" if self.field else f"{place}: {self.message}"
+        parts = (
+            (place, _cut(self.field), _cut(self.message))
+            if self.field
+            else (
+                place,
+                _cut(self.message),
+            )
         )
+        return ": ".join(parts)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_SIGNS else f"{text[:_MOST_SIGNS]}…"
 
 
 class ConfigError(DseError):
@@ -62,7 +77,9 @@ class ConfigError(DseError):
     def __init__(self, message: str = "", diagnostics: tuple[Diagnostic, ...] = ()) -> None:
         self.diagnostics = diagnostics
         lines = [message] if message else []
-        lines += [str(diagnostic) for diagnostic in diagnostics]
+        lines += [str(diagnostic) for diagnostic in diagnostics[:_MOST_SHOWN]]
+        if len(diagnostics) > _MOST_SHOWN:
+            lines.append(f"and {len(diagnostics) - _MOST_SHOWN} more problems")
         super().__init__("\n".join(lines))
 
 

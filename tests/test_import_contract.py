@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 #: From the bottom up; a package imports from earlier lines only.
 ORDER = (
-    {"errors", "_suggest"},
+    {"errors", "_suggest", "_reading", "_terminal"},
     {"curves", "ranking"},
     {"hardware"},
     {"_files", "graph", "documents", "collectives", "kernels"},
@@ -26,7 +26,8 @@ ORDER = (
     {"transformers"},
     {"solver"},
     {"search"},
-    {"report", "validate"},
+    {"recommend"},
+    {"report", "validate", "doctor"},
     {"cli"},
 )
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}

@@ -242,7 +242,8 @@ def _collective_samples(points: Sequence[CollectiveMeasurement]) -> CollectiveSa
 def _source(result: SessionResult) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in result.machine.libraries)
     driver = f", driver {result.machine.driver}" if result.machine.driver else ""
+    busy = f", {result.busy_devices} ranks at work" if result.busy_devices > 1 else ""
     return (
         f"dse calibrate on {result.machine.operating_system}{driver}: {versions}; "
-        f"{result.threads} threads a rank, {result.collectives_backend}"
+        f"{result.threads} threads a rank{busy}, {result.collectives_backend}"
     )

@@ -1,6 +1,7 @@
 """The `dse` command: options that all commands share, errors, and exit codes.
 
-Exit codes: 0 success; 1 a run found nothing feasible; 2 bad input; 130 interrupted.
+Exit codes: 0 success; 1 a run found nothing feasible; 2 bad input; 130 interrupted; 143 ended by
+SIGTERM.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from typer.core import TyperGroup
 from dse import __version__
 from dse.cli import (
     _calibrate,
+    _compare_studies,
+    _doctor,
     _export,
     _fit,
     _list,
+    _model,
     _predict,
     _rank,
+    _recommend,
     _replay,
     _report,
     _run,
@@ -27,15 +32,21 @@ from dse.cli import (
     _shard,
     _trace,
     _validate,
+    _whatif_study,
 )
+from dse.cli._signals import EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated
 from dse.errors import DseError
 
 EXIT_BAD_INPUT = 2
-EXIT_INTERRUPTED = 130
 
 
 class _InterruptedError(Exception):
-    """Ctrl-C, under a name that Typer does not know: it would end without a word."""
+    """Ctrl-C or SIGTERM, under a name that Typer does not know: it would end without a word."""
+
+    def __init__(self, interrupt: KeyboardInterrupt) -> None:
+        super().__init__(str(interrupt) or "interrupted")
+        terminated = isinstance(interrupt, Terminated)
+        self.exit_code = EXIT_TERMINATED if terminated else EXIT_INTERRUPTED
 
 
 class _Commands(TyperGroup):
@@ -47,7 +58,7 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             # A command that keeps something says so in the interrupt that it passes on.
-            raise _InterruptedError(str(interrupt) or "interrupted") from None
+            raise _InterruptedError(interrupt) from None
 
 
 app = typer.Typer(
@@ -89,12 +100,17 @@ app.command("rank")(_rank.rank_command)
 app.command("replay")(_replay.replay_command)
 app.command("validate")(_validate.validate_command)
 app.command("report")(_report.report_command)
+app.command("recommend")(_recommend.recommend_command)
+app.command("whatif")(_whatif_study.whatif_command)
+app.command("compare")(_compare_studies.compare_command)
 app.command("export")(_export.export_command)
 app.command("list")(_list.list_command)
+app.add_typer(_model.app, name="model")
 app.command("calibrate")(_calibrate.calibrate_command)
 app.command("fit")(_fit.fit_command)
 app.add_typer(_trace.app, name="trace")
 app.command("schema")(_schema.schema_command)
+app.command("doctor")(_doctor.doctor_command)
 
 
 def main() -> None:
@@ -104,11 +120,16 @@ def main() -> None:
     except DseError as error:
         if _state["debug"]:
             raise
+        from dse._terminal import visible
+
         for line in str(error).splitlines():
-            print(f"error: {line}", file=sys.stderr)  # noqa: T201
+            print(f"error: {visible(line)}", file=sys.stderr)  # noqa: T201
         sys.exit(EXIT_BAD_INPUT)
-    except (_InterruptedError, KeyboardInterrupt) as interrupt:
-        print(str(interrupt) or "interrupted", file=sys.stderr)  # noqa: T201
+    except _InterruptedError as interrupt:
+        print(interrupt, file=sys.stderr)  # noqa: T201
+        sys.exit(interrupt.exit_code)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)  # noqa: T201
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:
         # The reader (head, less) has gone; there is nobody left to tell.

@@ -46,6 +46,14 @@ def calibrate_command(
         int | None,
         typer.Option("--threads", min=1, help="CPU threads of one rank; an equal share."),
     ] = None,
+    busy_devices: Annotated[
+        int | None,
+        typer.Option(
+            "--busy-devices",
+            min=1,
+            help="Ranks that run each kernel at the same time; all of a CPU, one GPU.",
+        ),
+    ] = None,
     precisions: Annotated[
         str,
         typer.Option(
@@ -92,6 +100,7 @@ def calibrate_command(
         threads=threads or default_threads(available_cores(), count),
         seed=seed,
         precisions=_precisions(precisions),
+        busy_devices=busy_devices,
     )
     try:
         result = _measure(plan, log, budget_s, machine, quiet=json_output)
@@ -134,9 +143,9 @@ def _what_is_kept(log: Path) -> str:
 def _measure(
     plan: MeasurementPlan, log: Path, budget_s: float, machine: MachineInfo, *, quiet: bool
 ) -> SessionResult:
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from dse._terminal import Console
     from dse.microbench import run_session
 
     if quiet:
@@ -185,8 +194,7 @@ def _show_json(
 
 
 def _show(calibration: MachineCalibration, result: SessionResult) -> None:
-    from rich.console import Console
-
+    from dse._terminal import Console, visible
     from dse.platforms import CalibrationFile
     from dse.report import calibration_rows, render_calibrations
 
@@ -197,7 +205,7 @@ def _show(calibration: MachineCalibration, result: SessionResult) -> None:
         f"{len(result.skipped)} could not be; the same command measures more of them"
     )
     for line in calibration.left_out:
-        typer.echo(f"not fitted: {line}")
+        typer.echo(f"not fitted: {visible(line)}")
 
 
 def _next_step(

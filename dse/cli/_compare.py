@@ -37,8 +37,7 @@ class Compared:
 
     def render(self) -> None:
         """Prints the comparison."""
-        from rich.console import Console
-
+        from dse._terminal import Console
         from dse.report import PredictionColumn, render_difference
 
         columns = (

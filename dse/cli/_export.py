@@ -67,8 +67,7 @@ def _configuration(record: TrialRecord) -> Configuration | StepConfiguration:
 def _changes(study: Study, record: TrialRecord, kind: str) -> str:
     import json
 
-    import yaml
-
+    from dse.documents import parse_plain
     from dse.search import stored_steps
 
     if kind in ("torchrec", "megatron"):
@@ -84,7 +83,7 @@ def _changes(study: Study, record: TrialRecord, kind: str) -> str:
     text = stored_steps(study.result, record)
     if kind == "yaml":
         return text
-    return json.dumps(yaml.safe_load(text), indent=1) + "\n"
+    return json.dumps(parse_plain(text), indent=1) + "\n"
 
 
 def _render_step(study: Study, configuration: StepConfiguration, kind: str) -> str:

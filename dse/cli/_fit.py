@@ -239,8 +239,7 @@ def _pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
 def _show(fitted: CalibrationFile, notes: tuple[str, ...], out: Path, *, as_json: bool) -> None:
     import json
 
-    from rich.console import Console
-
+    from dse._terminal import Console, visible
     from dse.report import calibration_rows, render_calibrations
 
     rows = calibration_rows(fitted)
@@ -251,6 +250,6 @@ def _show(fitted: CalibrationFile, notes: tuple[str, ...], out: Path, *, as_json
         return
     render_calibrations(rows, Console())
     for note in notes:
-        typer.echo(f"note: {note}")
+        typer.echo(f"note: {visible(note)}")
     typer.echo(f"written to {out}; a platform in its folder uses it by")
     typer.echo(f"  calibrations:\n    - file: {out.name}")

@@ -28,8 +28,9 @@ def list_command(
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from dse._terminal import Console
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in rows[0]:

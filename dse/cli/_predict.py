@@ -270,8 +270,7 @@ def _document(answer: Predicted, explanation: Explanation | None) -> dict[str, o
 
 
 def _render(answer: Predicted, explanation: Explanation | None) -> None:
-    from rich.console import Console
-
+    from dse._terminal import Console
     from dse.report import render_explanation, render_prediction
 
     console, asked, profile = Console(), answer.asked, answer.profile

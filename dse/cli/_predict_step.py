@@ -230,8 +230,7 @@ class ComparedSteps:
 
     def render(self, explanation: Explanation | None) -> None:
         """Prints the comparison; argument as of :meth:`document`."""
-        from rich.console import Console
-
+        from dse._terminal import Console
         from dse.report import StepColumn, render_step_difference
         from dse.transformers import compare_steps
 
@@ -254,8 +253,7 @@ class ComparedSteps:
 
 
 def _render(answer: PredictedStep, explanation: Explanation | None) -> None:
-    from rich.console import Console
-
+    from dse._terminal import Console
     from dse.report import render_explanation, render_step
 
     console = Console()

@@ -33,7 +33,15 @@ def rank_command(
     link: LinkOption = "",
     network: NetworkOption = "",
     precision: PrecisionOption = "",
-    launch: LaunchOption = "eager",
+    launch: LaunchOption = "",
+    software_profile: Annotated[
+        str,
+        typer.Option(
+            "--software-profile",
+            help="Training program: torchrec, deeplearningexamples, hugectr, …; `dse list "
+            "software-profiles` has all.",
+        ),
+    ] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Order sharding plans by predicted iteration time; plans that do not fit come last."""
@@ -62,6 +70,7 @@ def rank_command(
                 network=network,
                 precision=precision,
                 launch=launch,
+                software_profile=software_profile,
             )
             scorers[plan.world_size] = PlanScorer(problem_of(workload, machine, configuration))
         scorer = scorers[plan.world_size]
@@ -88,8 +97,7 @@ def rank_command(
         ]
         typer.echo(json.dumps({"ranking": answer}, indent=1))
         return
-    from rich.console import Console
-
+    from dse._terminal import Console
     from dse.report import render_ranking
 
     render_ranking(rows, Console())

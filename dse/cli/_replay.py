@@ -93,8 +93,7 @@ def replay_command(
     """Run captured execution traces as a benchmark, without the code that they are of."""
     import json
 
-    from rich.console import Console
-
+    from dse._terminal import Console
     from dse.documents import UnitKind
     from dse.replay import ReplayOptions, parse_indices, replay
     from dse.report import render_replay_result

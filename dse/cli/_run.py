@@ -7,20 +7,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dse.cli._signals import terminable
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import Console
     from rich.progress import Progress
 
+    from dse._terminal import Console
     from dse.search import Study, TrialRecord
     from dse.space import SamplerName
 
 _EXIT_NOTHING_FEASIBLE = 1
-_EXIT_INTERRUPTED = 130
+_INTERRUPTED_AT_THE_END = (
+    "interrupted before all files were written; where there is a journal.log, --resume goes on"
+)
 
 
 def run_command(
+    ctx: typer.Context,
     space: Annotated[str, typer.Argument(metavar="SPACE", help="Search space: name or file.")],
     trials: Annotated[
         int | None, typer.Option("--trials", min=1, help="Configurations to evaluate.")
@@ -44,14 +49,26 @@ def run_command(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the study in the folder.")
     ] = False,
+    storage: Annotated[
+        str,
+        typer.Option(
+            "--storage",
+            metavar="URL",
+            help="Database that several runs share: postgresql://…, mysql://… or sqlite:///file.",
+        ),
+    ] = "",
+    study_name: Annotated[
+        str,
+        typer.Option("--study-name", help="Its name in the database; the space's by default."),
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
     """Search a space for the best configurations and write a study folder with a report."""
     from contextlib import redirect_stdout
+    from shlex import quote
     import sys
 
-    from rich.console import Console
-
+    from dse._terminal import Console
     from dse.report import write_report
     from dse.search import RunOptions, run
 
@@ -64,22 +81,32 @@ def run_command(
         address=address,
         out=out,
         resume=resume,
+        storage=storage,
+        study_name=study_name,
+        debug=bool(ctx.find_root().params.get("debug")),
     )
     messages = Console(stderr=True)
     # Standard output is for the result; Ray would print there which of its workers died.
-    with redirect_stdout(sys.stderr), _progress(messages, quiet=as_json) as progress:
-        study = run(space, options, progress=_Listener(progress))
-    write_report(study.result, study.directory.report)
+    with terminable() as ending:
+        try:
+            with redirect_stdout(sys.stderr), _progress(messages, quiet=as_json) as progress:
+                study = run(space, options, progress=_Listener(progress))
+            write_report(study.result, study.directory.report)
+        except KeyboardInterrupt as interrupt:
+            interrupt.args = (_INTERRUPTED_AT_THE_END,)
+            raise
     if as_json:
         typer.echo(_as_json(study))
     else:
         _print(study, Console(), messages)
     if study.interrupted:
+        shared = "" if study.storage is None else f" --storage {quote(study.storage.url)}"
         messages.print(
-            f"interrupted; continue with: dse run {space} --out {study.directory.root} --resume",
+            f"interrupted; continue with: dse run {space}{shared} --out {study.directory.root} "
+            "--resume",
             markup=False,
         )
-        raise typer.Exit(_EXIT_INTERRUPTED)
+        raise typer.Exit(ending.exit_code)
     if not study.result.front:
         raise typer.Exit(_EXIT_NOTHING_FEASIBLE)
 
@@ -125,6 +152,7 @@ class _Listener:
         self._progress = progress
         self._task = progress.add_task("", total=None, found="")
         self._feasible = 0
+        self._done = 0
         self._best: float | None = None
         self._unit = ""
 
@@ -140,15 +168,16 @@ class _Listener:
             figure = metrics[Metric.SPEEDUP] if of_trace else metrics[Metric.THROUGHPUT] / 1e6
             self._unit = "times the captured throughput" if of_trace else "M samples/s"
             self._best = max(self._best or 0.0, figure)
+        self._done += latest.evaluated
         best = "" if self._best is None else f", best {self._best:.2f} {self._unit}"
-        done = sum(record.evaluated for record in records)
         self._progress.update(
-            self._task, total=total, completed=done, found=f"{self._feasible} feasible{best}"
+            self._task, total=total, completed=self._done, found=f"{self._feasible} feasible{best}"
         )
 
 
 def _print(study: Study, console: Console, messages: Console) -> None:
     from dse.report import print_study
+    from dse.search import TrialStatus
 
     directory = study.directory
     files = [
@@ -159,6 +188,13 @@ def _print(study: Study, console: Console, messages: Console) -> None:
     if study.result.trace is None:
         files.append(("plans", str(directory.root / "plans")))
     print_study(study.result, console, files)
+    failed = sum(record.status is TrialStatus.FAILED for record in study.result.records)
+    if failed:
+        messages.print(
+            f"{failed} {'evaluation' if failed == 1 else 'evaluations'} failed: reasons and "
+            f"tracebacks in {directory.failures}",
+            markup=False,
+        )
     if study.exhausted:
         messages.print("the whole space was evaluated", markup=False)
 

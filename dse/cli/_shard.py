@@ -115,8 +115,10 @@ def shard_command(
                 seed=seed,
             )
     except InfeasibleError as error:
+        from dse._terminal import visible
+
         for line in str(error).splitlines():
-            typer.echo(f"infeasible: {line}", err=True)
+            typer.echo(f"infeasible: {visible(line)}", err=True)
         raise typer.Exit(1) from None
     prediction = predict_plan(scorer, solution.plan, None)
     plan_text = plan_to_json(solution.plan, workload.name)
@@ -146,8 +148,7 @@ def shard_command(
         }
         typer.echo(json.dumps(answer, indent=1))
         return
-    from rich.console import Console
-
+    from dse._terminal import Console
     from dse.report import ShardingView, render_sharding
 
     console = Console()
@@ -190,7 +191,7 @@ def _patience(what: str) -> Iterator[None]:
     """Shows on a terminal that work goes on, once it takes longer than a moment."""
     from threading import Timer
 
-    from rich.console import Console
+    from dse._terminal import Console
 
     status = Console(stderr=True).status(f"{what} …")
     timer = Timer(_PATIENCE_S, status.start)

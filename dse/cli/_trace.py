@@ -50,8 +50,7 @@ def info_command(
     """Show ranks, steps, top kernels, collectives, who was waited for, and the critical path."""
     import json
 
-    from rich.console import Console
-
+    from dse._terminal import Console
     from dse.report import render_lanes, render_sizes, render_trace_summary
     from dse.simulate import simulate
     from dse.traces import (
@@ -129,8 +128,7 @@ def simulate_command(
     """Rebuild the graph of a step, simulate it, and compare with what was measured."""
     import json
 
-    from rich.console import Console
-
+    from dse._terminal import Console
     from dse.report import render_replay
     from dse.simulate import simulate
     from dse.traces import compare

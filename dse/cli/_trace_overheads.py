@@ -40,8 +40,7 @@ def overheads_command(
     """Measure what the host spends around launches (T1 to T5), and check it on the traces."""
     import json
 
-    from rich.console import Console
-
+    from dse._terminal import Console
     from dse.overheads import (
         check_host_time,
         extract_overheads,

@@ -59,11 +59,13 @@ def whatif_command(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Change a captured step and simulate it: optimizations by name, or steps from a YAML."""
+    """Change a captured step and simulate it: optimizations by name, or steps from a YAML.
+
+    For other prices or machines of a finished study there is `dse whatif`.
+    """
     import json
 
-    from rich.console import Console
-
+    from dse._terminal import Console
     from dse.cli._traces import chosen_step, progress, read_traces
     from dse.report import render_optimizations, render_what_if, write_timeline
     from dse.simulate import critical_path

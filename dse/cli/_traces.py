@@ -47,11 +47,12 @@ def progress(*, quiet: bool) -> Iterator[Callable[[str], None]]:
     if quiet or not sys.stderr.isatty():
         yield lambda _: None
         return
-    from rich.console import Console
-    from rich.markup import escape
+    from rich.text import Text
+
+    from dse._terminal import Console
 
     with Console(stderr=True).status("reading") as status:
-        yield lambda text: status.update(escape(text))
+        yield lambda text: status.update(Text(text))
 
 
 def read_traces(paths: Sequence[Path]) -> tuple[RankTrace, ...]:

@@ -10,9 +10,9 @@ import typer
 from dse.cli._options import JsonOption
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.progress import Progress
 
+    from dse._terminal import Console
     from dse.search import ValidationMode
 
 _EXIT_FAILED = 1
@@ -57,8 +57,7 @@ def validate_command(
     """Run a study's best candidates for real and say how far its ranking can be trusted."""
     from dataclasses import replace
 
-    from rich.console import Console
-
+    from dse._terminal import Console
     from dse.errors import ConfigError
     from dse.report import render_validation, write_report
     from dse.search import load_study, validation_to_json

@@ -166,16 +166,10 @@ def _from_words(versus: str) -> dict[str, Any]:
 
 
 def _from_file(path: str) -> dict[str, Any]:
-    import yaml
+    from dse.documents import parse_plain, read_source
 
-    from dse.documents import read_source
-
-    text = read_source(path).text
-    try:
-        # YAML contains JSON.
-        found = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+    # YAML contains JSON.
+    found = parse_plain(read_source(path).text, file=path)
     if not isinstance(found, dict):
         raise ConfigError(f"{path}: expected keys with values; keys are {', '.join(KEYS)}")
     return {_known(str(key)): value for key, value in found.items()}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse.curves._tree_check import check_trees
 from dse.errors import CalibrationError, OptionalDependencyError
 
 if TYPE_CHECKING:
@@ -57,12 +58,7 @@ class TreeCurve:
             CalibrationError: The packed model is damaged.
             OptionalDependencyError: XGBoost is not installed.
         """
-        booster = _unpacked(self.packed)
-        if booster.num_features() != len(self.feature_names):
-            raise CalibrationError(
-                f"a calibration names {len(self.feature_names)} features but its model has "
-                f"{booster.num_features()}; fit it again with this version"
-            )
+        booster = _unpacked(self.packed, len(self.feature_names))
         rows = np.ascontiguousarray(features, dtype=np.float32)
         ratio = np.asarray(booster.inplace_predict(rows), dtype=np.float64)
         if self.offset_feature:
@@ -102,7 +98,7 @@ def fit_tree_curve(
 
 
 @lru_cache(maxsize=16)
-def _unpacked(packed: str) -> xgb.Booster:
+def _unpacked(packed: str, features: int) -> xgb.Booster:
     module = _xgboost()
     try:
         unpacker = lzma.LZMADecompressor(memlimit=2**28)
@@ -115,9 +111,10 @@ def _unpacked(packed: str) -> xgb.Booster:
             )
         if not unpacker.eof:
             raise ValueError("it ends too early")  # noqa: TRY301 - reported like other damage
+        check_trees(raw, features)
         booster: xgb.Booster = module.Booster()
         booster.load_model(bytearray(raw))
-    except (ValueError, lzma.LZMAError, module.core.XGBoostError) as error:
+    except (ValueError, LookupError, lzma.LZMAError, module.core.XGBoostError) as error:
         raise CalibrationError(
             f"the packed model of a calibration is damaged ({error}); fit it again"
         ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dse._reading import MAX_RANKS
 from dse.documents._base import SCHEMA_VERSION, Document, StrictModel, json_schema
 from dse.documents._catalog import (
     DocumentKind,
@@ -12,13 +13,16 @@ from dse.documents._catalog import (
 )
 from dse.documents._load import (
     DocumentSource,
+    checked_record,
     key_places,
     load_document,
     parse_document,
     parse_json,
+    parse_plain,
     read_source,
 )
 from dse.documents._quantities import (
+    MAX_COUNT,
     Bytes,
     BytesPerSecond,
     Count,
@@ -26,14 +30,19 @@ from dse.documents._quantities import (
     Fraction,
     NonNegativeFloat,
     PositiveFloat,
+    RankCount,
     Seconds,
     UnitKind,
     UsdPerHour,
     format_quantity,
+    parse_count,
     parse_quantity,
+    parse_rate,
 )
 
 __all__ = [
+    "MAX_COUNT",
+    "MAX_RANKS",
     "SCHEMA_VERSION",
     "Bytes",
     "BytesPerSecond",
@@ -45,11 +54,13 @@ __all__ = [
     "Fraction",
     "NonNegativeFloat",
     "PositiveFloat",
+    "RankCount",
     "Seconds",
     "StrictModel",
     "UnitKind",
     "UsdPerHour",
     "builtin_folder",
+    "checked_record",
     "display_path",
     "find_document",
     "format_quantity",
@@ -57,8 +68,11 @@ __all__ = [
     "key_places",
     "list_documents",
     "load_document",
+    "parse_count",
     "parse_document",
     "parse_json",
+    "parse_plain",
     "parse_quantity",
+    "parse_rate",
     "read_source",
 ]

@@ -11,9 +11,11 @@ SCHEMA_VERSION = 1
 
 
 class StrictModel(BaseModel):
-    """A block of a file: unknown keys are errors, values do not change after reading."""
+    """A block of a file: unknown keys are errors, numbers finite, values do not change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=False, allow_inf_nan=False
+    )
 
 
 class Document(StrictModel):

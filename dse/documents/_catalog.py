@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from pathlib import Path
 
+from dse._reading import is_there, shown_path
 from dse._suggest import hint
 from dse.errors import ConfigError, UnknownNameError
 
@@ -57,10 +58,10 @@ def find_document(kind: DocumentKind, name_or_path: str) -> Path:
             f"no {kind.value} is called `{name_or_path}`; {hint(name_or_path, names)}"
         )
     path = Path(name_or_path)
-    if path.exists():
+    if is_there(path):
         return path
     builtin = f"; the built-in one is called `{path.stem}`" if path.stem in names else ""
-    raise ConfigError(f"{name_or_path}: no such file{builtin}")
+    raise ConfigError(f"{shown_path(name_or_path)}: no such file{builtin}")
 
 
 def display_path(path: Path) -> str:

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 import hashlib
-import json
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, create_model
 
+from dse._reading import (
+    MAX_DOCUMENT_BYTES,
+    JsonProblemError,
+    byte_limit,
+    decoded,
+    load_json,
+    read_bytes,
+    too_large,
+)
+from dse.documents._base import StrictModel
 from dse.documents._diagnose import diagnose
 from dse.documents._yaml import LocatedData, read_yaml
 from dse.errors import ConfigError, Diagnostic
 
-_MAX_YAML_BYTES = 64 * 2**20
-_MAX_JSON_BYTES = 64 * 2**20
+if TYPE_CHECKING:
+    from collections.abc import Hashable
 
 Model = TypeVar("Model", bound=BaseModel)
+Record = TypeVar("Record")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,28 +50,10 @@ def read_source(path: str | Path) -> DocumentSource:
     """Reads a text file of bounded size.
 
     Raises:
-        ConfigError: The file is missing, a folder, unreadable, too large or not UTF-8.
+        ConfigError: The file is missing, no ordinary file, unreadable, too large or not UTF-8.
     """
-    file = Path(path)
-    try:
-        size = file.stat().st_size
-        if file.is_dir():
-            raise ConfigError(f"{file}: this is a folder; a file is expected")
-        if size > _MAX_YAML_BYTES:
-            raise ConfigError(f"{file}: {size} bytes, more than the limit of {_MAX_YAML_BYTES}")
-        content = file.read_bytes()
-    except FileNotFoundError:
-        raise ConfigError(f"{file}: no such file") from None
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from error
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise ConfigError(
-            diagnostics=(Diagnostic(str(file), line, None, "", "not UTF-8 text"),)
-        ) from error
-    return DocumentSource(file, text, hashlib.sha256(content).hexdigest())
+    content = read_bytes(path)
+    return DocumentSource(Path(path), decoded(content, path), hashlib.sha256(content).hexdigest())
 
 
 def load_document(path: str | Path, model: type[Model]) -> Model:
@@ -82,6 +75,47 @@ def parse_document(text: str, model: type[Model], *, file: str = "<string>") -> 
     return _validated(read_yaml(text, file), model, file)
 
 
+def parse_plain(text: str, *, file: str = "<string>") -> object:
+    """Returns the plain data of YAML text (JSON is YAML, too), whatever they mean.
+
+    Args:
+        text: The text.
+        file: File name for messages.
+
+    Raises:
+        ConfigError: The text is not YAML within the limits; with every problem at its place.
+    """
+    located = read_yaml(text, file)
+    if located.problems:
+        raise ConfigError(diagnostics=tuple(located.problems))
+    return located.data
+
+
+def checked_record(kind: type[Record], data: object) -> Record:
+    """Makes a plain dataclass of the data of a file, in which all types are checked.
+
+    Args:
+        kind: A dataclass; other dataclasses may be inside it.
+        data: Keys and values.
+
+    Raises:
+        ValueError: The data do not fit; the message names the first field and what is wrong.
+    """
+    try:
+        return cast(
+            "Record", _holder(cast("Hashable", kind)).model_validate({"record": data}).record
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = ".".join(str(part) for part in first["loc"][1:])
+        raise ValueError(f"{path}: {first['msg']}" if path else str(first["msg"])) from error
+
+
+@cache
+def _holder(kind: Any) -> Any:
+    return create_model(kind.__name__, __base__=StrictModel, record=(kind, ...))
+
+
 def key_places(text: str, *, file: str = "<string>") -> dict[tuple[int | str, ...], str]:
     """Returns where each key of a YAML text stands, for messages about what it means.
 
@@ -100,18 +134,11 @@ def parse_json(text: str, model: type[Model], *, file: str = "<string>") -> Mode
     """Checks JSON text; see :func:`load_document`. Fields have no line there, only their path."""
     located = LocatedData()
     try:
-        if len(text) > _MAX_JSON_BYTES:
-            raise ConfigError(f"{file}: longer than the limit of {_MAX_JSON_BYTES} bytes")
-        located.data = json.loads(text)
-    except json.JSONDecodeError as error:
-        located.problems.append(
-            Diagnostic(file, error.lineno, error.colno, "", f"not valid JSON: {error.msg}")
-        )
-    except RecursionError:
-        located.problems.append(Diagnostic(file, None, None, "", "nested too deeply"))
-    except ValueError as error:
-        # Integers of thousands of digits.
-        located.problems.append(Diagnostic(file, None, None, "", f"not valid JSON: {error}"))
+        if len(text) > (limit := byte_limit(MAX_DOCUMENT_BYTES)):
+            raise too_large(file, f"{len(text)} characters", limit)
+        located.data = load_json(text, finite=False)
+    except JsonProblemError as error:
+        located.problems.append(Diagnostic(file, error.line, error.column, "", error.message))
     return _validated(located, model, file)
 
 
@@ -130,5 +157,7 @@ def _validated(located: LocatedData, model: type[Model], file: str) -> Model:
         else:
             if not problems:
                 return document
+    elif not problems:
+        problems.append(Diagnostic(file, None, None, "", "there is nothing in this file"))
     problems.sort(key=lambda problem: (problem.line or 0, problem.column or 0, problem.field))
     raise ConfigError(diagnostics=tuple(problems))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from dse._reading import MAX_RANKS
 from dse._suggest import nearest
 
 if TYPE_CHECKING:
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 _NUMBER = r"[+-]?(?:\d[\d_]*)(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _QUANTITY = re.compile(rf"({_NUMBER})\s*([^\s\d.,+*_-].*)", re.DOTALL)
 _BARE_NUMBER = re.compile(_NUMBER)
+_COUNT = re.compile(rf"({_NUMBER})\s*([kMGTP]?)(?:\s*([a-z]+))?")
+_COUNT_SUFFIXES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+
+
+_MAX_SHOWN = 60
 
 
 class UnitKind(StrEnum):
@@ -34,6 +40,7 @@ class UnitKind(StrEnum):
     TIME = "time"
     COMPUTE_RATE = "compute rate"
     PRICE = "price"
+    MONEY = "sum of money"
     FRACTION = "share"
 
 
@@ -43,6 +50,7 @@ _SI_UNIT = {
     UnitKind.TIME: "second",
     UnitKind.COMPUTE_RATE: "FLOP/second",
     UnitKind.PRICE: "USD/hour",
+    UnitKind.MONEY: "USD",
     UnitKind.FRACTION: "share",
 }
 
@@ -52,10 +60,11 @@ _EXAMPLE = {
     UnitKind.TIME: "5 us",
     UnitKind.COMPUTE_RATE: "989.4 TFLOP/s",
     UnitKind.PRICE: "55.04 USD/h",
+    UnitKind.MONEY: "500 USD",
     UnitKind.FRACTION: "8 %",
 }
 
-_MAY_BE_ZERO = {UnitKind.TIME, UnitKind.PRICE, UnitKind.FRACTION}
+_MAY_BE_ZERO = {UnitKind.TIME, UnitKind.PRICE, UnitKind.MONEY, UnitKind.FRACTION}
 
 # A share has a dimension of its own, so that `1 B/GB` is not taken for one.
 _DEFINITIONS = """\
@@ -127,6 +136,7 @@ _OFFERED = {
     UnitKind.TIME: tuple(_TIMES),
     UnitKind.COMPUTE_RATE: (*(f"{name}/s" for name in _OPERATIONS), *_OPERATION_RATES),
     UnitKind.PRICE: tuple(f"USD/{name}" for name in ("h", "hour", "min", "s", "day")),
+    UnitKind.MONEY: ("USD",),
     UnitKind.FRACTION: tuple(_SHARES),
 }
 
@@ -136,6 +146,7 @@ _UNITS_IN_WORDS = {
     UnitKind.TIME: "ns, us, ms, s, min, h, day",
     UnitKind.COMPUTE_RATE: "FLOP/s, kFLOP/s, MFLOP/s, GFLOP/s, TFLOP/s, PFLOP/s, EFLOP/s",
     UnitKind.PRICE: "USD/h, USD/min, USD/s, USD/day",
+    UnitKind.MONEY: "USD",
     UnitKind.FRACTION: "%, or a plain number",
 }
 
@@ -154,7 +165,8 @@ def parse_quantity(text: str, kind: UnitKind) -> float:
         ValueError: Another dimension, no unit, an unknown unit, or an impossible value; the
             message says what was expected and found.
     """
-    expected = f"expected a {kind.value} such as `{_EXAMPLE[kind]}`, found `{text}`"
+    shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+    expected = f"expected a {kind.value} such as `{_EXAMPLE[kind]}`, found `{shown}`"
     stripped = text.strip()
     if _BARE_NUMBER.fullmatch(stripped):
         if kind is UnitKind.FRACTION:
@@ -176,6 +188,57 @@ def parse_quantity(text: str, kind: UnitKind) -> float:
     return _checked(value, kind, expected)
 
 
+def parse_count(text: str, what: str = "samples") -> float:
+    """Reads a number of things: `4.2G`, `500k samples`, `1e9`.
+
+    Args:
+        text: One number, with `k`, `M`, `G`, `T` or `P` behind it or not, and what is counted.
+        what: What is counted, in the plural; it may be left out.
+
+    Raises:
+        ValueError: It is something else, or not more than zero; the message says what was
+            expected and found.
+    """
+    match = _COUNT.fullmatch(text.strip())
+    if match is None or match.group(3) not in (None, what, what.removesuffix("s")):
+        raise ValueError(
+            f"expected a number of {what} such as `4.2G` or `500k {what}`, found "
+            f"`{text[:_MAX_SHOWN]}`; a number may end in {', '.join(_COUNT_SUFFIXES)}"
+        )
+    value = float(match.group(1).replace("_", "")) * _COUNT_SUFFIXES.get(match.group(2), 1.0)
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"expected more than 0 {what}, found `{text[:_MAX_SHOWN]}`")
+    return value
+
+
+def parse_rate(text: str, what: str = "samples") -> float:
+    """Reads things a second: `10M samples/s`, `1.2G samples/h`.
+
+    Args:
+        text: A count as for :func:`parse_count`, a slash, and a unit of time.
+        what: What is counted, in the plural.
+
+    Returns:
+        Things a second.
+
+    Raises:
+        ValueError: It is something else; the message says what was expected and found.
+    """
+    count, _, time = text.partition("/")
+    unit = _TIMES.get(time.strip())
+    wrong = (
+        f"expected {what} in a time such as `10M {what}/s`, found `{text[:_MAX_SHOWN]}`; "
+        f"the times are {_UNITS_IN_WORDS[UnitKind.TIME]}"
+    )
+    if unit is None:
+        raise ValueError(wrong)
+    try:
+        counted = parse_count(count, what)
+    except ValueError:
+        raise ValueError(wrong) from None
+    return counted / float(_registry().Quantity(1.0, unit).to("second").magnitude)
+
+
 def format_quantity(value: float, kind: UnitKind) -> str:
     """Prints a figure in SI units with three or four digits and a fitting prefix."""
     if kind is UnitKind.SIZE:
@@ -188,6 +251,8 @@ def format_quantity(value: float, kind: UnitKind) -> str:
         return _scaled(value * 1e9, 1000, ("ns", "us", "ms", "s"))
     if kind is UnitKind.PRICE:
         return f"{value:.2f} USD/h"
+    if kind is UnitKind.MONEY:
+        return f"{value:.2f} USD"
     return f"{100 * value:.3g} %"
 
 
@@ -305,6 +370,10 @@ def _no_bool(value: object) -> object:
     return value
 
 
-Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1)]
+#: Largest number of anything: up to here floating-point numbers count exactly.
+MAX_COUNT = 2**53
+
+Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=MAX_COUNT)]
+RankCount = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=MAX_RANKS)]
 NonNegativeFloat = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, allow_inf_nan=False)]
 PositiveFloat = Annotated[float, BeforeValidator(_no_bool), Field(gt=0, allow_inf_nan=False)]

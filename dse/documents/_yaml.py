@@ -1,8 +1,8 @@
 """YAML with places: plain data, and where in the file each value and key stands.
 
-Only the safe core of YAML is accepted: a tag such as `!!python/object` is an error. Size, nesting
-and the number of values after expanding aliases are limited, so that a small hostile file cannot
-take all memory.
+Only the safe core of YAML is accepted: a tag such as `!!python/object` is an error. Nesting and
+the number of values, before and after aliases are expanded, are limited while the text is read, so
+that a small hostile file cannot take all memory or time.
 """
 
 from __future__ import annotations
@@ -12,21 +12,27 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from dse._reading import MAX_DEPTH, MAX_DIGITS
 from dse.errors import Diagnostic
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-_MAX_DEPTH = 64
 _MAX_VALUES = 2_000_000
-_CORE_TAGS = {
-    f"tag:yaml.org,2002:{name}"
-    for name in ("null", "bool", "int", "float", "str", "seq", "map", "timestamp")
-}
+_MAX_PROBLEMS = 1000
+#: Signs of a number, a date or a switch; a longer one is none.
+_MAX_SIGNS = MAX_DIGITS + 100
+_CORE = "tag:yaml.org,2002:"
+_STRING, _SEQUENCE, _MAPPING, _MERGE = (
+    f"{_CORE}{name}" for name in ("str", "seq", "map", "merge")
+)
+_SCALARS = {f"{_CORE}{name}" for name in ("null", "bool", "int", "float", "str", "timestamp")}
+_CORE_TAGS = {*_SCALARS, _SEQUENCE, _MAPPING, _MERGE}
 
 Path = tuple["str | int", ...]
+Place = tuple[int, int]
 
 
 @dataclass(slots=True)
@@ -41,9 +47,33 @@ class LocatedData:
     """
 
     data: object = None
-    values: dict[Path, tuple[int, int]] = field(default_factory=dict)
-    keys: dict[Path, tuple[int, int]] = field(default_factory=dict)
+    values: dict[Path, Place] = field(default_factory=dict)
+    keys: dict[Path, Place] = field(default_factory=dict)
     problems: list[Diagnostic] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class _Node:
+    """A piece of the text; an alias is the node that it stands for.
+
+    Attributes:
+        tag: Its full tag.
+        value: Text, a list of nodes, or a list of pairs of nodes.
+        place: Where it begins.
+    """
+
+    tag: str
+    value: Any
+    place: Place
+
+
+class _LimitError(Exception):
+    """A limit that stops the reading at once."""
+
+    def __init__(self, place: Place, message: str) -> None:
+        self.place = place
+        self.message = message
+        super().__init__(message)
 
 
 def read_yaml(text: str, file: str) -> LocatedData:
@@ -52,7 +82,7 @@ def read_yaml(text: str, file: str) -> LocatedData:
     try:
         loader = _Loader(text)
         try:
-            root = loader.get_single_node()
+            root = _Composer(loader).compose()
             if root is None:
                 result.problems.append(Diagnostic(file, 1, 1, "", "the file is empty"))
             else:
@@ -65,95 +95,192 @@ def read_yaml(text: str, file: str) -> LocatedData:
         message = f"not valid YAML: {error.problem or error.context}"
         result.problems.append(Diagnostic(file, line, column, "", message))
     except yaml.YAMLError as error:
-        result.problems.append(Diagnostic(file, None, None, "", f"not valid YAML: {error}"))
-    except RecursionError:
-        message = f"nested more than {_MAX_DEPTH} levels deep"
+        message = f"not valid YAML: {' '.join(str(error).split())}"
         result.problems.append(Diagnostic(file, None, None, "", message))
+    except UnicodeEncodeError:
+        message = "not valid YAML: half of a surrogate pair, which is no character"
+        result.problems.append(Diagnostic(file, None, None, "", message))
+    except _LimitError as error:
+        result.problems.append(Diagnostic(file, *error.place, "", error.message))
     return result
 
 
+class _Composer:
+    """Makes nodes of what the parser reports, and stops it at the limits.
+
+    PyYAML's own composer would first read the whole text, which takes quadratic time in the depth
+    and a kilobyte of memory a value.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        #: None while a node is not complete: it cannot stand inside itself.
+        self._anchors: dict[str, _Node | None] = {}
+        self._count = 0
+
+    def compose(self) -> _Node | None:
+        """Returns the only document; None where there is none."""
+        loader = self._loader
+        loader.get_event()
+        if loader.check_event(yaml.StreamEndEvent):
+            return None
+        loader.get_event()
+        root = self._node(0)
+        loader.get_event()
+        if not loader.check_event(yaml.StreamEndEvent):
+            mark = loader.get_event().start_mark
+            raise yaml.MarkedYAMLError(problem="one document is expected", problem_mark=mark)
+        return root
+
+    def _node(self, depth: int) -> _Node:
+        event = self._loader.get_event()
+        place = (event.start_mark.line + 1, event.start_mark.column + 1)
+        if isinstance(event, yaml.AliasEvent):
+            return self._anchored(event)
+        self._count += 1
+        if depth > MAX_DEPTH:
+            raise _LimitError(place, f"nested more than {MAX_DEPTH} levels deep")
+        if self._count > _MAX_VALUES:
+            raise _LimitError(place, f"more than {_MAX_VALUES} values")
+        node = self._empty(event, place)
+        if event.anchor is not None:
+            if event.anchor in self._anchors:
+                problem = f"the anchor `{event.anchor[:60]}` is given twice"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+            self._anchors[event.anchor] = None
+        check = self._loader.check_event
+        if isinstance(event, yaml.SequenceStartEvent):
+            while not check(yaml.SequenceEndEvent):
+                node.value.append(self._node(depth + 1))
+            self._loader.get_event()
+        elif isinstance(event, yaml.MappingStartEvent):
+            while not check(yaml.MappingEndEvent):
+                node.value.append((self._node(depth + 1), self._node(depth + 1)))
+            self._loader.get_event()
+        if event.anchor is not None:
+            self._anchors[event.anchor] = node
+        return node
+
+    def _anchored(self, event: Any) -> _Node:
+        node = self._anchors.get(event.anchor)
+        if node is None:
+            where = "is inside" if event.anchor in self._anchors else "is not behind"
+            problem = f"the alias `{event.anchor[:60]}` {where} what it stands for"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+        return node
+
+    def _empty(self, event: Any, place: Place) -> _Node:
+        tag = event.tag
+        if isinstance(event, yaml.ScalarEvent):
+            if tag is None or tag == "!":
+                tag = self._loader.resolve(yaml.ScalarNode, event.value, event.implicit)
+            return _Node(str(tag), event.value, place)
+        usual = _SEQUENCE if isinstance(event, yaml.SequenceStartEvent) else _MAPPING
+        return _Node(usual if tag is None or tag == "!" else str(tag), [], place)
+
+
 class _Constructor:
-    """Turns composed nodes into plain data."""
+    """Turns nodes into plain data."""
 
     def __init__(self, loader: Any, file: str, result: LocatedData) -> None:
-        self._loader = loader
         self._file = file
         self._result = result
         self._count = 0
+        self._scalars: dict[str, Callable[[Any], object]] = {
+            f"{_CORE}bool": loader.construct_yaml_bool,
+            f"{_CORE}int": loader.construct_yaml_int,
+            f"{_CORE}float": loader.construct_yaml_float,
+        }
 
-    def construct(self, node: Any, path: Path, depth: int) -> object:
+    def construct(self, node: _Node, path: Path, depth: int) -> object:
         self._count += 1
-        place = (node.start_mark.line + 1, node.start_mark.column + 1)
-        self._result.values[path] = place
-        if depth > _MAX_DEPTH:
-            self._complain(place, path, f"nested more than {_MAX_DEPTH} levels deep")
+        self._result.values[path] = node.place
+        if depth > MAX_DEPTH:
+            self._complain(node.place, path, f"nested more than {MAX_DEPTH} levels deep")
             return None
         if self._count > _MAX_VALUES:
-            if self._count == _MAX_VALUES + 1:
-                self._complain(place, path, f"more than {_MAX_VALUES} values after expansion")
+            # Aliases of aliases.
+            raise _LimitError(node.place, f"more than {_MAX_VALUES} values after expansion")
+        if node.tag not in _CORE_TAGS:
+            tag = node.tag.replace(_CORE, "!!")[:80]
+            self._complain(node.place, path, f"the tag `{tag}` is not allowed; write plain values")
             return None
-        if node.tag not in _CORE_TAGS and node.tag != "tag:yaml.org,2002:merge":
-            tag = node.tag.replace("tag:yaml.org,2002:", "!!")
-            self._complain(place, path, f"the tag `{tag}` is not allowed; write plain values")
-            return None
-        if isinstance(node, yaml.MappingNode):
+        if isinstance(node.value, str):
+            return self._scalar(node, path)
+        if node.value and isinstance(node.value[0], tuple):
             return self._mapping(node, path, depth)
-        if isinstance(node, yaml.SequenceNode):
-            return [
-                self.construct(item, (*path, index), depth + 1)
-                for index, item in enumerate(node.value)
-            ]
-        return self._scalar(node, place, path)
+        if not node.value:
+            return {} if node.tag == _MAPPING else []
+        return [
+            self.construct(item, (*path, index), depth + 1)
+            for index, item in enumerate(node.value)
+        ]
 
-    def _scalar(self, node: Any, place: tuple[int, int], path: Path) -> object:
-        if node.tag == "tag:yaml.org,2002:timestamp":
-            return str(node.value)
-        try:
-            value: object = self._loader.construct_object(node)
-        except (ValueError, yaml.YAMLError):
-            self._complain(place, path, f"cannot read `{node.value[:80]}`")
-            return None
-        return value
+    def _scalar(self, node: _Node, path: Path) -> object:
+        text: str = node.value
+        if node.tag == _STRING:
+            return text
+        if len(text) <= _MAX_SIGNS:
+            if node.tag == f"{_CORE}null":
+                return None
+            # A merge key that stands for a value, and dates.
+            if node.tag not in self._scalars:
+                return text
+            try:
+                value = self._scalars[node.tag](yaml.ScalarNode(node.tag, text))
+            except (ValueError, LookupError, OverflowError):
+                pass
+            else:
+                if not isinstance(value, int) or abs(value) < 10**MAX_DIGITS:
+                    return value
+        self._complain(node.place, path, f"cannot read `{text[:80]}`")
+        return None
 
-    def _mapping(self, node: Any, path: Path, depth: int) -> dict[str, object]:
+    def _mapping(self, node: _Node, path: Path, depth: int) -> dict[str, object]:
         result: dict[str, object] = {}
         merged: dict[str, object] = {}
         for key_node, value_node in node.value:
-            place = (key_node.start_mark.line + 1, key_node.start_mark.column + 1)
-            if key_node.tag == "tag:yaml.org,2002:merge":
-                sources = (
-                    value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
-                )
-                for source in sources:
-                    block = self.construct(source, path, depth + 1)
-                    if isinstance(block, dict):
-                        merged = {**block, **merged}
+            if key_node.tag == _MERGE:
+                self._merge(value_node, merged, path, depth)
                 continue
-            key = self._key(key_node, place, path)
+            key = self._key(key_node, path)
             if key is None:
                 continue
             inner = (*path, key)
             if key in result:
-                self._complain(place, inner, f"the key `{key}` is given twice")
+                self._complain(key_node.place, inner, f"the key `{key[:60]}` is given twice")
                 continue
-            self._result.keys[inner] = place
+            self._result.keys[inner] = key_node.place
             result[key] = self.construct(value_node, inner, depth + 1)
-        self._result.values[path] = (node.start_mark.line + 1, node.start_mark.column + 1)
+        self._result.values[path] = node.place
         return {**merged, **result}
 
-    def _key(self, node: Any, place: tuple[int, int], path: Path) -> str | None:
-        if not isinstance(node, yaml.ScalarNode):
-            self._complain(place, path, "a key must be a word")
+    def _merge(self, node: _Node, merged: dict[str, object], path: Path, depth: int) -> None:
+        """Adds the entries of a block or of several; those that are there already stay."""
+        several = isinstance(node.value, list) and not (
+            node.value and isinstance(node.value[0], tuple)
+        )
+        for source in node.value if several else [node]:
+            block = self.construct(source, path, depth + 1)
+            if isinstance(block, dict):
+                for key, value in block.items():
+                    merged.setdefault(key, value)
+
+    def _key(self, node: _Node, path: Path) -> str | None:
+        if not isinstance(node.value, str):
+            self._complain(node.place, path, "a key must be a word")
             return None
-        value: Hashable = self._loader.construct_object(node)
-        if isinstance(value, str):
-            return value
+        if node.tag == _STRING:
+            return node.value
+        shown = node.value[:80]
         self._complain(
-            place, path, f"the key `{node.value}` must be a word; put it in quotes if it is meant"
+            node.place, path, f"the key `{shown}` must be a word; put it in quotes if it is meant"
         )
         return None
 
-    def _complain(self, place: tuple[int, int], path: Path, message: str) -> None:
+    def _complain(self, place: Place, path: Path, message: str) -> None:
+        if len(self._result.problems) >= _MAX_PROBLEMS:
+            raise _LimitError(place, f"{message}; more than {_MAX_PROBLEMS} such problems")
         self._result.problems.append(Diagnostic(self._file, *place, field_name(path), message))
 
 

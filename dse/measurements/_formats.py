@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-from pathlib import Path
-import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dse._reading import (
+    MAX_TABLE_BYTES,
+    JsonProblemError,
+    byte_limit,
+    load_json,
+    read_bytes,
+)
 from dse.errors import ConfigError, Diagnostic
 from dse.measurements._nccl_log import is_nccl_log, parse_nccl_log
 from dse.measurements._origin import Origin, RowKind
@@ -18,13 +22,11 @@ from dse.measurements._table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
     import pyarrow as pa
     import pyarrow.parquet as pq
-
-#: Bytes of a file, of Parquet once uncompressed, too.
-_MAX_BYTES = 512 * 2**20
 
 #: Values of a Parquet file, whose run lengths may hide any number of rows in a few bytes.
 _MAX_VALUES = 20_000_000
@@ -44,8 +46,7 @@ def read_table(path: str | Path, *, in_place: bool = False) -> Table:
     Raises:
         ConfigError: The file is missing, too large, or not of these formats.
     """
-    file = Path(path)
-    content = _content(file)
+    content = read_bytes(path, MAX_TABLE_BYTES)
     name = str(path)
     if content.startswith(_PARQUET_MAGIC):
         table = _parquet(content, name)
@@ -59,20 +60,6 @@ def read_table(path: str | Path, *, in_place: bool = False) -> Table:
     if not len(table):
         raise ConfigError(f"{name}: no measurements; at least one row is expected")
     return table
-
-
-def _content(file: Path) -> bytes:
-    try:
-        if file.is_dir():
-            raise ConfigError(f"{file}: this is a folder; a file is expected")
-        size = file.stat().st_size
-        if size > _MAX_BYTES:
-            raise ConfigError(f"{file}: {size} bytes, more than the limit of {_MAX_BYTES}")
-        return file.read_bytes()
-    except FileNotFoundError:
-        raise ConfigError(f"{file}: no such file") from None
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from error
 
 
 def _text_table(content: bytes, name: str, in_place: bool) -> Table:
@@ -99,7 +86,8 @@ def _parquet(content: bytes, name: str) -> Table:
         words = [field.name for field in schema if _is_text(field.type)]
         table = pq.ParquetFile(io.BytesIO(content), read_dictionary=words).read()
         columns = {column: _column_values(table.column(column)) for column in table.column_names}
-    except (pa.ArrowException, OSError) as error:
+    # Names and words of a damaged file may be no text, its numbers beyond all types.
+    except (pa.ArrowException, OSError, ValueError, LookupError, OverflowError) as error:
         raise ConfigError(f"{name}: cannot be read as Parquet: {error}") from error
     rows = np.arange(1, table.num_rows + 1, dtype=np.int64)
     return Table(Origin(name, RowKind.ROW), columns, rows)
@@ -128,15 +116,13 @@ def _checked_schema(file: pq.ParquetFile, name: str) -> pa.Schema:
             f"{name}: {rows} rows of {len(names)} columns, more than the limit of {_MAX_VALUES} "
             "values; leave out columns or rows"
         )
-    uncompressed = sum(
-        group.column(index).total_uncompressed_size
-        for group in groups
-        for index in range(group.num_columns)
-    )
-    if uncompressed > _MAX_BYTES:
+    # The same is told of each column, but Arrow ends the process where that is damaged.
+    uncompressed = sum(group.total_byte_size for group in groups)
+    limit = byte_limit(MAX_TABLE_BYTES)
+    if uncompressed > limit:
         raise ConfigError(
             f"{name}: {uncompressed} bytes once uncompressed, more than the limit of "
-            f"{_MAX_BYTES}; leave out columns or rows"
+            f"{limit}; leave out columns or rows"
         )
     return schema
 
@@ -238,16 +224,10 @@ def _json_lines(text: str, name: str) -> Table:
         if not content.strip():
             continue
         try:
-            record = json.loads(content)
-        except (json.JSONDecodeError, RecursionError) as error:
-            message = f"not valid JSON: {error}; one object a line is expected"
-            problems.append(Diagnostic(name, line, None, "", message))
-            continue
-        except ValueError:
-            message = (
-                f"a whole number of more than {sys.get_int_max_str_digits()} digits; sizes and "
-                "times have at most 16: correct it, or leave the line out"
-            )
+            # What is wrong with a number is told with the name of its column.
+            record = load_json(content, finite=False)
+        except JsonProblemError as error:
+            message = f"{error.message}; one object a line is expected"
             problems.append(Diagnostic(name, line, None, "", message))
             continue
         if not isinstance(record, dict):

@@ -7,6 +7,7 @@ a budget of time and keeps a log that can be continued. Nothing here fits anythi
 from __future__ import annotations
 
 from dse.microbench._allocator import keep_freed_memory
+from dse.microbench._busy import BusyRanks, RefusedKernelError, busy_ranks
 from dse.microbench._collectives import (
     LocalRanks,
     RefusedCollectiveError,
@@ -64,6 +65,7 @@ __all__ = [
     "PLAN_VERSION",
     "SCHEMA_VERSION",
     "Axis",
+    "BusyRanks",
     "CollectiveMeasurement",
     "CollectivePoint",
     "CpuTimer",
@@ -82,6 +84,7 @@ __all__ = [
     "Progress",
     "Purpose",
     "RefusedCollectiveError",
+    "RefusedKernelError",
     "Sample",
     "SessionResult",
     "Sizes",
@@ -90,6 +93,7 @@ __all__ = [
     "TorchMeasurer",
     "Work",
     "available_cores",
+    "busy_ranks",
     "collective_ranks",
     "default_local_ranks",
     "default_threads",

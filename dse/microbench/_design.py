@@ -68,6 +68,7 @@ class MeasurementPlan:
             only operators are measured.
         host: Whether host overheads are measured.
         version: :data:`PLAN_VERSION` that the plan was made by.
+        busy_devices: Devices that run an operator at the same time while it is measured.
     """
 
     device: str
@@ -81,6 +82,7 @@ class MeasurementPlan:
     collectives: tuple[CollectivePoint, ...]
     host: bool = True
     version: int = PLAN_VERSION
+    busy_devices: int = 1
 
     def digest(self) -> str:
         """Returns a short text that differs for plans that differ in what they measure."""
@@ -93,6 +95,8 @@ class MeasurementPlan:
             self._kernel_form(),
             self._collective_form(),
             self.host,
+            # Left out for one, so that the digests of plans without this option stay.
+            *([self.busy_devices] if self.busy_devices > 1 else []),
         )
 
     def kernels_digest(self) -> str:
@@ -126,6 +130,7 @@ def make_plan(
     points: int = 64,
     limits: Limits | None = None,
     precisions: Sequence[Precision] | None = None,
+    busy_devices: int | None = None,
 ) -> MeasurementPlan:
     """Makes the plan of a session.
 
@@ -143,9 +148,12 @@ def make_plan(
         limits: What a point may cost; the device's by default.
         precisions: Those that operators are measured in where they can be; by default all on a
             GPU and fp32 on a CPU.
+        busy_devices: Devices that run an operator at the same time while it is measured: by
+            default all ranks of a CPU, which share its memory, and one GPU.
 
     Raises:
-        CalibrationError: A name is unknown, or no size of an operator is within the limits.
+        CalibrationError: A name is unknown, no size of an operator is within the limits, or more
+            devices are to be busy than there are or than share a memory.
     """
     if device not in ("cpu", "cuda"):
         raise CalibrationError(f"unknown device `{device}`; expected cpu or cuda")
@@ -162,6 +170,17 @@ def make_plan(
         )
     if local_ranks < 1 or threads < 1:
         raise CalibrationError(f"needs at least 1 rank and thread, got {local_ranks}, {threads}")
+    most = local_ranks if device == "cpu" else 1
+    busy = most if busy_devices is None else busy_devices
+    if not 1 <= busy <= most:
+        raise CalibrationError(
+            f"{busy} busy devices: expected 1 to {most}; "
+            + (
+                "GPUs share no memory and are measured one at a time"
+                if device == "cuda"
+                else "give a CPU more ranks"
+            )
+        )
     limits = limits or (CPU_LIMITS if device == "cpu" else CUDA_LIMITS)
     return MeasurementPlan(
         device=device,
@@ -173,6 +192,7 @@ def make_plan(
         collectives_backend=backend,
         kernels=kernel_points(device, names, points, limits, seed, precisions),
         collectives=collective_points(local_ranks) if collectives else (),
+        busy_devices=busy,
     )
 
 

@@ -1,10 +1,11 @@
 """Benchmarks of the lookup in one embedding table and of its update.
 
 In training every iteration brings other lookups. So does every call here: a pool of draws is cut
-into index sets that take turns. The pool is large enough that the rows of all sets together do
-not fit into a cache of twice the usual size, unless the whole table does; so a row is found in
-the cache when it is popular or the table is small, not because the same set came before. What
-the call before left in the cache is still there: the time is that of a table in steady use.
+into index sets that take turns. On a GPU the pool is large enough that the rows of all sets
+together do not fit into a cache of twice the usual size, unless the whole table does; so a row is
+found in the cache when it is popular or the table is small, not because the same set came before.
+On a CPU caches are emptied before every call of a session, and a few sets are enough: they differ
+in how many rows are drawn twice, no more.
 
 Row numbers are scattered over the table, as hashing does: popular rows are not neighbours.
 """
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 #: Bytes of table rows that the index sets touch together, at least.
 _ROTATED_BYTES = 128 * 2**20
+
+#: Index sets where no call finds what others have left in the caches.
+_COLD_SETS = 4
 
 #: Draws in the pool at most, beyond two sets.
 _MAX_DRAWS = 2**20
@@ -99,7 +103,9 @@ class _Bags:
         # One value everywhere: filling is cheap, and arithmetic does not depend on it.
         self.table = torch.full((rows, self.dim), 0.5, dtype=dtype, device=torch_device)
         lookups = self.batch * pooling
-        draws = _draws(lookups, self.dim * value_bytes)
+        draws = _COLD_SETS * lookups
+        if torch_device != "cpu":
+            draws = _draws(lookups, self.dim * value_bytes)
         pool = torch.from_numpy(_pool(rows, draws, float(sizes["alpha"]), rng)).to(torch_device)
         self.index_sets = pool.split(lookups)
         self._offsets = torch.arange(0, lookups, pooling, device=torch_device)

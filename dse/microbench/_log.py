@@ -11,21 +11,26 @@ continued by plans of the same digest, with or without collectives.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 import json
 from typing import TYPE_CHECKING, Any
 
-from dse.errors import CalibrationError
+from dse._reading import MAX_TABLE_BYTES, JsonProblemError, load_json, read_bytes
+from dse.errors import CalibrationError, ConfigError
 from dse.microbench._design import collective_points
+from dse.microbench._log_lines import (
+    Record,
+    machine_from_json,
+    machine_to_json,
+    record_from_json,
+    record_to_json,
+)
 from dse.microbench._types import (
     CollectiveMeasurement,
-    CollectivePoint,
     HostMeasurement,
     KernelMeasurement,
-    KernelPoint,
     MachineInfo,
-    Purpose,
     SkippedPoint,
 )
 
@@ -42,15 +47,17 @@ _OPTIONS = {
     "device": "--device",
     "ranks": "--ranks",
     "threads": "--threads",
+    "busy_devices": "--busy-devices",
     "seed": "--seed",
     "operators": "operators",
     "points_of_an_operator": "points of an operator",
 }
 
+#: Devices at work in logs that do not tell: the one that was measured.
+_ALONE = 1
+
 #: Facts of the machine that must be those of the log.
 _MACHINE = ("device_name", "cores", "driver", "libraries")
-
-Record = KernelMeasurement | CollectiveMeasurement | HostMeasurement | SkippedPoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,7 @@ class SessionResult:
         skipped: Points that could not be measured, with reasons.
         planned: Points of the plan: operators, host overheads, and collectives if any session
             asked for them.
+        busy_devices: Devices that ran an operator at the same time while it was measured.
     """
 
     machine: MachineInfo
@@ -79,6 +87,7 @@ class SessionResult:
     host: HostMeasurement | None
     skipped: tuple[SkippedPoint, ...]
     planned: int
+    busy_devices: int = _ALONE
 
     @property
     def done(self) -> int:
@@ -122,7 +131,7 @@ class SessionLog:
         Raises:
             CalibrationError: The file cannot be written.
         """
-        self._append(_to_json(record))
+        self._append(record_to_json(record))
 
     def _append(self, line: dict[str, Any]) -> None:
         try:
@@ -148,11 +157,11 @@ def read_session(path: Path) -> SessionResult:
     header = lines[0]
     _check_version(path, header)
     try:
-        records = [_from_json(line) for line in lines[1:] if line.get("kind") != "plan"]
+        records = [record_from_json(line) for line in lines[1:] if line.get("kind") != "plan"]
         plan = _stored_plan(lines)
         hosts = [record for record in records if isinstance(record, HostMeasurement)]
         return SessionResult(
-            machine=_machine(header["machine"]),
+            machine=machine_from_json(header["machine"]),
             threads=int(plan["threads"]),
             collectives_backend=str(plan["collectives_backend"]),
             date=str(header["date"]),
@@ -163,8 +172,9 @@ def read_session(path: Path) -> SessionResult:
             host=hosts[-1] if hosts else None,
             skipped=tuple(record for record in records if isinstance(record, SkippedPoint)),
             planned=int(plan["points"]),
+            busy_devices=int(plan.get("busy_devices", _ALONE)),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise CalibrationError(
             f"{path}: not a log of measurements ({type(error).__name__}: {error}); measure again "
             "into another file"
@@ -178,27 +188,29 @@ def repair(path: Path) -> None:
         CalibrationError: The file cannot be read or written.
     """
     try:
-        content = path.read_bytes() if path.exists() else b""
+        content = read_bytes(path, MAX_TABLE_BYTES) if path.exists() else b""
         whole = content.rfind(b"\n") + 1
         if whole < len(content):
             with path.open("r+b") as file:
                 file.truncate(whole)
+    except ConfigError as error:
+        raise CalibrationError(f"cannot open the log: {error}") from error
     except OSError as error:
         raise CalibrationError(f"cannot open {path}: {error.strerror or error}") from error
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise CalibrationError(f"cannot read {path}: {error.strerror or error}") from error
+        content = read_bytes(path, MAX_TABLE_BYTES)
+    except ConfigError as error:
+        raise CalibrationError(f"cannot read the log: {error}") from error
     lines = []
     for number, line in enumerate(content.splitlines(keepends=True), start=1):
         if not line.endswith(b"\n"):
             break
         try:
-            parsed = json.loads(line)
-        except ValueError:
+            parsed = load_json(line)
+        except JsonProblemError:
             parsed = None
         if not isinstance(parsed, dict):
             raise CalibrationError(
@@ -215,7 +227,7 @@ def _header(plan: MeasurementPlan, machine: MachineInfo) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "date": _now(),
         "plan": _plan_to_json(plan),
-        "machine": _machine_to_json(machine),
+        "machine": machine_to_json(machine),
     }
 
 
@@ -229,6 +241,7 @@ def _plan_to_json(plan: MeasurementPlan) -> dict[str, Any]:
         "device": plan.device,
         "ranks": plan.ranks,
         "threads": plan.threads,
+        "busy_devices": plan.busy_devices,
         "seed": plan.seed,
         "operators": list(plan.operators),
         "points_of_an_operator": plan.points,
@@ -240,22 +253,10 @@ def _plan_to_json(plan: MeasurementPlan) -> dict[str, Any]:
     }
 
 
-def _machine_to_json(machine: MachineInfo) -> dict[str, Any]:
-    return asdict(machine) | {"libraries": dict(machine.libraries)}
-
-
 def _stored_plan(lines: list[dict[str, Any]]) -> Any:
     """The plan of the header, or the last wider one."""
     wider = [line.get("plan") for line in lines[1:] if line.get("kind") == "plan"]
     return wider[-1] if wider else lines[0].get("plan")
-
-
-def _machine(stored: dict[str, Any]) -> MachineInfo:
-    known = {field.name: stored[field.name] for field in fields(MachineInfo)}
-    known["libraries"] = tuple(
-        (str(name), str(value)) for name, value in known["libraries"].items()
-    )
-    return MachineInfo(**known)
 
 
 def _check_version(path: Path, header: dict[str, Any]) -> None:
@@ -293,7 +294,7 @@ def _continued(
         )
     # The name of the processor differs, too, when the device is another one.
     if stored.get("device") == plan.device:
-        _check_machine(path, of_machine, _machine_to_json(machine))
+        _check_machine(path, of_machine, machine_to_json(machine))
     _check_options(path, stored, ours)
     if "kernels_digest" not in stored:
         return _of_first_form(path, stored, plan)
@@ -320,6 +321,7 @@ def _check_machine(path: Path, stored: dict[str, Any], ours: dict[str, Any]) -> 
 
 
 def _check_options(path: Path, stored: dict[str, Any], ours: dict[str, Any]) -> None:
+    stored = {"busy_devices": _ALONE} | stored
     names = {name: shown for name, shown in _OPTIONS.items() if name in stored}
     if stored.get("collectives") and ours["collectives"]:
         names["collectives_backend"] = "--collectives"
@@ -355,46 +357,3 @@ def _of_first_form(path: Path, stored: dict[str, Any], plan: MeasurementPlan) ->
         "operators and how many points: go on with those of then (--ranks), or measure into "
         "another file"
     )
-
-
-def _to_json(record: Record) -> dict[str, Any]:
-    if isinstance(record, SkippedPoint):
-        point = None if record.point is None else _to_json_point(record.point)
-        return {"kind": "skipped", "point": point, "reason": record.reason}
-    if isinstance(record, HostMeasurement):
-        return {"kind": "host"} | asdict(record)
-    return _to_json_point(record)
-
-
-def _to_json_point(
-    point: KernelPoint | KernelMeasurement | CollectivePoint | CollectiveMeasurement,
-) -> dict[str, Any]:
-    if isinstance(point, KernelPoint | KernelMeasurement):
-        return {"kind": "kernel"} | asdict(point) | {"sizes": dict(point.sizes)}
-    return {"kind": "collective"} | asdict(point)
-
-
-def _from_json(line: dict[str, Any]) -> Record:
-    values = dict(line)
-    kind = values.pop("kind")
-    if kind == "host":
-        return HostMeasurement(**values)
-    if kind == "skipped":
-        return SkippedPoint(_point(values["point"]), str(values["reason"]))
-    values["purpose"] = Purpose(values["purpose"])
-    if kind == "kernel":
-        values["sizes"] = tuple(values["sizes"].items())
-        return KernelMeasurement(**values)
-    if kind == "collective":
-        return CollectiveMeasurement(**values)
-    raise ValueError(f"unknown kind of line `{kind}`")
-
-
-def _point(stored: dict[str, Any] | None) -> KernelPoint | CollectivePoint | None:
-    if stored is None:
-        return None
-    purpose = Purpose(stored["purpose"])
-    if stored["kind"] == "kernel":
-        sizes = tuple(stored["sizes"].items())
-        return KernelPoint(stored["op"], sizes, stored["precision"], purpose)
-    return CollectivePoint(stored["op"], stored["ranks"], stored["size_bytes"], purpose)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import time
 from typing import TYPE_CHECKING, TypeVar
 
+from dse.microbench._busy import RefusedKernelError
 from dse.microbench._collectives import RefusedCollectiveError
 from dse.microbench._log import SessionLog, SessionResult
 from dse.microbench._machine import describe_machine
@@ -41,7 +42,7 @@ _Point = TypeVar("_Point", KernelPoint, CollectivePoint)
 _KERNEL_SHARE = 2 / 3
 
 #: What a point may raise without ending the session: no memory, no such kernel.
-_POINT_ERRORS = (RuntimeError, MemoryError, ValueError, RefusedCollectiveError)
+_POINT_ERRORS = (RuntimeError, MemoryError, ValueError, RefusedCollectiveError, RefusedKernelError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def run_session(
     Args:
         plan: What is measured.
         log_path: The log; started when it is missing, continued when it is of the same options.
-        budget_s: Time for this session, in seconds.
+        budget_s: Time for this session once its ranks are there, in seconds.
         on_progress: Called after every point.
         settings: When a point is measured well enough; the defaults if omitted.
         measurer: What is asked for times; torch on this machine if omitted.

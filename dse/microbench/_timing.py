@@ -95,17 +95,16 @@ class CpuTimer:
         """Finds how many calls a sample needs; returns the function that takes one."""
         count = 1
         if self._between is not None:
-            return lambda: self._time_s(call, 1)
+            return lambda: self.time_s(call, 1)
         while True:
-            total_s = self._time_s(call, count)
+            total_s = self.time_s(call, count)
             if total_s >= self._min_sample_s:
                 break
-            # Aim a little higher than needed, but grow at most tenfold on the word of one sample.
-            wanted = 1.2 * count * self._min_sample_s / max(total_s, 1e-9)
-            count = max(count + 1, min(10 * count, math.ceil(wanted)))
-        return lambda: self._time_s(call, count) / count
+            count = next_count(count, total_s, self._min_sample_s)
+        return lambda: self.time_s(call, count) / count
 
-    def _time_s(self, call: Callable[[], object], count: int) -> float:
+    def time_s(self, call: Callable[[], object], count: int) -> float:
+        """Returns the seconds of `count` calls in a row."""
         calls = range(count)
         if self._between is not None:
             self._between()
@@ -122,6 +121,15 @@ class CpuTimer:
         if self._settle is not None:
             self._settle()
         return (end - start) * 1e-9
+
+
+def next_count(count: int, total_s: float, least_s: float) -> int:
+    """Returns how many calls to try next, when `count` of them take `total_s`, too short a time.
+
+    It aims a little higher than needed, but grows at most tenfold on the word of one sample.
+    """
+    wanted = 1.2 * count * least_s / max(total_s, 1e-9)
+    return max(count + 1, min(10 * count, math.ceil(wanted)))
 
 
 class CudaTimer:

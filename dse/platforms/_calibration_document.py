@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from dse._suggest import hint
 from dse.collectives import CollectiveOp
 from dse.curves import SmoothCurve, TreeCurve, log_size_names
-from dse.documents import Document, StrictModel
+from dse.documents import MAX_RANKS, Document, StrictModel
 from dse.hardware import Precision
 from dse.kernels import EMBEDDING_SIZES, GEMM_FEATURES, STREAMING_OPERATORS
 from dse.platforms._schema import AsOf, Name
@@ -243,7 +243,7 @@ class CollectiveBlock(StrictModel):
     """A measured curve of one collective."""
 
     op: Name
-    ranks: Annotated[int, Field(ge=2)]
+    ranks: Annotated[int, Field(ge=2, le=MAX_RANKS)]
     points: Annotated[int, Field(ge=1)]
     spread: Share
     held_out: HeldOutBlock

@@ -9,6 +9,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dse._reading import read_bytes
 from dse._suggest import hint
 from dse.documents import DocumentKind, builtin_folder, read_source
 from dse.errors import ConfigError, UnknownNameError
@@ -57,21 +58,25 @@ class UsedCalibration:
 
 
 def use_calibrations(
-    blocks: Sequence[CalibrationBlock], platform_file: str, kept: Sequence[CalibrationSource]
+    blocks: Sequence[CalibrationBlock],
+    platform_path: str,
+    kept: Sequence[CalibrationSource],
+    shown: str,
 ) -> tuple[UsedCalibration, ...]:
     """Reads the files that a platform names.
 
     Args:
         blocks: What the platform says.
-        platform_file: Path of the platform, for files in its folder.
+        platform_path: Path of the platform, for files in its folder; empty where none is read.
         kept: Texts that a study keeps; they win over files.
+        shown: What the platform's file is called in messages.
 
     Raises:
         ConfigError: A file is missing or wrong.
     """
     used = []
     for block in blocks:
-        source = _source(block.file, platform_file, kept)
+        source = _source(block.file, platform_path, kept, shown)
         content = (
             calibrations_from_text(source.text, source.path)
             if source.text
@@ -120,24 +125,31 @@ def _error(held_out: HeldOut) -> str:
     )
 
 
-def _source(name: str, platform_file: str, kept: Sequence[CalibrationSource]) -> CalibrationSource:
+def _source(
+    name: str, platform_path: str, kept: Sequence[CalibrationSource], shown: str
+) -> CalibrationSource:
     for source in kept:
         if source.name == name:
             return source
     builtin = _builtin_path(name)
     if builtin.is_file():
-        digest = hashlib.sha256(builtin.read_bytes()).hexdigest()
+        digest = hashlib.sha256(read_bytes(builtin)).hexdigest()
         return CalibrationSource(name, f"platforms/{_FOLDER}/{builtin.name}", digest, "")
-    beside = Path(platform_file).parent / name
     if not name.endswith(".json"):
         names = [path.stem for path in _builtin_folder().glob("*.json")]
         raise UnknownNameError(
-            f"{platform_file}: no built-in calibration is called `{name}`; {hint(name, names)}; "
+            f"{shown}: no built-in calibration is called `{name}`; {hint(name, names)}; "
             "a file of your own ends in .json and lies in the platform's folder"
         )
+    if not platform_path:
+        raise ConfigError(
+            f"{shown}: the text of calibration `{name}` is not kept with the platform; run the "
+            "study again"
+        )
+    beside = Path(platform_path).parent / name
     if not beside.is_file():
         raise ConfigError(
-            f"{platform_file}: calibration {beside}: no such file; put it into the platform's "
+            f"{shown}: calibration {beside}: no such file; put it into the platform's "
             "folder or take the line out"
         )
     read = read_source(beside)

@@ -52,12 +52,13 @@ def platform_from_text(
     Args:
         text: The text.
         file: Where it came from.
-        calibrations: Texts of fitted models that the platform names and that are not built in.
+        calibrations: Texts of fitted models that the platform names and that are not built in; no
+            file is read in their place.
 
     Raises:
         ConfigError: The text is wrong, or a fitted model is missing.
     """
-    return _platform(parse_document(text, PlatformDocument, file=file), file, calibrations)
+    return _platform(parse_document(text, PlatformDocument, file=file), "", calibrations, file)
 
 
 def list_platforms() -> tuple[str, ...]:
@@ -66,11 +67,12 @@ def list_platforms() -> tuple[str, ...]:
 
 
 def _platform(
-    document: PlatformDocument, file: str, kept: Sequence[CalibrationSource]
+    document: PlatformDocument, path: str, kept: Sequence[CalibrationSource], shown: str = ""
 ) -> Platform:
+    """Makes a platform; without a path nothing is read but what is kept or built in."""
     device = document.device
     host_link, host_memory = document.node.host_link, document.node.host_memory
-    used = use_calibrations(document.calibrations, file, kept)
+    used = use_calibrations(document.calibrations, path, kept, shown or path)
     links = [
         replace(
             _link(name, block),

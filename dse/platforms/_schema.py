@@ -14,6 +14,7 @@ from dse.documents import (
     Document,
     FlopsPerSecond,
     Fraction,
+    RankCount,
     Seconds,
     StrictModel,
     UsdPerHour,
@@ -96,7 +97,7 @@ class HostMemoryBlock(SourcedBlock):
 class NodeBlock(StrictModel):
     """One node; without `host_memory` nothing limits what is kept in host memory."""
 
-    devices: Count
+    devices: RankCount
     host_link: HostLinkBlock
     host_memory: HostMemoryBlock | None = None
 
@@ -143,7 +144,7 @@ class PriceBlock(StrictModel):
 
     provider: Name
     instance: Name
-    devices: Count
+    devices: RankCount
     price: UsdPerHour
     region: str = ""
     as_of: AsOf
@@ -167,9 +168,7 @@ class CalibrationBlock(StrictModel):
         link: Interconnect that its collectives are for; the default one when left out.
     """
 
-    file: Annotated[
-        str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$")
-    ]
+    file: Annotated[str, Field(pattern=_FILE_BELOW, max_length=200)]
     transferred: str = ""
     added_spread: Fraction = 0.0
     precisions: list[Precision] | None = None

@@ -12,7 +12,7 @@ from dse.prediction._explain import (
     explain_plan,
 )
 from dse.prediction._explain_details import task_details
-from dse.prediction._features import ExchangeGroup
+from dse.prediction._features import ExchangeGroup, exchange_group_of
 from dse.prediction._layout import build_layout
 from dse.prediction._predict import predict_plan, sample_iteration_times_s
 from dse.prediction._problem import Problem
@@ -49,6 +49,7 @@ __all__ = [
     "SoftwareProfile",
     "build_layout",
     "compare_plans",
+    "exchange_group_of",
     "explain",
     "explain_plan",
     "predict",

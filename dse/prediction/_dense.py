@@ -12,20 +12,20 @@ from dse.workloads import OperatorKind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse.hardware import DeviceSpec
-    from dse.prediction._problem import Problem
+    from dse.hardware import DeviceSpec, Precision
     from dse.workloads import Operator
 
 #: Added, in squares, when the measured interaction stands for another batched product.
 _BORROWED_SPREAD = 0.2
 
 
-def dense_estimate(problem: Problem, operators: Sequence[Operator]) -> Estimate:
+def dense_estimate(
+    device: DeviceSpec, precision: Precision, operators: Sequence[Operator]
+) -> Estimate:
     """Returns duration and spread of each operator on the device; shape `(operators,)`.
 
     All products are asked for at once: a learned model costs by the call, hardly by the point.
     """
-    device = problem.cluster.device
     time_s = np.zeros(len(operators))
     spread = np.zeros(len(operators))
     gemms = [index for index, operator in enumerate(operators) if operator.is_gemm]
@@ -35,7 +35,7 @@ def dense_estimate(problem: Problem, operators: Sequence[Operator]) -> Estimate:
             np.array([getattr(operator, size) for operator in chosen])
             for size in ("m", "n", "k", "batch")
         )
-        estimate = gemm_estimate(device, m, n, k, problem.precision, batch)
+        estimate = gemm_estimate(device, m, n, k, precision, batch)
         time_s[gemms], spread[gemms] = estimate.time_s, estimate.spread
     batched = [
         index

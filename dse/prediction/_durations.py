@@ -61,9 +61,7 @@ def slot_durations_s(
         Seconds; shape `(slots, ranks, candidates)`; rows of groups not in use are zero.
     """
     durations = np.zeros((len(Slot), *features.shape[1:]))
-    for group in ExchangeGroup:
-        if layout >> group & 1:
-            _fill_lookups(problem, group, features, durations)
+    _fill_all_lookups(problem, layout, features, durations)
     cluster = problem.cluster
     if cluster.world_size == 1:
         _fill_replicated_update(problem, features, durations)
@@ -155,6 +153,32 @@ def slot_spreads(
     for slot, (op, size_bytes, members) in collectives.items():
         spreads[slot] = collective_estimate(cluster, op, size_bytes, members).spread
     return spreads
+
+
+def lookup_durations_s(
+    problem: Problem, layout: int, features: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Returns the first rows of :func:`slot_durations_s`, lookups and updates, alone.
+
+    Args:
+        problem: Everything but the plan.
+        layout: Exchange groups in use.
+        features: Shape `(features, ...)`; what is asked of each point depends on that point alone.
+
+    Returns:
+        Seconds; shape `(slots of kernels, ...)`.
+    """
+    durations = np.zeros((int(Slot.INPUT_EXCHANGE), *features.shape[1:]))
+    _fill_all_lookups(problem, layout, features, durations)
+    return durations
+
+
+def _fill_all_lookups(
+    problem: Problem, layout: int, features: NDArray[np.float64], durations: NDArray[np.float64]
+) -> None:
+    for group in ExchangeGroup:
+        if layout >> group & 1:
+            _fill_lookups(problem, group, features, durations)
 
 
 def _fill_lookups(

@@ -88,8 +88,7 @@ def dense_sides(problem: Problem, operators: Sequence[Operator]) -> KernelSides:
     device = replace(problem.cluster.device, calibrations=())
 
     def seconds(**changes: Any) -> NDArray[np.float64]:
-        changed = replace(problem.cluster, device=replace(device, **changes))
-        return dense_estimate(replace(problem, cluster=changed), operators).time_s
+        return dense_estimate(replace(device, **changes), problem.precision, operators).time_s
 
     peak = PeakRates(_FREE, _FREE, _FREE, _FREE)
     free_memory = dict.fromkeys(_BANDWIDTHS, _FREE)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from dse.sharding import ShardingType
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -27,6 +29,22 @@ class ExchangeGroup(IntEnum):
     ROW = 1
     NODE = 2
     REPLICATED = 3
+
+
+_GROUP_OF_TYPE = {
+    ShardingType.TABLE_WISE: ExchangeGroup.POOLED,
+    ShardingType.COLUMN_WISE: ExchangeGroup.POOLED,
+    ShardingType.TABLE_COLUMN_WISE: ExchangeGroup.POOLED,
+    ShardingType.ROW_WISE: ExchangeGroup.ROW,
+    ShardingType.TABLE_ROW_WISE: ExchangeGroup.NODE,
+    ShardingType.GRID_SHARD: ExchangeGroup.NODE,
+    ShardingType.DATA_PARALLEL: ExchangeGroup.REPLICATED,
+}
+
+
+def exchange_group_of(sharding_type: ShardingType) -> ExchangeGroup:
+    """Returns the exchange group of tables that are sharded in this way."""
+    return _GROUP_OF_TYPE[sharding_type]
 
 
 class GroupFeature(IntEnum):

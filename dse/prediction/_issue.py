@@ -13,10 +13,12 @@ from dse.prediction._dense import dense_estimate
 from dse.prediction._host import Dispatch, HostTimes
 from dse.prediction._slots import DurationClass, LayoutGraph, Slot
 from dse.prediction._software import LaunchMode
+from dse.simulate import Meets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dse.hardware import DeviceSpec, Precision
     from dse.prediction._problem import Problem
     from dse.workloads import Operator
 
@@ -34,15 +36,19 @@ class Issuer:
 
     Args:
         problem: Everything but the plan.
+        phases: Dense operators that are issued one after the other, by phase.
         one_rank: Only rank 0, whose collectives wait for nobody.
     """
 
-    def __init__(self, problem: Problem, *, one_rank: bool) -> None:
+    def __init__(
+        self, problem: Problem, phases: tuple[tuple[Operator, ...], ...], *, one_rank: bool
+    ) -> None:
         self.problem = problem
         self.software = problem.software
         self.alone = problem.cluster.world_size == 1
         self.ranks = range(1 if one_rank else problem.cluster.world_size)
         self._host_times = HostTimes(problem.cluster.host, problem.host_profile)
+        self._costs = _dense_costs(problem.cluster.device, problem.precision, phases)
         self._builder = GraphBuilder()
         self._host = [self._builder.add_lane(rank, "host") for rank in self.ranks]
         self._compute = [self._builder.add_lane(rank, "compute") for rank in self.ranks]
@@ -55,6 +61,7 @@ class Issuer:
         self._slots: list[tuple[int, int, int]] = []
         self._classes: list[int] = []
         self._spreads: list[float] = []
+        self._meets: list[Meets] = []
         self._start_step()
         self._graph_launch = self._launch_captured_graph()
 
@@ -77,6 +84,7 @@ class Issuer:
             slot_rank=slots[:, 2],
             duration_class=classes,
             spread=spread,
+            meets=tuple(self._meets),
         )
 
     def dense_phase(
@@ -93,7 +101,7 @@ class Issuer:
         return last
 
     def dense_costs(self, operators: Sequence[Operator]) -> tuple[Cost, ...]:
-        return _dense_costs(self.problem, tuple(operators))
+        return self._costs[tuple(operators)]
 
     def issue_dense(self, rank: int, operator: Operator, cost: Cost, after: Sequence[int]) -> int:
         return self.issue(
@@ -118,14 +126,25 @@ class Issuer:
         return tasks
 
     def slot_meeting(
-        self, name: str, members: Sequence[int], after: Sequence[Sequence[int]], slot: Slot
+        self,
+        name: str,
+        members: Sequence[int],
+        after: Sequence[Sequence[int]],
+        slot: Slot,
+        meets: Meets = Meets.ALL,
     ) -> list[int]:
-        tasks = self.meeting(name, members, after, Cost(0.0, 0.0, DurationClass.COMMUNICATION))
+        cost = Cost(0.0, 0.0, DurationClass.COMMUNICATION)
+        tasks = self.meeting(name, members, after, cost, meets)
         self._slots += [(task, slot, rank) for task, rank in zip(tasks, members, strict=True)]
         return tasks
 
     def meeting(
-        self, name: str, members: Sequence[int], after: Sequence[Sequence[int]], cost: Cost
+        self,
+        name: str,
+        members: Sequence[int],
+        after: Sequence[Sequence[int]],
+        cost: Cost,
+        meets: Meets = Meets.ALL,
     ) -> list[int]:
         lanes = self._communication
         tasks = [
@@ -133,6 +152,7 @@ class Issuer:
             for rank, waits in zip(members, after, strict=True)
         ]
         self._builder.add_meeting(tasks)
+        self._meets.append(meets)
         return tasks
 
     def issue(
@@ -179,11 +199,21 @@ class Issuer:
         return [self.host_task(rank, "launch graph", cost) for rank in self.ranks]
 
 
-@lru_cache(maxsize=64)
-def _dense_costs(problem: Problem, operators: tuple[Operator, ...]) -> tuple[Cost, ...]:
-    """Costs of dense operators; the same in all layouts, and learned models take their time."""
-    estimate = dense_estimate(problem, operators)
-    return tuple(
+@lru_cache(maxsize=256)
+def _dense_costs(
+    device: DeviceSpec, precision: Precision, phases: tuple[tuple[Operator, ...], ...]
+) -> dict[tuple[Operator, ...], tuple[Cost, ...]]:
+    """Costs of dense operators by phase.
+
+    They are the same in all layouts. Learned models cost by the call, so all phases are one.
+    """
+    estimate = dense_estimate(device, precision, [op for phase in phases for op in phase])
+    every = [
         Cost(float(seconds), float(spread), DurationClass.DENSE)
         for seconds, spread in zip(estimate.time_s, estimate.spread, strict=True)
-    )
+    ]
+    ends = np.cumsum([len(phase) for phase in phases]).tolist()
+    return {
+        phase: tuple(every[end - len(phase) : end])
+        for phase, end in zip(phases, ends, strict=True)
+    }

@@ -34,6 +34,7 @@ from dse.prediction._issue import Cost, Issuer
 from dse.prediction._operators import bottom_on_first_rank, stack_operators
 from dse.prediction._slots import DurationClass, Slot
 from dse.prediction._software import InputPath, LaunchMode
+from dse.simulate import Meets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,8 +71,16 @@ class _Iteration(Issuer):
     """The phases of an iteration in program order."""
 
     def __init__(self, problem: Problem, layout: int, *, one_rank: bool) -> None:
-        super().__init__(problem, one_rank=one_rank)
-        self._dense = stack_operators(problem)
+        dense = self._dense = stack_operators(problem)
+        phases = (
+            dense.bottom_forward,
+            dense.first_bottom_forward,
+            dense.forward,
+            (*dense.backward, *dense.bottom_backward),
+            dense.first_bottom_backward,
+            dense.optimizer,
+        )
+        super().__init__(problem, phases, one_rank=one_rank)
         self._first_rank_bottom = bottom_on_first_rank(problem) and not one_rank
         if bottom_on_first_rank(problem):
             # The bottom MLP's output takes part in the exchange of pooled vectors.
@@ -264,7 +273,8 @@ class _Iteration(Issuer):
         for start in range(0, len(self.ranks), local_size):
             members = self.ranks[start : start + local_size]
             waits = [after[rank] for rank in members]
-            result += self.slot_meeting(name, members, waits, Slot.NODE_EXCHANGE_INSIDE)
+            slot = Slot.NODE_EXCHANGE_INSIDE
+            result += self.slot_meeting(name, members, waits, slot, Meets.NODE)
         return result
 
     def _exchange_between(self, name: str, after: list[int]) -> list[int]:
@@ -276,7 +286,8 @@ class _Iteration(Issuer):
         for local_rank in self.ranks[: cluster.local_size]:
             members = self.ranks[local_rank :: cluster.local_size]
             waits = [[after[rank]] for rank in members]
-            tasks = self.slot_meeting(name, members, waits, Slot.NODE_EXCHANGE_BETWEEN)
+            slot = Slot.NODE_EXCHANGE_BETWEEN
+            tasks = self.slot_meeting(name, members, waits, slot, Meets.ACROSS)
             for rank, task in zip(members, tasks, strict=True):
                 result[rank] = task
         return result

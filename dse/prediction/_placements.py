@@ -12,28 +12,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.kernels import (
-    HOST_ROWS_SPREAD,
-    EmbeddingShape,
-    HostRowsWork,
-    cached_row_count,
-    host_rows_work,
-    unfused_embedding_work,
-)
+from dse.kernels import HOST_ROWS_SPREAD
 from dse.prediction._features import (
     FEATURE_COUNT,
-    HOST_STORED_COLUMN,
-    INDEX_BYTES,
-    LENGTH_BYTES,
     WIDE_FEATURE_COUNT,
     ExchangeGroup,
     GroupFeature,
-    RankFeature,
+    exchange_group_of,
     group_column,
     link_column,
-    rank_column,
 )
-from dse.sharding import ShardingType, piece_storage, pieces_of
+from dse.prediction._piece_features import piece_features
+from dse.sharding import ShardingType, column_widths, pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,18 +32,6 @@ if TYPE_CHECKING:
 
     from dse.prediction._problem import Problem
     from dse.sharding import ShardingPlan, TablePlan
-    from dse.workloads import EmbeddingTable
-
-_GROUP_OF_TYPE = {
-    ShardingType.TABLE_WISE: ExchangeGroup.POOLED,
-    ShardingType.COLUMN_WISE: ExchangeGroup.POOLED,
-    ShardingType.TABLE_COLUMN_WISE: ExchangeGroup.POOLED,
-    ShardingType.ROW_WISE: ExchangeGroup.ROW,
-    ShardingType.TABLE_ROW_WISE: ExchangeGroup.NODE,
-    ShardingType.GRID_SHARD: ExchangeGroup.NODE,
-    ShardingType.DATA_PARALLEL: ExchangeGroup.REPLICATED,
-}
-
 
 #: Where the work of a lookup and of its update stands: memory and cache bytes.
 _WORK_FEATURES = (
@@ -74,7 +52,7 @@ class Placements:
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self._class_ids: dict[tuple[int, ExchangeGroup, int, int, float | None], int] = {}
-        self._class_features: list[list[float]] = []
+        self._class_features: list[tuple[float, ...]] = []
         self._class_spreads: list[tuple[float, float]] = []
         self._option_ids: dict[tuple[int, ShardingType, tuple[int, ...], float | None], int] = {}
         self._plans: list[TablePlan] = []
@@ -100,7 +78,7 @@ class Placements:
             return found
         problem = self._problem
         table = problem.model.tables[table_index]
-        group = _GROUP_OF_TYPE[plan.sharding_type]
+        group = exchange_group_of(plan.sharding_type)
         divisor = _row_divisor(plan.sharding_type, problem)
         entries = [
             (
@@ -117,6 +95,32 @@ class Placements:
         self._entries.append(entries)
         self._arrays = None
         return option
+
+    def parts(
+        self, table_index: int, kind: ShardingType, parts: int, cached_share: float | None
+    ) -> tuple[int, NDArray[np.float64]]:
+        """Returns what the parts of a cut are, wherever they are placed.
+
+        Args:
+            table_index: Number of the table.
+            kind: How it is cut.
+            parts: Parts that are placed on their own: pieces of columns, or 1.
+            cached_share: Of rows in host memory, the part in a cache on the device; None for a
+                table on the device.
+
+        Returns:
+            The exchange group as a bit of the layout, and the features of each part on every rank
+            that it reaches; shape `(parts, features)`, as many as :meth:`features` has.
+        """
+        problem = self._problem
+        group, divisor = exchange_group_of(kind), _row_divisor(kind, problem)
+        self._host_columns |= cached_share is not None
+        classes = [
+            self._piece_class(table_index, group, columns, divisor, cached_share)
+            for columns in column_widths(problem.model.tables[table_index].dim, parts)
+        ]
+        rows = np.array([self._class_features[number] for number in classes])
+        return 1 << group, rows[:, : WIDE_FEATURE_COUNT if self._host_columns else FEATURE_COUNT]
 
     def options_of(self, plan: ShardingPlan) -> NDArray[np.int64]:
         """Returns the plan as option ids; shape `(tables,)`. The plan must have been checked."""
@@ -230,10 +234,11 @@ class Placements:
             table = self._problem.model.tables[table_index]
             found = len(self._class_features)
             self._class_ids[key] = found
-            features, spreads = _piece_features(
+            features, spreads = piece_features(
                 self._problem, table, group, columns, row_divisor, cached_share
             )
             self._class_features.append(features)
+            self._arrays = None
             self._class_spreads.append(spreads)
         return found
 
@@ -245,7 +250,7 @@ class _Arrays:
         self,
         entries: list[list[tuple[int, int]]],
         groups: list[int],
-        class_features: list[list[float]],
+        class_features: list[tuple[float, ...]],
         host_columns: bool,
     ) -> None:
         self.entry_counts = np.array([len(option) for option in entries], dtype=np.int64)
@@ -267,84 +272,3 @@ def _row_divisor(kind: ShardingType, problem: Problem) -> int:
     if kind in (ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD):
         return problem.cluster.local_size
     return 1
-
-
-def _piece_features(
-    problem: Problem,
-    table: EmbeddingTable,
-    group: ExchangeGroup,
-    columns: int,
-    row_divisor: int,
-    cached_share: float | None,
-) -> tuple[list[float], tuple[float, float]]:
-    """Features of one piece, and the spreads of its lookup and update.
-
-    Lookups are taken to spread evenly over row blocks (hashed ids).
-    """
-    replicated = group is ExchangeGroup.REPLICATED
-    samples = problem.local_batch_size if replicated else problem.global_batch_size
-    rows = -(-table.rows // row_divisor)
-    bags = float(samples * table.feature_count)
-    lookups = samples * table.lookups_per_sample / row_divisor
-    optimizer = problem.model.sparse_optimizer
-    state_bytes_per_row = 4.0 * optimizer.state_values_per_row(columns)
-    shape = EmbeddingShape(
-        rows=rows,
-        dim=columns,
-        value_bytes=table.data_type.value_bytes,
-        bags=bags,
-        lookups=lookups,
-        output_value_bytes=4,
-        state_bytes_per_row=0.0 if replicated else state_bytes_per_row,
-    )
-    features = [0.0] * WIDE_FEATURE_COUNT
-    if cached_share is None:
-        work = unfused_embedding_work(
-            problem.cluster.device,
-            shape,
-            table.indices,
-            problem.software.embedding,
-            table.feature_count,
-            received=not replicated,
-            cut_rows=row_divisor > 1,
-        )
-    else:
-        host_work = _host_rows(problem, table, shape, cached_share)
-        work = host_work.device
-        features[link_column(group, 0)] = host_work.forward_link_bytes
-        features[link_column(group, 1)] = host_work.backward_link_bytes
-    per_group = {
-        GroupFeature.FORWARD_MEMORY: work.forward_memory_bytes,
-        GroupFeature.FORWARD_CACHE: work.forward_cache_bytes,
-        GroupFeature.BACKWARD_MEMORY: work.backward_memory_bytes,
-        GroupFeature.BACKWARD_CACHE: work.backward_cache_bytes,
-        GroupFeature.EXCHANGED: float(
-            rows * columns if replicated else columns * table.feature_count
-        ),
-    }
-    for feature, value in per_group.items():
-        features[group_column(group, feature)] = value
-    storage = piece_storage(table, optimizer, rows, columns, cached_share)
-    # A replicated table keeps a dense gradient as large as itself beside its optimizer state.
-    gradient_bytes = 4.0 * rows * columns if replicated else 0.0
-    features[rank_column(RankFeature.WEIGHTS)] = storage.device_weights_bytes
-    features[rank_column(RankFeature.STATE)] = storage.device_state_bytes + gradient_bytes
-    features[HOST_STORED_COLUMN] = storage.host_bytes
-    if not replicated:
-        features[rank_column(RankFeature.INPUT)] = INDEX_BYTES * lookups + LENGTH_BYTES * bags
-        features[rank_column(RankFeature.POOLED_OUTPUT)] = bags * columns
-    return features, (work.forward_spread, work.backward_spread)
-
-
-def _host_rows(
-    problem: Problem, table: EmbeddingTable, shape: EmbeddingShape, cached_share: float
-) -> HostRowsWork:
-    """Work of a piece in host memory."""
-    return host_rows_work(
-        problem.cluster.device,
-        shape,
-        table.indices,
-        cached_rows=cached_row_count(shape.rows, cached_share),
-        state_on_host=shape.state_bytes_per_row > 0
-        and not problem.model.sparse_optimizer.keeps_state_by_row,
-    )

@@ -9,18 +9,20 @@ import zlib
 
 import numpy as np
 
+from dse.graph import meeting_members
 from dse.prediction._slots import DurationClass
 from dse.prediction._types import Prediction
-from dse.simulate import BatchedSimulator, breakdown, simulate
+from dse.simulate import Meets, Timeline, breakdown, breakdown_of_copies
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.hardware import Cluster
+    from dse.prediction._filled import FilledIteration
     from dse.prediction._scorer import PlanScorer
-    from dse.prediction._slots import LayoutGraph
     from dse.prediction._types import RankMemory
     from dse.sharding import ShardingPlan
+    from dse.simulate import AlikeRanks, RankBreakdown
 
 _GIB = 2**30
 
@@ -46,10 +48,12 @@ def predict_plan(
         price_usd_per_hour: Price of the whole cluster, or None when unknown.
     """
     problem = scorer.problem
-    layout = scorer.layout_graph(plan)
-    timeline = simulate(layout.graph)
-    iteration_time_s = timeline.makespan_s
-    interval = _interval(layout, problem.software.spread, iteration_time_s)
+    filled = scorer.filled(plan)
+    start_s, end_s = (
+        times[..., 0] for times in filled.ranks.times_s(filled.duration_s[..., None])
+    )
+    iteration_time_s = float(end_s.max(initial=0.0))
+    interval = _interval(filled, problem.software.spread, iteration_time_s)
     features = scorer.features(plan)
     memory = tuple(
         scorer.memory.by_purpose(features, rank) for rank in range(problem.cluster.world_size)
@@ -66,7 +70,7 @@ def predict_plan(
         throughput_samples_per_s=throughput,
         price_usd_per_hour=price_usd_per_hour,
         cost_usd_per_million_samples=cost,
-        breakdown=breakdown(timeline),
+        breakdown=_breakdown(filled, start_s, end_s),
         memory=memory,
         usable_memory_bytes=usable_bytes,
         feasible=not reason,
@@ -93,34 +97,58 @@ def sample_iteration_times_s(scorer: PlanScorer, plan: ShardingPlan) -> NDArray[
         Seconds; shape `(samples,)`. The seed is fixed: the spread is a property of the
         configuration, not of the run.
     """
-    return _sample(scorer.layout_graph(plan), scorer.problem.software.spread)
+    return _sample(scorer.filled(plan), scorer.problem.software.spread)
 
 
-def _sample(layout: LayoutGraph, software_spread: float) -> NDArray[np.float64]:
+def _breakdown(
+    filled: FilledIteration, start_s: NDArray[np.float64], end_s: NDArray[np.float64]
+) -> tuple[RankBreakdown, ...]:
+    """Returns where each rank's time goes; times have shape `(tasks, copies)`."""
+    graph = filled.layout.graph
+    if len({lane.rank for lane in graph.lanes}) == 1:
+        return breakdown_of_copies(graph, start_s, end_s)
+    return breakdown(Timeline(graph, start_s[:, 0], start_s[:, 0], end_s[:, 0]))
+
+
+def _sample(filled: FilledIteration, software_spread: float) -> NDArray[np.float64]:
     shared = np.random.default_rng(0).standard_normal((len(DurationClass), _SAMPLES))
     # Different durations give a different stream, so two plans' individual errors are independent.
-    stream = zlib.crc32(layout.graph.duration_s.tobytes())
-    individual = np.random.default_rng(stream).standard_normal((layout.graph.task_count, _SAMPLES))
-    exponents = shared[layout.duration_class] + individual
-    exponents *= layout.spread[:, None] * math.sqrt(0.5)
+    stream = zlib.crc32(filled.duration_s.tobytes())
+    shape = (*filled.duration_s.shape, _SAMPLES)
+    exponents = np.random.default_rng(stream).standard_normal(shape)
+    exponents += shared[filled.layout.duration_class][:, None]
+    exponents *= filled.spread[:, None, None] * math.sqrt(0.5)
     np.exp(exponents, out=exponents)
-    exponents *= layout.graph.duration_s[:, None]
-    _share_within_meetings(layout.graph.meeting, exponents)
-    times_s = BatchedSimulator(layout.graph).makespan_s(exponents)
+    exponents *= filled.duration_s[..., None]
+    share_within_meetings(filled.ranks, exponents)
+    times_s = filled.ranks.times_s(exponents)[1].max(axis=(0, 1), initial=0.0)
     # What is not known of the program is the same for every plan.
     unknown = np.random.default_rng(1).standard_normal(_SAMPLES)
     return np.asarray(times_s * np.exp(software_spread * unknown))
 
 
-def _share_within_meetings(meeting: NDArray[np.int32], durations: NDArray[np.float64]) -> None:
-    """Gives all members of a meeting the first member's sample: it is one transfer."""
-    members = np.flatnonzero(meeting >= 0)
-    _, first, group = np.unique(meeting[members], return_index=True, return_inverse=True)
-    durations[members] = durations[members[first]][group]
+def share_within_meetings(ranks: AlikeRanks, durations: NDArray[np.float64]) -> None:
+    """Gives all members of a meeting the first member's sample: it is one transfer.
+
+    Args:
+        ranks: The graph.
+        durations: Samples, changed in place; shape `(tasks, copies, samples)`.
+    """
+    for index, members in meeting_members(ranks.graph).items():
+        drawn = durations[members[0]].reshape(ranks.node_count, ranks.local_size, -1)
+        meets = ranks.meets[index]
+        first = drawn[
+            : 1 if meets & Meets.ACROSS else ranks.node_count,
+            : 1 if meets & Meets.NODE else ranks.local_size,
+        ]
+        drawn[:] = first
+        durations[members] = durations[members[0]]
 
 
-def _interval(layout: LayoutGraph, software_spread: float, iteration_time_s: float) -> Interval:
-    low, high = np.quantile(_sample(layout, software_spread), (0.05, 0.95))
+def _interval(
+    filled: FilledIteration, software_spread: float, iteration_time_s: float
+) -> Interval:
+    low, high = np.quantile(_sample(filled, software_spread), (0.05, 0.95))
     return Interval(min(float(low), iteration_time_s), max(float(high), iteration_time_s))
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.prediction._durations import slot_durations_s
+from dse.prediction._durations import lookup_durations_s
 from dse.prediction._features import (
     ExchangeGroup,
     GroupFeature,
@@ -76,20 +76,13 @@ def rank_loads(problem: Problem, features: NDArray[np.float64]) -> NDArray[np.fl
     Returns:
         Shape `(loads, pieces)`.
     """
-    ranks = problem.cluster.world_size
-    count = features.shape[1]
-    columns = -(-count // ranks)
-    # Every rank of a made-up plan carries one piece: the same formulas as for a real one.
-    packed = np.zeros((len(features), ranks * columns))
-    packed[:, :count] = features
-    packed = packed.reshape(len(features), ranks, columns)
     every_group = (1 << len(ExchangeGroup)) - 1
-    once = lookup_and_update_s(slot_durations_s(problem, every_group, packed))
-    twice = lookup_and_update_s(slot_durations_s(problem, every_group, 2.0 * packed))
-    loads = np.empty((len(RankLoad), count))
+    once = lookup_and_update_s(lookup_durations_s(problem, every_group, features))
+    twice = lookup_and_update_s(lookup_durations_s(problem, every_group, 2.0 * features))
+    loads = np.empty((len(RankLoad), features.shape[1]))
     for load, single, double in zip((RankLoad.LOOKUP, RankLoad.UPDATE), once, twice, strict=True):
         # The launches are in both: the difference is the work alone.
-        loads[load] = (double - single).reshape(-1)[:count]
+        loads[load] = double - single
     exchanged = group_column(ExchangeGroup.POOLED, GroupFeature.EXCHANGED)
     loads[RankLoad.EXCHANGE] = features[exchanged]
     loads[RankLoad.INPUT] = features[rank_column(RankFeature.INPUT)]

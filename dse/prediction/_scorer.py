@@ -14,6 +14,7 @@ from dse.prediction._features import (
     GroupFeature,
     group_column,
 )
+from dse.prediction._filled import FilledIteration, Program, program_of
 from dse.prediction._layout import build_layout
 from dse.prediction._memory import MemoryModel
 from dse.prediction._operators import bottom_on_first_rank
@@ -28,7 +29,7 @@ from dse.prediction._rank_loads import (
     rank_terms,
 )
 from dse.prediction._slots import Slot
-from dse.simulate import BatchedSimulator, simulate
+from dse.simulate import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,12 +81,6 @@ class FeatureScores:
     load_s: NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class _Program:
-    layout: LayoutGraph
-    simulator: BatchedSimulator
-
-
 class PlanScorer:
     """The performance model of one problem, open for any number of plans.
 
@@ -102,7 +97,8 @@ class PlanScorer:
         self.problem = problem
         self.placements = Placements(problem)
         self.memory = MemoryModel.of(problem)
-        self._programs: dict[int, _Program] = {}
+        self._programs: dict[int, Program] = {}
+        self._layouts: dict[int, LayoutGraph] = {}
 
     def score(self, plans: Sequence[ShardingPlan]) -> PlanScores:
         """Scores plans that have been checked against the model and the cluster."""
@@ -239,18 +235,30 @@ class PlanScorer:
         """Returns the plan's graph with its own durations and their spreads filled in."""
         options = self.placements.options_of(plan)[None, :]
         layout = int(self.placements.layouts(options)[0])
-        program = self._program(layout)
+        if layout not in self._layouts:
+            self._layouts[layout] = build_layout(self.problem, layout)
+        empty = self._layouts[layout]
+        slots, spreads = self._slots_and_spreads(layout, options)
+        filled = empty.graph.duration_s.copy()
+        filled[empty.slot_task] = slots[empty.slot_kind, empty.slot_rank, 0]
+        graph: ExecutionGraph = replace(empty.graph, duration_s=filled)
+        spread = empty.spread.copy()
+        spread[empty.slot_task] = spreads[empty.slot_kind]
+        return replace(empty, graph=graph, spread=spread)
+
+    def filled(self, plan: ShardingPlan) -> FilledIteration:
+        """Returns the plan's iteration in as few tasks as tell all of it."""
+        options = self.placements.options_of(plan)[None, :]
+        layout = int(self.placements.layouts(options)[0])
+        return self._program(layout).filled(*self._slots_and_spreads(layout, options))
+
+    def _slots_and_spreads(
+        self, layout: int, options: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Durations of one plan's tasks and their spreads; see `slot_spreads`."""
         features = self.placements.features(options)
-        slots = self._slots_s(layout, features)
-        filled = program.layout.graph.duration_s.copy()
-        filled[program.layout.slot_task] = slots[
-            program.layout.slot_kind, program.layout.slot_rank, 0
-        ]
-        graph: ExecutionGraph = replace(program.layout.graph, duration_s=filled)
-        spread = program.layout.spread.copy()
         spreads = slot_spreads(self.problem, features, self.placements.lookup_spreads(options[0]))
-        spread[program.layout.slot_task] = spreads[program.layout.slot_kind]
-        return replace(program.layout, graph=graph, spread=spread)
+        return self._slots_s(layout, features), spreads
 
     def _slots_s(self, layout: int, features: NDArray[np.float64]) -> NDArray[np.float64]:
         """Durations of plan-dependent tasks, with what the first rank does for all.
@@ -265,16 +273,10 @@ class PlanScorer:
         return slot_durations_s(self.problem, layout, features)
 
     def _makespan_s(self, layout: int, slots: NDArray[np.float64]) -> NDArray[np.float64]:
-        program = self._program(layout)
-        durations = slots[program.layout.slot_kind, program.layout.slot_rank]
-        return program.simulator.makespan_s(durations)
+        return self._program(layout).makespan_s(slots)
 
-    def _program(self, layout: int) -> _Program:
+    def _program(self, layout: int) -> Program:
         found = self._programs.get(layout)
         if found is None:
-            graph = build_layout(self.problem, layout)
-            variable = np.zeros(graph.graph.task_count, dtype=bool)
-            variable[graph.slot_task] = True
-            found = _Program(graph, BatchedSimulator(graph.graph, variable))
-            self._programs[layout] = found
+            found = self._programs[layout] = program_of(self.problem, layout)
         return found

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.graph import ExecutionGraph
+    from dse.simulate import Meets
 
 
 class Slot(IntEnum):
@@ -31,6 +32,10 @@ class Slot(IntEnum):
     NODE_EXCHANGE_BETWEEN = auto()
     REPLICATED_ALL_REDUCE = auto()
     REPLICATED_UPDATE = auto()
+
+
+#: Exchanges that end at the same time for all ranks, whatever each of them holds.
+EQUAL_SLOTS = (Slot.INPUT_EXCHANGE, Slot.POOLED_EXCHANGE, Slot.NODE_EXCHANGE_BETWEEN)
 
 
 class DurationClass(IntEnum):
@@ -55,6 +60,7 @@ class LayoutGraph:
         duration_class: `DurationClass` of every task; shape `(tasks,)`.
         spread: Standard deviation of the logarithm of actual over expected duration of every task,
             as its model says; shape `(tasks,)`.
+        meets: With whom the ranks of each meeting meet, by its index.
     """
 
     graph: ExecutionGraph
@@ -63,3 +69,4 @@ class LayoutGraph:
     slot_rank: NDArray[np.int64]
     duration_class: NDArray[np.int8]
     spread: NDArray[np.float64]
+    meets: tuple[Meets, ...]

@@ -7,8 +7,9 @@ import json
 from typing import TYPE_CHECKING
 
 from dse._files import write_atomically
+from dse._reading import load_json, read_bytes
 from dse.errors import ConfigError
-from dse.recording._settings import CaptureSettings
+from dse.recording._settings import CaptureSettings  # noqa: TC001 - records are checked by it
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,15 +127,20 @@ def read_records(directory: Path) -> tuple[CaptureRecord, ...]:
 
 
 def _read(path: Path) -> CaptureRecord:
+    from dse.documents import checked_record
+
+    content = read_bytes(path)
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        if document.pop("schema_version") != _VERSION:
+        document = load_json(content)
+        if not isinstance(document, dict):
+            raise ValueError("a block is expected")  # noqa: TRY004, TRY301 - reported like others
+        if document.pop("schema_version", None) != _VERSION:
             raise ConfigError(f"{path}: only schema_version {_VERSION} is read; capture again")
-        document["settings"] = CaptureSettings(**document["settings"])
-        document["steps"] = tuple(document["steps"])
-        document["files"] = tuple(CapturedFile(**file) for file in document["files"])
-        return CaptureRecord(**document)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        record = checked_record(CaptureRecord, document)
+        if min(record.step_s_profiled or 0.0, record.step_s_unprofiled or 0.0) < 0:
+            raise ValueError("a time of less than 0 s")  # noqa: TRY301 - reported like others
+    except ValueError as error:
         raise ConfigError(
             f"{path}: not the record of a capture ({error}); capture again"
         ) from error
+    return record

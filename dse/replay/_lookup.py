@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _SIGNATURE = re.compile(r"^([A-Za-z_]\w*::[A-Za-z_]\w*)(?:\.(\w+))?\(")
 _MAX_SIGNATURE = 20_000
+#: Operators whose words name files of this machine, or end up on the terminal.
+_OUTSIDE = frozenset({"aten::from_file", "aten::_print"})
 #: Kinds of arguments for which None is as good as what was recorded.
 _LEFT_OUT = ("Generator",)
 
@@ -86,6 +88,8 @@ class Lookup:
         name = full_name(schema)
         if not name:
             return "its signature cannot be read"
+        if base_name(schema) in _OUTSIDE:
+            return "it reaches files or the terminal, which no trace may"
         if name not in self._known:
             library = name.partition("::")[0]
             if any(known.startswith(f"{library}::") for known in self._known):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dse.report._calibrations import CalibrationRow, calibration_rows, render_calibrations
+from dse.report._compared import print_comparison
 from dse.report._explain import PredictionColumn, render_difference, render_explanation
 from dse.report._html import render_report, write_report
 from dse.report._overheads import render_overheads
 from dse.report._perfetto import write_timeline
+from dse.report._recommended import print_recommendation, samples_of
 from dse.report._replay import render_replay_result
+from dse.report._rescored import print_rescored
 from dse.report._sharding import ShardingView, render_sharding
 from dse.report._step import StepColumn, render_step, render_step_difference
 from dse.report._terminal import RankingRow, print_study, render_prediction, render_ranking
@@ -31,6 +34,9 @@ __all__ = [
     "ValidationView",
     "build_view",
     "calibration_rows",
+    "print_comparison",
+    "print_recommendation",
+    "print_rescored",
     "print_study",
     "render_calibrations",
     "render_difference",
@@ -50,6 +56,7 @@ __all__ = [
     "render_trace_summary",
     "render_validation",
     "render_what_if",
+    "samples_of",
     "validation_view",
     "write_report",
     "write_timeline",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from dse.report._metrics import gibibytes, metric_formats, milliseconds
 from dse.search import TrialStatus, change_words
@@ -70,7 +70,8 @@ def print_study(study: StudyResult, console: Console, files: Sequence[tuple[str,
 
 
 def _front_table(study: StudyResult) -> Table:
-    table = Table(title=f"Pareto front of {escape(study.name)}", box=None, header_style="bold")
+    title = Text(f"Pareto front of {study.name}", style="table.title")
+    table = Table(title=title, box=None, header_style="bold")
     table.add_column("#", justify="right")
     formats = metric_formats(study)
     for axis in study.objectives:
@@ -81,7 +82,7 @@ def _front_table(study: StudyResult) -> Table:
     if study.trace is not None:
         metrics = study.trace.baseline.metrics
         figures = (formats[axis.metric].text(metrics[axis.metric]) for axis in study.objectives)
-        table.add_row("", *figures, f"as captured: {escape(study.trace.step)}", style="dim")
+        table.add_row("", *figures, Text(f"as captured: {study.trace.step}"), style="dim")
     for record in study.front[:_MAX_FRONT_ROWS]:
         table.add_row(
             str(record.number),
@@ -89,7 +90,7 @@ def _front_table(study: StudyResult) -> Table:
                 formats[axis.metric].text(value)
                 for axis, value in zip(study.objectives, record.values, strict=True)
             ),
-            escape(_configuration_words(record, varied)),
+            Text(_configuration_words(record, varied)),
         )
     return table
 
@@ -159,7 +160,7 @@ def render_prediction(prediction: Prediction, console: Console) -> None:
             f"({prediction.price_usd_per_hour:.2f} USD/h)",
         )
     figures.add_row(
-        "feasible", "yes" if prediction.feasible else escape(prediction.infeasible_reason)
+        "feasible", "yes" if prediction.feasible else Text(prediction.infeasible_reason)
     )
     console.print(figures)
     ranks = Table(box=None, header_style="bold")
@@ -209,7 +210,7 @@ def render_ranking(rows: Sequence[RankingRow], console: Console) -> None:
             note = "tie with the best: run both"
         table.add_row(
             str(index + 1),
-            escape(row.name),
+            Text(row.name),
             milliseconds(prediction.iteration_time_s),
             f"{milliseconds(prediction.iteration_time_p5_s)} – "
             f"{milliseconds(prediction.iteration_time_p95_s)}",

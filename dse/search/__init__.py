@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from dse.search._compare_inputs import InputDifference
+from dse.search._compare_studies import (
+    CommonCandidate,
+    StudyComparison,
+    compare_studies,
+    metric_words,
+)
 from dse.search._conclusion import ReasonGroup, change_words, group_reasons
 from dse.search._evaluate import EvaluationContext, Evaluator
 from dse.search._evaluate_model import ModelContext, ModelEvaluator
 from dse.search._evaluate_step import StepContext, StepEvaluator
-from dse.search._executors import Executor, ProcessExecutor, SerialExecutor
+from dse.search._executors import Executor, SerialExecutor
+from dse.search._front_moves import BestMove, FrontMove, best_moves, front_moves
+from dse.search._header import StorageNote
+from dse.search._hypervolume import hypervolume
 from dse.search._inputs import StudyInputs, read_inputs
 from dse.search._load import (
     load_study,
@@ -15,7 +25,9 @@ from dse.search._load import (
     stored_steps,
     stored_transformer,
 )
+from dse.search._options import RunOptions, Study
 from dse.search._pareto import pareto_mask
+from dse.search._process_executor import ProcessExecutor
 from dse.search._ray_executor import RayExecutor
 from dse.search._records import (
     Fact,
@@ -25,7 +37,20 @@ from dse.search._records import (
     TrialStatus,
     metric_values,
 )
-from dse.search._run import RunOptions, Study, mark_front, run
+from dse.search._rescore import rescore
+from dse.search._rescore_changes import Amount, Change, KnownNames, parse_changes
+from dse.search._rescore_inputs import stored_changes
+from dse.search._rescore_platforms import ChangedFigure, PriceChoice, changed_platform
+from dse.search._rescore_result import Rescored, RescoreProgress
+from dse.search._rescore_write import write_rescored
+from dse.search._result import mark_front
+from dse.search._run import run
+from dse.search._sensitivity import (
+    SENSITIVITY_INPUTS,
+    SensitivityBar,
+    SensitivityInput,
+    sensitivity,
+)
 from dse.search._trace_types import ChangeEffect, StudyTrace, TracePrediction, TraceRank
 from dse.search._validation import (
     Agreement,
@@ -39,26 +64,42 @@ from dse.search._validation import (
 from dse.space import Objective, ParameterValue
 
 __all__ = [
+    "SENSITIVITY_INPUTS",
     "Agreement",
+    "Amount",
+    "BestMove",
+    "Change",
     "ChangeEffect",
+    "ChangedFigure",
+    "CommonCandidate",
     "EvaluationContext",
     "Evaluator",
     "Executor",
     "Fact",
+    "FrontMove",
+    "InputDifference",
     "InputFile",
+    "KnownNames",
     "ModelContext",
     "ModelEvaluator",
     "Objective",
     "ParameterValue",
     "PlatformFactor",
+    "PriceChoice",
     "ProcessExecutor",
     "RayExecutor",
     "ReasonGroup",
+    "RescoreProgress",
+    "Rescored",
     "RunOptions",
+    "SensitivityBar",
+    "SensitivityInput",
     "SerialExecutor",
     "StepContext",
     "StepEvaluator",
+    "StorageNote",
     "Study",
+    "StudyComparison",
     "StudyInputs",
     "StudyResult",
     "StudyTrace",
@@ -70,17 +111,28 @@ __all__ = [
     "Validation",
     "ValidationMode",
     "ValidationSetting",
+    "best_moves",
     "change_words",
+    "changed_platform",
+    "compare_studies",
+    "front_moves",
     "group_reasons",
+    "hypervolume",
     "load_study",
     "mark_front",
     "metric_values",
+    "metric_words",
     "pareto_mask",
+    "parse_changes",
     "read_inputs",
+    "rescore",
     "run",
+    "sensitivity",
+    "stored_changes",
     "stored_model",
     "stored_platform",
     "stored_steps",
     "stored_transformer",
     "validation_to_json",
+    "write_rescored",
 ]

@@ -10,12 +10,14 @@ from collections import Counter, deque
 import math
 from typing import TYPE_CHECKING
 
-from dse.errors import WorkerError
+from dse.search._evaluate import without_answer
+from dse.search._records import TrialStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.search._proposer import Proposal
+    from dse.search._records import TrialRecord
 
 #: How long a worker should be busy with one chunk.
 CHUNK_DURATION_S = 0.5
@@ -99,23 +101,24 @@ class ChunkQueue:
         """Takes back a chunk that no worker had begun."""
         self._fresh.extendleft(reversed(chunk))
 
-    def put_back_after_death(self, chunk: Sequence[Proposal]) -> None:
+    def put_back_after_death(self, chunk: Sequence[Proposal]) -> tuple[Proposal, ...]:
         """Takes back the chunk that a worker was at when it died.
 
-        Raises:
-            WorkerError: It was the last attempt of one of the proposals.
+        Returns:
+            Proposals of the chunk that are given up: it was their last attempt.
         """
-        self._suspects.extend(chunk)
         self._deaths.update(proposal.number for proposal in chunk)
-        lost = [proposal for proposal in chunk if self._deaths[proposal.number] >= MAX_DEATHS]
-        if lost:
-            words = "; ".join(
-                f"trial {proposal.number} ("
-                + ", ".join(f"{name}={value}" for name, value in proposal.parameters)
-                + ")"
-                for proposal in lost
-            )
-            raise WorkerError(
-                f"{MAX_DEATHS} workers died, each while evaluating {words}; they were probably "
-                "killed for their memory: use fewer --jobs, then --resume"
-            )
+        lost = tuple(proposal for proposal in chunk if self._deaths[proposal.number] >= MAX_DEATHS)
+        self._suspects.extend(proposal for proposal in chunk if proposal not in lost)
+        return lost
+
+
+def given_up(proposal: Proposal) -> TrialRecord:
+    """Returns the record of a proposal that no worker survived."""
+    return without_answer(
+        proposal.number,
+        TrialStatus.FAILED,
+        f"{MAX_DEATHS} workers died, each while evaluating it; they were probably killed for "
+        "their memory: use fewer --jobs, then --resume",
+        dict(proposal.parameters),
+    )

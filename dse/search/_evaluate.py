@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+import traceback
 from typing import TYPE_CHECKING
 
 from dse.errors import DseError
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dse.platforms import Platform
+
+#: Innermost calls that a record keeps of where an evaluation raised.
+_CALLS_KEPT = 50
 
 
 @dataclass(frozen=True)
@@ -55,12 +59,29 @@ class Evaluator(ABC):
             parameters: Value of every outer parameter.
 
         Returns:
-            A record; an evaluation that raises gives one with status failed.
+            A record; an evaluation that raises, whatever it is, gives one with status failed and
+            the traceback.
         """
         try:
             return self._evaluate(number, parameters)
-        except DseError as error:
-            return without_answer(number, TrialStatus.FAILED, str(error), parameters)
+        except Exception as error:  # one candidate must not end a study
+            return replace(
+                without_answer(number, TrialStatus.FAILED, _reason(error), parameters),
+                traceback="".join(traceback.format_exception(error, limit=-_CALLS_KEPT)),
+            )
+
+    def rejection(self, parameters: Mapping[str, ParameterValue]) -> str:
+        """As :meth:`reject`, but never raises.
+
+        What raises is let pass: its evaluation will raise too, and keeps the traceback.
+
+        Args:
+            parameters: Value of every outer parameter.
+        """
+        try:
+            return self.reject(parameters)
+        except Exception:  # one candidate must not end a study
+            return ""
 
     def lower_bound_s(self, parameters: Mapping[str, ParameterValue]) -> float | None:
         """Returns a time that no plan of a configuration beats; None where there are no plans.
@@ -121,6 +142,14 @@ class Evaluator(ABC):
 
     def _objectives(self, values: Mapping[Metric, float]) -> tuple[float, ...]:
         return tuple(values[objective.metric] for objective in self._space.objectives)
+
+
+def _reason(error: Exception) -> str:
+    """Returns what was raised in words; one line with its type if it is no error of ours."""
+    if isinstance(error, DseError):
+        return str(error)
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def without_answer(

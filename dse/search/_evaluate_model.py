@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dse.errors import ConfigError, DseError
 from dse.hardware import Precision
@@ -29,17 +29,26 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dse.platforms import Platform
-    from dse.prediction import Problem
+    from dse.prediction import Prediction, Problem
     from dse.workloads import DlrmModel
 
 _WIRE_BYTES = {"fp32": 4, "fp16": 2}
 
-#: The same problem comes back with other sharding types, so a few scorers are kept.
-_SCORERS_KEPT = 4
+#: On one node the network makes no difference, so many configurations have the same answer.
+_ANSWERS_KEPT = 512
 
-#: A study solves hundreds of problems, so each gets less than a single one: half of the restarts
-#: and no mixed-integer program find plans nearly as good in two thirds of the time.
+#: A study solves thousands of problems, so each gets less than a single one: half of the restarts
+#: and of the neighbours, and no programs.
 _RESTARTS = 1
+_NEIGHBOURS = 512
+
+
+class _Found(NamedTuple):
+    """A plan, how it was found, and its prediction."""
+
+    plan: ShardingPlan
+    planner: str
+    prediction: Prediction
 
 
 @dataclass(frozen=True)
@@ -69,7 +78,7 @@ class ModelEvaluator(Evaluator):
     def __init__(self, context: ModelContext) -> None:
         super().__init__(context.space)
         self._context = context
-        self._scorer = lru_cache(maxsize=_SCORERS_KEPT)(self._make_scorer)
+        self._found = lru_cache(maxsize=_ANSWERS_KEPT)(self._find_plan)
         self._bound = lru_cache(maxsize=None)(self._make_bound)
 
     def reject(self, parameters: Mapping[str, ParameterValue]) -> str:
@@ -94,14 +103,18 @@ class ModelEvaluator(Evaluator):
         Args:
             parameters: Value of every outer parameter.
         """
-        return self._bound(self._configuration(parameters), _allowed_types(parameters))
+        configuration = self._without_choices(self._configuration(parameters))
+        return self._bound(configuration, _allowed_types(parameters))
 
     def _evaluate(self, number: int, parameters: Mapping[str, ParameterValue]) -> TrialRecord:
         configuration = self._configuration(parameters)
-        scorer = self._scorer(configuration)
-        plan, planner = self._find_plan(scorer, parameters)
-        configuration = replace(configuration, plan=plan)
-        prediction = predict_plan(scorer, plan, self._price_of(configuration))
+        same = self._without_choices(configuration)
+        if self._context.space.search.plan is PlanSearch.JOINT:
+            found = self._joint(same, parameters)
+        else:
+            found = self._found(same, _allowed_types(parameters))
+        configuration = replace(configuration, plan=found.plan)
+        prediction = found.prediction
         values = metric_values(configuration, prediction)
         reasons = [] if prediction.feasible else [prediction.infeasible_reason]
         reasons += self._broken_constraints(values)
@@ -113,22 +126,59 @@ class ModelEvaluator(Evaluator):
             values=self._objectives(values),
             configuration=configuration,
             prediction=prediction,
-            planner=planner,
+            planner=found.planner,
         )
 
-    def _find_plan(
-        self, scorer: PlanScorer, parameters: Mapping[str, ParameterValue]
-    ) -> tuple[ShardingPlan, str]:
-        """Returns a plan and how it was found."""
-        search, seed = self._context.space.search, self._context.seed
-        types = _allowed_types(parameters)
-        if search.plan is PlanSearch.JOINT:
-            return joint_plan(scorer, planning_request(scorer, types, seed), parameters)
+    def _without_choices(self, configuration: Configuration) -> Configuration:
+        """Returns the configuration without the choice of a network where there is none."""
+        platform = self._context.platforms[configuration.platform]
+        if configuration.world_size <= platform.devices_per_node:
+            return replace(configuration, network="")
+        return configuration
+
+    def _joint(
+        self, configuration: Configuration, parameters: Mapping[str, ParameterValue]
+    ) -> _Found:
+        """Predicts the plan that the parameters describe."""
+        scorer = self._scorer(configuration)
+        request = planning_request(scorer, _allowed_types(parameters), self._context.seed)
+        return self._predicted(scorer, configuration, *joint_plan(scorer, request, parameters))
+
+    def _find_plan(self, configuration: Configuration, types: frozenset[ShardingType]) -> _Found:
+        """Searches a plan and predicts it."""
+        search = self._context.space.search
         settings = SolverSettings(
-            search.planners, search.improvement_rounds, restarts=_RESTARTS, lns=False
+            search.planners,
+            search.improvement_rounds,
+            max_neighbours=_NEIGHBOURS,
+            restarts=_RESTARTS,
+            lns=False,
+            quick=True,
         )
+        scorer, seed = self._scorer(configuration), self._context.seed
         solved = solve(scorer, types, settings, seed)
-        return solved.plan, solved.planner
+        found = self._predicted(scorer, configuration, solved.plan, solved.planner)
+        least = self._least_headroom()
+        if not 0.0 <= found.prediction.memory_headroom_fraction < least:
+            return found
+        # The fastest plan fits the devices but not the study: once more with what it may fill.
+        solved = solve(_with_headroom(scorer, least), types, settings, seed)
+        within = self._predicted(scorer, configuration, solved.plan, solved.planner)
+        return within if within.prediction.memory_headroom_fraction >= least else found
+
+    def _least_headroom(self) -> float:
+        """Returns the share of the memory that the space wants free."""
+        limits = [
+            constraint.at_least
+            for constraint in self._context.space.constraints
+            if constraint.metric is Metric.MEMORY_HEADROOM and constraint.at_least is not None
+        ]
+        return max(limits, default=0.0)
+
+    def _predicted(
+        self, scorer: PlanScorer, configuration: Configuration, plan: ShardingPlan, planner: str
+    ) -> _Found:
+        return _Found(plan, planner, predict_plan(scorer, plan, self._price_of(configuration)))
 
     def _configuration(self, parameters: Mapping[str, ParameterValue]) -> Configuration:
         """Returns the configuration, still without a plan."""
@@ -159,7 +209,8 @@ class ModelEvaluator(Evaluator):
             extra_networks=space.networks,
         )
 
-    def _make_scorer(self, configuration: Configuration) -> PlanScorer:
+    def _scorer(self, configuration: Configuration) -> PlanScorer:
+        """Returns a model that has been asked nothing: no answer depends on earlier ones."""
         return PlanScorer(self._problem(configuration))
 
     def _make_bound(self, configuration: Configuration, types: frozenset[ShardingType]) -> float:
@@ -183,6 +234,15 @@ class ModelEvaluator(Evaluator):
             f"the tables take {needed / 2**30:.1f} GiB, more than the {available / 2**30:.1f} GiB "
             f"usable on {configuration.world_size} × {device.name}; at least {enough} are needed"
         )
+
+
+def _with_headroom(scorer: PlanScorer, share: float) -> PlanScorer:
+    """Returns the model of devices that have a share of their usable memory less."""
+    cluster = scorer.problem.cluster
+    device = cluster.device
+    reserved_bytes = device.reserved_memory_bytes + share * device.usable_memory_bytes
+    smaller = replace(cluster, device=replace(device, reserved_memory_bytes=reserved_bytes))
+    return PlanScorer(replace(scorer.problem, cluster=smaller))
 
 
 def _software(parameters: Mapping[str, ParameterValue], precision: Precision) -> Software:

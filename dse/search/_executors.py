@@ -9,14 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from dse.errors import ConfigError, WorkerError
+from dse.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from concurrent.futures import ProcessPoolExecutor
     from types import TracebackType
 
-    from dse.search._evaluate import EvaluationContext, Evaluator
+    from dse.search._evaluate import EvaluationContext
     from dse.search._proposer import Proposal
     from dse.search._records import TrialRecord
 
@@ -63,6 +62,8 @@ def make_executor(name: str, context: EvaluationContext, jobs: int, address: str
 
         return RayExecutor(context, jobs, address)
     if name == "process" and jobs > 1:
+        from dse.search._process_executor import ProcessExecutor
+
         return ProcessExecutor(context, jobs)
     return SerialExecutor(context)
 
@@ -74,8 +75,10 @@ class Executor(ABC):
     def run(self, proposals: Sequence[Proposal]) -> Iterator[TrialRecord]:
         """Evaluates proposals and yields their records as they finish, in any order.
 
+        A proposal that raises, or that no worker survives, gives a failed record.
+
         Raises:
-            WorkerError: A worker died twice on the same proposals.
+            WorkerError: Workers do not start.
         """
 
     def __enter__(self) -> Executor:
@@ -113,102 +116,3 @@ class SerialExecutor(Executor):
         trace: TracebackType | None,
     ) -> None:
         """Nothing to free."""
-
-
-class ProcessExecutor(Executor):
-    """Evaluates in worker processes.
-
-    A worker that dies (killed, out of memory) breaks the pool; the proposals that had no answer
-    yet are evaluated once more in a new pool.
-
-    Args:
-        context: What evaluations need besides the parameters; sent once to each worker.
-        jobs: Number of workers.
-    """
-
-    def __init__(self, context: EvaluationContext, jobs: int) -> None:
-        self._context = context
-        self._jobs = jobs
-        self._pool: ProcessPoolExecutor | None = None
-
-    def run(self, proposals: Sequence[Proposal]) -> Iterator[TrialRecord]:
-        """Evaluates in parallel."""
-        from concurrent.futures.process import BrokenProcessPool
-
-        waiting = {proposal.number: proposal for proposal in proposals}
-        for attempt in range(2):
-            try:
-                for record in self._collect(list(waiting.values())):
-                    del waiting[record.number]
-                    yield record
-            except BrokenProcessPool:
-                self._shut_down(wait=False)
-                if attempt == 0:
-                    continue
-                numbers = ", ".join(str(number) for number in sorted(waiting))
-                raise WorkerError(
-                    f"a worker process died twice while evaluating trials {numbers}; it was "
-                    "probably killed for its memory: use fewer --jobs, then --resume"
-                ) from None
-            return
-
-    def _collect(self, proposals: Sequence[Proposal]) -> Iterator[TrialRecord]:
-        from concurrent.futures import as_completed
-
-        pool = self._started_pool()
-        futures = [
-            pool.submit(_evaluate_in_worker, proposal.number, proposal.parameters)
-            for proposal in proposals
-        ]
-        for future in as_completed(futures):
-            yield future.result()
-
-    def _started_pool(self) -> ProcessPoolExecutor:
-        if self._pool is None:
-            from concurrent.futures import ProcessPoolExecutor
-            import multiprocessing
-
-            self._pool = ProcessPoolExecutor(
-                self._jobs,
-                mp_context=multiprocessing.get_context("spawn"),
-                initializer=_start_worker,
-                initargs=(self._context,),
-            )
-        return self._pool
-
-    def _shut_down(self, *, wait: bool) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=wait, cancel_futures=True)
-            self._pool = None
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Ends the workers; evaluations in flight are dropped when an exception is on its way."""
-        if error is not None and self._pool is not None:
-            for process in list((self._pool._processes or {}).values()):
-                process.terminate()
-        self._shut_down(wait=True)
-
-
-_worker_evaluator: Evaluator | None = None
-
-
-def _start_worker(context: EvaluationContext) -> None:
-    import signal
-
-    global _worker_evaluator
-    # Ctrl-C reaches the whole process group; only the asking process decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _worker_evaluator = context.make_evaluator()
-
-
-def _evaluate_in_worker(
-    number: int, parameters: tuple[tuple[str, str | int | float | bool], ...]
-) -> TrialRecord:
-    if _worker_evaluator is None:
-        raise WorkerError("the worker was not initialised")
-    return _worker_evaluator.evaluate(number, dict(parameters))

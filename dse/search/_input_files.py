@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+from dse._reading import open_file
 from dse.documents import DocumentKind, display_path, find_document, read_source
 from dse.errors import ConfigError
 from dse.search._records import CALIBRATION_ROLE, TRACE_ROLE, Fact, InputFile
@@ -75,5 +76,5 @@ def trace_files(path: Path, traces: Sequence[RankTrace]) -> list[InputFile]:
 
 
 def _digest(file: Path) -> str:
-    with file.open("rb") as stream:
+    with open_file(file) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -7,23 +7,28 @@ everything again. Trials are added when they are finished; a kill loses at most 
 
 from __future__ import annotations
 
-from functools import cache
-import json
 from typing import TYPE_CHECKING
 
+from dse._files import flush_folder, unwritable
 from dse.errors import StudyError
-from dse.search._records import OuterChoice, TrialRecord
+from dse.search._journal_backend import RECORD_KEY, JournalBackend, stored_records
+from dse.search._journal_repair import repair_journal
+from dse.search._record_json import (
+    bounds_from_json,
+    bounds_to_json,
+    optuna_values,
+    record_from_json,
+    record_to_json,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from pydantic import TypeAdapter
-
+    from dse.search._records import OuterChoice, TrialRecord
     from dse.space import Objective, Parameter
 
 _STUDY_NAME = "dse"
-_RECORD_KEY = "record"
 _BOUNDS_KEY = "lower_bounds_s"
 
 
@@ -38,7 +43,8 @@ class Journal:
 
     Raises:
         StudyError: The file is damaged or cannot be written. A torn last line, which a kill in the
-            middle of a write leaves behind, is cut off instead.
+            middle of a write leaves behind, is cut off instead, or passed over where the file is
+            only read.
     """
 
     def __init__(
@@ -51,20 +57,21 @@ class Journal:
     ) -> None:
         import optuna
         from optuna.storages import JournalStorage
-        from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._path = path
         self._objectives = objectives
-        self._parameters = parameters
-        repair_journal(path)
-        if create:
-            # One process writes, so a lock that a killed run left behind means nothing.
-            path.with_name(path.name + ".lock").unlink(missing_ok=True)
+        fixed = optuna.distributions.CategoricalDistribution
+        self._distributions: dict[str, optuna.distributions.BaseDistribution] = {
+            parameter.name: fixed(parameter.choices) for parameter in parameters
+        }
         try:
-            storage = JournalStorage(
-                JournalFileBackend(str(path), lock_obj=JournalFileOpenLock(str(path)))
-            )
+            if create:
+                repair_journal(path)
+                # One process writes, so a lock that a killed run left behind means nothing.
+                path.with_name(path.name + ".lock").unlink(missing_ok=True)
+            backend = JournalBackend(path, append=create)
+            storage = JournalStorage(backend)  # type: ignore[arg-type]
             known = optuna.get_all_study_names(storage)
             if _STUDY_NAME in known:
                 self._study = optuna.load_study(study_name=_STUDY_NAME, storage=storage)
@@ -76,9 +83,12 @@ class Journal:
                         "maximize" if axis.maximize else "minimize" for axis in objectives
                     ],
                 )
+                flush_folder(path.parent)
             else:
                 raise StudyError(f"{path}: the journal is empty; continue the run with --resume")
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except OSError as error:
+            raise unwritable(path, error) from error
+        except (ValueError, LookupError, TypeError, AssertionError) as error:
             raise StudyError(
                 f"{path}: not a readable study journal ({error}); restore it from a copy or start "
                 "again in a new folder"
@@ -88,28 +98,23 @@ class Journal:
         """Appends a finished record."""
         import optuna
 
-        complete = record.evaluated and len(record.values) == len(self._objectives)
-        finite = complete and all(value == value for value in record.values)
-        fixed = optuna.distributions.CategoricalDistribution
+        values = optuna_values(record, len(self._objectives))
+        state = optuna.trial.TrialState
         try:
             self._study.add_trial(
                 optuna.create_trial(
-                    state=optuna.trial.TrialState.COMPLETE
-                    if finite
-                    else optuna.trial.TrialState.FAIL,
-                    values=list(record.values) if finite else None,
+                    state=state.FAIL if values is None else state.COMPLETE,
+                    values=values,
                     params=dict(record.parameters),
-                    distributions={
-                        parameter.name: fixed(parameter.choices) for parameter in self._parameters
-                    },
+                    distributions=self._distributions,
                     user_attrs={
                         "status": record.status.value,
-                        _RECORD_KEY: _adapter().dump_python(record, mode="json"),
+                        RECORD_KEY: record_to_json(record),
                     },
                 )
             )
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise unwritable(self._path, error) from error
 
     def add_bounds(self, bounds: Mapping[OuterChoice, float]) -> None:
         """Keeps lower bounds beside those that are there.
@@ -119,11 +124,11 @@ class Journal:
         """
         if not bounds:
             return
-        kept = list({**self.bounds(), **bounds}.items())
+        kept = {**self.bounds(), **bounds}
         try:
-            self._study.set_user_attr(_BOUNDS_KEY, kept)
+            self._study.set_user_attr(_BOUNDS_KEY, bounds_to_json(kept))
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise unwritable(self._path, error) from error
 
     def bounds(self) -> dict[OuterChoice, float]:
         """Returns lower bounds in seconds by the parameters of their configuration.
@@ -133,81 +138,29 @@ class Journal:
         """
         stored = self._study.user_attrs.get(_BOUNDS_KEY, [])
         try:
-            return dict(_bounds_adapter().validate_python(stored))
+            return bounds_from_json(stored)
         except ValueError as error:
             raise StudyError(
                 f"{self._path}: the lower bounds are not those of this version of dse "
                 f"({str(error).splitlines()[0]}); run the study again in a new folder"
             ) from error
 
-    def _unwritable(self, error: OSError) -> StudyError:
-        return StudyError(
-            f"cannot write {self._path}: {error.strerror or error}; free the disk, then use "
-            "--resume"
-        )
-
     def records(self) -> tuple[TrialRecord, ...]:
         """Returns all finished records in the order in which they finished.
+
+        A configuration that failed and was evaluated again counts once, with its last answer.
 
         Raises:
             StudyError: A record does not have the form this version writes.
         """
-        records = []
-        for trial in self._study.get_trials(deepcopy=False):
-            stored = trial.user_attrs.get(_RECORD_KEY)
+        records: dict[OuterChoice, TrialRecord] = {}
+        for number, stored in enumerate(stored_records(self._path)):
             try:
-                records.append(_adapter().validate_python(stored))
+                record = record_from_json(stored)
             except ValueError as error:
                 raise StudyError(
-                    f"{self._path}: trial {trial.number} is not a record of this version of dse "
+                    f"{self._path}: trial {number} is not a record of this version of dse "
                     f"({str(error).splitlines()[0]}); run the study again in a new folder"
                 ) from error
-        return tuple(records)
-
-
-def repair_journal(path: Path) -> None:
-    """Cuts off a torn last line and checks that all other lines are JSON objects.
-
-    Raises:
-        StudyError: A line before the last one is damaged; the message gives its byte offset.
-    """
-    if not path.exists():
-        return
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise StudyError(f"cannot read {path}: {error.strerror or error}") from error
-    offset = 0
-    lines = content.splitlines(keepends=True)
-    for index, line in enumerate(lines):
-        if not line.endswith(b"\n"):
-            # Only the last line can lack its end: a write that was cut short.
-            with path.open("r+b") as file:
-                file.truncate(offset)
-        elif not _is_json_object(line):
-            raise StudyError(
-                f"{path}: damaged at byte {offset} (line {index + 1}); restore it from a copy, or "
-                "start again in a new folder"
-            )
-        offset += len(line)
-
-
-def _is_json_object(line: bytes) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except ValueError:
-        return False
-
-
-@cache
-def _adapter() -> TypeAdapter[TrialRecord]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(TrialRecord)
-
-
-@cache
-def _bounds_adapter() -> TypeAdapter[list[tuple[OuterChoice, float]]]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(list[tuple[OuterChoice, float]])
+            records[record.parameters] = record
+        return tuple(records.values())

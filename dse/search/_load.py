@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,10 @@ from dse.errors import ConfigError, StudyError
 from dse.platforms import CalibrationSource, platform_from_text
 from dse.search._directory import StudyDirectory
 from dse.search._journal import Journal
-from dse.search._records import CALIBRATION_ROLE, STEPS_ROLE, Fact
-from dse.search._run import Study, study_result
+from dse.search._options import Study
+from dse.search._records import CALIBRATION_ROLE, STEPS_ROLE, Fact, TrialStatus
+from dse.search._rescore_inputs import after_stored_changes
+from dse.search._result import study_result
 from dse.space import is_step_file
 from dse.workloads import ModelDocument, TransformerDocument
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.platforms import Platform
+    from dse.search._header import StudyHeader
     from dse.search._records import InputFile, StudyResult, TrialRecord
     from dse.workloads import DlrmModel, TransformerModel
 
@@ -37,6 +41,7 @@ def load_study(root: str | Path) -> Study:
         raise StudyError(f"{root} has no journal.log; the study cannot be read without it")
     journal = Journal(directory.journal, header.objectives, header.parameters)
     records = journal.records()
+    _check(root, header, records)
     facts = [
         Fact(file.name, fact.quantity, fact.value, fact.origin, fact.source, fact.as_of)
         for file in header.inputs
@@ -46,7 +51,31 @@ def load_study(root: str | Path) -> Study:
     result = study_result(header, records, tuple(facts), journal.bounds())
     result = replace(result, validation=directory.read_validation())
     evaluated = sum(record.evaluated for record in records)
-    return Study(result, directory, interrupted=evaluated < header.trials, exhausted=False)
+    return Study(
+        result,
+        directory,
+        interrupted=evaluated < header.trials,
+        exhausted=False,
+        storage=header.storage,
+    )
+
+
+def _check(root: str | Path, header: StudyHeader, records: Sequence[TrialRecord]) -> None:
+    """Refuses a journal of another study: its records do not answer the same questions.
+
+    Raises:
+        StudyError: A feasible configuration lacks an answer or has one too many.
+    """
+    for record in records:
+        given = sum(map(math.isfinite, record.values)), len(record.values)
+        wanted = len(header.objectives)
+        if record.status is TrialStatus.FEASIBLE and (
+            given != (wanted, wanted) or not record.evaluated
+        ):
+            raise StudyError(
+                f"{root}: configuration {record.number} of the journal has {given[0]} values for "
+                f"the {wanted} objectives of study.yaml; restore both from a copy"
+            )
 
 
 def stored_model(study: StudyResult) -> DlrmModel:
@@ -121,7 +150,8 @@ def _platform(file: InputFile, inputs: Sequence[InputFile]) -> Platform:
         for used in inputs
         if used.role == CALIBRATION_ROLE and used.name.startswith(prefix) and used.text
     ]
-    return platform_from_text(file.text, file.path, kept)
+    platform = platform_from_text(file.text, file.path, kept)
+    return after_stored_changes(platform, file.name, inputs)
 
 
 def _input(study: StudyResult, role: str, name: str) -> InputFile:

@@ -3,25 +3,27 @@
 The sampler works on a study in memory. Proposals come in batches of a fixed size, all of them
 asked before any is answered and answered in the order of asking; so the sequence depends on the
 seed and the answers alone, not on the number of workers or on which of them was quick. Resuming
-replays the sequence and takes the answers from the journal.
+replays the sequence and takes the answers from the journal. In a study that several runs share,
+the sampler is also told what others have finished, and leaves alone what they are at.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dse.errors import OptionalDependencyError
+from dse.search._genetic_study import GeneticStudy
 from dse.space import SamplerName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import optuna
 
-    from dse.search._records import TrialRecord
+    from dse.search._records import OuterChoice, TrialRecord
     from dse.space import Parameter, ParameterValue, SearchSpace
 
 #: Proposals in a row that bring nothing new before an unseen configuration is drawn instead.
@@ -73,15 +75,13 @@ class Batch:
 
 
 def make_sampler(name: SamplerName, seed: int, space: SearchSpace) -> optuna.samplers.BaseSampler:
-    """Returns the Optuna sampler of that name.
+    """Returns the Optuna sampler of that name, which is not NSGA-II.
 
     Raises:
         OptionalDependencyError: The Gaussian-process sampler was chosen and torch is missing.
     """
     from optuna import samplers
 
-    if name is SamplerName.NSGA2:
-        return samplers.NSGAIISampler(seed=seed)
     if name is SamplerName.TPE:
         return samplers.TPESampler(seed=seed)
     if name is SamplerName.RANDOM:
@@ -136,29 +136,36 @@ class Proposer:
         self._space = space
         self._reject = reject
         self._rng = np.random.default_rng(seed)
-        self._distributions = {
-            parameter.name: _distribution(parameter)
+        self._distributions = _distributions(space)
+        self._positions = [
+            {value: index for index, value in enumerate(parameter.choices)}
             for parameter in space.parameters
-            if len(parameter.choices) > 1
-        }
-        self._study = optuna.create_study(
-            directions=["maximize" if axis.maximize else "minimize" for axis in space.objectives],
-            sampler=make_sampler(sampler, seed, space),
+        ]
+        directions: list[Any] = [
+            "maximize" if axis.maximize else "minimize" for axis in space.objectives
+        ]
+        # Asked and told alike; see there.
+        self._study: Any = (
+            GeneticStudy(directions, seed)
+            if sampler is SamplerName.NSGA2
+            else optuna.create_study(
+                directions=directions, sampler=make_sampler(sampler, seed, space)
+            )
         )
         self._answers: dict[tuple[int, ...], TrialRecord | None] = {}
-        self._asked: dict[int, list[optuna.trial.Trial]] = {}
-        self._keys: dict[int, tuple[int, ...]] = {}
+        self._pending: dict[tuple[int, ...], list[optuna.trial.Trial]] = {}
         self._next_number = 0
 
     @property
     def exhausted(self) -> bool:
-        """Whether every configuration of the space has been proposed or rejected."""
+        """Whether every configuration was proposed, rejected or left to others."""
         return len(self._answers) >= self._space.size
 
     def ask(self, count: int) -> Batch:
         """Asks until `count` new configurations are there or the space is used up.
 
-        All of them must be answered by :meth:`tell` before the next call.
+        All of them must be answered by :meth:`tell` before the next call, except those that others
+        evaluate, which are answered when they have.
         """
         proposals: list[Proposal] = []
         rejections: list[Rejection] = []
@@ -168,9 +175,8 @@ class Proposer:
                 self._study.enqueue_trial(self._encode(self._draw_unseen()))
                 stale = 0
             trial = self._study.ask(self._distributions)
-            key = tuple(
-                int(trial.params.get(parameter.name, 0)) for parameter in self._space.parameters
-            )
+            chosen = trial.params
+            key = tuple(int(chosen.get(parameter.name, 0)) for parameter in self._space.parameters)
             if key in self._answers:
                 stale += 1
                 self._repeat(trial, key)
@@ -186,43 +192,77 @@ class Proposer:
                 self._fail(trial)
                 continue
             stale = 0
-            self._keys[number] = key
-            self._asked[number] = [trial]
+            self._pending[key] = [trial]
             proposals.append(Proposal(number, parameters))
         return Batch(tuple(proposals), tuple(rejections))
 
-    def tell(self, records: list[TrialRecord]) -> None:
-        """Answers the configurations of the last batch, in any order."""
-        for record in sorted(records, key=lambda record: record.number):
-            self._answers[self._keys[record.number]] = record
-            for trial in self._asked.pop(record.number):
+    def tell(self, records: Sequence[TrialRecord]) -> None:
+        """Answers configurations of the last batch, in any order, or tells what others found."""
+        places = {key: place for place, key in enumerate(self._pending)}
+        found = [(self._key(record.parameters), record) for record in records]
+        found.sort(key=lambda one: places.get(one[0], len(places)))
+        for key, record in found:
+            self._answers[key] = record
+            trials = self._pending.pop(key, [])
+            for trial in trials:
                 self._answer(trial, record)
+            if not trials:
+                self._learn(key, record)
+
+    def leave_to_others(self, choices: Iterable[OuterChoice]) -> None:
+        """Does not propose configurations that others evaluate; their answers are told later."""
+        for choice in choices:
+            key = self._key(choice)
+            if key not in self._answers:
+                self._answers[key] = None
+                self._pending[key] = []
 
     def _repeat(self, trial: optuna.trial.Trial, key: tuple[int, ...]) -> None:
         """Answers a configuration that was met before, now or together with the first one."""
         record = self._answers[key]
         if record is not None:
             self._answer(trial, record)
+        elif key in self._pending:
+            self._pending[key].append(trial)
+        else:
+            self._fail(trial)
+
+    def _learn(self, key: tuple[int, ...], record: TrialRecord) -> None:
+        """Adds an answer that was never asked for to what the sampler knows."""
+        import optuna
+
+        values = list(record.values)
+        if not values or not np.all(np.isfinite(values)):
             return
-        for number, trials in self._asked.items():
-            if self._keys[number] == key:
-                trials.append(trial)
-                return
-        self._fail(trial)
+        self._study.add_trial(
+            optuna.create_trial(
+                values=values,
+                params=self._encode(key),
+                distributions=self._distributions,
+                constraints=self._violations(record),
+            )
+        )
 
     def _answer(self, trial: optuna.trial.Trial, record: TrialRecord) -> None:
         values = list(record.values)
         if not values or not np.all(np.isfinite(values)):
             self._fail(trial)
             return
+        for name, violation in self._violations(record).items():
+            trial.set_constraint(name, violation)
+        self._study.tell(trial, values)
+
+    def _violations(self, record: TrialRecord) -> dict[str, float]:
+        """Returns by how much a record breaks each limit; zero or less is kept."""
+        violations = {}
         if record.prediction is not None:
-            trial.set_constraint("memory", -record.prediction.memory_headroom_fraction)
+            violations["memory"] = -record.prediction.memory_headroom_fraction
         metrics = record.metrics
         for index, constraint in enumerate(self._space.constraints):
             value = metrics.get(constraint.metric)
             if value is not None:
-                trial.set_constraint(f"limit {index}", constraint.violation(value))
-        self._study.tell(trial, values)
+                violations[f"limit {index}"] = constraint.violation(value)
+        return violations
 
     def _fail(self, trial: optuna.trial.Trial) -> None:
         import optuna
@@ -233,6 +273,11 @@ class Proposer:
         return tuple(
             (parameter.name, parameter.choices[index])
             for parameter, index in zip(self._space.parameters, key, strict=True)
+        )
+
+    def _key(self, choice: OuterChoice) -> tuple[int, ...]:
+        return tuple(
+            positions[value] for positions, (_, value) in zip(self._positions, choice, strict=True)
         )
 
     def _encode(self, key: tuple[int, ...]) -> dict[str, int]:
@@ -253,6 +298,15 @@ class Proposer:
             if key not in self._answers:
                 return key
         raise AssertionError("unreachable: the space is not exhausted")
+
+
+def _distributions(space: SearchSpace) -> dict[str, optuna.distributions.BaseDistribution]:
+    """Returns what the sampler chooses from; a parameter of one choice is none of its."""
+    return {
+        parameter.name: _distribution(parameter)
+        for parameter in space.parameters
+        if len(parameter.choices) > 1
+    }
 
 
 def _distribution(parameter: Parameter) -> optuna.distributions.BaseDistribution:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 import importlib.util
 import logging
 import os
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dse.errors import ConfigError, OptionalDependencyError, WorkerError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
 #: Shared memory of a local Ray: evaluations exchange little but the problem, and what does not
@@ -85,7 +87,6 @@ class RayCluster:
         self._workers = workers
         self._folder: Path | None = None
         self._connected = False
-        self._on_terminate: Any = None
         self._environment: dict[str, str | None] = {}
 
     def __enter__(self) -> RayCluster:
@@ -108,13 +109,11 @@ class RayCluster:
                 )
             return
         self._connected = True
-        # Ray puts a handler of its own in place of the program's.
-        if threading.current_thread() is threading.main_thread():
-            self._on_terminate = signal.getsignal(signal.SIGTERM)
-        if self._address == _LOCAL:
-            self._start(ray)
-        else:
-            self._connect(ray)
+        with _handler_kept(signal.SIGTERM):
+            if self._address == _LOCAL:
+                self._start(ray)
+            else:
+                self._connect(ray)
 
     def __exit__(
         self,
@@ -169,8 +168,17 @@ class RayCluster:
         load_ray().shutdown()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
-        if self._on_terminate is not None:
-            signal.signal(signal.SIGTERM, self._on_terminate)
+
+
+@contextmanager
+def _handler_kept(number: int) -> Iterator[None]:
+    """Ray puts a handler of its own in place of the program's; this puts it back."""
+    handler = signal.getsignal(number)
+    try:
+        yield
+    finally:
+        if handler is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(number, handler)
 
 
 def _short_folder() -> str | None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from importlib import metadata
-import time
 from typing import TYPE_CHECKING, Any
 
 from dse.errors import ConfigError, WorkerError
-from dse.search._chunks import ChunkQueue, Pace
+from dse.search._chunks import ChunkQueue, Pace, given_up
 from dse.search._executors import Executor
+from dse.search._process_worker import evaluate_chunk
 from dse.search._ray_cluster import RayCluster, load_ray
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dse.search._evaluate import EvaluationContext
+    from dse.search._process_worker import Answer
     from dse.search._proposer import Proposal
     from dse.search._records import TrialRecord
 
@@ -34,14 +35,6 @@ _MAX_FAILED_STARTS = 3
 
 #: How long to wait for the first worker; a cluster may have to start a machine.
 _START_TIMEOUT_S = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """What evaluating a chunk brought, and how long it took."""
-
-    records: tuple[TrialRecord, ...]
-    duration_s: float
 
 
 class _RayEvaluator:
@@ -58,14 +51,9 @@ class _RayEvaluator:
         """Returns the version of dse over there; answering at all means that it has started."""
         return metadata.version("dse")
 
-    def evaluate(self, chunk: Sequence[Proposal]) -> _Answer:
+    def evaluate(self, chunk: Sequence[Proposal]) -> Answer:
         """Evaluates a chunk."""
-        start = time.perf_counter()
-        records = tuple(
-            self._evaluator.evaluate(proposal.number, dict(proposal.parameters))
-            for proposal in chunk
-        )
-        return _Answer(records, time.perf_counter() - start)
+        return evaluate_chunk(self._evaluator, chunk)
 
 
 @dataclass(slots=True)
@@ -217,26 +205,27 @@ class RayExecutor(Executor):
         """Yields the records of a chunk, or puts back what a dead worker held."""
         worker = next(worker for worker in self._workers if ready in worker.chunks)
         try:
-            answer = self._ray.get(ready)
+            answer: Answer = self._ray.get(ready)
         except self._ray.exceptions.RayTaskError:
-            # The evaluation raised what no evaluation should: a defect, not a dead worker.
+            # Evaluations do not raise: a defect of the actor, not a dead worker.
             raise
         except self._ray.exceptions.RayError:
             self._workers.remove(worker)
             self._end(worker)
-            self._put_back(worker, queue)
+            yield from map(given_up, self._put_back(worker, queue))
             return
         del worker.chunks[ready]
         self._pace.observe(len(answer.records), answer.duration_s)
         yield from answer.records
 
-    def _put_back(self, worker: _Worker, queue: ChunkQueue) -> None:
+    def _put_back(self, worker: _Worker, queue: ChunkQueue) -> tuple[Proposal, ...]:
+        """Takes back what a dead worker held; returns what is given up."""
         held = deque(worker.chunks.values())
         # Workers take one chunk after the other, so only the first can be what it died of.
         begun = held.popleft()
         while held:
             queue.put_back(held.pop())
-        queue.put_back_after_death(begun)
+        return queue.put_back_after_death(begun)
 
     def _end(self, worker: _Worker) -> None:
         self._ray.kill(worker.actor, no_restart=True)

@@ -22,7 +22,7 @@ class TrialStatus(StrEnum):
 
     ``rejected``: broke a hard limit and was not evaluated, or asked a change of a trace that it
     does not allow. ``infeasible``: evaluated, but does not fit or breaks a constraint. ``failed``:
-    the evaluation raised.
+    the evaluation raised, or the workers that tried it died.
     """
 
     FEASIBLE = "feasible"
@@ -51,6 +51,7 @@ class TrialRecord:
             models.
         lower_bound_s: No plan that the configuration allows has a shorter iteration; None where it
             was not computed.
+        traceback: Where the evaluation raised, innermost call last; empty unless it did.
     """
 
     number: int
@@ -64,6 +65,7 @@ class TrialRecord:
     on_front: bool = False
     trace: TracePrediction | None = None
     lower_bound_s: float | None = None
+    traceback: str = ""
 
     @property
     def plan_gap(self) -> float | None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from dse.space import Parameter
 
 _BREAKDOWN = ("compute_s", "exposed_communication_s", "host_s", "idle_s")
+#: What spreadsheets take for the beginning of a formula, some after a blank.
+_FORMULA = ("=", "+", "-", "@", "\t", "\n")
 _TRACE_BREAKDOWN = ("compute_s", "exposed_communication_s", "idle_s")
 
 
@@ -52,6 +54,29 @@ def trial_table(
         elif kinds == {str}:
             frame[parameter.name] = frame[parameter.name].astype("string")
     return frame
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """Returns a table as CSV that a spreadsheet does not take for formulas.
+
+    Text that begins like one (`=`, `+`, `-`, `@`, a tabulator or a line end; names come from files
+    of others) gets an apostrophe in front. Numbers, and the Parquet file, stay as they are.
+    """
+    import pandas as pd
+
+    safe = frame.rename(columns=_plain_cell)
+    for name in safe.columns:
+        if not pd.api.types.is_numeric_dtype(safe[name].dtype):
+            safe[name] = safe[name].map(_plain_cell, na_action="ignore")
+    return str(safe.to_csv(index=False, lineterminator="\n"))
+
+
+def _plain_cell(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    # Only line feeds are quoted; the other end of a line would begin a row of its own.
+    text = value.replace("\r\n", "\n").replace("\r", "\n")
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def _columns(names: Sequence[str], kind: WorkloadKind) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dse.documents import parse_plain
+from dse.errors import ConfigError
 from dse.space import (
     NO_OPTIMIZATION,
     OPTIMIZATION_SEPARATOR,
@@ -85,14 +87,18 @@ def steps_document(
         description: One line.
         texts: As for :func:`read_texts`.
         files: The text of each file of steps.
-    """
-    import yaml
 
+    Raises:
+        ConfigError: The text of a file is none of steps.
+    """
     steps: list[object] = []
     for text in texts:
-        steps += (
-            yaml.safe_load(files[text])["steps"]
-            if is_step_file(text)
-            else [optimization_options(text)]
-        )
+        if not is_step_file(text):
+            steps.append(optimization_options(text))
+            continue
+        document = parse_plain(files[text], file=text)
+        kept = document.get("steps") if isinstance(document, dict) else None
+        if not isinstance(kept, list):
+            raise ConfigError(f"{text}: the study keeps no steps under this name")
+        steps += kept
     return {"schema_version": 1, "name": name, "description": description, "steps": steps}

@@ -11,6 +11,10 @@ from enum import StrEnum
 import json
 from typing import TYPE_CHECKING
 
+from pydantic import model_validator
+from pydantic_core import PydanticCustomError
+
+from dse._reading import read_text
 from dse.documents import Document, parse_json
 
 if TYPE_CHECKING:
@@ -224,6 +228,26 @@ class ValidationDocument(Document):
     factors: tuple[PlatformFactor, ...]
     setting: ValidationSetting
 
+    @model_validator(mode="after")
+    def _check(self) -> ValidationDocument:
+        numbers = {one.number for one in self.candidates}
+        for one in (self.agreement.favourite, self.agreement.fastest):
+            if one not in numbers:
+                raise PydanticCustomError(
+                    "candidates",
+                    "`agreement` names configuration {one}, which is not among `candidates`",
+                    {"one": one},
+                )
+        for candidate in self.candidates:
+            counts = (candidate.run_world_size, candidate.run_batch_size)
+            if min(candidate.predicted_s, candidate.measured_s, *counts) <= 0:
+                raise PydanticCustomError(
+                    "candidates",
+                    "configuration {one}: expected times, ranks and batch of more than 0",
+                    {"one": candidate.number},
+                )
+        return self
+
 
 def validation_to_json(validation: Validation) -> str:
     """Returns the text of `validation.json`."""
@@ -234,11 +258,11 @@ def read_validation(path: Path) -> Validation | None:
     """Reads `validation.json`; None where there is none.
 
     Raises:
-        ConfigError: The file is damaged; every problem with its field.
+        ConfigError: The file cannot be read or is damaged; every problem with its field.
     """
     if not path.is_file():
         return None
-    document = parse_json(path.read_text("utf-8"), ValidationDocument, file=str(path))
+    document = parse_json(read_text(path), ValidationDocument, file=str(path))
     return Validation(
         document.sentence,
         document.agreement,

@@ -8,7 +8,15 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from dse._suggest import hint
-from dse.documents import Document, StrictModel, key_places, parse_document, read_source
+from dse.documents import (
+    MAX_COUNT,
+    MAX_RANKS,
+    Document,
+    StrictModel,
+    key_places,
+    parse_document,
+    read_source,
+)
 from dse.errors import ConfigError
 from dse.sharding._constraints import TableConstraints
 from dse.sharding._plan import ComputeKernel, ShardingType
@@ -18,7 +26,7 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-_Rank = Annotated[int, Field(ge=0, lt=2**20)]
+_Rank = Annotated[int, Field(ge=0, lt=MAX_RANKS)]
 _Pattern = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
@@ -28,8 +36,8 @@ class ConstraintBlock(StrictModel):
     sharding_types: Annotated[list[ShardingType], Field(min_length=1)] | None = None
     compute_kernels: Annotated[list[ComputeKernel], Field(min_length=1)] | None = None
     ranks: Annotated[list[_Rank], Field(min_length=1)] | None = None
-    min_partition: Annotated[int, Field(ge=1)] | None = None
-    max_partitions: Annotated[int, Field(ge=1)] | None = None
+    min_partition: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
+    max_partitions: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
     cache_load_factor: Annotated[float, Field(gt=0, le=1)] | None = None
 
     @model_validator(mode="after")

@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from dse._reading import read_text
 from dse.documents import StrictModel, parse_json
-from dse.errors import ConfigError, PlanError
+from dse.errors import PlanError
 from dse.sharding._plan import ComputeKernel, ShardingPlan, ShardingType, TablePlan
 from dse.sharding._torchrec_export import TORCHREC_MODULE, export_plan
 from dse.sharding._torchrec_import import import_plan
@@ -90,11 +91,7 @@ def read_plan(path: str | Path, tables: Sequence[EmbeddingTable] | None = None) 
         PlanError: A TorchRec plan is for other tables, or has shards that cannot be predicted.
     """
     file = Path(path)
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ConfigError(f"{file}: cannot read the plan: {reason}") from error
+    text = read_text(file)
     if is_torchrec(text):
         foreign = parse_torchrec(text, str(file))
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 import math
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,7 @@ def plan_greedily(
     placements: dict[int, TablePlan] = {}
     for index in order:
         table = request.tables[index]
-        choices = choose_cut(index, request) if cuts is None else (cuts[index],)
+        choices = _all_cuts(request)[index] if cuts is None else (cuts[index],)
         placements[index] = state.place(table, choices, cost(table))
     tables = tuple(placements[index] for index in range(len(request.tables)))
     return ShardingPlan(request.world_size, tables)
@@ -71,6 +72,12 @@ class Cut:
     placement: AllowedPlacement
     pieces: int
     largest_bytes: float
+
+
+@lru_cache(maxsize=2)
+def _all_cuts(request: PlanningRequest) -> tuple[tuple[Cut, ...], ...]:
+    """Returns the cuts of every table to try: all planners are asked with the same request."""
+    return tuple(choose_cut(table, request) for table in range(len(request.tables)))
 
 
 def choose_cut(table_index: int, request: PlanningRequest) -> tuple[Cut, ...]:

@@ -14,14 +14,16 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from dse.documents import StrictModel, parse_json
+from dse._reading import JsonProblemError, load_json
+from dse.documents import MAX_COUNT, MAX_RANKS, StrictModel, parse_json
 from dse.sharding._plan import ShardingType
 
-Rank = Annotated[int, Field(ge=0, lt=2**20)]
-Ranks = Annotated[list[Rank], Field(min_length=1, max_length=2**20)]
-WorldSize = Annotated[int, Field(ge=1, lt=2**20)]
+Rank = Annotated[int, Field(ge=0, lt=MAX_RANKS)]
+Ranks = Annotated[list[Rank], Field(min_length=1, max_length=MAX_RANKS)]
+WorldSize = Annotated[int, Field(ge=1, le=MAX_RANKS)]
 LoadFactor = Annotated[float, Field(gt=0, le=1)]
-_Pair = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
+_Offset = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+_Pair = Annotated[list[_Offset], Field(min_length=2, max_length=2)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +128,8 @@ class TorchRecDocument(StrictModel):
 def is_torchrec(text: str) -> bool:
     """Whether a JSON text is a plan in TorchRec's form, by its top-level keys."""
     try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
+        data = load_json(text)
+    except JsonProblemError:
         return False
     return isinstance(data, dict) and "plan" in data and "schema_version" not in data
 

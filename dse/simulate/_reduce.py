@@ -97,7 +97,7 @@ def reduce_graph(graph: ExecutionGraph, variable: NDArray[np.bool_]) -> Reductio
     meeting: list[int] = graph.meeting.tolist()
     waits = predecessors(graph)
     members = meeting_members(graph)
-    maxima = _Maxima()
+    maxima = Maxima()
     ends: dict[int, Moment] = {}
     meeting_starts: dict[int, Moment] = {}
     for task in topological_order(graph):
@@ -123,8 +123,12 @@ def reduce_graph(graph: ExecutionGraph, variable: NDArray[np.bool_]) -> Reductio
     )
 
 
-class _Maxima:
-    """Makes nodes and simplifies maxima of their ends."""
+class Maxima:
+    """Makes nodes and simplifies maxima of their ends.
+
+    Attributes:
+        nodes: Those made so far, in topological order.
+    """
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.prediction import PlanScorer
-    from dse.solver._catalogue import Catalogue
+    from dse.solver._catalogue import Catalogue, Reached
 
 #: Feature values of one batch; bounds memory.
 _BATCH_VALUES = 12_000_000
@@ -110,23 +110,36 @@ class Evaluator:
 
     def features(self, assignment: Assignment) -> NDArray[np.float64]:
         """Returns the placement features of a plan; shape `(features, ranks)`."""
+        return self._features([assignment])[..., 0]
+
+    def _features(self, plans: Sequence[Assignment]) -> NDArray[np.float64]:
+        """Returns the placement features of plans; shape `(features, ranks, plans)`."""
         catalogue = self._catalogue
-        everywhere, parts = [], []
-        for cut, places in zip(assignment.cuts, assignment.places, strict=True):
-            if catalogue.cuts[cut].reach is Reach.ALL:
-                everywhere.append(catalogue.cuts[cut].first)
-            else:
-                parts.append(catalogue.reached(cut, places))
-        ranks = catalogue.request.world_size
-        held = catalogue.part_features[everywhere].sum(axis=0)
+        cuts, part_features = catalogue.cuts, catalogue.part_features
+        ranks, count = catalogue.request.world_size, part_features.shape[1]
+        everywhere: list[int] = []
+        lengths: list[int] = []
+        parts: list[Reached] = []
+        held = np.zeros((count, len(plans)))
+        for number, plan in enumerate(plans):
+            everywhere.clear()
+            before = len(parts)
+            for cut, places in zip(plan.cuts, plan.places, strict=True):
+                if cuts[cut].reach is Reach.ALL:
+                    everywhere.append(cuts[cut].first)
+                else:
+                    parts.append(catalogue.reached(cut, places))
+            if everywhere:
+                held[:, number] = part_features[everywhere].sum(axis=0)
+            lengths.append(sum(len(part.ranks) for part in parts[before:]))
         features = np.repeat(held[:, None], ranks, axis=1)
         if parts:
-            rows = catalogue.part_features[np.concatenate([part.rows for part in parts])]
-            count = rows.shape[1]
-            where = np.concatenate([part.ranks for part in parts])[:, None]
-            slots = (where + np.arange(count) * ranks).reshape(-1)
-            summed = np.bincount(slots, rows.reshape(-1), count * ranks)
-            features += summed.reshape(count, ranks)
+            rows = part_features[np.concatenate([part.rows for part in parts])]
+            where = np.concatenate([part.ranks for part in parts]) * len(plans)
+            where += np.repeat(np.arange(len(plans)), lengths)
+            slots = where[:, None] + np.arange(count) * (ranks * len(plans))
+            summed = np.bincount(slots.reshape(-1), rows.reshape(-1), features.size)
+            features += summed.reshape(features.shape)
         return features
 
     def layout(self, assignment: Assignment) -> int:
@@ -139,6 +152,35 @@ class Evaluator:
         values = self.values(assignment, [()])
         return float(values.time_s[0]), float(values.rank_by[0])
 
+    def of_plans(self, plans: Sequence[Assignment]) -> Values:
+        """Scores plans that need not have anything in common."""
+        layouts = np.array([self.layout(plan) for plan in plans])
+        values = Values(np.empty(len(plans)), np.empty(len(plans)))
+        request, features = self._catalogue.request, self._catalogue.part_features.shape[1]
+        # A part of every table on every rank, at most.
+        each = features * request.world_size * len(request.tables)
+        chunk = max(1, _BATCH_VALUES // each)
+        for layout in np.unique(layouts):
+            members = np.flatnonzero(layouts == layout)
+            for start in range(0, len(members), chunk):
+                index = members[start : start + chunk]
+                batch = self._features([plans[number] for number in index])
+                values.time_s[index], values.rank_by[index] = self._scored(int(layout), batch)
+        self.plans_scored += len(plans)
+        return values
+
+    def _scored(
+        self, layout: int, batch: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Returns `time_s` and `rank_by` of plans of one layout, given their features."""
+        scored = self._scorer.score_features(layout, batch)
+        overflow = np.maximum(1.0, scored.scores.peak_memory_bytes / self._usable)
+        overflow += self._scorer.memory.host_overflow(batch, self._cluster)
+        time_s = np.where(
+            scored.scores.fits, scored.scores.iteration_time_s, _OVERFLOW_S * overflow
+        )
+        return time_s, time_s + _SPREAD_WEIGHT * scored.load_s
+
     def values(self, base: Assignment, changes: Sequence[Sequence[Change]]) -> Values:
         """Scores plans that differ from a base in the given changes; one plan for each entry."""
         features = self.features(base)
@@ -150,13 +192,7 @@ class Evaluator:
             for start in range(0, len(members), chunk):
                 index = members[start : start + chunk]
                 batch = self._batch(base, features, [changes[number] for number in index])
-                scored = self._scorer.score_features(int(layout), batch)
-                fits = scored.scores.fits
-                overflow = np.maximum(1.0, scored.scores.peak_memory_bytes / self._usable)
-                overflow += self._scorer.memory.host_overflow(batch, self._cluster)
-                overflow_s = _OVERFLOW_S * overflow
-                time_s[index] = np.where(fits, scored.scores.iteration_time_s, overflow_s)
-                rank_by[index] = time_s[index] + _SPREAD_WEIGHT * scored.load_s
+                time_s[index], rank_by[index] = self._scored(int(layout), batch)
         self.plans_scored += len(changes)
         return Values(time_s, rank_by)
 
@@ -167,6 +203,11 @@ class Evaluator:
         tables_in = Counter(bits)
         layouts = np.full(len(changes), self.layout(base), dtype=np.int64)
         for row, group in enumerate(changes):
+            if len(group) == 1:
+                old, new = bits[group[0].table], cuts[group[0].cut].group_bit
+                if old != new:
+                    layouts[row] = layouts[row] & ~(old * (tables_in[old] == 1)) | new
+                continue
             if all(cuts[cut].group_bit == bits[table] for table, cut, _ in group):
                 continue
             more = Counter(cuts[change.cut].group_bit for change in group)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 #: Least relative gain of a step; smaller ones are rounding.
 _LEAST_GAIN = 1e-7
 
+#: Values that are looked at together; they should stay in the cache.
+_BLOCK_VALUES = 30_000
+
 #: Best exchanges that are looked at one by one before all are checked.
 _LIKELY = 4
 
@@ -63,7 +66,9 @@ class Balancer(ChainMover):
         chosen = {int(rng.choice(critical))}
         chosen.update(rng.integers(0, self._ranks, 2).tolist())
         ranks = np.array(sorted(chosen))
-        movable = np.flatnonzero(np.isin(self.rank[: self._count], ranks))
+        shaken = np.zeros(self._ranks, dtype=bool)
+        shaken[ranks] = True
+        movable = np.flatnonzero(shaken[self.rank[: self._count]])
         for part in rng.permutation(movable)[: rng.integers(2, 7)].tolist():
             for target in rng.permutation(ranks).tolist():
                 if self._may_go(part, target) and self._has_room(part, target):
@@ -82,16 +87,16 @@ class Balancer(ChainMover):
         enough = self.value() * (1.0 - _LEAST_GAIN)
         # Most of the best ones are possible: all are looked at only where the first few are not.
         for _ in range(_LIKELY):
-            index = int(np.argmin(after))
+            index = int(after.argmin())
             if not after.flat[index] < enough:
                 return False
             row, second = divmod(index, len(target))
-            if self._may_exchange(here[row : row + 1], source[row : row + 1], second)[0]:
+            if self._may_swap(int(here[row]), second):
                 break
             after.flat[index] = np.inf
         else:
             after[~self._may_exchange(here, source)] = np.inf
-            index = int(np.argmin(after))
+            index = int(after.argmin())
             if not after.flat[index] < enough:
                 return False
             row, second = divmod(index, len(target))
@@ -100,6 +105,17 @@ class Balancer(ChainMover):
         self._move(first, to_rank)
         self._move(second, from_rank)
         return True
+
+    def _may_swap(self, first: int, second: int) -> bool:
+        """Says whether two parts on different ranks may change places."""
+        here, there = int(self.rank[first]), int(self.rank[second])
+        if not (self._may_go(first, there) and self._may_go(second, here)):
+            return False
+        less = self._loads[-1, first] - self._loads[-1, second]
+        held = self._total[-1]
+        if less > 0:
+            return bool(held[there] + less <= self._limit)
+        return bool(less == 0 or held[here] - less <= self._limit)
 
     def _after_exchange(
         self, critical: NDArray[np.int64], here: NDArray[np.int64], source: NDArray[np.int64]
@@ -125,17 +141,17 @@ class Balancer(ChainMover):
         after += np.add.reduce(squares * theirs * (theirs - at_target), axis=0)
         after += self._squares @ (self._total**2).sum(axis=1)
         left, taken = at_source - mine, at_target - theirs
-        rest = self._rest(critical, total)[:, np.searchsorted(critical, source)]
-        ends = [*self._starts[1:].tolist(), len(total)]
-        for weight, start, end in zip(self._weights, self._starts.tolist(), ends, strict=True):
-            largest = np.take(rest[start], target, axis=1)
-            for term in range(start, end):
-                if term > start:
-                    np.maximum(largest, np.take(rest[term], target, axis=1), out=largest)
-                np.maximum(largest, left[term][:, None] + theirs[term], out=largest)
-                np.maximum(largest, mine[term][:, None] + taken[term], out=largest)
-            largest *= weight
-            after += largest
+        rest = self._rest(critical, total)
+        row_of = np.searchsorted(critical, source)
+        block = max(1, _BLOCK_VALUES // max(1, len(total) * len(target)))
+        for start in range(0, len(here), block):
+            rows = slice(start, start + block)
+            largest = np.take(rest[:, row_of[rows]], target, axis=2)
+            np.maximum(largest, left[:, rows, None] + theirs[:, None], out=largest)
+            np.maximum(largest, mine[:, rows, None] + taken[:, None], out=largest)
+            largest = self._by_load(largest)
+            shape = largest.shape[1:]
+            after[rows] += (self._weights @ largest.reshape(len(largest), -1)).reshape(shape)
         return np.asarray(after)
 
     def _rest(
@@ -148,16 +164,18 @@ class Balancer(ChainMover):
             total: Loads that count; shape `(loads, ranks)`.
 
         Returns:
-            Shape `(loads, critical ranks, ranks)`.
+            Shape `(loads, critical ranks, ranks)`; minus infinity where no rank is left.
         """
-        if self._ranks < 3:
-            return np.full((len(total), len(critical), self._ranks), -np.inf)
-        top = np.argsort(-total, axis=1, kind="stable")[:, :3]
-        first, second, third = np.take_along_axis(total, top, axis=1).T[:, :, None, None]
-        a, b = critical[None, :, None], np.arange(self._ranks)[None, None, :]
-        has_first = (top[:, 0, None, None] == a) | (top[:, 0, None, None] == b)
-        has_second = (top[:, 1, None, None] == a) | (top[:, 1, None, None] == b)
-        return np.asarray(np.where(~has_first, first, np.where(~has_second, second, third)))
+        count, ranks = total.shape
+        others = np.repeat(total, len(critical), axis=0)
+        every = np.arange(len(others))
+        others[every, np.tile(critical, count)] = -np.inf
+        most = others.argmax(axis=1)
+        largest = others[every, most]
+        others[every, most] = -np.inf
+        rest = np.repeat(largest[:, None], ranks, axis=1)
+        rest[every, most] = others.max(axis=1)
+        return rest.reshape(count, len(critical), ranks)
 
     def _may_exchange(
         self, here: NDArray[np.int64], source: NDArray[np.int64], other: int | None = None

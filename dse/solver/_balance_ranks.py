@@ -91,6 +91,16 @@ class LoadedRanks:
         self._squares[self._on] = _SQUARES * by_load[on] / (usual[on] * self._ranks)
         self._starts = np.flatnonzero(np.diff(on, prepend=-1))
         self._weights = by_load[on[self._starts]]
+        # The other terms of a load besides its first one, with its row.
+        first = set(self._starts.tolist())
+        self._further = [
+            (row, term)
+            for term, row in enumerate((np.cumsum(np.diff(on, prepend=-1) != 0) - 1).tolist())
+            if term not in first
+        ]
+        # Terms that count, and the load of each as a row of those that do.
+        self._rows = np.arange(len(on))
+        self._load_row = np.cumsum(np.diff(on, prepend=-1) != 0) - 1
         self._counted = np.ascontiguousarray(self._loads[self._on])
         self._any_bound = bool((pieces.node >= 0).any())
         cut = np.bincount(pieces.table) > 1 if count else np.zeros(0, dtype=bool)
@@ -113,10 +123,9 @@ class LoadedRanks:
         """Returns the larger of the terms of each load that counts, along the first axis."""
         if len(self._starts) == len(self._on):
             return terms
-        ends = [*self._starts[1:].tolist(), len(terms)]
-        largest = np.empty((len(ends), *terms.shape[1:]))
-        for row, (start, end) in enumerate(zip(self._starts.tolist(), ends, strict=True)):
-            np.maximum.reduce(terms[start:end], axis=0, out=largest[row, ...])
+        largest = terms[self._starts]
+        for row, term in self._further:
+            np.maximum(largest[row], terms[term], out=largest[row, ...])
         return largest
 
     def _critical(self) -> NDArray[np.int64]:
@@ -124,10 +133,10 @@ class LoadedRanks:
         if not len(self._on):
             return np.array([int(np.argmax(self._total[-1]))])
         total = self._total[self._on]
-        most = total.max(axis=1)
-        ends = np.append(self._starts[1:], len(most))
-        binding = most >= np.repeat(self._by_load(most), ends - self._starts)
-        return np.unique(total[binding].argmax(axis=1))
+        ranks = total.argmax(axis=1)
+        most = total[self._rows, ranks]
+        binding = most >= self._by_load(most)[self._load_row]
+        return np.array(sorted(set(ranks[binding].tolist())))
 
     def _may_go(self, part: int, target: int) -> bool:
         node = self._node[part]

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dse.sharding import ComputeKernel, ShardingType, TablePlan, placements_allowed
+from dse.sharding import (
+    ComputeKernel,
+    ShardingType,
+    TablePlan,
+    placements_allowed,
+    stored_bytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,6 +30,9 @@ if TYPE_CHECKING:
 
 #: Cuts whose features are expanded at once, times ranks; bounds memory.
 _CHUNK_RANKS = 32_768
+
+#: A table is worth a copy on every rank only if it takes at most this share of a rank's memory.
+_COPIED_MEMORY_SHARE = 0.02
 
 #: Placed cuts whose parts are remembered; bounds memory.
 _REMEMBERED = 200_000
@@ -253,22 +262,20 @@ class Catalogue:
             for rank in range(node * size, node * size + self.request.local_size)
         )
 
+    def _cached_share(self, key: CutKey) -> float | None:
+        """Returns the share of rows in host memory that the device caches; None without any."""
+        if not key.kernel.on_host:
+            return None
+        places = () if _REACH[key.kind] is Reach.ALL else tuple(range(key.parts))
+        return self._plan(key, places).cached_share
+
     def _make(self, keys: list[CutKey]) -> None:
-        """Asks the model for cuts on places that show every part alone on a rank."""
-        placements = self.scorer.placements
-        request = self.request
-        options = []
-        for key in keys:
-            places = () if _REACH[key.kind] is Reach.ALL else tuple(range(key.parts))
-            options.append(placements.option(key.table, self._plan(key, places)))
-        column = np.array(options, dtype=np.int64)[:, None]
-        features = placements.features(column)
-        layouts = placements.layouts(column)
-        parts = []
-        for index, key in enumerate(keys):
-            # All ranks that one part reaches carry the same: the first one stands for them.
-            step = request.devices_per_node if _REACH[key.kind] is Reach.NODE else 1
-            parts.append(features[:, : key.parts * step : step, index].T)
+        """Asks the model for cuts."""
+        made = [
+            self.scorer.placements.parts(key.table, key.kind, key.parts, self._cached_share(key))
+            for key in keys
+        ]
+        parts = [features for _, features in made]
         ends = np.cumsum([len(part) for part in parts])[:-1]
         together = np.concatenate(parts).T
         memory = self.scorer.memory_bytes(together)[None]
@@ -284,8 +291,8 @@ class Catalogue:
                 Cut(
                     key=key,
                     reach=_REACH[key.kind],
-                    group_bit=int(layouts[index]),
-                    features=np.ascontiguousarray(parts[index]),
+                    group_bit=made[index][0],
+                    features=parts[index],
                     costs=costs[index],
                     terms=terms[index],
                     first=first,
@@ -307,3 +314,10 @@ def may_use_host(request: PlanningRequest) -> bool:
         for constraint in request.constraints
         for kernel in constraint.allowed_kernels or ()
     )
+
+
+def worth_copying(request: PlanningRequest, table: int) -> bool:
+    """Returns whether a table is so small that a copy of it on every rank may pay."""
+    chosen = request.tables[table]
+    size_bytes = stored_bytes(chosen, request.optimizer, chosen.rows, chosen.dim)
+    return size_bytes <= _COPIED_MEMORY_SHARE * request.embedding_memory_bytes

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from dse.solver._catalogue import Catalogue, CutKey
 
 #: A share that no table reaches: its cost alone is no reason to cut it.
-_ANY_SHARE = 1e9
+ANY_SHARE = 1e9
 
 #: Largest part of a table as a share of a rank's mean cost, in the plans that are made.
-CUT_SHARES = (_ANY_SHARE, 1.0, 0.5, 0.25)
+CUT_SHARES = (ANY_SHARE, 1.0, 0.5, 0.25)
 
 #: Largest part of a table as a share of a rank's memory.
-_MEMORY_SHARE = 0.5
+MEMORY_SHARE = 0.5
 
 #: The same in the plan that is made for memory alone.
 _TIGHT_MEMORY_SHARE = 0.2
@@ -54,7 +54,7 @@ _KERNELS = (
 )
 
 
-def _in_order(keys: list[CutKey]) -> list[CutKey]:
+def in_order(keys: list[CutKey]) -> list[CutKey]:
     """Returns cuts in the order in which they are tried; copies on every rank are none of them."""
     order = (*_RANK_TYPES, *_ROW_TYPES)
     kept = [key for key in keys if key.kind in order]
@@ -90,11 +90,11 @@ class Constructor:
     def plans(self) -> list[Assignment]:
         """Returns plans for several shares, and one that looks at memory alone."""
         made = [
-            self._place(self._cuts(share, _MEMORY_SHARE, by_rows=by_rows), by_bytes=False)
+            self._place(self._cuts(share, MEMORY_SHARE, by_rows=by_rows), by_bytes=False)
             for by_rows in (False, True)
             for share in CUT_SHARES
         ]
-        tight = self._cuts(_ANY_SHARE, _TIGHT_MEMORY_SHARE, by_rows=True)
+        tight = self._cuts(ANY_SHARE, _TIGHT_MEMORY_SHARE, by_rows=True)
         made.append(self._place(tight, by_bytes=True))
         return list(dict.fromkeys(made))
 
@@ -110,7 +110,7 @@ class Constructor:
         """
         catalogue = self._catalogue
         tables = range(len(catalogue.request.tables))
-        offered = [_in_order(catalogue.keys_of(table)) for table in tables]
+        offered = [in_order(catalogue.keys_of(table)) for table in tables]
         chosen = catalogue.ids(
             keys[0] if keys else catalogue.cuts[self._fallback.cuts[table]].key
             for table, keys in enumerate(offered)

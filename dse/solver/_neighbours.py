@@ -8,7 +8,7 @@ import numpy as np
 
 from dse.sharding import ShardingType, stored_bytes
 from dse.solver._assignment import Change
-from dse.solver._catalogue import Reach
+from dse.solver._catalogue import Reach, worth_copying
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from dse.solver._assignment import Assignment
     from dse.solver._catalogue import Catalogue, CutKey
     from dse.solver._pieces import Pieces
-
-#: A table is worth a copy on every rank only if it takes at most this share of a rank's memory.
-_REPLICATED_MEMORY_SHARE = 0.02
 
 #: Share of the memory from which on, filled by the tables, some may be better off in host memory.
 _CROWDED_SHARE = 0.5
@@ -144,7 +141,7 @@ class Neighbourhood:
         keys = self._catalogue.keys_of(table)
         if not self._host_helps(table):
             keys = [key for key in keys if not key.kernel.on_host] or keys
-        if self._worth_replicating(table):
+        if worth_copying(self._request, table):
             return keys
         return [key for key in keys if key.kind is not ShardingType.DATA_PARALLEL]
 
@@ -214,9 +211,6 @@ class Neighbourhood:
     def _host_helps(self, table: int) -> bool:
         """Says whether memory is scarce; where it is not, host memory is only slower."""
         return self._crowded or 4.0 * self._sizes_bytes[table] > self._free_bytes
-
-    def _worth_replicating(self, table: int) -> bool:
-        return self._sizes_bytes[table] <= _REPLICATED_MEMORY_SHARE * self._free_bytes
 
 
 class _Spots:

@@ -20,15 +20,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dse.solver._assignment import of_plan, to_plan
 from dse.solver._catalogue import Catalogue
 from dse.solver._construct import Constructor
 from dse.solver._node_starts import node_starts
+from dse.solver._portfolio import Portfolio
 from dse.solver._relaxed import relaxed_cuts
-from dse.solver._steps import Steps
+from dse.solver._steps import QUICK, THOROUGH, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from dse.prediction import PlanScorer
     from dse.sharding import PlanningRequest, ShardingPlan
@@ -43,6 +48,12 @@ _OTHER_STARTS = 1
 #: Starts from linear programs that are searched, and how far these may be behind the best one.
 _RELAXED_STARTS = 2
 _RELAXED_MARGIN = 0.03
+
+#: Plans of a portfolio that are balanced.
+_PORTFOLIO_STARTS = 3
+
+#: How far behind the best plan a start may be that a quick search tries.
+_QUICK_MARGIN = 0.03
 
 #: Tables times ranks beyond which a search on several nodes begins with linear programs.
 _LARGE = 20_000
@@ -59,6 +70,7 @@ class Rounds:
         max_neighbours: Other cuts scored in one round.
         lns: Whether parts of a few ranks are dealt out anew by a program.
         lp_start: Whether to start from the linear programs that bound plans as well.
+        quick: Whether first plans are those of :mod:`dse.solver._portfolio`, and rounds do less.
         time_limit_s: Seconds after which the search stops between two of its steps, or None.
     """
 
@@ -72,6 +84,7 @@ class Rounds:
         max_neighbours: int,
         lns: bool,
         lp_start: bool,
+        quick: bool,
         time_limit_s: float | None,
     ) -> None:
         self._scorer = scorer
@@ -80,6 +93,7 @@ class Rounds:
         self._restarts = restarts
         self._lns = lns
         self._lp_start = lp_start
+        self._quick = quick
         self._usable = scorer.problem.cluster.device.usable_memory_bytes
         self._catalogue = Catalogue(scorer, request)
         self._steps = Steps(
@@ -87,6 +101,7 @@ class Rounds:
             request,
             self._catalogue,
             max_neighbours=max_neighbours,
+            effort=QUICK if quick else THOROUGH,
             time_limit_s=time_limit_s,
         )
 
@@ -106,10 +121,13 @@ class Rounds:
         if large:
             # Which parts fill whole nodes is beyond the reach of the search: first of all.
             starts += self._on_nodes(constructor, first)
-        starts += [
-            self._steps.balanced(self._steps.found(plan), weights, kicks=0)
-            for plan in constructor.plans()
-        ]
+        if self._quick:
+            starts += self._of_portfolio(first, weights)
+        else:
+            starts += [
+                self._steps.balanced(self._steps.found(plan), weights, kicks=0)
+                for plan in constructor.plans()
+            ]
         starts.sort(key=lambda found: found.rank_by)
         best = self._descended(starts[0])
         # In a given time programs find more; without a limit they only add to the restarts.
@@ -135,6 +153,19 @@ class Rounds:
                 best = min(best, self._descended(dealt), key=lambda found: found.rank_by)
         return to_plan(best.plan, self._catalogue)
 
+    def _of_portfolio(self, first: Found, weights: NDArray[np.float64]) -> list[Found]:
+        """Returns the best of many first plans, balanced."""
+        portfolio = Portfolio(self._catalogue, first.plan, self._usable)
+        plans = portfolio.plans(weights)
+        order = np.argsort(self._steps.evaluator.of_plans(plans).rank_by, kind="stable")
+        chosen = [plans[index] for index in order[:_PORTFOLIO_STARTS].tolist()]
+        # What costs is another thing around a better plan.
+        weights = self._steps.weights(chosen[0])
+        return [
+            self._steps.balanced(found, weights, kicks=0)
+            for found in self._steps.all_found(chosen)
+        ]
+
     def _restarted(self, starts: Sequence[Found], best: Found) -> Found:
         """Returns the best plan, with those that other starts and shaken plans lead to."""
         for restart in range(self._restarts):
@@ -142,6 +173,8 @@ class Rounds:
                 break
             others = starts[1 : 1 + _OTHER_STARTS]
             start = others[restart] if restart < len(others) else self._steps.shaken(best.plan)
+            if self._quick and start.rank_by > best.rank_by * (1 + _QUICK_MARGIN):
+                continue
             best = min(best, self._descended(start), key=lambda found: found.rank_by)
         return best
 

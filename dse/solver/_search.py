@@ -41,6 +41,9 @@ class SolverSettings:
         lp_start: Start from the linear programs that bound the plans as well. They know which
             tables to take out of the common exchange together, and take a part of a second for a
             hundred tables.
+        quick: Start from many plans that are made and scored in one go, and do less in a round.
+            Finds better plans of few tables in a fraction of the time, and nearly the same ones of
+            hundreds of tables in less.
         time_limit_s: Seconds after which the search stops between two of its steps; the result
             then depends on how many steps the machine managed. None for no limit, which gives the
             same plan for the same seed on every machine.
@@ -52,6 +55,7 @@ class SolverSettings:
     restarts: int = 2
     lns: bool = True
     lp_start: bool = False
+    quick: bool = False
     time_limit_s: float | None = None
 
 
@@ -144,6 +148,7 @@ def solve(
         max_neighbours=settings.max_neighbours,
         lns=settings.lns,
         lp_start=settings.lp_start,
+        quick=settings.quick,
         time_limit_s=settings.time_limit_s,
     )
     found = search.run(plans[best])

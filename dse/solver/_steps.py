@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -31,20 +31,33 @@ if TYPE_CHECKING:
 #: Improving changes that are tried together in one round.
 _MAX_COMBINED = 12
 
-#: Combinations of changes that are balanced in one round.
-_BALANCED_COMBINATIONS = 2
-
-#: Ways to empty an exchange group that are balanced in one round.
-_BALANCED_GROUPS = 1
-
-#: Times that a few ranks are shaken in one round.
-_KICKS = 12
-
 #: Least relative gain of a round after which another one follows.
 _LEAST_GAIN = 1e-6
 
 #: Seconds a second that a load counts for where it is hidden: it may not stay so.
 _HIDDEN_COST = 0.02
+
+
+class Effort(NamedTuple):
+    """How much one round of the search does.
+
+    Attributes:
+        kicks: Times that a few ranks are shaken.
+        chains: Whether chains of two moves are tried.
+        combinations: Combinations of changes that are balanced.
+        groups: Ways to empty an exchange group that are balanced.
+    """
+
+    kicks: int
+    chains: bool
+    combinations: int
+    groups: int
+
+
+THOROUGH = Effort(kicks=12, chains=True, combinations=2, groups=1)
+
+#: Around a good start the rest finds next to nothing, and takes half of the time.
+QUICK = Effort(kicks=4, chains=False, combinations=1, groups=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +81,7 @@ class Steps:
         request: What may be placed where.
         catalogue: Cuts of every table.
         max_neighbours: Other cuts scored in one round.
+        effort: How much a round does.
         time_limit_s: Seconds from now after which no step is begun, or None.
 
     Attributes:
@@ -81,12 +95,14 @@ class Steps:
         catalogue: Catalogue,
         *,
         max_neighbours: int,
+        effort: Effort,
         time_limit_s: float | None,
     ) -> None:
         self._scorer = scorer
         self._request = request
         self._catalogue = catalogue
         self._max_neighbours = max_neighbours
+        self._effort = effort
         self._usable = scorer.problem.cluster.device.usable_memory_bytes
         self.evaluator = Evaluator(catalogue)
         self._neighbourhood = Neighbourhood(catalogue, max_neighbours)
@@ -106,6 +122,12 @@ class Steps:
         """Scores a plan."""
         return Found(plan, self.evaluator.value(plan)[1])
 
+    def all_found(self, plans: Sequence[Assignment]) -> list[Found]:
+        """Scores plans together, equal ones once."""
+        different = list(dict.fromkeys(plans))
+        values = self.evaluator.of_plans(different).rank_by.tolist()
+        return [Found(plan, value) for plan, value in zip(different, values, strict=True)]
+
     def weights(self, plan: Assignment) -> NDArray[np.float64]:
         """Returns what the largest of each load costs around a plan, hidden kernels a little."""
         features = self.evaluator.features(plan)
@@ -120,7 +142,7 @@ class Steps:
                 break
             before = found.rank_by
             weights = self.weights(found.plan)
-            found = self.balanced(found, weights, kicks=_KICKS)
+            found = self.balanced(found, weights, kicks=self._effort.kicks)
             if self.is_over():
                 break
             found = self.recut(found, weights)
@@ -139,13 +161,12 @@ class Steps:
         )
         max_steps = 30 + 3 * len(pieces.rank)
         # Chains take longest and find least: only where the outcome is searched further anyway.
-        balancer.descend(max_steps, chains=kicks > 0)
+        balancer.descend(max_steps, chains=kicks > 0 and self._effort.chains)
         plans = [pieces.moved(found.plan, balancer.places)]
         if kicks:
             balancer.improve(self._rng, kicks, max_steps)
             plans.append(pieces.moved(found.plan, balancer.places))
-        candidates = [found, *(self.found(plan) for plan in dict.fromkeys(plans))]
-        return min(candidates, key=lambda candidate: candidate.rank_by)
+        return min([found, *self.all_found(plans)], key=lambda candidate: candidate.rank_by)
 
     def regrouped(self, found: Found, weights: NDArray[np.float64]) -> Found:
         """Deals the parts of the most and the least loaded ranks out anew."""
@@ -182,12 +203,12 @@ class Steps:
         if not combined:
             # Nothing helps by itself; the best one may after the others have moved.
             combined = [changes[int(np.argmin(values))]]
-        regrouped_tables = self._without_groups(found.plan, changes, values)
+        candidates = self._best_of(found.plan, combined, self._effort.combinations)
+        if self._effort.groups:
+            regrouped_tables = self._without_groups(found.plan, changes, values)
+            candidates += self._best_of(found.plan, regrouped_tables, self._effort.groups)
         best = found
-        for changed in (
-            *self._best_of(found.plan, combined, _BALANCED_COMBINATIONS),
-            *self._best_of(found.plan, regrouped_tables, _BALANCED_GROUPS),
-        ):
+        for changed in candidates:
             balanced = self.balanced(changed, weights, kicks=0)
             if balanced.rank_by < best.rank_by:
                 best = balanced

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -56,7 +57,7 @@ class ConstraintBlock(StrictModel):
         try:
             if isinstance(value, str) and unit is not None:
                 return parse_quantity(value, unit)
-            number = float(value)
+            number = _finite(value)
         except ValueError as error:
             raise PydanticCustomError("limit", "{problem}", {"problem": str(error)}) from error
         if unit in (UnitKind.TIME, UnitKind.PRICE):
@@ -65,6 +66,13 @@ class ConstraintBlock(StrictModel):
                 "limit", f"expected a limit with its unit such as `{example}`, found `{value}`"
             )
         return number
+
+
+def _finite(value: str | float) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"expected a finite number, found `{str(value)[:60]}`")
+    return number
 
 
 class PricingBlock(StrictModel):
@@ -103,8 +111,8 @@ class SearchBlock(StrictModel):
     """How to look."""
 
     sampler: SamplerName = SamplerName.NSGA2
-    trials: Count = 200
-    seed: Annotated[int, Field(ge=0)] = 0
+    trials: Annotated[Count, Field(le=10_000_000)] = 200
+    seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
     batch: Annotated[int, Field(ge=1, le=1000)] = 20
     planners: Annotated[list[Name], Field(min_length=1)] = list(_ALL_PLANNERS)
     improvement_rounds: Annotated[int, Field(ge=0, le=1000)] = 12

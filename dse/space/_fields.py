@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Annotated
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from dse.documents import Count, StrictModel
+from dse.documents import MAX_RANKS, Count, StrictModel
 from dse.hardware import Precision
 from dse.space._space import Parameter, ParameterValue
 
@@ -81,5 +81,20 @@ Counts = Annotated[
     Discriminator(lambda value: "range" if isinstance(value, dict | Range) else "list"),
     BeforeValidator(as_list),
 ]
+
+
+def _no_more_ranks(value: list[int] | Range) -> list[int] | Range:
+    most = value.high if isinstance(value, Range) else max(value)
+    if most > MAX_RANKS:
+        raise PydanticCustomError(
+            "ranks",
+            "expected at most {limit} ranks, found {most}",
+            {"limit": MAX_RANKS, "most": most},
+        )
+    return value
+
+
+#: Numbers of ranks, or degrees that multiply to them.
+RankCounts = Annotated[Counts, AfterValidator(_no_more_ranks)]
 Switches = Annotated[list[bool], Field(min_length=1), BeforeValidator(as_list)]
 Precisions = Annotated[list[Precision], Field(min_length=1), BeforeValidator(as_list)]

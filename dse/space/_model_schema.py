@@ -15,6 +15,7 @@ from dse.space._fields import (
     Names,
     ParametersBlock,
     Precisions,
+    RankCounts,
     Switches,
     as_list,
 )
@@ -65,7 +66,7 @@ class ModelParameters(ParametersBlock):
     """The outer choices; each is a value, a list of values, or a range."""
 
     platform: Names
-    world_size: Counts
+    world_size: RankCounts
     global_batch_size: Counts | None = None
     local_batch_size: Counts | None = None
     link: Names = ["default"]

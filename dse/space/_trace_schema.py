@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from dse.documents import Count, StrictModel
 from dse.errors import ConfigError
-from dse.space._fields import Counts, Name, Names, ParametersBlock, as_list
+from dse.space._fields import Name, Names, ParametersBlock, RankCounts, as_list
 from dse.space._metrics import SAMPLE_METRICS, Metric
 from dse.space._space import ParameterValue, TraceWorkload, WorkloadKind
 
@@ -85,7 +85,7 @@ class TraceParameters(ParametersBlock):
     """
 
     platform: Names = [SAME_PLATFORM]
-    world_size: Counts | None = None
+    world_size: RankCounts | None = None
     link: Names | None = None
     network: Names | None = None
     network_factor: BandwidthFactors | None = None

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from dse.space._fields import Counts, Names, ParametersBlock, Precisions, Switches, as_list
+from dse.space._fields import (
+    Counts,
+    Names,
+    ParametersBlock,
+    Precisions,
+    RankCounts,
+    Switches,
+    as_list,
+)
 
 if TYPE_CHECKING:
     from dse.space._space import ParameterValue
@@ -29,15 +37,15 @@ class TransformerParameters(ParametersBlock):
     """
 
     platform: Names
-    world_size: Counts
+    world_size: RankCounts
     global_batch_size: Counts
     link: Names = ["default"]
     network: Names = ["default"]
     precision: Precisions | None = None
-    tensor: Counts = [1]
-    pipeline: Counts = [1]
-    context: Counts = [1]
-    interleave: Counts = [1]
+    tensor: RankCounts = [1]
+    pipeline: RankCounts = [1]
+    context: RankCounts = [1]
+    interleave: RankCounts = [1]
     micro_batch_size: Counts = [1]
     sequence_parallel: Switches = [False]
     recompute: Recomputations = ["none"]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from msgspec import DecodeError, json
-
+from dse._reading import MAX_RANKS
 from dse.traces._events import ProcessGroup
+from dse.traces._json import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from msgspec import Raw
 
     from dse.traces._json import KinetoDocument
 
@@ -38,13 +36,13 @@ class About:
     @classmethod
     def of(cls, document: KinetoDocument) -> About:
         """Takes what is usable; anything odd counts as not given."""
-        info = _plain(document.distributed)
+        info = plain(document.distributed)
         info = info if isinstance(info, dict) else {}
         rank, world = info.get("rank"), info.get("world_size")
-        devices = _plain(document.devices)
+        devices = plain(document.devices)
         return cls(
-            rank=rank if isinstance(rank, int) and rank >= 0 else None,
-            world_size=world if isinstance(world, int) and world > 0 else 0,
+            rank=rank if isinstance(rank, int) and 0 <= rank < MAX_RANKS else None,
+            world_size=world if isinstance(world, int) and 0 < world <= MAX_RANKS else 0,
             groups=tuple(_groups(info.get("pg_config"))),
             devices=tuple(
                 str(item.get("name", "")) if isinstance(item, dict) else ""
@@ -54,19 +52,12 @@ class About:
         )
 
 
-def _plain(raw: Raw) -> Any:
-    try:
-        return json.decode(raw) if bytes(raw) else None
-    except (DecodeError, RecursionError):
-        return None
-
-
 def _groups(config: object) -> Iterable[ProcessGroup]:
     for item in config if isinstance(config, list) else []:
         if isinstance(item, dict) and "pg_name" in item:
             listed = item.get("ranks")
             ranks = (
-                tuple(rank for rank in listed if isinstance(rank, int))
+                tuple(rank for rank in listed if isinstance(rank, int) and 0 <= rank < MAX_RANKS)
                 if isinstance(listed, list)
                 else ()
             )
@@ -75,5 +66,5 @@ def _groups(config: object) -> Iterable[ProcessGroup]:
                 str(item["pg_name"]),
                 str(item.get("pg_desc", "")),
                 ranks,
-                size if isinstance(size, int) else len(ranks),
+                size if isinstance(size, int) and 0 <= size <= MAX_RANKS else len(ranks),
             )

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import re
 from typing import TYPE_CHECKING, Any
 
-from msgspec import DecodeError, json
 import numpy as np
 
 from dse.errors import ConfigError
@@ -20,6 +19,7 @@ from dse.traces._events import (
     ThreadInfo,
 )
 from dse.traces._flows import Ends, resolve_flows
+from dse.traces._json import compact
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -142,7 +142,7 @@ class Builder:
         keys = [(str(process), str(thread)) for process, thread in columns.threads]
         threads, renumbered = _sorted(keys, key=_as_numbers)
         arrays["thread"] = renumbered[arrays["thread"]]
-        texts = [tuple(map(_without_blanks, key)) for key in columns.input_table]
+        texts = [tuple(map(compact, key)) for key in columns.input_table]
         inputs, renumbered = _sorted(texts)
         arrays["inputs"] = renumbered[arrays["inputs"]]
         by_name = {group.name: group for group in self.about.groups}
@@ -189,15 +189,6 @@ def _sorted(items: list[Any], key: Any = None) -> tuple[list[Any], NDArray[np.in
 
 def _as_numbers(key: tuple[str, ...]) -> tuple[Any, ...]:
     return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in key)
-
-
-def _without_blanks(raw: bytes) -> str:
-    if not raw:
-        return ""
-    try:
-        return json.encode(json.decode(raw)).decode()
-    except (DecodeError, UnicodeDecodeError, RecursionError):
-        return raw.decode("utf-8", "replace")
 
 
 def _order(start: Longs, duration: Longs, arrays: dict[str, NDArray[Any]]) -> NDArray[np.intp]:

@@ -49,6 +49,7 @@ _TYPES = {
     "complexfloat": "complex64",
     "complexdouble": "complex128",
 }
+_MAX_DIGITS = 18
 _PREFIX = re.compile(r"^(?:nccl|rccl|gloo|mpi|ucc|xccl|c10d)(?::+|_)?", re.IGNORECASE)
 _KERNEL = re.compile(r"^(?:void )?(?:nccl|rccl)(?:Dev)?(?:Kernel_?)?([A-Za-z]+)")
 _PEERS = re.compile(r"\b(send|recv)\s+(\d+)\s*(->|<-)\s*(\d+)")
@@ -149,4 +150,8 @@ def message_bytes(operation: str, inputs: int, outputs: int, ranks: int, dtype: 
 
 def whole_numbers(text: str) -> tuple[int, ...]:
     """Returns the numbers of `[0, 1, 2]`; empty where the list is abridged with dots."""
-    return () if "..." in text else tuple(int(item) for item in re.findall(r"\d+", text))
+    if "..." in text:
+        return ()
+    found = re.findall(r"\d+", text)
+    # Longer ones are damaged; they would not fit into 64 bits.
+    return tuple(int(item) for item in found if len(item) <= _MAX_DIGITS)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dse._reading import MAX_RANKS
 from dse.traces._collectives import (
     CollectiveInfo,
     message_bytes,
@@ -307,11 +308,12 @@ def _whole(values: list[int]) -> Longs:
 def _collective(arguments: Arguments) -> CollectiveInfo:
     operation, dtype = operation_of(arguments.collective), type_of(arguments.dtype)
     inputs, outputs = arguments.input_elements, arguments.output_elements
+    size = arguments.group_size if 0 < arguments.group_size <= MAX_RANKS else 0
     return CollectiveInfo(
         operation=operation,
-        message_bytes=message_bytes(operation, inputs, outputs, arguments.group_size, dtype),
+        message_bytes=message_bytes(operation, inputs, outputs, size, dtype),
         dtype=dtype,
-        group_size=max(arguments.group_size, 0),
+        group_size=size,
         group=arguments.group,
         ranks=_numbers(arguments.ranks),
         input_elements=inputs,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from msgspec import DecodeError, json
 import numpy as np
 
 from dse.traces._collectives import (
@@ -16,6 +15,7 @@ from dse.traces._collectives import (
     type_of,
 )
 from dse.traces._events import Category
+from dse.traces._json import elements_of, plain
 
 if TYPE_CHECKING:
     from dse.traces._events import Ints, Longs, RankTrace
@@ -97,8 +97,7 @@ def _elements(trace: RankTrace, event: int, which: int) -> tuple[int, str]:
         return -1, ""
     inputs = trace.input_table[trace.inputs[event]]
     try:
-        shape: Any = json.decode(inputs.shapes or "[]")[which]
-        spelling: Any = json.decode(inputs.types or "[]")[which]
-        return int(np.prod(shape, dtype=np.int64)), type_of(str(spelling))
-    except (DecodeError, RecursionError, IndexError, KeyError, TypeError, ValueError):
+        shape, spelling = plain(inputs.shapes)[which], plain(inputs.types)[which]
+        return elements_of(shape), type_of(str(spelling))
+    except (LookupError, TypeError, ValueError, OverflowError):
         return -1, ""

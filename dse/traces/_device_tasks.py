@@ -54,7 +54,8 @@ class DeviceTasks:
         """Adds a work with its delays; works come in order of start."""
         device, stream, number = work.lane
         name = f"device {device} stream {stream}"
-        if device < 0:
+        # Kernels whose device is not told have no number of it either.
+        if device < 0 and not self._trace.has_kernels:
             name = f"gloo of thread {self._trace.threads[stream].thread}"
         name += f" ({number + 1})" if number else ""
         lane = (self._rank, name)

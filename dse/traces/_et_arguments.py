@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from msgspec import json
-
 from dse.traces._et_json import Node, Values
+from dse.traces._json import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,6 +63,5 @@ def _side(given: Values | Sequence[Any], shapes: Raw, types: Raw) -> _Side:
 
 
 def _list(raw: Raw) -> tuple[Any, ...]:
-    content = bytes(raw)
-    decoded = json.decode(content) if content else ()
+    decoded = plain(raw)
     return tuple(decoded) if isinstance(decoded, list) else ()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from msgspec import DecodeError, Raw, json
-
+from dse._reading import MAX_RANKS
 from dse.errors import ConfigError
 from dse.traces._collectives import (
     CollectiveInfo,
@@ -18,6 +17,10 @@ from dse.traces._columns import Interner
 from dse.traces._et_arguments import NodeArguments, arguments_of
 from dse.traces._et_json import Node, Values
 from dse.traces._events import ProcessGroup
+from dse.traces._json import compact, plain
+
+if TYPE_CHECKING:
+    from msgspec import Raw
 
 #: Attributes that become columns, with our names.
 _ATTRIBUTES = {
@@ -88,7 +91,7 @@ class EtColumns:
         values = given
         if isinstance(given, Values):
             values, shapes, types = given.values, given.shapes, given.types
-        key = _text(shapes), _text(types)
+        key = compact(bytes(shapes)), compact(bytes(types))
         self.ints[name].append(self.input_table[key])
         assert isinstance(values, list)
         self._take_tensors(index, values, name == "outputs", 0)
@@ -107,19 +110,30 @@ class EtColumns:
 
     def _take_groups(self, values: list[Any]) -> None:
         try:
-            listed = json.decode(values[0])
-            for item in listed:
+            for item in plain(values[0]):
                 ranks = item.get("ranks", [])
                 ranks = list(ranks.values()) if isinstance(ranks, dict) else ranks
                 group = ProcessGroup(
                     str(item.get("pg_name", "")),
                     str(item.get("pg_desc", "")),
-                    tuple(int(rank) for rank in ranks),
-                    int(item.get("group_size", len(ranks))),
+                    tuple(_rank(rank) for rank in ranks),
+                    _rank(item.get("group_size", len(ranks))),
                 )
                 self.groups[group] = None
-        except (DecodeError, RecursionError, IndexError, TypeError, ValueError, AttributeError):
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
             return
+
+
+def _rank(value: Any) -> int:
+    """Returns a rank or a number of ranks.
+
+    Raises:
+        ValueError: It is none.
+    """
+    number = int(value)
+    if not 0 <= number <= MAX_RANKS:
+        raise ValueError(f"{number} is no rank")
+    return number
 
 
 def _parent(node: Node) -> int:
@@ -132,11 +146,6 @@ def _parent(node: Node) -> int:
 
 def _whole(value: object) -> int:
     return value if isinstance(value, int) and -_LARGEST <= value < _LARGEST else -1
-
-
-def _text(raw: Raw) -> str:
-    content = bytes(raw)
-    return json.encode(json.decode(content)).decode() if content else ""
 
 
 def _is_tensor(value: list[Any]) -> bool:
@@ -161,12 +170,13 @@ def _described(attributes: dict[str, Any]) -> CollectiveInfo:
     given = _whole(attributes.get("in_msg_nelems"))
     taken = _whole(attributes.get("out_msg_nelems"))
     size = max(_whole(attributes.get("pg_size")), 0)
+    size = size if size <= MAX_RANKS else 0
     start, stride = (
         _whole(attributes.get("global_rank_start")),
         _whole(attributes.get("global_rank_stride")),
     )
     ranks: tuple[int, ...] = ()
-    if start >= 0 and 0 < size <= 2**20 and (stride > 0 or size == 1):
+    if start >= 0 and size and (stride > 0 or size == 1):
         ranks = tuple(start + stride * number for number in range(size))
     return CollectiveInfo(
         operation=operation,

@@ -9,13 +9,22 @@ import tarfile
 from typing import TYPE_CHECKING, Protocol
 import zlib
 
+from dse._reading import LIMIT_VARIABLE, MAX_TRACE_BYTES, byte_limit, is_folder, open_file
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 #: Limit on the unpacked bytes of one file or archive.
-MAX_UNPACKED_BYTES = 4 * 2**30
+MAX_UNPACKED_BYTES = MAX_TRACE_BYTES
+
+#: Beyond the first bytes, text of more than this many times its packed size is no trace: those
+#: shrink ten to fifty times, a bomb a thousand times.
+_MAX_RATIO = 200
+_UNSUSPECTED_BYTES = 64 * 2**20
+
+#: Most files of one folder or archive: one a rank.
+_MAX_FILES = 100_000
 
 _BLOCK_BYTES = 4 * 2**20
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -46,43 +55,59 @@ def documents(
     Args:
         path: A JSON file, the same under gzip, a tar archive (under gzip or not) of such files,
             or a folder of any of them.
-        max_unpacked_bytes: Limit on the bytes that one file may unpack to.
+        max_unpacked_bytes: Limit on the bytes that one file may unpack to; the environment
+            variable `DSE_MAX_FILE_BYTES` wins.
         leave_out: Endings of files in folders and archives that are not looked at.
 
     Raises:
         ConfigError: The path does not exist or cannot be read, gzip data or an archive are damaged
-            or reach outside, or more bytes come out than the limit allows.
+            or reach outside, a file of a folder is a link out of it, or more bytes come out than
+            the limit allows.
     """
-    file = Path(path)
-    if file.is_dir():
+    file, limit = Path(path), byte_limit(max_unpacked_bytes)
+    if not is_folder(file):
+        yield from _of_file(file, limit, leave_out)
+        return
+    for item in _in_folder(file, leave_out):
+        yield from _of_file(item, limit, leave_out)
+
+
+def _in_folder(folder: Path, leave_out: tuple[str, ...]) -> list[Path]:
+    """Returns the traces of a folder by name."""
+    try:
         found = sorted(
             item
-            for item in file.iterdir()
+            for item in folder.iterdir()
             if item.name.endswith(_ENDINGS) and not item.name.endswith(leave_out)
         )
-        if not found:
-            raise ConfigError(f"{file}: no traces in this folder; {', '.join(_ENDINGS)} are read")
-        for item in found:
-            yield from _of_file(item, max_unpacked_bytes, leave_out)
-    else:
-        yield from _of_file(file, max_unpacked_bytes, leave_out)
+        within = folder.resolve()
+        outside = [item for item in found if item.resolve().parent != within]
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(f"{folder}: cannot be read: {error}") from error
+    if not found:
+        raise ConfigError(f"{folder}: no traces in this folder; {', '.join(_ENDINGS)} are read")
+    if len(found) > _MAX_FILES:
+        raise ConfigError(f"{folder}: {len(found)} traces, more than the limit of {_MAX_FILES}")
+    if outside:
+        raise ConfigError(
+            f"{outside[0]}: a link out of the folder of the traces, to {outside[0].resolve()}; if "
+            "that file is meant, name it itself"
+        )
+    return found
 
 
 def _of_file(
     file: Path, limit: int, leave_out: tuple[str, ...]
 ) -> Iterator[tuple[str, bytearray]]:
-    try:
-        with file.open("rb") as raw:
-            packed = raw.read(2) == _GZIP_MAGIC
-            raw.seek(0)
-            stream: _Readable = gzip.GzipFile(fileobj=raw) if packed else raw
-            yield from _of_stream(file, _Bounded(stream, str(file), limit), leave_out)
-    except FileNotFoundError:
-        raise ConfigError(f"{file}: no such file") from None
-    except gzip.BadGzipFile as error:
-        raise ConfigError(f"{file}: the gzip data is damaged ({error}); copy it again") from error
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from error
+    with open_file(file) as raw:
+        packed = raw.read(2) == _GZIP_MAGIC
+        raw.seek(0)
+        if packed:
+            unpacked = gzip.GzipFile(fileobj=raw)
+            bounded = _Bounded(unpacked, str(file), limit, raw.tell)
+        else:
+            bounded = _Bounded(raw, str(file), limit)
+        yield from _of_stream(file, bounded, leave_out)
 
 
 def _of_stream(
@@ -99,7 +124,7 @@ def _of_stream(
 def _members(
     file: Path, bounded: _Bounded, leave_out: tuple[str, ...]
 ) -> Iterator[tuple[str, bytearray]]:
-    found = False
+    found = 0
     try:
         with tarfile.open(fileobj=bounded, mode="r|") as archive:
             for member in archive:
@@ -110,14 +135,18 @@ def _members(
                     continue
                 if name.endswith(leave_out):
                     continue
-                found = True
+                found += 1
+                if found > _MAX_FILES:
+                    raise ConfigError(f"{file}: more than the limit of {_MAX_FILES} files")
                 place = f"{file}:{member.name}"
                 if name.endswith(".gz"):
                     unpacked = gzip.GzipFile(fileobj=content)
-                    yield place, _all_of(_Bounded(unpacked, place, bounded.limit))
+                    inner = _Bounded(unpacked, place, bounded.limit, content.tell)
                 else:
-                    yield place, _all_of(content)
-    except tarfile.TarError as error:
+                    inner = _Bounded(content, place, bounded.limit)
+                yield place, _all_of(inner)
+    # Numbers in the headers of an archive are read as they come.
+    except (tarfile.TarError, ValueError, LookupError, OverflowError) as error:
         raise ConfigError(f"{file}: the archive is damaged ({error}); copy it again") from error
     if not found:
         raise ConfigError(f"{file}: no .json files in this archive")
@@ -127,9 +156,9 @@ def _check_member(file: Path, member: tarfile.TarInfo) -> None:
     path = PurePosixPath(member.name)
     if path.is_absolute() or ".." in path.parts or "\\" in member.name:
         raise ConfigError(f"{file}: the member `{member.name[:200]}` points outside the archive")
-    if not (member.isfile() or member.isdir()):
+    if member.issparse() or not (member.isfile() or member.isdir()):
         raise ConfigError(
-            f"{file}: the member `{member.name[:200]}` is a link or a device; "
+            f"{file}: the member `{member.name[:200]}` is a link, a device or a sparse file; "
             "only files and folders are read"
         )
 
@@ -142,10 +171,24 @@ def _all_of(stream: _Readable) -> bytearray:
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that gives no more than a limit of bytes and explains damage."""
+    """A stream that gives no more than a limit of bytes and explains damage.
 
-    def __init__(self, stream: _Readable, name: str, limit: int) -> None:
+    Args:
+        stream: Where the bytes come from.
+        name: What it is called in messages.
+        limit: Most bytes.
+        packed_bytes: Tells how many packed bytes were used up so far; None of plain files.
+    """
+
+    def __init__(
+        self,
+        stream: _Readable,
+        name: str,
+        limit: int,
+        packed_bytes: Callable[[], int] | None = None,
+    ) -> None:
         super().__init__()
+        self._packed_bytes = packed_bytes
         self._stream = stream
         self._name = name
         self._given = 0
@@ -164,6 +207,10 @@ class _Bounded(io.RawIOBase):
             return block
         try:
             block = self._stream.read(size if size >= 0 else _BLOCK_BYTES)
+        except gzip.BadGzipFile as error:
+            raise ConfigError(
+                f"{self._name}: the gzip data is damaged ({error}); copy it again"
+            ) from error
         except (EOFError, zlib.error) as error:
             raise ConfigError(
                 f"{self._name}: the gzip data is damaged or cut off after {self._given} unpacked "
@@ -173,6 +220,13 @@ class _Bounded(io.RawIOBase):
         if self._given > self.limit:
             raise ConfigError(
                 f"{self._name}: more than the limit of {self.limit} unpacked bytes; "
-                "profile fewer steps"
+                f"profile fewer steps, or set {LIMIT_VARIABLE} to more bytes"
             )
+        if self._packed_bytes is not None and self._given > _UNSUSPECTED_BYTES:
+            ratio = self._given // max(self._packed_bytes(), 1)
+            if ratio > _MAX_RATIO:
+                raise ConfigError(
+                    f"{self._name}: unpacks to {ratio} times its size, more than the limit of "
+                    f"{_MAX_RATIO}; no trace does so: unpack it yourself if it is one"
+                )
         return block

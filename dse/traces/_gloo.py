@@ -11,7 +11,6 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from msgspec import DecodeError, json
 import numpy as np
 
 from dse.traces._collectives import (
@@ -22,6 +21,7 @@ from dse.traces._collectives import (
     type_of,
 )
 from dse.traces._events import Category
+from dse.traces._json import elements_of, plain
 
 if TYPE_CHECKING:
     from dse.traces._events import Ints, Longs, RankTrace
@@ -197,11 +197,7 @@ def _recorded(trace: RankTrace, event: int) -> list[tuple[Any, str]]:
     if trace.inputs[event] < 0:
         return []
     inputs = trace.input_table[trace.inputs[event]]
-    try:
-        shapes: Any = json.decode(inputs.shapes or "[]")
-        types: Any = json.decode(inputs.types or "[]")
-    except (DecodeError, RecursionError):
-        return []
+    shapes, types = plain(inputs.shapes), plain(inputs.types)
     if not isinstance(shapes, list) or not isinstance(types, list):
         return []
     return list(zip(shapes, map(str, types), strict=False))
@@ -213,10 +209,10 @@ def _totals(trace: RankTrace, event: int) -> list[int]:
     for shape, kind in _recorded(trace, event):
         try:
             if kind == _LISTS:
-                totals.append(sum(int(np.prod(item, dtype=np.int64)) for item in shape))
+                totals.append(sum(elements_of(item) for item in shape))
             elif bytes_of(type_of(kind)):
-                totals.append(int(np.prod(shape, dtype=np.int64)))
-        except (TypeError, ValueError):
+                totals.append(elements_of(shape))
+        except (TypeError, ValueError, OverflowError):
             continue
     return totals
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec import (
     UNSET,
@@ -21,6 +21,7 @@ from msgspec import (
     json,
     structs,
 )
+import numpy as np
 
 from dse.errors import ConfigError
 
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _BLOCK_EVENTS = 8192
+#: Values take memory, however short they are written; those of traces have 15 bytes on average.
+_MANY_VALUES = 20_000_000
+_LEAST_BYTES = 6
+_MOST_ELEMENTS = 2.0**62
 _NOT_NUMBERS = re.compile(rb"(?<=[:,\[])(\s*)[-+]?(?:nan|inf|NaN|Infinity|infinity)(?=\s*[,}\]])")
 #: Stands for text that is missing.
 NOTHING = Raw(b"")
@@ -104,6 +109,12 @@ def decode(content: bytearray, kind: type[Document], file: str) -> tuple[Documen
     Raises:
         ConfigError: The text is empty, cut off, not JSON, or not of this kind.
     """
+    commas = content.count(b",")
+    if commas > _MANY_VALUES and commas * _LEAST_BYTES > len(content):
+        raise ConfigError(
+            f"{file}: not a trace: at least {commas} values in {len(content)} bytes, which would "
+            "take many times their size in memory"
+        )
     notes: list[str] = []
     text: bytes | bytearray = content
     while True:
@@ -143,6 +154,38 @@ def _what_is_wrong(content: bytes | bytearray, file: str, error: Exception) -> s
             "the trace is missing; export or copy it again"
         )
     return f"{file}: not valid JSON: {error}"
+
+
+def plain(content: bytes | str | Raw) -> Any:
+    """Returns the data of a piece of JSON; None of what is empty or cannot be read."""
+    text = content if isinstance(content, str) else bytes(content)
+    try:
+        return json.decode(text) if text else None
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def compact(content: bytes) -> str:
+    """Returns a piece of JSON without blanks, or as it is where it cannot be read."""
+    if not content:
+        return ""
+    try:
+        return json.encode(json.decode(content)).decode()
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        return content.decode("utf-8", "replace")
+
+
+def elements_of(shape: object) -> int:
+    """Returns the number of elements of a recorded shape; those of lists of shapes are multiplied.
+
+    Raises:
+        TypeError: It is no shape.
+        ValueError: It is no shape, or one that no memory could hold.
+    """
+    size = float(np.prod(cast("list[int]", shape), dtype=np.float64))
+    if not 0 <= size < _MOST_ELEMENTS:
+        raise ValueError(f"a shape of {size:g} elements")
+    return int(np.prod(cast("list[int]", shape), dtype=np.int64))
 
 
 def blocks(raws: Sequence[Raw]) -> Iterator[tuple[int, list[Event | None]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -153,13 +154,14 @@ def _meeting(
 ) -> CollectiveMeeting:
     infos = [info for _, info in members.values()]
     size = len(key.members) or max(info.group_size for info in infos)
+    missing: tuple[int, ...] = ()
+    untraced: tuple[int, ...] = ()
     if key.members:
-        expected = set(key.members)
-    elif 0 < size < world:
-        expected = set(members)
-    else:
-        expected = traced | set(range(max(world, size)))
-    absent = expected - set(members)
+        absent = set(key.members) - set(members)
+        missing, untraced = tuple(sorted(absent & traced)), tuple(sorted(absent - traced))
+    elif not 0 < size < world:
+        missing = tuple(sorted(traced - set(members)))
+        untraced = _untraced(max(world, size), frozenset(traced))
     present = sorted(members)
     return CollectiveMeeting(
         operation=key.operation,
@@ -171,6 +173,12 @@ def _meeting(
         group_size=size,
         ranks=tuple(present),
         events=tuple(members[rank][0] for rank in present),
-        missing_ranks=tuple(sorted(absent & traced)),
-        untraced_ranks=tuple(sorted(absent - traced)),
+        missing_ranks=missing,
+        untraced_ranks=untraced,
     )
+
+
+@lru_cache(maxsize=4)
+def _untraced(world: int, traced: frozenset[int]) -> tuple[int, ...]:
+    """Returns all other ranks; collectives of a large job share the same ones."""
+    return tuple(rank for rank in range(world) if rank not in traced)

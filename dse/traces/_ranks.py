@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from dse.traces._events import RankTrace
 
-_RANK = re.compile(r"(?:rank|worker|gpu|device)[-_.]?(\d+)", re.IGNORECASE)
-_LAST_NUMBER = re.compile(r"[-_.](\d+)\.(?:pt\.trace\.)?json")
+_RANK = re.compile(r"(?:rank|worker|gpu|device)[-_.]?(\d{1,7})", re.IGNORECASE)
+_LAST_NUMBER = re.compile(r"[-_.](\d{1,7})\.(?:pt\.trace\.)?json")
 #: Clocks of two hosts may differ by this much, in ns.
 _CLOCK_SLACK_NS = 10**9
 

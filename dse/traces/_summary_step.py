@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-import json
 from typing import TYPE_CHECKING
 
+from dse._reading import JsonProblemError, load_json
 from dse.traces._replay_types import COMPUTING, Role
 
 if TYPE_CHECKING:
@@ -121,8 +121,8 @@ def _longest(seconds: Mapping[str, float]) -> tuple[str, ...]:
 @lru_cache(maxsize=65536)
 def _sizes(shapes: str) -> tuple[int, ...]:
     try:
-        return tuple(_whole_numbers(json.loads(shapes) if shapes else []))
-    except ValueError:
+        return tuple(_whole_numbers(load_json(shapes) if shapes else []))
+    except JsonProblemError:
         return ()
 
 

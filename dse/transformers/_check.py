@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from dse.workloads import TransformerModel
 
 
+#: Passes of micro-batches through the chunks of all stages; the graph has tasks for each.
+_MOST_PASSES = 1_000_000
+
+
 def check_parallelism(
     model: TransformerModel, cluster: Cluster, global_batch_size: int, parallelism: Parallelism
 ) -> None:
@@ -101,6 +105,12 @@ def _check_schedule(global_batch_size: int, parallelism: Parallelism) -> None:
         raise ConfigError(
             f"global batch size {global_batch_size} is no multiple of data {parallelism.data} × "
             f"micro batch {parallelism.micro_batch_size}; use {choice}"
+        )
+    passes = global_batch_size // step * parallelism.pipeline * parallelism.interleave
+    if passes > _MOST_PASSES:
+        raise ConfigError(
+            f"{passes} passes of micro-batches through the stages, more than the limit of "
+            f"{_MOST_PASSES}; use larger micro-batches or a smaller global batch"
         )
     if parallelism.interleave == 1:
         return

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from dse.prediction import ExchangeGroup
-from dse.sharding import ShardingType, pieces_of
+from dse.prediction import ExchangeGroup, exchange_group_of
+from dse.sharding import pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,16 +22,6 @@ if TYPE_CHECKING:
     from dse.sharding import Piece
     from dse.validate._types import Candidate
     from dse.workloads import EmbeddingTable
-
-_GROUP_OF_TYPE = {
-    ShardingType.TABLE_WISE: ExchangeGroup.POOLED,
-    ShardingType.COLUMN_WISE: ExchangeGroup.POOLED,
-    ShardingType.TABLE_COLUMN_WISE: ExchangeGroup.POOLED,
-    ShardingType.ROW_WISE: ExchangeGroup.ROW,
-    ShardingType.TABLE_ROW_WISE: ExchangeGroup.NODE,
-    ShardingType.GRID_SHARD: ExchangeGroup.NODE,
-    ShardingType.DATA_PARALLEL: ExchangeGroup.REPLICATED,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +71,7 @@ class PlanLayout:
         by_rank: list[list[Shard]] = [[] for _ in range(self.world_size)]
         for index, placement in enumerate(candidate.configuration.plan.tables):
             table = self.tables[index]
-            group = _GROUP_OF_TYPE[placement.sharding_type]
+            group = exchange_group_of(placement.sharding_type)
             parts = {ExchangeGroup.ROW: self.world_size, ExchangeGroup.NODE: self.local_size}
             for number, piece in enumerate(pieces_of(placement, table, candidate.node_size)):
                 block = None

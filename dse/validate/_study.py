@@ -18,8 +18,9 @@ from dse.search import (
 )
 from dse.space import WorkloadKind
 from dse.validate._agreement import agreement_of, factor_of, sentence_of
+from dse.validate._choose import choose, feasible_by_value
 from dse.validate._options import ValidateOptions
-from dse.validate._plan_runs import Runner, choose, feasible_by_value
+from dse.validate._plan_runs import Runner
 from dse.validate._session import Session
 from dse.validate._setting import disturbance_words, words_of
 from dse.validate._where import configuration_of, device_of, max_ranks, mode_of, platform_of

@@ -18,7 +18,7 @@ from dse.whatif._document import (
     read_steps,
 )
 from dse.whatif._job import Job
-from dse.whatif._machines import Machine, machine_of
+from dse.whatif._machines import Machine, machine_of, platform_with_device
 from dse.whatif._operators import KernelCall, kernel_calls
 from dse.whatif._select import Selector
 from dse.whatif._steps import (
@@ -55,5 +55,6 @@ __all__ = [
     "optimization_names",
     "optimization_options",
     "parse_optimization",
+    "platform_with_device",
     "read_steps",
 ]

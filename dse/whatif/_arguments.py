@@ -9,6 +9,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
+from dse._reading import JsonProblemError, load_json
 from dse.hardware import Precision
 from dse.traces import OperatorInputs, bytes_of, type_of
 
@@ -138,8 +139,8 @@ def resized(dimensions: Mapping[int, int], times: tuple[int, ...] = ()) -> Shape
 
 def _loaded(text: str) -> list[Any]:
     try:
-        found = json.loads(text) if text else []
-    except ValueError:
+        found = load_json(text) if text else []
+    except JsonProblemError:
         return []
     return found if isinstance(found, list) else []
 

@@ -97,7 +97,7 @@ def machine_of(traces: Sequence[RankTrace], platform: str = "") -> Machine:
     device = names[0] if names and kind == "gpu" else ""
     world_size = max([len(traces), *(trace.world_size for trace in traces)])
     if not platform:
-        return Machine(device, world_size, _platform_with(device, world_size), kind=kind)
+        return Machine(device, world_size, platform_with_device(device, world_size), kind=kind)
     chosen = load_platform(platform)
     if chosen.device.kind != kind:
         held = "work of a GPU" if kind == "gpu" else "no work of a GPU, so the CPU was the device"
@@ -126,7 +126,7 @@ def _alike(device: str, other: str) -> bool:
     return not all(sizes) or bool(sizes[0] & sizes[1])
 
 
-def _platform_with(device: str, world_size: int) -> Platform | None:
+def platform_with_device(device: str, world_size: int) -> Platform | None:
     """Returns the built-in platform whose device shares most words with a name; None if none does.
 
     The model's own word (`v100`) has to agree; cards for PCIe say so in their names. Of several

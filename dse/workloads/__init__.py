@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dse.workloads._compose import ModelRecipe, compose_model
 from dse.workloads._dense import (
     DenseOperators,
     ParameterGroup,
@@ -36,6 +37,7 @@ from dse.workloads._statistics import (
     TableStatistics,
     generate_tables,
 )
+from dse.workloads._table_list import TABLE_COLUMNS, TableEntry, TableList, read_table_list
 from dse.workloads._transformer import AttentionKind, TransformerFamily, TransformerModel
 from dse.workloads._transformer_schema import ModelFile, TransformerDocument
 
@@ -43,6 +45,7 @@ __all__ = [
     "META_2021",
     "META_2022",
     "STATISTICS",
+    "TABLE_COLUMNS",
     "AttentionKind",
     "DataType",
     "DenseOperators",
@@ -53,6 +56,7 @@ __all__ = [
     "InteractionKind",
     "ModelDocument",
     "ModelFile",
+    "ModelRecipe",
     "Operator",
     "OperatorKind",
     "Optimizer",
@@ -60,6 +64,8 @@ __all__ = [
     "PoolingDistribution",
     "PopularityBuckets",
     "ReuseHistogram",
+    "TableEntry",
+    "TableList",
     "TableStatistics",
     "TransformerDocument",
     "TransformerFamily",
@@ -67,6 +73,7 @@ __all__ = [
     "Uniform",
     "Zipf",
     "activation_bytes",
+    "compose_model",
     "dense_operators",
     "dense_parameter_count",
     "find_model",
@@ -75,4 +82,5 @@ __all__ = [
     "list_models",
     "load_dlrm",
     "load_model",
+    "read_table_list",
 ]

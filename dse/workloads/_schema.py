@@ -125,7 +125,7 @@ class GenerateBlock(StrictModel):
 
     statistics: Literal["meta2021", "meta2022"]
     count: Annotated[Count, Field(le=_MAX_TABLES)]
-    seed: Annotated[int, Field(ge=0)]
+    seed: Annotated[int, Field(ge=0, lt=2**64)]
     data_type: DataType = DataType.FP16
 
 

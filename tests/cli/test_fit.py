@@ -280,6 +280,7 @@ def test_a_calibrated_machine_is_a_platform(tmp_path):
         (("--budget", "soon"), "--budget"),
         (("--out", "here.json"), "ends in .yaml"),
         (("--device", "cpu", "--collectives", "nccl"), "nccl needs GPUs"),
+        (("--ranks", "2", "--busy-devices", "3"), "3 busy devices: expected 1 to 2"),
     ],
 )
 def test_wrong_calibration_options_are_named(tmp_path, options, message):

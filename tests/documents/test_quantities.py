@@ -5,11 +5,12 @@ import re
 import pytest
 import yaml
 
-from dse.documents import UnitKind, format_quantity, parse_quantity
+from dse.documents import UnitKind, format_quantity, parse_count, parse_quantity, parse_rate
 from tests.conftest import ROOT
 
 SIZE, BANDWIDTH, TIME = UnitKind.SIZE, UnitKind.BANDWIDTH, UnitKind.TIME
 RATE, PRICE, SHARE = UnitKind.COMPUTE_RATE, UnitKind.PRICE, UnitKind.FRACTION
+MONEY = UnitKind.MONEY
 
 GOOD = [
     ("80 GiB", SIZE, 80 * 2**30),
@@ -169,12 +170,12 @@ OF_KIND = {
     TIME: ("5 us", "5 h"),
     RATE: ("5 TFLOP/s", "5 TFLOPS"),
     PRICE: ("5 USD/h", "5 USD/day"),
+    MONEY: ("5 USD",),
     SHARE: ("5 %", "5 percent"),
 }
 OF_NO_KIND = (
     "5 TFLOP",
     "5 FLOPs",
-    "5 USD",
     "5 FLOPS/s",
     "5 GB/s/s",
     "5 Gbps/s",
@@ -197,7 +198,8 @@ def refusal(text: str, kind: UnitKind) -> str:
     assert type(caught.value) is ValueError
     message = str(caught.value)
     assert re.match(rf"expected a {kind.value} such as `[^`]+`, found `", message)
-    assert f"found `{text}`" in message
+    shown = text if len(text) <= 60 else f"{text[:60]}…"
+    assert f"found `{shown}`" in message
     return message
 
 
@@ -315,3 +317,45 @@ def test_every_shipped_figure_is_a_figure_of_one_kind(folder):
                     continue
                 kinds.append(kind)
             assert len(kinds) == 1, (path.name, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("4.2G", 4.2e9),
+        ("500k samples", 500e3),
+        ("1e9", 1e9),
+        (" 10 M samples ", 10e6),
+        ("1 sample", 1.0),
+        ("1_000", 1000.0),
+    ],
+)
+def test_counts(text, value):
+    assert parse_count(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["", "0", "-3", "4.2GB", "4.2 tokens", "G", "1e999", "3h", "4g"])
+def test_what_is_no_count(text):
+    with pytest.raises(ValueError, match="expected"):
+        parse_count(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("10M samples/s", 10e6), ("10M/s", 10e6), ("36G samples/h", 10e6), ("60 samples / min", 1.0)],
+)
+def test_rates(text, value):
+    assert parse_rate(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["10M", "10M samples", "10M samples/GB", "10M apples/s", "/s"])
+def test_what_is_no_rate(text):
+    with pytest.raises(ValueError, match="such as `10M samples/s`") as caught:
+        parse_rate(text)
+    assert text in str(caught.value)
+
+
+def test_other_things_than_samples_are_counted():
+    assert parse_rate("2k tokens/s", "tokens") == 2000
+    with pytest.raises(ValueError, match="a number of tokens"):
+        parse_count("2k samples", "tokens")

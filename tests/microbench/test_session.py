@@ -17,7 +17,6 @@ from dse.microbench import (
     read_session,
     run_session,
 )
-from tests.conftest import ROOT
 
 MACHINE = MachineInfo(
     device="cpu",
@@ -100,6 +99,7 @@ def test_everything_is_measured_once_and_read_back(tmp_path):
     assert result.machine == MACHINE
     assert result.host == HOST
     assert (result.threads, result.collectives_backend) == (1, "gloo")
+    assert result.busy_devices == PLAN.busy_devices == 4
     first = result.kernels[0]
     assert (first.op, first.sizes, first.purpose) == (
         PLAN.kernels[0].op,
@@ -196,8 +196,10 @@ def other_plan(**changes):
         (
             other_plan(seed=3, local_ranks=2),
             MACHINE,
-            "--ranks was 4, now 2; --seed was 0, now 3; .*: go on with --ranks 4 --seed 0,",
+            "--ranks was 4, now 2; --busy-devices was 4, now 2; --seed was 0, now 3; .*: "
+            "go on with --ranks 4 --busy-devices 4 --seed 0,",
         ),
+        (other_plan(busy_devices=1), MACHINE, "--busy-devices was 4, now 1; .*-devices 4,"),
         (other_plan(points=5), MACHINE, "points of an operator was 4, now 5"),
         (other_plan(operators=["gemm"]), MACHINE, "operators was gemm, embedding.*, now gemm"),
         (
@@ -271,44 +273,56 @@ def test_the_backend_is_free_until_collectives_are_measured(tmp_path):
     assert result.collectives_backend == "gloo"
 
 
-SHIPPED = ROOT / "benchmarks/measurements/cpu_epyc.points.jsonl"
+#: Digest of the plan of two ranks of one thread in the logs of then.
+FIRST_DIGEST = "4eaff8797b2cbf09"
 
 
-def shipped_header(path, **changes):
-    """The header that logs had before all options were in it."""
-    lines = SHIPPED.read_text().splitlines(keepends=True)
+def first_log(path, **changes):
+    """A log whose header has a digest of the plan in place of all options."""
+    session(path, FakeMeasurer(), budget_s=19, plan=first_plan(local_ranks=2, threads=1))
+    lines = path.read_text().splitlines(keepends=True)
     header = json.loads(lines[0])
-    header["plan"] |= changes
-    path.write_text("".join([json.dumps(header) + "\n", *lines[1:20]]))
+    header["plan"] = {
+        "digest": FIRST_DIGEST,
+        "version": 1,
+        "seed": 0,
+        "device": "cpu",
+        "threads": 1,
+        "collectives_backend": "gloo",
+        "points": 2257,
+    } | changes
+    path.write_text("".join([json.dumps(header) + "\n", *lines[1:]]))
 
 
 def first_plan(**options):
     """A plan as they were when logs had the first form."""
-    return replace(make_plan(**options), version=1)
+    return replace(make_plan(**{"busy_devices": 1} | options), version=1)
 
 
 def test_logs_of_the_first_form_are_read_and_continued(tmp_path):
-    assert read_session(SHIPPED).planned == 2257
     path = tmp_path / "log.jsonl"
-    shipped_header(path)
+    first_log(path)
     before = read_session(path)
+    assert (before.done, before.planned, before.busy_devices) == (19, 2257, 1)
     fake = FakeMeasurer()
     plan = first_plan(local_ranks=2, threads=1)
     result = session(path, fake, budget_s=5, plan=plan, machine=before.machine)
     assert result.done == before.done + len(fake.measured)
     assert result.planned == 2257
     without = first_plan(local_ranks=2, threads=1, collectives=False)
-    shipped_header(path, digest=without.digest(), points=2113)
+    path.unlink()
+    first_log(path, digest=without.digest(), points=2113)
     assert session(path, fake, budget_s=5, plan=plan, machine=before.machine).planned == 2257
 
 
 def test_a_log_of_the_first_form_with_other_options_is_refused(tmp_path):
     path = tmp_path / "log.jsonl"
-    shipped_header(path)
+    first_log(path)
     machine = read_session(path).machine
     for plan, message in (
         (first_plan(local_ranks=2, threads=2), "--threads was 1, now 2"),
         (first_plan(local_ranks=4, threads=1), "does not say of how many ranks"),
+        (first_plan(local_ranks=2, threads=1, busy_devices=2), "--busy-devices was 1, now 2"),
     ):
         with pytest.raises(CalibrationError, match=message):
             session(path, FakeMeasurer(), plan=plan, machine=machine)

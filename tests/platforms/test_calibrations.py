@@ -298,6 +298,13 @@ def test_a_kept_text_wins_over_the_file(folder):
     assert len(again.device.calibrations) == 1
 
 
+def test_the_text_of_a_platform_opens_no_file(folder):
+    """A study says where its platform was; what lies there now may be anything."""
+    text = (folder / "mine.yaml").read_text()
+    with pytest.raises(ConfigError, match=r"the text of calibration `mine\.json` is not kept"):
+        platform_from_text(text, str(folder / "mine.yaml"))
+
+
 @pytest.mark.parametrize("name", list_platforms())
 def test_builtin_platforms_load_with_their_models(name):
     platform = load_platform(name)

@@ -44,6 +44,22 @@ def test_names_that_torch_has_not_registered_find_nothing(lookup, schema):
     assert isinstance(lookup.find(schema, [X], [Y]), str)
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "aten::from_file(str filename, bool? shared=None, int? size=0) -> Tensor",
+        "aten::from_file.out(str filename, bool? shared=None, int? size=0, *, Tensor(a!) out) -> "
+        "Tensor(a!)",
+        "aten::_print(str s) -> ()",
+    ],
+)
+def test_no_trace_reaches_files_or_the_terminal(lookup, tmp_path, schema):
+    made = tmp_path / "made"
+    found = lookup.find(schema, [str(made), True, 4], [Y])
+    assert found == "it reaches files or the terminal, which no trace may"
+    assert not made.exists()
+
+
 def test_arguments_that_must_be_named_are(lookup):
     callee = lookup.find(EMPTY, [[2, 3], 6, 0, Device("cuda:3"), False, None], [Y])
     assert callee.positional == ([2, 3],)

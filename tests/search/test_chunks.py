@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from dse.errors import WorkerError
-from dse.search._chunks import ChunkQueue, Pace
+from dse.search import TrialStatus
+from dse.search._chunks import ChunkQueue, Pace, given_up
 from dse.search._proposer import Proposal
 
 
@@ -70,12 +70,16 @@ def test_what_was_not_begun_comes_next_and_suspects_come_last_and_alone():
 
 def test_what_kills_every_worker_is_given_up_by_name_after_all_others():
     queue = ChunkQueue(proposals(3), Pace(), 2)
-    queue.put_back_after_death(queue.take(all_answered=True))
+    assert queue.put_back_after_death(queue.take(all_answered=True)) == ()
     order = [queue.take(all_answered=False) for _ in range(3)]
     assert [numbers(chunk) for chunk in order] == [[1], [2], [0]]
     queue.put_back_after_death(order[-1])
     assert len(queue) == 1
     assert queue.take(all_answered=False) == ()
     last = queue.take(all_answered=True)
-    with pytest.raises(WorkerError, match=r"3 workers died.*trial 0 \(world_size=1\); they"):
-        queue.put_back_after_death(last)
+    assert queue.put_back_after_death(last) == last
+    assert len(queue) == 0
+    record = given_up(*last)
+    assert record.status is TrialStatus.FAILED
+    assert record.parameters == (("world_size", 1),)
+    assert record.reason.startswith("3 workers died, each while evaluating it")

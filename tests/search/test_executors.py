@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 import importlib.util
+import os
+import signal
 
 import pytest
 
@@ -101,8 +103,8 @@ def test_a_killed_worker_process_loses_nothing(context):
     with ProcessExecutor(context, 2) as executor:
         records = executor.run(proposals(context, [2, 8, 2, 8]))
         first = next(records)
-        for process in list(executor._pool._processes.values()):
-            process.kill()
+        for pid in executor.process_ids:
+            os.kill(pid, signal.SIGKILL)
         rest = list(records)
     assert sorted(r.number for r in [first, *rest]) == [0, 1, 2, 3]
     assert all(record.status is TrialStatus.FEASIBLE for record in rest)

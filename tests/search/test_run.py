@@ -21,7 +21,8 @@ from dse.search import (
     stored_model,
     stored_platform,
 )
-from dse.search._journal import Journal, repair_journal
+from dse.search._genetic_study import GeneticStudy
+from dse.search._journal import Journal
 from dse.search._proposer import Proposer
 from dse.space import SamplerName, load_space
 
@@ -189,34 +190,11 @@ def test_the_gp_sampler_asks_for_torch(small_space, tmp_path):
         assert run(small_space, RunOptions(out=tmp_path / "gp", sampler=SamplerName.GP)).result
 
 
-def test_a_torn_last_line_is_cut_off_and_damage_is_located(study):
-    journal = study.directory.journal
-    whole = journal.read_bytes()
-    journal.write_bytes(whole + b'{"op_code": 4, "wor')
-    assert load_study(study.directory.root).result.front == study.result.front
-    assert journal.read_bytes() == whole
-    lines = whole.splitlines(keepends=True)
-    broken = b"".join([*lines[:3], b"{broken\n", *lines[4:]])
-    journal.write_bytes(broken)
-    offset = sum(len(line) for line in lines[:3])
-    with pytest.raises(StudyError, match=f"damaged at byte {offset} \\(line 4\\)"):
-        load_study(study.directory.root)
-    assert journal.read_bytes() == broken
-
-
 def test_a_record_of_another_form_is_refused(study):
     journal = study.directory.journal
     journal.write_bytes(journal.read_bytes().replace(b'"planner":', b'"plonner":'))
     with pytest.raises(StudyError, match="not a record of this version"):
         load_study(study.directory.root)
-
-
-def test_repairing_nothing(tmp_path):
-    repair_journal(tmp_path / "none.log")
-    empty = tmp_path / "empty.log"
-    empty.write_bytes(b"")
-    repair_journal(empty)
-    assert empty.read_bytes() == b""
 
 
 @pytest.fixture
@@ -237,6 +215,66 @@ def test_no_configuration_is_proposed_twice(context):
         proposer.tell([evaluator.evaluate(p.number, dict(p.parameters)) for p in batch.proposals])
     assert len(seen) == len(set(seen)) == context.space.size
     assert proposer.ask(3).proposals == ()
+
+
+@pytest.mark.parametrize("sampler", [SamplerName.NSGA2, SamplerName.TPE, SamplerName.GRID])
+def test_what_others_found_is_not_proposed_and_is_told_to_the_sampler(
+    context, sampler, monkeypatch
+):
+    evaluator = context.make_evaluator()
+    teacher = Proposer(context.space, SamplerName.RANDOM, 3, evaluator.reject)
+    batch = teacher.ask(8)
+    known = [evaluator.evaluate(p.number, dict(p.parameters)) for p in batch.proposals]
+    proposer = Proposer(context.space, sampler, 0, evaluator.reject)
+    told = []
+    monkeypatch.setattr(proposer._study, "add_trial", told.append)
+    proposer.tell(known[:5])
+    assert [tuple(trial.values) for trial in told] == [record.values for record in known[:5]]
+    assert all(trial.constraints["memory"] <= 0 for trial in told)
+    proposer.leave_to_others([record.parameters for record in known])
+    monkeypatch.undo()
+    seen = []
+    while not proposer.exhausted:
+        batch = proposer.ask(4)
+        seen += [p.parameters for p in (*batch.proposals, *batch.rejections)]
+        proposer.tell([evaluator.evaluate(p.number, dict(p.parameters)) for p in batch.proposals])
+    assert not set(seen) & {record.parameters for record in known}
+    assert len(seen) == context.space.size - len(known)
+
+
+def test_the_genetic_search_breeds_from_what_others_found():
+    import optuna
+
+    names = "abcd"
+    distributions = {name: optuna.distributions.IntDistribution(0, 1000) for name in names}
+    study = GeneticStudy(["maximize"], 0)
+    for index in range(60):
+        params = dict.fromkeys(names, 7 if index % 2 else 11)
+        study.add_trial(
+            optuna.create_trial(values=[index], params=params, distributions=distributions)
+        )
+    bred = [study.ask(distributions).params for _ in range(20)]
+    inherited = [value in (7, 11) for params in bred for value in params.values()]
+    # One of four is changed at random; without parents, one of five hundred would be right.
+    assert sum(inherited) > len(inherited) / 2
+
+
+def test_the_listener_counts_what_is_evaluated(study):
+    from types import SimpleNamespace
+
+    from dse.cli._run import _Listener
+
+    shown = []
+    bar = SimpleNamespace(
+        add_task=lambda *args, **kinds: 0, update=lambda task, **fields: shown.append(fields)
+    )
+    listener = _Listener(bar)
+    records = study.result.records
+    for count in range(1, len(records) + 1):
+        listener(records[:count], 12)
+    assert [fields["completed"] for fields in shown] == [
+        sum(record.evaluated for record in records[:count]) for count in range(1, len(records) + 1)
+    ]
 
 
 def test_public_run_takes_a_space_object(tmp_path, small_space):

@@ -116,7 +116,7 @@ def test_damaged_archives(tmp_path):
         info = tarfile.TarInfo("x.json")
         info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
         tar.addfile(info)
-    fails(path, "`x.json` is a link or a device")
+    fails(path, "`x.json` is a link, a device")
     whole = gzip.decompress(archive(tmp_path / "e.tar.gz", {"x.json": text()}).read_bytes())
     path.write_bytes(whole[:600])
     fails(path, "damaged")

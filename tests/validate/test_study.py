@@ -16,7 +16,7 @@ from dse.report import build_view, render_report
 from dse.search import RunOptions, ValidationMode, load_study, run, stored_model
 from dse.space import WorkloadKind
 from dse.validate import ValidateOptions, validate_study
-from dse.validate._plan_runs import choose, feasible_by_value
+from dse.validate._choose import choose, feasible_by_value
 from dse.validate._where import mode_of, platform_of
 from tests.validate.study import Oracle, make_study
 

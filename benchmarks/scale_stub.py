@@ -1,0 +1,95 @@
+"""Evaluations that answer at once, so that what is left of a run is what asking costs.
+
+Limits are judged and plans are there as in a real study. Only the numbers are made up: of every
+choice of a parameter an effect of its own on each objective, so there is something to find.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+import math
+from typing import TYPE_CHECKING
+import zlib
+
+from dse.search import EvaluationContext, Evaluator, TrialRecord, TrialStatus, read_inputs
+from dse.search._proposer import Proposer
+from dse.space import SamplerName
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dse.search import StudyInputs
+    from dse.space import ParameterValue
+
+#: Real answers that the made-up ones are copies of.
+TEMPLATES = 8
+
+
+@dataclass(frozen=True)
+class StubContext(EvaluationContext):
+    """What evaluations need.
+
+    Attributes:
+        real: Judges limits.
+        templates: Real answers.
+    """
+
+    real: EvaluationContext
+    templates: tuple[TrialRecord, ...]
+
+    def make_evaluator(self) -> StubEvaluator:
+        """Returns an evaluator that answers at once."""
+        return StubEvaluator(self)
+
+
+class StubEvaluator(Evaluator):
+    """Answers with a copy of a real answer."""
+
+    def __init__(self, context: StubContext) -> None:
+        super().__init__(context.space)
+        self._real = context.real.make_evaluator()
+        self._templates = context.templates
+
+    def reject(self, parameters: Mapping[str, ParameterValue]) -> str:
+        """Returns why a configuration breaks a hard limit, or nothing."""
+        return self._real.reject(parameters)
+
+    def _evaluate(self, number: int, parameters: Mapping[str, ParameterValue]) -> TrialRecord:
+        words = [f"{name}={value}" for name, value in parameters.items()]
+        template = self._templates[zlib.crc32(" ".join(words).encode()) % len(self._templates)]
+        factors = [
+            math.exp(sum(effect(f"{objective} {word}") for word in words))
+            for objective in range(len(template.values))
+        ]
+        return replace(
+            template,
+            number=number,
+            parameters=tuple(parameters.items()),
+            values=tuple(
+                value * factor for value, factor in zip(template.values, factors, strict=True)
+            ),
+            prediction=replace(
+                template.prediction,
+                throughput_samples_per_s=template.prediction.throughput_samples_per_s * factors[0],
+            ),
+        )
+
+
+def effect(words: str) -> float:
+    """Returns a number between -0.5 and 0.5 that the words decide."""
+    return zlib.crc32(words.encode()) / 2**32 - 0.5
+
+
+def stub_inputs(space: str) -> StudyInputs:
+    """Returns the inputs of a study whose evaluations take no time."""
+    inputs = read_inputs(space)
+    evaluator = inputs.context.make_evaluator()
+    proposer = Proposer(inputs.space, SamplerName.RANDOM, 0, evaluator.reject)
+    templates: list[TrialRecord] = []
+    while len(templates) < TEMPLATES:
+        batch = proposer.ask(1)
+        records = [evaluator.evaluate(one.number, dict(one.parameters)) for one in batch.proposals]
+        proposer.tell(records)
+        templates += [one for one in records if one.status is TrialStatus.FEASIBLE]
+    context = StubContext(inputs.context.space, 0, inputs.context, tuple(templates))
+    return replace(inputs, context=context)

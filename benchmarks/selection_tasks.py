@@ -1,0 +1,149 @@
+"""Tasks of the selection experiment: tables drawn from published ones, and plans for them.
+
+A task draws tables from the 856 of `dlrm_meta2021`, scales them to the machine by the rule of
+`dse.validate.scale_model`, and plans them with the six sharders of TPDS'24 (arXiv 2404.12674) and
+with our solver. The dense part is small, so that plans make a difference.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.hardware import Precision
+from dse.prediction import Configuration, PlanScorer, problem_of, software_profile
+from dse.sharding import PLANNERS, ShardingPlan, ShardingType, TablePlan, plan_greedily
+from dse.solver import SolverSettings, planning_request, solve
+from dse.validate import scale_model
+from dse.workloads import (
+    META_2021,
+    DataType,
+    DlrmModel,
+    Interaction,
+    InteractionKind,
+    Optimizer,
+    generate_tables,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dse.platforms import Platform
+    from dse.prediction import Software
+    from dse.sharding import PlanningRequest
+    from dse.workloads import EmbeddingTable
+
+PLATFORM = "cpu"
+
+#: Program that trains, as the model describes it.
+SOFTWARE = "dse_trainer"
+WHOLE_TABLES = frozenset({ShardingType.TABLE_WISE})
+ALL_TYPES = frozenset(ShardingType)
+
+#: Seed of the 856 tables, that of the model file.
+_TABLES_SEED = 2021
+
+
+def _distinct_lookups(table: EmbeddingTable, batch: int) -> float:
+    draws = batch * table.lookups_per_sample
+    return table.indices.expected_unique_rows(table.rows, draws) * table.dim
+
+
+def _plan_naively(request: PlanningRequest) -> ShardingPlan:
+    """Table after table to rank after rank."""
+    ranks = request.world_size
+    return ShardingPlan(
+        ranks,
+        tuple(
+            TablePlan(table.name, ShardingType.TABLE_WISE, (number % ranks,))
+            for number, table in enumerate(request.tables)
+        ),
+    )
+
+
+def sharders(batch: int) -> dict[str, Callable[[PlanningRequest], ShardingPlan]]:
+    """Returns the six sharders of TPDS'24 by name.
+
+    Its text does not define *norm-lookup*; here it balances lookups of distinct rows times width.
+
+    Args:
+        batch: Global batch, which decides how many rows are distinct.
+    """
+    return {
+        "naive": _plan_naively,
+        "random": PLANNERS["random"],
+        "size_greedy": PLANNERS["size_greedy"],
+        "lookup_greedy": PLANNERS["lookup_greedy"],
+        "norm_lookup_greedy": lambda request: plan_greedily(
+            request, lambda table: _distinct_lookups(table, batch)
+        ),
+        "size_lookup_greedy": PLANNERS["size_lookup_greedy"],
+    }
+
+
+def draw_model(number: int, seed: int, ranks: int, megabytes: float) -> DlrmModel:
+    """Draws the tables of a task and scales them to the machine.
+
+    Args:
+        number: Which task.
+        seed: Seed of all tasks.
+        ranks: Ranks.
+        megabytes: Rows that an iteration looks up.
+    """
+    rng = np.random.default_rng([seed, number])
+    everything = generate_tables(META_2021, 856, _TABLES_SEED, DataType.FP32)
+    count = int(rng.integers(8, 25))
+    chosen = np.sort(rng.choice(len(everything), count, replace=False))
+    model = DlrmModel(
+        name=f"task {number}",
+        description="",
+        source="tables of dlrm_meta2021, a small dense part",
+        dense_features=64,
+        bottom_mlp=(64, 32),
+        interaction=Interaction(InteractionKind.CONCAT, stride=16),
+        top_mlp=(64, 1),
+        tables=tuple(everything[index] for index in chosen.tolist()),
+        precision=Precision.FP32,
+        dense_optimizer=Optimizer.SGD,
+        sparse_optimizer=Optimizer.SGD,
+        global_batch_size=65536,
+    )
+    return scale_model(model, memory_bytes=200e6, lookup_bytes=megabytes * 1e6, world_size=ranks)
+
+
+def plans_of(
+    model: DlrmModel,
+    ranks: int,
+    number: int,
+    platform: Platform,
+    software: Software | None = None,
+) -> dict[ShardingPlan, list[str]]:
+    """Returns the different plans of a task and who made each."""
+    scorer = PlanScorer(
+        problem_of(model, platform, configuration_of(model, ranks, None, software))
+    )
+    request = planning_request(scorer, WHOLE_TABLES, number)
+    plans: dict[ShardingPlan, list[str]] = {}
+    for name, make in sharders(model.global_batch_size).items():
+        plans.setdefault(make(request), []).append(name)
+    ours = solve(scorer, ALL_TYPES, SolverSettings(time_limit_s=2.0), number)
+    plans.setdefault(ours.plan, []).append("ours")
+    return plans
+
+
+def configuration_of(
+    model: DlrmModel,
+    ranks: int,
+    plan: ShardingPlan | None = None,
+    software: Software | None = None,
+) -> Configuration:
+    """Returns a plan of a task with the program that trains it."""
+    return Configuration(
+        PLATFORM,
+        ranks,
+        model.global_batch_size,
+        plan or ShardingPlan(ranks, ()),
+        model.precision,
+        software=software or software_profile(SOFTWARE).software,
+    )

@@ -1,0 +1,289 @@
+"""`dse model`: a model from a list of tables, and what a model holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dse.cli._options import JsonOption, ModelArgument
+
+if TYPE_CHECKING:
+    from dse.workloads import DlrmModel, Interaction, ModelRecipe, TableList, TransformerModel
+
+app = typer.Typer(no_args_is_help=True, help="Make a model from a list of tables; look at one.")
+
+#: Largest tables that `dse model show` names.
+_SHOWN = 10
+
+#: The dense part of the published DLRM benchmark; every one of these is said when it is assumed.
+_BOTTOM, _TOP = (512, 256), "1024,1024,512,256,1"
+#: Its last bottom layer, where tables have different widths.
+_WIDTH = 128
+
+
+@app.command("from-csv")
+def from_csv_command(
+    tables: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TABLES.csv",
+            help="A line a table, with the columns rows, and where known name, dim, pooling, "
+            "data_type, alpha, count.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Model to write (.yaml).")],
+    name: Annotated[str, typer.Option("--name", help="Its name; the file's by default.")] = "",
+    dense_features: Annotated[
+        int, typer.Option("--dense-features", min=1, help="Width of the dense input.")
+    ] = 13,
+    bottom_mlp: Annotated[
+        str,
+        typer.Option(
+            "--bottom-mlp",
+            help="Layer widths of the MLP under the interaction; by default 512, 256, and the "
+            "width of the tables.",
+        ),
+    ] = "",
+    top_mlp: Annotated[
+        str, typer.Option("--top-mlp", help="Layer widths of the MLP over it, the last one 1.")
+    ] = _TOP,
+    interaction: Annotated[
+        str,
+        typer.Option(
+            "--interaction",
+            metavar="dot|dcnv2_low_rank|concat",
+            help="dot by default where all widths are equal, else concat.",
+        ),
+    ] = "",
+    cross_layers: Annotated[
+        int, typer.Option("--cross-layers", min=1, help="Layers of dcnv2_low_rank.")
+    ] = 3,
+    low_rank: Annotated[
+        int, typer.Option("--low-rank", min=1, help="Inner width of dcnv2_low_rank.")
+    ] = 512,
+    dim: Annotated[
+        int | None, typer.Option("--dim", min=1, help="Width of tables that do not say theirs.")
+    ] = None,
+    pooling: Annotated[
+        float, typer.Option("--pooling", help="Lookups a sample of tables that do not say theirs.")
+    ] = 1.0,
+    alpha: Annotated[
+        float,
+        typer.Option(
+            "--alpha",
+            min=0,
+            help="Zipf exponent of how popular rows are, where not in the list; 0 is uniform.",
+        ),
+    ] = 0.0,
+    data_type: Annotated[
+        str, typer.Option("--data-type", help="fp32, fp16, bf16 or int8, where not in the list.")
+    ] = "fp32",
+    precision: Annotated[
+        str, typer.Option("--precision", help="Arithmetic: fp32, tf32, fp16 or bf16.")
+    ] = "tf32",
+    dense_optimizer: Annotated[
+        str, typer.Option("--dense-optimizer", help="sgd, adagrad or adam.")
+    ] = "sgd",
+    sparse_optimizer: Annotated[
+        str, typer.Option("--sparse-optimizer", help="sgd, rowwise_adagrad, adagrad or adam.")
+    ] = "rowwise_adagrad",
+    global_batch_size: Annotated[
+        int, typer.Option("--global-batch-size", min=1, help="Samples of one iteration.")
+    ] = 65536,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a recommendation model from a CSV of embedding tables.
+
+    Columns go by the usual names (rows: num_embeddings, hash_size; dim: embedding_dim; pooling:
+    pooling_factor, hotness). What the list does not say is assumed as the options do.
+    """
+    from dse._files import write_atomically
+    from dse._terminal import visible
+    from dse.cli._problem import word_of
+    from dse.documents import parse_document
+    from dse.errors import ConfigError
+    from dse.hardware import Precision
+    from dse.workloads import (
+        DataType,
+        ModelDocument,
+        ModelRecipe,
+        Optimizer,
+        compose_model,
+        read_table_list,
+    )
+
+    if out.suffix not in (".yaml", ".yml"):
+        raise ConfigError(f"--out {out}: expected a name that ends in .yaml")
+    if out.exists() and not force:
+        raise ConfigError(f"--out {out}: exists; choose another name, or pass --force")
+    listed = read_table_list(tables)
+    recipe = ModelRecipe(
+        name=name or out.stem,
+        dense_features=dense_features,
+        bottom_mlp=_widths(bottom_mlp, "--bottom-mlp") or (*_BOTTOM, _common_width(listed, dim)),
+        top_mlp=_widths(top_mlp, "--top-mlp"),
+        interaction=_interaction(interaction, cross_layers, low_rank),
+        dim=dim,
+        pooling=pooling,
+        alpha=alpha,
+        data_type=word_of(DataType, data_type, "--data-type"),
+        precision=word_of(Precision, precision, "--precision"),
+        dense_optimizer=word_of(Optimizer, dense_optimizer, "--dense-optimizer"),
+        sparse_optimizer=word_of(Optimizer, sparse_optimizer, "--sparse-optimizer"),
+        global_batch_size=global_batch_size,
+    )
+    text = compose_model(listed, recipe)
+    write_atomically(out, text)
+    model = parse_document(text, ModelDocument, file=str(out)).to_model()
+    _show(model, as_json=as_json)
+    for line in _notes(listed, recipe, model):
+        typer.echo(f"note: {visible(line)}", err=True)
+    if not as_json:
+        typer.echo(f"model: {out}")
+
+
+@app.command("show")
+def show_command(model: ModelArgument, as_json: JsonOption = False) -> None:
+    """Show what a model holds: tables, memory, lookups, dense part, recipe."""
+    from dse.workloads import load_model
+
+    _show(load_model(model), as_json=as_json)
+
+
+def _widths(text: str, option: str) -> tuple[int, ...]:
+    from dse.errors import ConfigError
+
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise ConfigError(f"{option}: expected widths such as {_TOP}; found `{text}`")
+    return tuple(int(word) for word in words)
+
+
+def _interaction(kind: str, layers: int, low_rank: int) -> Interaction | None:
+    from dse.cli._problem import word_of
+    from dse.workloads import Interaction, InteractionKind
+
+    if not kind:
+        return None
+    chosen = word_of(InteractionKind, kind, "--interaction")
+    if chosen is InteractionKind.DCNV2_LOW_RANK:
+        return Interaction(chosen, layers, low_rank)
+    return Interaction(chosen)
+
+
+def _notes(listed: TableList, recipe: ModelRecipe, model: DlrmModel) -> list[str]:
+    """Says what was not in the list and has been assumed."""
+    notes = []
+    if listed.unused_columns:
+        notes.append(f"columns that are not used: {', '.join(listed.unused_columns)}")
+    if all(entry.pooling_factors is None for entry in listed.entries):
+        notes.append(f"no column of pooling: {recipe.pooling:g} lookups a sample (--pooling)")
+    if all(entry.alpha is None for entry in listed.entries) and not recipe.alpha:
+        notes.append(
+            "no column of alpha: all rows equally popular (--alpha); the popular rows of real "
+            "logs stay in caches, so their lookups are faster"
+        )
+    if recipe.interaction is None:
+        notes.append(f"interaction: {model.interaction.kind} (--interaction)")
+    return notes
+
+
+def _common_width(listed: TableList, dim: int | None) -> int:
+    widths = {entry.dim or dim for entry in listed.entries}
+    width = widths.pop()
+    return width if width and not widths else _WIDTH
+
+
+def _show(model: DlrmModel | TransformerModel, *, as_json: bool) -> None:
+    import json
+
+    from dse.workloads import DlrmModel
+
+    document = _of_dlrm(model) if isinstance(model, DlrmModel) else _of_transformer(model)
+    if as_json:
+        typer.echo(json.dumps(document, indent=1))
+        return
+    from rich.table import Table
+
+    from dse._terminal import Console
+
+    largest = document.pop("largest_tables", None)
+    console = Console()
+    facts = Table(box=None, show_header=False, pad_edge=False)
+    for key, value in document.items():
+        facts.add_row(key.replace("_", " "), _words(value))
+    console.print(facts)
+    if isinstance(largest, list):
+        rows = Table(box=None, header_style="bold", pad_edge=False)
+        for column in largest[0]:
+            left = column in ("table", "data_type")
+            rows.add_column(column.replace("_", " "), justify="left" if left else "right")
+        for table in largest:
+            rows.add_row(*map(_words, table.values()))
+        console.print()
+        console.print(rows)
+
+
+def _words(value: object) -> str:
+    if isinstance(value, list):
+        return " – ".join(str(item) for item in value) or "none"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return str(value)
+
+
+def _of_dlrm(model: DlrmModel) -> dict[str, object]:
+    from dse.workloads import dense_parameter_count
+
+    largest = sorted(model.tables, key=lambda table: -table.weight_bytes)[:_SHOWN]
+    return {
+        "name": model.name,
+        "kind": "dlrm",
+        "description": model.description,
+        "tables": len(model.tables),
+        "features": sum(table.feature_count for table in model.tables),
+        "rows": sum(table.rows for table in model.tables),
+        "embedding_gib": round(model.embedding_bytes / 2**30, 3),
+        "lookups_per_sample": round(sum(table.lookups_per_sample for table in model.tables), 3),
+        "dense_features": model.dense_features,
+        "bottom_mlp": list(model.bottom_mlp),
+        "interaction": model.interaction.kind.value,
+        "top_mlp": list(model.top_mlp),
+        "dense_parameters": dense_parameter_count(model),
+        "precision": model.precision.value,
+        "dense_optimizer": model.dense_optimizer.value,
+        "sparse_optimizer": model.sparse_optimizer.value,
+        "global_batch_size": model.global_batch_size,
+        "largest_tables": [
+            {
+                "table": table.name,
+                "rows": table.rows,
+                "dim": table.dim,
+                "pooling": round(table.lookups_per_sample, 3),
+                "data_type": table.data_type.value,
+                "gib": round(table.weight_bytes / 2**30, 3),
+            }
+            for table in largest
+        ],
+    }
+
+
+def _of_transformer(model: TransformerModel) -> dict[str, object]:
+    return {
+        "name": model.name,
+        "kind": "transformer",
+        "description": model.description,
+        "family": model.family.value,
+        "layers": model.layers,
+        "hidden": model.hidden,
+        "heads": model.heads,
+        "kv_heads": model.kv_heads,
+        "ffn_hidden": model.ffn_hidden,
+        "vocab": model.vocab,
+        "sequence_length": model.sequence_length,
+        "precision": model.precision.value,
+        "global_batch_size": model.global_batch_size,
+    }

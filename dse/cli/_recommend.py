@@ -1,0 +1,300 @@
+"""`dse recommend`: the cheapest or fastest configuration for a goal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dse.cli._options import JsonOption, LaunchOption, ModelArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dse.hardware import Precision
+    from dse.prediction import Software
+    from dse.recommend import Goal, Recommendation, RecommendOptions, Solved
+    from dse.workloads import DlrmModel, TransformerModel
+
+_EXIT_NOTHING_FEASIBLE = 1
+
+
+def recommend_command(
+    model: ModelArgument,
+    target: Annotated[
+        str,
+        typer.Option("--target", help="Cheapest that reaches this throughput: `10M samples/s`."),
+    ] = "",
+    deadline: Annotated[
+        str, typer.Option("--deadline", help="Cheapest that trains --samples in time: `3h`.")
+    ] = "",
+    budget: Annotated[
+        str,
+        typer.Option(
+            "--budget",
+            help="Fastest that trains --samples for the money, `500USD`; or fastest machines for "
+            "at most so much an hour, `100USD/h`.",
+        ),
+    ] = "",
+    samples: Annotated[
+        str, typer.Option("--samples", help="Samples of the whole job: `4.2G`.")
+    ] = "",
+    platforms: Annotated[
+        str,
+        typer.Option("--platforms", help="Names or files, with commas between; all with a price."),
+    ] = "",
+    world_sizes: Annotated[
+        str,
+        typer.Option("--world-sizes", help="Numbers of ranks: `8,16`; powers of two up to 64."),
+    ] = "",
+    batch_sizes: Annotated[
+        str,
+        typer.Option("--batch-sizes", help="Global batches: `32768,65536`; the model's own."),
+    ] = "",
+    precisions: Annotated[
+        str, typer.Option("--precisions", help="Such as `tf32,fp16`; the model's own.")
+    ] = "",
+    basis: Annotated[
+        str,
+        typer.Option("--price-basis", help="on_demand, capacity_block, reserved or spot."),
+    ] = "on_demand",
+    provider: Annotated[
+        str, typer.Option("--price-provider", help="Only this provider's prices.")
+    ] = "",
+    confidence: Annotated[
+        str,
+        typer.Option("--confidence", help="Least probability to reach the goal, such as `95 %`."),
+    ] = "50 %",
+    launch: LaunchOption = "",
+    software_profile: Annotated[
+        str,
+        typer.Option(
+            "--software-profile", help="Training program; `dse list software-profiles` has all."
+        ),
+    ] = "",
+    seed: Annotated[int, typer.Option("--seed", help="Seed of what is drawn.")] = 0,
+    export: Annotated[
+        Path | None, typer.Option("--export", help="Write the plan of the answer as JSON.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the cheapest configuration that reaches a throughput or a deadline, or the fastest."""
+    import json
+
+    from dse._files import write_atomically
+    from dse._terminal import Console
+    from dse.cli._patient import patient_progress
+    from dse.recommend import RecommendOptions, recommend
+    from dse.report import print_recommendation
+    from dse.workloads import load_model
+
+    workload = load_model(model)
+    goal = _goal(target, deadline, budget, samples)
+    options = RecommendOptions(
+        platforms=_words(platforms),
+        world_sizes=_numbers(world_sizes, "--world-sizes"),
+        batch_sizes=_numbers(batch_sizes, "--batch-sizes"),
+        precisions=_precisions(precisions),
+        price_basis=_basis(basis),
+        price_provider=provider,
+        confidence=_share(confidence),
+        seed=seed,
+    )
+    options = _with_program(options, workload, launch, software_profile)
+    with patient_progress("looking", quiet=as_json) as progress:
+        found = recommend(workload, goal, options, progress=progress)
+    if export is not None and found.answer is not None:
+        write_atomically(export, _plan(found.answer, workload.name))
+    if as_json:
+        typer.echo(json.dumps(_document(found), indent=1))
+    else:
+        console = Console()
+        print_recommendation(found, console)
+        if export is not None and found.answer is not None:
+            console.print(f"plan: {export}", markup=False, highlight=False, soft_wrap=True)
+    if found.answer is None:
+        raise typer.Exit(_EXIT_NOTHING_FEASIBLE)
+
+
+def _goal(target: str, deadline: str, budget: str, samples: str) -> Goal:
+    from dse.documents import UnitKind, parse_count, parse_quantity, parse_rate
+    from dse.errors import ConfigError
+    from dse.recommend import Budget, Deadline, HourlyBudget, Target
+
+    given = [word for word in (target, deadline, budget) if word]
+    if len(given) != 1:
+        raise ConfigError(
+            "say what is wanted by one of --target `10M samples/s`, --deadline `3h` (with "
+            "--samples `4.2G`) and --budget `500USD` (with --samples) or `100USD/h`"
+        )
+    hourly = "/" in budget
+    if samples and (target or hourly):
+        raise ConfigError("--samples goes with --deadline, or with a --budget for the whole job")
+    if not samples and not (target or hourly):
+        option = "--deadline" if deadline else "--budget"
+        raise ConfigError(f"{option}: say how much is trained, such as --samples 4.2G")
+    if target:
+        return Target(_parsed("--target", parse_rate, target))
+    if hourly:
+        return HourlyBudget(
+            _parsed("--budget", lambda text: parse_quantity(text, UnitKind.PRICE), budget)
+        )
+    count = _parsed("--samples", parse_count, samples)
+    if deadline:
+        return Deadline(
+            _parsed("--deadline", lambda text: parse_quantity(text, UnitKind.TIME), deadline),
+            count,
+        )
+    money = _parsed("--budget", lambda text: parse_quantity(text, UnitKind.MONEY), budget)
+    return Budget(money, count)
+
+
+def _parsed(option: str, read: Callable[[str], float], text: str) -> float:
+    from dse.errors import ConfigError
+
+    try:
+        return read(text)
+    except ValueError as error:
+        raise ConfigError(f"{option}: {error}") from error
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _numbers(text: str, option: str) -> tuple[int, ...]:
+    from dse.errors import ConfigError
+
+    found = []
+    for word in _words(text):
+        if not word.isdigit():
+            raise ConfigError(f"{option}: expected whole numbers such as `8,16`, found `{word}`")
+        found.append(int(word))
+    return tuple(found)
+
+
+def _precisions(text: str) -> tuple[Precision, ...]:
+    from dse.cli._problem import word_of
+    from dse.hardware import Precision
+
+    return tuple(word_of(Precision, word, "--precisions") for word in _words(text))
+
+
+def _basis(text: str) -> str:
+    from dse._suggest import hint
+    from dse.errors import ConfigError
+
+    known = ("on_demand", "capacity_block", "reserved", "spot")
+    if text not in known:
+        raise ConfigError(f"--price-basis: there is no `{text}`; {hint(text, known)}")
+    return text
+
+
+def _share(text: str) -> float:
+    from dse.documents import UnitKind, parse_quantity
+
+    return _parsed("--confidence", lambda word: parse_quantity(word, UnitKind.FRACTION), text)
+
+
+def _with_program(
+    options: RecommendOptions,
+    model: DlrmModel | TransformerModel,
+    launch: str,
+    profile: str,
+) -> RecommendOptions:
+    """Returns the options with the training program that a model's kind has."""
+    from dataclasses import replace
+
+    from dse.errors import ConfigError
+    from dse.transformers import software_profile
+    from dse.workloads import DlrmModel
+
+    if isinstance(model, DlrmModel):
+        return replace(options, software=_software(model, launch, profile))
+    if launch:
+        raise ConfigError("--launch is for recommendation models; leave it out")
+    if profile:
+        software_profile(profile)
+        return replace(options, program=profile)
+    return options
+
+
+def _software(model: DlrmModel, launch: str, profile: str) -> Software:
+    from dataclasses import replace
+
+    from dse.cli._problem import word_of
+    from dse.prediction import LaunchMode, Software, software_profile
+
+    software = software_profile(profile).software_for(model.precision) if profile else Software()
+    if launch:
+        software = replace(software, launch=word_of(LaunchMode, launch, "--launch"))
+    return software
+
+
+def _plan(solved: Solved, model_name: str) -> str:
+    from dse.sharding import plan_to_json
+    from dse.transformers import StepConfiguration, configuration_to_json
+
+    configuration = solved.configuration
+    if isinstance(configuration, StepConfiguration):
+        return configuration_to_json(configuration, model_name)
+    return plan_to_json(configuration.plan, model_name)
+
+
+def _document(found: Recommendation) -> dict[str, object]:
+    from dse.recommend import Verdict
+
+    return {
+        "model": found.model,
+        "goal": found.goal.words,
+        "confidence": found.confidence,
+        "answer": found.answer and _solved(found, found.answer),
+        "runners_up": [_solved(found, solved) for solved in found.runners_up],
+        "closest": found.closest and _solved(found, found.closest),
+        "limit": found.limit,
+        "space": list(found.space),
+        "configurations": len(found.judgements),
+        "solved": found.solved,
+        "verdicts": {verdict.value: found.count(verdict) for verdict in Verdict},
+        "undecided": [
+            {
+                "configuration": one.option.words,
+                "price_usd_per_hour": one.option.price_usd_per_hour,
+                "best_found_samples_per_s": one.solved and one.solved.throughput_per_s,
+                "bound_samples_per_s": one.bound_per_s,
+            }
+            for one in found.undecided_better
+        ],
+    }
+
+
+def _solved(found: Recommendation, solved: Solved) -> dict[str, object]:
+    import json
+
+    from dse.recommend import job_cost_usd
+    from dse.report import samples_of
+
+    option, prediction = solved.option, solved.prediction
+    samples = samples_of(found.goal)
+    job = None
+    if samples is not None:
+        cost = job_cost_usd(samples, solved.throughput_per_s, option.price_usd_per_hour)
+        job = {"duration_s": samples / solved.throughput_per_s, "cost_usd": cost}
+    return {
+        "platform": option.platform,
+        "world_size": option.world_size,
+        "global_batch_size": option.global_batch_size,
+        "precision": option.precision.value,
+        "price_usd_per_hour": option.price_usd_per_hour,
+        "throughput_samples_per_s": solved.throughput_per_s,
+        "iteration_time_s": prediction.iteration_time_s,
+        "iteration_time_p5_s": prediction.iteration_time_p5_s,
+        "iteration_time_p95_s": prediction.iteration_time_p95_s,
+        "cost_usd_per_million_samples": prediction.cost_usd_per_million_samples,
+        "bound_samples_per_s": solved.bound_per_s,
+        "probability": solved.probability(found.goal),
+        "job": job,
+        "planner": solved.planner,
+        "plan": json.loads(_plan(solved, found.model)),
+    }

@@ -1,0 +1,72 @@
+"""Configurations whose evaluation failed: when to stop because of them, and how they are read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dse.errors import WorkerError
+from dse.search._records import TrialStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dse.search._records import TrialRecord
+
+#: Evaluations, all of them failed, after which a run gives up: what is wrong is no single one.
+MAX_FAILED_FIRST = 20
+
+
+class FailureWatch:
+    """Looks at the answers of a run as they come.
+
+    Args:
+        debug: Whether the first failure ends the run.
+    """
+
+    def __init__(self, *, debug: bool = False) -> None:
+        self._debug = debug
+        self._first: TrialRecord | None = None
+        self._failed = 0
+        self._any_answer = False
+
+    def note(self, record: TrialRecord) -> None:
+        """Takes in an answer.
+
+        Raises:
+            WorkerError: It failed, and that is one too many; with debug the message has the
+                traceback of the evaluation.
+        """
+        if record.status is not TrialStatus.FAILED:
+            self._any_answer = self._any_answer or record.status is not TrialStatus.REJECTED
+            return
+        if self._debug:
+            raise WorkerError(
+                f"trial {record.number} ({_words(record)}) failed: {record.reason}\n"
+                f"{record.traceback}".rstrip()
+            )
+        self._failed += 1
+        self._first = self._first or record
+        if self._failed >= MAX_FAILED_FIRST and not self._any_answer:
+            first = self._first
+            raise WorkerError(
+                f"the first {self._failed} evaluations all failed, trial {first.number} "
+                f"({_words(first)}) with: {first.reason}; `dse --debug run …` stops at the "
+                "first one with its traceback"
+            )
+
+
+def failures_text(records: Iterable[TrialRecord]) -> str:
+    """Returns all failed configurations for reading: parameters, reason, traceback.
+
+    Args:
+        records: Trials of a study; empty text when none of them failed.
+    """
+    return "\n".join(
+        f"trial {record.number}: {_words(record)}\n{record.reason}\n{record.traceback}"
+        for record in records
+        if record.status is TrialStatus.FAILED
+    )
+
+
+def _words(record: TrialRecord) -> str:
+    return ", ".join(f"{name}={value}" for name, value in record.parameters)

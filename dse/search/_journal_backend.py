@@ -1,0 +1,90 @@
+"""The journal file as Optuna sees it: trials without their records.
+
+A record is by far the largest part of its trial. Optuna keeps every trial in memory and reads back
+what it has just written; with the records of ten thousand trials that would be most of the memory
+and of the time of the process that asks. They are read from the file when they are wanted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dse.search._journal_repair import CREATE_TRIAL, stored_operations
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+    from typing import Any
+
+#: Name of the user attribute of a trial that holds its record.
+RECORD_KEY = "record"
+
+
+class JournalBackend:
+    """A journal that one process appends to, or nobody; a journal backend of Optuna.
+
+    Args:
+        path: The journal file; started when it is missing and may be appended to.
+        append: Whether it may be appended to. Otherwise it stays as it is: a torn end is passed
+            over.
+    """
+
+    def __init__(self, path: Path, *, append: bool) -> None:
+        from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
+        self._path = path
+        self._file = (
+            JournalFileBackend(str(path), lock_obj=JournalFileOpenLock(str(path)))
+            if append
+            else None
+        )
+        self._read = False
+        self._appended: list[dict[str, Any]] = []
+
+    def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
+        """Yields the operations that Optuna has not read yet: all of the file, then the new ones.
+
+        Args:
+            log_number_from: Number of the first one; Optuna counts those it has read.
+
+        Raises:
+            StudyError: The file cannot be read or is damaged.
+        """
+        del log_number_from
+        if not self._read:
+            for operation in stored_operations(self._path):
+                yield _without_record(operation)
+            self._read = True
+        appended, self._appended = self._appended, []
+        yield from appended
+
+    def append_logs(self, logs: Sequence[dict[str, Any]]) -> None:
+        """Appends operations and has them written to the disk.
+
+        Raises:
+            OSError: They cannot be written.
+        """
+        if self._file is None:
+            raise OSError(f"{self._path} is open for reading only")
+        self._file.append_logs(list(logs))
+        self._appended += map(_without_record, logs)
+
+
+def stored_records(path: Path) -> Iterator[object]:
+    """Yields the record of every trial of a journal, as JSON; None of a trial without one.
+
+    Raises:
+        StudyError: The file cannot be read or is damaged.
+    """
+    for operation in stored_operations(path):
+        if operation["op_code"] == CREATE_TRIAL:
+            attributes = operation.get("user_attrs")
+            yield attributes.get(RECORD_KEY) if isinstance(attributes, dict) else None
+
+
+def _without_record(operation: dict[str, Any]) -> dict[str, Any]:
+    attributes = operation.get("user_attrs")
+    if not isinstance(attributes, dict):
+        return operation
+    rest = {name: value for name, value in attributes.items() if name != RECORD_KEY}
+    return {**operation, "user_attrs": rest}

@@ -1,0 +1,74 @@
+"""What a user may set for one run, and what a finished run hands back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from dse.search._directory import StudyDirectory
+    from dse.search._header import StorageNote
+    from dse.search._records import StudyResult, TrialRecord
+    from dse.space import SamplerName
+
+
+class Progress(Protocol):
+    """Told of every finished trial."""
+
+    def __call__(self, records: Sequence[TrialRecord], total: int) -> None:
+        """Takes all records so far and the number of configurations to evaluate."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Settings of one run; None takes the search space's own.
+
+    Attributes:
+        trials: Configurations to evaluate; in a shared study by all its runs together.
+        seed: Seed of all randomness.
+        sampler: Proposes outer configurations.
+        jobs: Workers.
+        executor: `process`, `serial` or `ray`.
+        address: Ray cluster, as `host:port`; empty for a local Ray.
+        out: Study folder; by default a new one under `results/`.
+        resume: Continue the study in `out`.
+        storage: URL of a database that several runs share, as `postgresql://…`, `mysql://…` or
+            `sqlite:///path`; empty for a study of this run alone. Not shown by `repr`, since it
+            may hold a password.
+        study_name: Name of the study in the database; empty for the space's name.
+        debug: Whether the first failed evaluation ends the run, with its traceback.
+    """
+
+    trials: int | None = None
+    seed: int | None = None
+    sampler: SamplerName | None = None
+    jobs: int = 1
+    executor: str = "process"
+    address: str = ""
+    out: Path | None = None
+    resume: bool = False
+    storage: str = field(default="", repr=False)
+    study_name: str = ""
+    debug: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """A finished (or interrupted) run.
+
+    Attributes:
+        result: All that it looked at.
+        directory: Where its files are.
+        interrupted: Whether it was stopped before the end.
+        exhausted: Whether the whole space was looked at.
+        storage: The database that several runs share; None for a study of one run.
+    """
+
+    result: StudyResult
+    directory: StudyDirectory
+    interrupted: bool
+    exhausted: bool
+    storage: StorageNote | None = None

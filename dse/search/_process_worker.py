@@ -1,0 +1,93 @@
+"""What a worker process does: it evaluates chunks until nobody is there to ask.
+
+This module runs in the worker; the other side is `_process_executor`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import multiprocessing
+from multiprocessing.connection import wait
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from multiprocessing.connection import Connection
+
+    from dse.search._evaluate import EvaluationContext, Evaluator
+    from dse.search._proposer import Proposal
+    from dse.search._records import TrialRecord
+
+#: Exit code of a worker whose starter is gone.
+_ORPHANED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A worker is there, or could not be made.
+
+    Attributes:
+        problem: Why not; empty when it is.
+    """
+
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What evaluating a chunk brought, and how long it took."""
+
+    records: tuple[TrialRecord, ...]
+    duration_s: float
+
+
+def evaluate_chunk(evaluator: Evaluator, chunk: Sequence[Proposal]) -> Answer:
+    """Evaluates a chunk."""
+    start = time.perf_counter()
+    records = tuple(
+        evaluator.evaluate(proposal.number, dict(proposal.parameters)) for proposal in chunk
+    )
+    return Answer(records, time.perf_counter() - start)
+
+
+def worker_main(context: EvaluationContext, pipe: Connection) -> None:
+    """Answers chunks until the pipe is closed.
+
+    Args:
+        context: What evaluations need besides the parameters.
+        pipe: To the starter. The first answer says that the worker is there.
+    """
+    _leave_signals_to_the_starter()
+    threading.Thread(target=_end_with_starter, daemon=True).start()
+    try:
+        try:
+            evaluator = context.make_evaluator()
+        except Exception as error:  # whatever it is, the starter must know
+            pipe.send(Started(f"{type(error).__name__}: {error}"))
+            return
+        pipe.send(Started())
+        while True:
+            pipe.send(evaluate_chunk(evaluator, pipe.recv()))
+    except (EOFError, OSError):
+        return  # The starter has closed its end, or is gone.
+
+
+def _leave_signals_to_the_starter() -> None:
+    """Ctrl-C reaches the whole process group; only the asking process decides what it means."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # Held back while the process started.
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+
+
+def _end_with_starter() -> None:
+    """Ends this process, even in the middle of an evaluation, when its starter is killed."""
+    starter = multiprocessing.parent_process()
+    if starter is not None:
+        wait([starter.sentinel])
+        os._exit(_ORPHANED)

@@ -1,0 +1,132 @@
+"""Predicting candidates of a study again, each with the plan that the study keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dse.errors import StudyError
+from dse.prediction import PlanScorer, RankMemory, predict_plan, problem_of
+from dse.search._evaluate_model import ModelContext
+from dse.sharding import check_plan
+from dse.transformers import StepConfiguration, predict_step, step_problem
+
+if TYPE_CHECKING:
+    from dse.hardware import Cluster
+    from dse.platforms import Platform
+    from dse.prediction import Configuration, Prediction, Problem
+    from dse.search._evaluate_step import StepContext
+    from dse.search._records import TrialRecord
+    from dse.transformers import StepPrediction, StepProblem
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPlans:
+    """Predicts candidates under the inputs of a context, without any search.
+
+    Attributes:
+        context: The model, the platforms and the search space.
+    """
+
+    context: ModelContext | StepContext
+
+    def price_of(self, configuration: Configuration | StepConfiguration) -> float | None:
+        """Returns USD per hour of the machines of a configuration; None without a price."""
+        space = self.context.space
+        quote = self._platform(configuration.platform).price_for(
+            configuration.world_size,
+            basis=space.price_basis,
+            provider=space.price_provider or None,
+        )
+        return None if quote is None else quote.usd_per_hour
+
+    def cluster_of(self, configuration: Configuration | StepConfiguration) -> Cluster:
+        """Returns the machines of a configuration."""
+        space = self.context.space
+        return self._platform(configuration.platform).cluster(
+            configuration.world_size,
+            link=configuration.link,
+            network=configuration.network,
+            extra_links=space.links,
+            extra_networks=space.networks,
+        )
+
+    def predict(self, record: TrialRecord) -> Prediction | StepPrediction:
+        """Predicts a candidate that has a configuration.
+
+        Args:
+            record: The candidate.
+
+        Raises:
+            StudyError: It has no configuration, or names a platform that the study does not keep.
+            ConfigError: The configuration is impossible.
+            PlanError: Its plan is not one of the study's model.
+        """
+        configuration = record.configuration
+        if configuration is None:
+            raise StudyError(f"configuration {record.number} has no plan to predict")
+        price = self.price_of(configuration)
+        if isinstance(configuration, StepConfiguration):
+            return predict_step(self._step_problem(configuration), price)
+        problem = self._problem(configuration)
+        plan = check_plan(
+            configuration.plan,
+            problem.model.tables,
+            problem.cluster.world_size,
+            problem.cluster.devices_per_node,
+        )
+        return predict_plan(PlanScorer(problem), plan, price)
+
+    def _platform(self, name: str) -> Platform:
+        try:
+            return self.context.platforms[name]
+        except KeyError:
+            raise StudyError(
+                f"the study keeps no platform `{name}`; its study.yaml was changed"
+            ) from None
+
+    def _problem(self, configuration: Configuration) -> Problem:
+        assert isinstance(self.context, ModelContext)
+        space = self.context.space
+        return problem_of(
+            self.context.model,
+            self._platform(configuration.platform),
+            configuration,
+            extra_links=space.links,
+            extra_networks=space.networks,
+        )
+
+    def _step_problem(self, configuration: StepConfiguration) -> StepProblem:
+        assert not isinstance(self.context, ModelContext)
+        space = self.context.space
+        return step_problem(
+            self.context.model,
+            self._platform(configuration.platform),
+            configuration,
+            extra_links=space.links,
+            extra_networks=space.networks,
+        )
+
+
+def surely_fits(prediction: Prediction | StepPrediction, cluster: Cluster) -> bool:
+    """Whether what fitted before fits these machines too, by what a prediction says of memory.
+
+    Args:
+        prediction: Of the same plan on machines of which only figures differ.
+        cluster: The machines now.
+    """
+    fullest = max(memory.total_bytes for memory in prediction.memory)
+    on_host = any(
+        isinstance(memory, RankMemory) and memory.embedding_host_bytes > 0
+        for memory in prediction.memory
+    )
+    return (
+        prediction.feasible
+        and fullest <= cluster.device.usable_memory_bytes
+        and (not on_host or cluster.host_memory_bytes is None)
+    )
+
+
+def cost_of(price_usd_per_hour: float | None, throughput: float) -> float | None:
+    """Returns USD per million samples, in the order of operations of predictions."""
+    return None if price_usd_per_hour is None else price_usd_per_hour / 3600 / throughput * 1e6

@@ -1,0 +1,57 @@
+"""From the records of a study to its result: the front, what it says, and where all came from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.search._bounds import with_bounds
+from dse.search._conclusion import conclude
+from dse.search._pareto import pareto_mask
+from dse.search._records import StudyResult, TrialRecord, TrialStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dse.search._header import StudyHeader
+    from dse.search._records import Fact, OuterChoice
+    from dse.space import Objective
+
+
+def study_result(
+    header: StudyHeader,
+    records: Sequence[TrialRecord],
+    facts: tuple[Fact, ...],
+    bounds: Mapping[OuterChoice, float],
+) -> StudyResult:
+    """Marks the front among records and puts everything of a study together."""
+    marked = with_bounds(mark_front(records, header.objectives), bounds)
+    return StudyResult(
+        name=header.name,
+        model_name=header.model,
+        objectives=header.objectives,
+        records=marked,
+        inputs=header.inputs,
+        facts=facts,
+        versions=header.versions,
+        seed=header.seed,
+        sampler=header.sampler.value,
+        created=header.created,
+        conclusion=conclude(header.objectives, marked),
+        trace=header.trace,
+        kind=header.kind,
+    )
+
+
+def mark_front(
+    records: Sequence[TrialRecord], objectives: Sequence[Objective]
+) -> tuple[TrialRecord, ...]:
+    """Returns the records by number, those on the Pareto front of the feasible ones marked."""
+    ordered = sorted(records, key=lambda record: record.number)
+    feasible = [record for record in ordered if record.status is TrialStatus.FEASIBLE]
+    values = np.array([record.values for record in feasible], dtype=np.float64)
+    mask = pareto_mask(values.reshape(-1, len(objectives)), [axis.maximize for axis in objectives])
+    front = {record.number for record, marked in zip(feasible, mask, strict=True) if marked}
+    return tuple(replace(record, on_front=record.number in front) for record in ordered)

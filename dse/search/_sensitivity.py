@@ -1,0 +1,216 @@
+"""How much a candidate depends on its inputs: one at a time, a little lower and higher.
+
+The plan stays as it is; only the prediction is made again, with one figure 10 % lower and 10 %
+higher. What comes out says which assumption is worth measuring, and which machine part is worth
+paying for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+import math
+from typing import TYPE_CHECKING
+
+from dse.errors import ConfigError
+from dse.search._rescore_changes import Amount, Change
+from dse.search._rescore_inputs import model_context, stored_inputs
+from dse.search._rescore_predict import StoredPlans
+from dse.space import Metric
+from dse.transformers import StepConfiguration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dse.prediction import Configuration, Prediction
+    from dse.search._records import StudyResult, TrialRecord
+    from dse.search._rescore_inputs import StoredInputs
+    from dse.space import SearchSpace
+    from dse.transformers import StepPrediction
+
+#: Path of the batch, which is no figure of a platform.
+BATCH = "global_batch_size"
+
+
+@dataclass(frozen=True, slots=True)
+class SensitivityInput:
+    """One input that is moved.
+
+    Attributes:
+        name: What it is called.
+        paths: Fields that move together, as `dse whatif --set` names them; `global_batch_size` is
+            the batch.
+    """
+
+    name: str
+    paths: tuple[str, ...]
+
+
+#: What is moved by default.
+SENSITIVITY_INPUTS = (
+    SensitivityInput("link bandwidth", ("links.bandwidth", "links.pair_bandwidth")),
+    SensitivityInput("network bandwidth", ("networks.bandwidth",)),
+    SensitivityInput("memory bandwidth", ("device.memory.bandwidth",)),
+    SensitivityInput("compute peak", ("device.peak",)),
+    SensitivityInput("price", ("price",)),
+    SensitivityInput("batch size", (BATCH,)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SensitivityBar:
+    """A candidate with one input a little lower and a little higher.
+
+    Pairs are `(with the lower input, with the higher input)`.
+
+    Attributes:
+        name: The input, for example ``link bandwidth``.
+        steps: Relative change of the input, for example `(-0.1, 0.1)`; of the batch what whole
+            samples a rank allow.
+        iteration_time_s: Iteration time in seconds.
+        throughput_samples_per_s: Samples a second.
+        cost_usd_per_million_samples: Cost; None without a price.
+        peak_memory_bytes: Memory of the fullest rank.
+        feasible: Whether the candidate fits the memory.
+    """
+
+    name: str
+    steps: tuple[float, float]
+    iteration_time_s: tuple[float, float]
+    throughput_samples_per_s: tuple[float, float]
+    cost_usd_per_million_samples: tuple[float, float] | None
+    peak_memory_bytes: tuple[float, float]
+    feasible: tuple[bool, bool]
+
+    def values(self, metric: Metric) -> tuple[float, float] | None:
+        """Returns a metric at both ends; None where it is not known or not kept.
+
+        Args:
+            metric: `ITERATION_TIME`, `THROUGHPUT` or `COST`.
+        """
+        return {
+            Metric.ITERATION_TIME: self.iteration_time_s,
+            Metric.THROUGHPUT: self.throughput_samples_per_s,
+            Metric.COST: self.cost_usd_per_million_samples,
+        }.get(metric)
+
+
+def sensitivity(
+    result: StudyResult,
+    number: int,
+    changes: Sequence[SensitivityInput] = SENSITIVITY_INPUTS,
+    *,
+    step: float = 0.1,
+    space: SearchSpace | None = None,
+) -> tuple[SensitivityBar, ...]:
+    """Predicts a candidate of a study again with one input lower and higher, its plan kept.
+
+    Args:
+        result: The study.
+        number: Number of the candidate.
+        changes: Inputs, each moved alone.
+        step: Relative change, between 0 and 1.
+        space: The search space, where it was made in Python and is in no file.
+
+    Returns:
+        One bar an input, in the order of `changes`. Inputs that the candidate does not have (a
+        price that is not known) are left out.
+
+    Raises:
+        ConfigError: There is no such candidate, it was not evaluated, the study is of a captured
+            trace, or the step is not between 0 and 1.
+    """
+    if not 0 < step < 1:
+        raise ConfigError(f"step {step}; expected a share between 0 and 1, such as 0.1")
+    record = _record(result, number)
+    inputs = stored_inputs(result, space)
+    base = StoredPlans(model_context(result, inputs))
+    bars = []
+    for change in changes:
+        if change.paths == (BATCH,):
+            bars.append(_batch_bar(change.name, record, base, step))
+        elif change.paths != ("price",) or _has_price(record):
+            bars.append(_bar(change, record, result, inputs, step))
+    return tuple(bars)
+
+
+def _record(result: StudyResult, number: int) -> TrialRecord:
+    for record in result.records:
+        if record.number == number:
+            if not record.evaluated:
+                raise ConfigError(
+                    f"configuration {number} has no prediction: it is {record.status.value} "
+                    f"({record.reason})"
+                )
+            return record
+    front = ", ".join(str(record.number) for record in result.front[:10])
+    raise ConfigError(f"the study has no configuration {number}; on its front: {front}")
+
+
+def _has_price(record: TrialRecord) -> bool:
+    return not math.isnan(record.metrics[Metric.PRICE])
+
+
+def _bar(
+    change: SensitivityInput,
+    record: TrialRecord,
+    result: StudyResult,
+    inputs: StoredInputs,
+    step: float,
+) -> SensitivityBar:
+    ends = []
+    for factor in (1 - step, 1 + step):
+        moves = [
+            Change(f"{path}=*{factor:g}", "", path, "", Amount(factor, None))
+            for path in change.paths
+        ]
+        moved, _ = inputs.changed(moves)
+        plans = StoredPlans(model_context(result, moved))
+        ends.append(plans.predict(record))
+    return _bar_of(change.name, (-step, step), (ends[0], ends[1]))
+
+
+def _batch_bar(name: str, record: TrialRecord, base: StoredPlans, step: float) -> SensitivityBar:
+    configuration = record.configuration
+    assert configuration is not None
+    batch, grain = configuration.global_batch_size, _grain(configuration)
+    apart = max(1, round(step * batch / grain))
+    low, high = max(grain, batch - apart * grain), batch + apart * grain
+    ends = [
+        base.predict(replace(record, configuration=replace(configuration, global_batch_size=size)))
+        for size in (low, high)
+    ]
+    return _bar_of(name, (low / batch - 1, high / batch - 1), (ends[0], ends[1]))
+
+
+def _grain(configuration: Configuration | StepConfiguration) -> int:
+    """Samples by which a batch grows: one a rank, of a transformer one micro-batch a replica."""
+    if isinstance(configuration, StepConfiguration):
+        spread = configuration.parallelism
+        # Interleaved schedules want as many micro-batches as there are stages, or a multiple.
+        stages = spread.pipeline if spread.interleave > 1 else 1
+        return spread.data * spread.micro_batch_size * stages
+    return configuration.world_size
+
+
+def _peak_bytes(prediction: Prediction | StepPrediction) -> float:
+    return max(memory.total_bytes for memory in prediction.memory)
+
+
+def _bar_of(
+    name: str,
+    steps: tuple[float, float],
+    ends: tuple[Prediction | StepPrediction, Prediction | StepPrediction],
+) -> SensitivityBar:
+    low, high = ends
+    costs = (low.cost_usd_per_million_samples, high.cost_usd_per_million_samples)
+    return SensitivityBar(
+        name=name,
+        steps=steps,
+        iteration_time_s=(low.iteration_time_s, high.iteration_time_s),
+        throughput_samples_per_s=(low.throughput_samples_per_s, high.throughput_samples_per_s),
+        cost_usd_per_million_samples=(
+            None if costs[0] is None or costs[1] is None else (costs[0], costs[1])
+        ),
+        peak_memory_bytes=(_peak_bytes(low), _peak_bytes(high)),
+        feasible=(low.feasible, high.feasible),
+    )

@@ -1,0 +1,117 @@
+"""Where a run starts: a new folder or an old one, a new study or one that goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dse.errors import StudyError
+from dse.search._directory import StudyDirectory
+
+if TYPE_CHECKING:
+    from dse.search._header import StudyHeader
+    from dse.search._options import RunOptions
+    from dse.space import SamplerName
+
+#: Name of a study's folder under this one unless the user names another.
+DEFAULT_RESULTS = Path("results")
+
+
+@dataclass(frozen=True, slots=True)
+class StudyIdentity:
+    """What makes a study the same one, wherever it is kept.
+
+    Attributes:
+        created: ISO date and time of its start.
+        seed: Seed.
+        sampler: Sampler.
+        digests: `(role, name, SHA-256)` of every input file.
+    """
+
+    created: str
+    seed: int
+    sampler: SamplerName
+    digests: tuple[tuple[str, str, str], ...]
+
+    @staticmethod
+    def of(header: StudyHeader) -> StudyIdentity:
+        """Returns the identity of a study."""
+        return StudyIdentity(
+            header.created,
+            header.seed,
+            header.sampler,
+            tuple((file.role, file.name, file.sha256) for file in header.inputs),
+        )
+
+
+def study_folder(options: RunOptions, name: str) -> Path:
+    """Returns the study folder; refuses to mix a new study into an old one.
+
+    Args:
+        options: Settings of the run.
+        name: Of the study.
+
+    Raises:
+        StudyError: The folder is taken or is a file.
+    """
+    if options.out is not None:
+        root = options.out
+        if not options.resume and StudyDirectory(root).header.exists():
+            raise StudyError(
+                f"{root} already holds a study; add --resume to continue it, or choose another "
+                "--out"
+            )
+        if root.exists() and not root.is_dir():
+            raise StudyError(f"{root} is a file; --out needs a folder")
+        return root
+    safe = "".join(sign if sign.isalnum() or sign in "-_." else "_" for sign in name)
+    safe = safe.strip(".")[:60]
+    root = DEFAULT_RESULTS / (safe or "study")
+    if options.resume:
+        return root
+    suffix = 2
+    while root.exists():
+        root = DEFAULT_RESULTS / f"{safe or 'study'}-{suffix}"
+        suffix += 1
+    return root
+
+
+def going_on(
+    place: str, former: StudyIdentity, header: StudyHeader, options: RunOptions
+) -> StudyHeader:
+    """Returns the header to go on with, after checking that it is the same study.
+
+    Args:
+        place: Where the study is kept, for messages.
+        former: What it was started with.
+        header: What this run was asked for.
+        options: Settings that were given explicitly.
+
+    Raises:
+        StudyError: An input, the seed or the sampler is another one.
+    """
+    digests = {(role, name): sha256 for role, name, sha256 in former.digests}
+    present = {(file.role, file.name) for file in header.inputs}
+    for role, name in digests:
+        if (role, name) not in present:
+            raise StudyError(
+                f"{place}: the {role} `{name}` that the study was started with is gone; start a "
+                "new study, or restore the file"
+            )
+    for file in header.inputs:
+        if digests.get((file.role, file.name)) != file.sha256:
+            raise StudyError(
+                f"{place}: the {file.role} `{file.name}` has changed since the study was started; "
+                "start a new study, or restore the file"
+            )
+    for name, given, old, new in (
+        ("seed", options.seed, former.seed, header.seed),
+        ("sampler", options.sampler, former.sampler, header.sampler),
+    ):
+        if given is not None and old != new:
+            raise StudyError(
+                f"{place} was started with {name} {old}, not {new}; drop the option, or start a "
+                "new study"
+            )
+    return replace(header, created=former.created, seed=former.seed, sampler=former.sampler)

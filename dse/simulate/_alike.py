@@ -1,0 +1,111 @@
+"""Ranks that all run the same tasks in the same order, told by one of them.
+
+In data-parallel training every rank runs the same program; only what tasks last differs. One
+rank's graph with a word on whom each meeting is with says everything, and the cost of building and
+reducing it does not grow with the ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.errors import SimulationError
+from dse.graph import meeting_members, predecessors, topological_order
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dse.graph import ExecutionGraph
+
+
+class Meets(IntEnum):
+    """With whom a rank meets, as the bits of the axes (node, place on the node) that meet.
+
+    ACROSS: the ranks of the same place on every node. NODE: all ranks of its node. ALL: all ranks.
+    """
+
+    ACROSS = 1
+    NODE = 2
+    ALL = 3
+
+
+@dataclass(frozen=True, slots=True)
+class AlikeRanks:
+    """A graph of which there are several copies, which meet.
+
+    Attributes:
+        graph: Tasks of one rank, or of several where these are not alike. A member of a meeting
+            stands for one in each copy.
+        node_count: Nodes of copies.
+        local_size: Copies on a node; they are numbered node by node.
+        meets: With whom each meeting is, by its index.
+    """
+
+    graph: ExecutionGraph
+    node_count: int
+    local_size: int
+    meets: tuple[Meets, ...]
+
+    @property
+    def copies(self) -> int:
+        """All copies."""
+        return self.node_count * self.local_size
+
+    def times_s(
+        self, durations_s: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Returns when each task starts and ends in each copy.
+
+        Args:
+            durations_s: Seconds; shape `(tasks, copies, candidates)`.
+
+        Returns:
+            Two arrays of the same shape.
+
+        Raises:
+            SimulationError: The shape does not fit, or some tasks wait for each other.
+        """
+        graph = self.graph
+        if durations_s.ndim != 3 or durations_s.shape[:2] != (graph.task_count, self.copies):
+            raise SimulationError(
+                f"durations of shape {durations_s.shape}; expected ({graph.task_count}, "
+                f"{self.copies}, candidates), one for each task of each copy"
+            )
+        meeting: list[int] = graph.meeting.tolist()
+        waits, members = predecessors(graph), meeting_members(graph)
+        start_s, end_s = np.empty_like(durations_s), np.empty_like(durations_s)
+        met: set[int] = set()
+        for task in topological_order(graph):
+            index = meeting[task]
+            if index < 0:
+                _latest(end_s, waits[task], out=start_s[task])
+            elif index not in met:
+                met.add(index)
+                awaited = {other for member in members[index] for other in waits[member]}
+                _latest(end_s, sorted(awaited), out=start_s[task])
+                self.of_meeting(self.meets[index], start_s[task])
+                start_s[members[index]] = start_s[task]
+            np.add(start_s[task], durations_s[task], out=end_s[task])
+        return start_s, end_s
+
+    def of_meeting(self, meets: Meets, ready_s: NDArray[np.float64]) -> None:
+        """Replaces moments of all copies by the last one of those that meet.
+
+        Args:
+            meets: With whom each copy meets.
+            ready_s: Seconds; shape `(copies, candidates)`.
+        """
+        by_node = ready_s.reshape(self.node_count, self.local_size, -1)
+        axes = tuple(axis for axis in (0, 1) if meets >> axis & 1)
+        by_node[:] = by_node.max(axis=axes, keepdims=True)
+
+
+def _latest(end_s: NDArray[np.float64], tasks: list[int], out: NDArray[np.float64]) -> None:
+    """Writes the last end of some tasks, the beginning for none."""
+    out[:] = end_s[tasks[0]] if tasks else 0.0
+    for task in tasks[1:]:
+        np.maximum(out, end_s[task], out=out)

@@ -1,0 +1,282 @@
+"""Longest paths of ranks that do the same, under many sets of durations at once.
+
+As in :mod:`dse.simulate._batched`, the graph is reduced once to what depends on durations that
+vary. Here a node is an array over all ranks, and a meeting a maximum over those that meet, so
+neither the reduction nor the number of calls grows with the ranks. What meetings have made equal
+on several ranks is kept once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.errors import SimulationError
+from dse.graph import meeting_members, predecessors, topological_order
+from dse.simulate._alike import Meets
+from dse.simulate._reduce import Maxima, Moment
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from numpy.typing import NDArray
+
+    from dse.simulate._alike import AlikeRanks
+
+#: Bytes of all nodes of one pass, and candidates that it takes at least; see `_batched`.
+_CACHE_BYTES = 2 * 2**20
+_MIN_WIDTH = 512
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """``end = max(terms, floor) + durations[row]`` on every rank.
+
+    Attributes:
+        terms: Numbers of earlier steps, with seconds to add.
+        floor_s: A further, constant term; minus infinity for none.
+        meets: Axes over which the maximum is taken, as the bits of `Meets`.
+        row: Row of the durations to add, or -1.
+        shape: Nodes and ranks of a node; 1 where all have the same.
+    """
+
+    terms: tuple[tuple[int, float], ...]
+    floor_s: float
+    meets: int
+    row: int
+    shape: tuple[int, int]
+
+
+class AlikeSimulator:
+    """A compiled graph of ranks that do the same.
+
+    Durations are expected to be finite and not negative, which is not checked.
+
+    Args:
+        ranks: The graph; durations of tasks that do not vary are taken from it.
+        row_of: Row of the varying durations that each task lasts, or -1; shape `(tasks,)`.
+        equal_rows: Rows in which all ranks have the same durations.
+
+    Raises:
+        SimulationError: Some tasks wait for each other, or `row_of` does not fit the graph.
+    """
+
+    def __init__(
+        self, ranks: AlikeRanks, row_of: NDArray[np.int64], equal_rows: Collection[int] = ()
+    ) -> None:
+        if row_of.shape != (ranks.graph.task_count,):
+            raise SimulationError(
+                f"`row_of` has shape {row_of.shape}; expected ({ranks.graph.task_count},), one "
+                "row, or -1, for each task"
+            )
+        self._ranks = ranks
+        self._rows = int(row_of.max(initial=-1)) + 1
+        maxima = _RankMaxima(ranks, equal_rows)
+        last = _reduced(ranks, row_of.tolist(), maxima)
+        self._floor_s = last.floor_s
+        self._steps, self._shift_s = maxima.steps(last)
+        self._values = sum(math.prod(step.shape) for step in self._steps)
+
+    @property
+    def step_count(self) -> int:
+        """Nodes left after the reduction; the cost of a call grows with it."""
+        return len(self._steps)
+
+    def makespan_s(self, durations_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the end of the last task of every candidate.
+
+        Args:
+            durations_s: Varying durations; shape `(rows, copies, candidates)`.
+
+        Returns:
+            Seconds; shape `(candidates,)`.
+
+        Raises:
+            SimulationError: There are too few rows, or not as many copies.
+        """
+        rows, copies, count = durations_s.shape
+        if rows < self._rows or copies != self._ranks.copies:
+            raise SimulationError(
+                f"durations of shape {durations_s.shape}; expected at least {self._rows} rows of "
+                f"{self._ranks.copies} copies"
+            )
+        result = np.full(count, self._floor_s)
+        if not self._steps:
+            return result
+        by_node = durations_s.reshape(rows, self._ranks.node_count, self._ranks.local_size, count)
+        width = max(_MIN_WIDTH, _CACHE_BYTES // (8 * self._values))
+        for first in range(0, count, width):
+            chunk = slice(first, first + width)
+            last = self._last_end_s(by_node[..., chunk])
+            np.add(last[0, 0], self._shift_s, out=result[chunk])
+        if self._floor_s > -math.inf:
+            np.maximum(result, self._floor_s, out=result)
+        return result
+
+    def _last_end_s(self, durations_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Evaluates all steps and returns the last one."""
+        ends: list[NDArray[np.float64]] = []
+        for step in self._steps:
+            value: NDArray[np.float64] | None = None
+            own = False
+            for number, weight_s in step.terms:
+                term, made = ends[number], False
+                if step.meets:
+                    term, made = _most(term, step.meets)
+                if weight_s:
+                    term, made = np.add(term, weight_s, out=term if made else None), True
+                if value is None:
+                    value, own = term, made
+                else:
+                    fits = own and _covers(value, term)
+                    value, own = np.maximum(value, term, out=value if fits else None), True
+            if value is not None and step.floor_s > -math.inf:
+                value = np.maximum(value, step.floor_s, out=value if own else None)
+                own = True
+            if step.row >= 0:
+                nodes, local = step.shape
+                lasts_s = durations_s[step.row, :nodes, :local]
+                if value is None:
+                    value = lasts_s
+                else:
+                    fits = own and _covers(value, lasts_s)
+                    value = np.add(value, lasts_s, out=value if fits else None)
+            if value is None:
+                raise AssertionError("a node without predecessors lasts a varying duration")
+            ends.append(value)
+        return ends[-1]
+
+
+def _covers(larger: NDArray[np.float64], smaller: NDArray[np.float64]) -> bool:
+    """Says whether what two arrays broadcast to has the shape of the first one."""
+    return bool(larger.shape[0] >= smaller.shape[0] and larger.shape[1] >= smaller.shape[1])
+
+
+def _most(term: NDArray[np.float64], meets: int) -> tuple[NDArray[np.float64], bool]:
+    """Returns the largest values of ranks that meet, and whether they are a new array."""
+    nodes, local, count = term.shape
+    if meets == Meets.ALL and nodes > 1 and local > 1:
+        flat = term.reshape(1, nodes * local, count)
+        return np.maximum.reduce(flat, axis=1, keepdims=True), True
+    if meets & Meets.NODE and local > 1:
+        return np.maximum.reduce(term, axis=1, keepdims=True), True
+    if meets & Meets.ACROSS and nodes > 1:
+        return np.maximum.reduce(term, axis=0, keepdims=True), True
+    return term, False
+
+
+def _reduced(ranks: AlikeRanks, row_of: list[int], maxima: _RankMaxima) -> Moment:
+    """Walks through one copy and returns the end of the last task of all of them."""
+    graph = ranks.graph
+    durations_s: list[float] = graph.duration_s.tolist()
+    meeting: list[int] = graph.meeting.tolist()
+    waits = predecessors(graph)
+    ends: dict[int, Moment] = {}
+    members = meeting_members(graph)
+    meeting_starts: dict[int, Moment] = {}
+    for task in topological_order(graph):
+        index = meeting[task]
+        if index < 0:
+            start = maxima.join([ends[other] for other in waits[task]])
+        elif index in meeting_starts:
+            start = meeting_starts[index]
+        else:
+            joined = {other for member in members[index] for other in waits[member]}
+            start = maxima.join([ends[other] for other in sorted(joined)])
+            start = meeting_starts[index] = maxima.met(start, ranks.meets[index])
+        if row_of[task] >= 0:
+            ends[task] = maxima.lasting(start, row_of[task])
+        else:
+            ends[task] = maxima.single(start).later(durations_s[task])
+    followed = {other for others in waits for other in others}
+    last = [end for task, end in ends.items() if task not in followed]
+    return maxima.met(maxima.join(last), Meets.ALL)
+
+
+class _RankMaxima(Maxima):
+    """Makes nodes of all ranks at once.
+
+    Dropping terms looks at each rank by itself: a maximum over ranks is not below any of them, so
+    a way over a meeting is no shorter than it looks.
+    """
+
+    def __init__(self, ranks: AlikeRanks, equal_rows: Collection[int]) -> None:
+        super().__init__()
+        self._sizes = (ranks.node_count, ranks.local_size)
+        self._equal_rows = frozenset(equal_rows)
+        #: Axes with one entry; what is equal over axes; and over which a node takes the maximum.
+        self._single_axes = sum(1 << axis for axis in (0, 1) if self._sizes[axis] == 1)
+        self._equal: list[int] = []
+        self._meets: list[int] = []
+        self._known_meetings: dict[tuple[int, float, frozenset[tuple[int, float]]], int] = {}
+
+    def met(self, moment: Moment, meets: Meets) -> Moment:
+        """Returns when the last of the ranks that meet is ready."""
+        if not moment.edges:
+            return moment
+        if not meets & ~self._equal_of(moment) and len(moment.edges) == 1:
+            return moment
+        key = (int(meets), moment.floor_s, frozenset(moment.edges.items()))
+        if key not in self._known_meetings:
+            number = self._known_meetings[key] = self._add(moment, -1)
+            self._meets[number] = int(meets)
+            self._equal[number] |= int(meets)
+        return Moment(-math.inf, {self._known_meetings[key]: 0.0})
+
+    def _add(self, start: Moment, row: int) -> int:
+        number = super()._add(start, row)
+        equal = self._equal_of(start)
+        if row >= 0 and row not in self._equal_rows:
+            equal = self._single_axes
+        self._equal.append(equal)
+        self._meets.append(0)
+        return number
+
+    def _equal_of(self, moment: Moment) -> int:
+        """Returns the axes over which a moment is the same for all ranks."""
+        equal = int(Meets.ALL)
+        for source in moment.edges:
+            equal &= self._equal[source]
+        return equal | self._single_axes
+
+    def steps(self, last: Moment) -> tuple[tuple[_Step, ...], float]:
+        """Returns the steps that the last end depends on, and the seconds after the last step.
+
+        Rows hold times relative to a constant for each node, chosen so that one term of every
+        step needs no addition.
+        """
+        needed: set[int] = set()
+        stack = list(last.edges)
+        while stack:
+            node = stack.pop()
+            if node not in needed:
+                needed.add(node)
+                stack.extend(self.nodes[node].start.edges)
+        place: dict[int, int] = {}
+        potential_s: dict[int, float] = {}
+        steps: list[_Step] = []
+        for node in sorted(needed):
+            start = self.nodes[node].start
+            potential_s[node] = max(
+                (potential_s[source] + weight for source, weight in start.edges.items()),
+                default=start.floor_s,
+            )
+            terms = [
+                (place[source], (potential_s[source] + weight) - potential_s[node])
+                for source, weight in start.edges.items()
+            ]
+            # Terms that need an array of their own first: the others are taken into it.
+            terms.sort(key=lambda term: term[1] == 0.0)
+            # Without edges the floor is the potential, and the relative floor is zero.
+            floor_s = start.floor_s - potential_s[node] if start.edges else -math.inf
+            equal = self._equal[node]
+            shape = (1 if equal & 1 else self._sizes[0], 1 if equal & 2 else self._sizes[1])
+            place[node] = len(steps)
+            steps.append(
+                _Step(tuple(terms), floor_s, self._meets[node], self.nodes[node].row, shape)
+            )
+        shift_s = sum(potential_s[node] + weight for node, weight in last.edges.items())
+        return tuple(steps), shift_s

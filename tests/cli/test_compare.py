@@ -1,0 +1,62 @@
+"""`dse compare`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from dse.cli._app import app
+from dse.errors import StudyError
+from dse.search import rescore, write_rescored
+from tests.search.rescoring import SPACE, study_of
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    study = study_of(SPACE)
+    changed = rescore(study.result, ["device.memory.bandwidth=*2", "price=-10%"])
+    new = write_rescored(changed, study.directory, tmp_path_factory.mktemp("compare") / "new")
+    return study.directory.root, new.directory.root
+
+
+def compare(*arguments):
+    return CliRunner().invoke(app, ["compare", *map(str, arguments)])
+
+
+def test_for_people(folders):
+    done = compare(*folders)
+    assert done.exit_code == 0, done.output
+    for words in (
+        "what differs",
+        "device.memory.bandwidth",
+        "front of A",
+        "front of B",
+        "hypervolume, both fronts in one box",
+        "56 configurations in both",
+        "the second is ahead in",
+    ):
+        assert words in done.output
+
+
+def test_for_machines(folders):
+    fields = json.loads(compare(*folders, "--json").output)
+    assert fields["same_objectives"]
+    assert fields["hypervolume_ratio"] > 1
+    assert len(fields["fronts"]) == 2
+    assert len(fields["common"]) == 56
+    assert any(one["time_ratio"] < 1 and one["reasons"] for one in fields["common"])
+    moving = [one for one in fields["differences"] if one["moves_predictions"]]
+    assert {one["quantity"] for one in moving} == {"device.memory.bandwidth"}
+    assert fields["conclusion"].startswith("the second is ahead in")
+
+
+def test_the_same_study_twice(folders):
+    done = compare(folders[0], folders[0])
+    assert "made from the same inputs, versions and settings" in done.output
+
+
+def test_what_is_no_study(folders, tmp_path):
+    done = compare(folders[0], tmp_path)
+    assert isinstance(done.exception, StudyError)

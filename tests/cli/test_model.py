@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dse.workloads import InteractionKind, Zipf, load_dlrm, load_model
+from tests.cli.test_cli import answer, dse
+
+TABLES = "name,num_embeddings,embedding_dim,pooling_factor,team\na,1000,32,2,x\nb,500,32,1,y\n"
+
+
+@pytest.fixture
+def tables(tmp_path):
+    path = tmp_path / "tables.csv"
+    path.write_text(TABLES)
+    return path
+
+
+def test_a_model_from_a_csv_can_be_predicted(tables, tmp_path):
+    out = tmp_path / "mine.yaml"
+    done = dse("model", "from-csv", tables, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert f"model: {out}" in done.stdout
+    assert "columns that are not used: team" in done.stderr
+    assert "all rows equally popular" in done.stderr
+    assert "interaction: dot" in done.stderr
+    model = load_dlrm(str(out))
+    assert model.name == "mine"
+    assert model.bottom_mlp == (512, 256, 32)
+    predicted = answer(
+        *("predict", out, "--platform", "h100_sxm", "--world-size", 2),
+        *("--global-batch-size", 4096),
+    )
+    assert predicted["feasible"] is True
+
+
+def test_every_option_reaches_the_model(tables, tmp_path):
+    out = tmp_path / "mine.yaml"
+    done = dse(
+        *("model", "from-csv", tables, "--out", out, "--name", "other", "--dense-features", 7),
+        *("--bottom-mlp", "64,16", "--top-mlp", "8,1", "--interaction", "dcnv2_low_rank"),
+        *("--cross-layers", 2, "--low-rank", 4, "--alpha", 1.05, "--data-type", "fp16"),
+        *("--precision", "bf16", "--dense-optimizer", "adam", "--sparse-optimizer", "adagrad"),
+        *("--global-batch-size", 256),
+    )
+    assert done.returncode == 0, done.stderr
+    model = load_dlrm(str(out))
+    assert (model.name, model.dense_features) == ("other", 7)
+    assert (model.bottom_mlp, model.top_mlp) == ((64, 16), (8, 1))
+    assert model.interaction.kind is InteractionKind.DCNV2_LOW_RANK
+    assert (model.interaction.layers, model.interaction.low_rank) == (2, 4)
+    assert {table.indices for table in model.tables} == {Zipf(1.05)}
+    assert {table.data_type.value for table in model.tables} == {"fp16"}
+    assert (model.precision.value, model.global_batch_size) == ("bf16", 256)
+    assert (model.dense_optimizer.value, model.sparse_optimizer.value) == ("adam", "adagrad")
+
+
+def test_an_existing_model_is_not_replaced_by_accident(tables, tmp_path):
+    out = tmp_path / "mine.yaml"
+    out.write_text("mine")
+    done = dse("model", "from-csv", tables, "--out", out)
+    assert done.returncode == 2
+    assert "exists; choose another name, or pass --force" in done.stderr
+    assert out.read_text() == "mine"
+    assert dse("model", "from-csv", tables, "--out", out, "--force").returncode == 0
+    assert load_dlrm(str(out)).name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--bottom-mlp", "64,x"), "--bottom-mlp: expected widths such as"),
+        (("--top-mlp", "64,2"), "expected a final width of 1"),
+        (("--interaction", "dots"), "--interaction: expected one of dot"),
+        (("--data-type", "fp4"), "--data-type: expected one of fp32"),
+        (("--pooling", "-1"), "pooling"),
+    ],
+)
+def test_wrong_options_are_one_clear_line(tables, tmp_path, options, words):
+    done = dse("model", "from-csv", tables, "--out", tmp_path / "mine.yaml", *options)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "mine.yaml").exists()
+
+
+def test_names_are_shown_and_not_obeyed(tables, tmp_path):
+    evil = "[red]\x1b[2J"
+    tables.write_text(TABLES.replace("team", evil))
+    out = tmp_path / "mine.yaml"
+    done = dse("model", "from-csv", tables, "--out", out)
+    assert "columns that are not used: [red]␛[2J" in done.stderr
+    out.write_text(out.read_text().replace("name: a,", r'name: "[red]\e[2Ja",'))
+    shown = dse("model", "show", out).stdout
+    assert "[red]␛[2Ja" in shown
+    assert "\x1b" not in shown + done.stderr
+
+
+def test_show_adds_up(tables, tmp_path):
+    out = tmp_path / "mine.yaml"
+    done = dse("model", "from-csv", tables, "--out", out, "--json")
+    made = json.loads(done.stdout)
+    assert made == answer("model", "show", out)
+    assert (made["tables"], made["rows"], made["lookups_per_sample"]) == (2, 1500, 3.0)
+    assert [row["table"] for row in made["largest_tables"]] == ["a", "b"]
+    gpt = answer("model", "show", "gpt_22b")
+    assert gpt["layers"] == load_model("gpt_22b").layers
+    words = dse("model", "show", "dlrm_criteo").stdout
+    assert "dense parameters" in words
+    assert "40,000,000" in words

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.test_cli import answer, dse
+
+CONFIGURATION = ("--platform", "h100_sxm", "--global-batch-size", 16384)
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory):
+    path = tmp_path_factory.mktemp("rank") / "plan.json"
+    options = ("--world-size", 4, "--time-limit", 0.5, "--out", path)
+    done = dse("shard", "dlrm_tiny", *CONFIGURATION, *options)
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--software-profile", "torchrec")], ids=["ideal", "program"]
+)
+def test_a_ranked_plan_takes_as_long_as_it_is_predicted_to(plan, options):
+    (ranked,) = answer("rank", plan, "--model", "dlrm_tiny", *CONFIGURATION, *options)["ranking"]
+    predicted = answer(
+        "predict", "dlrm_tiny", *CONFIGURATION, "--world-size", 4, "--plan", plan, *options
+    )
+    assert ranked["iteration_time_s"] == predicted["iteration_time_s"]
+
+
+def test_a_training_program_takes_longer_than_its_kernels(plan):
+    times = [
+        answer("rank", plan, "--model", "dlrm_tiny", *CONFIGURATION, *options)["ranking"][0]
+        for options in ((), ("--software-profile", "torchrec"))
+    ]
+    assert times[1]["iteration_time_s"] > times[0]["iteration_time_s"]
+
+
+def test_an_unknown_program_is_one_clear_line(plan):
+    done = dse("rank", plan, "--model", "dlrm_tiny", *CONFIGURATION, "--software-profile", "torch")
+    assert done.returncode == 2
+    assert "torchrec" in done.stderr
+    assert "Traceback" not in done.stderr

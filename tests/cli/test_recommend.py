@@ -1,0 +1,107 @@
+"""`dse recommend`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from dse.cli._app import app
+from dse.errors import ConfigError
+from dse.platforms import load_platform
+from dse.prediction import Configuration, predict
+from dse.sharding import read_plan
+from dse.workloads import load_model
+
+SMALL = ("--platforms", "h100_sxm,v100_dgx1", "--world-sizes", "8,16", "--batch-sizes", "16384")
+
+
+def recommend(*arguments, model="dlrm_tiny"):
+    return CliRunner().invoke(app, ["recommend", model, *map(str, arguments)])
+
+
+def test_a_plan_that_can_be_predicted(tmp_path):
+    path = tmp_path / "plan.json"
+    done = recommend("--target", "1M samples/s", *SMALL, "--export", path, "--json")
+    assert done.exit_code == 0, done.output
+    fields = json.loads(done.output)
+    answer = fields["answer"]
+    assert answer["throughput_samples_per_s"] >= 1e6
+    assert json.loads(path.read_text()) == answer["plan"]
+    model = load_model("dlrm_tiny")
+    configuration = Configuration(
+        answer["platform"],
+        answer["world_size"],
+        answer["global_batch_size"],
+        read_plan(path),
+        model.precision,
+    )
+    predicted = predict(model, load_platform(answer["platform"]), configuration)
+    assert answer["iteration_time_s"] == pytest.approx(predicted.iteration_time_s, rel=1e-9)
+    assert answer["price_usd_per_hour"] == predicted.price_usd_per_hour
+    assert fields["configurations"] == 4
+    assert sum(fields["verdicts"].values()) == 4
+    assert fields["space"][0] == "platforms h100_sxm, v100_dgx1"
+
+
+def test_for_people():
+    done = recommend("--deadline", "1h", "--samples", "1G", *SMALL)
+    assert done.exit_code == 0, done.output
+    for words in (
+        "the cheapest that trains 1 G samples in 1 h: ",
+        "whole job",
+        "with a probability of",
+        "best of the other platforms",
+        "4 configurations looked at",
+        "space: platforms h100_sxm, v100_dgx1; world sizes 8, 16; batches 16,384",
+    ):
+        assert words in done.output
+
+
+def test_what_cannot_be_reached():
+    done = recommend("--target", "1T samples/s", *SMALL)
+    assert done.exit_code == 1
+    assert "none of 4 configurations does" in done.output
+    assert "the closest is" in done.output
+    assert "what limits it: bound by" in done.output
+    poor = recommend("--budget", "1USD/h", *SMALL)
+    assert poor.exit_code == 1
+    assert "the cheapest that can run it is 8 × v100_dgx1" in poor.output
+
+
+def test_transformers(tmp_path):
+    path = tmp_path / "step.json"
+    done = recommend(
+        *("--budget", "60USD/h", "--platforms", "h100_sxm", "--world-sizes", "8,16"),
+        *("--export", path),
+        model="gpt_1_7b",
+    )
+    assert done.exit_code == 0, done.output
+    assert "8 × h100_sxm" in done.output
+    assert json.loads(path.read_text())["parallelism"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "say what is wanted by one of --target"),
+        (("--target", "1M/s", "--deadline", "3h"), "say what is wanted by one of"),
+        (("--target", "1M"), "--target: expected samples in a time"),
+        (("--deadline", "3h"), "say how much is trained"),
+        (("--deadline", "3 GB", "--samples", "1G"), "--deadline: expected a time"),
+        (("--deadline", "3h", "--samples", "many"), "--samples: expected a number of samples"),
+        (("--target", "1M/s", "--samples", "1G"), "--samples goes with"),
+        (("--budget", "500USD"), "--budget: say how much"),
+        (("--budget", "500 EUR", "--samples", "1G"), "--budget: expected a sum of money"),
+        (("--target", "1M/s", "--world-sizes", "8,x"), "expected whole numbers"),
+        (("--target", "1M/s", "--precisions", "fp17"), "--precisions: expected one of"),
+        (("--target", "1M/s", "--price-basis", "spott"), "did you mean `spot`"),
+        (("--target", "1M/s", "--confidence", "20 %"), "at least 50 %"),
+        (("--target", "1M/s", "--platforms", "cpu"), "has no on_demand price"),
+    ],
+)
+def test_wrong_questions(arguments, words):
+    done = recommend(*arguments)
+    assert isinstance(done.exception, ConfigError), done.output
+    assert words in str(done.exception)

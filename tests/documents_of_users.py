@@ -1,0 +1,197 @@
+"""Reading pages of the documentation: their fenced blocks, and what stands in them for tests.
+
+A remark below a block says what it is to a test, and is invisible on the page:
+
+* `<!-- file: NAME -->` – it is the content of a file of that name
+* `<!-- output -->` – it is what the last command printed: its lines are found there in this order,
+  any number standing for any other and `…` for anything; `within N %` compares numbers, too
+* `<!-- needs: MODULE -->` – it is run only where that can be imported
+* `<!-- exit: 0, 1 -->` – it may end with these codes; with 0 alone otherwise
+* `<!-- again: N -->` – it is run again, up to N times in all, until it ends well
+* `<!-- not run: WHY -->`
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+import importlib.util
+import os
+import re
+import stat
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from tests.conftest import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+#: Longest command, on a machine that does other things.
+_TIMEOUT_S = 300
+
+_FENCE = re.compile(r"^```(\w*)\s*$")
+_REMARK = re.compile(r"^<!-- ([a-z ]+?)(?:: (.*?))? -->\s*$")
+_NUMBER = r"(?<![\d.,])[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?(?!\d)"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block.
+
+    Attributes:
+        line: Of its fence.
+        language: Word behind the fence.
+        text: What is in it.
+        remarks: By their first words.
+    """
+
+    line: int
+    language: str
+    text: str
+    remarks: dict[str, str] = field(default_factory=dict)
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """Returns the fenced blocks of a page with the remarks below them."""
+    found: list[Block] = []
+    inside: tuple[int, str, list[str]] | None = None
+    for number, line in enumerate(page.read_text().splitlines(), start=1):
+        fence = _FENCE.match(line.strip())
+        if inside is not None:
+            if line.strip() == "```":
+                found.append(Block(inside[0], inside[1], "\n".join(inside[2]) + "\n"))
+                inside = None
+            else:
+                inside[2].append(line)
+        elif fence:
+            inside = (number, fence[1], [])
+        elif (remark := _REMARK.match(line)) and found:
+            found[-1].remarks[remark[1]] = remark[2] or ""
+    assert inside is None, f"{page}: the fence of line {inside[0]} is not closed"
+    return found
+
+
+def run_page(
+    page: Path, folder: Path, wanted: Callable[[Block], bool] = lambda _: True
+) -> list[tuple[int, str]]:
+    """Runs the blocks of a page in order and compares what they print.
+
+    Args:
+        page: The page.
+        folder: Folder to run in.
+        wanted: Which commands are run; outputs of others are not compared.
+
+    Returns:
+        Lines of the commands that were not run for want of a module, with its name.
+    """
+    environment = _environment(folder)
+    left_out: list[tuple[int, str]] = []
+    printed: str | None = None
+    for block in blocks_of(page):
+        if "not run" in block.remarks:
+            continue
+        if "file" in block.remarks:
+            (folder / block.remarks["file"]).write_text(block.text)
+        elif "output" in block.remarks:
+            if printed is not None:
+                _check_output(block, printed)
+        else:
+            assert block.language in ("sh", "python"), f"line {block.line}: what is this block?"
+            module = block.remarks.get("needs", "")
+            missing = bool(module) and importlib.util.find_spec(module) is None
+            if missing:
+                left_out.append((block.line, module))
+            run = wanted(block) and not missing
+            printed = _run(block, folder, environment) if run else None
+    return left_out
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """The commands of pages by their names, whatever is installed."""
+    programs = folder / ".bin"
+    programs.mkdir()
+    for name, words in (("dse", "-m dse"), ("python", "")):
+        path = programs / name
+        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return os.environ | {
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
+        "COLUMNS": "100",
+        "PYTHONUTF8": "1",
+    }
+
+
+def _run(block: Block, folder: Path, environment: dict[str, str]) -> str:
+    command = (
+        ["bash", "-euo", "pipefail", "-c", block.text]
+        if block.language == "sh"
+        else [sys.executable, "-c", block.text]
+    )
+    allowed = [int(code) for code in block.remarks.get("exit", "0").split(",")]
+    for _ in range(int(block.remarks.get("again", "1"))):
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode in allowed:
+            return done.stdout + done.stderr
+    raise AssertionError(
+        f"line {block.line}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
+    )
+
+
+def _check_output(block: Block, printed: str) -> None:
+    words = block.remarks["output"].split()
+    tolerance = float(words[1]) / 100 if words else None
+    missing = missing_line(block.text, printed, tolerance)
+    assert missing is None, f"line {block.line}: not printed: {missing}\n\n{printed}"
+
+
+def missing_line(expected: str, printed: str, tolerance: float | None = None) -> str | None:
+    """Returns the first line of an expected output that was not printed; None if all were.
+
+    Args:
+        expected: The block of the page.
+        printed: What the command printed.
+        tolerance: Largest relative difference of a number; any if None.
+    """
+    found = " ".join(printed.split())
+    place = 0
+    for line in filter(str.strip, expected.splitlines()):
+        match = _first(line, found, place, tolerance)
+        if match is None:
+            return line.strip()
+        place = match
+    return None
+
+
+def _first(line: str, found: str, place: int, tolerance: float | None) -> int | None:
+    """Returns where a line ends in a text behind a place; None if it is not there."""
+    words = " ".join(line.split())
+    numbers = [_value(text) for text in re.findall(_NUMBER, words)]
+    pieces = re.split(f"(…|{_NUMBER})", words)
+    pattern = "".join(
+        ".*?" if piece == "…" else f"({_NUMBER})" if index % 2 else re.escape(piece)
+        for index, piece in enumerate(pieces)
+    )
+    line_of = re.compile(pattern.replace(r"\ ", r"\s*"))
+    match = line_of.search(found, place)
+    while match is not None:
+        near = zip(numbers, map(_value, match.groups()), strict=True)
+        if tolerance is None or all(abs(a - b) <= tolerance * abs(a) for a, b in near):
+            return match.end()
+        # What was found may overlap what is looked for.
+        match = line_of.search(found, match.start() + 1)
+    return None
+
+
+def _value(text: str) -> float:
+    return float(text.replace(",", "").replace("−", "-"))

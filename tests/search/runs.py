@@ -1,0 +1,261 @@
+"""Runs in processes of their own that a test can kill: started in milliseconds, told step by step.
+
+The processes are forks of a server that has imported everything once.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+import importlib.util
+import multiprocessing
+import os
+from pathlib import Path
+import resource
+import signal
+import sys
+import time
+
+# For the server of forks, so that no process imports them again.
+import jinja2  # noqa: F401
+import optuna  # noqa: F401
+import pandas  # noqa: F401
+import plotly  # noqa: F401
+import pyarrow.parquet  # noqa: F401
+import pytest
+
+from dse.cli._app import main
+from dse.errors import DseError
+import dse.report
+from dse.search import RunOptions, run
+from dse.search._directory import StudyDirectory
+
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self").exists(), reason="needs /proc to see all processes"
+)
+
+needs_ray = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None, reason="ray is not installed: pip install 'dse[ray]'"
+)
+
+#: How long anything that should happen may take.
+PATIENCE_S = 60.0
+
+QUICK_SPACE = """\
+schema_version: 1
+name: quick
+workload: {model: dlrm_tiny}
+parameters:
+  platform: [a100_sxm_80, h100_sxm, v100_dgx2]
+  world_size: [2, 4, 8, 12]
+  global_batch_size: [16384, 65536]
+  sharding_types:
+    - [table_wise]
+    - [table_wise, row_wise]
+objectives:
+  - {metric: throughput_samples_per_s, direction: maximize}
+  - {metric: cost_usd_per_million_samples, direction: minimize}
+search: {trials: 16, batch: 4, improvement_rounds: 0, planners: [size_greedy]}
+"""
+
+
+def _context():
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
+def study_run(space, options, largest_bytes, pipe):
+    """What the process does: a run as `dse run` does it, every step told through the pipe."""
+    os.setsid()
+    if largest_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_bytes, largest_bytes))
+    with open(os.devnull, "w") as nothing:
+        os.dup2(nothing.fileno(), sys.stdout.fileno())
+    original = StudyDirectory.write_tables
+
+    def write_tables(self, *arguments):
+        pipe.send("tables")
+        original(self, *arguments)
+
+    StudyDirectory.write_tables = write_tables
+    pipe.send("start")
+
+    def note(records, total):
+        pipe.send(("trial", records[-1].parameters))
+
+    try:
+        study = run(space, options, progress=note)
+        pipe.send("report")
+        dse.report.write_report(study.result, study.directory.report)
+    except DseError as error:
+        pipe.send(error)
+        sys.exit(2)
+
+
+def command_run(arguments, messages, pipe):
+    """What the process does: `dse` with arguments, as from a shell; says when it writes tables."""
+    os.setsid()
+    with open(messages, "w") as file, open(os.devnull, "w") as nothing:
+        os.dup2(nothing.fileno(), sys.__stdout__.fileno())
+        os.dup2(file.fileno(), sys.__stderr__.fileno())
+    original = StudyDirectory.write_tables
+
+    def write_tables(self, *arguments):
+        pipe.send("tables")
+        # So that there is time for another signal.
+        time.sleep(0.3)
+        original(self, *arguments)
+
+    StudyDirectory.write_tables = write_tables
+    sys.argv = ["dse", *arguments]
+    main()
+
+
+class Command:
+    """`dse` in another process, which leads a session of its own.
+
+    Args:
+        messages: File for what it says on standard error.
+        arguments: Of the command.
+    """
+
+    def __init__(self, messages, *arguments):
+        context = _context()
+        self._pipe, theirs = context.Pipe(duplex=False)
+        self._messages = messages
+        self.process = context.Process(
+            target=command_run, args=([*map(str, arguments)], str(messages), theirs)
+        )
+        self.process.start()
+        theirs.close()
+
+    def wait_for_tables(self):
+        """Waits until it is about to write its tables."""
+        assert self._pipe.poll(PATIENCE_S)
+        assert self._pipe.recv() == "tables"
+
+    def interrupt(self, number):
+        """Sends a signal as a terminal does it: to everyone in the process group."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def join(self):
+        """Waits for its end; returns its exit code and what it said on standard error."""
+        self.process.join(PATIENCE_S)
+        return self.process.exitcode, Path(self._messages).read_text()
+
+
+class Run:
+    """A study run in another process, which leads a session of its own.
+
+    Args:
+        space: Path of the search space.
+        largest_bytes: Limit on every file that it writes, as a full disk would set it.
+        settings: Fields of `RunOptions`.
+    """
+
+    def __init__(self, space, *, largest_bytes=None, **settings):
+        context = _context()
+        self._pipe, theirs = context.Pipe(duplex=False)
+        self.process = context.Process(
+            target=study_run, args=(str(space), RunOptions(**settings), largest_bytes, theirs)
+        )
+        self.process.start()
+        theirs.close()
+        self.finished = []
+        """Parameters of the trials that it said were finished."""
+        self.error = None
+        """What it ended with."""
+
+    def wait_for(self, step):
+        """Waits for a step, or for as many finished trials; returns whether it came to that."""
+        until = time.monotonic() + PATIENCE_S
+        while not (isinstance(step, int) and len(self.finished) >= step):
+            assert self._pipe.poll(until - time.monotonic()), f"the run did not come to {step}"
+            try:
+                said = self._pipe.recv()
+            except EOFError:
+                return False
+            if said == step:
+                return True
+            if isinstance(said, DseError):
+                self.error = said
+            if isinstance(said, tuple):
+                self.finished.append(said[1])
+        return True
+
+    def kill(self, *, group=False):
+        """Kills it; returns whether it was still there."""
+        with suppress(ProcessLookupError):
+            if group:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            else:
+                self.process.kill()
+        self.process.join(PATIENCE_S)
+        self.wait_for("the end")
+        return self.process.exitcode == -signal.SIGKILL
+
+    def join(self):
+        """Waits for its end; returns its exit code."""
+        self.wait_for("the end")
+        self.process.join(PATIENCE_S)
+        return self.process.exitcode
+
+
+def session_members(session):
+    """Processes of a session that still run."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, IndexError):
+            # After the name, which may hold anything: state, parent, group, session.
+            fields = (path / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session and fields[0] != "Z":
+                found.append(int(path.name))
+    return found
+
+
+def wait_until_alone(session):
+    """Returns the processes of a session that do not end.
+
+    Agents of a local Ray whose starter was killed report that for a minute to a Ray that is gone,
+    and end then.
+    """
+    until = time.monotonic() + PATIENCE_S
+    while left := [pid for pid in session_members(session) if "Agent" not in name_of(pid)]:
+        if time.monotonic() > until:
+            break
+        time.sleep(0.02)
+    return left
+
+
+def name_of(pid):
+    try:
+        return (Path("/proc") / str(pid) / "cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def wait_until_gone(processes):
+    """Returns those of some processes that do not end."""
+    until = time.monotonic() + PATIENCE_S
+    while (left := [pid for pid in processes if is_there(pid)]) and time.monotonic() < until:
+        time.sleep(0.02)
+    return left
+
+
+def is_there(pid):
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@contextmanager
+def nothing_left(session):
+    """Kills what a failing test would leave behind."""
+    try:
+        yield
+    finally:
+        for pid in session_members(session):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,130 @@
+"""A disk that is full: the run says so, and goes on when there is room again."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+
+import pytest
+
+from dse._files import write_atomically
+from dse.errors import StudyError
+from tests.search.files import check_files, journaled, unfinished
+from tests.search.runs import QUICK_SPACE, Run
+
+
+@pytest.fixture(scope="module")
+def space(tmp_path_factory):
+    path = tmp_path_factory.mktemp("space") / "quick.yaml"
+    path.write_text(QUICK_SPACE)
+    return path
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(space, tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole") / "study"
+    assert Run(space, out=out).join() == 0
+    return out
+
+
+def resize(folder, *options):
+    return subprocess.run(["mount", *options, folder], capture_output=True, check=False).returncode
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 16 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if resize(folder, "-t", "tmpfs", "-o", "size=16k", "tmpfs"):
+        pytest.skip("a small file system cannot be mounted here; it needs root")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def ended_cleanly(process, out, known):
+    """Whether a run came to its end; if not, it has said what is full and how to go on."""
+    code = process.join()
+    if code:
+        message = str(process.error)
+        assert code == 2
+        assert isinstance(process.error, StudyError)
+        assert str(out) in message
+        assert "--resume" in message
+        assert "\n" not in message
+    found = journaled(out)
+    assert found[: len(known)] == known
+    assert len(found) == len(set(found))
+    assert set(process.finished) <= set(found)
+    check_files(out)
+    assert not unfinished(out)
+    return code == 0
+
+
+def test_a_disk_that_grows_step_by_step_ends_with_the_whole_study(
+    space, uninterrupted, small_disk
+):
+    out = small_disk / "study"
+    known: list = []
+    messages = []
+    size_kib = 16
+    while True:
+        process = Run(space, out=out, resume=(out / "study.yaml").exists())
+        if ended_cleanly(process, out, known):
+            break
+        messages.append(str(process.error))
+        known = journaled(out)
+        # The page is larger than all other files together.
+        size_kib = size_kib * 4 // 3 if size_kib < 200 else size_kib * 4
+        assert resize(small_disk, "-o", f"remount,size={size_kib}k") == 0
+    assert (out / "pareto.csv").read_bytes() == (uninterrupted / "pareto.csv").read_bytes()
+    # It ran full at every kind of file.
+    for name in ("study.yaml", "journal.log", "report.html"):
+        assert any(name in message and "No space left" in message for message in messages), name
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.7, 0.9])
+def test_a_journal_that_may_not_grow_loses_nothing(space, uninterrupted, tmp_path, share):
+    out = tmp_path / "study"
+    whole_bytes = (uninterrupted / "journal.log").stat().st_size
+    process = Run(space, out=out, largest_bytes=int(share * whole_bytes))
+    assert not ended_cleanly(process, out, [])
+    assert "journal.log: File too large; make room on the disk" in str(process.error)
+    assert (out / "journal.log").stat().st_size == int(share * whole_bytes)
+    process = Run(space, out=out, resume=True)
+    assert ended_cleanly(process, out, journaled(out))
+    assert (out / "pareto.csv").read_bytes() == (uninterrupted / "pareto.csv").read_bytes()
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace", "chmod", "fdopen"])
+def test_a_file_is_replaced_or_left_as_it_was(tmp_path, monkeypatch, call):
+    path = tmp_path / "trials.csv"
+    write_atomically(path, "old")
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, full)
+        with pytest.raises(
+            StudyError, match=r"cannot write .*trials\.csv: No space left.*--resume"
+        ):
+            write_atomically(path, "new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_replaced_file_and_its_name_are_flushed_to_the_disk(tmp_path, monkeypatch):
+    flushed = []
+    original = os.fsync
+
+    def noting(handle):
+        original(handle)
+        flushed.append(os.readlink(f"/proc/self/fd/{handle}"))
+
+    monkeypatch.setattr(os, "fsync", noting)
+    write_atomically(tmp_path / "trials.csv", "new")
+    assert len(flushed) == 2
+    assert flushed[0].startswith(str(tmp_path / ".trials.csv."))
+    assert flushed[1] == str(tmp_path)

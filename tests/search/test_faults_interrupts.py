@@ -1,0 +1,162 @@
+"""Ctrl-C and SIGTERM, once and twice: a study that can be used, and nobody left behind."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+
+import pytest
+
+from dse.search import load_study
+from dse.search._interrupts import interrupts_held_back
+from tests.search.files import check_files, journaled
+from tests.search.runs import (
+    PATIENCE_S,
+    Command,
+    Run,
+    needs_proc,
+    needs_ray,
+    nothing_left,
+    wait_until_alone,
+)
+
+EXECUTORS = ["serial", "process", pytest.param("ray", marks=needs_ray)]
+SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+CODES = pytest.mark.parametrize(("number", "code"), SIGNALS, ids=["SIGINT", "SIGTERM"])
+
+#: More than fit into any test.
+MANY = "100000"
+
+
+def started(tmp_path, executor, trials=3):
+    """A command in the middle of a study; some trials are finished."""
+    out = tmp_path / "study"
+    arguments = ["run", "dlrm_sharding", "--trials", MANY, "--executor", executor]
+    command = Command(tmp_path / "messages", *arguments, "--jobs", 2, "--out", out)
+    until = time.monotonic() + PATIENCE_S
+    while evaluated(out) < trials and time.monotonic() < until and command.process.is_alive():
+        time.sleep(0.01)
+    return command, out
+
+
+def evaluated(out):
+    path = out / "journal.log"
+    return path.read_bytes().count(b'"feasible"') if path.exists() else 0
+
+
+def is_usable(out):
+    """Whether all files are there and belong together."""
+    check_files(out)
+    study = load_study(out)
+    assert study.interrupted
+    assert len(study.result.records) == len(journaled(out))
+    assert len((out / "trials.csv").read_text().splitlines()) == len(study.result.records) + 1
+    return bool(study.result.front) and (out / "report.html").exists()
+
+
+@needs_proc
+@CODES
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_an_interrupt_leaves_a_study_and_no_process(tmp_path, executor, number, code):
+    command, out = started(tmp_path, executor)
+    session = command.process.pid
+    with nothing_left(session):
+        command.interrupt(number)
+        found, messages = command.join()
+        assert found == code, messages
+        assert f"interrupted; continue with: dse run dlrm_sharding --out {out} --resume" in (
+            " ".join(messages.split())
+        )
+        assert "Traceback" not in messages
+        assert "Exception" not in messages
+        assert not wait_until_alone(session)
+    assert is_usable(out)
+
+
+@needs_proc
+@CODES
+def test_a_second_one_while_the_files_are_written_ends_at_once(tmp_path, number, code):
+    command, out = started(tmp_path, "process")
+    session = command.process.pid
+    with nothing_left(session):
+        command.interrupt(signal.SIGINT)
+        command.wait_for_tables()
+        command.interrupt(number)
+        found, messages = command.join()
+        assert found == code, messages
+        assert messages.strip().startswith("interrupted before all files were written")
+        assert "Traceback" not in messages
+        assert not wait_until_alone(session)
+    check_files(out)
+    before = journaled(out)
+    again = Run("dlrm_sharding", out=out, trials=len(before), resume=True)
+    assert again.join() == 0
+    assert journaled(out)[: len(before)] == before
+
+
+@needs_proc
+def test_two_in_quick_succession_at_any_moment(tmp_path):
+    chance = random.Random(3)
+    for attempt in range(6):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        command, out = started(folder, "serial", trials=chance.randrange(1, 4))
+        session = command.process.pid
+        with nothing_left(session):
+            time.sleep(chance.uniform(0.0, 0.1))
+            command.interrupt(signal.SIGINT)
+            time.sleep(chance.uniform(0.0, 0.4))
+            command.interrupt(signal.SIGINT)
+            found, messages = command.join()
+            assert found == 130, messages
+            assert "interrupted" in messages
+            assert "Traceback" not in messages
+            assert not wait_until_alone(session)
+        check_files(out)
+
+
+# --- held back ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_waits_for_the_end_of_a_step(number):
+    done = []
+
+    def handler(number, frame):
+        done.append("came")
+        raise TimeoutError
+
+    def step():
+        with interrupts_held_back():
+            signal.raise_signal(number)
+            signal.raise_signal(number)
+            done.append("written")
+            done.append("remembered")
+
+    former = signal.signal(number, handler)
+    try:
+        with pytest.raises(TimeoutError):
+            step()
+        assert signal.getsignal(number) is handler
+    finally:
+        signal.signal(number, former)
+    assert done == ["written", "remembered", "came"]
+
+
+def test_what_a_step_raises_is_not_lost():
+    former = signal.getsignal(signal.SIGINT)
+    with pytest.raises(ValueError, match="full"), interrupts_held_back():
+        raise ValueError("full")
+    assert signal.getsignal(signal.SIGINT) is former
+
+
+def test_other_threads_get_no_signals_and_need_nothing():
+    from concurrent.futures import ThreadPoolExecutor
+
+    def step():
+        with interrupts_held_back():
+            return "done"
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(step).result() == "done"

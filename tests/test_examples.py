@@ -1,0 +1,119 @@
+"""Examples load, run with little, and print what their pages show."""
+
+from __future__ import annotations
+
+import importlib.util
+import py_compile
+import subprocess
+import sys
+
+import pytest
+
+from dse.space import load_space
+from dse.workloads import ModelRecipe, compose_model, load_dlrm, read_table_list
+from tests.cli.test_cli import answer, dse
+from tests.conftest import ROOT
+from tests.documents_of_users import run_page
+
+EXAMPLES = ROOT / "examples"
+SPACES = [*sorted(EXAMPLES.rglob("*space.yaml")), EXAMPLES / "cpu_sharding.yaml"]
+PROGRAMS = sorted(EXAMPLES.rglob("*.py"))
+NEEDS = {"capture_mlp.py": "torch", "torchrec_plan.py": "torchrec"}
+
+
+def name(path):
+    return str(path.relative_to(EXAMPLES))
+
+
+def test_every_file_is_in_the_index():
+    index = (EXAMPLES / "README.md").read_text()
+    files = {path for path in EXAMPLES.rglob("*") if path.suffix in (".py", ".yaml")}
+    assert files == {*SPACES, *PROGRAMS}
+    for path in files:
+        assert name(path) in index, path
+
+
+@pytest.mark.parametrize("path", SPACES, ids=name)
+def test_spaces_load(path):
+    assert load_space(str(path)).size > 1
+
+
+@pytest.mark.parametrize("path", [one for one in SPACES if "trace" not in one.name], ids=name)
+def test_spaces_run_with_one_trial(path, tmp_path):
+    found = answer("run", path, "--trials", 1, "--executor", "serial", "--out", tmp_path / "out")
+    assert found["evaluated"] == 1
+    assert found["counts"] == {"feasible": 1}
+    assert (tmp_path / "out" / "report.html").is_file()
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=name)
+def test_programs_say_what_they_are(path, tmp_path):
+    py_compile.compile(str(path), cfile=str(tmp_path / "compiled"), doraise=True)
+    needed = NEEDS.get(path.name)
+    if needed and importlib.util.find_spec(needed) is None:
+        pytest.skip(f"needs {needed}")
+    done = subprocess.run(
+        [sys.executable, str(path), "--help"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "usage" in done.stdout
+
+
+def test_planning_from_python_with_a_small_model():
+    done = subprocess.run(
+        [
+            *(sys.executable, str(EXAMPLES / "meta_856/planners.py"), "--model", "dlrm_tiny"),
+            *("--ranks", "4", "--batch", "4096", "--seconds", "1"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    times = {line.split()[0]: float(line.split()[1]) for line in lines[1:] if " ms;" in line}
+    assert times["search"] == min(times.values())
+    assert len(times) == 7
+
+
+def test_the_tables_of_criteo_are_those_of_the_built_in_model(tmp_path):
+    listed = read_table_list(EXAMPLES / "criteo/tables.csv")
+    recipe = ModelRecipe("criteo", 13, (512, 256, 128), (1024, 1024, 512, 256, 1), dim=128)
+    path = tmp_path / "criteo.yaml"
+    path.write_text(compose_model(listed, recipe))
+    mine, built_in = load_dlrm(str(path)).tables, load_dlrm("dlrm_dcnv2").tables
+    assert len(mine) == 26
+    for one, other in zip(mine, built_in, strict=True):
+        assert (one.name, one.rows, one.dim) == (other.name, other.rows, other.dim)
+        assert one.pooling_factors == other.pooling_factors
+
+
+@pytest.mark.slow
+def test_the_page_of_criteo(tmp_path):
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    assert run_page(EXAMPLES / "criteo/README.md", tmp_path) == []
+    made = answer("model", "show", tmp_path / "results/criteo.yaml")
+    built_in = answer("model", "show", "dlrm_dcnv2")
+    for document in (made, built_in):
+        document.pop("name"), document.pop("description")
+    assert made == built_in
+
+
+@pytest.mark.slow
+def test_the_page_of_856_tables(tmp_path):
+    # Its study takes a minute; two of its trials are run above.
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    run_page(EXAMPLES / "meta_856/README.md", tmp_path, lambda block: "dse run" not in block.text)
+
+
+def test_the_study_of_the_index_can_be_run_from_anywhere(tmp_path):
+    done = dse("run", EXAMPLES / "cpu_sharding.yaml", "--trials", 1, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "results/example/report.html").is_file()

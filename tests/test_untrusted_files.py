@@ -1,0 +1,565 @@
+"""Files are data: nothing in them is run, and every one is read within limits."""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import io
+import json
+import os
+import tarfile
+import threading
+
+import pytest
+
+from dse._reading import (
+    MAX_DEPTH,
+    JsonProblemError,
+    byte_limit,
+    load_json,
+    open_file,
+    read_bytes,
+    read_text,
+)
+from dse.documents import DocumentKind, find_document, load_document, parse_plain
+from dse.errors import ConfigError
+from dse.measurements import read_gemm
+from dse.microbench import read_session
+from dse.overheads import load_host_profile
+from dse.platforms import load_platform
+from dse.sharding import read_constraints, read_plan
+from dse.space import load_space
+from dse.traces import read_execution_trace, read_kineto
+from dse.whatif import read_steps
+from dse.workloads import ModelFile, load_model
+from tests.conftest import ROOT
+
+# --- what no module may do ------------------------------------------------------------------
+
+#: Packages that make objects or run code of what they read, or have no limits.
+FORBIDDEN_IMPORTS = {
+    *("pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "jsonpickle"),
+    *("sqlite3", "xml", "lxml", "zipfile", "bz2", "code", "codeop", "pty"),
+}
+
+#: What may only be called in the modules named, each for a reason.
+CALLS = {
+    "eval": set(),
+    "exec": set(),
+    "compile": set(),
+    "__import__": set(),
+    "os.system": set(),
+    "os.popen": set(),
+    "yaml.load": set(),
+    "yaml.load_all": set(),
+    "yaml.full_load": set(),
+    "yaml.unsafe_load": set(),
+    # It knows no limits; documents read YAML.
+    "yaml.safe_load": set(),
+    "np.load": set(),
+    "np.fromfile": set(),
+    "np.memmap": set(),
+    "np.loadtxt": set(),
+    "np.genfromtxt": set(),
+    "torch.hub.load": set(),
+    "torch.jit.load": set(),
+    "joblib.load": set(),
+    # The reader itself; lines of a study's own journal, which Optuna reads as well; what this
+    # package told its own processes, or these answered; its own JSON in another form; databases.
+    "json.loads": {
+        "dse/_reading.py",
+        "dse/search/_journal_repair.py",
+        "dse/recording/_orders.py",
+        "dse/recording/startup/sitecustomize.py",
+        "dse/cli/_shard.py",
+        "dse/cli/_export.py",
+        "dse/cli/_recommend.py",
+        "dse/doctor/_thorough.py",
+        "dse/search/_storage_database.py",
+    },
+    "json.load": set(),
+    # Bounded, and nowhere else.
+    "gzip.open": set(),
+    "tarfile.open": {"dse/traces/_files.py"},
+    "lzma.LZMADecompressor": {"dse/curves/_trees.py"},
+    "lzma.open": set(),
+    "lzma.decompress": set(),
+    "zlib.decompress": set(),
+    "gzip.decompress": set(),
+    # Names in the code, and Python files that a person names on the command line.
+    "import_module": {"dse/__init__.py", "dse/replay/_run.py"},
+    "importlib.import_module": set(),
+    "runpy.run_path": {"dse/replay/_teach.py"},
+    "runpy.run_module": set(),
+    # Trees of a calibration, after unpacking within a limit.
+    "*.load_model": {"dse/curves/_trees.py"},
+    # The machine's own facts, and traces that the profiler just wrote.
+    "*.read_text": {
+        "dse/replay/_memory.py",
+        "dse/microbench/_machine.py",
+        "dse/recording/_orders.py",
+        "dse/doctor/_machine.py",
+        "dse/search/_storage_runs.py",
+    },
+    "*.read_bytes": set(),
+}
+
+#: Where files are opened for reading other than through `dse._reading`.
+OPENS = {
+    # What this process has just written.
+    "dse/recording/_pack.py",
+    "dse/microbench/_log.py",
+    "dse/microbench/_in_step.py",
+    "dse/search/_journal_repair.py",
+}
+
+MODULES = sorted((ROOT / "dse").rglob("*.py"))
+
+
+def dotted(node: ast.expr) -> str:
+    """Returns `a.b.c` of a call's function, `*.c` where what is in front is no name."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        front = dotted(node.value)
+        return f"{front}.{node.attr}" if front else f"*.{node.attr}"
+    return ""
+
+
+def faults(source: str, module: str) -> list[str]:
+    """Returns what a module does that none may, by line."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = [node.module or ""]
+        found += [
+            f"{node.lineno}: imports {name}"
+            for name in names
+            if name.split(".")[0] in FORBIDDEN_IMPORTS
+        ]
+        if isinstance(node, ast.Call):
+            found += [f"{node.lineno}: {what}" for what in call_faults(node, module)]
+    return found
+
+
+def call_faults(node: ast.Call, module: str):
+    name = dotted(node.func)
+    given = {keyword.arg: keyword.value for keyword in node.keywords}
+    last = f"*.{name.rpartition('.')[2]}"
+    for rule in {name, last} & CALLS.keys():
+        if ("." in name or rule == name) and module not in CALLS[rule]:
+            yield f"calls {name}"
+    if name == "torch.load" and not is_true(given.get("weights_only")):
+        yield "torch.load without weights_only=True"
+    if is_true(given.get("shell")):
+        yield f"{name} through a shell"
+    if name.startswith(("pd.read_", "pandas.read_")):
+        yield f"calls {name}"
+    if last == "*.open" or name == "open":
+        mode = given.get("mode") or next(iter(node.args[name == "open" :]), None)
+        text = mode.value if isinstance(mode, ast.Constant) else "r"
+        writes = isinstance(text, str) and set(text) & set("wax")
+        known = name.split(".")[0] in {"tarfile", "os", "webbrowser"} or "session" in name
+        if not writes and not known and module not in OPENS:
+            yield f"opens a file by {name}"
+
+
+def is_true(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is True
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_module_runs_what_it_reads(path):
+    module = path.relative_to(ROOT).as_posix()
+    assert faults(path.read_text(), module) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "from pickle import loads",
+        "eval(text)",
+        "import yaml\nyaml.load(text, Loader=yaml.Loader)",
+        "yaml.safe_load(text)",
+        "torch.load(path)",
+        "torch.load(path, weights_only=False)",
+        "np.load(path, allow_pickle=True)",
+        "pd.read_csv(path)",
+        "open(path)",
+        "path.open()",
+        "path.open('rb')",
+        "Path(name).read_text()",
+        "subprocess.run(text, shell=True)",
+        "json.loads(text)",
+        "gzip.open(path)",
+    ],
+)
+def test_the_check_finds(source):
+    assert faults(source, "dse/any.py")
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["torch.load(p, weights_only=True)", "path.open('w')", "open(p, 'ab')", "a.evaluate()"],
+)
+def test_the_check_allows(source):
+    assert not faults(source, "dse/any.py")
+
+
+def test_what_is_allowed_is_needed():
+    """An exception that nothing needs any more is taken back."""
+    for rule, modules in CALLS.items():
+        for module in modules:
+            used = [dotted(node.func) for node in ast.walk(ast.parse((ROOT / module).read_text()))
+                    if isinstance(node, ast.Call)]  # fmt: skip
+            last = rule.removeprefix("*.")
+            assert any(name == rule or name.endswith(f".{last}") for name in used), (rule, module)
+
+
+# --- files that are none ----------------------------------------------------------------------
+
+READERS = {
+    "model": load_model,
+    "platform": load_platform,
+    "space": load_space,
+    "plan": read_plan,
+    "constraints": read_constraints,
+    "profile": load_host_profile,
+    "steps": read_steps,
+    "gemm": read_gemm,
+    "kineto": read_kineto,
+    "execution trace": read_execution_trace,
+    "document": lambda path: load_document(path, ModelFile),
+}
+
+
+@pytest.fixture(params=READERS)
+def read(request):
+    return lambda path: READERS[request.param](str(path))
+
+
+def refusal(call) -> str:
+    with pytest.raises(ConfigError) as caught:
+        call()
+    return str(caught.value)
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path, read):
+    pipe = tmp_path / "pipe.yaml"
+    os.mkfifo(pipe)
+    words: list[str] = []
+    waiting = threading.Thread(target=lambda: words.append(refusal(lambda: read(pipe))))
+    waiting.daemon = True
+    waiting.start()
+    waiting.join(20)
+    assert words == [f"{pipe}: this is a pipe; a file is expected"]
+
+
+def test_devices_are_refused(tmp_path, read):
+    (tmp_path / "zero.yaml").symlink_to("/dev/zero")
+    assert "this is a device; a file is expected" in refusal(lambda: read(tmp_path / "zero.yaml"))
+
+
+def test_empty_files_names_that_cannot_be_and_circles(tmp_path, read):
+    (tmp_path / "empty.yaml").write_bytes(b"")
+    assert refusal(lambda: read(tmp_path / "empty.yaml"))
+    for name in ("a\0b.yaml", "x" * 300 + ".yaml", "x" * 5000 + ".yaml"):
+        assert len(refusal(lambda name=name: read(tmp_path / name))) < 2000
+    circle = tmp_path / "circle.yaml"
+    circle.symlink_to(circle)
+    refusal(lambda: read(circle))
+
+
+def test_a_log_that_is_a_pipe(tmp_path):
+    from dse.errors import CalibrationError
+
+    os.mkfifo(tmp_path / "log")
+    with pytest.raises(CalibrationError, match="this is a pipe"):
+        read_session(tmp_path / "log")
+
+
+# --- sizes --------------------------------------------------------------------------------------
+
+
+def test_the_size_is_limited_and_the_environment_may_allow_more(tmp_path, monkeypatch, read):
+    path = tmp_path / "large.yaml"
+    path.write_text("a: " + "x" * 2000)
+    monkeypatch.setenv("DSE_MAX_FILE_BYTES", "1000")
+    assert "more than the limit of 1000" in refusal(lambda: read(path))
+    monkeypatch.setenv("DSE_MAX_FILE_BYTES", "100000")
+    assert "more than the limit" not in refusal(lambda: read(path))
+
+
+def test_the_limit_is_told(tmp_path):
+    path = tmp_path / "large.yaml"
+    path.write_bytes(b"x" * 1001)
+    assert refusal(lambda: read_bytes(path, 1000)) == (
+        f"{path}: 1001 bytes, more than the limit of 1000; if the file is right, set "
+        "DSE_MAX_FILE_BYTES to more bytes"
+    )
+    assert read_bytes(path, 1001) == b"x" * 1001
+
+
+def test_a_file_larger_than_it_says(tmp_path):
+    """Files of the system say that they have no bytes."""
+    assert "at least" in refusal(lambda: read_bytes("/proc/self/maps", 100))
+    assert read_bytes("/proc/self/maps")
+
+
+@pytest.mark.parametrize("text", ["x", "-1", "0", "1e9", "9" * 30, "1 GB", "٣"])
+def test_a_limit_that_is_none(monkeypatch, text):
+    monkeypatch.setenv("DSE_MAX_FILE_BYTES", text)
+    assert "expected a whole number of bytes" in refusal(lambda: byte_limit(5))
+
+
+def test_an_empty_limit_is_the_usual_one(monkeypatch):
+    monkeypatch.setenv("DSE_MAX_FILE_BYTES", "")
+    assert byte_limit(5) == 5
+
+
+def changed(path, **values) -> str:
+    """Returns a file of the package with other values at dotted places."""
+    import yaml
+
+    data = yaml.safe_load((ROOT / path).read_text())
+    for place, value in values.items():
+        *blocks, last = place.split("__")
+        inner = data
+        for block in blocks:
+            inner = inner[block]
+        inner[last] = value
+    return yaml.safe_dump(data)
+
+
+@pytest.mark.parametrize(
+    ("reader", "path", "values"),
+    [
+        ("space", "search_spaces/dlrm_sharding.yaml", {"parameters__world_size": 10**9}),
+        (
+            "space",
+            "search_spaces/dlrm_sharding.yaml",
+            {"parameters__world_size": {"low": 1, "high": 10**18, "step": 10**17}},
+        ),
+        ("space", "search_spaces/dlrm_sharding.yaml", {"search__trials": 10**15}),
+        ("space", "search_spaces/gpt_parallelism.yaml", {"parameters__pipeline": [10**12]}),
+        ("platform", "platforms/h100_sxm.yaml", {"node__devices": 10**9}),
+        ("model", "models/dlrm_small.yaml", {"tables": [{"name": "a", "rows": 10**18, "dim": 8}]}),
+        (
+            "model",
+            "models/dlrm_small.yaml",
+            {"tables": [{"name": "a", "rows": 10, "dim": 8, "count": 10**9}]},
+        ),
+        ("model", "models/dlrm_small.yaml", {"global_batch_size": 10**30}),
+        ("model", "models/gpt_1_7b.yaml", {"layers": 10**12}),
+    ],
+)
+def test_sizes_beyond_reason_are_refused_before_anything_is_made(tmp_path, reader, path, values):
+    file = tmp_path / "large.yaml"
+    file.write_text(changed(path, **values))
+    assert "expected at most" in refusal(lambda: READERS[reader](str(file)))
+    assert peak_bytes(lambda: READERS[reader](str(file))) < 50e6
+
+
+def test_plans_beyond_reason(tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({"schema_version": 1, "world_size": 10**9, "tables": {}}))
+    assert "expected at most 1000000" in refusal(lambda: read_plan(path))
+    path.write_text(json.dumps({"world_size": 10**9, "plan": {}}))
+    assert "expected at most 1000000" in refusal(lambda: read_plan(path))
+
+
+# --- bombs --------------------------------------------------------------------------------------
+
+
+def peak_bytes(call) -> int:
+    """Returns the most memory that Python held during a call that is refused."""
+    import tracemalloc
+
+    tracemalloc.start()
+    try:
+        refusal(call)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.fixture(scope="module")
+def bomb():
+    """A gigabyte of blanks in a megabyte."""
+    block = gzip.compress(b" " * 2**20, mtime=0)
+    return block * 1024
+
+
+def test_a_gigabyte_in_a_megabyte_is_refused_while_it_unpacks(tmp_path, bomb):
+    path = tmp_path / "rank0.json.gz"
+    path.write_bytes(bomb)
+    peak = peak_bytes(lambda: read_kineto(path))
+    assert peak < 200e6
+    words = refusal(lambda: read_execution_trace(path))
+    assert "times its size, more than the limit of 200" in words
+
+
+def archive(path, name, content, **header):
+    with tarfile.open(path, "w:gz" if path.name.endswith("gz") else "w") as tar:
+        info = tarfile.TarInfo(name)
+        info.size = len(content)
+        for field, value in header.items():
+            setattr(info, field, value)
+        tar.addfile(info, io.BytesIO(content))
+    return path
+
+
+def test_a_bomb_inside_an_archive(tmp_path, bomb):
+    path = archive(tmp_path / "a.tar.gz", "rank0.json.gz", bomb)
+    assert peak_bytes(lambda: read_kineto(path)) < 200e6
+    words = refusal(lambda: read_kineto(path))
+    assert words.startswith(f"{path}:rank0.json.gz: unpacks to ")
+
+
+def test_holes_in_an_archive_are_no_files(tmp_path):
+    """A sparse file of many terabytes takes a few bytes in an archive."""
+    header = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "rank0.json"}
+    header["GNU.sparse.realsize"] = str(10**15)
+    content = b"1\n0\n1\n".ljust(512, b"\0") + b"{"
+    path = archive(tmp_path / "a.tar", "rank0.json", content, pax_headers=header)
+    assert "sparse" in refusal(lambda: read_kineto(path))
+
+
+def test_many_short_values_are_no_trace(tmp_path):
+    path = tmp_path / "rank0.json"
+    path.write_bytes(b'{"traceEvents":[' + b"1," * 20_100_000 + b"1]}")
+    assert "take many times their size in memory" in refusal(lambda: read_kineto(path))
+
+
+def laughs() -> str:
+    text = "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True):
+        text += f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"
+    return text
+
+
+def test_a_billion_laughs():
+    assert "more than 2000000 values after expansion" in refusal(lambda: parse_plain(laughs()))
+
+
+def test_a_node_cannot_stand_inside_itself():
+    assert "the alias `a` is inside what it stands for" in refusal(
+        lambda: parse_plain("x: &a [1, *a, *a]")
+    )
+
+
+def test_merging_many_blocks_takes_linear_time():
+    text = f"a: &a {{{', '.join(f'k{i}: 1' for i in range(3000))}}}\n"
+    text += f"b: {{<<: [{', '.join(['*a'] * 300)}]}}\n"
+    data = parse_plain(text)
+    assert isinstance(data, dict)
+    assert len(data["b"]) == 3000
+
+
+@pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? "])
+def test_deep_yaml_ends_early(opening):
+    assert "nested more than 64 levels deep" in refusal(lambda: parse_plain(opening * 1_000_000))
+
+
+def test_the_depth_that_is_allowed():
+    text = "[" * MAX_DEPTH + "]" * MAX_DEPTH
+    assert json.dumps(load_json(text)) == text
+    assert json.dumps(parse_plain(text)) == text
+    for deeper in (f"[{text}]", "[" * 100_000):
+        with pytest.raises(JsonProblemError, match="more than 64 levels"):
+            load_json(deeper)
+
+
+# --- text that is not what it seems --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"a": 1, "a": 2}', "the key `a` is given twice"),
+        ("NaN", "`NaN` is no number of JSON"),
+        ("[-Infinity]", "`-Infinity` is no number"),
+        ("1e400", "beyond the largest number"),
+        ("9" * 5000, "has 5000 digits, more than the limit of 300"),
+        ('"\\ud800"', "half of a surrogate pair"),
+        ('{"\\udfff": 1}', "half of a surrogate pair"),
+        ("", "not valid JSON"),
+        ("[1,", "not valid JSON"),
+        ("\0", "not valid JSON"),
+    ],
+)
+def test_json_that_is_refused(text, words):
+    with pytest.raises(JsonProblemError, match=words):
+        load_json(text)
+
+
+def test_whole_characters_from_two_halves_are_fine():
+    assert load_json('"\\ud83d\\ude00"') == "\N{GRINNING FACE}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "!!python/object/apply:os.system [echo]",
+        "!!python/name:os.system",
+        "!!binary aGk=",
+        "!!set {a}",
+        "!!omap [a: 1]",
+        "!mine x",
+        "a: !!bool x",
+        "a: !!int ''",
+        "a: !!float ''",
+        "a: 0x" + "f" * 2000,
+        "a: " + ":".join(["1"] * 300),
+        "a: " + "9" * 5000,
+        "? [a, b]\n: 1",
+        "1: a",
+        "a: 1\na: 2",
+        "--- a\n--- b",
+        "a: \0",
+        "a: \ud800",
+        'a: "\\ud800"',
+        "*a",
+        "[&a x, &a y]",
+    ],
+)
+def test_yaml_that_is_refused(text):
+    assert refusal(lambda: parse_plain(text))
+
+
+def test_encodings(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xef\xbb\xbfname: a")
+    assert read_text(path) == "name: a"
+    path.write_bytes(b"a\nb \xff")
+    assert refusal(lambda: read_text(path)) == f"{path}:2: not UTF-8 text"
+
+
+def test_a_link_is_followed_and_a_file_is_closed(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with open_file(tmp_path / "b") as stream:
+        assert stream.read() == b"abc"
+    assert stream.closed
+
+
+# --- paths ---------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_traces_leads_nowhere_else(tmp_path):
+    outside = tmp_path / "secret.json"
+    outside.write_text("{}")
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "rank0.json").symlink_to(outside)
+    for read_traces in (read_kineto, read_execution_trace):
+        assert "a link out of the folder" in refusal(lambda read=read_traces: read(run))
+
+
+def test_names_of_documents_are_looked_up_or_paths():
+    for name in ("../models/none.yaml", "a\0b/c.yaml", "x" * 400 + ".yaml"):
+        assert "no such file" in refusal(lambda name=name: find_document(DocumentKind.MODEL, name))
