@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dse.report._metrics import milliseconds
@@ -58,13 +59,14 @@ class TableView:
         name: Table.
         kind: Sharding type.
         kernel: Compute kernel.
-        ranks: Its ranks.
+        ranks: Its ranks, runs of neighbours as first and last: ``0-7`` or ``1,5``. A table may lie
+            on hundreds of ranks, and candidates have hundreds of tables.
     """
 
     name: str
     kind: str
     kernel: str
-    ranks: tuple[int, ...]
+    ranks: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,9 +255,26 @@ def _throughput(prediction: Prediction | StepPrediction) -> str:
 
 def _tables(plan: ShardingPlan) -> tuple[TableView, ...]:
     return tuple(
-        TableView(table.table, table.sharding_type.value, table.compute_kernel.value, table.ranks)
+        TableView(
+            table.table,
+            table.sharding_type.value,
+            table.compute_kernel.value,
+            _runs(table.ranks),
+        )
         for table in plan.tables
     )
+
+
+@lru_cache(maxsize=4096)
+def _runs(ranks: tuple[int, ...]) -> str:
+    """Writes ranks in their order, neighbours that follow each other as first and last."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in runs)
 
 
 def _milli(seconds: float) -> float:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-import json
+from functools import cache
 from typing import TYPE_CHECKING
 
 from dse._files import write_atomically
+from dse.report._payload import packed, packed_document, view_document
 from dse.report._view import build_view
 
 if TYPE_CHECKING:
@@ -28,11 +28,10 @@ def render_report(study: StudyResult) -> str:
     """Returns the page of a study as HTML.
 
     Text from files reaches the page in two ways only: through Jinja2 with escaping on, and as
-    JSON inside a script element that is data, not code. The page's own script puts such text into
-    the document with `textContent`.
+    compressed JSON inside a script element that is data, not code. The page's own script puts
+    such text into the document with `textContent`.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
-    from plotly.offline import get_plotlyjs
 
     environment = Environment(
         loader=PackageLoader("dse.report", "templates"),
@@ -49,16 +48,14 @@ def render_report(study: StudyResult) -> str:
         unit_word=view.rank_word.lower(),
         counts=dict(view.counts),
         evaluated=sum(record.evaluated for record in study.records),
-        payload=_safe_json(asdict(view)),
-        plotly=get_plotlyjs(),
+        payload=packed_document(view_document(view)),
+        plotly=_packed_plotly(),
     )
 
 
-def _safe_json(value: object) -> str:
-    """Returns JSON that cannot end the script element it stands in."""
-    from markupsafe import Markup
+@cache
+def _packed_plotly() -> str:
+    """Returns the script of Plotly; a third of the page's bytes instead of nearly all."""
+    from plotly.offline import get_plotlyjs
 
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return Markup(text)
+    return packed(get_plotlyjs())

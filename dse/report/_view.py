@@ -19,6 +19,11 @@ from dse.report._details import (
 )
 from dse.report._metrics import metric_formats, title_with_unit
 from dse.report._validation import validation_view
+from dse.report._view_analysis import analysis_view
+from dse.report._view_compare import figures_view
+from dse.report._view_front import front_view
+from dse.report._view_tables import table_sizes
+from dse.report._view_timeline import timeline_view
 from dse.search import TrialStatus, group_reasons
 from dse.space import PLACEMENT_PREFIX, WorkloadKind
 
@@ -27,6 +32,11 @@ if TYPE_CHECKING:
 
     from dse.report._metrics import MetricFormat
     from dse.report._validation import ValidationView
+    from dse.report._view_analysis import AnalysisView
+    from dse.report._view_compare import FiguresView
+    from dse.report._view_front import FrontView
+    from dse.report._view_tables import TableSize
+    from dse.report._view_timeline import TimelineView
     from dse.search import StudyResult, TrialRecord
     from dse.space import Metric, ParameterValue
 
@@ -99,7 +109,12 @@ class ReportView:
             ranks do all the same.
         best_speedup: Largest of the feasible ones; None in studies of a model.
         baseline: The captured step's values in the order of `axes`; None in studies of a model.
+        front: Intervals and measurements of points, and which two to compare first.
+        figures: Figures of the candidates that have details.
+        timeline: Predicted iterations of candidates on the front.
+        tables: Sizes of the model's tables; empty where they are not known.
         validation: Candidates that were run for real; None where none was.
+        analysis: What is said about the study as a whole.
     """
 
     axes: tuple[AxisView, ...]
@@ -113,6 +128,11 @@ class ReportView:
     rank_word: str
     best_speedup: float | None
     baseline: tuple[float | None, ...] | None
+    front: FrontView
+    figures: FiguresView
+    timeline: TimelineView
+    tables: tuple[TableSize, ...]
+    analysis: AnalysisView
     validation: ValidationView | None = None
 
 
@@ -122,6 +142,7 @@ def build_view(study: StudyResult) -> ReportView:
     formats = metric_formats(study)
     group = _group_of(study)
     trace = study.trace
+    front = front_view(study)
     return ReportView(
         axes=tuple(
             AxisView(title_with_unit(form), axis.maximize, form.scale, form.digits)
@@ -150,6 +171,11 @@ def build_view(study: StudyResult) -> ReportView:
             default=None,
         ),
         baseline=None if trace is None else _shown(study, trace.baseline.metrics, formats),
+        front=front,
+        figures=figures_view(study, _detailed(study), AS_CAPTURED),
+        timeline=timeline_view(study),
+        tables=table_sizes(study),
+        analysis=analysis_view(study, front.recommended),
         validation=validation_view(study.validation),
     )
 

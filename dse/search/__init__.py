@@ -9,7 +9,7 @@ from dse.search._compare_studies import (
     compare_studies,
     metric_words,
 )
-from dse.search._conclusion import ReasonGroup, change_words, group_reasons
+from dse.search._conclusion import ReasonGroup, change_words, group_reasons, knee_index
 from dse.search._evaluate import EvaluationContext, Evaluator
 from dse.search._evaluate_model import ModelContext, ModelEvaluator
 from dse.search._evaluate_step import StepContext, StepEvaluator
@@ -41,6 +41,7 @@ from dse.search._rescore import rescore
 from dse.search._rescore_changes import Amount, Change, KnownNames, parse_changes
 from dse.search._rescore_inputs import stored_changes
 from dse.search._rescore_platforms import ChangedFigure, PriceChoice, changed_platform
+from dse.search._rescore_predict import StoredPlans, stored_plans
 from dse.search._rescore_result import Rescored, RescoreProgress
 from dse.search._rescore_write import write_rescored
 from dse.search._result import mark_front
@@ -98,6 +99,7 @@ __all__ = [
     "StepContext",
     "StepEvaluator",
     "StorageNote",
+    "StoredPlans",
     "Study",
     "StudyComparison",
     "StudyInputs",
@@ -118,6 +120,7 @@ __all__ = [
     "front_moves",
     "group_reasons",
     "hypervolume",
+    "knee_index",
     "load_study",
     "mark_front",
     "metric_values",
@@ -130,6 +133,7 @@ __all__ = [
     "sensitivity",
     "stored_changes",
     "stored_model",
+    "stored_plans",
     "stored_platform",
     "stored_steps",
     "stored_transformer",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dse.errors import StudyError
 from dse.prediction import PlanScorer, RankMemory, predict_plan, problem_of
 from dse.search._evaluate_model import ModelContext
+from dse.search._rescore_inputs import model_context, stored_inputs
 from dse.sharding import check_plan
 from dse.transformers import StepConfiguration, predict_step, step_problem
 
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from dse.platforms import Platform
     from dse.prediction import Configuration, Prediction, Problem
     from dse.search._evaluate_step import StepContext
-    from dse.search._records import TrialRecord
+    from dse.search._records import StudyResult, TrialRecord
+    from dse.space import SearchSpace
     from dse.transformers import StepPrediction, StepProblem
 
 
@@ -77,6 +79,23 @@ class StoredPlans:
         )
         return predict_plan(PlanScorer(problem), plan, price)
 
+    def problem(self, record: TrialRecord) -> Problem | StepProblem:
+        """Returns a candidate as the model of iterations or steps takes it, its plan left out.
+
+        Args:
+            record: The candidate.
+
+        Raises:
+            StudyError: It has no configuration, or names a platform that the study does not keep.
+            ConfigError: The configuration is impossible.
+        """
+        configuration = record.configuration
+        if configuration is None:
+            raise StudyError(f"configuration {record.number} has no plan to predict")
+        if isinstance(configuration, StepConfiguration):
+            return self._step_problem(configuration)
+        return self._problem(configuration)
+
     def _platform(self, name: str) -> Platform:
         try:
             return self.context.platforms[name]
@@ -106,6 +125,21 @@ class StoredPlans:
             extra_links=space.links,
             extra_networks=space.networks,
         )
+
+
+def stored_plans(study: StudyResult, space: SearchSpace | None = None) -> StoredPlans:
+    """Returns what predicts the candidates of a study from the inputs that it keeps.
+
+    Args:
+        study: The study.
+        space: Its search space, where that was made in Python and is in no file.
+
+    Raises:
+        ConfigError: The study is of a captured trace, its search space is in no file, or a file
+            is damaged.
+        StudyError: A file is missing.
+    """
+    return StoredPlans(model_context(study, stored_inputs(study, space)))
 
 
 def surely_fits(prediction: Prediction | StepPrediction, cluster: Cluster) -> bool:

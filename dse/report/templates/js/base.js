@@ -1,12 +1,54 @@
 // What all parts of the page share: the data, colours, numbers and labels.
-const data = JSON.parse(document.getElementById("payload").textContent);
+if (!window.DecompressionStream) {
+  document.getElementById("too-old").hidden = false;
+  return;
+}
+// What a reader has chosen lies behind the # of the address, so that a link or a reload keeps it.
+let chosen = readAddress();
+function readAddress() {
+  const text = location.hash.slice(1);
+  return new URLSearchParams(text.includes("=") ? text : "");
+}
+const recall = (key) => chosen.get(key) ?? "";
+function remember(key, value) {
+  if (recall(key) === String(value)) return;
+  if (value === "") chosen.delete(key);
+  else chosen.set(key, String(value));
+  // Some viewers forbid to change the address; the page works without.
+  try { history.replaceState(null, "", `#${chosen}`); } catch { /* not kept */ }
+}
+// Light, dark, or as the system has it.
+const night = window.matchMedia("(prefers-color-scheme: dark)");
+const isDark = () => recall("theme") === "dark" || (recall("theme") !== "light" && night.matches);
+function dress() {
+  const theme = recall("theme");
+  if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
+  else delete document.documentElement.dataset.theme;
+}
+dress();
+// Data and Plotly lie in the page as base64 of gzip; unpacking asks nobody for anything.
+function unpack(id) {
+  const packed = document.getElementById(id).textContent;
+  const bytes = Uint8Array.fromBase64 ? Uint8Array.fromBase64(packed) : Uint8Array.from(atob(packed), (sign) => sign.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+}
+const data = JSON.parse(await unpack("payload"));
+// Trials come as columns: lists, words with codes, or parts of tuples of which some are empty.
+function listOf(column) {
+  if (Array.isArray(column)) return column;
+  if (column.codes) return column.codes.map((code) => column.words[code]);
+  const parts = column.parts.map(listOf), empty = new Set(column.empty);
+  return parts[0].map((_, row) => empty.has(row) ? [] : parts.map((part) => part[row]));
+}
+const fields = Object.entries(data.trials.columns).map(([name, column]) => [name, listOf(column)]);
+data.trials = Array.from({ length: data.trials.count }, (_, row) => Object.fromEntries(fields.map(([name, list]) => [name, list[row]])));
 // Dark or light: `dark` is what is shown now. A colour that differs between the two is asked for
 // with both values; a kept plot is translated when the theme changes.
-let dark = window.matchMedia("(prefers-color-scheme: dark)").matches;
+let dark = isDark();
 const pairs = new Map();
-function themed(light, night) {
-  pairs.set(light, [light, night]).set(night, [light, night]);
-  return dark ? night : light;
+function themed(inLight, inDark) {
+  pairs.set(inLight, [inLight, inDark]).set(inDark, [inLight, inDark]);
+  return dark ? inDark : inLight;
 }
 const ink = themed("#1a1d21", "#e7eaee"), line = themed("#d9dee4", "#343b44");
 // Okabe-Ito colours: told apart by colour-blind readers; shapes differ as well.
@@ -47,7 +89,16 @@ function cell(row, text, numeric, wide) {
 // Plots. Every part calls `plot(id, traces, layoutExtra)` whenever its data change. The latest
 // arguments are kept and drawn once the element comes into view, and again when the theme changes.
 const plots = new Map();
-const plotlyReady = Promise.resolve();
+let plotlyCode = null;
+// Plotly is unpacked and run when the first plot is to be drawn, after the tables are there.
+function plotlyReady() {
+  plotlyCode ??= unpack("plotly").then((code) => {
+    const script = document.createElement("script");
+    script.textContent = code;
+    document.head.append(script);
+  });
+  return plotlyCode;
+}
 const recoloured = (value, key) => {
   if (typeof value === "string") return pairs.has(value) ? pairs.get(value)[dark ? 1 : 0] : value;
   if (value === null || typeof value !== "object" || ["x", "y", "z", "text", "customdata"].includes(key)) return value;
@@ -74,15 +125,25 @@ function plot(id, traces, layoutExtra) {
   if (kept.visible) drawPlot(id);
 }
 // Draws now, or as soon as Plotly is unpacked; a later call for the same plot wins.
-function drawPlot(id, more) {
+function drawPlot(id) {
   const kept = plots.get(id), turn = ++kept.count;
   kept.stale = false;
-  return plotlyReady.then(() => {
-    if (turn !== kept.count) return undefined;
-    const done = Plotly.react(id, recoloured(kept.traces), recoloured(layout({ ...kept.layoutExtra, ...more })), config);
-    for (; kept.bound < kept.handlers.length; kept.bound++) byId(id).on(...kept.handlers[kept.bound]);
-    return done;
-  });
+  kept.drawn = plotlyReady().then(() => turn === kept.count ? render(id) : kept.drawn);
+  return kept.drawn;
+}
+function render(id, more) {
+  const kept = plots.get(id);
+  const drawn = Plotly.react(id, recoloured(kept.traces), recoloured(layout({ ...kept.layoutExtra, ...more })), config);
+  for (; kept.bound < kept.handlers.length; kept.bound++) byId(id).on(...kept.handlers[kept.bound]);
+  return drawn;
+}
+// Draws all plots that are not drawn yet and returns when they are there.
+const drawStale = () => Promise.all([...plots].map(([id, kept]) => kept.stale ? drawPlot(id) : kept.drawn));
+function redrawAll() {
+  for (const [id, kept] of plots) {
+    kept.stale = true;
+    if (kept.visible) drawPlot(id);
+  }
 }
 // Handlers of Plotly's own events, such as "plotly_click"; call it after the first `plot`.
 function onPlot(id, event, handler) {

@@ -4,12 +4,44 @@ for (const detail of data.details) candidate.add(new Option(label(detail.number)
 function mark() {
   document.querySelectorAll("tr[data-number]").forEach((row) => row.classList.toggle("chosen", row.dataset.number === String(current)));
 }
-function stacked(id, titles, colours, ranks, rows, unit, extraTraces, shapes_) {
-  const traces = titles.map((title, i) => ({ type: "bar", name: title, x: ranks, y: rows.map((row) => row[i]),
-    marker: { color: colours[i] }, hovertemplate: `${data.rank_word.toLowerCase()} %{x}, ${title}: %{y} ${unit}<extra></extra>` }));
-  plot(id, traces.concat(extraTraces), { barmode: "stack", shapes: shapes_, bargap: 0.25, legend: { x: 1.01, y: 1, traceorder: "normal" },
-    xaxis: axis(data.rank_word, { dtick: ranks.length > 16 ? 4 : 1 }), yaxis: axis(unit) });
+// What ranks differ in is how long they compute; transfers are as long for all that meet.
+const computeOf = (detail) => detail.breakdown_ms.map((row) => row[data.breakdown_parts.indexOf("Compute")]);
+// Bars of ranks: by number, or those that compute longest first where there are many.
+function rankOrder(detail) {
+  const all = detail.ranks.map((_, i) => i);
+  if (byId("rank-order").value !== "busy") return all;
+  const busy = computeOf(detail);
+  return all.sort((a, b) => busy[b] - busy[a] || a - b);
 }
+function stacked(id, titles, colours, ranks, rows, unit, shapes_) {
+  // Places on the axis are positions, so that ranks can stand in any order.
+  const word = data.rank_word.toLowerCase(), every = Math.ceil(ranks.length / 24), places = ranks.map((_, i) => i);
+  const labelled = places.filter((place) => place % every === 0);
+  plot(id, titles.map((title, i) => ({ type: "bar", name: title, x: places, y: rows.map((row) => row[i]), customdata: ranks,
+    marker: { color: colours[i] }, hovertemplate: `${word} %{customdata}, ${title}: %{y} ${unit}<extra></extra>` })),
+  { barmode: "stack", shapes: shapes_, bargap: ranks.length > 32 ? 0 : 0.25, legend: { x: 1.01, y: 1, traceorder: "normal" },
+    xaxis: axis(data.rank_word, { tickvals: labelled, ticktext: labelled.map((place) => String(ranks[place])), tickangle: 0 }), yaxis: axis(unit) });
+  asTable(id, [data.rank_word, ...titles.map((title) => `${title} (${unit})`)], () => rows.map((row, i) => [String(ranks[i]), ...row]));
+}
+function drawRanks(detail) {
+  const [unit, factor] = breakdownUnit(detail), order = rankOrder(detail), ranks = order.map((i) => detail.ranks[i]);
+  byId("rank-controls").hidden = detail.ranks.length <= 16;
+  const busy = computeOf(detail).map((part) => part / factor);
+  const word = data.rank_word.toLowerCase(), most = Math.max(...busy), least = Math.min(...busy);
+  describe("breakdown", most === least ? `Every ${word} computes for ${most.toPrecision(4)} ${unit}.` :
+    `${data.rank_word} ${detail.ranks[busy.indexOf(most)]} computes longest, ${most.toPrecision(4)} ${unit}, and ${word} ${detail.ranks[busy.indexOf(least)]} shortest, ${least.toPrecision(4)} ${unit}.`);
+  stacked("breakdown", data.breakdown_parts, data.breakdown_parts.map((part) => partColours[part]), ranks,
+    order.map((i) => detail.breakdown_ms[i].map((part) => part / factor)), unit, []);
+  if (!byId("memory")) return;
+  const held = detail.memory_gib.map((row) => row.reduce((sum, part) => sum + part, 0)), fullest = Math.max(...held);
+  // Where hardly anything is used, the line of the capacity would press the bars to the ground.
+  const low = fullest < 0.25 * detail.usable_gib;
+  describe("memory", `Fullest is ${word} ${detail.ranks[held.indexOf(fullest)]} with ${fullest.toPrecision(4)} of ${detail.usable_gib} GiB usable${low ? ", which lie above the plot" : ""}.`);
+  stacked("memory", data.memory_purposes, purposes, ranks, order.map((i) => detail.memory_gib[i]), "GiB", low ? [] : [{ type: "line", xref: "paper", x0: 0, x1: 1,
+    y0: detail.usable_gib, y1: detail.usable_gib, line: { color: ink, width: 1.5, dash: "dash" },
+    label: { text: `usable ${detail.usable_gib} GiB`, textposition: "end", font: { color: ink } } }]);
+}
+byId("rank-order").addEventListener("change", () => { if (details.has(current)) drawRanks(details.get(current)); });
 function choose(number) {
   const detail = details.get(number);
   if (!detail) return;
@@ -23,10 +55,7 @@ function choose(number) {
     dd.textContent = text;
     list.append(dt, dd);
   }
-  stacked("breakdown", data.breakdown_parts, data.breakdown_parts.map((part) => partColours[part]), detail.ranks, detail.breakdown_ms.map((row) => row.map((part) => part / breakdownUnit(detail)[1])), breakdownUnit(detail)[0], [], []);
-  if (byId("memory")) stacked("memory", data.memory_purposes, purposes, detail.ranks, detail.memory_gib, "GiB", [], [{ type: "line", xref: "paper", x0: 0, x1: 1,
-    y0: detail.usable_gib, y1: detail.usable_gib, line: { color: ink, width: 1.5, dash: "dash" },
-    label: { text: `usable ${detail.usable_gib} GiB`, textposition: "end", font: { color: ink } } }]);
+  drawRanks(detail);
   if (byId("heatmap")) drawPlan(detail);
   if (byId("changes-table")) drawChanges(detail);
   for (const draw of onChoose) draw(detail);
@@ -51,27 +80,5 @@ function drawChanges(detail) {
     const item = document.createElement("li");
     item.textContent = note;
     notes.appendChild(item);
-  }
-}
-function drawPlan(detail) {
-  const ranks = detail.ranks;
-  const share = detail.tables.map((table) => {
-    const row = ranks.map(() => 0);
-    const copies = table.kind === "data_parallel" ? 1 : 1 / table.ranks.length;
-    for (const rank of table.ranks) row[rank] += copies;
-    return row;
-  });
-  const few = detail.tables.length <= 80;
-  byId("heatmap").style.height = `${Math.min(900, 110 + 18 * Math.min(44, detail.tables.length))}px`;
-  plot("heatmap", [{ type: "heatmap", z: share, x: ranks, y: detail.tables.map((t) => plain(t.name)), xgap: 1, ygap: few ? 1 : 0,
-    text: detail.tables.map((t) => ranks.map(() => plain(t.kind))), zmin: 0, zmax: 1,
-    colorscale: [[0, themed("#f1f3f6", "#1c2127")], [1e-6, themed("#c9def2", "#27486b")], [1, "#0072b2"]], colorbar: { title: { text: "share" } },
-    hovertemplate: "%{y} on rank %{x}: %{z:.3f} (%{text})<extra></extra>" }],
-    { margin: { l: 110, r: 16, t: 8, b: 40 }, xaxis: axis("Rank", { dtick: ranks.length > 16 ? 4 : 1 }), yaxis: { autorange: "reversed", automargin: true } });
-  const body = byId("plan-table").tBodies[0];
-  body.replaceChildren();
-  for (const table of detail.tables) {
-    const row = body.insertRow();
-    for (const text of [table.name, table.kind, table.kernel, table.ranks.join(", ")]) cell(row, text, false);
   }
 }

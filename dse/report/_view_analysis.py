@@ -1,0 +1,57 @@
+"""What the page says about the study as a whole, beside its candidates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dse.report._view_failures import failures_view
+from dse.report._view_importance import importance_views
+from dse.report._view_prices import prices_view
+from dse.report._view_progress import hypervolume_view
+from dse.report._view_tornado import tornado_view
+
+if TYPE_CHECKING:
+    from dse.report._view_failures import FailuresView
+    from dse.report._view_importance import ImportanceView
+    from dse.report._view_prices import PricesView
+    from dse.report._view_progress import HypervolumeView
+    from dse.report._view_tornado import TornadoView
+    from dse.search import StudyResult
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisView:
+    """The sections of the page on the study as a whole.
+
+    Attributes:
+        hypervolume: How fast the front was found.
+        importance: Which parameters mattered, one entry an objective.
+        tornado: What the recommended candidate depends on.
+        failures: What failed.
+        prices: What the costs rest on.
+    """
+
+    hypervolume: HypervolumeView
+    importance: tuple[ImportanceView, ...]
+    tornado: TornadoView
+    failures: FailuresView
+    prices: PricesView
+
+
+def analysis_view(study: StudyResult, recommended: int | None) -> AnalysisView:
+    """Extracts these sections from a study.
+
+    The recommended candidate is predicted again a dozen times; nothing else is computed anew.
+
+    Args:
+        study: The study.
+        recommended: Number of the candidate that the page recommends; None where there is none.
+    """
+    return AnalysisView(
+        hypervolume=hypervolume_view(study),
+        importance=importance_views(study),
+        tornado=tornado_view(study, recommended),
+        failures=failures_view(study),
+        prices=prices_view(study),
+    )

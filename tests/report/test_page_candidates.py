@@ -1,0 +1,144 @@
+"""The candidates on the page in a browser: what switches and menus do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dse.report import build_view, write_report
+from tests.report.test_page import Opened, browser, pytestmark  # noqa: F401
+from tests.search.rescoring import GPT_SPACE, SPACE, study_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser
+
+
+@pytest.fixture(scope="module", params=[SPACE, GPT_SPACE], ids=["dlrm", "gpt"])
+def result(request):
+    return study_of(request.param).result
+
+
+@pytest.fixture
+def opened(request, result, browser: Browser, tmp_path: Path) -> Iterator[Opened]:  # noqa: F811
+    path = tmp_path / "report.html"
+    write_report(result, path)
+    seen = Opened(browser, path.as_uri())
+    yield seen
+    seen.context.close()
+    assert seen.complaints == []
+
+
+def traces_of(opened: Opened, plot: str) -> list[dict[str, object]]:
+    """Name, number of marks and whether there are error bars of each trace that is drawn."""
+    opened.page.locator(f"#{plot}").scroll_into_view_if_needed()
+    opened.page.locator(f"#{plot} .main-svg").first.wait_for(state="attached")
+    opened.page.wait_for_timeout(200)
+    return opened.page.locator(f"#{plot}").evaluate(
+        "p => p.data.map(t => ({name: t.name, count: t.x.length, bars: !!t.error_x,"
+        " scale: t.marker?.showscale ?? false}))"
+    )
+
+
+def test_switches_of_the_front(opened, result):
+    feasible = sum(record.status.value == "feasible" for record in result.records)
+    front = len(result.front)
+    marks = [
+        trace
+        for trace in traces_of(opened, "scatter")
+        if trace["name"] not in ("not feasible", "90 % interval", "front in these two")
+    ]
+    assert sum(trace["count"] for trace in marks) == feasible
+    assert any(trace["bars"] for trace in traces_of(opened, "scatter"))
+    opened.page.uncheck("#show-dominated")
+    opened.page.uncheck("#show-intervals")
+    opened.page.uncheck("#show-infeasible")
+    traces = traces_of(opened, "scatter")
+    assert not any(trace["bars"] for trace in traces)
+    marks = [trace for trace in traces if trace["name"] != "front in these two"]
+    assert sum(trace["count"] for trace in marks) == front
+    opened.page.select_option("#axis-z", "0")
+    assert sum(trace["scale"] for trace in traces_of(opened, "scatter")) == 1
+    # The ends of the scale are the best and the worst.
+    colours = opened.page.locator("#scatter").evaluate(
+        "p => p.data.filter(t => t.customdata && Array.isArray(t.marker.color))"
+        ".flatMap(t => t.customdata.map((number, i) => [number, t.marker.color[i]]))"
+    )
+    assert len(colours) == front
+    highest = max(
+        (record for record in result.records if record.status.value == "feasible"),
+        key=lambda record: record.values[0],
+    )
+    assert dict(colours)[highest.number] == "rgb(253,231,37)"
+
+
+def test_every_candidate_on_the_front_has_a_time_line(opened, result):
+    view = build_view(result)
+    for one in view.timeline.candidates:
+        opened.page.select_option("#candidate", str(one.number))
+        drawn = traces_of(opened, "timeline")
+        assert drawn[0] == {"name": "Idle", "count": len(one.lanes), "bars": False, "scale": False}
+        bars = sum(len(lane.start) for lane in one.lanes)
+        assert sum(trace["count"] for trace in drawn[1:]) == bars
+    others = {detail.number for detail in view.details} - {
+        one.number for one in view.timeline.candidates
+    }
+    for number in sorted(others)[:1]:
+        opened.page.select_option("#candidate", str(number))
+        assert f"no time line of #{number}" in opened.page.locator("#timeline-note").inner_text()
+        assert not opened.page.locator("#timeline").is_visible()
+
+
+def test_side_by_side(opened, result):
+    page = opened.page
+    first, second = (record.number for record in result.front[:2])
+    page.select_option("#side-a", str(first))
+    page.select_option("#side-b", str(first))
+    apart = opened.texts("#sides-table tbody tr td:last-child")
+    assert set(apart) <= {"equal", "none"}
+    assert page.locator("#sides-table tbody tr.same").count() == len(apart)
+    page.select_option("#side-b", str(second))
+    figures = build_view(result).figures
+    values = dict(figures.values)
+    rows = opened.texts("#sides-table tbody tr td:last-child")
+    for shown, before, after in zip(rows, values[first], values[second], strict=False):
+        change = 100 * (after / before - 1)
+        sign = "+" if after > before else "−"
+        assert shown == ("equal" if after == before else f"{sign}{abs(change):.1f} %")
+    assert [trace["count"] for trace in traces_of(opened, "sides")] == [2] * 4
+
+
+@pytest.mark.parametrize("result", [SPACE], indirect=True, ids=["dlrm"])
+def test_the_plan_is_searched_and_sorted(opened, result):
+    page, plan = opened.page, result.front[0].configuration.plan
+    sizes = {table.name: table.size_bytes for table in build_view(result).tables}
+
+    def names() -> list[str]:
+        page.locator("#heatmap").scroll_into_view_if_needed()
+        page.locator("#heatmap .main-svg").first.wait_for(state="attached")
+        page.wait_for_timeout(200)
+        return page.locator("#heatmap").evaluate("p => p.layout.yaxis.ticktext")
+
+    # Only rows in view are drawn; the box scrolls to the others.
+    seen = names()
+    every = [table.table for table in plan.tables]
+    assert 0 < len(seen) < len(every)
+    assert seen == every[: len(seen)]
+    cells = page.locator("#heatmap").evaluate("p => p.data[0].z")
+    held = [[rank for rank, cell in enumerate(row) if cell is not None] for row in cells]
+    assert held == [sorted(table.ranks) for table in plan.tables[: len(seen)]]
+    page.locator("#plan-scroll").evaluate("box => { box.scrollTop = 1e6; }")
+    page.wait_for_timeout(300)
+    assert names() == every[-len(seen) :]
+    page.select_option("#plan-order", label="size")
+    largest = sorted(sizes.values(), reverse=True)[: len(seen)]
+    assert [sizes[name] for name in names()] == largest
+    wanted = plan.tables[0].table
+    page.fill("#plan-filter", wanted)
+    assert set(names()) == {name for name in sizes if wanted in name}
+    page.fill("#plan-filter", "no such table")
+    assert names() == []
+    assert page.locator("#plan-count").inner_text() == f"0 of {len(plan.tables)} tables"
