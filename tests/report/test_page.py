@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.report import chromium, synthetic_study
 from dse.report import write_report
+from tests.conftest import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +18,15 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install it")
+# Benchmarks are scripts, not a package.
+_spec = importlib.util.spec_from_file_location(
+    "report_benchmark", ROOT / "benchmarks" / "report.py"
+)
+assert _spec is not None
+assert _spec.loader is not None
+_benchmark = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_benchmark)
+chromium, synthetic_study = _benchmark.chromium, _benchmark.synthetic_study
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no Chromium or Chrome on the PATH")
 
 TRIALS = 300
