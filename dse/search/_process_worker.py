@@ -6,6 +6,7 @@ This module runs in the worker; the other side is `_process_executor`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+import gc
 import multiprocessing
 from multiprocessing.connection import wait
 import os
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 #: Exit code of a worker whose starter is gone.
 _ORPHANED = 1
+
+#: Allocations between two collections. Evaluations leave few cycles behind but allocate many
+#: objects that last, so the interpreter's own threshold costs 6 % of their time for nothing.
+_COLLECTION_THRESHOLD = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,12 @@ def evaluate_chunk(evaluator: Evaluator, chunk: Sequence[Proposal]) -> Answer:
     return Answer(records, time.perf_counter() - start)
 
 
+def collect_rarely() -> None:
+    """Leaves what is there to itself and looks for dead cycles less often; for workers only."""
+    gc.freeze()
+    gc.set_threshold(_COLLECTION_THRESHOLD, 50, 50)
+
+
 def worker_main(context: EvaluationContext, pipe: Connection) -> None:
     """Answers chunks until the pipe is closed.
 
@@ -69,6 +80,7 @@ def worker_main(context: EvaluationContext, pipe: Connection) -> None:
         except Exception as error:  # whatever it is, the starter must know
             pipe.send(Started(f"{type(error).__name__}: {error}"))
             return
+        collect_rarely()
         pipe.send(Started())
         while True:
             pipe.send(evaluate_chunk(evaluator, pipe.recv()))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dse.errors import ConfigError, WorkerError
 from dse.search._chunks import ChunkQueue, Pace, given_up
 from dse.search._executors import Executor
-from dse.search._process_worker import evaluate_chunk
+from dse.search._process_worker import collect_rarely, evaluate_chunk
 from dse.search._ray_cluster import RayCluster, load_ray
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class _RayEvaluator:
 
     def __init__(self, context: EvaluationContext) -> None:
         self._evaluator = context.make_evaluator()
+        collect_rarely()
 
     def version(self) -> str:
         """Returns the version of dse over there; answering at all means that it has started."""

@@ -317,8 +317,8 @@ def test_paper(opened, tmp_path):
     data = path.read_bytes()
     assert data.startswith(b"%PDF")
     assert len(re.findall(rb"/Type\s*/Page\b", data)) >= 2
-    # Plots that nobody has scrolled to are on it, and the table of all trials is not.
     assert len(data) > 20_000
+    # Controls and the table of all trials are not on it.
     page.emulate_media(media="print")
     assert not page.locator("#all-table").is_visible()
     assert not page.locator("#theme").is_visible()
