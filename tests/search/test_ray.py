@@ -97,7 +97,8 @@ def test_what_kills_every_worker_fails_and_the_others_are_answered(local_ray, de
     assert [record.number for record in failed] == [2]
     assert failed[0].parameters == (("deadly", True),)
     assert "3 workers died, each while evaluating it" in failed[0].reason
-    assert begun(context.folder)[2] == 3
+    # A death that Ray tells of late may have let one more worker begin it.
+    assert begun(context.folder)[2] in (3, 4)
 
 
 def test_workers_that_do_not_start_say_why(local_ray, deadly):

@@ -11,6 +11,7 @@ import yaml
 from dse.cli._app import app
 from dse.errors import ConfigError, UnknownNameError
 from dse.report import render_report
+from dse.report._view import build_view
 from dse.search import (
     ProcessExecutor,
     RunOptions,
@@ -171,7 +172,7 @@ def test_the_page_speaks_of_stages(study):
     page = render_report(study.result)
     assert "by stage" in page
     assert "Sharding plan</h3>" not in page
-    assert '"rank_word":"Stage"' in page
+    assert build_view(study.result).rank_word == "Stage"
 
 
 @pytest.mark.parametrize(
