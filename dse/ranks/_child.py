@@ -157,9 +157,9 @@ def _end_with(starter: int) -> None:
 def _take_interrupts() -> None:
     """Ctrl-C ends a rank at once and without a word, even inside a collective."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # Held back while the process started, see `_parent`.
+    # Both were held back while the process started, see `_parent`.
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
 
 
 def _join_group(rank: int, setup: RankSetup) -> RankContext:

@@ -10,6 +10,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from dse._interrupts import interrupts_kept_from_new_processes
 from dse.errors import WorkerError
 from dse.ranks._child import Failure, RankSetup, rank_main
 from dse.ranks._torch import load_torch
@@ -84,7 +85,7 @@ def start_ranks(
     processes: list[SpawnProcess] = []
     pipes: list[Connection] = []
     try:
-        with _interrupts_held_back():
+        with interrupts_kept_from_new_processes():
             for rank in range(world_size):
                 ours, theirs = context.Pipe()
                 pipes.append(ours)
@@ -243,22 +244,6 @@ def _rendezvous(port: int) -> Any:
             f"cannot listen on port {port} of this machine, it may be in use; name another one, "
             f"or 0 for any that is free ({str(error).partition(chr(10))[0]})"
         ) from error
-
-
-@contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """Processes that start meanwhile hold back Ctrl-C until they are ready to take it.
-
-    The terminal sends it to them as well; while they still import, each would print a traceback.
-    """
-    if not hasattr(signal, "pthread_sigmask"):  # not on every operating system
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _join(processes: list[SpawnProcess], timeout_s: float) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.search._interrupts import interrupts_held_back
+from dse._interrupts import interrupts_held_back
 from dse.search._proposer import Proposal, Proposer
 from dse.search._records import TrialRecord, TrialStatus
 

@@ -6,13 +6,12 @@ replaced, and what it was at is asked again.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass
 import multiprocessing
 from multiprocessing.connection import wait
-import signal
 from typing import TYPE_CHECKING
 
+from dse._interrupts import interrupts_kept_from_new_processes
 from dse.errors import WorkerError
 from dse.search._chunks import ChunkQueue, Pace, given_up
 from dse.search._executors import Executor
@@ -145,7 +144,7 @@ class ProcessExecutor(Executor):
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=worker_main, args=(self._context, theirs), daemon=True)
-        with _signals_blocked():
+        with interrupts_kept_from_new_processes():
             self._workers.append(_Worker(process, ours))
             try:
                 process.start()
@@ -181,20 +180,3 @@ class ProcessExecutor(Executor):
             if worker.started and not worker.chunk:
                 worker.process.join(_FAREWELL_S)
         self._end(list(self._workers))
-
-
-@contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Processes that start meanwhile hold back Ctrl-C until they know what to do with it.
-
-    The terminal sends it to them as well; while they still import, each would print a traceback.
-    """
-    if not hasattr(signal, "pthread_sigmask"):  # not on every operating system
-        yield
-        return
-    ending = {signal.SIGINT, signal.SIGTERM}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ending)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

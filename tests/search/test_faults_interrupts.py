@@ -9,7 +9,6 @@ import time
 import pytest
 
 from dse.search import load_study
-from dse.search._interrupts import interrupts_held_back
 from tests.search.files import check_files, journaled
 from tests.search.runs import (
     PATIENCE_S,
@@ -114,49 +113,3 @@ def test_two_in_quick_succession_at_any_moment(tmp_path):
             assert "Traceback" not in messages
             assert not wait_until_alone(session)
         check_files(out)
-
-
-# --- held back ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_waits_for_the_end_of_a_step(number):
-    done = []
-
-    def handler(number, frame):
-        done.append("came")
-        raise TimeoutError
-
-    def step():
-        with interrupts_held_back():
-            signal.raise_signal(number)
-            signal.raise_signal(number)
-            done.append("written")
-            done.append("remembered")
-
-    former = signal.signal(number, handler)
-    try:
-        with pytest.raises(TimeoutError):
-            step()
-        assert signal.getsignal(number) is handler
-    finally:
-        signal.signal(number, former)
-    assert done == ["written", "remembered", "came"]
-
-
-def test_what_a_step_raises_is_not_lost():
-    former = signal.getsignal(signal.SIGINT)
-    with pytest.raises(ValueError, match="full"), interrupts_held_back():
-        raise ValueError("full")
-    assert signal.getsignal(signal.SIGINT) is former
-
-
-def test_other_threads_get_no_signals_and_need_nothing():
-    from concurrent.futures import ThreadPoolExecutor
-
-    def step():
-        with interrupts_held_back():
-            return "done"
-
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(step).result() == "done"

@@ -1,0 +1,95 @@
+"""Ctrl-C at moments at which it must wait."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from dse._interrupts import interrupts_held_back, interrupts_kept_from_new_processes
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_waits_for_the_end_of_a_step(number):
+    done = []
+
+    def handler(number, frame):
+        done.append("came")
+        raise TimeoutError
+
+    def step():
+        with interrupts_held_back():
+            signal.raise_signal(number)
+            signal.raise_signal(number)
+            done.append("written")
+            done.append("remembered")
+
+    former = signal.signal(number, handler)
+    try:
+        with pytest.raises(TimeoutError):
+            step()
+        assert signal.getsignal(number) is handler
+    finally:
+        signal.signal(number, former)
+    assert done == ["written", "remembered", "came"]
+
+
+def test_what_a_step_raises_is_not_lost():
+    former = signal.getsignal(signal.SIGINT)
+    with pytest.raises(ValueError, match="full"), interrupts_held_back():
+        raise ValueError("full")
+    assert signal.getsignal(signal.SIGINT) is former
+
+
+def test_other_threads_get_no_signals_and_need_nothing():
+    from concurrent.futures import ThreadPoolExecutor
+
+    def step():
+        with interrupts_held_back():
+            return "done"
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(step).result() == "done"
+
+
+def blocked_signals(pipe):
+    """What a new process finds blocked."""
+    pipe.send(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+
+def test_new_processes_find_interrupts_blocked():
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=blocked_signals, args=(theirs,))
+    with interrupts_kept_from_new_processes():
+        process.start()
+    assert ours.recv() >= {signal.SIGINT, signal.SIGTERM}
+    process.join()
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {signal.SIGINT, signal.SIGTERM}
+
+
+def test_a_start_is_not_interrupted_through_another_thread():
+    """The system gives a signal to any thread, and Python raises it in the main one."""
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    done = []
+
+    def start():
+        with interrupts_kept_from_new_processes():
+            os.kill(os.getpid(), signal.SIGINT)
+            for number in range(100):  # the other thread needs a moment to get it
+                time.sleep(1e-3)
+                done.append(number)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start()
+    finally:
+        ended.set()
+        thread.join()
+    assert len(done) == 100
