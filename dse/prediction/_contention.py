@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.hardware import DeviceSpec
-    from dse.prediction._issue import Cost
+    from dse.prediction._costs import Cost
 
 #: A collective beside kernels takes this much longer (Daydream).
 COLLECTIVE_SLOWDOWN = 1.34

@@ -25,6 +25,7 @@ from dse.prediction._contention import COLLECTIVE_SLOWDOWN, has_own_engines
 from dse.prediction._features import (
     INDEX_BYTES,
     LENGTH_BYTES,
+    RANK_BLOCK_START,
     ExchangeGroup,
     GroupFeature,
     RankFeature,
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 
     from dse.hardware import Cluster
     from dse.prediction._problem import Problem
+
+#: Durations of one kind that are computed at once where calls are what costs.
+_CACHED_VALUES = 30_000
 
 #: Bytes of a gradient value of a replicated table.
 _GRADIENT_BYTES = 4
@@ -66,25 +70,30 @@ def slot_durations_s(
     if cluster.world_size == 1:
         _fill_replicated_update(problem, features, durations)
         return durations
-    exchanges_input = problem.software.input_path is InputPath.BY_SAMPLE
-    if exchanges_input and layout != 1 << ExchangeGroup.REPLICATED:
-        input_bytes = features[rank_column(RankFeature.INPUT)]
-        # Prefetched, it runs beside this batch's lookups.
-        beside = problem.software.prefetch_input and has_own_engines(cluster.device)
-        slowdown = COLLECTIVE_SLOWDOWN if beside else 1.0
-        parts = _input_parts(problem)
-        exchange_s = sum(_all_to_all_s(cluster, part * input_bytes) for part in parts)
-        durations[Slot.INPUT_EXCHANGE] = slowdown * exchange_s
     wire_bytes = problem.software.communication_precision_bytes
     batch_bytes = problem.global_batch_size * wire_bytes
 
     def exchanged(group: ExchangeGroup) -> NDArray[np.float64]:
         return np.asarray(features[group_column(group, GroupFeature.EXCHANGED)])
 
+    held_bytes = []
     if layout >> ExchangeGroup.POOLED & 1:
-        durations[Slot.POOLED_EXCHANGE] = _all_to_all_s(
-            cluster, batch_bytes * exchanged(ExchangeGroup.POOLED)
-        )
+        held_bytes.append(batch_bytes * exchanged(ExchangeGroup.POOLED))
+    exchanges_input = problem.software.input_path is InputPath.BY_SAMPLE
+    if exchanges_input and layout != 1 << ExchangeGroup.REPLICATED:
+        input_bytes = features[rank_column(RankFeature.INPUT)]
+        held_bytes += [part * input_bytes for part in _input_parts(problem)]
+    if held_bytes:
+        # All of them go through the same formula.
+        exchange_s = _all_to_all_s(cluster, np.concatenate(held_bytes, axis=1))
+        by_kind = list(exchange_s.reshape(len(held_bytes), -1))
+        if layout >> ExchangeGroup.POOLED & 1:
+            durations[Slot.POOLED_EXCHANGE] = by_kind.pop(0)
+        if by_kind:
+            # Prefetched, it runs beside this batch's lookups.
+            beside = problem.software.prefetch_input and has_own_engines(cluster.device)
+            slowdown = COLLECTIVE_SLOWDOWN if beside else 1.0
+            durations[Slot.INPUT_EXCHANGE] = slowdown * sum(by_kind)
     if layout >> ExchangeGroup.ROW & 1:
         # Every rank holds partial sums of all row-wise columns for the whole batch; forward they
         # are reduced and scattered, backward the gradients are gathered: the same volume.
@@ -151,7 +160,9 @@ def slot_spreads(
         Slot.REPLICATED_ALL_REDUCE: (CollectiveOp.ALL_REDUCE, replicated_bytes, None),
     }
     for slot, (op, size_bytes, members) in collectives.items():
-        spreads[slot] = collective_estimate(cluster, op, size_bytes, members).spread
+        # What is not sent cannot be off.
+        if size_bytes > 0:
+            spreads[slot] = collective_estimate(cluster, op, size_bytes, members).spread
     return spreads
 
 
@@ -176,40 +187,62 @@ def lookup_durations_s(
 def _fill_all_lookups(
     problem: Problem, layout: int, features: NDArray[np.float64], durations: NDArray[np.float64]
 ) -> None:
-    for group in ExchangeGroup:
-        if layout >> group & 1:
-            _fill_lookups(problem, group, features, durations)
-
-
-def _fill_lookups(
-    problem: Problem,
-    group: ExchangeGroup,
-    features: NDArray[np.float64],
-    durations: NDArray[np.float64],
-) -> None:
-    device = problem.cluster.device
-    work = [features[group_column(group, feature)] for feature in GroupFeature]
-    durations[Slot.POOLED_LOOKUP + group] = embedding_time_s(
-        device,
-        work[GroupFeature.FORWARD_MEMORY],
-        work[GroupFeature.FORWARD_CACHE],
-        LOOKUP_LAUNCHES,
-    )
-    durations[Slot.POOLED_UPDATE + group] = embedding_time_s(
-        device,
-        work[GroupFeature.BACKWARD_MEMORY],
-        work[GroupFeature.BACKWARD_CACHE],
-        UPDATE_LAUNCHES,
-    )
-    if group is ExchangeGroup.REPLICATED or not has_host_columns(features):
+    used = [group for group in ExchangeGroup if layout >> group & 1]
+    blocks = features[:RANK_BLOCK_START].reshape(len(ExchangeGroup), -1, *features.shape[1:])
+    # Small batches spend their time in calls, so all groups are one; large ones would only leave
+    # the cache.
+    together = len(used) * features[0].size <= _CACHED_VALUES
+    for groups in (used,) if together else [[group] for group in used]:
+        _fill_lookups(problem, groups, blocks, durations)
+    if not has_host_columns(features):
         return
     # Rows in host memory come on top: a cache is filled before the lookup starts, and warps that
     # wait for the link keep the places of those that have their rows on the device.
     host_link = problem.cluster.host_link
-    for direction, slot in enumerate((Slot.POOLED_LOOKUP, Slot.POOLED_UPDATE)):
-        durations[slot + group] += host_rows_time_s(
-            host_link, features[link_column(group, direction)]
-        )
+    for group in used:
+        if group is ExchangeGroup.REPLICATED:
+            continue
+        for direction, slot in enumerate((Slot.POOLED_LOOKUP, Slot.POOLED_UPDATE)):
+            durations[slot + group] += host_rows_time_s(
+                host_link, features[link_column(group, direction)]
+            )
+
+
+def _fill_lookups(
+    problem: Problem,
+    groups: list[ExchangeGroup],
+    blocks: NDArray[np.float64],
+    durations: NDArray[np.float64],
+) -> None:
+    """Fills lookups and updates of some groups.
+
+    Args:
+        problem: Everything but the plan.
+        groups: Exchange groups, ascending.
+        blocks: Features by group; shape `(groups, features, ...)`.
+        durations: Seconds, to fill; shape `(slots, ...)`.
+    """
+    if not groups:
+        return
+    device = problem.cluster.device
+    # Groups that stand beside each other need no copy.
+    first, end = int(groups[0]), int(groups[-1]) + 1
+    side_by_side = end - first == len(groups)
+    chosen = slice(first, end) if side_by_side else np.array(groups)
+    lookups = durations[Slot.POOLED_LOOKUP : Slot.POOLED_UPDATE]
+    lookups[chosen] = embedding_time_s(
+        device,
+        blocks[chosen, GroupFeature.FORWARD_MEMORY],
+        blocks[chosen, GroupFeature.FORWARD_CACHE],
+        LOOKUP_LAUNCHES,
+    )
+    updates = durations[Slot.POOLED_UPDATE : Slot.INPUT_EXCHANGE]
+    updates[chosen] = embedding_time_s(
+        device,
+        blocks[chosen, GroupFeature.BACKWARD_MEMORY],
+        blocks[chosen, GroupFeature.BACKWARD_CACHE],
+        UPDATE_LAUNCHES,
+    )
 
 
 def _input_parts(problem: Problem) -> tuple[float, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from dse.prediction._slots import LayoutGraph
 
 
-#: Compiled layouts that are kept; bounds memory.
-_PROGRAMS_KEPT = 512
+#: Compiled layouts that are kept, a few kilobytes each; bounds memory.
+_PROGRAMS_KEPT = 2048
+
+#: Bytes of a value on the wire in the problems whose layouts are compiled: only exchanges, which
+#: the plan decides, depend on them.
+_ANY_WIRE_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,6 @@ class FilledIteration:
     spread: NDArray[np.float64]
 
 
-@lru_cache(maxsize=_PROGRAMS_KEPT)
 def program_of(problem: Problem, layout: int) -> Program:
     """Returns the compiled iteration of one layout; the same problem comes back in studies.
 
@@ -50,6 +53,12 @@ def program_of(problem: Problem, layout: int) -> Program:
         problem: Everything but the plan.
         layout: Bit set of the exchange groups in use.
     """
+    software = replace(problem.software, communication_precision_bytes=_ANY_WIRE_BYTES)
+    return _program(replace(problem, software=software), layout)
+
+
+@lru_cache(maxsize=_PROGRAMS_KEPT)
+def _program(problem: Problem, layout: int) -> Program:
     return Program(problem, layout)
 
 

@@ -1,16 +1,25 @@
-"""Adds the tasks of an iteration to a graph: a launch by the host, then work on a lane."""
+"""Adds the tasks of an iteration to a graph: a launch by the host, then work on a lane.
+
+What tasks last is filled in afterwards: a graph is made once for all problems of its shape.
+"""
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.graph import GraphBuilder, TaskKind
-from dse.prediction._contention import has_own_engines
-from dse.prediction._dense import dense_estimate
-from dse.prediction._host import Dispatch, HostTimes
+from dse.graph import ExecutionGraph, GraphBuilder, TaskKind
+from dse.prediction._costs import (
+    GRAPH_LAUNCH,
+    LOADING,
+    STEP,
+    HostWork,
+    device_costs,
+    host_costs,
+    host_times,
+)
 from dse.prediction._slots import DurationClass, LayoutGraph, Slot
 from dse.prediction._software import LaunchMode
 from dse.simulate import Meets
@@ -18,108 +27,139 @@ from dse.simulate import Meets
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse.hardware import DeviceSpec, Precision
+    from numpy.typing import NDArray
+
     from dse.prediction._problem import Problem
-    from dse.workloads import Operator
+    from dse.prediction._shape import Phase, Shape
+
+#: The cost of tasks whose duration the plan decides.
+_OF_PLAN = 0
 
 
-class Cost(NamedTuple):
-    """A duration, how far off it may be, and the kind of model it comes from."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Structure:
+    """The graph of a shape, without durations.
 
-    duration_s: float
-    spread: float
-    duration_class: DurationClass
+    Attributes:
+        layout: The graph; nothing in it lasts any time or has a spread.
+        cost: Number of the cost of each task, the host's behind those of the devices, from -1
+            downwards; shape `(tasks,)`.
+        host_work: What the host does, by `-1 - number`.
+        ranks: Ranks whose tasks there are.
+    """
+
+    layout: LayoutGraph
+    cost: NDArray[np.int64]
+    host_work: tuple[HostWork, ...]
+    ranks: int
+
+    def priced(self, problem: Problem) -> LayoutGraph:
+        """Returns the graph with the durations and spreads of a problem of this shape."""
+        on_device = device_costs(problem)
+        host_s, host_spread = host_costs(problem, self.host_work)
+        # Negative numbers count from the end.
+        duration_s = np.concatenate((on_device.duration_s, host_s[::-1]))[self.cost]
+        spread = np.concatenate((on_device.spread, host_spread[::-1]))[self.cost]
+        host = self.layout.duration_class == DurationClass.HOST
+        times = host_times(problem.cluster.host, problem.host_profile)
+        dispatches = max(1.0, host.sum() / self.ranks)
+        spread[host] = times.step_spread(spread[host], dispatches)
+        graph = self.layout.graph.with_durations(duration_s)
+        return replace(self.layout, graph=graph, spread=spread)
 
 
 class Issuer:
     """Issues work on all ranks in lock step of program order.
 
     Args:
-        problem: Everything but the plan.
-        phases: Dense operators that are issued one after the other, by phase.
-        one_rank: Only rank 0, whose collectives wait for nobody.
+        shape: What decides which tasks there are.
     """
 
-    def __init__(
-        self, problem: Problem, phases: tuple[tuple[Operator, ...], ...], *, one_rank: bool
-    ) -> None:
-        self.problem = problem
-        self.software = problem.software
-        self.alone = problem.cluster.world_size == 1
-        self.ranks = range(1 if one_rank else problem.cluster.world_size)
-        self._host_times = HostTimes(problem.cluster.host, problem.host_profile)
-        self._costs = _dense_costs(problem.cluster.device, problem.precision, phases)
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.ranks = range(shape.ranks)
         self._builder = GraphBuilder()
         self._host = [self._builder.add_lane(rank, "host") for rank in self.ranks]
         self._compute = [self._builder.add_lane(rank, "compute") for rank in self.ranks]
         self._communication = self._compute
-        if has_own_engines(problem.cluster.device):
+        if shape.own_engines:
             self._communication = [
                 self._builder.add_lane(rank, "communication") for rank in self.ranks
             ]
         self._copy = [self._builder.add_lane(rank, "copy") for rank in self.ranks]
         self._slots: list[tuple[int, int, int]] = []
         self._classes: list[int] = []
-        self._spreads: list[float] = []
+        self._costs: list[int] = []
+        self._host_work: dict[HostWork, int] = {}
         self._meets: list[Meets] = []
-        self._start_step()
-        self._graph_launch = self._launch_captured_graph()
-
-    def finish(self) -> LayoutGraph:
-        """Loads the next batch and returns the graph."""
-        loading_s = self.software.loader_s_per_sample * self.problem.local_batch_size
-        if loading_s > 0:
+        if shape.host_step:
+            # What the host does while the devices wait for it.
             for rank in self.ranks:
-                self.host_task(rank, "load the next batch", Dispatch(loading_s, 0.0))
+                self.host_task(rank, STEP.name, STEP)
+        self._graph_launch: list[int] = []
+        if shape.launch is LaunchMode.CUDA_GRAPHS:
+            self._graph_launch = [
+                self.host_task(rank, GRAPH_LAUNCH.name, GRAPH_LAUNCH) for rank in self.ranks
+            ]
+
+    def finish(self) -> Structure:
+        """Loads the next batch and returns the graph."""
+        if self.shape.loads_batches:
+            for rank in self.ranks:
+                self.host_task(rank, LOADING.name, LOADING)
         slots = np.array(self._slots, dtype=np.int64).reshape(-1, 3)
         slots = slots[np.argsort(slots[:, 0])]
-        classes, spread = np.array(self._classes, dtype=np.int8), np.array(self._spreads)
-        host = classes == DurationClass.HOST
-        dispatches = max(1.0, host.sum() / len(self.ranks))
-        spread[host] = self._host_times.step_spread(spread[host], dispatches)
-        return LayoutGraph(
-            graph=self._builder.build(),
+        graph: ExecutionGraph = self._builder.build()
+        layout = LayoutGraph(
+            graph=graph,
             slot_task=slots[:, 0],
             slot_kind=slots[:, 1],
             slot_rank=slots[:, 2],
-            duration_class=classes,
-            spread=spread,
+            duration_class=np.array(self._classes, dtype=np.int8),
+            spread=np.zeros(graph.task_count),
             meets=tuple(self._meets),
         )
+        costs = np.array(self._costs, dtype=np.int64)
+        return Structure(layout, costs, tuple(self._host_work), len(self.ranks))
 
     def dense_phase(
-        self, operators: Sequence[Operator], after: Sequence[Sequence[int]] | None = None
+        self, phase: Phase, after: Sequence[Sequence[int]] | None = None
     ) -> list[list[int]]:
         """Issues operators in a row, `after` gating the first one; returns the last tasks."""
         last: list[list[int]] = [[] for _ in self.ranks]
-        for index, (operator, cost) in enumerate(
-            zip(operators, self.dense_costs(operators), strict=True)
-        ):
+        for index in range(len(phase.operators)):
             for rank in self.ranks:
                 waits = tuple(after[rank]) if after is not None and index == 0 else ()
-                last[rank] = [self.issue_dense(rank, operator, cost, waits)]
+                last[rank] = [self.issue_dense(rank, phase, index, waits)]
         return last
 
-    def dense_costs(self, operators: Sequence[Operator]) -> tuple[Cost, ...]:
-        return self._costs[tuple(operators)]
+    def issue_dense(self, rank: int, phase: Phase, index: int, after: Sequence[int] = ()) -> int:
+        """Issues one operator of a phase on one rank."""
+        name, launches = phase.operators[index]
+        cost = phase.first_cost + index
+        kind, lanes = DurationClass.DENSE, self._compute
+        return self.issue(rank, name, TaskKind.COMPUTE, kind, lanes, cost, after, launches)
 
-    def issue_dense(self, rank: int, operator: Operator, cost: Cost, after: Sequence[int]) -> int:
-        return self.issue(
-            rank,
-            operator.name,
-            TaskKind.COMPUTE,
-            self._compute,
-            cost,
-            after,
-            operator.launches,
-        )
+    def issue_copy(self, rank: int, name: str, cost: int) -> int:
+        """Issues a copy from the host."""
+        kind, lanes = DurationClass.COPY, self._copy
+        return self.issue(rank, name, TaskKind.COPY, kind, lanes, cost)
 
     def slot_compute(
         self, slot: Slot, name: str, launches: int, after: Sequence[Sequence[int]]
     ) -> list[int]:
-        cost = Cost(0.0, 0.0, DurationClass.EMBEDDING)
+        """Issues a kernel whose duration the plan decides."""
         tasks = [
-            self.issue(rank, name, TaskKind.COMPUTE, self._compute, cost, after[rank], launches)
+            self.issue(
+                rank,
+                name,
+                TaskKind.COMPUTE,
+                DurationClass.EMBEDDING,
+                self._compute,
+                _OF_PLAN,
+                after[rank],
+                launches,
+            )
             for rank in self.ranks
         ]
         self._slots += [(task, slot, rank) for task, rank in zip(tasks, self.ranks, strict=True)]
@@ -133,8 +173,8 @@ class Issuer:
         slot: Slot,
         meets: Meets = Meets.ALL,
     ) -> list[int]:
-        cost = Cost(0.0, 0.0, DurationClass.COMMUNICATION)
-        tasks = self.meeting(name, members, after, cost, meets)
+        """Issues a collective whose duration the plan decides."""
+        tasks = self.meeting(name, members, after, _OF_PLAN, meets)
         self._slots += [(task, slot, rank) for task, rank in zip(tasks, members, strict=True)]
         return tasks
 
@@ -143,12 +183,13 @@ class Issuer:
         name: str,
         members: Sequence[int],
         after: Sequence[Sequence[int]],
-        cost: Cost,
+        cost: int,
         meets: Meets = Meets.ALL,
     ) -> list[int]:
-        lanes = self._communication
+        """Issues a collective."""
+        kind, lanes = DurationClass.COMMUNICATION, self._communication
         tasks = [
-            self.issue(rank, name, TaskKind.COLLECTIVE, lanes, cost, waits)
+            self.issue(rank, name, TaskKind.COLLECTIVE, kind, lanes, cost, waits)
             for rank, waits in zip(members, after, strict=True)
         ]
         self._builder.add_meeting(tasks)
@@ -160,8 +201,9 @@ class Issuer:
         rank: int,
         name: str,
         kind: TaskKind,
+        duration_class: DurationClass,
         lanes: Sequence[int],
-        cost: Cost,
+        cost: int,
         after: Sequence[int] = (),
         launches: int = 1,
     ) -> int:
@@ -169,51 +211,14 @@ class Issuer:
         if self._graph_launch:
             dispatch = self._graph_launch[rank]
         else:
-            cost_of_host = self._host_times.dispatch(name, launches, kind is TaskKind.COPY)
-            if self.problem.host_profile is None:
-                calls = self.software.calls_per_operator
-                cost_of_host = cost_of_host._replace(duration_s=calls * cost_of_host.duration_s)
-            dispatch = self.host_task(rank, f"launch {name}", cost_of_host)
-        self._classes.append(cost.duration_class)
-        self._spreads.append(cost.spread)
-        return self._builder.add_task(name, kind, lanes[rank], cost.duration_s, (dispatch, *after))
+            work = HostWork(name, launches, kind is TaskKind.COPY)
+            dispatch = self.host_task(rank, f"launch {name}", work)
+        self._classes.append(duration_class)
+        self._costs.append(cost)
+        return self._builder.add_task(name, kind, lanes[rank], 0.0, (dispatch, *after))
 
-    def host_task(self, rank: int, name: str, cost: Dispatch, after: Sequence[int] = ()) -> int:
+    def host_task(self, rank: int, name: str, work: HostWork, after: Sequence[int] = ()) -> int:
+        """Adds something that the host does."""
         self._classes.append(DurationClass.HOST)
-        self._spreads.append(cost.spread)
-        return self._builder.add_task(
-            name, TaskKind.HOST, self._host[rank], cost.duration_s, tuple(after)
-        )
-
-    def _start_step(self) -> None:
-        """What the host does while the devices wait for it."""
-        if self.software.step_host_s > 0:
-            for rank in self.ranks:
-                cost = Dispatch(self.software.step_host_s, 0.0)
-                self.host_task(rank, "step on the host", cost)
-
-    def _launch_captured_graph(self) -> list[int]:
-        if self.software.launch is not LaunchMode.CUDA_GRAPHS:
-            return []
-        cost = self._host_times.graph_launch()
-        return [self.host_task(rank, "launch graph", cost) for rank in self.ranks]
-
-
-@lru_cache(maxsize=256)
-def _dense_costs(
-    device: DeviceSpec, precision: Precision, phases: tuple[tuple[Operator, ...], ...]
-) -> dict[tuple[Operator, ...], tuple[Cost, ...]]:
-    """Costs of dense operators by phase.
-
-    They are the same in all layouts. Learned models cost by the call, so all phases are one.
-    """
-    estimate = dense_estimate(device, precision, [op for phase in phases for op in phase])
-    every = [
-        Cost(float(seconds), float(spread), DurationClass.DENSE)
-        for seconds, spread in zip(estimate.time_s, estimate.spread, strict=True)
-    ]
-    ends = np.cumsum([len(phase) for phase in phases]).tolist()
-    return {
-        phase: tuple(every[end - len(phase) : end])
-        for phase, end in zip(phases, ends, strict=True)
-    }
+        self._costs.append(-1 - self._host_work.setdefault(work, len(self._host_work)))
+        return self._builder.add_task(name, TaskKind.HOST, self._host[rank], 0.0, tuple(after))

@@ -119,18 +119,28 @@ class MemoryModel:
             return np.zeros(features.shape[1:])
         return np.asarray(features[HOST_STORED_COLUMN])
 
-    def fits(self, features: NDArray[np.float64], cluster: Cluster) -> NDArray[np.bool_]:
-        """Returns whether every device, and the host memory of every node, holds its share.
+    def peak_and_fit(
+        self, features: NDArray[np.float64], cluster: Cluster
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Returns the fullest rank's bytes, and whether all devices and nodes hold their shares.
 
         Args:
             features: Shape `(features, ranks, candidates)`.
             cluster: Gives the limits; host memory that is not known limits nothing.
 
         Returns:
-            Shape `(candidates,)`.
+            Two arrays of shape `(candidates,)`.
         """
-        fits = self.total_bytes(features).max(axis=0) <= cluster.device.usable_memory_bytes
-        return np.asarray(fits & (self.host_overflow(features, cluster) == 0.0))
+        peaks = self.total_bytes(features).max(axis=0)
+        fits = peaks <= cluster.device.usable_memory_bytes
+        if has_host_columns(features):
+            # The host memory of a node holds what its ranks keep there.
+            fits &= self.host_overflow(features, cluster) == 0.0
+        return peaks, fits
+
+    def fits(self, features: NDArray[np.float64], cluster: Cluster) -> NDArray[np.bool_]:
+        """Returns the second of :meth:`peak_and_fit`, with the same arguments."""
+        return self.peak_and_fit(features, cluster)[1]
 
     def host_overflow(
         self, features: NDArray[np.float64], cluster: Cluster

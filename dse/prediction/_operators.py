@@ -49,6 +49,23 @@ class StackOperators:
     optimizer: tuple[Operator, ...]
     gradients: tuple[tuple[int, int], ...]
 
+    @property
+    def phases(self) -> tuple[tuple[Operator, ...], ...]:
+        """Kernels by phase; the backward pass of every rank is one."""
+        return (
+            self.bottom_forward,
+            self.first_bottom_forward,
+            self.forward,
+            (*self.backward, *self.bottom_backward),
+            self.first_bottom_backward,
+            self.optimizer,
+        )
+
+    @property
+    def backward_phase(self) -> int:
+        """Number of the backward pass among the phases."""
+        return 3
+
 
 def bottom_on_first_rank(problem: Problem) -> bool:
     """Whether the first of several ranks computes the bottom MLP for all of them."""
@@ -59,7 +76,7 @@ def bottom_on_first_rank(problem: Problem) -> bool:
     )
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def stack_operators(problem: Problem) -> StackOperators:
     """Returns the dense operators of one rank as the problem's software runs them."""
     dense = dense_operators(problem.model, problem.local_batch_size, problem.precision)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -35,10 +36,64 @@ if TYPE_CHECKING:
 #: Pieces whose features are kept; bounds memory.
 _PIECES_KEPT = 20_000
 
+#: What they depend on that is kept.
+_CONTEXTS_KEPT = 128
 
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PieceContext:
+    """What pieces of tables depend on besides the table and how it is cut.
+
+    Equal only to itself, so that pieces are found fast; :func:`piece_context` returns the same one
+    for the same.
+
+    Attributes:
+        device: Where they are.
+        optimizer: Their update rule.
+        kernels: What happens around lookups and updates.
+        samples: Samples that are looked up.
+        tables: The model's tables.
+    """
+
+    device: DeviceSpec
+    optimizer: Optimizer
+    kernels: EmbeddingKernels
+    samples: int
+    tables: tuple[EmbeddingTable, ...]
+
+
+@lru_cache(maxsize=_CONTEXTS_KEPT)
+def piece_context(
+    device: DeviceSpec,
+    optimizer: Optimizer,
+    kernels: EmbeddingKernels,
+    samples: int,
+    tables: tuple[EmbeddingTable, ...],
+) -> PieceContext:
+    """Returns what pieces depend on; for the arguments see :class:`PieceContext`."""
+    return PieceContext(device, optimizer, kernels, samples, tables)
+
+
+def piece_contexts(problem: Problem) -> tuple[PieceContext, PieceContext]:
+    """Returns the contexts of pieces for the global batch, and of replicated ones for a rank's."""
+    model = problem.model
+    on_all, on_one = (
+        piece_context(
+            problem.cluster.device,
+            model.sparse_optimizer,
+            problem.software.embedding,
+            samples,
+            model.tables,
+        )
+        for samples in (problem.global_batch_size, problem.local_batch_size)
+    )
+    return on_all, on_one
+
+
+@lru_cache(maxsize=_PIECES_KEPT)
 def piece_features(
-    problem: Problem,
-    table: EmbeddingTable,
+    context: PieceContext,
+    table_index: int,
     group: ExchangeGroup,
     columns: int,
     row_divisor: int,
@@ -46,9 +101,12 @@ def piece_features(
 ) -> tuple[tuple[float, ...], tuple[float, float]]:
     """Returns the features of one piece, and the spreads of its lookup and update.
 
+    Many problems have the same pieces. Lookups are taken to spread evenly over row blocks (hashed
+    ids).
+
     Args:
-        problem: Everything but the plan.
-        table: Its table.
+        context: What it depends on besides.
+        table_index: Number of its table.
         group: Exchange group that it is in.
         columns: Its columns.
         row_divisor: Parts that the rows, and with them the lookups, are spread over.
@@ -59,36 +117,8 @@ def piece_features(
         `WIDE_FEATURE_COUNT` features, and standard deviations of the logarithm of actual over
         expected time, forward and backward.
     """
-    replicated = group is ExchangeGroup.REPLICATED
-    return _known(
-        problem.cluster.device,
-        problem.model.sparse_optimizer,
-        problem.software.embedding,
-        problem.local_batch_size if replicated else problem.global_batch_size,
-        table,
-        group,
-        columns,
-        row_divisor,
-        cached_share,
-    )
-
-
-@lru_cache(maxsize=_PIECES_KEPT)
-def _known(
-    device: DeviceSpec,
-    optimizer: Optimizer,
-    kernels: EmbeddingKernels,
-    samples: int,
-    table: EmbeddingTable,
-    group: ExchangeGroup,
-    columns: int,
-    row_divisor: int,
-    cached_share: float | None,
-) -> tuple[tuple[float, ...], tuple[float, float]]:
-    """As `piece_features`, of all that they depend on: many problems have the same pieces.
-
-    Lookups are taken to spread evenly over row blocks (hashed ids).
-    """
+    device, optimizer, samples = context.device, context.optimizer, context.samples
+    table = context.tables[table_index]
     replicated = group is ExchangeGroup.REPLICATED
     rows = -(-table.rows // row_divisor)
     bags = float(samples * table.feature_count)
@@ -109,7 +139,7 @@ def _known(
             device,
             shape,
             table.indices,
-            kernels,
+            context.kernels,
             table.feature_count,
             received=not replicated,
             cut_rows=row_divisor > 1,

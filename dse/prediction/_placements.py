@@ -22,7 +22,7 @@ from dse.prediction._features import (
     group_column,
     link_column,
 )
-from dse.prediction._piece_features import piece_features
+from dse.prediction._piece_features import piece_contexts, piece_features
 from dse.sharding import ShardingType, column_widths, pieces_of
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Placements:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
+        self._contexts = piece_contexts(problem)
         self._class_ids: dict[tuple[int, ExchangeGroup, int, int, float | None], int] = {}
         self._class_features: list[tuple[float, ...]] = []
         self._class_spreads: list[tuple[float, float]] = []
@@ -231,11 +232,11 @@ class Placements:
         key = (table_index, group, columns, row_divisor, cached_share)
         found = self._class_ids.get(key)
         if found is None:
-            table = self._problem.model.tables[table_index]
             found = len(self._class_features)
             self._class_ids[key] = found
+            context = self._contexts[group is ExchangeGroup.REPLICATED]
             features, spreads = piece_features(
-                self._problem, table, group, columns, row_divisor, cached_share
+                context, table_index, group, columns, row_divisor, cached_share
             )
             self._class_features.append(features)
             self._arrays = None

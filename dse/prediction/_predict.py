@@ -121,7 +121,7 @@ def _sample(filled: FilledIteration, software_spread: float) -> NDArray[np.float
     np.exp(exponents, out=exponents)
     exponents *= filled.duration_s[..., None]
     share_within_meetings(filled.ranks, exponents)
-    times_s = filled.ranks.times_s(exponents)[1].max(axis=(0, 1), initial=0.0)
+    times_s = filled.ranks.last_end_s(exponents)
     # What is not known of the program is the same for every plan.
     unknown = np.random.default_rng(1).standard_normal(_SAMPLES)
     return np.asarray(times_s * np.exp(software_spread * unknown))

@@ -9,12 +9,15 @@ them costs the iteration follows from the full model, by a small change around o
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dse.prediction._durations import lookup_durations_s
 from dse.prediction._features import (
+    FEATURE_COUNT,
+    WIDE_FEATURE_COUNT,
     ExchangeGroup,
     GroupFeature,
     RankFeature,
@@ -77,10 +80,10 @@ def rank_loads(problem: Problem, features: NDArray[np.float64]) -> NDArray[np.fl
         Shape `(loads, pieces)`.
     """
     every_group = (1 << len(ExchangeGroup)) - 1
-    once = lookup_and_update_s(lookup_durations_s(problem, every_group, features))
-    twice = lookup_and_update_s(lookup_durations_s(problem, every_group, 2.0 * features))
+    once_and_twice = np.stack((features, 2.0 * features), axis=1)
+    seconds = lookup_and_update_s(lookup_durations_s(problem, every_group, once_and_twice))
     loads = np.empty((len(RankLoad), features.shape[1]))
-    for load, single, double in zip((RankLoad.LOOKUP, RankLoad.UPDATE), once, twice, strict=True):
+    for load, (single, double) in zip((RankLoad.LOOKUP, RankLoad.UPDATE), seconds, strict=True):
         # The launches are in both: the difference is the work alone.
         loads[load] = double - single
     exchanged = group_column(ExchangeGroup.POOLED, GroupFeature.EXCHANGED)
@@ -126,6 +129,14 @@ def changed_features(features: NDArray[np.float64]) -> NDArray[np.float64]:
     Returns:
         Shape `(features, ranks, 1 + loads)`.
     """
+    batch = np.repeat(features[:, :, None], 1 + len(RankLoad), axis=2)
+    batch[:, :, 1:] *= _changes(has_host_columns(features))
+    return batch
+
+
+@cache
+def _changes(host_columns: bool) -> NDArray[np.float64]:
+    """Returns the factors of all features, for each load; shape `(features, 1, loads)`."""
     columns: dict[RankLoad, list[int]] = {load: [] for load in RankLoad}
     for group in ExchangeGroup:
         for feature in GroupFeature:
@@ -135,12 +146,12 @@ def changed_features(features: NDArray[np.float64]) -> NDArray[np.float64]:
                 columns[RankLoad.LOOKUP].append(column)
             elif name.startswith("BACKWARD"):
                 columns[RankLoad.UPDATE].append(column)
-        if has_host_columns(features) and group is not ExchangeGroup.REPLICATED:
+        if host_columns and group is not ExchangeGroup.REPLICATED:
             columns[RankLoad.LOOKUP].append(link_column(group, 0))
             columns[RankLoad.UPDATE].append(link_column(group, 1))
     columns[RankLoad.EXCHANGE].append(group_column(ExchangeGroup.POOLED, GroupFeature.EXCHANGED))
     columns[RankLoad.INPUT].append(rank_column(RankFeature.INPUT))
-    batch = np.repeat(features[:, :, None], 1 + len(RankLoad), axis=2)
+    factors = np.ones((WIDE_FEATURE_COUNT if host_columns else FEATURE_COUNT, 1, len(RankLoad)))
     for load, chosen in columns.items():
-        batch[chosen, :, 1 + load] *= 1.0 + CHANGE
-    return batch
+        factors[chosen, 0, load] = 1.0 + CHANGE
+    return factors

@@ -122,8 +122,9 @@ class PlanScorer:
                 features = self.placements.features(options[index])
                 slots = self._slots_s(int(layout), features)
                 times[index] = self._makespan_s(int(layout), slots)
-                peaks[index] = self.memory.total_bytes(features).max(axis=0)
-                fits[index] = self.memory.fits(features, self.problem.cluster)
+                peaks[index], fits[index] = self.memory.peak_and_fit(
+                    features, self.problem.cluster
+                )
         return PlanScores(times, peaks, fits)
 
     def score_features(self, layout: int, features: NDArray[np.float64]) -> FeatureScores:
@@ -134,11 +135,8 @@ class PlanScorer:
             features: Shape `(features, ranks, candidates)`.
         """
         slots = self._slots_s(layout, features)
-        scores = PlanScores(
-            self._makespan_s(layout, slots),
-            self.memory.total_bytes(features).max(axis=0),
-            self.memory.fits(features, self.problem.cluster),
-        )
+        peaks, fits = self.memory.peak_and_fit(features, self.problem.cluster)
+        scores = PlanScores(self._makespan_s(layout, slots), peaks, fits)
         lookup_s, update_s = lookup_and_update_s(slots)
         power = ((lookup_s + update_s) ** _LOAD_POWER).mean(axis=0)
         return FeatureScores(scores, power ** (1.0 / _LOAD_POWER))

@@ -22,6 +22,8 @@ from dse.sharding._plan import ComputeKernel, ShardingPlan, ShardingType
 from dse.sharding._storage import piece_storage, stored_bytes
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from dse.sharding._constraints import AllowedPlacement
     from dse.sharding._plan import TablePlan
     from dse.sharding._request import PlanningRequest
@@ -50,11 +52,11 @@ def plan_greedily(
         range(len(request.tables)),
         key=lambda index: (-cost(request.tables[index]), request.tables[index].name),
     )
+    choices = _all_cuts(request) if cuts is None else tuple((cut,) for cut in cuts)
     placements: dict[int, TablePlan] = {}
     for index in order:
         table = request.tables[index]
-        choices = _all_cuts(request)[index] if cuts is None else (cuts[index],)
-        placements[index] = state.place(table, choices, cost(table))
+        placements[index] = state.place(table, choices[index], cost(table))
     tables = tuple(placements[index] for index in range(len(request.tables)))
     return ShardingPlan(request.world_size, tables)
 
@@ -142,12 +144,19 @@ class _Loads:
         """
         for cut in cuts:
             ranks = self._ranks_for(cut)
+            if cut is cuts[-1]:
+                break
             booked = np.bincount(ranks, minlength=len(self._load)) * cut.largest_bytes
             if bool((booked <= self._free_bytes).all()):
                 break
-        for rank in ranks:
-            self._load[rank] += cost / len(ranks)
-            self._free_bytes[rank] -= cut.largest_bytes
+        if len(ranks) == 1:
+            self._load[ranks[0]] += cost
+            self._free_bytes[ranks[0]] -= cut.largest_bytes
+        else:
+            # A rank may hold several pieces.
+            every = np.array(ranks)
+            np.add.at(self._load, every, cost / len(ranks))
+            np.subtract.at(self._free_bytes, every, cut.largest_bytes)
         return cut.placement.on(table.name, ranks)
 
     def _ranks_for(self, cut: Cut) -> tuple[int, ...]:
@@ -162,8 +171,10 @@ class _Loads:
             nodes = self._choose(self._of_sets(sets), size_bytes, cut.pieces)
             return tuple(rank for node in nodes for rank in sets[node])
         if kind is ShardingType.TABLE_WISE:
-            local = tuple(rank for (rank,) in sets)
-        elif kind is ShardingType.TABLE_COLUMN_WISE:
+            local, index = _single_ranks(sets)
+            load, free_bytes = self._load[index], self._free_bytes[index]
+            return (local[self._choose_one(load, free_bytes, size_bytes)],)
+        if kind is ShardingType.TABLE_COLUMN_WISE:
             wide = tuple(ranks for ranks in sets if len(ranks) >= cut.pieces)
             local = wide[self._choose(self._of_sets(wide), size_bytes, 1)[0]]
         else:
@@ -187,17 +198,30 @@ class _Loads:
         step = max(1.0, float(load.max(initial=0.0)))
         chosen: list[int] = []
         for _ in range(count):
-            room = free_bytes >= size_bytes
-            if not room.any():
-                index = int(np.argmax(free_bytes))
-            elif self._rng is not None:
-                index = int(self._rng.choice(np.flatnonzero(room)))
-            else:
-                index = int(np.argmin(np.where(room, load, np.inf)))
+            index = self._choose_one(load, free_bytes, size_bytes)
             chosen.append(index)
             load[index] += step
             free_bytes[index] -= size_bytes
         return tuple(chosen)
+
+    def _choose_one(
+        self, load: NDArray[np.float64], free_bytes: NDArray[np.float64], size_bytes: float
+    ) -> int:
+        """Picks the least loaded place with room, or a random one; without any the emptiest."""
+        room = free_bytes >= size_bytes
+        if not room.any():
+            return int(free_bytes.argmax())
+        if self._rng is not None:
+            with_room = np.flatnonzero(room)
+            return int(with_room[self._rng.integers(0, len(with_room))])
+        return int(load.argmin() if room.all() else np.where(room, load, np.inf).argmin())
+
+
+@lru_cache(maxsize=64)
+def _single_ranks(sets: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], NDArray[np.int64]]:
+    """Returns the ranks of sets of one, as numbers and as an index."""
+    local = tuple(rank for (rank,) in sets)
+    return local, np.array(local)
 
 
 def _size(table: EmbeddingTable) -> float:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import SimulationError
-from dse.graph import meeting_members, predecessors, topological_order
+from dse.simulate._walk import walk_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -69,28 +69,62 @@ class AlikeRanks:
         Raises:
             SimulationError: The shape does not fit, or some tasks wait for each other.
         """
-        graph = self.graph
-        if durations_s.ndim != 3 or durations_s.shape[:2] != (graph.task_count, self.copies):
-            raise SimulationError(
-                f"durations of shape {durations_s.shape}; expected ({graph.task_count}, "
-                f"{self.copies}, candidates), one for each task of each copy"
-            )
-        meeting: list[int] = graph.meeting.tolist()
-        waits, members = predecessors(graph), meeting_members(graph)
+        self._check(durations_s)
+        walk = walk_of(self.graph)
         start_s, end_s = np.empty_like(durations_s), np.empty_like(durations_s)
-        met: set[int] = set()
-        for task in topological_order(graph):
-            index = meeting[task]
-            if index < 0:
-                _latest(end_s, waits[task], out=start_s[task])
-            elif index not in met:
-                met.add(index)
-                awaited = {other for member in members[index] for other in waits[member]}
-                _latest(end_s, sorted(awaited), out=start_s[task])
-                self.of_meeting(self.meets[index], start_s[task])
-                start_s[members[index]] = start_s[task]
+        for task, index, waits in walk.visits:
+            if waits is not None:
+                _latest(end_s, waits, out=start_s[task])
+                if index >= 0:
+                    self.of_meeting(self.meets[index], start_s[task])
+                    start_s[walk.members[index]] = start_s[task]
             np.add(start_s[task], durations_s[task], out=end_s[task])
         return start_s, end_s
+
+    def last_end_s(self, durations_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns when the last task of all copies ends.
+
+        Args:
+            durations_s: Seconds, not negative; shape `(tasks, copies, candidates)`. They are
+                overwritten: large batches would spend more time on new memory than in here.
+
+        Returns:
+            Shape `(candidates,)`.
+
+        Raises:
+            SimulationError: The shape does not fit, or some tasks wait for each other.
+        """
+        self._check(durations_s)
+        walk = walk_of(self.graph)
+        meeting_starts: dict[int, NDArray[np.float64]] = {}
+        spare = np.empty(durations_s.shape[1:])
+        for task, index, waits in walk.visits:
+            own = durations_s[task]
+            if waits is None:
+                own += meeting_starts[index]
+            elif index >= 0:
+                start_s = spare if len(walk.members[index]) == 1 else np.empty_like(spare)
+                _latest(durations_s, waits, out=start_s)
+                self.of_meeting(self.meets[index], start_s)
+                meeting_starts[index] = start_s
+                own += start_s
+            elif len(waits) > 1:
+                np.maximum(durations_s[waits[0]], durations_s[waits[1]], out=spare)
+                for other in waits[2:]:
+                    np.maximum(spare, durations_s[other], out=spare)
+                own += spare
+            elif waits:
+                own += durations_s[waits[0]]
+        last = durations_s[walk.last].max(axis=(0, 1), initial=0.0)
+        return np.asarray(last)
+
+    def _check(self, durations_s: NDArray[np.float64]) -> None:
+        tasks = self.graph.task_count
+        if durations_s.ndim != 3 or durations_s.shape[:2] != (tasks, self.copies):
+            raise SimulationError(
+                f"durations of shape {durations_s.shape}; expected ({tasks}, "
+                f"{self.copies}, candidates), one for each task of each copy"
+            )
 
     def of_meeting(self, meets: Meets, ready_s: NDArray[np.float64]) -> None:
         """Replaces moments of all copies by the last one of those that meet.

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import SimulationError
-from dse.graph import meeting_members, predecessors, topological_order
 from dse.simulate._alike import Meets
 from dse.simulate._reduce import Maxima, Moment
+from dse.simulate._walk import walk_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -172,28 +172,21 @@ def _reduced(ranks: AlikeRanks, row_of: list[int], maxima: _RankMaxima) -> Momen
     """Walks through one copy and returns the end of the last task of all of them."""
     graph = ranks.graph
     durations_s: list[float] = graph.duration_s.tolist()
-    meeting: list[int] = graph.meeting.tolist()
-    waits = predecessors(graph)
+    walk = walk_of(graph)
     ends: dict[int, Moment] = {}
-    members = meeting_members(graph)
     meeting_starts: dict[int, Moment] = {}
-    for task in topological_order(graph):
-        index = meeting[task]
-        if index < 0:
-            start = maxima.join([ends[other] for other in waits[task]])
-        elif index in meeting_starts:
+    for task, index, waits in walk.visits:
+        if waits is None:
             start = meeting_starts[index]
         else:
-            joined = {other for member in members[index] for other in waits[member]}
-            start = maxima.join([ends[other] for other in sorted(joined)])
-            start = meeting_starts[index] = maxima.met(start, ranks.meets[index])
+            start = maxima.join([ends[other] for other in waits])
+            if index >= 0:
+                start = meeting_starts[index] = maxima.met(start, ranks.meets[index])
         if row_of[task] >= 0:
             ends[task] = maxima.lasting(start, row_of[task])
         else:
             ends[task] = maxima.single(start).later(durations_s[task])
-    followed = {other for others in waits for other in others}
-    last = [end for task, end in ends.items() if task not in followed]
-    return maxima.met(maxima.join(last), Meets.ALL)
+    return maxima.met(maxima.join([ends[task] for task in walk.last]), Meets.ALL)
 
 
 class _RankMaxima(Maxima):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dse.graph import meeting_members, predecessors, topological_order
 
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from dse.graph import ExecutionGraph
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(NamedTuple):
     """A point in time, as the maximum of its terms.
 
     Attributes:
@@ -44,10 +43,10 @@ class Moment:
         """Returns this moment plus a constant."""
         if seconds == 0:
             return self
-        return Moment(
-            self.floor_s + seconds,
-            {source: weight + seconds for source, weight in self.edges.items()},
-        )
+        floor_s, edges = self
+        if edges:
+            edges = {source: weight + seconds for source, weight in edges.items()}
+        return Moment(floor_s + seconds, edges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +137,21 @@ class Maxima:
         """Returns the maximum of moments, or the start of the iteration when there are none."""
         if len(moments) == 1:
             return moments[0]
-        floor_s = max((moment.floor_s for moment in moments), default=0.0)
+        if not moments:
+            return Moment(0.0, {})
+        latest = moments[0]
         edges: dict[int, float] = {}
         for moment in moments:
+            if moment.floor_s > latest.floor_s:
+                latest = moment
             for source, weight in moment.edges.items():
-                edges[source] = max(weight, edges.get(source, weight))
+                known = edges.get(source)
+                if known is None or weight > known:
+                    edges[source] = weight
+        floor_s = latest.floor_s
+        if not edges:
+            # Most of a graph depends on constants only.
+            return latest
         if len(edges) > 1:
             edges = self._without_redundant(edges)
         if self._earliest_s(edges) >= floor_s:
@@ -168,10 +177,12 @@ class Maxima:
         return len(self.nodes) - 1
 
     def _earliest_s(self, edges: dict[int, float]) -> float:
-        return max(
-            (self.nodes[source].earliest_end_s + weight for source, weight in edges.items()),
-            default=-math.inf,
-        )
+        earliest_s = -math.inf
+        for source, weight in edges.items():
+            end_s = self.nodes[source].earliest_end_s + weight
+            if end_s > earliest_s:
+                earliest_s = end_s
+        return earliest_s
 
     def _without_redundant(self, edges: dict[int, float]) -> dict[int, float]:
         """Drops a source when the way from it over another source, in one step or two, is longer.

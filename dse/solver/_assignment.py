@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from dse.sharding import ShardingPlan
 from dse.solver._catalogue import Reach
@@ -22,10 +21,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.prediction import PlanScorer
-    from dse.solver._catalogue import Catalogue, Reached
+    from dse.solver._catalogue import Catalogue
 
 #: Feature values of one batch; bounds memory.
 _BATCH_VALUES = 12_000_000
+
+#: Plans whose features are remembered.
+_PLANS_KEPT = 4
 
 #: Share of a rank's feature below which what is left after a removal is rounding, not work.
 _ROUNDING = 1e-9
@@ -106,11 +108,19 @@ class Evaluator:
         self._scorer: PlanScorer = catalogue.scorer
         self._cluster = self._scorer.problem.cluster
         self._usable = self._cluster.device.usable_memory_bytes
+        self._known: list[tuple[Assignment, NDArray[np.float64]]] = []
         self.plans_scored = 0
 
     def features(self, assignment: Assignment) -> NDArray[np.float64]:
         """Returns the placement features of a plan; shape `(features, ranks)`."""
-        return self._features([assignment])[..., 0]
+        # Steps of a search ask for the same plan several times in a row.
+        for known, features in self._known:
+            if known is assignment:
+                return features
+        features = self._features([assignment])[..., 0]
+        features.flags.writeable = False
+        self._known = [(assignment, features), *self._known[: _PLANS_KEPT - 1]]
+        return features
 
     def _features(self, plans: Sequence[Assignment]) -> NDArray[np.float64]:
         """Returns the placement features of plans; shape `(features, ranks, plans)`."""
@@ -118,34 +128,42 @@ class Evaluator:
         cuts, part_features = catalogue.cuts, catalogue.part_features
         ranks, count = catalogue.request.world_size, part_features.shape[1]
         everywhere: list[int] = []
-        lengths: list[int] = []
-        parts: list[Reached] = []
+        ends: list[int] = []
+        rows: list[int] = []
+        where: list[int] = []
         held = np.zeros((count, len(plans)))
         for number, plan in enumerate(plans):
             everywhere.clear()
-            before = len(parts)
             for cut, places in zip(plan.cuts, plan.places, strict=True):
-                if cuts[cut].reach is Reach.ALL:
-                    everywhere.append(cuts[cut].first)
+                chosen = cuts[cut]
+                if chosen.reach is Reach.RANK:
+                    rows.extend(range(chosen.first, chosen.first + len(places)))
+                    where.extend(places)
+                elif chosen.reach is Reach.ALL:
+                    everywhere.append(chosen.first)
                 else:
-                    parts.append(catalogue.reached(cut, places))
+                    on_nodes, nodes = catalogue.reached_lists(cut, places)
+                    rows.extend(on_nodes)
+                    where.extend(nodes)
             if everywhere:
                 held[:, number] = part_features[everywhere].sum(axis=0)
-            lengths.append(sum(len(part.ranks) for part in parts[before:]))
+            ends.append(len(rows))
         features = np.repeat(held[:, None], ranks, axis=1)
-        if parts:
-            rows = part_features[np.concatenate([part.rows for part in parts])]
-            where = np.concatenate([part.ranks for part in parts]) * len(plans)
-            where += np.repeat(np.arange(len(plans)), lengths)
-            slots = where[:, None] + np.arange(count) * (ranks * len(plans))
-            summed = np.bincount(slots.reshape(-1), rows.reshape(-1), features.size)
+        if rows:
+            values = part_features[rows]
+            columns = np.repeat(np.arange(len(plans)), np.diff(ends, prepend=0))
+            keys = np.array(where) * len(plans) + columns
+            slots = keys[:, None] + np.arange(count) * (ranks * len(plans))
+            summed = np.bincount(slots.reshape(-1), values.reshape(-1), features.size)
             features += summed.reshape(features.shape)
         return features
 
     def layout(self, assignment: Assignment) -> int:
         """Returns the exchange groups in use as a bit set."""
-        cuts = self._catalogue.cuts
-        return int(np.bitwise_or.reduce([cuts[cut].group_bit for cut in assignment.cuts]))
+        cuts, layout = self._catalogue.cuts, 0
+        for cut in assignment.cuts:
+            layout |= cuts[cut].group_bit
+        return layout
 
     def value(self, assignment: Assignment) -> tuple[float, float]:
         """Returns `time_s` and `rank_by` of one plan."""
@@ -217,6 +235,39 @@ class Evaluator:
             )
         return layouts
 
+    def _moved(
+        self, base: Assignment, changes: Sequence[Sequence[Change]]
+    ) -> tuple[_Parts, _Parts]:
+        """Returns the parts that leave their ranks, and those that come."""
+        catalogue = self._catalogue
+        cuts = catalogue.cuts
+        columns = [column for column, group in enumerate(changes) for _ in group]
+        present: dict[int, tuple[list[int], list[int]]] = {}
+        leaving, coming = _Parts(columns, [], [], []), _Parts(columns, [], [], [])
+        _, old_lengths, old_rows, old_ranks = leaving
+        _, new_lengths, new_rows, new_ranks = coming
+        for group in changes:
+            for table, cut, places in group:
+                known = present.get(table)
+                if known is None:
+                    known = catalogue.reached_lists(base.cuts[table], base.places[table])
+                    present[table] = known
+                old_lengths.append(len(known[0]))
+                old_rows += known[0]
+                old_ranks += known[1]
+                chosen = cuts[cut]
+                if len(places) == 1 and chosen.reach is Reach.RANK:
+                    # By far the most.
+                    new_lengths.append(1)
+                    new_rows.append(chosen.first)
+                    new_ranks.append(places[0])
+                    continue
+                rows, ranks = catalogue.reached_lists(cut, places)
+                new_lengths.append(len(rows))
+                new_rows += rows
+                new_ranks += ranks
+        return leaving, coming
+
     def _batch(
         self,
         base: Assignment,
@@ -227,44 +278,70 @@ class Evaluator:
         count, ranks = len(changes), features.shape[1]
         batch = np.empty((len(features), ranks, count))
         batch[:] = features[:, :, None]
-        reached = self._catalogue.reached
-        columns = [column for column, group in enumerate(changes) for _ in group]
-        if not columns:
+        leaving, coming = self._moved(base, changes)
+        if not leaving.columns:
             return batch
-        tables = [table for group in changes for table, _, _ in group]
-        present = {
-            table: reached(base.cuts[table], base.places[table]) for table in dict.fromkeys(tables)
-        }
-        moved = [present[table] for table in tables]
-        moved += [reached(cut, places) for group in changes for _, cut, places in group]
-        lengths = np.array([len(parts.rows) for parts in moved])
-        keys = np.concatenate([parts.ranks for parts in moved]) * count
-        keys += np.repeat(np.array(columns + columns), lengths)
-        half = int(lengths[: len(columns)].sum())
-        signs = np.repeat([-1.0, 1.0], [half, len(keys) - half])
-        touched, at = _numbered(keys, ranks * count)
-        part_features = self._catalogue.part_features
-        used, row = _numbered(np.concatenate([parts.rows for parts in moved]), len(part_features))
-        incidence = csr_array((signs, (at, row)), shape=(len(touched), len(used)))
+        columns = np.repeat(leaving.columns + coming.columns, leaving.lengths + coming.lengths)
+        keys = np.array(leaving.ranks + coming.ranks) * count + columns
+        rows = np.array(leaving.rows + coming.rows)
+        signs = np.repeat([-1.0, 1.0], [len(leaving.rows), len(coming.rows)])
+        touched, changed = _summed(keys, rows, signs, self._catalogue.part_features)
         before = features[:, touched // count]
-        after = before + (incidence @ part_features[used]).T
+        after = before + changed.T
         after[np.abs(after) <= _ROUNDING * before] = 0.0
         batch.reshape(len(features), -1)[:, touched] = after
         return batch
 
 
-def _numbered(
-    values: NDArray[np.int64], limit: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the different values, ascending, and the place of each value among them.
+class _Parts(NamedTuple):
+    """Parts that leave ranks or come to them.
+
+    Attributes:
+        columns: The plan that each table changes in.
+        lengths: How many parts each table has.
+        rows: Rows of all these parts, of one table after the other.
+        ranks: Their ranks.
+    """
+
+    columns: list[int]
+    lengths: list[int]
+    rows: list[int]
+    ranks: list[int]
+
+
+def _summed(
+    keys: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    signs: NDArray[np.float64],
+    features: NDArray[np.float64],
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Adds up rows that come and go, by key, in ascending order of row.
+
+    What leaves and comes back adds nothing, not even rounding.
 
     Args:
-        values: From 0 to below the limit; shape `(values,)`.
-        limit: What is above all values.
+        keys: Where each row belongs; shape `(entries,)`.
+        rows: Its number; shape `(entries,)`.
+        signs: 1 for those that come, -1 for those that go; shape `(entries,)`.
+        features: What rows hold; shape `(rows, features)`.
+
+    Returns:
+        Different keys, ascending; shape `(keys,)`. The sum of each; shape `(keys, features)`.
     """
-    found = np.zeros(limit, dtype=bool)
-    found[values] = True
-    different = np.flatnonzero(found)
-    place = np.empty(limit, dtype=np.int64)
-    place[different] = np.arange(len(different))
-    return different, place[values]
+    both = keys * len(features) + rows
+    order = both.argsort()
+    both, signs = both[order], signs[order]
+    again = both[1:] == both[:-1]
+    if again.any():
+        first = np.flatnonzero(np.append(True, ~again))
+        both, signs = both[first], np.add.reduceat(signs, first)
+    keys, rows = np.divmod(both, len(features))
+    starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
+    lengths = np.diff(starts, append=len(keys))
+    values = features[rows]
+    values *= signs[:, None]
+    sums = values[starts]
+    for later in range(1, int(lengths.max())):
+        longer = np.flatnonzero(lengths > later)
+        sums[longer] += values[starts[longer] + later]
+    return keys[starts], sums

@@ -62,8 +62,8 @@ class Balancer(ChainMover):
 
     def _shake(self, rng: np.random.Generator) -> None:
         """Deals out some parts of a critical rank and of a few others anew."""
-        critical = self._critical()
-        chosen = {int(rng.choice(critical))}
+        critical = self._critical(self._total[self._on])
+        chosen = {int(critical[rng.integers(0, len(critical))])}
         chosen.update(rng.integers(0, self._ranks, 2).tolist())
         ranks = np.array(sorted(chosen))
         shaken = np.zeros(self._ranks, dtype=bool)
@@ -77,14 +77,17 @@ class Balancer(ChainMover):
 
     def _exchange(self) -> bool:
         """Takes the best exchange of a critical rank's part with one elsewhere, if it helps."""
-        critical = self._critical()
+        total = self._total[self._on]
+        squares = float(self._squares @ (self._total**2).sum(axis=1))
+        critical = self._critical(total)
         is_critical = np.zeros(self._ranks, dtype=bool)
         is_critical[critical] = True
         here = np.flatnonzero(is_critical[self.rank])
         source, target = self.rank[here], self.rank
-        after = self._after_exchange(critical, here, source)
+        after = self._after_exchange(critical, here, source, total, squares)
         after[source[:, None] == target] = np.inf
-        enough = self.value() * (1.0 - _LEAST_GAIN)
+        value = float(self._weights @ self._by_load(total.max(axis=1)) + squares)
+        enough = value * (1.0 - _LEAST_GAIN)
         # Most of the best ones are possible: all are looked at only where the first few are not.
         for _ in range(_LIKELY):
             index = int(after.argmin())
@@ -118,7 +121,12 @@ class Balancer(ChainMover):
         return bool(less == 0 or held[here] - less <= self._limit)
 
     def _after_exchange(
-        self, critical: NDArray[np.int64], here: NDArray[np.int64], source: NDArray[np.int64]
+        self,
+        critical: NDArray[np.int64],
+        here: NDArray[np.int64],
+        source: NDArray[np.int64],
+        total: NDArray[np.float64],
+        squares: float,
     ) -> NDArray[np.float64]:
         """Returns the values after all exchanges of parts of `here` with any part.
 
@@ -126,28 +134,31 @@ class Balancer(ChainMover):
             critical: Ranks.
             here: Their parts.
             source: The ranks of these.
+            total: Loads that count; shape `(loads, ranks)`.
+            squares: The sum of squares in the present value.
 
         Returns:
             Shape `(here, parts)`.
         """
         target = self.rank
-        total = self._total[self._on]
         mine, theirs = self._counted[:, here], self._counted
+        squared_mine, squared_theirs = self._squared[:, here], self._squared
         at_source, at_target = total[:, source], total[:, target]
         # With less = mine - theirs, the squares change by 2 · less · (less + target - source).
-        squares = 2.0 * self._squares[self._on, None]
-        after = (squares * mine).T @ (at_target - 2.0 * theirs) + (squares * at_source).T @ theirs
-        after += np.add.reduce(squares * mine * (mine - at_source), axis=0)[:, None]
-        after += np.add.reduce(squares * theirs * (theirs - at_target), axis=0)
-        after += self._squares @ (self._total**2).sum(axis=1)
+        after = squared_mine.T @ (at_target - self._twice)
+        after += (self._square_weights * at_source).T @ theirs
         left, taken = at_source - mine, at_target - theirs
-        rest = self._rest(critical, total)
+        after -= np.add.reduce(squared_mine * left, axis=0)[:, None]
+        after -= np.add.reduce(squared_theirs * taken, axis=0)
+        after += squares
+        rest = np.take(self._rest(critical, total), target, axis=2)
         row_of = np.searchsorted(critical, source)
         block = max(1, _BLOCK_VALUES // max(1, len(total) * len(target)))
         for start in range(0, len(here), block):
             rows = slice(start, start + block)
-            largest = np.take(rest[:, row_of[rows]], target, axis=2)
-            np.maximum(largest, left[:, rows, None] + theirs[:, None], out=largest)
+            largest = left[:, rows, None] + theirs[:, None]
+            others = rest if len(critical) == 1 else rest[:, row_of[rows]]
+            np.maximum(largest, others, out=largest)
             np.maximum(largest, mine[:, rows, None] + taken[:, None], out=largest)
             largest = self._by_load(largest)
             shape = largest.shape[1:]
@@ -169,7 +180,7 @@ class Balancer(ChainMover):
         count, ranks = total.shape
         others = np.repeat(total, len(critical), axis=0)
         every = np.arange(len(others))
-        others[every, np.tile(critical, count)] = -np.inf
+        others.reshape(count, len(critical), ranks)[:, every[: len(critical)], critical] = -np.inf
         most = others.argmax(axis=1)
         largest = others[every, most]
         others[every, most] = -np.inf

@@ -36,7 +36,7 @@ class ChainMover(LoadedRanks):
         ends = np.argsort(weighted, kind="stable")[:_CHAIN_ENDS]
         value = self.value()
         best_gain, best = 0.0, (-1, -1, -1)
-        for source in self._critical().tolist():
+        for source in self._critical(self._total[self._on]).tolist():
             here = np.flatnonzero(self.rank[: self._count] == source)
             pushed = np.flatnonzero(self.rank[: self._count] != source)
             if not len(here) or not len(pushed) or len(here) * len(pushed) > _MAX_CHAINS:

@@ -89,19 +89,22 @@ class LoadedRanks:
         self._squares = np.zeros(len(of))
         on = of[self._on]
         self._squares[self._on] = _SQUARES * by_load[on] / (usual[on] * self._ranks)
-        self._starts = np.flatnonzero(np.diff(on, prepend=-1))
+        begins = np.ones(len(on), dtype=bool)
+        begins[1:] = on[1:] != on[:-1]
+        self._starts = np.flatnonzero(begins)
         self._weights = by_load[on[self._starts]]
-        # The other terms of a load besides its first one, with its row.
-        first = set(self._starts.tolist())
-        self._further = [
-            (row, term)
-            for term, row in enumerate((np.cumsum(np.diff(on, prepend=-1) != 0) - 1).tolist())
-            if term not in first
-        ]
         # Terms that count, and the load of each as a row of those that do.
         self._rows = np.arange(len(on))
-        self._load_row = np.cumsum(np.diff(on, prepend=-1) != 0) - 1
+        self._load_row = begins.cumsum() - 1
+        # The other terms of a load besides its first one, with its row.
+        self._further = [
+            (int(self._load_row[term]), int(term)) for term in np.flatnonzero(~begins)
+        ]
         self._counted = np.ascontiguousarray(self._loads[self._on])
+        # What exchanges change in the sum of squares is made up of these.
+        self._square_weights = 2.0 * self._squares[self._on, None]
+        self._squared = self._square_weights * self._counted
+        self._twice = 2.0 * self._counted
         self._any_bound = bool((pieces.node >= 0).any())
         cut = np.bincount(pieces.table) > 1 if count else np.zeros(0, dtype=bool)
         self._cut = np.append(cut, False)
@@ -128,11 +131,14 @@ class LoadedRanks:
             np.maximum(largest[row], terms[term], out=largest[row, ...])
         return largest
 
-    def _critical(self) -> NDArray[np.int64]:
-        """Ranks that are the most loaded in a respect that costs something."""
+    def _critical(self, total: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Ranks that are the most loaded in a respect that costs something.
+
+        Args:
+            total: Loads that count; shape `(loads, ranks)`.
+        """
         if not len(self._on):
             return np.array([int(np.argmax(self._total[-1]))])
-        total = self._total[self._on]
         ranks = total.argmax(axis=1)
         most = total[self._rows, ranks]
         binding = most >= self._by_load(most)[self._load_row]

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+#: Times that points between their neighbours are dropped before the rest is looked at one by one.
+_PASSES = 12
+
+
 @dataclass(frozen=True, slots=True)
 class Envelope:
     """A convex, piecewise linear function, as the largest of its affine pieces.
@@ -32,6 +36,40 @@ class Envelope:
     def at(self, value: float) -> float:
         """Returns the largest of all pieces at a value."""
         return float((self.slopes * value + self.intercepts).max())
+
+
+def _lower_hull(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Returns the points on the lower convex hull of points in ascending order of `x`."""
+    left = np.arange(len(x))
+    for _ in range(_PASSES):
+        # What is not below the line through its neighbours is no corner, whatever else is.
+        x_left, y_left = x[left], y[left]
+        turns = (x_left[1:-1] - x_left[:-2]) * (y_left[2:] - y_left[:-2]) - (
+            y_left[1:-1] - y_left[:-2]
+        ) * (x_left[2:] - x_left[:-2])
+        below = np.ones(len(left), dtype=bool)
+        below[1:-1] = turns > 0
+        if below.all():
+            return left
+        left = left[below]
+    return left[_scanned(x[left].tolist(), y[left].tolist())]
+
+
+def _scanned(x: list[float], y: list[float]) -> NDArray[np.int64]:
+    """Returns the points on the lower convex hull, found one after the other."""
+    # Lists: numbers that are taken out of arrays one by one cost ten times as much.
+    hull: list[int] = []
+    for point, (right, high) in enumerate(zip(x, y, strict=True)):
+        while len(hull) > 1:
+            first, middle = hull[-2], hull[-1]
+            turn = (x[middle] - x[first]) * (high - y[first]) - (y[middle] - y[first]) * (
+                right - x[first]
+            )
+            if turn > 0:
+                break
+            hull.pop()
+        hull.append(point)
+    return np.array(hull)
 
 
 def envelope(grid: NDArray[np.float64], values: NDArray[np.float64]) -> Envelope:
@@ -57,18 +95,7 @@ def envelope(grid: NDArray[np.float64], values: NDArray[np.float64]) -> Envelope
         low = np.minimum.accumulate((low - 2.0 * dips)[::-1])[::-1]
     x = np.append(grid[0], grid[1:])
     y = np.append(low[:1], low)
-    hull: list[int] = []
-    for point in range(len(x)):
-        while len(hull) > 1:
-            first, middle = hull[-2], hull[-1]
-            turn = (x[middle] - x[first]) * (y[point] - y[first]) - (y[middle] - y[first]) * (
-                x[point] - x[first]
-            )
-            if turn > 0:
-                break
-            hull.pop()
-        hull.append(point)
-    corners = np.array(hull)
+    corners = _lower_hull(x, y)
     if len(corners) == 1:
         return Envelope(x[:1], np.zeros(1), y[:1])
     slopes = np.maximum(0.0, np.diff(y[corners]) / np.diff(x[corners]))

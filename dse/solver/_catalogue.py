@@ -21,7 +21,7 @@ from dse.sharding import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -86,8 +86,10 @@ class Cut:
             `(parts, loads + 1)`.
         terms: What adds up within a rank, and bytes; shape `(parts, terms + 1)`.
         first: Row of its first part in the catalogue's arrays of all parts.
+        rows: Rows of all its parts; shape `(parts,)`.
         allowed: Ranks, or nodes, that its parts may go to; shape `(ranks,)` or `(nodes,)`, empty
             for cuts that reach all ranks.
+        anywhere: Whether these are all.
     """
 
     key: CutKey
@@ -97,7 +99,9 @@ class Cut:
     costs: NDArray[np.float64]
     terms: NDArray[np.float64]
     first: int
+    rows: NDArray[np.int64]
     allowed: NDArray[np.bool_]
+    anywhere: bool
 
 
 class Reached(NamedTuple):
@@ -136,8 +140,11 @@ class Catalogue:
         self.part_costs = np.zeros((0, 0))
         self._ids: dict[CutKey, int] = {}
         self._placements: dict[int, tuple[AllowedPlacement, ...]] = {}
+        self._keys: dict[int, list[CutKey]] = {}
         self._masks: dict[object, NDArray[np.bool_]] = {}
         self._reached: dict[tuple[int, tuple[int, ...]], Reached] = {}
+        self._every = np.arange(request.world_size)
+        self._single = list(self._every.reshape(-1, 1))
         if may_use_host(request):
             scorer.placements.include_host_columns()
 
@@ -152,8 +159,13 @@ class Catalogue:
 
     def keys_of(self, table: int) -> list[CutKey]:
         """Returns the cuts of a table that are worth a try, those without a twin only."""
+        found = self._keys.get(table)
+        if found is None:
+            found = self._keys[table] = list(self._all_keys(table))
+        return list(found)
+
+    def _all_keys(self, table: int) -> Iterator[CutKey]:
         placements = self.placements_of(table)
-        keys = []
         for placement in placements:
             kind, kernel = placement.sharding_type, placement.compute_kernel
             twin = _ONE_NODE_TWINS.get(kind)
@@ -162,8 +174,8 @@ class Catalogue:
                 for other in placements
             ):
                 continue
-            keys += [CutKey(table, kind, parts, kernel) for parts in placement.column_pieces]
-        return keys
+            for parts in placement.column_pieces:
+                yield CutKey(table, kind, parts, kernel)
 
     def placements_of(self, table: int) -> tuple[AllowedPlacement, ...]:
         """Returns what is allowed of a table."""
@@ -182,15 +194,24 @@ class Catalogue:
             found = self._reached[key] = self._reached_by(self.cuts[cut], places)
         return found
 
+    def reached_lists(self, cut: int, places: tuple[int, ...]) -> tuple[list[int], list[int]]:
+        """Returns rows and ranks of :meth:`reached` as lists, which many of are joined faster."""
+        chosen = self.cuts[cut]
+        if chosen.reach is Reach.RANK:
+            return list(range(chosen.first, chosen.first + len(places))), list(places)
+        parts = self.reached(cut, places)
+        return parts.rows.tolist(), parts.ranks.tolist()
+
     def _reached_by(self, cut: Cut, places: tuple[int, ...]) -> Reached:
         if cut.reach is Reach.RANK:
-            return Reached(cut.first + np.arange(len(places)), np.array(places, dtype=np.int64))
+            # Searches ask for thousands of them, most of a single part.
+            ranks = self._single[places[0]] if len(places) == 1 else np.array(places, np.int64)
+            return Reached(cut.rows, ranks)
         if cut.reach is Reach.ALL:
-            ranks = np.arange(self.request.world_size)
-            return Reached(np.full(len(ranks), cut.first), ranks)
+            return Reached(np.full(len(self._every), cut.first), self._every)
         size, local = self.request.devices_per_node, self.request.local_size
         nodes = np.array(places, dtype=np.int64)
-        rows = np.repeat(cut.first + np.arange(len(nodes)), local)
+        rows = np.repeat(cut.rows, local)
         return Reached(rows, (nodes[:, None] * size + np.arange(local)).reshape(-1))
 
     def plan(self, cut: int, places: tuple[int, ...]) -> TablePlan:
@@ -287,6 +308,7 @@ class Catalogue:
         self.part_costs = _below(self.part_costs, loads.T)
         for index, key in enumerate(keys):
             self._ids[key] = len(self.cuts)
+            allowed = self._allowed(key)
             self.cuts.append(
                 Cut(
                     key=key,
@@ -296,7 +318,9 @@ class Catalogue:
                     costs=costs[index],
                     terms=terms[index],
                     first=first,
-                    allowed=self._allowed(key),
+                    rows=np.arange(first, first + len(parts[index])),
+                    allowed=allowed,
+                    anywhere=bool(allowed.all()),
                 )
             )
             first += len(parts[index])

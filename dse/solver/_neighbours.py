@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.solver._assignment import Assignment
-    from dse.solver._catalogue import Catalogue, CutKey
+    from dse.solver._catalogue import Catalogue, Cut, CutKey
     from dse.solver._pieces import Pieces
 
 #: Share of the memory from which on, filled by the tables, some may be better off in host memory.
@@ -83,7 +84,7 @@ class Neighbourhood:
         self, plan: Assignment, table: int, load_s: NDArray[np.float64]
     ) -> Iterator[tuple[Change, ...]]:
         """Yields other cuts and places of a table, given the ranks' loads without it."""
-        spots = _Spots(load_s, self._request.node_count)
+        spots = _Spots(load_s, self._request.node_count, self._request.devices_per_node)
         present = (plan.cuts[table], plan.places[table])
         for number in self._cuts[table]:
             for places in self._places(number, spots):
@@ -112,24 +113,42 @@ class Neighbourhood:
         there = np.flatnonzero(pieces.rank != busiest)
         there = there[np.argsort(place[pieces.rank[there]], kind="stable")]
         changes: list[tuple[Change, ...]] = []
+        named = [array.tolist() for array in (pieces.table, pieces.offset, pieces.node)]
+        of = list(zip(*named, strict=True))
+        rank_of = pieces.rank.tolist()
         for rank in order[:_WHOLE_PLACES].tolist():
-            moves = [self._moved(plan, pieces, part, rank) for part in here]
+            moves = [self._moved(plan, pieces, of[part], part, rank) for part in here]
             changes += [(move,) for move in moves if move is not None]
         for other in there.tolist():
             if len(changes) >= limit:
                 break
-            back = self._moved(plan, pieces, other, busiest)
+            back = self._moved(plan, pieces, of[other], other, busiest)
             if back is None:
                 continue
             for part in here:
-                move = self._moved(plan, pieces, part, int(pieces.rank[other]))
+                move = self._moved(plan, pieces, of[part], part, rank_of[other])
                 if move is not None and move.table != back.table:
                     changes.append((move, back))
         return changes[:limit]
 
-    def _moved(self, plan: Assignment, pieces: Pieces, part: int, rank: int) -> Change | None:
-        """Returns the change that puts a part on a rank, or None where it must not go."""
-        table, offset, node = (int(of[part]) for of in (pieces.table, pieces.offset, pieces.node))
+    def _moved(
+        self,
+        plan: Assignment,
+        pieces: Pieces,
+        named: tuple[int, int, int],
+        part: int,
+        rank: int,
+    ) -> Change | None:
+        """Returns the change that puts a part on a rank, or None where it must not go.
+
+        Args:
+            plan: The plan.
+            pieces: Its movable parts.
+            named: Table of the part, its number there, and the node that it may not leave.
+            part: The part.
+            rank: The rank.
+        """
+        table, offset, node = named
         where = plan.places[table]
         if rank in where or (node >= 0 and rank // self._request.devices_per_node != node):
             return None
@@ -167,17 +186,14 @@ class Neighbourhood:
         if cut.reach is Reach.ALL:
             yield ()
         elif cut.reach is Reach.NODE:
-            nodes = spots.nodes(cut.allowed)
+            nodes = spots.nodes(cut)
             for start in range(min(_PLACES, len(nodes) - parts + 1)):
                 yield tuple(nodes[start : start + parts])
         elif cut.key.kind is ShardingType.TABLE_COLUMN_WISE:
-            ranks = np.array(spots.ranks(cut.allowed), dtype=np.int64)
-            node_of = ranks // self._request.devices_per_node
-            nodes = [node for node in spots.nodes(None) if (node_of == node).any()]
-            for node in nodes[:_PLACES]:
-                yield tuple(ranks[node_of == node][:parts].tolist())
+            for ranks in spots.ranks_by_node(cut)[:_PLACES]:
+                yield tuple(ranks[:parts])
         else:
-            spread = spots.ranks(cut.allowed)
+            spread = spots.ranks(cut)
             tries = _WHOLE_PLACES if parts == 1 else 1
             for start in range(min(tries, len(spread) - parts + 1)):
                 yield tuple(spread[start : start + parts])
@@ -205,7 +221,10 @@ class Neighbourhood:
         """Returns the ranks' loads without a table."""
         parts = self._catalogue.reached(plan.cuts[table], plan.places[table])
         left = load_s.copy()
-        np.subtract.at(left, parts.ranks, costs_s[parts.rows])
+        if len(parts.rows) == 1:
+            left[parts.ranks] -= costs_s[parts.rows]
+        else:
+            np.subtract.at(left, parts.ranks, costs_s[parts.rows])
         return left
 
     def _host_helps(self, table: int) -> bool:
@@ -219,19 +238,37 @@ class _Spots:
     Args:
         load_s: Load of every rank; shape `(ranks,)`.
         node_count: Nodes.
+        devices_per_node: Ranks of a full node.
     """
 
-    def __init__(self, load_s: NDArray[np.float64], node_count: int) -> None:
-        self._ranks: list[int] = np.argsort(load_s, kind="stable").tolist()
-        by_node = load_s.reshape(node_count, -1).sum(axis=1)
-        self._nodes: list[int] = np.argsort(by_node, kind="stable").tolist()
+    def __init__(
+        self, load_s: NDArray[np.float64], node_count: int, devices_per_node: int
+    ) -> None:
+        self._load_s, self._node_count = load_s, node_count
+        self._devices_per_node = devices_per_node
+        self._ranks: list[int] = load_s.argsort(kind="stable").tolist()
 
-    def ranks(self, allowed: NDArray[np.bool_]) -> list[int]:
-        """Returns the ranks that are allowed; shape `(ranks,)`."""
-        return self._ranks if allowed.all() else [rank for rank in self._ranks if allowed[rank]]
+    def ranks(self, cut: Cut) -> list[int]:
+        """Returns the ranks that the parts of a cut may go to."""
+        if cut.anywhere:
+            return self._ranks
+        return [rank for rank in self._ranks if cut.allowed[rank]]
 
-    def nodes(self, allowed: NDArray[np.bool_] | None) -> list[int]:
-        """Returns the nodes that are allowed; shape `(nodes,)`, None for all."""
-        if allowed is None or allowed.all():
+    def nodes(self, cut: Cut) -> list[int]:
+        """Returns the nodes that the parts of a cut may go to."""
+        if cut.anywhere:
             return self._nodes
-        return [node for node in self._nodes if allowed[node]]
+        return [node for node in self._nodes if cut.allowed[node]]
+
+    def ranks_by_node(self, cut: Cut) -> list[list[int]]:
+        """Returns the ranks that the parts of a cut may go to, for each node that has some."""
+        by_node: dict[int, list[int]] = {}
+        for rank in self.ranks(cut):
+            by_node.setdefault(rank // self._devices_per_node, []).append(rank)
+        return [by_node[node] for node in self._nodes if node in by_node]
+
+    @cached_property
+    def _nodes(self) -> list[int]:
+        by_node = self._load_s.reshape(self._node_count, -1).sum(axis=1)
+        order: list[int] = by_node.argsort(kind="stable").tolist()
+        return order

@@ -70,6 +70,9 @@ class Portfolio:
         reached = {Reach.RANK: 1, Reach.NODE: request.local_size, Reach.ALL: request.world_size}
         self._sums = np.array([cut.costs.sum(axis=0) * reached[cut.reach] for cut in cuts])
         self._on_ranks = np.array([cut.reach is Reach.RANK for cut in cuts])
+        self._is_offered = self._offered >= 0
+        self._is_offered_whole = self._is_offered & self._on_ranks[self._offered]
+        self._offered_bytes = self._largest[self._offered, -1]
 
     def _copies(self) -> list[tuple[int, int]]:
         """Returns tables worth copying and the cut that does, those that exchange most first."""
@@ -124,13 +127,12 @@ class Portfolio:
         Where no cut is, the one whose parts are smallest; without `by_rows` a table is cut into
         rows only when its bytes ask for it.
         """
-        shares = np.where(self._largest > 0, self._largest / np.maximum(limits, 1e-300), 0.0).max(
-            axis=1
-        )
-        excess = np.where(self._offered >= 0, shares[self._offered], np.inf)
+        # Nothing is a share of zero whatever the limit.
+        shares = (self._largest / np.maximum(limits, 1e-300)).max(axis=1)
+        excess = np.where(self._is_offered, shares[self._offered], np.inf)
         small = excess <= 1.0
-        kept = self._on_ranks[self._offered] | by_rows
-        fits = kept & (self._largest[self._offered, -1] <= limits[-1]) & (self._offered >= 0)
+        kept = self._is_offered if by_rows else self._is_offered_whole
+        fits = kept & (self._offered_bytes <= limits[-1])
         usable = np.where(fits.any(axis=1)[:, None], fits, True)
         smallest = np.where(usable, excess, np.inf).argmin(axis=1)
         place = np.where(small.any(axis=1), small.argmax(axis=1), smallest)
@@ -184,7 +186,7 @@ class Portfolio:
                 value[stays[cut, None] & (nodes != home[:, None])] = np.inf
             ranked = np.argsort(value, axis=1, kind="stable")
             taken = np.zeros(value.shape, dtype=bool)
-            np.put_along_axis(taken, ranked, np.arange(value.shape[1]) < parts[cut, None], axis=1)
+            taken[every[:, None], ranked] = np.arange(value.shape[1]) < parts[cut, None]
             total += cost[:, :, None] * taken[:, None, :]
             for plan, row in enumerate(ranked.tolist()):
                 if moves[cut[plan]]:
@@ -203,7 +205,15 @@ class Portfolio:
     ) -> None:
         """Puts parts that fill nodes on the least loaded ones, and those that fill all ranks."""
         catalogue, request = self._catalogue, self._catalogue.request
+        everywhere = np.array([cut.reach is Reach.ALL for cut in catalogue.cuts])
+        some_on_nodes = ~(self._on_ranks | everywhere)[cuts].all(axis=1)
         for plan, row in enumerate(cuts.tolist()):
+            if not some_on_nodes[plan]:
+                numbers = [number for number in row if everywhere[number]]
+                if numbers:
+                    first = [catalogue.cuts[number].first for number in numbers]
+                    total[plan] += catalogue.part_costs[first].sum(axis=0)[:, None]
+                continue
             held = np.zeros((request.node_count, total.shape[1]))
             busy = [0.0] * request.node_count
             for table, number in enumerate(row):

@@ -20,8 +20,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from dse.solver._assignment import of_plan, to_plan
 from dse.solver._catalogue import Catalogue
 from dse.solver._construct import Constructor
@@ -33,6 +31,7 @@ from dse.solver._steps import QUICK, THOROUGH, Steps
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from dse.prediction import PlanScorer
@@ -157,14 +156,12 @@ class Rounds:
         """Returns the best of many first plans, balanced."""
         portfolio = Portfolio(self._catalogue, first.plan, self._usable)
         plans = portfolio.plans(weights)
-        order = np.argsort(self._steps.evaluator.of_plans(plans).rank_by, kind="stable")
-        chosen = [plans[index] for index in order[:_PORTFOLIO_STARTS].tolist()]
+        found = self._steps.all_found(plans)
+        found.sort(key=lambda start: start.rank_by)
+        chosen = found[:_PORTFOLIO_STARTS]
         # What costs is another thing around a better plan.
-        weights = self._steps.weights(chosen[0])
-        return [
-            self._steps.balanced(found, weights, kicks=0)
-            for found in self._steps.all_found(chosen)
-        ]
+        weights = self._steps.weights(chosen[0].plan)
+        return [self._steps.balanced(start, weights, kicks=0) for start in chosen]
 
     def _restarted(self, starts: Sequence[Found], best: Found) -> Found:
         """Returns the best plan, with those that other starts and shaken plans lead to."""

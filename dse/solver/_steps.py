@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dse.prediction import PlanScorer
     from dse.sharding import PlanningRequest
     from dse.solver._catalogue import Catalogue
+    from dse.solver._pieces import Pieces
 
 #: Improving changes that are tried together in one round.
 _MAX_COMBINED = 12
@@ -106,6 +107,7 @@ class Steps:
         self._usable = scorer.problem.cluster.device.usable_memory_bytes
         self.evaluator = Evaluator(catalogue)
         self._neighbourhood = Neighbourhood(catalogue, max_neighbours)
+        self._last_pieces: tuple[Assignment, Pieces] | None = None
         self._rng = np.random.default_rng(request.seed)
         self._deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
 
@@ -153,7 +155,7 @@ class Steps:
 
     def balanced(self, found: Found, weights: NDArray[np.float64], kicks: int) -> Found:
         """Moves parts between ranks; keeps the plan when the full model does not agree."""
-        pieces = pieces_of(found.plan, self._catalogue)
+        pieces = self._pieces_of(found.plan)
         if not len(pieces.rank) or self._request.world_size < 2:
             return found
         balancer = Balancer(
@@ -162,15 +164,29 @@ class Steps:
         max_steps = 30 + 3 * len(pieces.rank)
         # Chains take longest and find least: only where the outcome is searched further anyway.
         balancer.descend(max_steps, chains=kicks > 0 and self._effort.chains)
-        plans = [pieces.moved(found.plan, balancer.places)]
+        places = [balancer.places]
         if kicks:
             balancer.improve(self._rng, kicks, max_steps)
-            plans.append(pieces.moved(found.plan, balancer.places))
+            places.append(balancer.places)
+        # Where nothing has moved the plan is known already.
+        plans = [
+            pieces.moved(found.plan, ranks)
+            for ranks in places
+            if not np.array_equal(ranks, pieces.rank)
+        ]
+        if not plans:
+            return found
         return min([found, *self.all_found(plans)], key=lambda candidate: candidate.rank_by)
+
+    def _pieces_of(self, plan: Assignment) -> Pieces:
+        """Returns the movable parts of a plan; of the last one they are known."""
+        if self._last_pieces is None or self._last_pieces[0] is not plan:
+            self._last_pieces = (plan, pieces_of(plan, self._catalogue))
+        return self._last_pieces[1]
 
     def regrouped(self, found: Found, weights: NDArray[np.float64]) -> Found:
         """Deals the parts of the most and the least loaded ranks out anew."""
-        pieces = pieces_of(found.plan, self._catalogue)
+        pieces = self._pieces_of(found.plan)
         if not len(pieces.rank) or self._request.world_size < 2:
             return found
         order = np.argsort(-pieces.load_s(weights), kind="stable")
@@ -193,7 +209,7 @@ class Steps:
     def recut(self, found: Found, weights: NDArray[np.float64]) -> Found:
         """Scores other cuts of single tables and balances the best combinations of them."""
         changes = self._neighbourhood.around(found.plan, weights)
-        pieces = pieces_of(found.plan, self._catalogue)
+        pieces = self._pieces_of(found.plan)
         limit = self._max_neighbours // 4
         changes += self._neighbourhood.exchanges(found.plan, pieces, weights, limit)
         if not changes:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 import pytest
 
 from dse.prediction._contention import COLLECTIVE_SLOWDOWN, KERNEL_SLOWDOWN, contended
-from dse.prediction._issue import Cost
+from dse.prediction._costs import Cost
 from dse.prediction._slots import DurationClass
 
 

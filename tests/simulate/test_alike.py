@@ -87,6 +87,15 @@ def test_one_copy_tells_when_the_tasks_of_all_copies_run(ranks, seed):
 
 
 @given(alike_ranks(), st.integers(0, 2**32 - 1))
+def test_the_last_end_is_the_latest_of_all_ends(ranks, seed):
+    rng = np.random.default_rng(seed)
+    durations_s = rng.random((ranks.graph.task_count, ranks.copies, 3)) * 5
+    expected_s = ranks.times_s(durations_s)[1].max(axis=(0, 1), initial=0.0)
+    # It overwrites the durations; what it does in their place must not change the outcome.
+    assert ranks.last_end_s(durations_s.copy()).tolist() == expected_s.tolist()
+
+
+@given(alike_ranks(), st.integers(0, 2**32 - 1))
 def test_the_batch_agrees_for_any_choice_of_varying_tasks(ranks, seed):
     rng = np.random.default_rng(seed)
     count = ranks.graph.task_count
@@ -137,3 +146,5 @@ def test_what_does_not_fit_is_an_error():
         simulator.makespan_s(np.zeros((2, 3, 1)))
     with pytest.raises(SimulationError, match="3, 4, candidates"):
         ranks.times_s(np.zeros((3, 2, 1)))
+    with pytest.raises(SimulationError, match="3, 4, candidates"):
+        ranks.last_end_s(np.zeros((2, 4, 1)))

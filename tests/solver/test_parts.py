@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import product
 
+from hypothesis import given
+from hypothesis import strategies as st
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from dse.hardware import Precision
 from dse.prediction import PlanScorer, Problem, Software
 from dse.sharding import PLANNERS, ShardingType, check_plan
 from dse.solver import planning_request
-from dse.solver._assignment import Assignment, Evaluator, of_plan, to_plan
+from dse.solver._assignment import Assignment, Evaluator, _summed, of_plan, to_plan
 from dse.solver._balance import Balancer
 from dse.solver._catalogue import Catalogue
 from dse.solver._construct import Constructor
@@ -62,6 +64,35 @@ def test_plans_survive_the_way_into_the_catalogue_and_back(world, per_node):
     for planner in PLANNERS.values():
         plan = planner(catalogue.request)
         assert to_plan(of_plan(plan, catalogue), catalogue) == plan
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40))
+def test_parts_that_come_and_go_add_up_by_rank(seed, entries):
+    rng = np.random.default_rng(seed)
+    features = rng.random((5, 3))
+    keys, rows = rng.integers(0, 4, entries), rng.integers(0, 5, entries)
+    signs = rng.choice([-1.0, 1.0], entries)
+    found, sums = _summed(keys, rows, signs, features)
+    assert found.tolist() == sorted(set(keys.tolist()))
+    for key, total in zip(found.tolist(), sums, strict=True):
+        mine = keys == key
+        np.testing.assert_allclose(total, signs[mine] @ features[rows[mine]], atol=1e-12)
+
+
+def test_what_leaves_and_comes_back_leaves_no_rounding():
+    features = np.array([[0.1], [0.3]])
+    _, sums = _summed(np.zeros(3, int), np.array([0, 1, 0]), np.array([-1.0, 1, 1]), features)
+    assert sums.tolist() == [[0.3]]
+
+
+@pytest.mark.parametrize(("world", "per_node"), [(4, 4), (8, 4)])
+def test_lists_of_parts_are_the_arrays(world, per_node):
+    catalogue = make_catalogue(world, per_node)
+    for planner in PLANNERS.values():
+        assignment = of_plan(planner(catalogue.request), catalogue)
+        for cut, places in zip(assignment.cuts, assignment.places, strict=True):
+            rows, ranks = catalogue.reached(cut, places)
+            assert catalogue.reached_lists(cut, places) == (rows.tolist(), ranks.tolist())
 
 
 @pytest.mark.parametrize(("world", "per_node"), [(4, 4), (8, 4)])

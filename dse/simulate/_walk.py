@@ -1,0 +1,100 @@
+"""The order in which the tasks of a graph are visited, kept for graphs that share a structure.
+
+Graphs that differ in durations alone share their arrays, so the last few answers are kept.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from dse.graph import meeting_members, predecessors, topological_order
+
+if TYPE_CHECKING:
+    from dse.graph import ExecutionGraph
+
+#: Structures that are kept; a study has a few dozen.
+_KEPT = 48
+
+
+class Visit(NamedTuple):
+    """One task.
+
+    Attributes:
+        task: Its number.
+        meeting: Its meeting, or -1.
+        waits: What it waits for; of the first member of a meeting what all members wait for. None
+            for the other members, which start with the first one.
+    """
+
+    task: int
+    meeting: int
+    waits: list[int] | None
+
+
+class Walk(NamedTuple):
+    """All tasks.
+
+    Attributes:
+        visits: Each task after all that it waits for.
+        last: Tasks that no other one waits for.
+        members: Tasks of each meeting.
+    """
+
+    visits: list[Visit]
+    last: list[int]
+    members: dict[int, list[int]]
+
+
+def walk_of(graph: ExecutionGraph) -> Walk:
+    """Returns the walk through a graph; callers must not change it.
+
+    Raises:
+        SimulationError: Some tasks wait for each other.
+    """
+    return _walk(_Structure(graph))
+
+
+class _Structure:
+    """Equal for graphs that share the arrays of their structure."""
+
+    __slots__ = ("arrays", "graph")
+
+    def __init__(self, graph: ExecutionGraph) -> None:
+        self.graph = graph
+        self.arrays = (
+            graph.lane,
+            graph.meeting,
+            graph.dependency_offsets,
+            graph.dependency_tasks,
+        )
+
+    def __hash__(self) -> int:
+        return hash(tuple(map(id, self.arrays)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Structure) and all(
+            mine is theirs for mine, theirs in zip(self.arrays, other.arrays, strict=True)
+        )
+
+
+@lru_cache(maxsize=_KEPT)
+def _walk(structure: _Structure) -> Walk:
+    graph = structure.graph
+    meeting: list[int] = graph.meeting.tolist()
+    waits, members = predecessors(graph), meeting_members(graph)
+    met: set[int] = set()
+    visits = []
+    order = topological_order(graph)
+    for task in order:
+        index = meeting[task]
+        if index < 0:
+            visits.append(Visit(task, index, waits[task]))
+        elif index in met:
+            visits.append(Visit(task, index, None))
+        else:
+            met.add(index)
+            awaited = {other for member in members[index] for other in waits[member]}
+            visits.append(Visit(task, index, sorted(awaited)))
+    followed = {other for others in waits for other in others}
+    return Walk(visits, [task for task in order if task not in followed], members)
