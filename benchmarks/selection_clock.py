@@ -167,7 +167,7 @@ def measure_phases(
     ranks = candidates[0].configuration.world_size
     found: list[list[list[RankPhases]]] = [[] for _ in candidates]
     with start_ranks(
-        factory, backend="gloo", world_size=ranks, threads=1, timeout_s=120.0
+        factory, backend="gloo", world_size=ranks, threads=1, timeout_s=120.0, own_cores=True
     ) as group:
         for _ in range(rounds):
             for number, samples in enumerate(found):

@@ -76,7 +76,12 @@ def busy_ranks(
         with shared_counters(ranks) as path:
             factory = partial(kernel_worker, path, seed, clock_ns)
             with start_ranks(
-                factory, backend="gloo", world_size=ranks, threads=threads, timeout_s=timeout_s
+                factory,
+                backend="gloo",
+                world_size=ranks,
+                threads=threads,
+                timeout_s=timeout_s,
+                own_cores=True,
             ) as group:
                 # All have opened it; so nothing stays behind, however this process ends.
                 path.unlink()

@@ -63,6 +63,7 @@ def collective_ranks(
             world_size=ranks,
             threads=threads,
             timeout_s=timeout_s,
+            own_cores=True,
         ) as group:
             yield LocalRanks(group)
     except WorkerError as error:

@@ -17,6 +17,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
+from dse.ranks._cores import bind
 from dse.ranks._torch import load_torch
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class RankSetup:
         port: Port of the rendezvous on this machine.
         timeout_s: Time after which a collective that does not end is an error, in seconds.
         starter: Number of the process that started the ranks.
+        cores: Logical cores that each rank is bound to; nothing leaves them to the system.
     """
 
     backend: str
@@ -51,6 +53,7 @@ class RankSetup:
     port: int
     timeout_s: float
     starter: int
+    cores: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,9 @@ def rank_main(rank: int, setup: RankSetup, factory: WorkerFactory, pipe: Connect
     try:
         _end_with(setup.starter)
         _take_interrupts()
+        if setup.cores:
+            # Before torch starts threads, which inherit it.
+            bind(setup.cores[rank])
         worker = factory(_join_group(rank, setup))
         pipe.send(None)
         _serve(worker, pipe)

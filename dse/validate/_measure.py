@@ -103,7 +103,7 @@ def measure(
         )
         return rounds.run(on_round, on_samples)
 
-    return with_ranks(drive, checked, options, device, threads, timeout_s)
+    return with_ranks(drive, checked, options, device, threads, timeout_s, own_cores=True)
 
 
 def _table_bytes(candidate: Candidate) -> float:

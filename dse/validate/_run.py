@@ -106,6 +106,8 @@ def with_ranks(
     device: str,
     threads: int | None,
     timeout_s: float,
+    *,
+    own_cores: bool = False,
 ) -> _Result:
     """Starts ranks that know the candidates, or takes those that ``torchrun`` started.
 
@@ -116,6 +118,7 @@ def with_ranks(
         device: ``cpu`` or ``cuda``.
         threads: Threads of a rank; its share of the cores by default.
         timeout_s: Time for the answer to one order, in seconds.
+        own_cores: See :func:`dse.ranks.start_ranks`; under ``torchrun`` its matter.
 
     Raises:
         ConfigError: The device is unknown, or ``torchrun`` started another number of ranks.
@@ -135,6 +138,7 @@ def with_ranks(
             world_size=world_size,
             threads=threads,
             timeout_s=timeout_s,
+            own_cores=own_cores,
         ) as group:
             return drive(group)
     if environment.world_size != world_size:

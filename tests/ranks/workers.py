@@ -91,3 +91,8 @@ def main():
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+def bound_to(context):
+    """Answers with the cores that the rank may use."""
+    return lambda order: os.sched_getaffinity(0)

@@ -1,0 +1,169 @@
+"""Ranks have cores of their own; what keeps them awake takes nothing, ends with its starter."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+import signal
+import subprocess
+import sys
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+import pytest
+
+from dse.ranks import start_ranks
+from dse.ranks._cores import core_shares, kept_awake, may_stay_awake
+from tests.conftest import ROOT
+from tests.ranks.workers import bound_to
+
+PATIENCE_S = 90.0
+
+linux = pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="only Linux binds processes")
+
+
+def machine(physical, sockets=1, siblings_far=True, **files):
+    """Returns what reads the topology of a machine with two logical cores a physical one."""
+    for core in range(2 * physical):
+        of = core % physical if siblings_far else core // 2
+        folder = f"sys/devices/system/cpu/cpu{core}/topology"
+        files[f"{folder}/core_id"] = f"{of % (physical // sockets)}\n"
+        files[f"{folder}/physical_package_id"] = f"{of // (physical // sockets)}\n"
+    return lambda path: files.get(path, "")
+
+
+@pytest.fixture
+def cores(monkeypatch):
+    def set_to(usable):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(usable), raising=False)
+
+    return set_to
+
+
+def test_siblings_stay_together(cores):
+    cores(range(8))
+    assert core_shares(2, machine(4)) == ((0, 4, 1, 5), (2, 6, 3, 7))
+    assert core_shares(4, machine(4, siblings_far=False)) == ((0, 1), (2, 3), (4, 5), (6, 7))
+
+
+def test_a_rank_stays_on_a_socket(cores):
+    cores(range(8))
+    assert core_shares(2, machine(4, sockets=2)) == ((0, 4, 1, 5), (2, 6, 3, 7))
+    cores([1, 2, 3, 6])
+    assert core_shares(2, machine(4, sockets=2)) == ((1, 2), (6, 3))
+
+
+def test_without_topology_cores_go_by_number(cores):
+    cores([5, 2, 3])
+    assert core_shares(2, lambda path: "") == ((2,), (3, 5))
+
+
+def test_too_many_ranks_are_not_bound(cores):
+    cores([0, 1])
+    assert core_shares(3, machine(4)) == ()
+
+
+@given(usable=st.sets(st.integers(0, 63), min_size=1), ranks=st.integers(1, 64))
+def test_shares_are_even_and_none_is_given_twice(usable, ranks):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "sched_getaffinity", lambda _: usable, raising=False)
+        shares = core_shares(ranks, machine(32))
+    if len(usable) < ranks:
+        assert shares == ()
+        return
+    assert len(shares) == ranks
+    assert sorted(core for share in shares for core in share) == sorted(usable)
+    sizes = {len(share) for share in shares}
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_cores_sleep_where_being_awake_takes_something():
+    group = {"proc/self/cgroup": "0::/job\n"}
+    assert may_stay_awake([0, 1], machine(4))
+    assert not may_stay_awake([0, 1], machine(4, siblings_far=False))
+    quota = machine(4, **group, **{"sys/fs/cgroup/job/cpu.max": "150000 100000\n"})
+    assert not may_stay_awake([0, 1], quota)
+    assert may_stay_awake([0], quota)
+
+
+def living(session):
+    """Returns class and cores of the living processes of a session, by their first core."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        process = int(folder.name)
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session and fields[0] != "Z":
+                cores = os.sched_getaffinity(process)
+                found.append((os.sched_getscheduler(process), cores))
+        except (OSError, IndexError):
+            continue
+    return sorted(found, key=lambda one: min(one[1]))
+
+
+def keepers():
+    """What :func:`living` finds when every core is kept awake."""
+    return [(os.SCHED_IDLE, {core}) for core in sorted(os.sched_getaffinity(0))]
+
+
+def until(condition):
+    end_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end_s:
+        if condition():
+            return True
+        time.sleep(0.01)
+    return condition()
+
+
+@linux
+def test_cores_are_awake_in_the_block_only(monkeypatch):
+    started = []
+    popen = subprocess.Popen
+
+    def kept(*arguments, **options):
+        started.append(popen(*arguments, **options))
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", kept)
+    with kept_awake(sorted(os.sched_getaffinity(0))):
+        (process,) = started
+        assert until(lambda: living(process.pid) == keepers())
+    assert process.returncode == -signal.SIGKILL
+    assert until(lambda: not living(process.pid))
+
+
+@linux
+def test_they_end_with_a_starter_that_is_killed():
+    script = (
+        "import os, sys, time; from dse.ranks._cores import kept_awake\n"
+        "with kept_awake(sorted(os.sched_getaffinity(0))):\n"
+        "    print('in', flush=True); time.sleep(600)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=ROOT
+    ) as starter:
+        assert starter.stdout is not None
+        starter.stdout.readline()
+        children = Path(f"/proc/{starter.pid}/task/{starter.pid}/children")
+        if not children.exists():
+            starter.kill()
+            pytest.skip("the kernel does not list children")
+        (session,) = [int(child) for child in children.read_text().split()]
+        assert until(lambda: living(session) == keepers())
+        starter.kill()
+    assert until(lambda: not living(session))
+
+
+@linux
+@pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: [])(0)) < 2, reason="one core")
+def test_ranks_have_cores_of_their_own():
+    pytest.importorskip("torch")
+    options = {"backend": "gloo", "world_size": 2, "threads": 1, "timeout_s": PATIENCE_S}
+    usable = os.sched_getaffinity(0)
+    with start_ranks(bound_to, **options, own_cores=True) as group:
+        first, second = group.ask("which")
+    assert first | second == usable
+    assert not first & second
+    with start_ranks(bound_to, **options) as group:
+        assert group.ask("which") == [usable, usable]
