@@ -58,17 +58,21 @@ OPERATORS = (
     "memcpy_d2d",
 )
 
-#: Of points that an iteration hardly spends time in, one in so many is measured: operators other
-#: than lookups and updates, and fewer lookups than this.
+#: Exchanges of an iteration, and the most that one of them moves.
+COLLECTIVES = ("all_reduce", "all_to_all", "reduce_scatter", "all_gather")
+LARGEST_EXCHANGE_BYTES = 2**24
+
+#: Of points that an iteration hardly spends time in, one in so many is measured: everything but
+#: updates of at least so many lookups.
 OTHERS_EVERY = 3
 FEW_LOOKUPS = 1500.0
 
 #: Turns of a plan; more than a calibration has time for.
 POINTS = 96
 
-#: Tables of the experiment are at most 200 MB; an iteration looks up 32 MB, and the update of the
-#: largest table takes some ten milliseconds.
-LIMITS = Limits(2.0**27, 0.05, 20e9, 2e9, 10e6)
+#: Tables of the experiment are at most 200 MB, and an iteration looks up 32 MB on all ranks. One
+#: table may be most of that: its update writes and sorts gradients of as many bytes.
+LIMITS = Limits(280e6, 0.1, 20e9, 2e9, 10e6)
 
 
 #: Seed of the task on which the trainer's own work is measured; not one of the experiment.
@@ -161,13 +165,19 @@ def calibration_plan(ranks: int) -> MeasurementPlan:
     kept = []
     for point in plan.kernels:
         sizes = dict(point.sizes)
-        if sizes.get("batch", 0.0) * sizes.get("pooling", 0.0) < FEW_LOOKUPS:
+        lookups = sizes.get("batch", 0.0) * sizes.get("pooling", 0.0)
+        if point.op != "embedding_backward" or lookups < FEW_LOOKUPS:
             # Points that check the fits have a count of their own.
             others[point.op, point.purpose] += 1
             if others[point.op, point.purpose] % OTHERS_EVERY != 1:
                 continue
         kept.append(point)
-    return replace(plan, kernels=tuple(kept))
+    exchanges = tuple(
+        point
+        for point in plan.collectives
+        if point.op in COLLECTIVES and point.size_bytes <= LARGEST_EXCHANGE_BYTES
+    )
+    return replace(plan, kernels=tuple(kept), collectives=exchanges)
 
 
 def calibrated_platform(ranks: int, budget_s: float, folder: Path | None = None) -> Platform:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from dse.kernels._embedding_cpu import cpu_lookup_bytes, cpu_update_bytes
 from dse.kernels._memory import HEURISTIC_SPREAD
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ LOOKUP_LAUNCHES = 1
 UPDATE_LAUNCHES = 8
 
 #: Sizes of one piece that a calibration looks at.
-EMBEDDING_SIZES = ("rows", "row_bytes", "bags", "pooling", "unique_rows")
+EMBEDDING_SIZES = ("rows", "row_bytes", "bags", "lookups", "unique_rows")
 
 
 class IndexStatistics(Protocol):
@@ -161,12 +162,14 @@ def embedding_work(
     """Returns the bytes that lookup and update of one piece of a table move.
 
     Args:
-        device: The device; its cache size and warp count decide the hit rate.
+        device: The device; on a GPU its cache size and warp count decide the hit rate.
         shape: What is looked up.
         indices: How rows are drawn.
     """
     if shape.bags <= 0 or shape.lookups <= 0:
         return EmbeddingWork(0.0, 0.0, 0.0, 0.0)
+    if device.kind == "cpu":
+        return _framework_work(device, shape, indices)
     traffic = embedding_traffic(device, shape, indices)
     update_bytes = (
         2.0
@@ -188,6 +191,29 @@ def embedding_work(
     )
 
 
+def _framework_work(
+    device: DeviceSpec, shape: EmbeddingShape, indices: IndexStatistics
+) -> EmbeddingWork:
+    """As `embedding_work`, by the operators of a framework on a CPU."""
+    unique_rows = _unique_rows(shape, indices)
+    sizes = embedding_sizes(shape, unique_rows)
+    forward, forward_spread = _learned(device, "embedding_forward", sizes)
+    backward, backward_spread = _learned(device, "embedding_backward", sizes)
+    return EmbeddingWork(
+        forward_memory_bytes=forward * cpu_lookup_bytes(shape),
+        forward_cache_bytes=0.0,
+        backward_memory_bytes=backward * cpu_update_bytes(shape, unique_rows),
+        backward_cache_bytes=0.0,
+        forward_spread=forward_spread,
+        backward_spread=backward_spread,
+    )
+
+
+def _unique_rows(shape: EmbeddingShape, indices: IndexStatistics) -> float:
+    expected = indices.expected_unique_rows(shape.rows, shape.lookups)
+    return min(expected, shape.lookups, shape.rows)
+
+
 def embedding_traffic(
     device: DeviceSpec, shape: EmbeddingShape, indices: IndexStatistics
 ) -> EmbeddingTraffic:
@@ -202,9 +228,7 @@ def embedding_traffic(
     efficiency = _GATHER_EFFICIENCY * row_bytes / (row_bytes + _HALF_EFFICIENCY_ROW_BYTES)
     cache_rows = _cache_rows(device, shape.bags, row_bytes)
     hit_rate = indices.hit_rate(shape.rows, shape.lookups, cache_rows)
-    unique_rows = min(
-        indices.expected_unique_rows(shape.rows, shape.lookups), shape.lookups, shape.rows
-    )
+    unique_rows = _unique_rows(shape, indices)
 
     output_bytes = shape.bags * whole_sectors(shape.dim * shape.output_value_bytes)
     index_bytes = 8.0 * shape.lookups
@@ -253,7 +277,7 @@ def embedding_sizes(shape: EmbeddingShape, unique_rows: float) -> dict[str, floa
         "rows": float(shape.rows),
         "row_bytes": float(shape.dim * shape.value_bytes),
         "bags": shape.bags,
-        "pooling": shape.lookups / shape.bags,
+        "lookups": shape.lookups,
         "unique_rows": unique_rows,
     }
 

@@ -116,20 +116,24 @@ class _KernelWorker:
         if isinstance(order, MeasureHost):
             return self._measure_host(order.settings)
         if isinstance(order, Release):
-            self._call = list
+            self._free()
             return None
         raise TypeError(f"a rank does not know what to do with {order!r}")
 
     def _prepare(self, point: KernelPoint) -> Prepared:
-        self._call = list  # frees the operands of the last point first
+        self._free()
         try:
             self._call = point_kernel(point, "cpu", self._seed)
             self._call()
+            self._others = self._cold.before(point.op)
         except (RuntimeError, MemoryError, ValueError) as error:
-            self._call = list
+            self._free()
             return Prepared(refusal=f"{type(error).__name__}: {error}".partition("\n")[0])
-        self._others = self._cold.before(point.op)
         return Prepared(one_call=self._others is not None)
+
+    def _free(self) -> None:
+        """Frees the operands of the last point."""
+        self._call, self._others = list, None
 
     def _sample(self, order: TakeSamples) -> list[float]:
         timer = CpuTimer(clock_ns=self._clock_ns, between=partial(self._meet, order.calls))
@@ -140,9 +144,8 @@ class _KernelWorker:
         if self._others is not None:
             self._others.evict()
         self._meeting.wait()
-        # Waiting may have taken long enough for another program to use this core.
         if self._others is not None:
-            self._others.warm_code()
+            self._others.neighbour()
         elif calls > 1:
             self._call()
 

@@ -36,10 +36,6 @@ _COLD_SETS = 4
 #: Draws in the pool at most, beyond two sets.
 _MAX_DRAWS = 2**20
 
-#: Index sets whose graphs are kept for the backward pass, and bytes of their results, at most.
-_MAX_GRAPHS = 64
-_MAX_GRAPH_BYTES = 64 * 2**20
-
 #: Learning rate; so small that a table stays what it was however often it is updated.
 LEARNING_RATE = 1e-6
 
@@ -64,26 +60,26 @@ def embedding_forward(
 def embedding_backward(
     sizes: Mapping[str, float], precision: Precision, torch_device: str, rng: np.random.Generator
 ) -> Callable[[], Any]:
-    """Gradient of one table by autograd as a sparse tensor, and SGD on the rows it touches.
+    """Gradient of one table, and SGD on the rows it touches.
 
-    The lookups themselves have been done when the timed part begins: the graphs of several index
-    sets are kept and take turns. The timed part makes the sparse gradient (one row a lookup),
-    coalesces it (a sort and a sum by row) and adds it to the touched rows of the table.
+    The timed part makes the gradient of every lookup from that of its bag, coalesces them (a sort
+    and a sum by row) and adds the sums to the touched rows of the table: what autograd and an
+    optimizer for sparse gradients do, without their own time on the host.
     """
     torch = load_torch()
     bags = _Bags(sizes, torch_device, rng)
-    table = bags.table.requires_grad_()
-    result_bytes = 4 * bags.batch * bags.dim
-    count = max(2, min(_MAX_GRAPHS, _MAX_GRAPH_BYTES // result_bytes, len(bags.index_sets)))
-    pooled = [bags.lookup(indices, sparse=True) for indices in bags.index_sets[:count]]
-    rotation = cycle(pooled)
-    gradient = torch.ones_like(pooled[0])
+    rotation = cycle(bags.index_sets)
+    gradient = torch.ones((bags.batch, bags.dim), device=torch_device)
+    table = bags.table
 
     def call() -> Any:
-        (sparse,) = torch.autograd.grad(next(rotation), table, gradient, retain_graph=True)
-        rows = sparse.coalesce()
-        # `.data`: the update is not part of any graph, as inside an optimizer.
-        table.data.index_add_(0, rows.indices()[0], rows.values(), alpha=-LEARNING_RATE)
+        indices = next(rotation)
+        every = gradient.index_select(0, bags.bag_of_lookup())
+        sparse = torch.sparse_coo_tensor(
+            indices[None], every, table.shape, check_invariants=False
+        ).coalesce()
+        values = sparse.values().to(table.dtype)
+        table.index_add_(0, sparse.indices()[0], values, alpha=-LEARNING_RATE)
         return table
 
     return call
@@ -109,11 +105,19 @@ class _Bags:
         pool = torch.from_numpy(_pool(rows, draws, float(sizes["alpha"]), rng)).to(torch_device)
         self.index_sets = pool.split(lookups)
         self._offsets = torch.arange(0, lookups, pooling, device=torch_device)
+        self._lengths = torch.full((self.batch,), pooling, device=torch_device)
+        self._lookups = lookups
 
-    def lookup(self, indices: Any, sparse: bool = False) -> Any:
+    def lookup(self, indices: Any) -> Any:
         return self._torch.nn.functional.embedding_bag(
-            indices, self.table, self._offsets, mode="sum", sparse=sparse
+            indices, self.table, self._offsets, mode="sum"
         )
+
+    def bag_of_lookup(self) -> Any:
+        """Returns the number of each lookup's bag."""
+        torch = self._torch
+        bag = torch.arange(self.batch, device=self._lengths.device)
+        return torch.repeat_interleave(bag, self._lengths, output_size=self._lookups)
 
 
 def _draws(lookups: int, row_bytes: int) -> int:

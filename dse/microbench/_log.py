@@ -11,14 +11,13 @@ continued by plans of the same digest, with or without collectives.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 import json
 from typing import TYPE_CHECKING, Any
 
 from dse._reading import MAX_TABLE_BYTES, JsonProblemError, load_json, read_bytes
 from dse.errors import CalibrationError, ConfigError
-from dse.microbench._design import collective_points
 from dse.microbench._log_lines import (
     Record,
     machine_from_json,
@@ -296,8 +295,6 @@ def _continued(
     if stored.get("device") == plan.device:
         _check_machine(path, of_machine, machine_to_json(machine))
     _check_options(path, stored, ours)
-    if "kernels_digest" not in stored:
-        return _of_first_form(path, stored, plan)
     alike = {"kernels_digest": "operators"}
     if stored["collectives"] and ours["collectives"]:
         alike["collectives_digest"] = "collectives"
@@ -340,20 +337,3 @@ def _check_options(path: Path, stored: dict[str, Any], ours: dict[str, Any]) -> 
 
 def _shown(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _of_first_form(path: Path, stored: dict[str, Any], plan: MeasurementPlan) -> dict[str, Any]:
-    """Returns the whole plan of a log whose header has a digest instead of all options."""
-    backend = str(stored.get("collectives_backend"))
-    for collectives in (plan.collectives, collective_points(plan.ranks), ()):
-        then = replace(plan, collectives=collectives, collectives_backend=backend)
-        if then.digest() != stored.get("digest"):
-            continue
-        if collectives and plan.collectives:
-            _check_options(path, stored | {"collectives": True}, _plan_to_json(plan))
-        return _plan_to_json(then if collectives else plan)
-    raise CalibrationError(
-        f"{path}: a log of other options; its header does not say of how many ranks, which "
-        "operators and how many points: go on with those of then (--ranks), or measure into "
-        "another file"
-    )

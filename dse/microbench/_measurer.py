@@ -42,8 +42,8 @@ class TorchMeasurer:
     """Times of this machine.
 
     Tables take turns in training, so their lookups and updates find caches that others have
-    filled: on a CPU a block of twice the last cache is written before each call, and a small
-    table used, since the code is not new; on a GPU caches are emptied for any operator.
+    filled: on a CPU a block of twice the last cache is written before each call, and another
+    table has its turn, of each of some sizes; on a GPU caches are emptied for any operator.
 
     With busy ranks operators and host overheads are measured on all of them at once. Without,
     they run in this process while the other cores are idle: what ranks of one machine take from

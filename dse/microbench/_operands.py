@@ -1,8 +1,9 @@
-"""The callable of a point, and the caches that it finds."""
+"""The callable of a point, and the state of the machine that it finds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import cycle
 from typing import TYPE_CHECKING
 import zlib
 
@@ -14,7 +15,7 @@ from dse.microbench._machine import describe_machine
 from dse.microbench._torch import load_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from dse.microbench._types import KernelPoint
 
@@ -24,15 +25,16 @@ _COLD_OPERATORS = frozenset({"embedding_forward", "embedding_backward"})
 #: Size of a last cache that the system does not tell.
 _ASSUMED_CACHE_BYTES = 2**25
 
-#: A table that is used after that, so that only data are cold and not the code.
-_SMALL_TABLE = {
-    "rows": 1000.0,
-    "dim": 16.0,
-    "batch": 32.0,
-    "pooling": 2.0,
-    "alpha": 0.0,
-    "value_bytes": 4.0,
-}
+#: Rows, width, batch and pooling of the tables whose turn it is before, from a few hundred lookups
+#: to some ten thousand. What they leave behind differs: code and freed memory in the caches are of
+#: use to a table of the same size and less so to a smaller one.
+_NEIGHBOURS = (
+    (10_000, 32, 256, 2),
+    (30_000, 64, 256, 8),
+    (100_000, 32, 512, 20),
+    (100_000, 64, 512, 60),
+)
+_NEIGHBOUR_ALPHA = 0.9
 
 
 def point_kernel(point: KernelPoint, device: str, seed: int) -> Callable[[], object]:
@@ -44,24 +46,24 @@ def point_kernel(point: KernelPoint, device: str, seed: int) -> Callable[[], obj
 
 @dataclass(frozen=True, slots=True)
 class OtherTables:
-    """What happens to the caches of a CPU between two lookups of a table, in this order.
+    """What happens to a CPU between two lookups of a table, in this order.
 
     Attributes:
         evict: Writes twice what the last cache holds, together with its sharers.
-        warm_code: Uses a small table.
+        neighbour: Does the same with another table, of each of some sizes in turn.
     """
 
     evict: Callable[[], object]
-    warm_code: Callable[[], object]
+    neighbour: Callable[[], object]
 
     def __call__(self) -> None:
         """Does both."""
         self.evict()
-        self.warm_code()
+        self.neighbour()
 
 
 class ColdCaches:
-    """Brings the caches of a CPU into the state that other tables leave behind.
+    """Brings a CPU into the state that other tables leave behind.
 
     Args:
         seed: Seed of the operands.
@@ -81,7 +83,25 @@ class ColdCaches:
             cache_bytes = describe_machine("cpu").last_level_cache_bytes
             block_bytes = 2 * (cache_bytes or _ASSUMED_CACHE_BYTES) // self._sharers
             block = torch.empty(block_bytes, dtype=torch.int8)
-            rng = np.random.default_rng(self._seed)
-            small = make_kernel(op, _SMALL_TABLE, Precision.FP32, "cpu", rng)
-            self._made[op] = OtherTables(block.zero_, small)
+            self._made[op] = OtherTables(block.zero_, _in_turn(self._neighbours(op)))
         return self._made[op]
+
+    def _neighbours(self, op: str) -> list[Callable[[], object]]:
+        names = ("rows", "dim", "batch", "pooling")
+        same = {"alpha": _NEIGHBOUR_ALPHA, "value_bytes": 4.0}
+        rng = np.random.default_rng(self._seed)
+        return [
+            make_kernel(
+                op,
+                dict(zip(names, map(float, sizes), strict=True)) | same,
+                Precision.FP32,
+                "cpu",
+                rng,
+            )
+            for sizes in _NEIGHBOURS
+        ]
+
+
+def _in_turn(calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
+    turn = cycle(calls)
+    return lambda: next(turn)()

@@ -191,7 +191,7 @@ _EMBEDDING_AXES = (
     Axis("rows", 1_000, 20_000_000),
     Axis("dim", 4, 256, multiple=4),
     Axis("batch", 32, 65_536),
-    Axis("pooling", 1, 128),
+    Axis("pooling", 1, 512),
     # Uniform draws have three times the share of any exponent.
     Axis("alpha", choices=(0.0, 0.0, 0.0, 0.6, 0.75, 0.9, 1.05, 1.2)),
     Axis("value_bytes", choices=(4,)),

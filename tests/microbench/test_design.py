@@ -118,10 +118,9 @@ def test_prefixes_fill_the_space_better_than_random_ones(count):
 def test_plan_depends_on_the_seed_only():
     assert make_plan(local_ranks=4, threads=1) == PLAN
     other = make_plan(local_ranks=4, threads=1, seed=1)
-    assert other.digest() != PLAN.digest()
+    assert other.kernels_digest() != PLAN.kernels_digest()
     shared = set(of("gemm")) & set(of("gemm", None, other))
     assert len(shared) < 10
-    assert replace(PLAN, threads=2).digest() != PLAN.digest()
 
 
 def test_a_plan_keeps_its_options():

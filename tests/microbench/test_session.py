@@ -273,61 +273,6 @@ def test_the_backend_is_free_until_collectives_are_measured(tmp_path):
     assert result.collectives_backend == "gloo"
 
 
-#: Digest of the plan of two ranks of one thread in the logs of then.
-FIRST_DIGEST = "4eaff8797b2cbf09"
-
-
-def first_log(path, **changes):
-    """A log whose header has a digest of the plan in place of all options."""
-    session(path, FakeMeasurer(), budget_s=19, plan=first_plan(local_ranks=2, threads=1))
-    lines = path.read_text().splitlines(keepends=True)
-    header = json.loads(lines[0])
-    header["plan"] = {
-        "digest": FIRST_DIGEST,
-        "version": 1,
-        "seed": 0,
-        "device": "cpu",
-        "threads": 1,
-        "collectives_backend": "gloo",
-        "points": 2257,
-    } | changes
-    path.write_text("".join([json.dumps(header) + "\n", *lines[1:]]))
-
-
-def first_plan(**options):
-    """A plan as they were when logs had the first form."""
-    return replace(make_plan(**{"busy_devices": 1} | options), version=1)
-
-
-def test_logs_of_the_first_form_are_read_and_continued(tmp_path):
-    path = tmp_path / "log.jsonl"
-    first_log(path)
-    before = read_session(path)
-    assert (before.done, before.planned, before.busy_devices) == (19, 2257, 1)
-    fake = FakeMeasurer()
-    plan = first_plan(local_ranks=2, threads=1)
-    result = session(path, fake, budget_s=5, plan=plan, machine=before.machine)
-    assert result.done == before.done + len(fake.measured)
-    assert result.planned == 2257
-    without = first_plan(local_ranks=2, threads=1, collectives=False)
-    path.unlink()
-    first_log(path, digest=without.digest(), points=2113)
-    assert session(path, fake, budget_s=5, plan=plan, machine=before.machine).planned == 2257
-
-
-def test_a_log_of_the_first_form_with_other_options_is_refused(tmp_path):
-    path = tmp_path / "log.jsonl"
-    first_log(path)
-    machine = read_session(path).machine
-    for plan, message in (
-        (first_plan(local_ranks=2, threads=2), "--threads was 1, now 2"),
-        (first_plan(local_ranks=4, threads=1), "does not say of how many ranks"),
-        (first_plan(local_ranks=2, threads=1, busy_devices=2), "--busy-devices was 1, now 2"),
-    ):
-        with pytest.raises(CalibrationError, match=message):
-            session(path, FakeMeasurer(), plan=plan, machine=machine)
-
-
 def test_other_files_are_refused(tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_text('{"kind": "kernel"}\n')
