@@ -112,8 +112,7 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    # Later the load has what keeps the cores awake.
-    start_s, load = time.monotonic(), os.getloadavg()[0]
+    start_s = time.monotonic()
     platform, software = load_platform(arguments.platform), None
     if arguments.calibrate:
         from selection_calibrate import calibrated_machine
@@ -153,9 +152,8 @@ def main() -> int:
         print(json.dumps({**summary(rows), "rows": [asdict(row) for row in rows]}, indent=1))
     else:
         print("\n".join(lines(rows)))
-        print(
-            f"took {time.monotonic() - start_s:.0f} s; load of the machine at the start {load:.1f}"
-        )
+        load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+        print(f"took {time.monotonic() - start_s:.0f} s; load of the machine at the end {load}")
     return 0
 
 

@@ -228,8 +228,6 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    # Later the load has what keeps the cores awake.
-    load = os.getloadavg()[0]
     platform, software = load_platform(arguments.platform), None
     if arguments.calibrate:
         from selection_calibrate import calibrated_machine
@@ -242,7 +240,8 @@ def main() -> int:
         print(json.dumps([asdict(row) for row in rows], indent=1))
     else:
         print("\n".join(lines(rows)))
-        print(f"load of the machine at the start {load:.1f}")
+        load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+        print(f"load of the machine at the end {load}")
     return 0
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 #: From the bottom up; a package imports from earlier lines only.
 ORDER = (
-    {"errors", "_suggest", "_reading", "_terminal", "_interrupts", "_control_groups"},
+    {"errors", "_suggest", "_reading", "_terminal", "_interrupts"},
     {"curves", "ranking"},
     {"hardware"},
     {"_files", "graph", "documents", "collectives", "kernels"},

@@ -11,7 +11,6 @@ import re
 import subprocess
 from typing import TYPE_CHECKING
 
-from dse._control_groups import memory_limits_bytes, processor_shares
 from dse.doctor._types import Finding, GpuFacts, MachineFacts, Status, Topic
 
 if TYPE_CHECKING:
@@ -66,12 +65,12 @@ def machine_facts(system: System) -> MachineFacts:
     """Returns what this machine has."""
     cores = os.cpu_count() or 1
     memory_bytes = _memory_bytes(system)
-    limits = [memory_bytes, *memory_limits_bytes(system.read)]
+    limits = [memory_bytes, *_limits(system, "memory", "memory.max", "memory.limit_in_bytes")]
     gpus = _gpus(system)
     return MachineFacts(
         cpu_name=_cpu_name(system),
         cores=cores,
-        usable_cores=min([_affinity(), *processor_shares(system.read)]),
+        usable_cores=min([_affinity(), *_processor_shares(system)]),
         memory_bytes=memory_bytes,
         usable_memory_bytes=min(limits),
         gpus=gpus,
@@ -152,6 +151,43 @@ def _memory_bytes(system: System) -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return 0
+
+
+def _control_folders(system: System, controller: str) -> Iterator[str]:
+    """Yields the folders of this process's control groups and their parents, of both versions."""
+    for line in system.read("proc/self/cgroup").splitlines():
+        parts = line.split(":", 2)
+        if len(parts) != 3:
+            continue
+        if not parts[1]:
+            base = "sys/fs/cgroup"
+        elif controller in parts[1].split(","):
+            base = f"sys/fs/cgroup/{controller}"
+        else:
+            continue
+        # A container sees its own group as the root, whatever the path says.
+        path = [part for part in parts[2].split("/") if part not in ("", "..")]
+        for length in range(len(path), -1, -1):
+            yield "/".join([base, *path[:length]])
+
+
+def _limits(system: System, controller: str, *files: str) -> Iterator[int]:
+    for folder in _control_folders(system, controller):
+        for file in files:
+            text = system.read(f"{folder}/{file}").strip()
+            if text.isdecimal() and int(text) > 0:
+                yield int(text)
+
+
+def _processor_shares(system: System) -> Iterator[float]:
+    """Yields the cores that quotas of processor time amount to."""
+    for folder in _control_folders(system, "cpu"):
+        words = system.read(f"{folder}/cpu.max").split() or [
+            system.read(f"{folder}/cpu.cfs_quota_us").strip(),
+            system.read(f"{folder}/cpu.cfs_period_us").strip(),
+        ]
+        if len(words) == 2 and all(word.isdecimal() and int(word) > 0 for word in words):
+            yield int(words[0]) / int(words[1])
 
 
 def _gpus(system: System) -> tuple[GpuFacts, ...]:

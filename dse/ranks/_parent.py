@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
-from itertools import chain
+from contextlib import contextmanager
 import multiprocessing
 from multiprocessing.connection import wait
 import os
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from dse._interrupts import interrupts_kept_from_new_processes
 from dse.errors import WorkerError
 from dse.ranks._child import Failure, RankSetup, rank_main
-from dse.ranks._cores import core_shares, kept_awake, may_stay_awake
+from dse.ranks._cores import core_shares
 from dse.ranks._torch import load_torch
 
 if TYPE_CHECKING:
@@ -74,9 +73,8 @@ def start_ranks(
         threads: Threads that each rank computes with.
         timeout_s: Time for the ranks to start, and for the answer to one order, in seconds.
         port: Port of the rendezvous; 0 lets the system choose one that is free.
-        own_cores: Whether each rank of gloo is bound to its share of the cores, which are kept
-            awake where that takes nothing from the ranks; for what is measured. Nothing is done
-            where there are fewer cores than ranks.
+        own_cores: Whether each rank of gloo is bound to its share of the cores, for what is
+            measured. Nothing is done where there are fewer cores than ranks.
 
     Raises:
         OptionalDependencyError: torch is not installed.
@@ -93,12 +91,8 @@ def start_ranks(
     context = multiprocessing.get_context("spawn")
     processes: list[SpawnProcess] = []
     pipes: list[Connection] = []
-    awake = ExitStack()
     try:
         with interrupts_kept_from_new_processes():
-            cores = tuple(chain.from_iterable(shares))
-            if may_stay_awake(cores):
-                awake.enter_context(kept_awake(cores))
             for rank in range(world_size):
                 ours, theirs = context.Pipe()
                 pipes.append(ours)
@@ -114,7 +108,6 @@ def start_ranks(
         group.tell(None)
         _join(processes, _FAREWELL_S)
     finally:
-        awake.close()
         # Nothing in a rank needs saving, and a rank in a collective does not listen.
         for process in processes:
             if process.is_alive():

@@ -1,26 +1,22 @@
-"""Ranks have cores of their own; what keeps them awake takes nothing, ends with its starter."""
+"""Ranks that are measured have cores of their own."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
-import signal
-import subprocess
-import sys
-import time
 
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
 from dse.ranks import start_ranks
-from dse.ranks._cores import core_shares, kept_awake, may_stay_awake
-from tests.conftest import ROOT
+from dse.ranks._cores import core_shares
 from tests.ranks.workers import bound_to
 
 PATIENCE_S = 90.0
 
-linux = pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="only Linux binds processes")
+linux = pytest.mark.skipif(
+    not hasattr(os, "sched_setaffinity"), reason="only Linux binds processes"
+)
 
 
 def machine(physical, sockets=1, siblings_far=True, **files):
@@ -76,83 +72,6 @@ def test_shares_are_even_and_none_is_given_twice(usable, ranks):
     assert sorted(core for share in shares for core in share) == sorted(usable)
     sizes = {len(share) for share in shares}
     assert max(sizes) - min(sizes) <= 1
-
-
-def test_cores_sleep_where_being_awake_takes_something():
-    group = {"proc/self/cgroup": "0::/job\n"}
-    assert may_stay_awake([0, 1], machine(4))
-    assert not may_stay_awake([0, 1], machine(4, siblings_far=False))
-    quota = machine(4, **group, **{"sys/fs/cgroup/job/cpu.max": "150000 100000\n"})
-    assert not may_stay_awake([0, 1], quota)
-    assert may_stay_awake([0], quota)
-
-
-def living(session):
-    """Returns class and cores of the living processes of a session, by their first core."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        process = int(folder.name)
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[3]) == session and fields[0] != "Z":
-                cores = os.sched_getaffinity(process)
-                found.append((os.sched_getscheduler(process), cores))
-        except (OSError, IndexError):
-            continue
-    return sorted(found, key=lambda one: min(one[1]))
-
-
-def keepers():
-    """What :func:`living` finds when every core is kept awake."""
-    return [(os.SCHED_IDLE, {core}) for core in sorted(os.sched_getaffinity(0))]
-
-
-def until(condition):
-    end_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end_s:
-        if condition():
-            return True
-        time.sleep(0.01)
-    return condition()
-
-
-@linux
-def test_cores_are_awake_in_the_block_only(monkeypatch):
-    started = []
-    popen = subprocess.Popen
-
-    def kept(*arguments, **options):
-        started.append(popen(*arguments, **options))
-        return started[-1]
-
-    monkeypatch.setattr(subprocess, "Popen", kept)
-    with kept_awake(sorted(os.sched_getaffinity(0))):
-        (process,) = started
-        assert until(lambda: living(process.pid) == keepers())
-    assert process.returncode == -signal.SIGKILL
-    assert until(lambda: not living(process.pid))
-
-
-@linux
-def test_they_end_with_a_starter_that_is_killed():
-    script = (
-        "import os, sys, time; from dse.ranks._cores import kept_awake\n"
-        "with kept_awake(sorted(os.sched_getaffinity(0))):\n"
-        "    print('in', flush=True); time.sleep(600)\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=ROOT
-    ) as starter:
-        assert starter.stdout is not None
-        starter.stdout.readline()
-        children = Path(f"/proc/{starter.pid}/task/{starter.pid}/children")
-        if not children.exists():
-            starter.kill()
-            pytest.skip("the kernel does not list children")
-        (session,) = [int(child) for child in children.read_text().split()]
-        assert until(lambda: living(session) == keepers())
-        starter.kill()
-    assert until(lambda: not living(session))
 
 
 @linux
