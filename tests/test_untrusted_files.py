@@ -99,6 +99,7 @@ CALLS = {
         "dse/microbench/_machine.py",
         "dse/recording/_orders.py",
         "dse/doctor/_machine.py",
+        "dse/ranks/_cores.py",
         "dse/search/_storage_runs.py",
     },
     "*.read_bytes": set(),
