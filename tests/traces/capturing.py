@@ -7,8 +7,8 @@ from pathlib import Path
 
 #: Inputs of the network that ranks train.
 WIDTH = 384
-#: Elements that ranks sum up after each step, while they do nothing else. So many that the turns of
-#: a scheduler, some milliseconds each, are little of it.
+#: Elements that ranks sum up after each step, while they do nothing else. So many that the turns
+#: of a scheduler, some milliseconds each, are little of it.
 LARGE = 16_000_000
 
 
