@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from functools import partial
 from pathlib import Path
+
+from dse.ranks import start_ranks
 
 #: Inputs of the network that ranks train.
 WIDTH = 384
@@ -46,25 +48,17 @@ def capture_mlp(path, width=256):
     _train(_mlp(width), width, path)
 
 
-def _rank(rank, world, folder, width):
+def _rank(folder, width, context):
+    """Answers by training, and writing the trace of it."""
     import torch
     from torch import distributed
     from torch.nn.parallel import DistributedDataParallel
 
-    torch.set_num_threads(1)
-    distributed.init_process_group(
-        "gloo",
-        init_method=f"file://{folder}/store",
-        rank=rank,
-        world_size=world,
-        timeout=timedelta(seconds=60),
-    )
     # Buckets of one layer each, so that communication overlaps with the rest.
     model = DistributedDataParallel(_mlp(width), bucket_cap_mb=1)
     large = torch.ones(LARGE)
-    path = Path(folder) / f"rank{rank}.json"
-    _train(model, width, path, after=lambda: distributed.all_reduce(large))
-    distributed.destroy_process_group()
+    path = Path(folder) / f"rank{context.rank}.json"
+    return lambda _: _train(model, width, path, after=lambda: distributed.all_reduce(large))
 
 
 def capture_ranks(folder, world=2, width=WIDTH):
@@ -72,6 +66,12 @@ def capture_ranks(folder, world=2, width=WIDTH):
 
     After each step the ranks wait for a large all-reduce.
     """
-    from torch import multiprocessing
-
-    multiprocessing.spawn(_rank, (world, str(folder), width), nprocs=world)
+    # Its ranks leave without destructors, in which gloo aborts now and then.
+    with start_ranks(
+        partial(_rank, str(folder), width),
+        backend="gloo",
+        world_size=world,
+        threads=1,
+        timeout_s=120.0,
+    ) as group:
+        group.ask("train")
