@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 import os
+import time
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dse.errors import ConfigError
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+#: Threads with which gloo does the exchanges of a process.
+_GLOO_THREADS = 2
+
+#: How long to leave the interpreter to them at a time, in seconds.
+_RELEASE_POLL_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +107,12 @@ def in_place(
     try:
         worker = factory(RankContext(environment.rank, environment.world_size, device))
         if environment.rank:
-            return cast("_Result", _follow(worker))
-        result = drive(_AskedInPlace(worker, environment.world_size))
-        _broadcast(_Finished(result))
+            result = cast("_Result", _follow(worker))
+        else:
+            result = drive(_AskedInPlace(worker, environment.world_size))
+            _broadcast(_Finished(result))
+        if backend == "gloo":
+            _have_tensors_released()
         return result
     finally:
         if joined_here:
@@ -126,6 +136,25 @@ def _follow(worker: Worker) -> Any:
         if isinstance(order, _Finished):
             return order.result
         _answer(worker, order)
+
+
+def _have_tensors_released() -> None:
+    """Waits until the threads of gloo hold no tensor of the exchanges before.
+
+    A thread lets go of a tensor some time after whoever waited for the exchange goes on, and needs
+    the interpreter for it. Does it come only when the program is ending, the process aborts. What
+    is exchanged here is held until nobody else holds it, so that it needs no interpreter; and
+    waiting gives the interpreter to the threads that still want it.
+    """
+    torch = load_torch()
+    tensors = [torch.zeros(1) for _ in range(_GLOO_THREADS)]
+    works = [torch.distributed.all_reduce(tensor, async_op=True) for tensor in tensors]
+    while works:
+        works.pop().wait()
+    while True:
+        time.sleep(_RELEASE_POLL_S)
+        if all(tensor._use_count() == 1 for tensor in tensors):
+            return
 
 
 def _broadcast(order: object) -> Any:

@@ -62,9 +62,10 @@ class Pace:
 class ChunkQueue:
     """The proposals of one round that nobody works on.
 
-    A proposal whose worker died is handed out again, by itself and after all others. Its last
-    attempt waits until everything else is answered: if it is what kills workers, it takes nothing
-    with it, and nothing is lost when it is given up.
+    A proposal whose worker died, or may have, is a suspect: it is handed out again by itself, to a
+    worker that has nothing else, after all others. Its last attempt waits until everything else is
+    answered: if it is what kills workers, it takes nothing with it, and nothing is lost when it is
+    given up.
 
     Args:
         proposals: What has to be evaluated.
@@ -82,15 +83,18 @@ class ChunkQueue:
     def __len__(self) -> int:
         return len(self._fresh) + len(self._suspects)
 
-    def take(self, *, all_answered: bool) -> tuple[Proposal, ...]:
+    def take(self, *, idle: bool = True, all_answered: bool) -> tuple[Proposal, ...]:
         """Returns the next chunk; empty when nothing may be handed out now.
 
         Args:
+            idle: Whether the worker that asks has nothing to do.
             all_answered: Whether nobody works on anything.
         """
         if self._fresh:
             size = self._pace.chunk_size(len(self._fresh), self._workers)
             return tuple(self._fresh.popleft() for _ in range(size))
+        if not idle:
+            return ()
         for proposal in self._suspects:
             if self._deaths[proposal.number] < MAX_DEATHS - 1:
                 self._suspects.remove(proposal)
@@ -101,8 +105,15 @@ class ChunkQueue:
         """Takes back a chunk that no worker had begun."""
         self._fresh.extendleft(reversed(chunk))
 
-    def put_back_after_death(self, chunk: Sequence[Proposal]) -> tuple[Proposal, ...]:
-        """Takes back the chunk that a worker was at when it died.
+    def put_back_after_death(
+        self, chunk: Sequence[Proposal], behind: Sequence[Proposal] = ()
+    ) -> tuple[Proposal, ...]:
+        """Takes back what a worker held that died.
+
+        Args:
+            chunk: The first that it had not answered; its death counts against each of these.
+            behind: What it would have begun next, and may have: an answer can be lost that was
+                given just before. Suspect, but nothing is counted.
 
         Returns:
             Proposals of the chunk that are given up: it was their last attempt.
@@ -110,6 +121,7 @@ class ChunkQueue:
         self._deaths.update(proposal.number for proposal in chunk)
         lost = tuple(proposal for proposal in chunk if self._deaths[proposal.number] >= MAX_DEATHS)
         self._suspects.extend(proposal for proposal in chunk if proposal not in lost)
+        self._suspects.extend(behind)
         return lost
 
 

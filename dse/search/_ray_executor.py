@@ -7,9 +7,9 @@ machine, is replaced, and what it was at is asked again.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from importlib import metadata
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from dse.errors import ConfigError, WorkerError
@@ -160,7 +160,7 @@ class RayExecutor(Executor):
             for worker in self._workers:
                 if len(worker.chunks) == held:
                     all_answered = not any(other.chunks for other in self._workers)
-                    chunk = queue.take(all_answered=all_answered)
+                    chunk = queue.take(idle=held == 0, all_answered=all_answered)
                     if not chunk:
                         return
                     worker.chunks[worker.actor.evaluate.remote(chunk)] = chunk
@@ -213,20 +213,13 @@ class RayExecutor(Executor):
         except self._ray.exceptions.RayError:
             self._workers.remove(worker)
             self._end(worker)
-            yield from map(given_up, self._put_back(worker, queue))
+            # Workers take one chunk after the other.
+            first, *behind = worker.chunks.values()
+            yield from map(given_up, queue.put_back_after_death(first, [*chain(*behind)]))
             return
         del worker.chunks[ready]
         self._pace.observe(len(answer.records), answer.duration_s)
         yield from answer.records
-
-    def _put_back(self, worker: _Worker, queue: ChunkQueue) -> tuple[Proposal, ...]:
-        """Takes back what a dead worker held; returns what is given up."""
-        held = deque(worker.chunks.values())
-        # Workers take one chunk after the other, so only the first can be what it died of.
-        begun = held.popleft()
-        while held:
-            queue.put_back(held.pop())
-        return queue.put_back_after_death(begun)
 
     def _end(self, worker: _Worker) -> None:
         self._ray.kill(worker.actor, no_restart=True)

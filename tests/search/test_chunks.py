@@ -68,6 +68,22 @@ def test_what_was_not_begun_comes_next_and_suspects_come_last_and_alone():
     assert order[-4:] == [[0], [1], [2], [3]]
 
 
+def test_what_may_have_been_begun_is_handed_out_alone_and_no_death_counts_against_it():
+    queue = ChunkQueue(proposals(16), pace_of(0.1), 2)
+    first, behind = queue.take(all_answered=True), queue.take(idle=False, all_answered=False)
+    assert queue.put_back_after_death(first, behind) == ()
+    order = taken(queue)
+    assert [number for chunk in order for number in chunk] == [*range(7, 16), *range(7)]
+    assert order[-7:] == [[number] for number in range(7)]
+    # Two deaths later the first chunk has its last attempts left, the other is not there yet.
+    for _ in range(2):
+        for one in proposals(7)[4:]:
+            assert queue.put_back_after_death([one]) == ()
+            assert queue.take(idle=False, all_answered=True) == ()
+            assert queue.take(all_answered=True) == (one,)
+    assert queue.put_back_after_death(proposals(7)[4:5]) == tuple(proposals(7)[4:5])
+
+
 def test_what_kills_every_worker_is_given_up_by_name_after_all_others():
     queue = ChunkQueue(proposals(3), Pace(), 2)
     assert queue.put_back_after_death(queue.take(all_answered=True)) == ()
