@@ -126,6 +126,6 @@ def test_the_time_ends_a_command(tmp_path):
         "    raise SystemExit(7)\n"
     )
     command = [sys.executable, "-c", code]
-    done = record_command(command, tmp_path / "out", CaptureSettings(), timeout_s=1.5)
+    done = record_command(command, tmp_path / "out", CaptureSettings(), timeout_s=5.0)
     assert done.timed_out
     assert done.exit_code == 7
