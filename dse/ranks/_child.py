@@ -90,7 +90,7 @@ class Failure:
     at_s: float
 
 
-def rank_main(rank: int, setup: RankSetup, factory: WorkerFactory, pipe: Connection) -> None:
+def rank_main(rank: int, setup: RankSetup, pipe: Connection) -> None:
     """Runs one rank until it is told to stop or its starter is gone; never returns.
 
     The process leaves without the usual clean-up: a gloo group that has lost a peer can abort the
@@ -99,8 +99,9 @@ def rank_main(rank: int, setup: RankSetup, factory: WorkerFactory, pipe: Connect
     Args:
         rank: Number of this rank.
         setup: The same on all ranks.
-        factory: Makes what answers the orders.
-        pipe: To the starter. The first answer says that the group stands.
+        pipe: To the starter. The first order is the factory of what answers the others: given to
+            the process as it is started it could make the starter wait for ever, should the
+            process die before it has read all of it. The first answer says that the group stands.
     """
     code = 0
     try:
@@ -109,6 +110,7 @@ def rank_main(rank: int, setup: RankSetup, factory: WorkerFactory, pipe: Connect
         if setup.cores:
             # Before torch starts threads, which inherit it.
             bind(setup.cores[rank])
+        factory: WorkerFactory = pipe.recv()
         worker = factory(_join_group(rank, setup))
         pipe.send(None)
         _serve(worker, pipe)

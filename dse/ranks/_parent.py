@@ -97,12 +97,13 @@ def start_ranks(
                 ours, theirs = context.Pipe()
                 pipes.append(ours)
                 process = context.Process(
-                    target=rank_main, args=(rank, setup, factory, theirs), daemon=True
+                    target=rank_main, args=(rank, setup, theirs), daemon=True
                 )
                 process.start()
                 processes.append(process)
                 theirs.close()
         group = RankProcesses(processes, pipes, timeout_s)
+        group.tell(factory)
         group.answers()
         yield group
         group.tell(None)

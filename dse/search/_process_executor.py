@@ -6,6 +6,7 @@ replaced, and what it was at is asked again.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 import multiprocessing
 from multiprocessing.connection import wait
@@ -15,7 +16,7 @@ from dse._interrupts import interrupts_kept_from_new_processes
 from dse.errors import WorkerError
 from dse.search._chunks import ChunkQueue, Pace, given_up
 from dse.search._executors import Executor
-from dse.search._process_worker import Started, worker_main
+from dse.search._process_worker import Listening, Started, worker_main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -110,13 +111,20 @@ class ProcessExecutor(Executor):
     def _hear(self, worker: _Worker, queue: ChunkQueue) -> Iterator[TrialRecord]:
         """Yields what a worker answers, or what is given up because it died."""
         try:
-            said: Started | Answer = worker.pipe.recv()
+            said: Listening | Started | Answer = worker.pipe.recv()
         except (EOFError, OSError):
+            # One that ends by itself should tell how.
+            worker.process.join(_FAREWELL_S)
             self._end([worker])
             if not worker.started:
-                self._count_failed_start("it was killed, perhaps for its memory")
+                self._count_failed_start(_why_not_started(worker.process.exitcode or 0))
             elif worker.chunk:
                 yield from map(given_up, queue.put_back_after_death(worker.chunk))
+            return
+        if isinstance(said, Listening):
+            # Should it be gone by now, its closed pipe will tell.
+            with suppress(OSError):
+                worker.pipe.send(self._context)
             return
         if isinstance(said, Started):
             if said.problem:
@@ -143,14 +151,11 @@ class ProcessExecutor(Executor):
     def _start_worker(self) -> None:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=worker_main, args=(self._context, theirs), daemon=True)
+        process = context.Process(target=worker_main, args=(theirs,), daemon=True)
         with interrupts_kept_from_new_processes():
             self._workers.append(_Worker(process, ours))
             try:
                 process.start()
-            except BrokenPipeError:
-                # It died before it had read everything; its closed pipe will tell.
-                pass
             finally:
                 theirs.close()
 
@@ -180,3 +185,12 @@ class ProcessExecutor(Executor):
             if worker.started and not worker.chunk:
                 worker.process.join(_FAREWELL_S)
         self._end(list(self._workers))
+
+
+def _why_not_started(exit_code: int) -> str:
+    if exit_code <= 0:
+        return "it was killed, perhaps for its memory"
+    return (
+        f"it ended with exit code {exit_code} while it imported the program, and printed why; a "
+        'script has to call dse.run under `if __name__ == "__main__":` and to be a file'
+    )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import gc
 import multiprocessing
 from multiprocessing.connection import wait
+from multiprocessing.reduction import ForkingPickler
 import os
 import signal
 import threading
@@ -29,6 +30,11 @@ _ORPHANED = 1
 #: Allocations between two collections. Evaluations leave few cycles behind but allocate many
 #: objects that last, so the interpreter's own threshold costs 6 % of their time for nothing.
 _COLLECTION_THRESHOLD = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """A process runs and waits for what evaluations need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +71,24 @@ def collect_rarely() -> None:
     gc.set_threshold(_COLLECTION_THRESHOLD, 50, 50)
 
 
-def worker_main(context: EvaluationContext, pipe: Connection) -> None:
+def worker_main(pipe: Connection) -> None:
     """Answers chunks until the pipe is closed.
 
+    What evaluations need besides the parameters comes through the pipe too: were it given to the
+    process as it is started, and did the process die before it had read all of it, the starter
+    would wait for ever.
+
     Args:
-        context: What evaluations need besides the parameters.
-        pipe: To the starter. The first answer says that the worker is there.
+        pipe: To the starter. The first answer says that the worker listens, the second that it
+            is there.
     """
     _leave_signals_to_the_starter()
     threading.Thread(target=_end_with_starter, daemon=True).start()
     try:
+        pipe.send(Listening())
+        content = pipe.recv_bytes()
         try:
+            context: EvaluationContext = ForkingPickler.loads(content)
             evaluator = context.make_evaluator()
         except Exception as error:  # whatever it is, the starter must know
             pipe.send(Started(f"{type(error).__name__}: {error}"))

@@ -68,6 +68,34 @@ def test_ranks_answer_in_order_and_end():
     assert not any(alive(one) for one in ids)
 
 
+UNGUARDED = """\
+from functools import partial
+from dse.ranks import start_ranks
+from tests.ranks.workers import adder
+# More than a pipe takes before anybody reads.
+factory = partial(adder, bytes(2**22))
+with start_ranks(factory, backend="gloo", world_size=2, threads=1):
+    pass
+"""
+
+
+def test_ranks_that_end_before_they_listen_are_an_error(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert "WorkerError: rank 0 ended with exit code 1" in last
+    assert "if __name__ == '__main__':" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("kind", "victim"), [("exception", 1), ("killed", 0), ("memory", 1), ("time-out", 0)]
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 
 import pytest
@@ -21,6 +23,7 @@ from dse.search import (
 from dse.search._failures import MAX_FAILED_FIRST
 from dse.search._proposer import Proposal
 from dse.space import SamplerName, load_space
+from tests.conftest import ROOT
 from tests.search.evaluators import Deadly, Raising, asked, begun
 from tests.search.runs import QUICK_SPACE, needs_proc, wait_until_gone
 
@@ -124,6 +127,33 @@ def test_worker_processes_that_do_not_start_say_why(deadly):
         ProcessExecutor(deadly(start_fails=True), 2) as executor,
     ):
         list(executor.run(asked(1)))
+
+
+UNGUARDED = """\
+from pathlib import Path
+import dse
+dse.run("dlrm_sharding", trials=20, jobs=2, out=Path("study"))
+"""
+
+
+@pytest.mark.parametrize("from_file", [True, False])
+def test_a_script_without_a_guard_is_told_so_and_does_not_wait_for_ever(tmp_path, from_file):
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED)
+    done = subprocess.run(
+        [sys.executable, "script.py" if from_file else "-"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        input=UNGUARDED,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert "3 worker processes in a row did not start: it ended with exit code 1" in last
+    assert 'under `if __name__ == "__main__":`' in last
 
 
 @needs_proc
