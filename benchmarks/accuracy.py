@@ -33,7 +33,7 @@ from end_to_end_page import end_to_end_section, write_pictures
 from published_cases import compare_published
 
 from dse.errors import DseError
-from dse.platforms import builtin_calibrations
+from dse.machine.platforms import builtin_calibrations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

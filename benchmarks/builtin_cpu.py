@@ -23,15 +23,21 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from dse.calibrate import fit_machine, write_machine
+from dse.calibration import fit_machine, write_machine
+from dse.calibration.microbench import (
+    PLAN_VERSION,
+    describe_machine,
+    make_plan,
+    read_session,
+    run_session,
+)
 from dse.errors import DseError
-from dse.microbench import PLAN_VERSION, describe_machine, make_plan, read_session, run_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dse.calibrate import MachineCalibration
-    from dse.microbench import Progress, SessionResult
+    from dse.calibration import MachineCalibration
+    from dse.calibration.microbench import Progress, SessionResult
 
 NAME = "cpu"
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.optimize import least_squares
 
-from dse.calibrate import (
+from dse.calibration import (
     FitOrigin,
     fit_collectives,
     fit_gemm,
@@ -24,22 +24,22 @@ from dse.calibrate import (
     split_gemm,
     write_machine,
 )
-from dse.collectives import collective_time_s
-from dse.curves import fit_size_curve, fit_tree_curve, held_out_errors
-from dse.hardware import Precision
-from dse.kernels import GEMM_FEATURES, GEMM_OFFSET_FEATURE, gemm_features, gemm_time_s
-from dse.measurements import ColumnOptions, read_collective, read_gemm
-from dse.microbench import Purpose, read_session
-from dse.platforms import load_platform
+from dse.calibration.measurements import ColumnOptions, read_collective, read_gemm
+from dse.calibration.microbench import Purpose, read_session
+from dse.machine import Precision
+from dse.machine.collectives import collective_time_s
+from dse.machine.fits import fit_size_curve, fit_tree_curve, held_out_errors
+from dse.machine.kernels import GEMM_FEATURES, GEMM_OFFSET_FEATURE, gemm_features, gemm_time_s
+from dse.machine.platforms import load_platform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from dse.curves import CollectiveCalibration, HeldOut
-    from dse.measurements import CollectiveSamples, GemmSamples
-    from dse.platforms import Platform
+    from dse.calibration.measurements import CollectiveSamples, GemmSamples
+    from dse.machine.fits import CollectiveCalibration, HeldOut
+    from dse.machine.platforms import Platform
 
     Compared = tuple[NDArray[np.float64], NDArray[np.float64]]
     Curve = Callable[[NDArray[np.float64]], NDArray[np.float64]]

@@ -18,9 +18,9 @@ from published_cases import CaseResult, hipc22_cases, platform_of, precision_of,
 from transformer_cases import StepCase, gpt_cases, mpt_cases
 
 from dse.errors import ConfigError, DseError
-from dse.hardware import Precision
-from dse.platforms import load_platform
-from dse.workloads import load_dlrm
+from dse.machine import Precision
+from dse.machine.platforms import load_platform
+from dse.model import load_dlrm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

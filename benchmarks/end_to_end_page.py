@@ -9,7 +9,7 @@ from end_to_end_cases import RATE, TIME
 from end_to_end_figures import OURS, family_figures, file_figures, judged, worst
 from end_to_end_plot import scatter
 
-from dse.prediction import SOFTWARE_PROFILES
+from dse.workload.dlrm import SOFTWARE_PROFILES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from dse.workloads import OperatorKind, dense_operators, dense_parameter_count
+from dse.model import OperatorKind, dense_operators, dense_parameter_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dse.hardware import Cluster, Precision
-    from dse.workloads import DlrmModel
+    from dse.machine import Cluster, Precision
+    from dse.model import DlrmModel
 
 #: Bytes of one looked-up index, and of one weight or gradient of a table.
 _INDEX_BYTES = 8

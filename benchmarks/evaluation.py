@@ -32,31 +32,31 @@ if TYPE_CHECKING:
 #: Phase → functions and methods whose time is its.
 PHASES: dict[str, tuple[str, ...]] = {
     "graphs": (
-        "dse.prediction._filled:build_layout",
-        "dse.solver._bound_branch:build_layout",
+        "dse.workload.dlrm._filled:build_layout",
+        "dse.workload.dlrm.solver._bound_branch:build_layout",
     ),
-    "compiling": ("dse.prediction._scorer:program_of",),
+    "compiling": ("dse.workload.dlrm._scorer:program_of",),
     "baselines": ("dse.sharding._planners:plan_greedily",),
-    "cuts": ("dse.solver._catalogue:Catalogue._make",),
+    "cuts": ("dse.workload.dlrm.solver._catalogue:Catalogue._make",),
     "first plans": (
-        "dse.solver._portfolio:Portfolio.__init__",
-        "dse.solver._portfolio:Portfolio.plans",
+        "dse.workload.dlrm.solver._portfolio:Portfolio.__init__",
+        "dse.workload.dlrm.solver._portfolio:Portfolio.plans",
     ),
     "balancing": (
-        "dse.solver._balance:Balancer.descend",
-        "dse.solver._balance:Balancer.improve",
+        "dse.workload.dlrm.solver._balance:Balancer.descend",
+        "dse.workload.dlrm.solver._balance:Balancer.improve",
     ),
     "neighbours": (
-        "dse.solver._neighbours:Neighbourhood.around",
-        "dse.solver._neighbours:Neighbourhood.exchanges",
+        "dse.workload.dlrm.solver._neighbours:Neighbourhood.around",
+        "dse.workload.dlrm.solver._neighbours:Neighbourhood.exchanges",
     ),
     "scoring": (
-        "dse.prediction._scorer:PlanScorer.score_features",
-        "dse.prediction._scorer:PlanScorer.score_options",
-        "dse.prediction._scorer:PlanScorer.marginal_costs",
+        "dse.workload.dlrm._scorer:PlanScorer.score_features",
+        "dse.workload.dlrm._scorer:PlanScorer.score_options",
+        "dse.workload.dlrm._scorer:PlanScorer.marginal_costs",
     ),
     "rest of the search": ("dse.search._evaluate_model:ModelEvaluator._find_plan",),
-    "interval": ("dse.prediction._predict:_interval",),
+    "interval": ("dse.workload.dlrm._predict:_interval",),
     "rest of the prediction": ("dse.search._evaluate_model:predict_plan",),
     "rest": ("dse.search._evaluate_model:ModelEvaluator._evaluate",),
 }

@@ -20,17 +20,17 @@ from published_plans import first_gpu_free_plan, memory_balanced_plan, one_rank_
 from scipy.stats import kendalltau
 
 from dse.errors import DseError
-from dse.hardware import Precision
-from dse.platforms import Platform, load_platform
-from dse.prediction import PlanScorer, Problem, sample_iteration_times_s, software_profile
+from dse.machine import Precision
+from dse.machine.platforms import Platform, load_platform
+from dse.model import load_dlrm
 from dse.sharding import ShardingType
-from dse.solver import SolverSettings, solve
-from dse.workloads import load_dlrm
+from dse.workload.dlrm import PlanScorer, Problem, sample_iteration_times_s, software_profile
+from dse.workload.dlrm.solver import SolverSettings, solve
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dse.hardware import Cluster
+    from dse.machine import Cluster
     from dse.sharding import ShardingPlan
 
 #: Kinds of software whose figures are reported together.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
 
 if TYPE_CHECKING:
-    from dse.workloads import DlrmModel
+    from dse.model import DlrmModel
 
 #: DeepLearningExamples leaves the first GPU to the bottom MLP where there are more than these.
 _SHARED_FIRST_GPU = 4

@@ -25,12 +25,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from replay_jobs import JOBS
 
-from dse.replay import ReplayOptions, replay
+from dse.trace.replay import ReplayOptions, replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from dse.replay import RankResult
+    from dse.trace.replay import RankResult
 
 #: Steps that are captured, and trained between two replays.
 STEPS = 3

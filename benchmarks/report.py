@@ -20,14 +20,14 @@ import time
 
 import numpy as np
 
-from dse.hardware import Precision
-from dse.prediction import Configuration, Prediction, RankMemory
+from dse.machine import Precision
 from dse.report import write_report
 from dse.search import InputFile, StudyResult, TrialRecord, TrialStatus, mark_front
 from dse.search._conclusion import conclude
+from dse.search.space import Metric, Objective
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
 from dse.simulate import RankBreakdown
-from dse.space import Metric, Objective
+from dse.workload.dlrm import Configuration, Prediction, RankMemory
 
 #: Largest page and longest opening that the project allows itself, at 5,000 trials.
 LIMIT_BYTES = 5_000_000

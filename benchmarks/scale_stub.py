@@ -13,13 +13,13 @@ import zlib
 
 from dse.search import EvaluationContext, Evaluator, TrialRecord, TrialStatus, read_inputs
 from dse.search._proposer import Proposer
-from dse.space import SamplerName
+from dse.search.space import SamplerName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dse.search import StudyInputs
-    from dse.space import ParameterValue
+    from dse.search.space import ParameterValue
 
 #: Real answers that the made-up ones are copies of.
 TEMPLATES = 8

@@ -29,14 +29,14 @@ from selection_figures import TOLERANCE, PlanRow, TaskRow, lines, summary
 from selection_tasks import PLATFORM, configuration_of, draw_model, plans_of
 
 from dse.errors import DseError
-from dse.platforms import load_platform
-from dse.prediction import predict
+from dse.machine.platforms import load_platform
 from dse.ranking import kendall_tau, relative_errors, success_within, top1_regret
-from dse.validate import Candidate, MeasureLimits, TrainerOptions, measure
+from dse.validation import Candidate, MeasureLimits, TrainerOptions, measure
+from dse.workload.dlrm import predict
 
 if TYPE_CHECKING:
-    from dse.platforms import Platform
-    from dse.prediction import Software
+    from dse.machine.platforms import Platform
+    from dse.workload.dlrm import Software
 
 
 def run_task(

@@ -21,8 +21,8 @@ from selection_clock import measure_phases
 from selection_phases import PARTS, predicted_parts
 from selection_tasks import SOFTWARE, configuration_of, draw_model
 
-from dse.calibrate import fit_machine, write_machine
-from dse.microbench import (
+from dse.calibration import fit_machine, write_machine
+from dse.calibration.microbench import (
     Limits,
     MeasureSettings,
     describe_machine,
@@ -30,14 +30,14 @@ from dse.microbench import (
     run_session,
     torch_measurer,
 )
-from dse.prediction import software_profile
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
-from dse.validate import Candidate
+from dse.validation import Candidate
+from dse.workload.dlrm import software_profile
 
 if TYPE_CHECKING:
-    from dse.microbench import MeasurementPlan
-    from dse.platforms import Platform
-    from dse.prediction import Software
+    from dse.calibration.microbench import MeasurementPlan
+    from dse.machine.platforms import Platform
+    from dse.workload.dlrm import Software
 
 #: How long a calibration is good for, in seconds: neighbours of a virtual machine change.
 KEPT_S = 3600.0
@@ -202,6 +202,6 @@ def calibrated_platform(ranks: int, budget_s: float, folder: Path | None = None)
                 plan, log, budget_s, measurer=measurer, machine=describe_machine("cpu")
             )
         return write_machine(fit_machine(path.stem, result, ranks), path)
-    from dse.platforms import load_platform
+    from dse.machine.platforms import load_platform
 
     return load_platform(str(path))

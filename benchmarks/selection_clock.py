@@ -12,13 +12,13 @@ import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
-from dse.ranks import start_ranks
-from dse.validate import Candidate, TrainerOptions
+from dse.launch import start_ranks
+from dse.validation import Candidate, TrainerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dse.ranks import RankContext, Worker
+    from dse.launch import RankContext, Worker
 
 #: Phases of the training thread, in the order of an iteration.
 PHASES = (
@@ -124,8 +124,8 @@ def _phase_worker(
     """Returns what builds a candidate, runs it and answers with its phases."""
     import torch
 
-    from dse.microbench import keep_freed_memory
-    from dse.validate._trainer import Trainer
+    from dse.calibration.microbench import keep_freed_memory
+    from dse.validation._trainer import Trainer
 
     keep_freed_memory()
     trainers: dict[int, tuple[Any, Clock]] = {}

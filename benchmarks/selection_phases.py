@@ -33,17 +33,17 @@ from selection_clock import measure_phases
 from selection_tasks import configuration_of, draw_model, plans_of
 
 from dse.graph import TaskKind
-from dse.platforms import load_platform
-from dse.prediction import DurationClass, PlanScorer, predict, problem_of
-from dse.validate import Candidate
+from dse.machine.platforms import load_platform
+from dse.validation import Candidate
+from dse.workload.dlrm import DurationClass, PlanScorer, predict, problem_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from selection_clock import RankPhases
 
-    from dse.platforms import Platform
-    from dse.prediction import Software
+    from dse.machine.platforms import Platform
+    from dse.workload.dlrm import Software
 
 #: Parts of an iteration and the measured phases that are in them; what is left is transfers.
 PARTS = {

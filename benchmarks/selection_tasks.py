@@ -1,7 +1,7 @@
 """Tasks of the selection experiment: tables drawn from published ones, and plans for them.
 
 A task draws tables from the 856 of `dlrm_meta2021`, scales them to the machine by the rule of
-`dse.validate.scale_model`, and plans them with the six sharders of TPDS'24 (arXiv 2404.12674) and
+`scale_model`, and plans them with the six sharders of TPDS'24 (arXiv 2404.12674) and
 with our solver. The dense part is small, so that plans make a difference.
 """
 
@@ -11,12 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.hardware import Precision
-from dse.prediction import Configuration, PlanScorer, problem_of, software_profile
-from dse.sharding import PLANNERS, ShardingPlan, ShardingType, TablePlan, plan_greedily
-from dse.solver import SolverSettings, planning_request, solve
-from dse.validate import scale_model
-from dse.workloads import (
+from dse.machine import Precision
+from dse.model import (
     META_2021,
     DataType,
     DlrmModel,
@@ -25,14 +21,18 @@ from dse.workloads import (
     Optimizer,
     generate_tables,
 )
+from dse.sharding import PLANNERS, ShardingPlan, ShardingType, TablePlan, plan_greedily
+from dse.validation import scale_model
+from dse.workload.dlrm import Configuration, PlanScorer, problem_of, software_profile
+from dse.workload.dlrm.solver import SolverSettings, planning_request, solve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dse.platforms import Platform
-    from dse.prediction import Software
+    from dse.machine.platforms import Platform
+    from dse.model import EmbeddingTable
     from dse.sharding import PlanningRequest
-    from dse.workloads import EmbeddingTable
+    from dse.workload.dlrm import Software
 
 PLATFORM = "cpu"
 

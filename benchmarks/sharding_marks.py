@@ -16,9 +16,9 @@ import numpy as np
 from sharding_tasks import TaskResult, draw_task, ours, run_task
 from speed import best_of, random_options
 
-from dse.platforms import load_platform
-from dse.prediction import PlanScorer, Problem, Software
-from dse.workloads import load_dlrm
+from dse.machine.platforms import load_platform
+from dse.model import load_dlrm
+from dse.workload.dlrm import PlanScorer, Problem, Software
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

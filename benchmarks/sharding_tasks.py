@@ -17,16 +17,16 @@ import numpy as np
 from torchrec_planner import TorchRecRequest, plan_with_torchrec
 
 from dse.errors import DseError
-from dse.platforms import load_platform
-from dse.prediction import PlanScorer, Problem, Software, predict_plan
+from dse.machine.platforms import load_platform
+from dse.model import load_dlrm
 from dse.sharding import PLANNERS, ShardingType
-from dse.solver import SolverSettings, lower_bound, planning_request, solve
-from dse.workloads import load_dlrm
+from dse.workload.dlrm import PlanScorer, Problem, Software, predict_plan
+from dse.workload.dlrm.solver import SolverSettings, lower_bound, planning_request, solve
 
 if TYPE_CHECKING:
-    from dse.hardware import Cluster
+    from dse.machine import Cluster
+    from dse.model import DlrmModel
     from dse.sharding import ShardingPlan
-    from dse.workloads import DlrmModel
 
 MODEL = "dlrm_meta2021"
 ALL_TYPES = frozenset(ShardingType)

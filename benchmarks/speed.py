@@ -22,12 +22,12 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from dse.platforms import Platform, load_platform
-from dse.prediction import PlanScorer, Problem, Software
+from dse.machine.platforms import Platform, load_platform
+from dse.model import load_dlrm
 from dse.sharding import ShardingType, TablePlan
 from dse.simulate import simulate
-from dse.solver import SolverSettings, solve
-from dse.workloads import load_dlrm
+from dse.workload.dlrm import PlanScorer, Problem, Software
+from dse.workload.dlrm.solver import SolverSettings, solve
 
 
 def random_options(scorer: PlanScorer, count: int, seed: int) -> np.ndarray:

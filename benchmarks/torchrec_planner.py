@@ -18,16 +18,16 @@ import time
 from typing import TYPE_CHECKING, Any
 import warnings
 
-from dse.platforms import load_platform
-from dse.prediction import Configuration, PlanScorer, predict_plan, problem_of
+from dse.machine.platforms import load_platform
+from dse.model import load_dlrm
 from dse.sharding import check_plan, from_torchrec
-from dse.workloads import load_dlrm
+from dse.workload.dlrm import Configuration, PlanScorer, predict_plan, problem_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from dse.model import EmbeddingTable, Optimizer
     from dse.sharding import ShardingPlan, ShardingType
-    from dse.workloads import EmbeddingTable, Optimizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from synthetic_trace import write_synthetic
 
 from dse.graph import ExecutionGraph, GraphBuilder, TaskKind, meeting_members
 from dse.simulate import simulate
-from dse.traces import (
+from dse.trace import (
     compare,
     link,
     link_execution_trace,
@@ -42,7 +42,7 @@ from dse.traces import (
     replay,
     trace_graph,
 )
-from dse.traces._files import documents
+from dse.trace._files import documents
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data")) / "traces"

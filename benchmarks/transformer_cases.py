@@ -25,8 +25,9 @@ from published_cases import platform_of
 from scipy.stats import kendalltau
 
 from dse.errors import ConfigError, DseError
-from dse.hardware import Precision
-from dse.transformers import (
+from dse.machine import Precision
+from dse.model import TransformerModel, load_model
+from dse.workload.transformer import (
     COMPOSER,
     MEGATRON,
     DataSharding,
@@ -35,12 +36,11 @@ from dse.transformers import (
     StepProblem,
     predict_step,
 )
-from dse.workloads import TransformerModel, load_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dse.transformers import StepPrediction
+    from dse.workload.transformer import StepPrediction
 
 _MICRO_BATCHES = (1, 2, 4, 8, 16)
 _MAX_INTERLEAVE = 4

@@ -25,16 +25,16 @@ from typing import TYPE_CHECKING
 
 from training_jobs import JobOptions
 
-from dse.calibrate import fit_machine, write_machine
-from dse.hardware import Precision
-from dse.microbench import make_plan, run_session
-from dse.traces import read_kineto
-from dse.whatif import captured_step, parse_optimization
+from dse.calibration import fit_machine, write_machine
+from dse.calibration.microbench import make_plan, run_session
+from dse.machine import Precision
+from dse.trace import read_kineto
+from dse.trace.whatif import captured_step, parse_optimization
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse.traces import RankTrace
+    from dse.trace import RankTrace
 
 #: Mean error that the predicted changes have to keep.
 MARK = 0.10

@@ -16,13 +16,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dse.platforms import load_platform
-    from dse.prediction import explain, predict
-    from dse.recording import capture
+    from dse.machine.platforms import load_platform
+    from dse.model import load_model
     from dse.search import run
-    from dse.solver import shard
-    from dse.space import load_space
-    from dse.workloads import load_model
+    from dse.search.space import load_space
+    from dse.trace.capture import capture
+    from dse.workload.dlrm import explain, predict
+    from dse.workload.dlrm.solver import shard
 
 __version__ = "0.1.0"
 
@@ -39,14 +39,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "capture": "dse.recording",
-    "explain": "dse.prediction",
-    "load_model": "dse.workloads",
-    "load_platform": "dse.platforms",
-    "load_space": "dse.space",
-    "predict": "dse.prediction",
+    "capture": "dse.trace.capture",
+    "explain": "dse.workload.dlrm",
+    "load_model": "dse.model",
+    "load_platform": "dse.machine.platforms",
+    "load_space": "dse.search.space",
+    "predict": "dse.workload.dlrm",
     "run": "dse.search",
-    "shard": "dse.solver",
+    "shard": "dse.workload.dlrm.solver",
 }
 
 

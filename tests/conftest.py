@@ -9,7 +9,8 @@ import signal
 from hypothesis import settings
 import pytest
 
-from dse.hardware import (
+from dse.indices import Uniform
+from dse.machine import (
     Cluster,
     DeviceSpec,
     HostLinkSpec,
@@ -20,7 +21,7 @@ from dse.hardware import (
     PeakRates,
     Precision,
 )
-from dse.workloads import (
+from dse.model import (
     DataType,
     DlrmModel,
     EmbeddingTable,
@@ -28,7 +29,6 @@ from dse.workloads import (
     InteractionKind,
     Optimizer,
     PoolingDistribution,
-    Uniform,
 )
 
 # Jobs in the background of a shell ignore interrupts, and so would the commands that tests start.

@@ -14,9 +14,9 @@ import sys
 
 import pytest
 
-from dse.curves import held_out_errors
-from dse.measurements import ColumnOptions, read_gemm
-from dse.platforms import builtin_calibrations, load_platform
+from dse.calibration.measurements import ColumnOptions, read_gemm
+from dse.machine.fits import held_out_errors
+from dse.machine.platforms import builtin_calibrations, load_platform
 from tests.conftest import ROOT
 
 ACCEPTED = json.loads((ROOT / "tests/data/accuracy.json").read_text())

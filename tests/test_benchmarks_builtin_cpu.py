@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from dse.microbench import (
+from dse.calibration.microbench import (
     OPERATORS,
     PLAN_VERSION,
     HostMeasurement,
@@ -18,7 +18,7 @@ from dse.microbench import (
     make_plan,
     run_session,
 )
-from dse.platforms import platform_from_text
+from dse.machine.platforms import platform_from_text
 from tests.conftest import ROOT
 
 MACHINE = MachineInfo(

@@ -126,8 +126,8 @@ def test_pictures_are_svg_with_a_mark_for_each_case(benchmark, case, tmp_path):
 
 
 def test_rooflines_by_hand(benchmark):
-    from dse.hardware import Precision
-    from dse.platforms import load_platform
+    from dse.machine import Precision
+    from dse.machine.platforms import load_platform
 
     roofline = benchmark("end_to_end_roofline")
     cluster = load_platform("a100_sxm_80").cluster(1)

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from dse.platforms import load_platform
-from dse.prediction import PlanScorer, problem_of
-from dse.solver import planning_request
+from dse.machine.platforms import load_platform
+from dse.workload.dlrm import PlanScorer, problem_of
+from dse.workload.dlrm.solver import planning_request
 from tests.conftest import ROOT
 
 MODULES = (
@@ -198,7 +198,7 @@ def test_every_measured_phase_is_in_one_part(clock, phases):
 
 def test_predicted_parts_hold_the_whole_of_a_rank(tasks, phases):
     from dse.sharding import ShardingPlan, ShardingType, TablePlan
-    from dse.validate import Candidate
+    from dse.validation import Candidate
 
     model = tasks.draw_model(0, 0, 2, 2.0)
     # Both ranks hold the same, so none waits and the parts add up to the iteration.

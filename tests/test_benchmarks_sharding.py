@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from dse.prediction import PlanScorer, predict_plan
 from dse.sharding import PLANNERS, total_device_bytes
-from dse.solver import planning_request
+from dse.workload.dlrm import PlanScorer, predict_plan
+from dse.workload.dlrm.solver import planning_request
 from tests.conftest import ROOT
 
 MODULES = ("sharding_marks", "sharding_tasks", "speed", "torchrec_planner")

@@ -18,15 +18,13 @@ from rich.console import Console
 import yaml
 
 from dse._reading import JsonProblemError, load_json
+from dse.calibration.measurements import ColumnOptions, read_collective, read_embedding, read_gemm
+from dse.calibration.microbench import read_session
 from dse.cli._versus import Asked, changed
-from dse.documents import parse_plain
+from dse.config import parse_plain
 from dse.errors import ConfigError
-from dse.measurements import ColumnOptions, read_collective, read_embedding, read_gemm
-from dse.microbench import read_session
-from dse.overheads import host_profile_text, load_host_profile, platform_host_block
-from dse.platforms import load_platform
-from dse.prediction import Configuration
-from dse.recording import read_records
+from dse.machine.platforms import load_platform
+from dse.model import load_model, read_table_list
 from dse.report import print_study, render_validation
 from dse.search import (
     Agreement,
@@ -39,10 +37,10 @@ from dse.search import (
     load_study,
     run,
 )
+from dse.search.space import load_space
 from dse.sharding import check_plan, plan_to_json, read_constraints, read_plan
 from dse.simulate import simulate
-from dse.space import load_space
-from dse.traces import (
+from dse.trace import (
     link,
     match_collectives,
     read_execution_trace,
@@ -50,8 +48,10 @@ from dse.traces import (
     summarise,
     trace_graph,
 )
-from dse.whatif import read_steps
-from dse.workloads import load_model, read_table_list
+from dse.trace.capture import read_records
+from dse.trace.overheads import host_profile_text, load_host_profile, platform_host_block
+from dse.trace.whatif import read_steps
+from dse.workload.dlrm import Configuration
 from tests.conftest import ROOT, make_table
 from tests.fuzzing import (
     FILES,
@@ -63,8 +63,8 @@ from tests.fuzzing import (
     variants,
 )
 from tests.search.traces import rank_events
-from tests.traces.helpers import document, node
-from tests.validate.study import write_space
+from tests.trace.helpers import document, node
+from tests.validation.study import write_space
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -372,7 +372,9 @@ def read_any_table(path: Path) -> None:
 def test_tables_and_logs_of_measurements(tmp_path):
     seeds = [csv_of(gemm_rows()), lines_of(gemm_rows()), csv_of(embedding_rows())]
     seeds += [lines_of(embedding_rows())]
-    new, old = text_of(*(f"tests/measurements/logs/{age}_header.txt" for age in ("new", "old")))
+    new, old = text_of(
+        *(f"tests/calibration/measurements/logs/{age}_header.txt" for age in ("new", "old"))
+    )
     # Without the run of an operation that is no collective.
     seeds += [new[: new.index(b"# Collective test starting: sendrecv")], old]
     files = variants(seeds, count("tables"), 9)

@@ -15,19 +15,15 @@ if TYPE_CHECKING:
 #: From the bottom up; a package imports from earlier lines only.
 ORDER = (
     {"errors", "_suggest", "_reading", "_terminal", "_interrupts"},
-    {"curves", "ranking"},
-    {"hardware"},
-    {"_files", "graph", "documents", "collectives", "kernels"},
-    {"recording", "measurements", "ranks"},
-    {"simulate", "traces", "workloads"},
-    {"sharding", "platforms", "microbench", "overheads", "replay"},
-    {"whatif", "bottlenecks"},
-    {"prediction", "space", "calibrate"},
-    {"transformers"},
-    {"solver"},
+    {"ranking", "indices"},
+    {"_files", "config", "graph"},
+    {"launch", "machine"},
+    {"simulate", "model"},
+    {"calibration", "explanation", "sharding"},
+    {"trace"},
+    {"workload"},
     {"search"},
-    {"recommend"},
-    {"report", "validate", "doctor"},
+    {"report", "validation", "doctor"},
     {"cli"},
 )
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from dse.prediction import PlanScorer, Problem, software_profile
+from dse.model import load_dlrm
 from dse.sharding import ShardingType
-from dse.workloads import load_dlrm
+from dse.workload.dlrm import PlanScorer, Problem, software_profile
 from tests.conftest import ROOT, make_model, make_table
 
 pd = pytest.importorskip("pandas")

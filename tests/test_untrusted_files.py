@@ -21,17 +21,17 @@ from dse._reading import (
     read_bytes,
     read_text,
 )
-from dse.documents import DocumentKind, find_document, load_document, parse_plain
+from dse.calibration.measurements import read_gemm
+from dse.calibration.microbench import read_session
+from dse.config import DocumentKind, find_document, load_document, parse_plain
 from dse.errors import ConfigError
-from dse.measurements import read_gemm
-from dse.microbench import read_session
-from dse.overheads import load_host_profile
-from dse.platforms import load_platform
+from dse.machine.platforms import load_platform
+from dse.model import ModelFile, load_model
+from dse.search.space import load_space
 from dse.sharding import read_constraints, read_plan
-from dse.space import load_space
-from dse.traces import read_execution_trace, read_kineto
-from dse.whatif import read_steps
-from dse.workloads import ModelFile, load_model
+from dse.trace import read_execution_trace, read_kineto
+from dse.trace.overheads import load_host_profile
+from dse.trace.whatif import read_steps
 from tests.conftest import ROOT
 
 # --- what no module may do ------------------------------------------------------------------
@@ -69,8 +69,8 @@ CALLS = {
     "json.loads": {
         "dse/_reading.py",
         "dse/search/_journal_repair.py",
-        "dse/recording/_orders.py",
-        "dse/recording/startup/sitecustomize.py",
+        "dse/trace/capture/_orders.py",
+        "dse/trace/capture/startup/sitecustomize.py",
         "dse/cli/_shard.py",
         "dse/cli/_export.py",
         "dse/cli/_recommend.py",
@@ -80,26 +80,26 @@ CALLS = {
     "json.load": set(),
     # Bounded, and nowhere else.
     "gzip.open": set(),
-    "tarfile.open": {"dse/traces/_files.py"},
-    "lzma.LZMADecompressor": {"dse/curves/_trees.py"},
+    "tarfile.open": {"dse/trace/_files.py"},
+    "lzma.LZMADecompressor": {"dse/machine/fits/_trees.py"},
     "lzma.open": set(),
     "lzma.decompress": set(),
     "zlib.decompress": set(),
     "gzip.decompress": set(),
     # Names in the code, and Python files that a person names on the command line.
-    "import_module": {"dse/__init__.py", "dse/replay/_run.py"},
+    "import_module": {"dse/__init__.py", "dse/trace/replay/_run.py"},
     "importlib.import_module": set(),
-    "runpy.run_path": {"dse/replay/_teach.py"},
+    "runpy.run_path": {"dse/trace/replay/_teach.py"},
     "runpy.run_module": set(),
     # Trees of a calibration, after unpacking within a limit.
-    "*.load_model": {"dse/curves/_trees.py"},
+    "*.load_model": {"dse/machine/fits/_trees.py"},
     # The machine's own facts, and traces that the profiler just wrote.
     "*.read_text": {
-        "dse/replay/_memory.py",
-        "dse/microbench/_machine.py",
-        "dse/recording/_orders.py",
+        "dse/trace/replay/_memory.py",
+        "dse/calibration/microbench/_machine.py",
+        "dse/trace/capture/_orders.py",
         "dse/doctor/_machine.py",
-        "dse/ranks/_cores.py",
+        "dse/launch/_cores.py",
         "dse/search/_storage_runs.py",
     },
     "*.read_bytes": set(),
@@ -108,9 +108,9 @@ CALLS = {
 #: Where files are opened for reading other than through `dse._reading`.
 OPENS = {
     # What this process has just written.
-    "dse/recording/_pack.py",
-    "dse/microbench/_log.py",
-    "dse/microbench/_in_step.py",
+    "dse/trace/capture/_pack.py",
+    "dse/calibration/microbench/_log.py",
+    "dse/calibration/microbench/_in_step.py",
     "dse/search/_journal_repair.py",
 }
 

@@ -11,9 +11,9 @@ from dse.cli._options import JsonOption
 from dse.errors import ConfigError, DseError
 
 if TYPE_CHECKING:
-    from dse.calibrate import MachineCalibration
-    from dse.hardware import Precision
-    from dse.microbench import MachineInfo, MeasurementPlan, SessionResult
+    from dse.calibration import MachineCalibration
+    from dse.calibration.microbench import MachineInfo, MeasurementPlan, SessionResult
+    from dse.machine import Precision
 
 #: Fewer points than this are no ground for a prediction, unless they were fitted.
 _FEW_POINTS = 16
@@ -70,15 +70,15 @@ def calibrate_command(
 
     Measured points are kept beside the platform: the same command goes on where it ended.
     """
-    from dse.calibrate import fit_machine, write_machine
-    from dse.documents import UnitKind, parse_quantity
-    from dse.microbench import (
+    from dse.calibration import fit_machine, write_machine
+    from dse.calibration.microbench import (
         available_cores,
         default_local_ranks,
         default_threads,
         describe_machine,
         make_plan,
     )
+    from dse.config import UnitKind, parse_quantity
 
     path = out or Path(f"local_{device}.yaml")
     if path.suffix not in (".yaml", ".yml"):
@@ -130,7 +130,7 @@ def _refuse_foreign(path: Path, log: Path) -> None:
 
 
 def _what_is_kept(log: Path) -> str:
-    from dse.microbench import read_session
+    from dse.calibration.microbench import read_session
 
     try:
         result = read_session(log)
@@ -146,7 +146,7 @@ def _measure(
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from dse._terminal import Console
-    from dse.microbench import run_session
+    from dse.calibration.microbench import run_session
 
     if quiet:
         return run_session(plan, log, budget_s, machine=machine)
@@ -177,7 +177,7 @@ def _show_json(
 ) -> None:
     import json
 
-    from dse.platforms import CalibrationFile
+    from dse.machine.platforms import CalibrationFile
     from dse.report import calibration_rows
 
     rows = calibration_rows(CalibrationFile(calibration.kernels, calibration.collectives))
@@ -195,7 +195,7 @@ def _show_json(
 
 def _show(calibration: MachineCalibration, result: SessionResult) -> None:
     from dse._terminal import Console, visible
-    from dse.platforms import CalibrationFile
+    from dse.machine.platforms import CalibrationFile
     from dse.report import calibration_rows, render_calibrations
 
     rows = calibration_rows(CalibrationFile(calibration.kernels, calibration.collectives))
@@ -241,7 +241,7 @@ def _next_step(
 
 
 def _precisions(text: str) -> tuple[Precision, ...] | None:
-    from dse.hardware import Precision
+    from dse.machine import Precision
 
     names = [name.strip().lower() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in set(Precision)]

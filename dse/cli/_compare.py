@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dse.bottlenecks import Difference
     from dse.cli._predicted import Predicted
-    from dse.prediction import PairedComparison
+    from dse.explanation import Difference
+    from dse.workload.dlrm import PairedComparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +51,15 @@ class Compared:
         render_difference(columns, self._paired(), self._difference(), console)
 
     def _paired(self) -> PairedComparison:
-        from dse.prediction import compare_plans
+        from dse.workload.dlrm import compare_plans
 
         return compare_plans(
             (self.first.scorer, self.first.plan), (self.second.scorer, self.second.plan)
         )
 
     def _difference(self) -> Difference:
-        from dse.bottlenecks import compare_explanations
-        from dse.prediction import explain_plan
+        from dse.explanation import compare_explanations
+        from dse.workload.dlrm import explain_plan
 
         first, second = (explain_plan(one.scorer, one.plan) for one in (self.first, self.second))
         return compare_explanations(first, second)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from dse._terminal import Console
     from dse.doctor import Checkup, Finding, PlatformFacts
-    from dse.platforms import Platform
+    from dse.machine.platforms import Platform
 
 _EXIT_BROKEN = 1
 
@@ -118,7 +118,7 @@ def _show_platform(name: str, *, as_json: bool) -> None:
     from pathlib import Path
 
     from dse.doctor import System, machine_facts, platform_facts
-    from dse.platforms import load_platform
+    from dse.machine.platforms import load_platform
 
     platform = load_platform(name)
     (facts,) = platform_facts(machine_facts(System()), Path(), [name])

@@ -10,9 +10,9 @@ import typer
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dse.prediction import Configuration
     from dse.search import Study, TrialRecord
-    from dse.transformers import StepConfiguration
+    from dse.workload.dlrm import Configuration
+    from dse.workload.transformer import StepConfiguration
 
 
 def export_command(
@@ -67,7 +67,7 @@ def _configuration(record: TrialRecord) -> Configuration | StepConfiguration:
 def _changes(study: Study, record: TrialRecord, kind: str) -> str:
     import json
 
-    from dse.documents import parse_plain
+    from dse.config import parse_plain
     from dse.search import stored_steps
 
     if kind in ("torchrec", "megatron"):
@@ -92,7 +92,7 @@ def _render_step(study: Study, configuration: StepConfiguration, kind: str) -> s
     import yaml
 
     from dse.search import stored_transformer
-    from dse.transformers import configuration_to_json, configuration_to_megatron
+    from dse.workload.transformer import configuration_to_json, configuration_to_megatron
 
     if kind == "torchrec":
         raise ConfigError(
@@ -106,7 +106,7 @@ def _render_step(study: Study, configuration: StepConfiguration, kind: str) -> s
 
 
 def _render(study: Study, configuration: Configuration | StepConfiguration, kind: str) -> str:
-    from dse.transformers import StepConfiguration as OfTransformer
+    from dse.workload.transformer import StepConfiguration as OfTransformer
 
     if isinstance(configuration, OfTransformer):
         return _render_step(study, configuration, kind)
@@ -132,7 +132,7 @@ def _render(study: Study, configuration: Configuration | StepConfiguration, kind
     from pydantic import TypeAdapter
     import yaml
 
-    from dse.prediction import Configuration as ConfigurationType
+    from dse.workload.dlrm import Configuration as ConfigurationType
 
     plain = TypeAdapter(ConfigurationType).dump_python(configuration, mode="json")
     return yaml.safe_dump({"schema_version": 1, **plain}, sort_keys=False)

@@ -16,10 +16,10 @@ from dse.errors import ConfigError, DseError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse.calibrate import FitOrigin
-    from dse.hardware import Cluster
-    from dse.measurements import ColumnOptions
-    from dse.platforms import CalibrationFile
+    from dse.calibration import FitOrigin
+    from dse.calibration.measurements import ColumnOptions
+    from dse.machine import Cluster
+    from dse.machine.platforms import CalibrationFile
 
 #: Most characters of a name or a source in a calibration file.
 _LONGEST_NAME = 200
@@ -99,9 +99,9 @@ def fit_command(
     json_output: JsonOption = False,
 ) -> None:
     """Fit a calibration and print its error on points that the fit did not see."""
-    from dse.calibrate import FitOrigin
-    from dse.measurements import ColumnOptions
-    from dse.platforms import load_platform, write_calibrations
+    from dse.calibration import FitOrigin
+    from dse.calibration.measurements import ColumnOptions
+    from dse.machine.platforms import load_platform, write_calibrations
 
     given = {
         "--op": op,
@@ -190,7 +190,7 @@ def _check_out(out: Path, *, force: bool) -> None:
 
 def _is_own(out: Path) -> bool:
     """Whether a file is a calibration of its own name."""
-    from dse.platforms import read_calibrations
+    from dse.machine.platforms import read_calibrations
 
     try:
         content = read_calibrations(out)
@@ -204,23 +204,23 @@ def _is_own(out: Path) -> bool:
 def _fit(
     kind: str, data: Path, options: ColumnOptions, cluster: Cluster, origin: FitOrigin
 ) -> tuple[CalibrationFile, tuple[str, ...]]:
-    from dse.platforms import CalibrationFile
+    from dse.machine.platforms import CalibrationFile
 
     if kind == "gemm":
-        from dse.calibrate import fit_gemm
-        from dse.measurements import read_gemm
+        from dse.calibration import fit_gemm
+        from dse.calibration.measurements import read_gemm
 
         products = read_gemm(data, options)
         return CalibrationFile(kernels=fit_gemm(cluster.device, products, origin)), products.notes
     if kind == "collective":
-        from dse.calibrate import fit_collectives
-        from dse.measurements import read_collective
+        from dse.calibration import fit_collectives
+        from dse.calibration.measurements import read_collective
 
         collectives = read_collective(data, options)
         fitted = fit_collectives(collectives, origin, link=cluster.link)
         return CalibrationFile(collectives=fitted), collectives.notes
-    from dse.calibrate import fit_embedding
-    from dse.measurements import read_embedding
+    from dse.calibration import fit_embedding
+    from dse.calibration.measurements import read_embedding
 
     lookups = read_embedding(data, options)
     return CalibrationFile(kernels=fit_embedding(cluster.device, lookups, origin)), lookups.notes

@@ -41,7 +41,7 @@ def list_command(
 
 
 def _models() -> list[dict[str, object]]:
-    from dse.workloads import DlrmModel, list_models, load_model
+    from dse.model import DlrmModel, list_models, load_model
 
     models = [load_model(name) for name in list_models()]
     return [
@@ -60,7 +60,7 @@ def _models() -> list[dict[str, object]]:
 
 
 def _platforms() -> list[dict[str, object]]:
-    from dse.platforms import list_platforms, load_platform
+    from dse.machine.platforms import list_platforms, load_platform
 
     platforms = [load_platform(name) for name in list_platforms()]
     rows: list[dict[str, object]] = []
@@ -79,7 +79,7 @@ def _platforms() -> list[dict[str, object]]:
 
 
 def _spaces() -> list[dict[str, object]]:
-    from dse.space import list_spaces, load_space
+    from dse.search.space import list_spaces, load_space
 
     spaces = [load_space(name) for name in list_spaces()]
     return [
@@ -94,8 +94,8 @@ def _spaces() -> list[dict[str, object]]:
 
 
 def _profiles() -> list[dict[str, object]]:
-    from dse.prediction import SOFTWARE_PROFILES
-    from dse.transformers import PROFILE_DESCRIPTIONS
+    from dse.workload.dlrm import SOFTWARE_PROFILES
+    from dse.workload.transformer import PROFILE_DESCRIPTIONS
 
     rows: list[dict[str, object]] = [
         {

@@ -10,7 +10,7 @@ import typer
 from dse.cli._options import JsonOption, ModelArgument
 
 if TYPE_CHECKING:
-    from dse.workloads import DlrmModel, Interaction, ModelRecipe, TableList, TransformerModel
+    from dse.model import DlrmModel, Interaction, ModelRecipe, TableList, TransformerModel
 
 app = typer.Typer(no_args_is_help=True, help="Make a model from a list of tables; look at one.")
 
@@ -103,10 +103,10 @@ def from_csv_command(
     from dse._files import write_atomically
     from dse._terminal import visible
     from dse.cli._problem import word_of
-    from dse.documents import parse_document
+    from dse.config import parse_document
     from dse.errors import ConfigError
-    from dse.hardware import Precision
-    from dse.workloads import (
+    from dse.machine import Precision
+    from dse.model import (
         DataType,
         ModelDocument,
         ModelRecipe,
@@ -148,7 +148,7 @@ def from_csv_command(
 @app.command("show")
 def show_command(model: ModelArgument, as_json: JsonOption = False) -> None:
     """Show what a model holds: tables, memory, lookups, dense part, recipe."""
-    from dse.workloads import load_model
+    from dse.model import load_model
 
     _show(load_model(model), as_json=as_json)
 
@@ -164,7 +164,7 @@ def _widths(text: str, option: str) -> tuple[int, ...]:
 
 def _interaction(kind: str, layers: int, low_rank: int) -> Interaction | None:
     from dse.cli._problem import word_of
-    from dse.workloads import Interaction, InteractionKind
+    from dse.model import Interaction, InteractionKind
 
     if not kind:
         return None
@@ -200,7 +200,7 @@ def _common_width(listed: TableList, dim: int | None) -> int:
 def _show(model: DlrmModel | TransformerModel, *, as_json: bool) -> None:
     import json
 
-    from dse.workloads import DlrmModel
+    from dse.model import DlrmModel
 
     document = _of_dlrm(model) if isinstance(model, DlrmModel) else _of_transformer(model)
     if as_json:
@@ -236,7 +236,7 @@ def _words(value: object) -> str:
 
 
 def _of_dlrm(model: DlrmModel) -> dict[str, object]:
-    from dse.workloads import dense_parameter_count
+    from dse.model import dense_parameter_count
 
     largest = sorted(model.tables, key=lambda table: -table.weight_bytes)[:_SHOWN]
     return {

@@ -18,9 +18,9 @@ from dse.cli._options import (
 )
 
 if TYPE_CHECKING:
-    from dse.bottlenecks import Explanation
     from dse.cli._predicted import Predicted
     from dse.cli._versus import Asked
+    from dse.explanation import Explanation
 
 #: Headings of the help; which options apply follows from the model's kind.
 _DLRM = "Recommendation models"
@@ -182,7 +182,7 @@ def predict_command(
     degrees of parallelism for transformers.
     """
     from dse.cli._versus import Asked, changed
-    from dse.workloads import TransformerModel, load_model
+    from dse.model import TransformerModel, load_model
 
     asked = Asked(
         model=model,
@@ -255,7 +255,7 @@ def _run_predict_plan(
 
 
 def _explanation(answer: Predicted) -> Explanation:
-    from dse.prediction import explain_plan
+    from dse.workload.dlrm import explain_plan
 
     return explain_plan(answer.scorer, answer.plan)
 
@@ -295,9 +295,9 @@ def _render(answer: Predicted, explanation: Explanation | None) -> None:
 
 
 def _write_timeline(answer: Predicted, path: Path) -> None:
-    from dse.prediction import task_details
     from dse.report import write_timeline
     from dse.simulate import critical_path, simulate
+    from dse.workload.dlrm import task_details
 
     simulated = simulate(answer.scorer.layout_graph(answer.plan).graph)
     asked = answer.asked

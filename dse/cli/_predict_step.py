@@ -10,11 +10,16 @@ from dse.errors import ConfigError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dse.bottlenecks import Difference, Explanation
     from dse.cli._versus import Asked
-    from dse.platforms import Platform
-    from dse.transformers import Parallelism, StepConfiguration, StepPrediction, StepProblem
-    from dse.workloads import TransformerModel
+    from dse.explanation import Difference, Explanation
+    from dse.machine.platforms import Platform
+    from dse.model import TransformerModel
+    from dse.workload.transformer import (
+        Parallelism,
+        StepConfiguration,
+        StepPrediction,
+        StepProblem,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class PredictedStep:
 
     def document(self) -> dict[str, object]:
         """Returns the fields of the public contract, and those of transformers."""
-        from dse.transformers import parallelism_words
+        from dse.workload.transformer import parallelism_words
 
         parallelism, prediction = self.problem.parallelism, self.prediction
         ranks = parallelism.tensor * parallelism.replicas
@@ -91,10 +96,10 @@ def predicted_step(asked: Asked) -> PredictedStep:
         ConfigError: A word does not name anything, or the model cannot be spread like this.
     """
     from dse.cli._problem import word_of
-    from dse.hardware import Precision
-    from dse.platforms import load_platform
-    from dse.transformers import StepConfiguration, predict_step, step_problem
-    from dse.workloads import TransformerModel, load_model
+    from dse.machine import Precision
+    from dse.machine.platforms import load_platform
+    from dse.model import TransformerModel, load_model
+    from dse.workload.transformer import StepConfiguration, predict_step, step_problem
 
     model = load_model(asked.model)
     asked.check_kind(model)
@@ -128,7 +133,7 @@ def _parallelism(asked: Asked) -> Parallelism:
         ConfigError: The other degrees do not divide the ranks, or a word is not known.
     """
     from dse.cli._problem import word_of
-    from dse.transformers import DataSharding, Parallelism, Recompute
+    from dse.workload.transformer import DataSharding, Parallelism, Recompute
 
     tensor, pipeline, context = asked.tensor or 1, asked.pipeline or 1, asked.context or 1
     others = tensor * pipeline * context
@@ -176,7 +181,7 @@ def run_predict_step(
 
     import typer
 
-    from dse.transformers import explain_step
+    from dse.workload.transformer import explain_step
 
     answer = predicted_step(asked)
     compared = None if other is None else ComparedSteps(answer, predicted_step(other[0]), other[1])
@@ -218,7 +223,7 @@ class ComparedSteps:
         Args:
             explanation: That of the first configuration, if it is known already.
         """
-        from dse.transformers import compare_steps
+        from dse.workload.transformer import compare_steps
 
         difference = self._difference(explanation)
         return {
@@ -232,7 +237,7 @@ class ComparedSteps:
         """Prints the comparison; argument as of :meth:`document`."""
         from dse._terminal import Console
         from dse.report import StepColumn, render_step_difference
-        from dse.transformers import compare_steps
+        from dse.workload.transformer import compare_steps
 
         first, second, console = self.first, self.second, Console()
         columns = (
@@ -244,8 +249,8 @@ class ComparedSteps:
         render_step_difference(columns, paired, self._difference(explanation), console)
 
     def _difference(self, explanation: Explanation | None) -> Difference:
-        from dse.bottlenecks import compare_explanations
-        from dse.transformers import explain_step
+        from dse.explanation import compare_explanations
+        from dse.workload.transformer import explain_step
 
         return compare_explanations(
             explanation or explain_step(self.first.problem), explain_step(self.second.problem)
@@ -266,7 +271,7 @@ def _render(answer: PredictedStep, explanation: Explanation | None) -> None:
 def _write_timeline(answer: PredictedStep, path: Path) -> None:
     from dse.report import write_timeline
     from dse.simulate import critical_path, simulate
-    from dse.transformers import parallelism_words, step_graph, step_task_details
+    from dse.workload.transformer import parallelism_words, step_graph, step_task_details
 
     graph = step_graph(answer.problem)
     simulated = simulate(graph)

@@ -10,11 +10,11 @@ from dse.cli._versus import SAME_PLAN, SEARCH_PLAN
 
 if TYPE_CHECKING:
     from dse.cli._versus import Asked
-    from dse.overheads import HostProfile
-    from dse.platforms import Platform
-    from dse.prediction import PlanScorer, Prediction
+    from dse.machine.platforms import Platform
+    from dse.model import DlrmModel
     from dse.sharding import ShardingPlan
-    from dse.workloads import DlrmModel
+    from dse.trace.overheads import HostProfile
+    from dse.workload.dlrm import PlanScorer, Prediction
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +71,10 @@ def predicted(asked: Asked, first: Predicted | None = None) -> Predicted:
         PlanError: The plan is for another model or another number of ranks.
     """
     from dse.cli._problem import configuration_of
-    from dse.overheads import load_host_profile
-    from dse.platforms import load_platform
-    from dse.prediction import PlanScorer, predict_plan, problem_of
-    from dse.workloads import load_dlrm
+    from dse.machine.platforms import load_platform
+    from dse.model import load_dlrm
+    from dse.trace.overheads import load_host_profile
+    from dse.workload.dlrm import PlanScorer, predict_plan, problem_of
 
     model = load_dlrm(asked.model)
     asked.check_kind(model)
@@ -109,7 +109,7 @@ def predicted(asked: Asked, first: Predicted | None = None) -> Predicted:
 
 def _plan(chosen: str, scorer: PlanScorer, first: Predicted | None) -> tuple[ShardingPlan, str]:
     from dse.sharding import ShardingType, check_plan, read_plan
-    from dse.solver import SolverSettings, solve
+    from dse.workload.dlrm.solver import SolverSettings, solve
 
     if chosen == SEARCH_PLAN:
         solved = solve(scorer, frozenset(ShardingType), SolverSettings(lp_start=True))

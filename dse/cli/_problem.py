@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dse.platforms import Platform
-    from dse.prediction import Configuration, Prediction
-    from dse.workloads import DlrmModel
+    from dse.machine.platforms import Platform
+    from dse.model import DlrmModel
+    from dse.workload.dlrm import Configuration, Prediction
 
 Word = TypeVar("Word", bound=StrEnum)
 
@@ -35,10 +35,10 @@ def configuration_of(
     Raises:
         ConfigError: An option has a value that does not exist.
     """
-    from dse.hardware import Precision
-    from dse.prediction import Configuration, LaunchMode, Software
-    from dse.prediction import software_profile as profile_of
+    from dse.machine import Precision
     from dse.sharding import ShardingPlan
+    from dse.workload.dlrm import Configuration, LaunchMode, Software
+    from dse.workload.dlrm import software_profile as profile_of
 
     chosen = word_of(Precision, precision, "--precision") if precision else model.precision
     software = (

@@ -48,11 +48,11 @@ def rank_command(
     import json
 
     from dse.cli._problem import configuration_of, prediction_json
-    from dse.platforms import load_platform
-    from dse.prediction import PlanScorer, predict_plan, problem_of, sample_iteration_times_s
+    from dse.machine.platforms import load_platform
+    from dse.model import load_dlrm
     from dse.report import RankingRow
     from dse.sharding import check_plan, read_plan
-    from dse.workloads import load_dlrm
+    from dse.workload.dlrm import PlanScorer, predict_plan, problem_of, sample_iteration_times_s
 
     workload = load_dlrm(model)
     machine = load_platform(platform)

@@ -12,10 +12,10 @@ from dse.cli._options import JsonOption, LaunchOption, ModelArgument
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dse.hardware import Precision
-    from dse.prediction import Software
-    from dse.recommend import Goal, Recommendation, RecommendOptions, Solved
-    from dse.workloads import DlrmModel, TransformerModel
+    from dse.machine import Precision
+    from dse.model import DlrmModel, TransformerModel
+    from dse.search.recommend import Goal, Recommendation, RecommendOptions, Solved
+    from dse.workload.dlrm import Software
 
 _EXIT_NOTHING_FEASIBLE = 1
 
@@ -85,9 +85,9 @@ def recommend_command(
     from dse._files import write_atomically
     from dse._terminal import Console
     from dse.cli._patient import patient_progress
-    from dse.recommend import RecommendOptions, recommend
+    from dse.model import load_model
     from dse.report import print_recommendation
-    from dse.workloads import load_model
+    from dse.search.recommend import RecommendOptions, recommend
 
     workload = load_model(model)
     goal = _goal(target, deadline, budget, samples)
@@ -118,9 +118,9 @@ def recommend_command(
 
 
 def _goal(target: str, deadline: str, budget: str, samples: str) -> Goal:
-    from dse.documents import UnitKind, parse_count, parse_quantity, parse_rate
+    from dse.config import UnitKind, parse_count, parse_quantity, parse_rate
     from dse.errors import ConfigError
-    from dse.recommend import Budget, Deadline, HourlyBudget, Target
+    from dse.search.recommend import Budget, Deadline, HourlyBudget, Target
 
     given = [word for word in (target, deadline, budget) if word]
     if len(given) != 1:
@@ -176,7 +176,7 @@ def _numbers(text: str, option: str) -> tuple[int, ...]:
 
 def _precisions(text: str) -> tuple[Precision, ...]:
     from dse.cli._problem import word_of
-    from dse.hardware import Precision
+    from dse.machine import Precision
 
     return tuple(word_of(Precision, word, "--precisions") for word in _words(text))
 
@@ -192,7 +192,7 @@ def _basis(text: str) -> str:
 
 
 def _share(text: str) -> float:
-    from dse.documents import UnitKind, parse_quantity
+    from dse.config import UnitKind, parse_quantity
 
     return _parsed("--confidence", lambda word: parse_quantity(word, UnitKind.FRACTION), text)
 
@@ -207,8 +207,8 @@ def _with_program(
     from dataclasses import replace
 
     from dse.errors import ConfigError
-    from dse.transformers import software_profile
-    from dse.workloads import DlrmModel
+    from dse.model import DlrmModel
+    from dse.workload.transformer import software_profile
 
     if isinstance(model, DlrmModel):
         return replace(options, software=_software(model, launch, profile))
@@ -224,7 +224,7 @@ def _software(model: DlrmModel, launch: str, profile: str) -> Software:
     from dataclasses import replace
 
     from dse.cli._problem import word_of
-    from dse.prediction import LaunchMode, Software, software_profile
+    from dse.workload.dlrm import LaunchMode, Software, software_profile
 
     software = software_profile(profile).software_for(model.precision) if profile else Software()
     if launch:
@@ -234,7 +234,7 @@ def _software(model: DlrmModel, launch: str, profile: str) -> Software:
 
 def _plan(solved: Solved, model_name: str) -> str:
     from dse.sharding import plan_to_json
-    from dse.transformers import StepConfiguration, configuration_to_json
+    from dse.workload.transformer import StepConfiguration, configuration_to_json
 
     configuration = solved.configuration
     if isinstance(configuration, StepConfiguration):
@@ -243,7 +243,7 @@ def _plan(solved: Solved, model_name: str) -> str:
 
 
 def _document(found: Recommendation) -> dict[str, object]:
-    from dse.recommend import Verdict
+    from dse.search.recommend import Verdict
 
     return {
         "model": found.model,
@@ -272,8 +272,8 @@ def _document(found: Recommendation) -> dict[str, object]:
 def _solved(found: Recommendation, solved: Solved) -> dict[str, object]:
     import json
 
-    from dse.recommend import job_cost_usd
     from dse.report import samples_of
+    from dse.search.recommend import job_cost_usd
 
     option, prediction = solved.option, solved.prediction
     samples = samples_of(found.goal)

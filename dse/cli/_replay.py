@@ -11,7 +11,7 @@ from dse.cli._options import JsonOption
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dse.replay import ReplayResult
+    from dse.trace.replay import ReplayResult
 
 
 def replay_command(
@@ -94,9 +94,9 @@ def replay_command(
     import json
 
     from dse._terminal import Console
-    from dse.documents import UnitKind
-    from dse.replay import ReplayOptions, parse_indices, replay
+    from dse.config import UnitKind
     from dse.report import render_replay_result
+    from dse.trace.replay import ReplayOptions, parse_indices, replay
 
     if compute_only and communication_only:
         raise ConfigError("--compute-only and --communication-only leave nothing; choose one")
@@ -128,7 +128,7 @@ def replay_command(
 
 
 def _quantity(text: str, kind: object, option: str) -> float:
-    from dse.documents import UnitKind, parse_quantity
+    from dse.config import UnitKind, parse_quantity
 
     assert isinstance(kind, UnitKind)
     try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from dse._terminal import Console
     from dse.search import Study, TrialRecord
-    from dse.space import SamplerName
+    from dse.search.space import SamplerName
 
 _EXIT_NOTHING_FEASIBLE = 1
 _INTERRUPTED_AT_THE_END = (
@@ -113,7 +113,7 @@ def run_command(
 
 def _sampler(name: str | None) -> SamplerName | None:
     from dse.errors import ConfigError
-    from dse.space import SamplerName
+    from dse.search.space import SamplerName
 
     if name is None:
         return None
@@ -158,7 +158,7 @@ class _Listener:
 
     def __call__(self, records: Sequence[TrialRecord], total: int) -> None:
         from dse.search import TrialStatus
-        from dse.space import Metric
+        from dse.search.space import Metric
 
         latest = records[-1]
         if latest.status is TrialStatus.FEASIBLE:

@@ -19,18 +19,18 @@ def schema_command(
     """Print the JSON Schema of search-space, model, platform, host-profile or constraint files."""
     import json
 
-    from dse.documents import json_schema
+    from dse.config import json_schema
 
     typer.echo(json.dumps(json_schema(_document(what)), indent=2, ensure_ascii=False))
 
 
 def _document(what: str) -> type[BaseModel]:
     if what == "space":
-        from dse.space import SpaceDocument
+        from dse.search.space import SpaceDocument
 
         return SpaceDocument
     if what == "model":
-        from dse.workloads import ModelFile
+        from dse.model import ModelFile
 
         return ModelFile
     if what == "constraints":
@@ -38,9 +38,9 @@ def _document(what: str) -> type[BaseModel]:
 
         return ConstraintsDocument
     if what == "host-profile":
-        from dse.overheads import HostProfileDocument
+        from dse.trace.overheads import HostProfileDocument
 
         return HostProfileDocument
-    from dse.platforms import PlatformDocument
+    from dse.machine.platforms import PlatformDocument
 
     return PlatformDocument

@@ -82,11 +82,11 @@ def shard_command(
     from dse._files import write_atomically
     from dse.cli._problem import configuration_of
     from dse.errors import InfeasibleError
-    from dse.platforms import load_platform
-    from dse.prediction import PlanScorer, predict_plan, problem_of
+    from dse.machine.platforms import load_platform
+    from dse.model import load_dlrm
     from dse.sharding import plan_to_json
-    from dse.solver import find_plan
-    from dse.workloads import load_dlrm
+    from dse.workload.dlrm import PlanScorer, predict_plan, problem_of
+    from dse.workload.dlrm.solver import find_plan
 
     demands = _constraints(constraints, pin or [], allow or [])
     allowed_types = _types(types)

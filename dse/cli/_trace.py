@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dse.simulate import CriticalPath, Timeline
-    from dse.traces import RankReplay, RankTrace, TraceGraph
+    from dse.trace import RankReplay, RankTrace, TraceGraph
 
 
 app = typer.Typer(no_args_is_help=True, help="Look into captured traces and replay them.")
@@ -53,7 +53,7 @@ def info_command(
     from dse._terminal import Console
     from dse.report import render_lanes, render_sizes, render_trace_summary
     from dse.simulate import simulate
-    from dse.traces import (
+    from dse.trace import (
         lanes_of_step,
         link,
         match_collectives,
@@ -131,7 +131,7 @@ def simulate_command(
     from dse._terminal import Console
     from dse.report import render_replay
     from dse.simulate import simulate
-    from dse.traces import compare
+    from dse.trace import compare
 
     with progress(quiet=as_json):
         loaded = read_traces(traces)
@@ -166,7 +166,7 @@ def _graphs(
     loaded: Sequence[RankTrace], step: int | str | None, *, together: bool
 ) -> Iterator[TraceGraph]:
     """Yields one graph of all ranks, or one of each."""
-    from dse.traces import link, match_collectives, trace_graph
+    from dse.trace import link, match_collectives, trace_graph
 
     links = [link(trace) for trace in loaded]
     if together:

@@ -11,7 +11,7 @@ from dse.cli._options import JsonOption
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dse.recording import CaptureRecord, CommandRecording
+    from dse.trace.capture import CaptureRecord, CommandRecording
 
 #: The first word that is no option begins the command; what follows is the command's own.
 COMMAND_LINE = {"allow_interspersed_args": False}
@@ -58,7 +58,7 @@ def capture_command(
     """
     import sys
 
-    from dse.recording import CaptureSettings, record_command
+    from dse.trace.capture import CaptureSettings, record_command
 
     settings = CaptureSettings(
         steps=steps,
@@ -93,7 +93,7 @@ def capture_command(
 
 
 def _seconds(timeout: str) -> float:
-    from dse.documents import UnitKind, parse_quantity
+    from dse.config import UnitKind, parse_quantity
 
     try:
         return parse_quantity(timeout, UnitKind.TIME)

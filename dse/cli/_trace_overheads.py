@@ -41,15 +41,15 @@ def overheads_command(
     import json
 
     from dse._terminal import Console
-    from dse.overheads import (
+    from dse.report import render_overheads
+    from dse.trace import link, read_kineto
+    from dse.trace.overheads import (
         check_host_time,
         extract_overheads,
         merge_profiles,
         platform_host_block,
         write_host_profile,
     )
-    from dse.report import render_overheads
-    from dse.traces import link, read_kineto
 
     if as_json and platform_block:
         raise ConfigError("--json and --platform-block both say what to print; choose one")

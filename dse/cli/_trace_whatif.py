@@ -14,7 +14,7 @@ from dse.cli._traces import StepOption
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dse.whatif import Step, WhatIf
+    from dse.trace.whatif import Step, WhatIf
 
 _TIMES = ("compute_s", "exposed_communication_s", "idle_s", "wait_s")
 
@@ -69,7 +69,7 @@ def whatif_command(
     from dse.cli._traces import chosen_step, progress, read_traces
     from dse.report import render_optimizations, render_what_if, write_timeline
     from dse.simulate import critical_path
-    from dse.whatif import (
+    from dse.trace.whatif import (
         captured_step,
         describe_optimizations,
         parse_optimization,
@@ -128,7 +128,7 @@ class _Told(Sequence["Step"]):
 
 def what_if_json(answer: WhatIf) -> dict[str, object]:
     """Returns the document that `--json` prints."""
-    from dse.whatif import bound_by
+    from dse.trace.whatif import bound_by
 
     machine = answer.machine
     return {

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from dse.traces import RankTrace
+    from dse.trace import RankTrace
 
 
 #: Which step of the traces; the help says what is taken without.
@@ -61,7 +61,7 @@ def read_traces(paths: Sequence[Path]) -> tuple[RankTrace, ...]:
     Raises:
         ConfigError: A file cannot be used, or a rank is there twice.
     """
-    from dse.traces import read_kineto
+    from dse.trace import read_kineto
 
     loaded = [trace for path in paths for trace in read_kineto(path)]
     found: dict[int, str] = {}

@@ -61,7 +61,7 @@ def validate_command(
     from dse.errors import ConfigError
     from dse.report import render_validation, write_report
     from dse.search import load_study, validation_to_json
-    from dse.validate import ValidateOptions, validate_study
+    from dse.validation import ValidateOptions, validate_study
 
     if top + random == 0:
         raise ConfigError("--top 0 --random 0: there is nothing to run; give at least one of them")
@@ -119,7 +119,7 @@ def _mode(name: str | None) -> ValidationMode | None:
 
 
 def _budget_s(text: str) -> float:
-    from dse.documents import UnitKind, parse_quantity
+    from dse.config import UnitKind, parse_quantity
     from dse.errors import ConfigError
 
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dse.workloads import DlrmModel, TransformerModel
+    from dse.model import DlrmModel, TransformerModel
 
 #: Plans that are no files: found by search, or the first configuration's own.
 SEARCH_PLAN = "search"
@@ -96,7 +96,7 @@ class Asked:
         Raises:
             ConfigError: One of the other kind is; names it and the kind.
         """
-        from dse.workloads import TransformerModel
+        from dse.model import TransformerModel
 
         kind = "a recommendation model"
         wrong: tuple[str, ...] = TRANSFORMER_KEYS
@@ -166,7 +166,7 @@ def _from_words(versus: str) -> dict[str, Any]:
 
 
 def _from_file(path: str) -> dict[str, Any]:
-    from dse.documents import parse_plain, read_source
+    from dse.config import parse_plain, read_source
 
     # YAML contains JSON.
     found = parse_plain(read_source(path).text, file=path)

@@ -7,6 +7,7 @@ from pathlib import Path
 import platform as python_platform
 from typing import TYPE_CHECKING
 
+from dse.config import DocumentKind, list_documents
 from dse.doctor._commands import command_findings
 from dse.doctor._environment import environment_findings
 from dse.doctor._machine import System, machine_facts, machine_findings
@@ -14,7 +15,6 @@ from dse.doctor._packages import installed_version, package_facts, package_findi
 from dse.doctor._platforms import platform_facts, platform_findings
 from dse.doctor._thorough import run_python, thorough_findings
 from dse.doctor._types import Checkup, Finding, Status, Topic
-from dse.documents import DocumentKind, list_documents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

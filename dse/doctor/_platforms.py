@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dse._reading import load_json, open_file
+from dse.calibration.microbench import PLAN_VERSION
 from dse.doctor._types import FamilyFacts, Finding, PlatformFacts, Status, Topic
 from dse.errors import ConfigError, DseError
-from dse.microbench import PLAN_VERSION
-from dse.platforms import list_platforms, load_platform
-from dse.whatif import platform_with_device
+from dse.machine.platforms import list_platforms, load_platform
+from dse.trace.whatif import platform_with_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from dse.curves import CollectiveCalibration, HeldOut, KernelCalibration
     from dse.doctor._types import MachineFacts
-    from dse.platforms import Platform
+    from dse.machine.fits import CollectiveCalibration, HeldOut, KernelCalibration
+    from dse.machine.platforms import Platform
 
 #: Operators by family; what is in none is part of the dense model.
 _FAMILIES = {

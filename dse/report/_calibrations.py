@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from dse.curves import CollectiveCalibration, KernelCalibration
-    from dse.platforms import CalibrationFile
+    from dse.machine.fits import CollectiveCalibration, KernelCalibration
+    from dse.machine.platforms import CalibrationFile
 
 
 @dataclass(frozen=True, slots=True)

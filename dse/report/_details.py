@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from dse.report._metrics import milliseconds
 from dse.search import change_words
-from dse.space import PLACEMENT_PREFIX, WorkloadKind
-from dse.transformers import (
+from dse.search.space import PLACEMENT_PREFIX, WorkloadKind
+from dse.workload.transformer import (
     StepConfiguration,
     StepMemory,
     StepPrediction,
@@ -17,9 +17,9 @@ from dse.transformers import (
 )
 
 if TYPE_CHECKING:
-    from dse.prediction import Prediction, RankMemory
     from dse.search import TracePrediction, TrialRecord
     from dse.sharding import ShardingPlan
+    from dse.workload.dlrm import Prediction, RankMemory
 
 _PARTS = ("Compute", "Exposed communication", "Host", "Idle")
 

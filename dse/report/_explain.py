@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from dse.bottlenecks import Difference, Explanation, PathShare, RankExplanation
-    from dse.prediction import PairedComparison, Prediction
+    from dse.explanation import Difference, Explanation, PathShare, RankExplanation
+    from dse.workload.dlrm import PairedComparison, Prediction
 
 #: Parts of the critical path that are listed one by one.
 _MOST_SHARES = 16

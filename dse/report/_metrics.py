@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dse.space import Metric, WorkloadKind
+from dse.search.space import Metric, WorkloadKind
 
 if TYPE_CHECKING:
     from dse.search import StudyResult

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from dse.overheads import Figure, HostCheck, HostProfile, OperatorFigures
+    from dse.trace.overheads import Figure, HostCheck, HostProfile, OperatorFigures
 
 _MEANING = {
     "between_operators": "T1 between operators",

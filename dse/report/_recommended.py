@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from dse.documents import UnitKind, format_quantity
-from dse.prediction import Configuration
-from dse.recommend import (
+from dse.config import UnitKind, format_quantity
+from dse.report._metrics import gibibytes, milliseconds
+from dse.search.recommend import (
     Budget,
     Deadline,
     Verdict,
@@ -18,13 +18,13 @@ from dse.recommend import (
     job_cost_usd,
     rate_words,
 )
-from dse.report._metrics import gibibytes, milliseconds
-from dse.transformers import StepConfiguration, parallelism_words
+from dse.workload.dlrm import Configuration
+from dse.workload.transformer import StepConfiguration, parallelism_words
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dse.recommend import Goal, Recommendation, Solved
+    from dse.search.recommend import Goal, Recommendation, Solved
 
 #: Undecided configurations that are named.
 _MAX_UNDECIDED = 5

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from dse.replay import RankResult, ReplayResult, SkippedOperators
+    from dse.trace.replay import RankResult, ReplayResult, SkippedOperators
 
 _SKIPPED_SHOWN = 20
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from dse.report._metrics import metric_formats, title_with_unit
 from dse.search import TrialStatus, best_moves, change_words, front_moves
-from dse.transformers import StepConfiguration, parallelism_words
+from dse.workload.transformer import StepConfiguration, parallelism_words
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -13,8 +13,8 @@ from dse.report._metrics import gibibytes, milliseconds
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dse.prediction import Prediction
-    from dse.solver import ShardingSolution
+    from dse.workload.dlrm import Prediction
+    from dse.workload.dlrm.solver import ShardingSolution
 
 
 @dataclass(frozen=True, slots=True)

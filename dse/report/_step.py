@@ -10,16 +10,16 @@ from rich.text import Text
 
 from dse.report._explain import render_waterfall
 from dse.report._metrics import gibibytes, milliseconds
-from dse.transformers import parallelism_words
+from dse.workload.transformer import parallelism_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
-    from dse.bottlenecks import Difference
-    from dse.prediction import PairedComparison
-    from dse.transformers import StepPrediction, StepProblem
+    from dse.explanation import Difference
+    from dse.workload.dlrm import PairedComparison
+    from dse.workload.transformer import StepPrediction, StepProblem
 
 _TIMES = ("compute", "exposed communication", "host", "bubble")
 _SIZES = ("weights", "gradients", "optimizer", "activations", "buffers", "memory")

@@ -10,16 +10,16 @@ from rich.text import Text
 
 from dse.report._metrics import gibibytes, metric_formats, milliseconds
 from dse.search import TrialStatus, change_words
-from dse.space import PLACEMENT_PREFIX
-from dse.transformers import StepConfiguration, parallelism_words
+from dse.search.space import PLACEMENT_PREFIX
+from dse.workload.transformer import StepConfiguration, parallelism_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
-    from dse.prediction import Prediction
     from dse.search import StudyResult, TrialRecord
+    from dse.workload.dlrm import Prediction
 
 _MAX_FRONT_ROWS = 15
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from dse.traces import (
+    from dse.trace import (
         CollectiveSummary,
         LaneSummary,
         NamedTotal,

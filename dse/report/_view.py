@@ -25,7 +25,7 @@ from dse.report._view_front import front_view
 from dse.report._view_tables import table_sizes
 from dse.report._view_timeline import timeline_view
 from dse.search import TrialStatus, group_reasons
-from dse.space import PLACEMENT_PREFIX, WorkloadKind
+from dse.search.space import PLACEMENT_PREFIX, WorkloadKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dse.report._view_tables import TableSize
     from dse.report._view_timeline import TimelineView
     from dse.search import StudyResult, TrialRecord
-    from dse.space import Metric, ParameterValue
+    from dse.search.space import Metric, ParameterValue
 
 #: Feasible configurations beside the front that get full details.
 _MAX_OTHER_DETAILS = 40

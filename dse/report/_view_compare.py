@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.report._metrics import metric_formats, title_with_unit
-from dse.space import Metric
+from dse.search.space import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

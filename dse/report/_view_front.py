@@ -10,7 +10,7 @@ import numpy as np
 
 from dse.report._metrics import metric_formats
 from dse.search import ValidationMode, knee_index
-from dse.space import Metric
+from dse.search.space import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ import warnings
 
 from dse.report._metrics import metric_formats
 from dse.search import TrialStatus
-from dse.space import PLACEMENT_PREFIX
+from dse.search.space import PLACEMENT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import optuna
 
     from dse.search import StudyResult, TrialRecord
-    from dse.space import ParameterValue
+    from dse.search.space import ParameterValue
 
 #: Trials below which nothing is said; half of them are then the good ones.
 MIN_TRIALS = 10

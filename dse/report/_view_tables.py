@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dse.errors import DseError
 from dse.search import stored_model
-from dse.space import WorkloadKind
+from dse.search.space import WorkloadKind
 
 if TYPE_CHECKING:
     from dse.search import StudyResult

@@ -14,12 +14,12 @@ import numpy as np
 
 from dse.errors import DseError
 from dse.graph import TaskKind
-from dse.prediction import Configuration, DurationClass, PlanScorer
 from dse.search import stored_plans
+from dse.search.space import WorkloadKind
 from dse.sharding import check_plan
 from dse.simulate import simulate
-from dse.space import WorkloadKind
-from dse.transformers import StepProblem, step_graph
+from dse.workload.dlrm import Configuration, DurationClass, PlanScorer
+from dse.workload.transformer import StepProblem, step_graph
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.graph import Lane
-    from dse.prediction import Problem
     from dse.search import StoredPlans, StudyResult, TrialRecord
-    from dse.transformers import StepConfiguration
+    from dse.workload.dlrm import Problem
+    from dse.workload.transformer import StepConfiguration
 
 #: Candidates that get a time line; of a larger front some that are evenly apart.
 _MAX_CANDIDATES = 12

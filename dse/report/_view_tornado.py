@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from dse.errors import DseError
 from dse.report._metrics import metric_formats, title_with_unit
 from dse.search import sensitivity
-from dse.space import Metric, WorkloadKind
-from dse.transformers import StepPrediction
+from dse.search.space import Metric, WorkloadKind
+from dse.workload.transformer import StepPrediction
 
 if TYPE_CHECKING:
     from dse.search import SensitivityBar, StudyResult, TrialRecord

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from dse.whatif import WhatIf
+    from dse.trace.whatif import WhatIf
 
 #: Share of the critical path from which a sort of task is named.
 _SMALL = 0.01
@@ -22,7 +22,7 @@ _LARGE = 1000
 
 def render_what_if(answer: WhatIf, console: Console) -> None:
     """Prints each change with its effect, every rank before and after, what bounds the step."""
-    from dse.whatif import bound_by
+    from dse.trace.whatif import bound_by
 
     table = Table(title="changes, one after the other", title_justify="left")
     table.add_column("change")

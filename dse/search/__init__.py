@@ -62,7 +62,7 @@ from dse.search._validation import (
     ValidationSetting,
     validation_to_json,
 )
-from dse.space import Objective, ParameterValue
+from dse.search.space import Objective, ParameterValue
 
 __all__ = [
     "SENSITIVITY_INPUTS",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from dse.search._records import StudyResult
-    from dse.space import SearchSpace
+    from dse.search.space import SearchSpace
 
 #: Longest value that is shown.
 _LONGEST = 60

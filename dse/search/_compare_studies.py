@@ -12,14 +12,14 @@ from dse.errors import ConfigError
 from dse.search._compare_inputs import default_wires, input_differences
 from dse.search._front_moves import BestMove, best_of
 from dse.search._hypervolume import hypervolume
-from dse.space import Metric
+from dse.search.space import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.search._compare_inputs import InputDifference
     from dse.search._records import StudyResult, TrialRecord
-    from dse.space import Objective
+    from dse.search.space import Objective
 
 #: Metrics in words.
 _WORDS = {

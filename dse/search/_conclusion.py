@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.space import NO_OPTIMIZATION, SAME_PLATFORM, Metric
-from dse.transformers import StepConfiguration, StepPrediction, parallelism_words
+from dse.search.space import NO_OPTIMIZATION, SAME_PLATFORM, Metric
+from dse.workload.transformer import StepConfiguration, StepPrediction, parallelism_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse.prediction import Prediction
     from dse.search._records import TrialRecord, TrialStatus
     from dse.search._trace_types import TracePrediction
-    from dse.space import Objective
+    from dse.search.space import Objective
+    from dse.workload.dlrm import Prediction
 
 _SUPERLATIVES = {
     (Metric.THROUGHPUT, True): "fastest",

@@ -23,7 +23,7 @@ import io
 from typing import TYPE_CHECKING
 
 from dse._files import write_atomically
-from dse.documents import load_document
+from dse.config import load_document
 from dse.errors import StudyError
 from dse.search._failures import failures_text
 from dse.search._header import (
@@ -35,16 +35,16 @@ from dse.search._header import (
 from dse.search._tables import csv_text, trial_table
 from dse.search._validation import read_validation, validation_to_json
 from dse.sharding import plan_to_json
-from dse.transformers import StepConfiguration, configuration_to_json
+from dse.workload.transformer import StepConfiguration, configuration_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from dse.prediction import Configuration
     from dse.search._records import StudyResult
     from dse.search._validation import Validation
-    from dse.space import Parameter
+    from dse.search.space import Parameter
+    from dse.workload.dlrm import Configuration
 
 
 @dataclass(frozen=True, slots=True)

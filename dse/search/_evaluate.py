@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from dse.errors import DseError
 from dse.search._records import TrialRecord, TrialStatus
-from dse.space import Metric, ParameterValue, SearchSpace
+from dse.search.space import Metric, ParameterValue, SearchSpace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dse.platforms import Platform
+    from dse.machine.platforms import Platform
 
 #: Innermost calls that a record keeps of where an evaluation raised.
 _CALLS_KEPT = 50

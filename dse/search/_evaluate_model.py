@@ -8,8 +8,13 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from dse.errors import ConfigError, DseError
-from dse.hardware import Precision
-from dse.prediction import (
+from dse.machine import Precision
+from dse.search._evaluate import EvaluationContext, Evaluator, named
+from dse.search._joint import joint_plan
+from dse.search._records import TrialRecord, TrialStatus, metric_values
+from dse.search.space import TYPE_SEPARATOR, Metric, ParameterValue, PlanSearch
+from dse.sharding import ShardingPlan, ShardingType
+from dse.workload.dlrm import (
     Configuration,
     LaunchMode,
     PlanScorer,
@@ -18,19 +23,14 @@ from dse.prediction import (
     problem_of,
     software_profile,
 )
-from dse.search._evaluate import EvaluationContext, Evaluator, named
-from dse.search._joint import joint_plan
-from dse.search._records import TrialRecord, TrialStatus, metric_values
-from dse.sharding import ShardingPlan, ShardingType
-from dse.solver import SolverSettings, lower_bound, planning_request, solve
-from dse.space import TYPE_SEPARATOR, Metric, ParameterValue, PlanSearch
+from dse.workload.dlrm.solver import SolverSettings, lower_bound, planning_request, solve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dse.platforms import Platform
-    from dse.prediction import Prediction, Problem
-    from dse.workloads import DlrmModel
+    from dse.machine.platforms import Platform
+    from dse.model import DlrmModel
+    from dse.workload.dlrm import Prediction, Problem
 
 _WIRE_BYTES = {"fp32": 4, "fp16": 2}
 

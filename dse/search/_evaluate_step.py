@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError, DseError
-from dse.hardware import Precision
+from dse.machine import Precision
 from dse.search._evaluate import EvaluationContext, Evaluator, named
 from dse.search._records import TrialRecord, TrialStatus, metric_values
-from dse.space import Metric, ParameterValue
-from dse.transformers import (
+from dse.search.space import Metric, ParameterValue
+from dse.workload.transformer import (
     DataSharding,
     Parallelism,
     Recompute,
@@ -23,9 +23,9 @@ from dse.transformers import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dse.platforms import Platform
-    from dse.transformers import StepProblem
-    from dse.workloads import TransformerModel
+    from dse.machine.platforms import Platform
+    from dse.model import TransformerModel
+    from dse.workload.transformer import StepProblem
 
 
 @dataclass(frozen=True)

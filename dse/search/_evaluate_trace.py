@@ -10,13 +10,13 @@ from dse.search._evaluate import EvaluationContext, Evaluator, without_answer
 from dse.search._records import TrialRecord, TrialStatus
 from dse.search._trace_steps import machine_steps, named, optimizations, read_texts
 from dse.search._trace_types import ChangeEffect, TracePrediction, TraceRank
-from dse.space import SAME_PLATFORM, Metric, ParameterValue
+from dse.search.space import SAME_PLATFORM, Metric, ParameterValue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dse.platforms import Platform
-    from dse.whatif import CapturedStep, Step, WhatIf
+    from dse.machine.platforms import Platform
+    from dse.trace.whatif import CapturedStep, Step, WhatIf
 
 _SECONDS_PER_HOUR = 3600.0
 

@@ -10,7 +10,7 @@ from dse.search._records import TrialStatus
 
 if TYPE_CHECKING:
     from dse.search._records import StudyResult, TrialRecord
-    from dse.space import Metric, Objective
+    from dse.search.space import Metric, Objective
 
 
 @dataclass(frozen=True, slots=True)

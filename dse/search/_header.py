@@ -8,10 +8,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dse.documents import Document, StrictModel
+from dse.config import Document, StrictModel
 from dse.search._records import InputFile
 from dse.search._trace_types import StudyTrace
-from dse.space import Metric, Objective, Parameter, SamplerName, WorkloadKind
+from dse.search.space import Metric, Objective, Parameter, SamplerName, WorkloadKind
 
 
 class InputBlock(StrictModel):

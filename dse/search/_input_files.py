@@ -6,7 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from dse._reading import open_file
-from dse.documents import DocumentKind, display_path, find_document, read_source
+from dse.config import DocumentKind, display_path, find_document, read_source
 from dse.errors import ConfigError
 from dse.search._records import CALIBRATION_ROLE, TRACE_ROLE, Fact, InputFile
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from dse.platforms import Platform
-    from dse.space import SearchSpace
-    from dse.traces import RankTrace
+    from dse.machine.platforms import Platform
+    from dse.search.space import SearchSpace
+    from dse.trace import RankTrace
 
 
 def text_file(role: str, name: str, path: Path) -> InputFile:

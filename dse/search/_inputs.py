@@ -5,26 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dse.documents import DocumentKind, find_document, key_places
+from dse.config import DocumentKind, find_document, key_places
 from dse.errors import ConfigError
-from dse.platforms import load_platform
-from dse.prediction import software_profile as software_profile_of_dlrm
+from dse.machine.platforms import load_platform
+from dse.model import TransformerModel, find_model, load_model
 from dse.search._evaluate_model import ModelContext
 from dse.search._evaluate_step import StepContext
 from dse.search._input_files import in_memory, platform_facts, platform_files, text_file
 from dse.search._joint import with_placements
-from dse.space import ModelWorkload, PlanSearch, SearchSpace, WorkloadKind, load_space
-from dse.transformers import software_profile
-from dse.workloads import TransformerModel, find_model, load_model
+from dse.search.space import ModelWorkload, PlanSearch, SearchSpace, WorkloadKind, load_space
+from dse.workload.dlrm import software_profile as software_profile_of_dlrm
+from dse.workload.transformer import software_profile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dse.platforms import Platform
+    from dse.machine.platforms import Platform
+    from dse.model import DlrmModel
     from dse.search._evaluate import EvaluationContext
     from dse.search._records import Fact, InputFile
     from dse.search._trace_types import StudyTrace
-    from dse.workloads import DlrmModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import ConfigError
+from dse.search.space import PLACEMENT_PREFIX, TYPE_SEPARATOR, Parameter
 from dse.sharding import (
     Cut,
     PlanningRequest,
@@ -22,16 +23,15 @@ from dse.sharding import (
     placements_allowed,
     plan_greedily,
 )
-from dse.space import PLACEMENT_PREFIX, TYPE_SEPARATOR, Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from dse.platforms import Platform
-    from dse.prediction import PlanScorer
+    from dse.machine.platforms import Platform
+    from dse.model import DlrmModel, EmbeddingTable
+    from dse.search.space import ParameterValue, SearchSpace
     from dse.sharding import ShardingPlan
-    from dse.space import ParameterValue, SearchSpace
-    from dse.workloads import DlrmModel, EmbeddingTable
+    from dse.workload.dlrm import PlanScorer
 
 #: More parameters than this are too many for a sampler to learn from some hundred trials.
 MAX_JOINT_TABLES = 30

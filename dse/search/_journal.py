@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dse.search._records import OuterChoice, TrialRecord
-    from dse.space import Objective, Parameter
+    from dse.search.space import Objective, Parameter
 
 _STUDY_NAME = "dse"
 _BOUNDS_KEY = "lower_bounds_s"

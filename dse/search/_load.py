@@ -7,25 +7,25 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dse.documents import parse_document
+from dse.config import parse_document
 from dse.errors import ConfigError, StudyError
-from dse.platforms import CalibrationSource, platform_from_text
+from dse.machine.platforms import CalibrationSource, platform_from_text
+from dse.model import ModelDocument, TransformerDocument
 from dse.search._directory import StudyDirectory
 from dse.search._journal import Journal
 from dse.search._options import Study
 from dse.search._records import CALIBRATION_ROLE, STEPS_ROLE, Fact, TrialStatus
 from dse.search._rescore_inputs import after_stored_changes
 from dse.search._result import study_result
-from dse.space import is_step_file
-from dse.workloads import ModelDocument, TransformerDocument
+from dse.search.space import is_step_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse.platforms import Platform
+    from dse.machine.platforms import Platform
+    from dse.model import DlrmModel, TransformerModel
     from dse.search._header import StudyHeader
     from dse.search._records import InputFile, StudyResult, TrialRecord
-    from dse.workloads import DlrmModel, TransformerModel
 
 
 def load_study(root: str | Path) -> Study:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dse.search._directory import StudyDirectory
     from dse.search._header import StorageNote
     from dse.search._records import StudyResult, TrialRecord
-    from dse.space import SamplerName
+    from dse.search.space import SamplerName
 
 
 class Progress(Protocol):

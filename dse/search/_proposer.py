@@ -16,7 +16,7 @@ import numpy as np
 
 from dse.errors import OptionalDependencyError
 from dse.search._genetic_study import GeneticStudy
-from dse.space import SamplerName
+from dse.search.space import SamplerName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import optuna
 
     from dse.search._records import OuterChoice, TrialRecord
-    from dse.space import Parameter, ParameterValue, SearchSpace
+    from dse.search.space import Parameter, ParameterValue, SearchSpace
 
 #: Proposals in a row that bring nothing new before an unseen configuration is drawn instead.
 _MAX_STALE = 20

@@ -7,11 +7,11 @@ from enum import StrEnum
 import math
 from typing import TypeAlias
 
-from dse.prediction import Configuration, Prediction
 from dse.search._trace_types import StudyTrace, TracePrediction
 from dse.search._validation import Validation
-from dse.space import Metric, Objective, ParameterValue, WorkloadKind
-from dse.transformers import StepConfiguration, StepPrediction
+from dse.search.space import Metric, Objective, ParameterValue, WorkloadKind
+from dse.workload.dlrm import Configuration, Prediction
+from dse.workload.transformer import StepConfiguration, StepPrediction
 
 #: Value of each outer parameter, in the space's order; what tells configurations apart.
 OuterChoice: TypeAlias = tuple[tuple[str, ParameterValue], ...]

@@ -23,19 +23,19 @@ from dse.search._rescore_predict import StoredPlans, cost_of, surely_fits
 from dse.search._rescore_result import Rescored, judged, rescored_study
 from dse.search._rescore_trace import rescored_trace
 from dse.search._result import mark_front
-from dse.space import WorkloadKind
+from dse.search.space import WorkloadKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from dse.hardware import Cluster
+    from dse.machine import Cluster
     from dse.search._evaluate_model import ModelContext
     from dse.search._evaluate_step import StepContext
     from dse.search._records import OuterChoice, StudyResult
     from dse.search._rescore_changes import Change
     from dse.search._rescore_inputs import StoredInputs
     from dse.search._rescore_result import RescoreProgress
-    from dse.space import ParameterValue, SearchSpace
+    from dse.search.space import ParameterValue, SearchSpace
 
 #: Simulations from which on several workers are worth their start.
 _WORTH_WORKERS = 200

@@ -3,7 +3,7 @@
 A measured kernel is an analytical time of the device multiplied by a learned ratio. Under a change
 the ratio stays that of the device as it was measured, and only the analytical time moves: so more
 bandwidth is never slower, whatever the shape of what was learned. Ratios over sizes alone do that
-by themselves; those of products also look at the device (:data:`dse.kernels.GEMM_FEATURES`) and
+by themselves; those of products also look at the device (:data:`GEMM_FEATURES`) and
 are held fast.
 
 A measured collective is a curve about a line of latency and bandwidth. The line moves by the same
@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.curves import SizeCurve
-from dse.hardware import Precision
-from dse.kernels import GEMM_FEATURES, gemm_features
+from dse.machine import Precision
+from dse.machine.fits import SizeCurve
+from dse.machine.kernels import GEMM_FEATURES, gemm_features
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dse.curves import CollectiveCalibration, KernelCalibration, RatioCurve
-    from dse.hardware import DeviceSpec, LinkSpec
+    from dse.machine import DeviceSpec, LinkSpec
+    from dse.machine.fits import CollectiveCalibration, KernelCalibration, RatioCurve
 
 #: Sizes of a product that features hold as logarithms.
 _SIZES = ("m", "n", "k")

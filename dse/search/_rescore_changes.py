@@ -19,14 +19,14 @@ import re
 from typing import TYPE_CHECKING
 
 from dse._suggest import hint, nearest
-from dse.documents import UnitKind, format_quantity, parse_quantity
+from dse.config import UnitKind, format_quantity, parse_quantity
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dse.platforms import Platform
-    from dse.space import SearchSpace
+    from dse.machine.platforms import Platform
+    from dse.search.space import SearchSpace
 
 #: Fields of one platform and what they measure; None for counts. `links` and `networks` take a
 #: name before their field, `price` one behind.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
-from dse.documents import (
+from dse.config import (
     SCHEMA_VERSION,
     Document,
     NonNegativeFloat,
@@ -23,15 +23,15 @@ from dse.search._evaluate_step import StepContext
 from dse.search._records import InputFile
 from dse.search._rescore_changes import FIELDS, Amount, Change, KnownNames, parse_changes
 from dse.search._rescore_platforms import PriceChoice, changed_platform, changed_space
-from dse.space import SpaceDocument, WorkloadKind
+from dse.search.space import SpaceDocument, WorkloadKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse.platforms import Platform
+    from dse.machine.platforms import Platform
     from dse.search._records import StudyResult
     from dse.search._rescore_platforms import ChangedFigure
-    from dse.space import SearchSpace
+    from dse.search.space import SearchSpace
 
 #: Role of the input that keeps the changes of a study that was scored again.
 CHANGES_ROLE = "changes"

@@ -6,17 +6,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dse.errors import ConfigError
-from dse.hardware import LinkSpec, NetworkSpec, PeakRates, PriceSpec
-from dse.platforms import PlatformFact
+from dse.machine import LinkSpec, NetworkSpec, PeakRates, PriceSpec
+from dse.machine.platforms import PlatformFact
 from dse.search._rescore_calibrations import moved_curves, pinned_calibrations
 from dse.search._rescore_changes import readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dse.platforms import Platform
+    from dse.machine.platforms import Platform
     from dse.search._rescore_changes import Change
-    from dse.space import SearchSpace
+    from dse.search.space import SearchSpace
 
 Spec = TypeVar("Spec", LinkSpec, NetworkSpec)
 

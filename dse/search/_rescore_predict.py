@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.errors import StudyError
-from dse.prediction import PlanScorer, RankMemory, predict_plan, problem_of
 from dse.search._evaluate_model import ModelContext
 from dse.search._rescore_inputs import model_context, stored_inputs
 from dse.sharding import check_plan
-from dse.transformers import StepConfiguration, predict_step, step_problem
+from dse.workload.dlrm import PlanScorer, RankMemory, predict_plan, problem_of
+from dse.workload.transformer import StepConfiguration, predict_step, step_problem
 
 if TYPE_CHECKING:
-    from dse.hardware import Cluster
-    from dse.platforms import Platform
-    from dse.prediction import Configuration, Prediction, Problem
+    from dse.machine import Cluster
+    from dse.machine.platforms import Platform
     from dse.search._evaluate_step import StepContext
     from dse.search._records import StudyResult, TrialRecord
-    from dse.space import SearchSpace
-    from dse.transformers import StepPrediction, StepProblem
+    from dse.search.space import SearchSpace
+    from dse.workload.dlrm import Configuration, Prediction, Problem
+    from dse.workload.transformer import StepPrediction, StepProblem
 
 
 @dataclass(frozen=True, slots=True)

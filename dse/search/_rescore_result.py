@@ -13,15 +13,15 @@ from dse.search._result import mark_front
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from dse.prediction import Prediction
     from dse.search._evaluate_model import ModelContext
     from dse.search._evaluate_step import StepContext
     from dse.search._records import StudyResult
     from dse.search._rescore_changes import Change
     from dse.search._rescore_inputs import StoredInputs
     from dse.search._rescore_platforms import ChangedFigure
-    from dse.space import Constraint, Metric
-    from dse.transformers import StepPrediction
+    from dse.search.space import Constraint, Metric
+    from dse.workload.dlrm import Prediction
+    from dse.workload.transformer import StepPrediction
 
 
 class RescoreProgress(Protocol):

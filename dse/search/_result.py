@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from dse.search._header import StudyHeader
     from dse.search._records import Fact, OuterChoice
-    from dse.space import Objective
+    from dse.search.space import Objective
 
 
 def study_result(

@@ -22,7 +22,7 @@ from dse.search._options import RunOptions, Study
 from dse.search._result import mark_front, study_result
 from dse.search._start import StudyIdentity, going_on, study_folder
 from dse.search._storage import LocalStorage
-from dse.space import PlanSearch, SamplerName
+from dse.search.space import PlanSearch, SamplerName
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dse.search._inputs import StudyInputs
     from dse.search._options import Progress
     from dse.search._storage import StudyStorage
-    from dse.space import SearchSpace
+    from dse.search.space import SearchSpace
 
 #: Packages whose versions can change a result.
 _VERSIONED = ("dse", "numpy", "optuna", "scipy")

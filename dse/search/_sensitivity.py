@@ -15,17 +15,17 @@ from dse.errors import ConfigError
 from dse.search._rescore_changes import Amount, Change
 from dse.search._rescore_inputs import model_context, stored_inputs
 from dse.search._rescore_predict import StoredPlans
-from dse.space import Metric
-from dse.transformers import StepConfiguration
+from dse.search.space import Metric
+from dse.workload.transformer import StepConfiguration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse.prediction import Configuration, Prediction
     from dse.search._records import StudyResult, TrialRecord
     from dse.search._rescore_inputs import StoredInputs
-    from dse.space import SearchSpace
-    from dse.transformers import StepPrediction
+    from dse.search.space import SearchSpace
+    from dse.workload.dlrm import Configuration, Prediction
+    from dse.workload.transformer import StepPrediction
 
 #: Path of the batch, which is no figure of a platform.
 BATCH = "global_batch_size"

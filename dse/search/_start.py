@@ -12,7 +12,7 @@ from dse.search._directory import StudyDirectory
 if TYPE_CHECKING:
     from dse.search._header import StudyHeader
     from dse.search._options import RunOptions
-    from dse.space import SamplerName
+    from dse.search.space import SamplerName
 
 #: Name of a study's folder under this one unless the user names another.
 DEFAULT_RESULTS = Path("results")

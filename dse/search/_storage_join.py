@@ -14,7 +14,7 @@ from dse.search._storage_database import Database, StudyTables, whole
 from dse.search._storage_runs import Runs
 from dse.search._storage_shared import TOTAL_KEY, SharedStorage
 from dse.search._storage_url import parse_storage_url
-from dse.space import SamplerName
+from dse.search.space import SamplerName
 
 if TYPE_CHECKING:
     from types import TracebackType

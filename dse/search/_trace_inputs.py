@@ -6,22 +6,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
-from dse.platforms import load_platform
+from dse.machine.platforms import load_platform
 from dse.search._evaluate_trace import TraceContext
 from dse.search._input_files import platform_facts, platform_files, text_file, trace_files
 from dse.search._inputs import StudyInputs
 from dse.search._records import STEPS_ROLE
 from dse.search._trace_steps import optimizations
 from dse.search._trace_types import StudyTrace
-from dse.space import SAME_PLATFORM, is_step_file
-from dse.traces import read_kineto
-from dse.whatif import captured_step, read_steps
+from dse.search.space import SAME_PLATFORM, is_step_file
+from dse.trace import read_kineto
+from dse.trace.whatif import captured_step, read_steps
 
 if TYPE_CHECKING:
-    from dse.platforms import Platform
+    from dse.machine.platforms import Platform
     from dse.search._records import Fact, InputFile
-    from dse.space import SearchSpace, TraceWorkload
-    from dse.whatif import CapturedStep, Step
+    from dse.search.space import SearchSpace, TraceWorkload
+    from dse.trace.whatif import CapturedStep, Step
 
 
 def trace_inputs(space: SearchSpace, workload: TraceWorkload, file: InputFile) -> StudyInputs:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.documents import parse_plain
+from dse.config import parse_plain
 from dse.errors import ConfigError
-from dse.space import (
+from dse.search.space import (
     NO_OPTIMIZATION,
     OPTIMIZATION_SEPARATOR,
     SAME_PLATFORM,
     ParameterValue,
     is_step_file,
 )
-from dse.whatif import optimization_options, parse_optimization
+from dse.trace.whatif import optimization_options, parse_optimization
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dse.whatif import Step
+    from dse.trace.whatif import Step
 
 
 def machine_steps(

@@ -15,7 +15,7 @@ from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
 from dse._reading import read_text
-from dse.documents import Document, parse_json
+from dse.config import Document, parse_json
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ from dse.sharding._plan import ComputeKernel, ShardingType
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dse.model import EmbeddingTable
     from dse.sharding._plan import ShardingPlan, TablePlan
-    from dse.workloads import EmbeddingTable
 
 _MAX_NAMES_SHOWN = 5
 

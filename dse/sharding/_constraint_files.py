@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from dse._suggest import hint
-from dse.documents import (
+from dse.config import (
     MAX_COUNT,
     MAX_RANKS,
     Document,

@@ -21,8 +21,8 @@ from dse.sharding._plan import ComputeKernel, ShardingType, TablePlan
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dse.model import EmbeddingTable
     from dse.sharding._request import PlanningRequest
-    from dse.workloads import EmbeddingTable
 
 #: Types in the order in which planners try them for a table.
 TYPE_PREFERENCE = (

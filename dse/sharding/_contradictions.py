@@ -10,9 +10,9 @@ from dse.sharding._plan import ShardingType
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from dse.model import EmbeddingTable
     from dse.sharding._constraints import TableConstraints
     from dse.sharding._request import PlanningRequest
-    from dse.workloads import EmbeddingTable
 
 #: What a constraint may demand that can leave a table no place.
 _DEMANDS = (

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dse._reading import read_text
-from dse.documents import StrictModel, parse_json
+from dse.config import StrictModel, parse_json
 from dse.errors import PlanError
 from dse.sharding._plan import ComputeKernel, ShardingPlan, ShardingType, TablePlan
 from dse.sharding._torchrec_export import TORCHREC_MODULE, export_plan
@@ -24,7 +24,7 @@ from dse.sharding._torchrec_layout import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dse.workloads import EmbeddingTable
+    from dse.model import EmbeddingTable
 
 
 class TableBlock(StrictModel):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from dse.sharding._plan import ShardingType
 
 if TYPE_CHECKING:
+    from dse.model import EmbeddingTable
     from dse.sharding._plan import TablePlan
-    from dse.workloads import EmbeddingTable
 
 #: Column pieces start at multiples of this many values, so that rows stay 16-byte aligned.
 _COLUMN_ALIGNMENT = 4

@@ -24,10 +24,10 @@ from dse.sharding._storage import piece_storage, stored_bytes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dse.model import EmbeddingTable
     from dse.sharding._constraints import AllowedPlacement
     from dse.sharding._plan import TablePlan
     from dse.sharding._request import PlanningRequest
-    from dse.workloads import EmbeddingTable
 
 TableCost = Callable[["EmbeddingTable"], float]
 

@@ -7,9 +7,9 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from dse.model import EmbeddingTable, Optimizer
     from dse.sharding._constraints import TableConstraints
     from dse.sharding._plan import ShardingType
-    from dse.workloads import EmbeddingTable, Optimizer
 
 
 @dataclass(frozen=True, slots=True)

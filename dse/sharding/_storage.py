@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dse.workloads import EmbeddingTable, Optimizer
+    from dse.model import EmbeddingTable, Optimizer
 
 #: Bytes of a value of optimizer state.
 _STATE_BYTES = 4.0

@@ -14,9 +14,9 @@ from dse.sharding._torchrec_rules import empty_problem, order_problem, width_pro
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dse.model import EmbeddingTable
     from dse.sharding._pieces import Piece
     from dse.sharding._plan import ShardingPlan, TablePlan
-    from dse.workloads import EmbeddingTable
 
 #: Module that holds the tables in TorchRec's DLRM.
 TORCHREC_MODULE = "model.sparse_arch.embedding_bag_collection"

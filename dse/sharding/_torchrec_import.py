@@ -10,12 +10,13 @@ import re
 from typing import TYPE_CHECKING
 
 from dse.errors import PlanError
+from dse.indices import Uniform
+from dse.model import DataType, EmbeddingTable, PoolingDistribution
 from dse.sharding._check import name_problems
 from dse.sharding._pieces import Piece, pieces_of
 from dse.sharding._plan import ComputeKernel, ShardingPlan, ShardingType, TablePlan
 from dse.sharding._torchrec_names import model_names
 from dse.sharding._torchrec_rules import order_problem
-from dse.workloads import DataType, EmbeddingTable, PoolingDistribution, Uniform
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

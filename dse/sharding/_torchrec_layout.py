@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from dse._reading import JsonProblemError, load_json
-from dse.documents import MAX_COUNT, MAX_RANKS, StrictModel, parse_json
+from dse.config import MAX_COUNT, MAX_RANKS, StrictModel, parse_json
 from dse.sharding._plan import ShardingType
 
 Rank = Annotated[int, Field(ge=0, lt=MAX_RANKS)]

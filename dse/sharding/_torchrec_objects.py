@@ -14,8 +14,8 @@ from dse.sharding._torchrec_layout import TorchRecParameter, TorchRecPlan, Torch
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dse.model import DlrmModel, EmbeddingTable
     from dse.sharding._plan import ShardingPlan
-    from dse.workloads import DlrmModel, EmbeddingTable
 
 
 def from_torchrec(
@@ -102,7 +102,7 @@ def to_torchrec(
 
 
 def _tables_of(model: DlrmModel | Sequence[EmbeddingTable]) -> Sequence[EmbeddingTable]:
-    from dse.workloads import DlrmModel
+    from dse.model import DlrmModel
 
     return model.tables if isinstance(model, DlrmModel) else model
 

@@ -12,10 +12,10 @@ import argparse
 
 import dse
 from dse.errors import PlanError
-from dse.hardware import Precision
-from dse.prediction import Configuration, PlanScorer, Prediction, predict_plan, problem_of
+from dse.machine import Precision
 from dse.sharding import PLANNERS, ShardingPlan, ShardingType
-from dse.solver import find_plan, planning_request
+from dse.workload.dlrm import Configuration, PlanScorer, Prediction, predict_plan, problem_of
+from dse.workload.dlrm.solver import find_plan, planning_request
 
 
 def main() -> None:

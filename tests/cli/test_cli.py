@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dse.search import RunOptions, run
-from dse.transformers import SOFTWARE_PROFILES as STEP_PROFILES
+from dse.workload.transformer import SOFTWARE_PROFILES as STEP_PROFILES
 from tests.conftest import SMALL_SPACE
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from dse.doctor import FAMILIES
-from dse.platforms import list_platforms
+from dse.machine.platforms import list_platforms
 from tests.cli.test_cli import answer, dse
 
 

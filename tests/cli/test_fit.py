@@ -17,9 +17,9 @@ import yaml
 
 from dse.cli._app import main
 from dse.cli._calibrate import _next_step
-from dse.hardware import Precision
-from dse.kernels import gemm_reference_s
-from dse.platforms import load_platform, read_calibrations
+from dse.machine import Precision
+from dse.machine.kernels import gemm_reference_s
+from dse.machine.platforms import load_platform, read_calibrations
 from tests.cli.test_cli import answer, dse
 from tests.conftest import ROOT
 

@@ -12,8 +12,8 @@ import yaml
 from dse.cli._app import app
 from tests.conftest import ROOT
 from tests.search.traces import rank_events
-from tests.traces.helpers import document
-from tests.validate.study import MODEL
+from tests.trace.helpers import document
+from tests.validation.study import MODEL
 
 EVIL = "[/][red]\x1b[2J\x1b]0;t\x07\u202e"
 SHOWN = "[/][red]␛"

@@ -31,8 +31,8 @@ def answer(*arguments):
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory):
     """A plan by hand, so that the tests need not search: large tables by row, others by table."""
+    from dse.model import load_model
     from dse.sharding import ComputeKernel, ShardingPlan, ShardingType, TablePlan, plan_to_json
-    from dse.workloads import load_model
 
     tables = []
     for index, table in enumerate(load_model("dlrm_dcnv2").tables):

@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 
 from dse.cli._app import app
 from dse.errors import ConfigError
-from dse.platforms import load_platform
-from dse.prediction import Configuration, predict
+from dse.machine.platforms import load_platform
+from dse.model import load_model
 from dse.sharding import read_plan
-from dse.workloads import load_model
+from dse.workload.dlrm import Configuration, predict
 
 SMALL = ("--platforms", "h100_sxm,v100_dgx1", "--world-sizes", "8,16", "--batch-sizes", "16384")
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from dse.cli._app import main
-from dse.replay import unregister_operator
-from tests.replay.making import MUL, RELU, T, annotation, call, write
+from dse.trace.replay import unregister_operator
+from tests.trace.replay.making import MUL, RELU, T, annotation, call, write
 
 pytest.importorskip("torch")
 
@@ -74,7 +74,7 @@ def test_the_table_says_what_is_missing(trace, dse):
 def test_a_range_and_a_file_of_operators(trace, tmp_path, answer):
     teaching = tmp_path / "teaching.py"
     teaching.write_text(
-        "from dse.replay import register_operator\n"
+        "from dse.trace.replay import register_operator\n"
         "register_operator('mine::op', lambda call: lambda values: values + 1)\n"
     )
     options = ("--from", "backward", "--to", "backward", "--operators", teaching)

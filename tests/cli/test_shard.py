@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from dse.platforms import load_platform
-from dse.prediction import Configuration, predict
+from dse.machine.platforms import load_platform
+from dse.model import load_model
 from dse.sharding import read_plan
-from dse.workloads import load_model
+from dse.workload.dlrm import Configuration, predict
 from tests.cli.test_cli import answer, dse
 
 SMALL = (

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from tests.cli.test_cli import answer, dse
-from tests.traces.helpers import call, kernel, operator, span, write
-from tests.traces.test_summary import two_ranks
+from tests.trace.helpers import call, kernel, operator, span, write
+from tests.trace.test_summary import two_ranks
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from tests.conftest import ROOT
 
 pytest.importorskip("torch")
 
-from dse.recording import read_records
-from dse.traces import read_execution_trace, read_kineto
+from dse.trace import read_execution_trace, read_kineto
+from dse.trace.capture import read_records
 
 TRAIN = """\
 import os, sys, time

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from dse.overheads import load_host_profile
+from dse.trace.overheads import load_host_profile
 from tests.cli.test_cli import answer, dse
-from tests.overheads.test_extract import PLAIN
-from tests.traces.helpers import operator, write
+from tests.trace.helpers import operator, write
+from tests.trace.overheads.test_extract import PLAIN
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from tests.cli.test_cli import answer, dse
-from tests.traces.helpers import operator, span, write
-from tests.whatif.test_core import rank_events
+from tests.trace.helpers import operator, span, write
+from tests.trace.whatif.test_core import rank_events
 
 
 @pytest.fixture

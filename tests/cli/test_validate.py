@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from dse.cli._app import app
 from dse.errors import DseError
 from dse.search import load_study
-from tests.validate.study import Oracle, make_study, write_space
+from tests.validation.study import Oracle, make_study, write_space
 
 pytest.importorskip("torch")
 
@@ -75,7 +75,7 @@ def invoke(study, monkeypatch):
     """Runs the command in this process, with times by a rule."""
 
     def call(time_of, *arguments, **how):
-        monkeypatch.setattr("dse.validate._session.measure", Oracle(time_of, **how))
+        monkeypatch.setattr("dse.validation._session.measure", Oracle(time_of, **how))
         command = ["validate", str(study.directory.root), "--ranks", "2", "--device", "cpu"]
         return CliRunner().invoke(app, [*command, *arguments])
 

@@ -9,6 +9,7 @@ import shutil
 
 import pytest
 
+from dse.calibration.microbench import PLAN_VERSION
 from dse.doctor import (
     Finding,
     GpuFacts,
@@ -27,8 +28,7 @@ from dse.doctor._packages import package_findings
 from dse.doctor._platforms import platform_findings
 from dse.doctor._thorough import run_python, thorough_findings
 from dse.errors import ConfigError
-from dse.microbench import PLAN_VERSION
-from dse.platforms import load_platform
+from dse.machine.platforms import load_platform
 from tests.conftest import ROOT
 
 TODAY = date(2027, 1, 1)

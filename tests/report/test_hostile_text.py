@@ -19,10 +19,10 @@ from dse.report import print_study, render_report, render_validation
 from dse.search import TrialStatus, run
 from dse.search._directory import StudyDirectory
 from dse.search._tables import csv_text, trial_table
-from dse.space import Parameter
+from dse.search.space import Parameter
 from tests.report.test_report import make_record, make_study
 from tests.test_fuzz_loaders import VALIDATION
-from tests.validate.study import write_space
+from tests.validation.study import write_space
 
 #: What a browser must not run, each with a mark that it would leave on the page.
 RUN = "document.documentElement.setAttribute('data-ran','1')"

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from dse.hardware import Precision
-from dse.prediction import Configuration, Prediction, RankMemory
+from dse.machine import Precision
 from dse.report import (
     RankingRow,
     build_view,
@@ -27,9 +26,10 @@ from dse.report import (
 from dse.report._payload import column
 from dse.search import Fact, InputFile, StudyResult, TrialRecord, TrialStatus, mark_front
 from dse.search._conclusion import conclude, knee_index
+from dse.search.space import Metric, Objective
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
 from dse.simulate import RankBreakdown
-from dse.space import Metric, Objective
+from dse.workload.dlrm import Configuration, Prediction, RankMemory
 
 EVIL = "<script>alert(1)</script></script><img src=x onerror=alert(2)>&\u2028"
 OBJECTIVES = (Objective(Metric.THROUGHPUT, True), Objective(Metric.COST, False))

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from dse.report import render_lanes, render_replay, render_sizes, render_trace_summary
 from dse.simulate import simulate
-from dse.traces import LaneSummary, SizeSummary, read_kineto, replay, summarise
-from tests.traces.helpers import call, kernel, operator, write
+from dse.trace import LaneSummary, SizeSummary, read_kineto, replay, summarise
+from tests.trace.helpers import call, kernel, operator, write
 
 
 def shown(render, *arguments, width=80):

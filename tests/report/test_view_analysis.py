@@ -15,7 +15,7 @@ from dse.report._view_prices import prices_view
 from dse.report._view_progress import hypervolume_history, hypervolume_view, reference_point
 from dse.report._view_tornado import tornado_view
 from dse.search import Fact, InputFile, RunOptions, TrialStatus, hypervolume, mark_front, run
-from dse.space import Metric, Objective, WorkloadKind
+from dse.search.space import Metric, Objective, WorkloadKind
 from tests.report.test_report import EVIL, make_record, make_study
 from tests.search.rescoring import GPT_SPACE, SPACE, study_of
 from tests.search.traces import write_job

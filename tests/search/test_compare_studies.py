@@ -15,7 +15,7 @@ from dse.search import (
     run,
     write_rescored,
 )
-from dse.space import Metric
+from dse.search.space import Metric
 from tests.search.rescoring import SPACE, study_of
 
 

@@ -22,7 +22,7 @@ from dse.search import (
 )
 from dse.search._failures import MAX_FAILED_FIRST
 from dse.search._proposer import Proposal
-from dse.space import SamplerName, load_space
+from dse.search.space import SamplerName, load_space
 from tests.conftest import ROOT
 from tests.search.evaluators import Deadly, Raising, asked, begun
 from tests.search.runs import QUICK_SPACE, needs_proc, wait_until_gone

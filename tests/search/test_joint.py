@@ -6,17 +6,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dse.documents import parse_document
+from dse.config import parse_document
 from dse.errors import ConfigError
-from dse.platforms import load_platform
-from dse.prediction import PlanScorer, problem_of
+from dse.machine.platforms import load_platform
+from dse.model import Optimizer
 from dse.report import build_view
 from dse.search import RunOptions, TrialStatus, load_study, read_inputs, run
 from dse.search._joint import _cut, joint_plan, with_placements
+from dse.search.space import PlanSearch, SamplerName, SpaceDocument, load_space
 from dse.sharding import PLANNERS, PlanningRequest, ShardingType, check_plan
-from dse.solver import planning_request
-from dse.space import PlanSearch, SamplerName, SpaceDocument, load_space
-from dse.workloads import Optimizer
+from dse.workload.dlrm import PlanScorer, problem_of
+from dse.workload.dlrm.solver import planning_request
 from tests.conftest import make_model, make_table
 
 JOINT_SPACE = """\

@@ -26,7 +26,7 @@ from dse.search import (
 )
 from dse.search._rescore_inputs import model_context, stored_inputs
 from dse.search._rescore_predict import StoredPlans
-from dse.space import Metric, load_space
+from dse.search.space import Metric, load_space
 from tests.search.rescoring import GPT_SPACE, SPACE, study_of
 from tests.search.traces import write_job
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dse.errors import ConfigError
-from dse.hardware import Precision
-from dse.kernels import gemm_time_s
-from dse.platforms import list_platforms, load_platform
+from dse.machine import Precision
+from dse.machine.kernels import gemm_time_s
+from dse.machine.platforms import list_platforms, load_platform
 from dse.search import Amount, Change, KnownNames, PriceChoice, changed_platform, parse_changes
 
 H100 = load_platform("h100_sxm")

@@ -24,7 +24,7 @@ from dse.search import (
 from dse.search._genetic_study import GeneticStudy
 from dse.search._journal import Journal
 from dse.search._proposer import Proposer
-from dse.space import SamplerName, load_space
+from dse.search.space import SamplerName, load_space
 
 
 @pytest.fixture

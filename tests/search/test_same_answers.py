@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dse.prediction import PlanScorer, predict_plan, problem_of
 from dse.search import TrialStatus, read_inputs
+from dse.workload.dlrm import PlanScorer, predict_plan, problem_of
 from tests.conftest import SMALL_SPACE
 
 NETWORKS = "  network: [default, slow]\n  sharding_types:"

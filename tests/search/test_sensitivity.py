@@ -14,7 +14,7 @@ from dse.search import (
     run,
     sensitivity,
 )
-from dse.space import Metric
+from dse.search.space import Metric
 from tests.search.rescoring import GPT_SPACE, SPACE, study_of
 from tests.search.traces import write_job
 

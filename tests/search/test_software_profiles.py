@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dse.documents import parse_document
+from dse.config import parse_document
 from dse.errors import ConfigError
-from dse.prediction import software_profile
 from dse.search import RunOptions, run
-from dse.space import SpaceDocument
+from dse.search.space import SpaceDocument
+from dse.workload.dlrm import software_profile
 from tests.search.test_joint import MODEL
 
 SPACE = """\

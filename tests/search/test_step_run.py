@@ -22,8 +22,8 @@ from dse.search import (
     run,
 )
 from dse.search._proposer import Proposal
-from dse.space import Metric, WorkloadKind
-from dse.transformers import StepConfiguration, StepPrediction, predict_step, step_problem
+from dse.search.space import Metric, WorkloadKind
+from dse.workload.transformer import StepConfiguration, StepPrediction, predict_step, step_problem
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from dse.search._proposer import Proposal
 from dse.search._run import _header
 from dse.search._storage import LocalStorage
 from dse.search._storage_join import join_study
-from dse.space import SamplerName
+from dse.search.space import SamplerName
 from tests.search.databases import database_of
 
 

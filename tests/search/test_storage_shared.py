@@ -23,7 +23,7 @@ from dse.search._run import _header
 from dse.search._storage_database import Database
 from dse.search._storage_join import join_study
 from dse.search._storage_url import parse_storage_url
-from dse.space import SamplerName
+from dse.search.space import SamplerName
 from tests.conftest import ROOT
 from tests.search.databases import PASSWORD, database_of
 from tests.search.test_storage import choices, rejected

@@ -16,9 +16,9 @@ from dse.errors import ConfigError, StudyError
 from dse.report import build_view, render_report
 from dse.search import RunOptions, TrialStatus, load_study, read_inputs, run, stored_steps
 from dse.search._evaluate_trace import TraceEvaluator
-from dse.space import Metric, SamplerName
-from dse.traces import read_kineto
-from dse.whatif import captured_step, parse_optimization, read_steps
+from dse.search.space import Metric, SamplerName
+from dse.trace import read_kineto
+from dse.trace.whatif import captured_step, parse_optimization, read_steps
 from tests.conftest import ROOT
 from tests.search.traces import CAPTURED_S, HALVED_S, write_job
 

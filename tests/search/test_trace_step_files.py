@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from dse.search._trace_steps import steps_document
-from dse.whatif import parse_optimization, read_steps
+from dse.trace.whatif import parse_optimization, read_steps
 
 
 @pytest.mark.parametrize(

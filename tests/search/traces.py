@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.traces.helpers import call, kernel, operator, span, write
+from tests.trace.helpers import call, kernel, operator, span, write
 
 #: 64 MiB in values of four bytes.
 _VALUES = 2**24

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 import pytest
 
 from dse.errors import ConfigError, PlanError
+from dse.model import Optimizer
 from dse.sharding import (
     PLANNERS,
     ComputeKernel,
@@ -23,7 +24,6 @@ from dse.sharding import (
     placements_allowed,
     read_constraints,
 )
-from dse.workloads import Optimizer
 from tests.conftest import make_table
 
 TW, CW, RW = ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE, ShardingType.ROW_WISE

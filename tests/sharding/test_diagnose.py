@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from dse.model import Optimizer
 from dse.sharding import (
     PlanningRequest,
     ShardingType,
@@ -15,7 +16,6 @@ from dse.sharding import (
     size_words,
     total_device_bytes,
 )
-from dse.workloads import Optimizer
 from tests.conftest import make_table
 
 TW, CW, RW = ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE, ShardingType.ROW_WISE

@@ -13,8 +13,8 @@ import pytest
 
 from benchmarks.torchrec_planner import TorchRecRequest, embedding_module, plan_with_torchrec
 from dse.errors import PlanError
-from dse.hardware import Precision
-from dse.prediction import PlanScorer, Problem, Software, predict_plan
+from dse.machine import Precision
+from dse.model import Optimizer
 from dse.sharding import (
     ComputeKernel,
     ShardingPlan,
@@ -26,7 +26,7 @@ from dse.sharding import (
     read_plan,
     to_torchrec,
 )
-from dse.workloads import Optimizer
+from dse.workload.dlrm import PlanScorer, Problem, Software, predict_plan
 from tests.conftest import ROOT, make_cluster, make_model, make_table
 from tests.sharding.torchrec_tables import DIM, MODULE, ROWS, TABLES
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dse.workloads import DataType, EmbeddingTable, PoolingDistribution, Uniform
+from dse.indices import Uniform
+from dse.model import DataType, EmbeddingTable, PoolingDistribution
 
 MODULE = "sparse.bags"
 DIM = 24

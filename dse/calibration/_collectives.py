@@ -1,0 +1,102 @@
+"""Fitting collectives: one curve over message size for each operation and number of ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.calibration.measurements import check_units
+from dse.errors import CalibrationError
+from dse.machine.collectives import CollectiveOp, inside_time_s
+from dse.machine.fits import CollectiveCalibration, fit_size_curve, held_out_errors, log_spread
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dse.calibration._origin import FitOrigin
+    from dse.calibration.measurements import CollectiveSamples
+    from dse.machine import LinkSpec
+
+#: Median of measured time over the link's own from which on the unit is wrong; a link may well be
+#: ten times slower than its data sheet, not a hundred times.
+_FAR_OFF = 100.0
+
+#: Fewest different sizes of one curve: half of them are held out to check it.
+_MIN_SIZES = 8
+
+
+def _times_of_link(link: LinkSpec, samples: CollectiveSamples) -> NDArray[np.float64]:
+    bare = replace(link, calibrations=())
+    expected_s = np.empty(len(samples))
+    for op, ranks in set(zip(samples.op.tolist(), samples.ranks.tolist(), strict=True)):
+        rows = (samples.op == op) & (samples.ranks == ranks)
+        expected_s[rows] = inside_time_s(
+            bare, CollectiveOp(op), samples.size_bytes[rows].astype(np.float64), ranks
+        )
+    return expected_s
+
+
+def held_out_sizes(size_bytes: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Marks the points whose size is odd-indexed among the different sizes, ascending."""
+    _, index = np.unique(size_bytes, return_inverse=True)
+    return np.asarray(index.ravel() % 2 == 1)
+
+
+def fit_collectives(
+    samples: CollectiveSamples,
+    origin: FitOrigin,
+    fresh: NDArray[np.bool_] | None = None,
+    *,
+    link: LinkSpec | None = None,
+) -> tuple[CollectiveCalibration, ...]:
+    """Fits one curve for each operation and number of ranks.
+
+    The error is that of a curve through every other size on the sizes between; what is returned
+    goes through all sizes. With fresh points the curve goes through the others, and the error is
+    that on the fresh ones. Data types at the same size are repeats: the wire does not know them.
+
+    Args:
+        samples: Measurements.
+        origin: Where they come from.
+        fresh: Points for checking only; shape `(points,)`.
+        link: Interconnect that was measured: times are compared with its own, without
+            calibrations, and refused when their unit must be another one.
+
+    Raises:
+        CalibrationError: Times that cannot be seconds on that link, or too few sizes of some
+            operation.
+    """
+    if link is not None:
+        # Half a link's time is fast, not impossible: switches reduce, and data sheets round.
+        check_units(samples, _times_of_link(link, samples), fast_share=1.0, most_ratio=_FAR_OFF)
+    fitted = []
+    for op, ranks in sorted(set(zip(samples.op.tolist(), samples.ranks.tolist(), strict=True))):
+        rows = (samples.op == op) & (samples.ranks == ranks)
+        chosen = samples.select(rows)
+        unseen = held_out_sizes(chosen.size_bytes) if fresh is None else fresh[rows]
+        different = len(np.unique(chosen.size_bytes))
+        if different < _MIN_SIZES:
+            raise CalibrationError(
+                f"{op} on {ranks} ranks: {different} different sizes are too few to fit and check "
+                f"a curve; measure at least {_MIN_SIZES}, for example from 1 KiB to 512 MiB by "
+                "factors of 2"
+            )
+        sizes = chosen.size_bytes.astype(np.float64)
+        checked = fit_size_curve(sizes[~unseen], chosen.time_s[~unseen])
+        predicted_s, measured_s = checked.at(sizes[unseen]), chosen.time_s[unseen]
+        rule = "odd-indexed sizes" if fresh is None else "fresh points that the fit did not see"
+        fitted.append(
+            CollectiveCalibration(
+                op=op,
+                ranks=ranks,
+                curve=fit_size_curve(sizes, chosen.time_s) if fresh is None else checked,
+                spread=log_spread(predicted_s, measured_s),
+                provenance=origin.provenance(
+                    len(chosen) if fresh is None else int(np.count_nonzero(~unseen))
+                ),
+                held_out=held_out_errors(predicted_s, measured_s, rule),
+            )
+        )
+    return tuple(fitted)

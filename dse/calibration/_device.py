@@ -1,0 +1,196 @@
+"""Device figures from measurements: peak rates, bandwidths, launch floor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.calibration.microbench import Purpose
+from dse.errors import CalibrationError
+from dse.machine import DeviceSpec, HostLinkSpec, HostSpec, LinkKind, LinkSpec, PeakRates
+from dse.machine.collectives import link_from_measurement
+from dse.machine.kernels import HOST_COPY_EFFICIENCY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dse.calibration.microbench import CollectiveMeasurement, KernelMeasurement, SessionResult
+
+#: Traffic beyond this multiple of the last cache streams from memory.
+_BEYOND_CACHE = 4.0
+
+#: Share of the last cache that a stream may fill to be called a cache stream.
+_INSIDE_CACHE = 0.5
+
+#: Algorithm bandwidth of an all-reduce of two that no PCIe link of today reaches.
+_FASTEST_PCIE_BYTES_PER_S = 60e9
+
+#: Share of the memory that a job cannot have.
+_RESERVED_SHARE = 0.1
+
+#: Warps (threads, on a CPU) in flight on one compute unit.
+_RESIDENT = {"cpu": 1, "cuda": 64}
+
+
+def device_spec(result: SessionResult, ranks: int) -> DeviceSpec:
+    """Returns the device that one rank has.
+
+    Peak rates and bandwidths are the best that any point reached: calibrations are ratios to
+    them, so what counts is that they do not change between fits.
+
+    Args:
+        result: Measurements.
+        ranks: Ranks that share a CPU; on GPUs a rank has a device of its own.
+
+    Raises:
+        CalibrationError: The session ended before any product or stream was measured.
+    """
+    machine = result.machine
+    # Fresh points check the fits; nothing of theirs may enter what the fits are ratios to.
+    kernels = fit_points(result.kernels)
+    sharers = ranks if machine.device == "cpu" else 1
+    rates = {
+        precision: max(reached)
+        for precision in ("fp32", "tf32", "fp16", "bf16")
+        if (reached := _gemm_rates(kernels, precision))
+    }
+    streams = [
+        (dict(point.sizes)["traffic_bytes"], point.time_s)
+        for point in kernels
+        if point.op == "elementwise"
+    ]
+    if "fp32" not in rates or not streams:
+        raise CalibrationError(
+            "the session ended before GEMM in fp32 and elementwise were measured; raise --budget"
+        )
+    floor_s = min(time_s for _, time_s in streams)
+    cache_bytes = machine.last_level_cache_bytes or 32 * 2**20
+    # A copy within the device reads and writes every byte, like any stream.
+    streams += [
+        (2 * dict(point.sizes)["size_bytes"], point.time_s)
+        for point in kernels
+        if point.op == "memcpy_d2d"
+    ]
+    far = [size / time_s for size, time_s in streams if size > _BEYOND_CACHE * cache_bytes]
+    largest = max(streams)
+    bandwidth = max(far, default=largest[0] / largest[1])
+    near = [size / time_s for size, time_s in streams if size < _INSIDE_CACHE * cache_bytes]
+    memory_bytes = machine.memory_bytes / sharers
+    return DeviceSpec(
+        name=machine.device_name,
+        kind="gpu" if machine.device == "cuda" else "cpu",
+        compute_units=machine.compute_units if machine.device == "cuda" else result.threads,
+        peak=PeakRates(rates["fp32"], rates.get("tf32"), rates.get("fp16"), rates.get("bf16")),
+        memory_bytes=memory_bytes,
+        memory_bandwidth_bytes_per_s=bandwidth,
+        l2_bytes=cache_bytes / sharers,
+        l2_bandwidth_bytes_per_s=max(bandwidth, max(near, default=0.0)),
+        reserved_memory_bytes=_RESERVED_SHARE * memory_bytes,
+        kernel_floor_s=floor_s,
+        resident_warps_per_unit=_RESIDENT[machine.device],
+    )
+
+
+def fit_points(kernels: Iterable[KernelMeasurement]) -> tuple[KernelMeasurement, ...]:
+    """Returns the points that may be fitted."""
+    return tuple(point for point in kernels if point.purpose is Purpose.FIT)
+
+
+def host_link_spec(result: SessionResult) -> HostLinkSpec:
+    """Returns the path from host memory to the device.
+
+    The bandwidth is that of the largest copies: on a CPU smaller ones stay in the cache.
+
+    Raises:
+        CalibrationError: No copy was measured.
+    """
+    copies = sorted(
+        (dict(point.sizes)["size_bytes"], point.time_s)
+        for point in fit_points(result.kernels)
+        if point.op == "memcpy_h2d"
+    )
+    if not copies:
+        raise CalibrationError(
+            "the session ended before copies from the host were measured; raise --budget"
+        )
+    latency_s = min(time_s for _, time_s in copies)
+    beyond = _BEYOND_CACHE * result.machine.last_level_cache_bytes
+    large = [copy for copy in copies if copy[0] > beyond] or copies[-1:]
+    # What a model of latency and bandwidth has to have to meet the best of them.
+    rate = max(size / max(time_s - latency_s, 0.1 * time_s) for size, time_s in large)
+    return HostLinkSpec(bandwidth_bytes_per_s=rate / HOST_COPY_EFFICIENCY, latency_s=latency_s)
+
+
+def link_spec(collectives: Iterable[CollectiveMeasurement], device: str) -> LinkSpec | None:
+    """Returns the interconnect between the ranks; None when no all-reduce was measured.
+
+    Its figures are those with which the formulas meet the shortest all-reduce of two ranks and
+    the best rate of a large one. The wiring is shared memory on a CPU; on GPUs it is taken for
+    PCIe or NVSwitch by what the largest messages reach.
+
+    Args:
+        collectives: Measurements.
+        device: ``cpu`` or ``cuda``.
+    """
+    reduces = [
+        point for point in collectives if point.op == "all_reduce" and point.purpose is Purpose.FIT
+    ]
+    if not reduces:
+        return None
+    ranks = min(point.ranks for point in reduces)
+    pairs = [point for point in reduces if point.ranks == ranks]
+    seconds_per_byte = min(point.time_s / point.size_bytes for point in pairs)
+    kind = LinkKind.SHARED_MEMORY
+    if device == "cuda":
+        fast = 1 / seconds_per_byte > _FASTEST_PCIE_BYTES_PER_S
+        kind = LinkKind.NVSWITCH if fast else LinkKind.PCIE
+    shortest_s = min(point.time_s for point in pairs)
+    return link_from_measurement(kind.value, kind, ranks, shortest_s, seconds_per_byte)
+
+
+def host_spec(result: SessionResult) -> HostSpec:
+    """Returns the host overheads.
+
+    On a CPU the times of operators contain their dispatch, which only counts once: what is left to
+    the host there is the time between operators.
+
+    Raises:
+        CalibrationError: They were not measured.
+    """
+    host = result.host
+    if host is None:
+        reasons = [skipped.reason for skipped in result.skipped if skipped.point is None]
+        raise CalibrationError(
+            "the host overheads were not measured"
+            + (f": {reasons[0]}" if reasons else "; raise --budget")
+        )
+    if result.machine.device == "cpu":
+        return HostSpec(
+            between_operators_s=host.between_operators_s,
+            before_launch_s=0.0,
+            after_launch_s=0.0,
+            launch_s=0.0,
+            between_launches_s=0.0,
+            graph_launch_s=host.between_operators_s,
+        )
+    total_s = host.between_operators_s + host.before_launch_s + host.launch_s
+    return HostSpec(
+        between_operators_s=host.between_operators_s,
+        before_launch_s=host.before_launch_s,
+        after_launch_s=host.after_launch_s,
+        launch_s=host.launch_s,
+        between_launches_s=host.between_launches_s,
+        # Without graphs, replaying one costs as much as an operator.
+        graph_launch_s=total_s if host.graph_launch_s is None else host.graph_launch_s,
+    )
+
+
+def _gemm_rates(kernels: Iterable[KernelMeasurement], precision: str) -> list[float]:
+    return [
+        2.0
+        * float(np.prod([value for name, value in point.sizes if name in "mnk"]))
+        / point.time_s
+        for point in kernels
+        if point.op == "gemm" and point.precision == precision
+    ]

@@ -1,0 +1,50 @@
+"""Other people's measurements: files of kernel and collective times → checked arrays.
+
+Tables (CSV, Parquet, JSON lines) and the text that nccl-tests prints become samples in SI units.
+Columns are recognised by usual names or named by :class:`ColumnOptions`. A file that could mislead
+a fit is refused with the place, the value and the next step; what a reader leaves out on purpose
+is counted in the samples' notes. Nothing here fits or computes times.
+"""
+
+from __future__ import annotations
+
+from dse.calibration.measurements._names import (
+    COLLECTIVE_OPS,
+    DATA_TYPES,
+    EMBEDDING_OPS,
+    GEMM_PRECISIONS,
+    SIZE_UNITS,
+    TIME_UNITS,
+    value_bytes_of,
+)
+from dse.calibration.measurements._options import ColumnOptions
+from dse.calibration.measurements._origin import Origin, RowKind
+from dse.calibration.measurements._read import read_collective, read_embedding, read_gemm
+from dse.calibration.measurements._samples import (
+    CollectiveSamples,
+    EmbeddingSamples,
+    GemmSamples,
+    Samples,
+)
+from dse.calibration.measurements._units import check_units
+
+__all__ = [
+    "COLLECTIVE_OPS",
+    "DATA_TYPES",
+    "EMBEDDING_OPS",
+    "GEMM_PRECISIONS",
+    "SIZE_UNITS",
+    "TIME_UNITS",
+    "CollectiveSamples",
+    "ColumnOptions",
+    "EmbeddingSamples",
+    "GemmSamples",
+    "Origin",
+    "RowKind",
+    "Samples",
+    "check_units",
+    "read_collective",
+    "read_embedding",
+    "read_gemm",
+    "value_bytes_of",
+]

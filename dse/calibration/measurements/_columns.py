@@ -1,0 +1,230 @@
+"""Which column of a file is which, and in what unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import re
+from typing import TYPE_CHECKING
+
+from dse._suggest import hint
+from dse.calibration.measurements._names import UNIT_OF_SUFFIX, snake_case
+from dse.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dse.calibration.measurements._options import ColumnOptions
+    from dse.calibration.measurements._table import Table
+
+#: Our names of columns to usual ones, in snake case.
+USUAL_NAMES: Mapping[str, tuple[str, ...]] = {
+    "m": ("m", "gemm_m", "dim_m", "size_m"),
+    "n": ("n", "gemm_n", "dim_n", "size_n"),
+    "k": ("k", "gemm_k", "dim_k", "size_k"),
+    "precision": ("precision", "gemm_dtype", "dtype", "data_type", "compute_dtype"),
+    "op": ("op", "op_name", "operation", "collective", "coll", "direction", "pass"),
+    "ranks": (
+        "ranks",
+        "num_ranks",
+        "nranks",
+        "n_ranks",
+        "num_gpus",
+        "ngpus",
+        "gpus",
+        "world_size",
+    ),
+    "dtype": ("dtype", "nccl_dtype", "data_type", "type"),
+    "rows": ("rows", "num_rows", "num_embeddings", "table_rows", "hash_size", "e"),
+    "dim": ("dim", "embedding_dim", "emb_dim", "d"),
+    "batch": ("batch", "batch_size", "b"),
+    "pooling": ("pooling", "pooling_factor", "avg_pooling", "bag_size", "hotness", "l"),
+    "value_bytes": ("value_bytes", "bytes_per_value", "element_bytes"),
+    "alpha": ("alpha", "zipf_alpha", "zipf_exponent", "zipf"),
+}
+
+_SIZE_IN_BYTES = (
+    "size_bytes",
+    "bytes",
+    "nbytes",
+    "num_bytes",
+    "message_bytes",
+    "msg_bytes",
+    "message_size_bytes",
+    "msg_size_bytes",
+    "buffer_bytes",
+    "size_b",
+)
+_SIZE_IN_ELEMENTS = ("count", "elements", "numel", "num_elements", "size_elements")
+_SIZE_UNIT_UNKNOWN = ("message_size", "msg_size", "size", "data_size", "buffer_size")
+
+_STATISTIC = "mean|avg|average|median|min|p50"
+_UNIT = "|".join(UNIT_OF_SUFFIX)
+_TIME = re.compile(
+    rf"(?:(?:{_STATISTIC}|kernel|gpu|cuda|device|exec|execution|elapsed|run|wall)_)*"
+    rf"(?:time|latency|duration|dur|elapsed|runtime)(?:_(?:{_STATISTIC}))?(?:_(?:{_UNIT}))?"
+)
+_TIME_SHOWN = ("time_s", "latency_ms", "duration_us", "latency", "time")
+
+#: Options that stand for a column.
+_OPTION_FOR = {
+    "op": "--op",
+    "ranks": "--ranks",
+    "precision": "--precision",
+    "value_bytes": "--precision",
+}
+
+#: Columns by which tables of aiconfigurator are known; their documentation gives the units.
+_AICONFIGURATOR = {"framework", "version", "device", "op_name", "kernel_source", "latency"}
+_AICONFIGURATOR_TYPES = {"gemm_dtype", "nccl_dtype"}
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a table by our names.
+
+    Attributes:
+        of: Our name to the file's; columns that the file lacks are not there.
+        aiconfigurator: True for the layout of aiconfigurator's tables.
+    """
+
+    of: Mapping[str, str]
+    aiconfigurator: bool
+
+
+def find_columns(
+    table: Table, required: Sequence[str], optional: Sequence[str], options: ColumnOptions
+) -> Columns:
+    """Finds the columns of an operator.
+
+    Args:
+        table: The file.
+        required: Our names of columns that must be there.
+        optional: Our names of columns that may be there.
+        options: Columns named by the user.
+
+    Raises:
+        ConfigError: A named column does not exist, columns are missing, or several fit.
+    """
+    wanted = (*required, *optional)
+    found = _named(table, wanted, options)
+    for field in wanted:
+        if field in found:
+            continue
+        fitting = _fitting(field, table)
+        if len(fitting) > 1:
+            listed = ", ".join(f"`{name}`" for name in fitting)
+            raise table.header_error(
+                field,
+                f"{len(fitting)} columns fit: {listed}; name one with --column {field}=NAME",
+            )
+        if fitting:
+            found[field] = fitting[0]
+    missing = [field for field in required if field not in found]
+    if missing:
+        raise _missing(table, missing)
+    names = set(table.columns)
+    known = names >= _AICONFIGURATOR and bool(names & _AICONFIGURATOR_TYPES)
+    return Columns(found, known)
+
+
+def time_unit(table: Table, columns: Columns, options: ColumnOptions) -> tuple[str, list[str]]:
+    """Returns the unit of the times, and notes on how it is known.
+
+    Raises:
+        ConfigError: Neither the column's name nor an option tells.
+    """
+    column = columns.of["time"]
+    by_name = unit_suffix(column)
+    if options.time_unit is not None:
+        differs = by_name not in (None, options.time_unit)
+        note = f"times of `{column}` taken in {options.time_unit} as told"
+        return options.time_unit, [note] if differs else []
+    if by_name is not None:
+        return by_name, []
+    if columns.aiconfigurator and column == "latency":
+        return "ms", ["recognised as a table of aiconfigurator: `latency` is in ms"]
+    raise table.header_error(
+        column,
+        "the unit of the times is not known; pass --time-unit s, ms, us or ns, "
+        f"or call the column `{snake_case(column)}_us`",
+    )
+
+
+def size_unit(table: Table, columns: Columns, options: ColumnOptions) -> tuple[str, list[str]]:
+    """Returns `bytes` or `elements` for the message sizes, and notes on how it is known.
+
+    Raises:
+        ConfigError: Neither the column's name nor an option tells.
+    """
+    column = columns.of["size"]
+    plain = snake_case(column)
+    by_name = (
+        "bytes"
+        if plain in _SIZE_IN_BYTES or plain.endswith("_bytes")
+        else "elements"
+        if plain in _SIZE_IN_ELEMENTS or plain.endswith("_elements")
+        else None
+    )
+    if options.size_unit is not None:
+        differs = by_name not in (None, options.size_unit)
+        note = f"sizes of `{column}` taken in {options.size_unit} as told"
+        return options.size_unit, [note] if differs else []
+    if by_name is not None:
+        return by_name, []
+    if columns.aiconfigurator and column == "message_size":
+        return "elements", ["recognised as a table of aiconfigurator: `message_size` in elements"]
+    raise table.header_error(
+        column,
+        "the unit of the sizes is not known; pass --size-unit bytes or elements, "
+        "or call the column `size_bytes`",
+    )
+
+
+def unit_suffix(column: str) -> str | None:
+    """Returns the unit of time at the end of a column's name, or None."""
+    _, separator, suffix = snake_case(column).rpartition("_")
+    return UNIT_OF_SUFFIX.get(suffix) if separator else None
+
+
+def _named(table: Table, wanted: Sequence[str], options: ColumnOptions) -> dict[str, str]:
+    for field, column in options.columns.items():
+        if field not in wanted:
+            raise ConfigError(
+                f"--column {field}={column}: `{field}` is not read here; {hint(field, wanted)}"
+            )
+        if column not in table.columns:
+            raise ConfigError(
+                f"{table.origin.file}: --column {field}={column}: no column is called "
+                f"`{column}`; {hint(column, table.columns)}"
+            )
+    return dict(options.columns)
+
+
+def _fitting(field: str, table: Table) -> list[str]:
+    plain = {name: snake_case(name) for name in table.columns}
+    if field == "time":
+        return [name for name in plain if _TIME.fullmatch(plain[name])]
+    if field != "size":
+        return [name for name in plain if plain[name] in USUAL_NAMES[field]]
+    # A column in bytes needs no further column, so it is taken where a file has several.
+    for usual in (_SIZE_IN_BYTES, _SIZE_UNIT_UNKNOWN, _SIZE_IN_ELEMENTS):
+        names = [name for name in plain if plain[name] in usual]
+        if names:
+            return names
+    return []
+
+
+def _missing(table: Table, missing: Sequence[str]) -> ConfigError:
+    spelled = {
+        **USUAL_NAMES,
+        "time": _TIME_SHOWN,
+        "size": (*_SIZE_IN_BYTES[:3], *_SIZE_UNIT_UNKNOWN[:1], _SIZE_IN_ELEMENTS[0]),
+    }
+    usual = "; ".join(f"`{field}` (recognised: {', '.join(spelled[field])})" for field in missing)
+    found = ", ".join(f"`{name}`" for name in table.columns) or "none"
+    advice = f"name a column with --column {missing[0]}=NAME"
+    if missing[0] in _OPTION_FOR:
+        advice += f", or say it for the whole file with {_OPTION_FOR[missing[0]]}"
+    return table.header_error(
+        missing[0], f"missing columns: {usual}; the file has {found}; {advice}"
+    )

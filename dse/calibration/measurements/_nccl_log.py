@@ -1,0 +1,218 @@
+"""The text that nccl-tests prints (`all_reduce_perf` and its sisters), several runs in one file.
+
+A run opens with `# nThread …` and names its ranks in `# Rank` lines; its columns stand in a line
+`# size count type …`, which older versions print without `root` and, for operations that reduce
+nothing, without `redop`. Times follow twice, out of place and in place, in µs. The operation is
+named by `# Collective test starting:` in new versions, otherwise by the command where the log
+echoes it. Lines of NCCL_DEBUG and of launchers stand between and sometimes inside rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dse.calibration.measurements._origin import Origin, RowKind
+from dse.calibration.measurements._table import Table
+from dse.errors import ConfigError, Diagnostic
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_HEADER = re.compile(r"^#\s+size\s+count\s+type\s")
+_RUN = re.compile(r"^# nThread\s+\d+")
+_STARTING = re.compile(r"Collective test starting:\s*(?:\S*/)?(\w+?)_perf")
+_COMMAND = re.compile(r"(?:^|[\s/])(\w+?)_perf(?:_mpi)?(?=\s+-)")
+_BUILD = re.compile(r"^\s*(?:Linking|Compiling|Archiving|make|nvcc|g\+\+)\b")
+_RANK = re.compile(r"^#\s+Rank\s+(\d{1,9})(?:\s+Group\s+(\d{1,9}))?\s+Pid\s")
+#: Launchers' labels before a line: `[1,0]<stdout>:` of Open MPI, `0: ` of Slurm.
+_LABEL = re.compile(r"^(?:\[\d+,\d+\]<std(?:out|err)>:\s?|\s*\d+: )")
+_ROW = re.compile(r"^\s*\d+\s+\d+\s+[a-z]\w*\s")
+_ROW_INSIDE = re.compile(r"\s\d+\s+\d+\s+[a-z]\w*\s+(?:[a-z]+\s+-?\d+\s+)?\d+\.\d+\s")
+
+_TIME, _CPU_TIME, _WRONG = "time", "cputime", "#wrong"
+
+
+def is_nccl_log(text: str) -> bool:
+    """Tells whether a text holds a table of nccl-tests."""
+    return any(_HEADER.match(_unlabelled(line)) for line in text.split("\n"))
+
+
+@dataclass
+class _Run:
+    op: str | None = None
+    groups: dict[int, set[int]] = field(default_factory=dict)
+    cut_short: bool = False
+    header: list[str] = field(default_factory=list)
+
+    def ranks(self) -> int | None:
+        """Returns the ranks of one communicator, or None where the log does not tell."""
+        sizes = {len(members) for members in self.groups.values()}
+        return sizes.pop() if len(sizes) == 1 and not self.cut_short else None
+
+
+@dataclass
+class _Rows:
+    values: dict[str, list[Any]] = field(
+        default_factory=lambda: {
+            name: [] for name in ("op", "ranks", "size_bytes", "dtype", "redop", "time_us")
+        }
+    )
+    lines: list[int] = field(default_factory=list)
+    torn: list[int] = field(default_factory=list)
+    empty: int = 0
+    wrong: list[int] = field(default_factory=list)
+    groups: set[int] = field(default_factory=set)
+
+
+def parse_nccl_log(text: str, file: str, *, in_place: bool = False) -> Table:
+    """Reads a log.
+
+    Args:
+        text: The log.
+        file: Name for messages.
+        in_place: Take the second half of the columns.
+
+    Returns:
+        A table with the columns `op`, `ranks`, `size_bytes`, `dtype`, `redop` and `time_us`. The
+        first two are missing where no run names them, and hold None where only some do.
+
+    Raises:
+        ConfigError: The log holds launch times of the CPU, lacks the wanted columns, or nccl-tests
+            itself found wrong results.
+    """
+    rows = _Rows()
+    run = _Run()
+    named: str | None = None
+    for number, raw in enumerate(text.split("\n"), start=1):
+        line = _unlabelled(raw)
+        if _RUN.match(line):
+            run, named = _Run(op=named), None
+        elif (mention := _mentioned(line)) is not None:
+            if mention[1]:
+                run, named = _Run(), mention[0]
+            else:
+                named = mention[0]
+        elif (rank := _RANK.match(line)) is not None:
+            run.groups.setdefault(int(rank[2] or 0), set()).add(int(rank[1]))
+            run.cut_short |= line.rstrip().endswith("...")
+        elif _HEADER.match(line):
+            run.header = _header(line, file, number, in_place)
+        elif run.header:
+            _row(line, number, run, in_place, rows)
+    return _table(rows, file, in_place)
+
+
+def _unlabelled(line: str) -> str:
+    return _LABEL.sub("", line)
+
+
+def _mentioned(line: str) -> tuple[str, bool] | None:
+    """Returns the operation that a line names, and whether the run says so itself."""
+    if (own := _STARTING.search(line)) is not None:
+        return own[1], True
+    if _BUILD.match(line):
+        return None
+    command = _COMMAND.search(line)
+    return None if command is None else (command[1], False)
+
+
+def _header(line: str, file: str, number: int, in_place: bool) -> list[str]:
+    names = line.lstrip("#").split()
+    if _CPU_TIME in names:
+        message = "these are launch times of the CPU; run the test again without `-C`"
+        raise ConfigError(diagnostics=(Diagnostic(file, number, None, _CPU_TIME, message),))
+    if names.count(_TIME) < (2 if in_place else 1):
+        wanted = "in-place" if in_place else "out-of-place"
+        message = f"no column of {wanted} times; found {' '.join(names)}"
+        raise ConfigError(diagnostics=(Diagnostic(file, number, None, _TIME, message),))
+    return names
+
+
+def _row(line: str, number: int, run: _Run, in_place: bool, rows: _Rows) -> None:
+    if not _ROW.match(line):
+        if _ROW_INSIDE.search(line):
+            rows.torn.append(number)
+        return
+    cells = line.split()
+    time_at = _time_column(run.header, in_place)
+    try:
+        time_us = float(cells[time_at])
+        _ = float(cells[time_at + 1]), float(cells[time_at + 2])
+        # Two numbers that ran into each other may have more digits than Python reads.
+        size, data_type = int(cells[0]), cells[2]
+    except (IndexError, ValueError):
+        rows.torn.append(number)
+        return
+    if size == 0:
+        rows.empty += 1
+        return
+    if _is_wrong(run.header, cells, time_at):
+        rows.wrong.append(number)
+    reduction = cells[3] if run.header[3] == "redop" else None
+    row = (run.op, run.ranks(), size, data_type, reduction, time_us)
+    for column, value in zip(rows.values.values(), row, strict=True):
+        column.append(value)
+    rows.lines.append(number)
+    rows.groups.add(len(run.groups))
+
+
+def _time_column(header: list[str], in_place: bool) -> int:
+    first = header.index(_TIME)
+    return header.index(_TIME, first + 1) if in_place else first
+
+
+def _is_wrong(header: list[str], cells: list[str], time_at: int) -> bool:
+    at = time_at + 3
+    if at >= min(len(header), len(cells)) or header[at] != _WRONG:
+        return False
+    try:
+        return float(cells[at]) > 0
+    except ValueError:
+        return False
+
+
+def _table(rows: _Rows, file: str, in_place: bool) -> Table:
+    origin = Origin(file, RowKind.LINE)
+    if rows.wrong:
+        message = (
+            f"{len(rows.wrong)} of {len(rows.lines)} results are wrong by nccl-tests' own check; "
+            "times of a collective that does not work say nothing: mend it and measure again"
+        )
+        raise ConfigError(diagnostics=(origin.diagnostic(rows.wrong[0], _WRONG, message),))
+    columns = {
+        name: _objects(values)
+        for name, values in rows.values.items()
+        if any(value is not None for value in values)
+    }
+    return Table(
+        origin,
+        columns,
+        np.array(rows.lines, dtype=np.int64),
+        notes=tuple(_notes(rows, file, in_place)),
+        is_log=True,
+    )
+
+
+def _notes(rows: _Rows, file: str, in_place: bool) -> list[str]:
+    notes = [f"log of nccl-tests: {'in-place' if in_place else 'out-of-place'} times in µs"]
+    if rows.empty:
+        notes.append(f"{rows.empty} rows of size 0 left out")
+    if rows.torn:
+        notes.append(
+            f"{len(rows.torn)} rows torn by other output left out, first {file}:{rows.torn[0]}"
+        )
+    if max(rows.groups, default=1) > 1:
+        notes.append(
+            f"up to {max(rows.groups)} groups at the same time; ranks are those of one group"
+        )
+    return notes
+
+
+def _objects(values: list[Any]) -> NDArray[Any]:
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array

@@ -1,0 +1,247 @@
+"""The readers: a file in, checked samples out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse._suggest import hint
+from dse.calibration.measurements._checks import check_count, check_repeats
+from dse.calibration.measurements._columns import size_unit
+from dse.calibration.measurements._names import (
+    COLLECTIVE_WORDS,
+    DATA_TYPES,
+    EMBEDDING_WORDS,
+    PRECISION_WORDS,
+    TYPE_WORDS,
+    value_bytes_of,
+)
+from dse.calibration.measurements._open import needed, open_measurements
+from dse.calibration.measurements._options import ColumnOptions
+from dse.calibration.measurements._samples import CollectiveSamples, EmbeddingSamples, GemmSamples
+from dse.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    from dse.calibration.measurements._open import Opened
+
+
+def read_gemm(
+    path: str | Path,
+    options: ColumnOptions | None = None,
+    *,
+    minimum_points: int = 30,
+    tolerance: float = 0.25,
+) -> GemmSamples:
+    """Reads times of matrix multiplications; several precisions in one file are all kept.
+
+    Args:
+        path: A CSV, Parquet or JSON-lines file with columns for m, n, k, precision and time.
+        options: Columns, units and filters where the file does not say.
+        minimum_points: Fewest rows.
+        tolerance: How much longer, as a fraction, the longest of several times of the same sizes
+            and precision may be than the shortest.
+
+    Raises:
+        ConfigError: The file cannot be read so, or holds impossible values; all are reported.
+        CalibrationError: Too few rows, or repeated ones that disagree.
+    """
+    options = options or ColumnOptions()
+    opened = open_measurements(
+        path,
+        options,
+        required=("m", "n", "k", *needed("precision", options.precision), "time"),
+        optional=("precision",),
+        vocabularies={"precision": PRECISION_WORDS},
+    )
+    keys: dict[str, NDArray[Any]] = {name: opened.sizes(name) for name in ("m", "n", "k")}
+    precision = opened.words("precision", options.precision, PRECISION_WORDS)
+    if opened.columns.aiconfigurator:
+        others = np.array([op != "gemm" for op in opened.table.columns["op_name"].tolist()])
+        opened.checker.refuse(
+            "op_name", others, "not `gemm`", "choose rows with --where op_name=gemm"
+        )
+    time_s = opened.time_s()
+    names, counts = np.unique(precision, return_counts=True)
+    held = [f"{count} of {name}" for name, count in zip(names, counts, strict=True)]
+    notes = _finish(opened, {**keys, "precision": precision}, time_s, minimum_points, tolerance)
+    if len(held) > 1:
+        notes = (*notes, f"several precisions: {', '.join(held)}")
+    rows, origin = opened.table.rows, opened.origin
+    return GemmSamples(keys["m"], keys["n"], keys["k"], precision, time_s, rows, origin, notes)
+
+
+def read_collective(
+    path: str | Path,
+    options: ColumnOptions | None = None,
+    *,
+    minimum_points: int = 4,
+    tolerance: float = 0.5,
+) -> CollectiveSamples:
+    """Reads times of collectives, from a table or from the output of nccl-tests.
+
+    Sizes are taken as nccl-tests counts them, see :class:`CollectiveSamples`. Rows of the same
+    size in bytes and of different data types are different measurements.
+
+    Args:
+        path: A CSV, Parquet or JSON-lines file with columns for operation, ranks, size and time
+            (and data type where sizes are in elements), or a log.
+        options: Columns, units and filters where the file does not say.
+        minimum_points: Fewest rows.
+        tolerance: How much longer, as a fraction, the longest of several times of the same
+            operation, ranks, size and data type may be than the shortest.
+
+    Raises:
+        ConfigError: The file cannot be read so, or holds impossible values; all are reported.
+        CalibrationError: Too few rows, or repeated ones that disagree.
+    """
+    options = options or ColumnOptions()
+    opened = open_measurements(
+        path,
+        options,
+        required=(*needed("op", options.op), *needed("ranks", options.ranks), "size", "time"),
+        optional=("op", "ranks", "dtype"),
+        vocabularies={"op": COLLECTIVE_WORDS, "dtype": TYPE_WORDS},
+        logs=True,
+    )
+    op = opened.words("op", options.op, COLLECTIVE_WORDS)
+    ranks = opened.numbers_or("ranks", options.ranks, least=2)
+    size, dtype, told = _message_sizes(opened)
+    time_s = opened.time_s()
+    keys = {"op": op, "ranks": ranks, "size_bytes": size, "dtype": dtype}
+    notes = _finish(opened, keys, time_s, minimum_points, tolerance)
+    rows, origin = opened.table.rows, opened.origin
+    return CollectiveSamples(op, ranks, size, time_s, rows, dtype, origin, (*told, *notes))
+
+
+def read_embedding(
+    path: str | Path,
+    options: ColumnOptions | None = None,
+    *,
+    minimum_points: int = 20,
+    tolerance: float = 0.25,
+) -> EmbeddingSamples:
+    """Reads times of pooled embedding lookups.
+
+    The bytes of a value come from a column, or from the `precision` of the options. Without a
+    column for the Zipf exponent the looked-up rows are taken to be uniform, with a note.
+
+    Args:
+        path: A CSV, Parquet or JSON-lines file with columns for pass, rows, dim, batch, pooling,
+            bytes of a value, exponent and time.
+        options: Columns, units and filters where the file does not say.
+        minimum_points: Fewest rows.
+        tolerance: How much longer, as a fraction, the longest of several times of the same shape
+            may be than the shortest.
+
+    Raises:
+        ConfigError: The file cannot be read so, or holds impossible values; all are reported.
+        CalibrationError: Too few rows, or repeated ones that disagree.
+    """
+    options = options or ColumnOptions()
+    sizes = ("rows", "dim", "batch")
+    opened = open_measurements(
+        path,
+        options,
+        required=(
+            *needed("op", options.op),
+            *sizes,
+            "pooling",
+            *needed("value_bytes", options.precision),
+            "time",
+        ),
+        optional=("op", "value_bytes", "alpha"),
+        vocabularies={"op": EMBEDDING_WORDS},
+    )
+    op = opened.words("op", options.op, EMBEDDING_WORDS)
+    rows, dim, batch = (opened.sizes(name) for name in sizes)
+    pooling = opened.checker.positive(opened.columns.of["pooling"])
+    value_bytes = _value_bytes(opened)
+    told: tuple[str, ...] = ()
+    if "alpha" in opened.columns.of:
+        alpha = opened.checker.not_negative(opened.columns.of["alpha"])
+    else:
+        alpha = np.zeros(len(opened.table))
+        told = ("no column `alpha`: looked-up rows taken to be uniform",)
+    time_s = opened.time_s()
+    keys: dict[str, NDArray[Any]] = {
+        "op": op,
+        "rows": rows,
+        "dim": dim,
+        "batch": batch,
+        "pooling": pooling,
+        "value_bytes": value_bytes,
+        "alpha": alpha,
+    }
+    notes = (*told, *_finish(opened, keys, time_s, minimum_points, tolerance))
+    return EmbeddingSamples(
+        op=op,
+        rows=rows,
+        dim=dim,
+        batch=batch,
+        pooling=pooling,
+        value_bytes=value_bytes,
+        alpha=alpha,
+        time_s=time_s,
+        source_rows=opened.table.rows,
+        origin=opened.origin,
+        notes=notes,
+    )
+
+
+def _finish(
+    opened: Opened,
+    keys: Mapping[str, NDArray[Any]],
+    time_s: NDArray[np.float64],
+    minimum_points: int,
+    tolerance: float,
+) -> tuple[str, ...]:
+    opened.checker.finish()
+    check_count(opened.table, minimum_points)
+    used = tuple(opened.columns.of.values())
+    repeats = check_repeats(opened.table, keys, time_s, tolerance, used)
+    return (*opened.notes, *repeats)
+
+
+def _message_sizes(
+    opened: Opened,
+) -> tuple[NDArray[np.int64], NDArray[np.str_], tuple[str, ...]]:
+    """Returns sizes in bytes, data types, and notes on the unit."""
+    unit, notes = size_unit(opened.table, opened.columns, opened.options)
+    size = opened.sizes("size")
+    column = opened.columns.of.get("dtype")
+    constant = opened.options.precision
+    if unit == "bytes" and constant is None:
+        if column is None:
+            return size, np.array([""] * len(size), dtype=np.str_), tuple(notes)
+        return size, opened.checker.any_words(column, TYPE_WORDS), tuple(notes)
+    if column is None and constant is None:
+        raise opened.table.header_error(
+            opened.columns.of["size"],
+            "the sizes are in elements and the file does not say of which type; "
+            "pass --precision, or name a column with --column dtype=NAME",
+        )
+    dtype = opened.words("dtype", constant, TYPE_WORDS)
+    if unit == "bytes":
+        return size, dtype, tuple(notes)
+    value_bytes = {name: value_bytes_of(name) or 1 for name in np.unique(dtype).tolist()}
+    scale = np.array([value_bytes[name] for name in dtype.tolist()], dtype=np.int64)
+    return size * scale, dtype, tuple(notes)
+
+
+def _value_bytes(opened: Opened) -> NDArray[np.int64]:
+    precision = opened.options.precision
+    if precision is None:
+        return opened.sizes("value_bytes")
+    value_bytes = value_bytes_of(precision)
+    if value_bytes is None:
+        raise ConfigError(
+            f"--precision: unknown data type `{precision}`; {hint(precision.lower(), DATA_TYPES)}"
+        )
+    return opened.numbers_or("value_bytes", value_bytes, least=1)

@@ -1,0 +1,133 @@
+"""Measurements as arrays: one entry a row, SI units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from dse.calibration.measurements._origin import Origin
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats: TypeAlias = NDArray[np.float64]
+    Integers: TypeAlias = NDArray[np.int64]
+    Words: TypeAlias = NDArray[np.str_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GemmSamples:
+    """Times of matrix multiplications `(m, k) × (k, n)`; every array has shape `(points,)`.
+
+    Attributes:
+        m: Rows of the result.
+        n: Columns of the result.
+        k: Inner size.
+        precision: Arithmetic, one of `GEMM_PRECISIONS`.
+        time_s: Duration.
+        source_rows: Line or row of the file, from 1.
+        origin: The file.
+        notes: What a reader of the result should know: what was left out or taken for granted.
+    """
+
+    m: Integers
+    n: Integers
+    k: Integers
+    precision: Words
+    time_s: Floats
+    source_rows: Integers
+    origin: Origin = field(default_factory=Origin)
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.time_s)
+
+    def select(self, chosen: NDArray[Any]) -> GemmSamples:
+        """Returns the points of a mask or of indices."""
+        return _select(self, chosen)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CollectiveSamples:
+    """Times of collectives; every array has shape `(points,)`.
+
+    Attributes:
+        op: Collective, one of `COLLECTIVE_OPS`.
+        ranks: Number of ranks.
+        size_bytes: Size as nccl-tests counts it: for all-gather and reduce-scatter the total over
+            all ranks, for the others the buffer of one rank.
+        time_s: Duration.
+        source_rows: Line or row of the file, from 1.
+        dtype: Type of the elements by our name, as written where we have none; empty if unknown.
+        origin: The file.
+        notes: What a reader of the result should know: what was left out or taken for granted.
+    """
+
+    op: Words
+    ranks: Integers
+    size_bytes: Integers
+    time_s: Floats
+    source_rows: Integers
+    dtype: Words
+    origin: Origin = field(default_factory=Origin)
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.time_s)
+
+    def select(self, chosen: NDArray[Any]) -> CollectiveSamples:
+        """Returns the points of a mask or of indices."""
+        return _select(self, chosen)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EmbeddingSamples:
+    """Times of pooled embedding lookups in one table; every array has shape `(points,)`.
+
+    Attributes:
+        op: `forward` or `backward` (update included).
+        rows: Rows of the table.
+        dim: Values of one row.
+        batch: Bags.
+        pooling: Lookups of one bag on average.
+        value_bytes: Bytes of one value of the table.
+        alpha: Exponent of the Zipf distribution of the looked-up rows; 0 is uniform.
+        time_s: Duration.
+        source_rows: Line or row of the file, from 1.
+        origin: The file.
+        notes: What a reader of the result should know: what was left out or taken for granted.
+    """
+
+    op: Words
+    rows: Integers
+    dim: Integers
+    batch: Integers
+    pooling: Floats
+    value_bytes: Integers
+    alpha: Floats
+    time_s: Floats
+    source_rows: Integers
+    origin: Origin = field(default_factory=Origin)
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.time_s)
+
+    def select(self, chosen: NDArray[Any]) -> EmbeddingSamples:
+        """Returns the points of a mask or of indices."""
+        return _select(self, chosen)
+
+
+Samples: TypeAlias = GemmSamples | CollectiveSamples | EmbeddingSamples
+
+_AnySamples = TypeVar("_AnySamples", GemmSamples, CollectiveSamples, EmbeddingSamples)
+
+
+def _select(samples: _AnySamples, chosen: NDArray[Any]) -> _AnySamples:
+    arrays = {
+        item.name: getattr(samples, item.name)[chosen]
+        for item in fields(samples)
+        if item.name not in ("origin", "notes")
+    }
+    return replace(samples, **arrays)

@@ -1,0 +1,109 @@
+"""What machine this is, from /proc, /sys and torch."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+import platform
+import re
+
+import numpy as np
+
+from dse.calibration.microbench._torch import load_torch
+from dse.calibration.microbench._types import MachineInfo
+from dse.errors import CalibrationError
+
+_CACHE_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
+_SIZE_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def describe_machine(device: str) -> MachineInfo:
+    """Describes the machine at hand.
+
+    Args:
+        device: ``cpu`` or ``cuda``; of several GPUs the first is described.
+
+    Raises:
+        CalibrationError: There is no such device.
+        OptionalDependencyError: torch is not installed.
+    """
+    torch = load_torch()
+    libraries = (
+        ("python", platform.python_version()),
+        ("torch", str(torch.__version__)),
+        ("numpy", np.__version__),
+    )
+    cores = available_cores()
+    # Without the distributor's suffix, which says nothing of speed.
+    release = platform.release().split("-")[0]
+    system = f"{platform.system()} {release} {platform.machine()}"
+    if device == "cpu":
+        return MachineInfo(
+            device="cpu",
+            device_name=_cpu_name(),
+            device_count=1,
+            compute_units=cores,
+            driver="",
+            cores=cores,
+            memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            last_level_cache_bytes=_last_level_cache_bytes(_CACHE_FOLDER),
+            operating_system=system,
+            libraries=libraries,
+        )
+    if not torch.cuda.is_available():
+        raise CalibrationError("torch finds no CUDA device on this machine; use the device cpu")
+    properties = torch.cuda.get_device_properties(0)
+    return MachineInfo(
+        device="cuda",
+        device_name=str(properties.name),
+        device_count=int(torch.cuda.device_count()),
+        compute_units=int(properties.multi_processor_count),
+        driver=_driver_version(),
+        cores=cores,
+        memory_bytes=int(properties.total_memory),
+        last_level_cache_bytes=int(properties.L2_cache_size),
+        operating_system=system,
+        libraries=(
+            *libraries,
+            ("cuda", str(torch.version.cuda)),
+            ("nccl", ".".join(str(part) for part in torch.cuda.nccl.version())),
+        ),
+    )
+
+
+def available_cores() -> int:
+    """Returns the logical cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every operating system
+        return os.cpu_count() or 1
+
+
+def _cpu_name() -> str:
+    found = re.search(r"^model name\s*:\s*(.+)$", _read(Path("/proc/cpuinfo")), re.MULTILINE)
+    return found[1].strip() if found else platform.processor() or "unknown processor"
+
+
+def _last_level_cache_bytes(folder: Path) -> int:
+    """Size of the highest cache level that the first core sees, 0 when the system does not say."""
+    sizes = [(0, 0)]
+    for index in folder.glob("index*"):
+        size = re.fullmatch(r"(\d+)([KMG]?)", _read(index / "size").strip())
+        level = _read(index / "level").strip()
+        if size and level.isdigit():
+            sizes.append((int(level), int(size[1]) * _SIZE_UNITS[size[2]]))
+    return max(sizes)[1]
+
+
+def _driver_version() -> str:
+    found = re.search(
+        r"Kernel Module.*?(\d+\.\d+[.\d]*)", _read(Path("/proc/driver/nvidia/version"))
+    )
+    return found[1] if found else ""
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,186 @@
+"""From pydantic's errors to diagnostics with places and plain words."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, RootModel
+
+from dse._suggest import nearest
+from dse.config._yaml import field_name
+from dse.errors import Diagnostic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydantic import ValidationError
+
+from dse.config._yaml import LocatedData, Path
+
+_MAX_SHOWN = 60
+
+
+def diagnose(
+    error: ValidationError, model: type[BaseModel], located: LocatedData, file: str
+) -> list[Diagnostic]:
+    """Returns one diagnostic per wrong field, at its place in the file.
+
+    Args:
+        error: What pydantic found.
+        model: The document's class; gives the keys that are allowed.
+        located: The data and its places.
+        file: File name for the messages.
+    """
+    model = _chosen(model, located.data)
+    found: dict[Path, Diagnostic] = {}
+    for item in error.errors(include_url=False):
+        path = _path_in_data(item["loc"], located.data)
+        if not path and item["type"] in ("union_tag_invalid", "union_tag_not_found"):
+            path = ("kind",)
+        message = _message(item, path, model)
+        place = _place(item["type"], path, located)
+        line, column = place if place else (None, None)
+        # Of several complaints about one field (a union tries all its forms) the first is shown.
+        found.setdefault(path, Diagnostic(file, line, column, field_name(path), message))
+    return list(found.values())
+
+
+def _chosen(model: type[BaseModel], data: object) -> type[BaseModel]:
+    """Returns the kind of document that data say they are, where a file may be of several."""
+    if not issubclass(model, RootModel) or not isinstance(data, dict):
+        return model
+    for kind in _models_in(model.model_fields["root"].annotation):
+        if data.get("kind") in get_args(kind.model_fields["kind"].annotation):
+            return kind
+    return model
+
+
+def _path_in_data(loc: tuple[int | str, ...], data: object) -> Path:
+    """Drops the parts of a location that are pydantic's own (union tags), not the file's."""
+    path: list[int | str] = []
+    current = data
+    for index, part in enumerate(loc):
+        if isinstance(current, dict):
+            if part in current:
+                current = current[part]
+                path.append(part)
+            elif index == len(loc) - 1 and isinstance(part, str):
+                path.append(part)
+        elif isinstance(current, list) and isinstance(part, int) and part < len(current):
+            current = current[part]
+            path.append(part)
+    return tuple(path)
+
+
+def _place(kind: str, path: Path, located: LocatedData) -> tuple[int, int] | None:
+    if kind == "extra_forbidden" and path in located.keys:
+        return located.keys[path]
+    while path not in located.values and path:
+        path = path[:-1]
+    return located.values.get(path)
+
+
+def _message(item: Any, path: Path, model: type[BaseModel]) -> str:
+    kind = item["type"]
+    given = _shown(item.get("input"))
+    context = item.get("ctx", {})
+    if kind == "extra_forbidden":
+        return _unknown_key(path, model)
+    if kind == "missing" or (kind == "union_tag_not_found" and path == ("kind",)):
+        return "this field is missing"
+    plain = {
+        "int_type": "expected a whole number",
+        "int_parsing": "expected a whole number",
+        "int_from_float": "expected a whole number",
+        "float_type": "expected a number",
+        "float_parsing": "expected a number",
+        "finite_number": "expected a finite number",
+        "bool_type": "expected true or false",
+        "bool_parsing": "expected true or false",
+        "list_type": "expected a list",
+        "dict_type": "expected a block of keys and values",
+        "model_type": "expected a block of keys and values",
+        "model_attributes_type": "expected a block of keys and values",
+        "string_type": "expected text",
+    }
+    if kind == "string_type" and isinstance(item.get("input"), bool):
+        return f"expected text, found the switch {given}; put the word in quotes"
+    if kind in plain:
+        return f"{plain[kind]}, found {given}"
+    if kind in ("enum", "literal_error"):
+        choice = _alternatives(context.get("expected", ""), item.get("input"))
+        return f"expected {choice}, found {given}"
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        expected = context.get("expected_tags", "")
+        if path == ("kind",):
+            given = _shown(context.get("tag"))
+            return f"expected {_alternatives(expected, context.get('tag'))}, found {given}"
+        return f"expected a `kind` out of {expected}, found {_shown(context.get('tag'))}"
+    bounds = {
+        "greater_than_equal": ("at least", "ge"),
+        "greater_than": ("more than", "gt"),
+        "less_than_equal": ("at most", "le"),
+        "less_than": ("less than", "lt"),
+    }
+    if kind in bounds:
+        words, key = bounds[kind]
+        return f"expected {words} {context[key]}, found {given}"
+    if kind in ("too_short", "string_too_short"):
+        return (
+            f"expected at least {context['min_length']}, found {context.get('actual_length', 0)}"
+        )
+    if kind in ("too_long", "string_too_long"):
+        return f"expected at most {context['max_length']} entries or signs"
+    return str(item["msg"])
+
+
+def _alternatives(expected: str, given: object) -> str:
+    names = [part.strip().strip("'") for part in expected.replace(" or ", ", ").split(",")]
+    near = nearest(str(given), names)
+    listed = ", ".join(f"`{name}`" for name in names)
+    return f"one of {listed}" + (f" (did you mean `{near}`?)" if near else "")
+
+
+def _unknown_key(path: Path, model: type[BaseModel]) -> str:
+    allowed = sorted(_allowed_keys(model, path[:-1]))
+    near = nearest(str(path[-1]), allowed)
+    if near:
+        return f"unknown key; did you mean `{near}`?"
+    return f"unknown key; expected one of {', '.join(f'`{name}`' for name in allowed)}"
+
+
+def _allowed_keys(model: type[BaseModel], path: Path) -> set[str]:
+    """Returns the field names of every class that may stand at `path`."""
+    here: list[Any] = [model]
+    for part in path:
+        here = [inner for kind in here for inner in _inside(kind, part)]
+    return {name for kind in here for name in kind.model_fields}
+
+
+def _inside(kind: type[BaseModel], part: int | str) -> list[type[BaseModel]]:
+    field = kind.model_fields.get(str(part))
+    return list(_models_in(field.annotation)) if field is not None else [kind]
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yields the document classes named in an annotation, inside lists, dicts and unions too."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        yield from _models_in(get_args(annotation)[0])
+    elif origin in (Union, types.UnionType, list, tuple, dict):
+        for argument in get_args(annotation):
+            yield from _models_in(argument)
+    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return "a block"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "nothing"
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"`{text[:_MAX_SHOWN]}{'…' if len(text) > _MAX_SHOWN else ''}`"

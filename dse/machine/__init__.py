@@ -1,0 +1,35 @@
+"""Machines: device, node and network as plain values, and the time that work takes on them.
+
+The types here are shared by all packages: frozen dataclasses in SI units, without unit strings.
+Subpackages: :mod:`~dse.machine.platforms` reads machines from YAML,
+:mod:`~dse.machine.kernels` and :mod:`~dse.machine.collectives` predict durations, and
+:mod:`~dse.machine.fits` holds the functions that were fitted on measurements.
+"""
+
+from __future__ import annotations
+
+from dse.machine._hardware import (
+    Cluster,
+    DeviceSpec,
+    HostLinkSpec,
+    HostSpec,
+    LinkKind,
+    LinkSpec,
+    NetworkSpec,
+    PeakRates,
+    Precision,
+    PriceSpec,
+)
+
+__all__ = [
+    "Cluster",
+    "DeviceSpec",
+    "HostLinkSpec",
+    "HostSpec",
+    "LinkKind",
+    "LinkSpec",
+    "NetworkSpec",
+    "PeakRates",
+    "Precision",
+    "PriceSpec",
+]

@@ -1,0 +1,258 @@
+"""Hardware: what a cluster is made of, in SI units. Nothing here computes time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dse.machine.fits import CollectiveCalibration, KernelCalibration
+
+
+class Precision(StrEnum):
+    """Arithmetic of the dense part: the rate of matrix multiplications and the bytes of values.
+
+    ``fp16`` and ``bf16`` mean mixed precision: activations and gradients in two bytes, master
+    weights in four. ``tf32`` keeps four-byte values and uses tensor cores.
+    """
+
+    FP32 = "fp32"
+    TF32 = "tf32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of one activation or gradient value."""
+        return 2 if self in (Precision.FP16, Precision.BF16) else 4
+
+
+@dataclass(frozen=True, slots=True)
+class PeakRates:
+    """Dense peak arithmetic rate per precision, without structured sparsity, in FLOP/s.
+
+    A precision that the device lacks falls back to the next wider one it has, as the libraries do.
+    """
+
+    fp32_flops_per_s: float
+    tf32_flops_per_s: float | None = None
+    fp16_flops_per_s: float | None = None
+    bf16_flops_per_s: float | None = None
+
+    def of(self, precision: Precision) -> float:
+        """Returns the peak rate in FLOP/s used for `precision` on this device."""
+        own = {
+            Precision.FP32: self.fp32_flops_per_s,
+            Precision.TF32: self.tf32_flops_per_s,
+            Precision.FP16: self.fp16_flops_per_s,
+            Precision.BF16: self.bf16_flops_per_s,
+        }[precision]
+        return own if own is not None else self.fp32_flops_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpec:
+    """One accelerator (or one CPU socket used as one).
+
+    Attributes:
+        name: Marketing name, for example ``NVIDIA H100 SXM5 80 GB``.
+        kind: ``gpu`` or ``cpu``.
+        compute_units: Streaming multiprocessors, or cores on a CPU.
+        peak: Arithmetic rates.
+        memory_bytes: Capacity of the device memory.
+        memory_bandwidth_bytes_per_s: Peak bandwidth of the device memory.
+        l2_bytes: Size of the last-level cache.
+        l2_bandwidth_bytes_per_s: Read bandwidth of the last-level cache.
+        reserved_memory_bytes: Memory that a job cannot have: driver context, communicator
+            buffers, allocator slack.
+        kernel_floor_s: Duration of the smallest kernel.
+        resident_warps_per_unit: Warps (or threads on a CPU) in flight on one compute unit.
+        calibrations: What was learned from measured kernels.
+    """
+
+    name: str
+    kind: str
+    compute_units: int
+    peak: PeakRates
+    memory_bytes: float
+    memory_bandwidth_bytes_per_s: float
+    l2_bytes: float
+    l2_bandwidth_bytes_per_s: float
+    reserved_memory_bytes: float
+    kernel_floor_s: float = 2.5e-6
+    resident_warps_per_unit: int = 64
+    calibrations: tuple[KernelCalibration, ...] = ()
+
+    def calibration(self, op: str, precision: Precision | None = None) -> KernelCalibration | None:
+        """Returns what was learned of an operator in a precision, or None."""
+        for calibration in self.calibrations:
+            if calibration.op == op and (
+                precision is None
+                or not calibration.precisions
+                or precision in calibration.precisions
+            ):
+                return calibration
+        return None
+
+    @property
+    def usable_memory_bytes(self) -> float:
+        """Capacity less the reserved share."""
+        return self.memory_bytes - self.reserved_memory_bytes
+
+
+class LinkKind(StrEnum):
+    """How the devices of one node are wired."""
+
+    NVSWITCH = "nvswitch"
+    NVLINK_MESH = "nvlink_mesh"
+    NVLINK_PAIRS = "nvlink_pairs"
+    PCIE = "pcie"
+    SHARED_MEMORY = "shared_memory"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSpec:
+    """The interconnect between the devices of one node.
+
+    Attributes:
+        name: Name by which a search space or the command line chooses it.
+        kind: Wiring.
+        bandwidth_bytes_per_s: What one device can send (and at the same time receive).
+        latency_s: Time of one hop, software included.
+        pair_bandwidth_bytes_per_s: For ``nvlink_pairs``: bandwidth inside a pair; traffic that
+            leaves the pair uses `bandwidth_bytes_per_s`.
+        calibrations: What was learned from measured collectives.
+    """
+
+    name: str
+    kind: LinkKind
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    pair_bandwidth_bytes_per_s: float | None = None
+    calibrations: tuple[CollectiveCalibration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSpec:
+    """The network between nodes.
+
+    Attributes:
+        name: Name by which a search space or the command line chooses it.
+        kind: ``infiniband``, ``ethernet``, ``efa`` or another word for the reader.
+        nics_per_node: Network cards of one node.
+        nic_bandwidth_bytes_per_s: Line rate of one card in one direction.
+        latency_s: End-to-end latency of a small message between two nodes.
+    """
+
+    name: str
+    kind: str
+    nics_per_node: int
+    nic_bandwidth_bytes_per_s: float
+    latency_s: float
+
+    @property
+    def node_bandwidth_bytes_per_s(self) -> float:
+        """What one node can send (and at the same time receive)."""
+        return self.nics_per_node * self.nic_bandwidth_bytes_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class HostLinkSpec:
+    """The path between host memory and one device (PCIe, or NVLink-C2C)."""
+
+    bandwidth_bytes_per_s: float
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpec:
+    """Time the host spends to keep one device busy, by the five kinds of the TPDS'24 model.
+
+    Attributes:
+        between_operators_s: T1, from the end of one top-level operator to the next.
+        before_launch_s: T2, from an operator's start to its first kernel launch.
+        after_launch_s: T3, from an operator's last launch to its end.
+        launch_s: T4, one launch call.
+        between_launches_s: T5, between two launches inside one operator.
+        graph_launch_s: One launch of a captured CUDA graph, which replaces all of the above.
+    """
+
+    between_operators_s: float
+    before_launch_s: float
+    after_launch_s: float
+    launch_s: float
+    between_launches_s: float
+    graph_launch_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PriceSpec:
+    """One list price.
+
+    Attributes:
+        provider: Cloud or vendor.
+        instance: Instance type.
+        devices: Devices in one instance.
+        usd_per_hour: Price of one instance.
+        region: Region, or an empty string where the source names none.
+        as_of: When the price was valid, as written by the source (ISO date or year-month).
+        basis: ``on_demand``, ``capacity_block``, ``reserved`` or ``spot``.
+        source: Where the figure comes from.
+        superseded: True for a former price that is kept for old studies and never chosen.
+    """
+
+    provider: str
+    instance: str
+    devices: int
+    usd_per_hour: float
+    region: str
+    as_of: str
+    basis: str
+    source: str
+    superseded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """`world_size` devices on as few nodes as hold them; the performance model is asked about it.
+
+    Ranks are numbered node by node: rank ``r`` sits on node ``r // devices_per_node``.
+
+    Attributes:
+        name: Platform name.
+        device: The device, the same on every rank.
+        link: Interconnect inside a node.
+        network: Interconnect between nodes.
+        host_link: Path between host memory and a device.
+        host: Host overheads.
+        devices_per_node: Devices that a full node holds.
+        world_size: Number of ranks.
+        host_memory_bytes: Host memory of one node, or None when it is not known; then nothing
+            limits what is kept there.
+    """
+
+    name: str
+    device: DeviceSpec
+    link: LinkSpec
+    network: NetworkSpec
+    host_link: HostLinkSpec
+    host: HostSpec
+    devices_per_node: int
+    world_size: int
+    host_memory_bytes: float | None = None
+
+    @property
+    def local_size(self) -> int:
+        """Ranks on one node (all nodes are equally full)."""
+        return min(self.world_size, self.devices_per_node)
+
+    @property
+    def node_count(self) -> int:
+        """Number of nodes that the ranks occupy."""
+        return math.ceil(self.world_size / self.devices_per_node)
+
+    def node_of(self, rank: int) -> int:
+        """Returns the node that `rank` sits on."""
+        return rank // self.devices_per_node

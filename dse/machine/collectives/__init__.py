@@ -1,0 +1,22 @@
+"""Duration of one collective on one group of ranks."""
+
+from __future__ import annotations
+
+from dse.machine.collectives._estimate import (
+    all_to_all_v_time_s,
+    collective_estimate,
+    collective_time_s,
+)
+from dse.machine.collectives._groups import CollectiveOp, Group
+from dse.machine.collectives._inside import inside_time_s, link_from_measurement, volume
+
+__all__ = [
+    "CollectiveOp",
+    "Group",
+    "all_to_all_v_time_s",
+    "collective_estimate",
+    "collective_time_s",
+    "inside_time_s",
+    "link_from_measurement",
+    "volume",
+]

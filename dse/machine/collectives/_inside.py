@@ -1,0 +1,160 @@
+"""Collectives inside a node from volume and topology, where nothing was measured.
+
+Each device moves `volume(op, n)` bytes through its link for every byte of the message
+(nccl-tests' definition of bus bandwidth). Over NVSwitch and inside an NVLink pair the message also
+makes a pass through the device's own buffers, a part of which nothing hides; wires of other kinds
+are slow enough to hide it:
+
+    seconds per byte = (volume + exposed) / bandwidth       NVSwitch, inside a pair
+    seconds per byte = volume / (share · bandwidth)         others
+
+The exposed part gives two devices less bus bandwidth than eight, as measured.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+import math
+from typing import TYPE_CHECKING
+
+from dse.machine import LinkKind, LinkSpec
+from dse.machine.collectives._groups import CollectiveOp
+from dse.machine.collectives._protocols import faster_protocol_s
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: Latency of an empty collective in hops: fixed part, and part per step of the algorithm. From
+#: the smallest messages of published nccl-tests on 2, 4 and 8 A100 and H100 (2.2 and 0.30 hops of
+#: 3.5 µs on A100; 1.8 and 0.32 hops of 2.5 µs on H100).
+_FIXED_HOPS = 2.0
+_HOPS_PER_STEP = 0.31
+
+#: Part of the pass through the device's buffers that stays visible, as a share of the message:
+#: from the same nccl-tests at 512 MiB, where links then run at their full rate on 2, 4 and 8
+#: devices (within 8 % on A100, H100 and H200). A reduction passes once more than a copy.
+_EXPOSED_REDUCTION = 0.50
+_EXPOSED_COPY = 0.37
+
+#: Share of the link rate that rings reach in a cube mesh, and among ranks in one host's memory;
+#: assumed.
+_MESH_SHARE = 0.85
+_SHARED_MEMORY_SHARE = 0.80
+
+#: What `n` streams through one host bridge leave of a PCIe link: `0.97 / (1 + (n - 2) / 16)`. Two
+#: streams from published all-reduces over two bridged pairs (15.8 GB/s of algorithm bandwidth, so
+#: 23.7 of 24 GB/s); 0.86 for four and 0.71 for eight are assumed.
+_BRIDGE_SHARE = 0.97
+_BRIDGE_STREAMS_TO_HALVE = 16.0
+
+
+def inside_time_s(
+    link: LinkSpec, op: CollectiveOp, nbytes: NDArray[np.float64], ranks: int
+) -> NDArray[np.float64]:
+    """Returns seconds of a collective among `ranks` devices of one node, by physics alone.
+
+    Args:
+        link: The interconnect; its calibrations are not looked at.
+        op: The operation.
+        nbytes: Message sizes as nccl-tests counts them, any shape.
+        ranks: Devices taking part, at least two.
+    """
+    return faster_protocol_s(nbytes, *_latency_and_inverse_bandwidth(link, op, ranks))
+
+
+@lru_cache(maxsize=256)
+def _latency_and_inverse_bandwidth(
+    link: LinkSpec, op: CollectiveOp, ranks: int
+) -> tuple[float, float]:
+    """Seconds of an empty message, and seconds a byte."""
+    empty_s = link.latency_s * (_FIXED_HOPS + _HOPS_PER_STEP * steps(op, ranks))
+    return empty_s, _seconds_per_byte(link, op, ranks)
+
+
+def link_from_measurement(
+    name: str, kind: LinkKind, ranks: int, shortest_s: float, seconds_per_byte: float
+) -> LinkSpec:
+    """Returns the link whose all-reduce among `ranks` devices has these limits by the formulas.
+
+    Args:
+        name: Name of the link.
+        kind: Wiring.
+        ranks: Devices that took part.
+        shortest_s: Time of the smallest all-reduce.
+        seconds_per_byte: Time of a large all-reduce over its message size.
+    """
+    op = CollectiveOp.ALL_REDUCE
+    unit = LinkSpec(name, kind, 1.0, 1.0, 1.0 if kind is LinkKind.NVLINK_PAIRS else None)
+    hops, seconds = _latency_and_inverse_bandwidth(unit, op, ranks)
+    bandwidth = seconds / seconds_per_byte
+    pair = bandwidth if kind is LinkKind.NVLINK_PAIRS else None
+    return LinkSpec(name, kind, bandwidth, shortest_s / hops, pair)
+
+
+def steps(op: CollectiveOp, ranks: int) -> float:
+    """Returns how many messages an algorithm sends one after the other.
+
+    A ring needs `n - 1`, twice that to reduce and to gather; peers of a direct exchange are
+    served several at a time.
+    """
+    if op is CollectiveOp.ALL_REDUCE:
+        return 2.0 * (ranks - 1)
+    if op is CollectiveOp.ALL_TO_ALL:
+        return 1.0 + math.log2(ranks)
+    if op is CollectiveOp.SEND_RECV:
+        return 1.0
+    return ranks - 1.0
+
+
+def volume(op: CollectiveOp, ranks: int) -> float:
+    """Returns how many bytes pass a device's link for each byte of the message."""
+    if op is CollectiveOp.ALL_REDUCE:
+        return 2.0 * (ranks - 1) / ranks
+    if op in (CollectiveOp.BROADCAST, CollectiveOp.SEND_RECV):
+        return 1.0
+    return (ranks - 1) / ranks
+
+
+def _seconds_per_byte(link: LinkSpec, op: CollectiveOp, ranks: int) -> float:
+    wire = link.bandwidth_bytes_per_s
+    moved = volume(op, ranks)
+    exposed = _EXPOSED_REDUCTION if op is CollectiveOp.ALL_REDUCE else _EXPOSED_COPY
+    match link.kind:
+        case LinkKind.NVSWITCH:
+            return (moved + exposed) / wire
+        case LinkKind.NVLINK_MESH:
+            return moved / (_mesh_share(op, ranks) * wire)
+        case LinkKind.NVLINK_PAIRS:
+            in_pair_s = (moved + exposed) / (link.pair_bandwidth_bytes_per_s or wire)
+            if ranks == 2:
+                return in_pair_s
+            # A ring enters a pair through one card and leaves it through the other, so half of
+            # the cards send over the bridge; in an exchange all do, but for the partner's part.
+            if op is CollectiveOp.ALL_TO_ALL:
+                over_bridge_s = (ranks - 2) / ranks / (wire * _bridge_share(ranks))
+            else:
+                over_bridge_s = moved / (wire * _bridge_share(ranks / 2))
+            return max(over_bridge_s, in_pair_s)
+        case LinkKind.PCIE:
+            return moved / (wire * _bridge_share(ranks))
+        case LinkKind.SHARED_MEMORY:
+            return moved / (wire * _SHARED_MEMORY_SHARE)
+
+
+def _bridge_share(streams: float) -> float:
+    return _BRIDGE_SHARE / (1.0 + max(streams - 2.0, 0.0) / _BRIDGE_STREAMS_TO_HALVE)
+
+
+def _mesh_share(op: CollectiveOp, ranks: int) -> float:
+    """Share of a device's links that is in use in a cube mesh of eight with six links each.
+
+    Two neighbours share two links; the four of a quad have four links each to one another; all
+    six serve a ring of eight. An exchange of four waits for the peers that have one link only;
+    one of eight sends three sevenths over two hops.
+    """
+    links = 2 if ranks == 2 else 4 if ranks <= 4 else 6
+    share = _MESH_SHARE * links / 6
+    if op is CollectiveOp.ALL_TO_ALL and ranks > 2:
+        share *= 0.75 if ranks <= 4 else 0.5
+    return share

@@ -1,0 +1,49 @@
+"""Learned functions: what measurements say beyond the physics.
+
+A *kernel calibration* multiplies an analytical reference time by a learned ratio; a *collective
+calibration* is a measured curve of time over message size. Both know the range they were fitted
+in, the spread of their held-out residuals and where they come from. Nothing here knows devices.
+"""
+
+from __future__ import annotations
+
+from dse.machine.fits._calibrations import (
+    SPREAD_PER_EFOLD_OUTSIDE,
+    CollectiveCalibration,
+    HeldOut,
+    KernelCalibration,
+    Provenance,
+    Ratio,
+    RatioCurve,
+    SizeRange,
+    held_out_errors,
+    log_size,
+    log_size_names,
+    log_spread,
+)
+from dse.machine.fits._estimate import Estimate
+from dse.machine.fits._size_curve import SizeCurve, fit_size_curve
+from dse.machine.fits._smooth import SmoothCurve, fit_smooth_curve
+from dse.machine.fits._trees import TreeCurve, fit_tree_curve
+
+__all__ = [
+    "SPREAD_PER_EFOLD_OUTSIDE",
+    "CollectiveCalibration",
+    "Estimate",
+    "HeldOut",
+    "KernelCalibration",
+    "Provenance",
+    "Ratio",
+    "RatioCurve",
+    "SizeCurve",
+    "SizeRange",
+    "SmoothCurve",
+    "TreeCurve",
+    "fit_size_curve",
+    "fit_smooth_curve",
+    "fit_tree_curve",
+    "held_out_errors",
+    "log_size",
+    "log_size_names",
+    "log_spread",
+]

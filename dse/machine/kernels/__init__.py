@@ -1,0 +1,91 @@
+"""Duration of one operator on one device.
+
+Where a device has a calibration, an analytical reference time is multiplied by a learned ratio;
+elsewhere analytical models with published constants serve, with a wider spread. All functions are
+vectorised over shapes.
+"""
+
+from __future__ import annotations
+
+from dse.machine.fits import Estimate
+from dse.machine.kernels._embedding import (
+    EMBEDDING_SIZES,
+    LOOKUP_LAUNCHES,
+    UPDATE_LAUNCHES,
+    EmbeddingShape,
+    EmbeddingWork,
+    IndexStatistics,
+    embedding_sizes,
+    embedding_time_s,
+    embedding_work,
+)
+from dse.machine.kernels._embedding_unfused import EmbeddingKernels, unfused_embedding_work
+from dse.machine.kernels._embedding_uvm import (
+    HOST_ROWS_SPREAD,
+    HostRowsWork,
+    cached_row_count,
+    host_rows_time_s,
+    host_rows_work,
+)
+from dse.machine.kernels._gemm import gemm_curve_features, gemm_estimate, gemm_time_s
+from dse.machine.kernels._gemm_features import (
+    GEMM_FEATURES,
+    GEMM_OFFSET_FEATURE,
+    gemm_features,
+    gemm_reference_s,
+)
+from dse.machine.kernels._memory import (
+    HOST_COPY_EFFICIENCY,
+    elementwise_time_s,
+    host_copy_estimate,
+    host_copy_time_s,
+    streaming_efficiency,
+)
+from dse.machine.kernels._streaming import (
+    streaming_estimate,
+    streaming_reference_s,
+    streaming_work,
+)
+from dse.machine.kernels._streaming_operators import (
+    STREAMING_OPERATORS,
+    StreamingOperator,
+    StreamingWork,
+)
+
+__all__ = [
+    "EMBEDDING_SIZES",
+    "GEMM_FEATURES",
+    "GEMM_OFFSET_FEATURE",
+    "HOST_COPY_EFFICIENCY",
+    "HOST_ROWS_SPREAD",
+    "LOOKUP_LAUNCHES",
+    "STREAMING_OPERATORS",
+    "UPDATE_LAUNCHES",
+    "EmbeddingKernels",
+    "EmbeddingShape",
+    "EmbeddingWork",
+    "Estimate",
+    "HostRowsWork",
+    "IndexStatistics",
+    "StreamingOperator",
+    "StreamingWork",
+    "cached_row_count",
+    "elementwise_time_s",
+    "embedding_sizes",
+    "embedding_time_s",
+    "embedding_work",
+    "gemm_curve_features",
+    "gemm_estimate",
+    "gemm_features",
+    "gemm_reference_s",
+    "gemm_time_s",
+    "host_copy_estimate",
+    "host_copy_time_s",
+    "host_rows_time_s",
+    "host_rows_work",
+    "streaming_efficiency",
+    "streaming_estimate",
+    "streaming_reference_s",
+    "streaming_work",
+    "unfused_embedding_work",
+]

@@ -1,0 +1,31 @@
+"""Platforms: devices, nodes, links, networks and prices."""
+
+from __future__ import annotations
+
+from dse.machine.platforms._calibration_file import (
+    CalibrationFile,
+    calibrations_from_text,
+    read_calibrations,
+    write_calibrations,
+)
+from dse.machine.platforms._calibrations import builtin_calibrations
+from dse.machine.platforms._load import list_platforms, load_platform, platform_from_text
+from dse.machine.platforms._platform import Platform, PriceQuote
+from dse.machine.platforms._provenance import CalibrationSource, PlatformFact
+from dse.machine.platforms._schema import PlatformDocument
+
+__all__ = [
+    "CalibrationFile",
+    "CalibrationSource",
+    "Platform",
+    "PlatformDocument",
+    "PlatformFact",
+    "PriceQuote",
+    "builtin_calibrations",
+    "calibrations_from_text",
+    "list_platforms",
+    "load_platform",
+    "platform_from_text",
+    "read_calibrations",
+    "write_calibrations",
+]

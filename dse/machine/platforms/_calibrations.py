@@ -1,0 +1,171 @@
+"""Fitted models that a platform names: finding, reading, and adapting them to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+import hashlib
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dse._reading import read_bytes
+from dse._suggest import hint
+from dse.config import DocumentKind, builtin_folder, read_source
+from dse.errors import ConfigError, UnknownNameError
+from dse.machine.platforms._calibration_file import CalibrationFile, calibrations_from_text
+from dse.machine.platforms._provenance import CalibrationSource, PlatformFact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dse.machine.fits import CollectiveCalibration, HeldOut, KernelCalibration
+    from dse.machine.platforms._schema import CalibrationBlock
+
+#: Folder of fitted models beside the built-in platforms.
+_FOLDER = "calibrations"
+
+
+@dataclass(frozen=True, slots=True)
+class UsedCalibration:
+    """A file of fitted models with what a platform says about it."""
+
+    block: CalibrationBlock
+    source: CalibrationSource
+    content: CalibrationFile
+
+    def kernels(self) -> Iterator[KernelCalibration]:
+        """Yields its kernels as the platform uses them."""
+        for kernel in self.content.kernels:
+            precisions = kernel.precisions
+            if self.block.precisions is not None:
+                precisions = tuple(self.block.precisions)
+            yield replace(
+                kernel,
+                precisions=precisions,
+                spread=math.hypot(kernel.spread, self.block.added_spread),
+                transferred=self.block.transferred,
+            )
+
+    def collectives(self) -> Iterator[CollectiveCalibration]:
+        """Yields its collectives as the platform uses them."""
+        for collective in self.content.collectives:
+            yield replace(
+                collective,
+                spread=math.hypot(collective.spread, self.block.added_spread),
+                transferred=self.block.transferred,
+            )
+
+
+def use_calibrations(
+    blocks: Sequence[CalibrationBlock],
+    platform_path: str,
+    kept: Sequence[CalibrationSource],
+    shown: str,
+) -> tuple[UsedCalibration, ...]:
+    """Reads the files that a platform names.
+
+    Args:
+        blocks: What the platform says.
+        platform_path: Path of the platform, for files in its folder; empty where none is read.
+        kept: Texts that a study keeps; they win over files.
+        shown: What the platform's file is called in messages.
+
+    Raises:
+        ConfigError: A file is missing or wrong.
+    """
+    used = []
+    for block in blocks:
+        source = _source(block.file, platform_path, kept, shown)
+        content = (
+            calibrations_from_text(source.text, source.path)
+            if source.text
+            else _builtin(_builtin_path(block.file))
+        )
+        used.append(UsedCalibration(block, source, content))
+    return tuple(used)
+
+
+def builtin_calibrations() -> tuple[tuple[str, CalibrationFile], ...]:
+    """Returns every built-in file of fitted models, by name."""
+    return tuple((path.stem, _builtin(path)) for path in sorted(_builtin_folder().glob("*.json")))
+
+
+def calibration_facts(used: Sequence[UsedCalibration]) -> Iterator[PlatformFact]:
+    """Yields one figure for each fitted model: its held-out error and where it comes from."""
+    for calibration in used:
+        named: list[tuple[str, KernelCalibration | CollectiveCalibration]] = [
+            *(
+                (f"{kernel.op} ({'/'.join(kernel.precisions) or 'all'})", kernel)
+                for kernel in calibration.kernels()
+            ),
+            *(
+                (f"{collective.op} on {collective.ranks} ranks", collective)
+                for collective in calibration.collectives()
+            ),
+        ]
+        for name, model in named:
+            origin = "transferred" if model.transferred else "fitted"
+            source = model.provenance.source
+            if model.transferred:
+                source = f"{model.transferred}; {source}"
+            yield PlatformFact(
+                f"calibration.{name}",
+                _error(model.held_out),
+                origin,
+                f"{calibration.source.name}: {source}",
+                model.provenance.as_of,
+            )
+
+
+def _error(held_out: HeldOut) -> str:
+    return (
+        f"held-out error {100 * held_out.gmae:.1f} % (geometric mean), "
+        f"{100 * held_out.mape:.1f} % (mean) on {held_out.points} points"
+    )
+
+
+def _source(
+    name: str, platform_path: str, kept: Sequence[CalibrationSource], shown: str
+) -> CalibrationSource:
+    for source in kept:
+        if source.name == name:
+            return source
+    builtin = _builtin_path(name)
+    if builtin.is_file():
+        digest = hashlib.sha256(read_bytes(builtin)).hexdigest()
+        return CalibrationSource(name, f"platforms/{_FOLDER}/{builtin.name}", digest, "")
+    if not name.endswith(".json"):
+        names = [path.stem for path in _builtin_folder().glob("*.json")]
+        raise UnknownNameError(
+            f"{shown}: no built-in calibration is called `{name}`; {hint(name, names)}; "
+            "a file of your own ends in .json and lies in the platform's folder"
+        )
+    if not platform_path:
+        raise ConfigError(
+            f"{shown}: the text of calibration `{name}` is not kept with the platform; run the "
+            "study again"
+        )
+    beside = Path(platform_path).parent / name
+    if not beside.is_file():
+        raise ConfigError(
+            f"{shown}: calibration {beside}: no such file; put it into the platform's "
+            "folder or take the line out"
+        )
+    read = read_source(beside)
+    return CalibrationSource(name, str(beside), read.sha256, read.text)
+
+
+def _builtin_folder() -> Path:
+    return builtin_folder(DocumentKind.PLATFORM) / _FOLDER
+
+
+def _builtin_path(name: str) -> Path:
+    return _builtin_folder() / f"{name}.json"
+
+
+@lru_cache(maxsize=64)
+def _builtin(path: Path) -> CalibrationFile:
+    """Built-in files do not change while a process runs, and several platforms share them."""
+    source = read_source(path)
+    return calibrations_from_text(source.text, str(path))

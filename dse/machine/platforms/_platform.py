@@ -1,0 +1,238 @@
+"""A platform: device × node × interconnect × price."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+from typing import TYPE_CHECKING, TypeVar
+
+from dse._suggest import hint
+from dse.errors import ConfigError, UnknownNameError
+from dse.machine import (
+    Cluster,
+    DeviceSpec,
+    HostLinkSpec,
+    HostSpec,
+    LinkSpec,
+    NetworkSpec,
+    PriceSpec,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from dse.machine.kernels import Estimate
+    from dse.machine.platforms._provenance import CalibrationSource, PlatformFact
+
+Named = TypeVar("Named", LinkSpec, NetworkSpec)
+
+
+@dataclass(frozen=True, slots=True)
+class PriceQuote:
+    """What a number of devices costs.
+
+    Attributes:
+        price: The list price it is made from.
+        instances: Whole instances that are rented.
+        usd_per_hour: Price of all of them.
+    """
+
+    price: PriceSpec
+    instances: int
+    usd_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """A device-and-node type that can be had in any number.
+
+    Attributes:
+        name: Name.
+        description: One line.
+        device: The device.
+        devices_per_node: Devices of one node.
+        host_link: Path between host memory and a device.
+        links: Interconnects inside a node, the default first.
+        networks: Networks between nodes, the default first.
+        host: Host overheads.
+        prices: List prices.
+        facts: Where every figure comes from.
+        calibrations: Files of fitted models that it uses.
+        host_memory_bytes: Host memory of one node; None when it is not known.
+    """
+
+    name: str
+    description: str
+    device: DeviceSpec
+    devices_per_node: int
+    host_link: HostLinkSpec
+    links: tuple[LinkSpec, ...]
+    networks: tuple[NetworkSpec, ...]
+    host: HostSpec
+    prices: tuple[PriceSpec, ...]
+    facts: tuple[PlatformFact, ...]
+    calibrations: tuple[CalibrationSource, ...] = ()
+    host_memory_bytes: float | None = None
+
+    def cluster(
+        self,
+        world_size: int,
+        *,
+        link: str = "",
+        network: str = "",
+        extra_links: Sequence[LinkSpec] = (),
+        extra_networks: Sequence[NetworkSpec] = (),
+    ) -> Cluster:
+        """Returns `world_size` of these devices on as few nodes as hold them.
+
+        Args:
+            world_size: Number of ranks: at most one node's, or a multiple of it.
+            link: Name of the interconnect inside a node; empty for the default.
+            network: Name of the network between nodes; empty for the default.
+            extra_links: Interconnects that may be named beside the platform's own.
+            extra_networks: Networks that may be named beside the platform's own.
+
+        Raises:
+            ConfigError: The ranks would leave a node partly empty.
+            UnknownNameError: An interconnect does not exist.
+        """
+        per_node = self.devices_per_node
+        if world_size < 1 or (world_size > per_node and world_size % per_node):
+            raise ConfigError(
+                f"world size {world_size} does not fill nodes of {per_node} devices "
+                f"({self.name}); use at most {per_node} or a multiple of it"
+            )
+        return Cluster(
+            name=self.name,
+            device=self.device,
+            link=_choose("link", link, (*self.links, *extra_links), self.name),
+            network=_choose("network", network, (*self.networks, *extra_networks), self.name),
+            host_link=self.host_link,
+            host=self.host,
+            devices_per_node=per_node,
+            world_size=world_size,
+            host_memory_bytes=self.host_memory_bytes,
+        )
+
+    def price_for(
+        self, world_size: int, *, basis: str = "on_demand", provider: str | None = None
+    ) -> PriceQuote | None:
+        """Returns the cheapest way to rent `world_size` devices in whole instances.
+
+        Args:
+            world_size: Number of devices.
+            basis: Which list prices count.
+            provider: Restricts the choice to one provider.
+
+        Returns:
+            None when no price fits. Superseded prices are never chosen; ties go by name.
+        """
+        quotes = []
+        for price in self.prices:
+            if price.superseded or price.basis != basis:
+                continue
+            if provider is not None and price.provider != provider:
+                continue
+            instances = math.ceil(world_size / price.devices)
+            quotes.append(PriceQuote(price, instances, instances * price.usd_per_hour))
+        return min(
+            quotes,
+            key=lambda quote: (quote.usd_per_hour, quote.price.provider, quote.price.instance),
+            default=None,
+        )
+
+    def kernel_time(self, op: str, **shape: ArrayLike) -> NDArray[np.float64]:
+        """Returns the duration of one operator on this platform's device.
+
+        Args:
+            op: `gemm` (`m`, `n`, `k`, optional `batch`, `precision`); `embedding_forward` or
+                `embedding_backward` (`rows`, `dim`, `batch`, `pooling`, optional `value_bytes`
+                and `alpha`, the Zipf exponent of the indices, 0 for uniform ones);
+                `elementwise` (`traffic_bytes`); `concat`, `layer_norm` or `softmax` (`rows`,
+                `columns`, `value_bytes`); `index_permute` (`values`); `interaction_dot` (`batch`,
+                `vectors`, `dim`, `value_bytes`, optional `precision`); `cross_layer` (`batch`,
+                `width`, `rank`, optional `precision`); `attention` (`batch`, `heads`, `queries`,
+                `keys`, `dim`, optional `precision`); `optimizer_step` (`parameters`,
+                `state_values`: 0 for SGD, 1 for Adagrad, 2 for Adam); `memcpy_h2d`, `memcpy_d2h`
+                or `memcpy_d2d` (`size_bytes`).
+            **shape: Sizes of the operator; arrays broadcast. A precision is one name; products
+                are in half precision by default.
+
+        Returns:
+            Seconds, in the broadcast shape.
+
+        Raises:
+            UnknownNameError: The operator is not known.
+            ConfigError: A size is missing, not one of the operator's, or negative.
+        """
+        return self.kernel_estimate(op, **shape).time_s
+
+    def kernel_estimate(self, op: str, **shape: ArrayLike) -> Estimate:
+        """Returns the duration of one operator with its uncertainty.
+
+        Args:
+            op: As for :meth:`kernel_time`.
+            **shape: As for :meth:`kernel_time`.
+
+        Returns:
+            Seconds, and the standard deviation of the logarithm of actual over expected time, in
+            the broadcast shape.
+
+        Raises:
+            UnknownNameError: The operator is not known.
+            ConfigError: A size is missing, not one of the operator's, or negative.
+        """
+        from dse.machine.platforms._kernel_times import kernel_estimate
+
+        return kernel_estimate(self.device, self.host_link, op, shape)
+
+    def collective_time(
+        self,
+        op: str,
+        nbytes: ArrayLike,
+        world_size: int,
+        *,
+        link: str = "",
+        network: str = "",
+    ) -> NDArray[np.float64]:
+        """Returns the duration of one collective over `world_size` ranks.
+
+        Args:
+            op: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`, `broadcast` or
+                `send_recv`.
+            nbytes: Message size as nccl-tests counts it: for all-gather and reduce-scatter the
+                total over ranks, otherwise the buffer of one rank. Any shape.
+            world_size: Number of ranks.
+            link: Interconnect inside a node; empty for the default.
+            network: Network between nodes; empty for the default.
+
+        Returns:
+            Seconds, in the shape of `nbytes`.
+
+        Raises:
+            UnknownNameError: The operation or an interconnect does not exist.
+        """
+        from dse.machine.collectives import CollectiveOp, collective_time_s
+
+        known = [operation.value for operation in CollectiveOp]
+        if op not in known:
+            raise UnknownNameError(
+                f"unknown collective `{op}`; expected one of {', '.join(known)}"
+            )
+        cluster = self.cluster(world_size, link=link, network=network)
+        return collective_time_s(cluster, op, nbytes)
+
+
+def _choose(kind: str, name: str, offered: Sequence[Named], platform: str) -> Named:
+    if not name:
+        return offered[0]
+    for candidate in offered:
+        if candidate.name == name:
+            return candidate
+    names = [candidate.name for candidate in offered]
+    raise UnknownNameError(
+        f"platform {platform} has no {kind} called `{name}`; {hint(name, names)}"
+    )

@@ -1,0 +1,222 @@
+"""The YAML of a platform."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from dse.config import (
+    Bytes,
+    BytesPerSecond,
+    Count,
+    Document,
+    FlopsPerSecond,
+    Fraction,
+    RankCount,
+    Seconds,
+    StrictModel,
+    UsdPerHour,
+)
+from dse.machine import LinkKind, Precision
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+#: Where a figure comes from.
+Origin = Literal["datasheet", "measured", "fitted", "assumed"]
+
+AsOf = Annotated[str, Field(pattern=r"^(\d{4}(-\d{2}(-\d{2})?)?|unknown)$")]
+
+
+class SourcedBlock(StrictModel):
+    """A block of figures that says where they come from."""
+
+    origin: Origin
+    source: Name
+    as_of: AsOf | None = None
+
+
+class PeakBlock(SourcedBlock):
+    """Dense peak arithmetic rates, without structured sparsity."""
+
+    fp32: FlopsPerSecond
+    tf32: FlopsPerSecond | None = None
+    fp16: FlopsPerSecond | None = None
+    bf16: FlopsPerSecond | None = None
+
+
+class MemoryBlock(SourcedBlock):
+    """Device memory."""
+
+    capacity: Bytes
+    bandwidth: BytesPerSecond
+    reserved: Bytes
+
+    @model_validator(mode="after")
+    def _check(self) -> MemoryBlock:
+        if self.reserved >= self.capacity:
+            raise PydanticCustomError("memory", "expected `reserved` to be less than `capacity`")
+        return self
+
+
+class CacheBlock(SourcedBlock):
+    """Last-level cache."""
+
+    size: Bytes
+    bandwidth: BytesPerSecond
+
+
+class DeviceBlock(StrictModel):
+    """One accelerator."""
+
+    name: Name
+    kind: Literal["gpu", "cpu"]
+    compute_units: Count
+    resident_warps_per_unit: Count
+    kernel_floor: Seconds
+    peak: PeakBlock
+    memory: MemoryBlock
+    l2: CacheBlock
+
+
+class HostLinkBlock(SourcedBlock):
+    """Path between host memory and one device."""
+
+    kind: Name
+    bandwidth: BytesPerSecond
+    latency: Seconds
+
+
+class HostMemoryBlock(SourcedBlock):
+    """Memory of the node's processors; tables in host memory share it."""
+
+    capacity: Bytes
+
+
+class NodeBlock(StrictModel):
+    """One node; without `host_memory` nothing limits what is kept in host memory."""
+
+    devices: RankCount
+    host_link: HostLinkBlock
+    host_memory: HostMemoryBlock | None = None
+
+
+class LinkBlock(SourcedBlock):
+    """Interconnect between the devices of a node; bandwidth per device and direction."""
+
+    kind: LinkKind
+    bandwidth: BytesPerSecond
+    latency: Seconds
+    pair_bandwidth: BytesPerSecond | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> LinkBlock:
+        if (self.pair_bandwidth is not None) != (self.kind is LinkKind.NVLINK_PAIRS):
+            raise PydanticCustomError(
+                "link", "`pair_bandwidth` is given for nvlink_pairs, and only for it"
+            )
+        return self
+
+
+class NetworkBlock(SourcedBlock):
+    """Network between nodes; bandwidth per card and direction."""
+
+    kind: Name
+    nics: Count
+    bandwidth: BytesPerSecond
+    latency: Seconds
+
+
+class HostBlock(SourcedBlock):
+    """Host time per operator: the five overheads of the TPDS'24 model, and a graph launch."""
+
+    between_operators: Seconds
+    before_launch: Seconds
+    after_launch: Seconds
+    launch: Seconds
+    between_launches: Seconds
+    graph_launch: Seconds
+
+
+class PriceBlock(StrictModel):
+    """One list price."""
+
+    provider: Name
+    instance: Name
+    devices: RankCount
+    price: UsdPerHour
+    region: str = ""
+    as_of: AsOf
+    basis: Literal["on_demand", "capacity_block", "reserved", "spot"]
+    source: Name
+    superseded: bool = False
+
+
+#: A relative path that stays below its folder.
+_FILE_BELOW = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$"
+
+
+class CalibrationBlock(StrictModel):
+    """Use of a file of fitted models.
+
+    Attributes:
+        file: Name of a built-in one, or of a `.json` file in the platform's folder or below.
+        transferred: Why models of another device may serve here; they get a wider spread.
+        added_spread: Relative spread that is added for it (in quadrature).
+        precisions: Use its kernels for these precisions instead of the measured ones.
+        link: Interconnect that its collectives are for; the default one when left out.
+    """
+
+    file: Annotated[str, Field(pattern=_FILE_BELOW, max_length=200)]
+    transferred: str = ""
+    added_spread: Fraction = 0.0
+    precisions: list[Precision] | None = None
+    link: Name | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> CalibrationBlock:
+        if self.added_spread and not self.transferred:
+            raise PydanticCustomError(
+                "calibration",
+                "`added_spread` is for models of another device; say why they "
+                "may serve in `transferred`",
+            )
+        return self
+
+
+class PlatformDocument(Document):
+    """A device-and-node type with its networks and prices."""
+
+    name: Name
+    description: str = ""
+    device: DeviceBlock
+    node: NodeBlock
+    links: Annotated[dict[Name, LinkBlock], Field(min_length=1)]
+    default_link: Name
+    networks: Annotated[dict[Name, NetworkBlock], Field(min_length=1)]
+    default_network: Name
+    host: HostBlock
+    prices: list[PriceBlock] = []
+    calibrations: list[CalibrationBlock] = []
+
+    @model_validator(mode="after")
+    def _check(self) -> PlatformDocument:
+        for calibration in self.calibrations:
+            if calibration.link is not None and calibration.link not in self.links:
+                names = ", ".join(f"`{name}`" for name in self.links)
+                raise PydanticCustomError(
+                    "calibration",
+                    f"`{calibration.file}` is for link `{calibration.link}`; "
+                    f"expected one of {names}",
+                )
+        for kind, default, offered in (
+            ("default_link", self.default_link, self.links),
+            ("default_network", self.default_network, self.networks),
+        ):
+            if default not in offered:
+                names = ", ".join(f"`{name}`" for name in offered)
+                raise PydanticCustomError(
+                    "default", f"`{kind}` is `{default}`; expected one of {names}"
+                )
+        return self

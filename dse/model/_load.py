@@ -1,0 +1,75 @@
+"""Reading models by name, alias or path."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from dse._suggest import hint
+from dse.config import DocumentKind, find_document, list_documents, load_document
+from dse.errors import ConfigError, UnknownNameError
+from dse.model._transformer import TransformerModel
+from dse.model._transformer_schema import ModelFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dse.model._dlrm import DlrmModel
+
+
+def find_model(name_or_path: str) -> Path:
+    """Returns the file of a model: a built-in name or alias, or a path.
+
+    Raises:
+        UnknownNameError: No built-in model has that name or alias.
+        ConfigError: The path does not exist.
+    """
+    try:
+        return find_document(DocumentKind.MODEL, name_or_path)
+    except UnknownNameError:
+        aliases = _aliases()
+        if name_or_path in aliases:
+            return aliases[name_or_path]
+        names = [*list_models(), *aliases]
+        raise UnknownNameError(
+            f"no model is called `{name_or_path}`; {hint(name_or_path, names)}"
+        ) from None
+
+
+def load_model(name_or_path: str) -> DlrmModel | TransformerModel:
+    """Loads a model of any kind by built-in name or alias, or by path.
+
+    Raises:
+        ConfigError: The file is missing or wrong; every problem is listed with its place.
+    """
+    return load_document(find_model(str(name_or_path)), ModelFile).to_model()
+
+
+def load_dlrm(name_or_path: str) -> DlrmModel:
+    """Loads a recommendation model, for what only such a model can be asked.
+
+    Raises:
+        ConfigError: As for :func:`load_model`, or the model is a transformer.
+    """
+    model = load_model(name_or_path)
+    if isinstance(model, TransformerModel):
+        raise ConfigError(
+            f"`{model.name}` is a transformer, which has no embedding tables to shard; "
+            f"`dse predict {name_or_path}` predicts one"
+        )
+    return model
+
+
+def list_models() -> tuple[str, ...]:
+    """Returns the names of the built-in models."""
+    return tuple(path.stem for path in list_documents(DocumentKind.MODEL))
+
+
+@cache
+def _aliases() -> dict[str, Path]:
+    """Aliases of the built-in models; read only when a name is not a file's name."""
+    return {
+        alias: path
+        for path in list_documents(DocumentKind.MODEL)
+        for alias in load_document(path, ModelFile).aliases
+    }

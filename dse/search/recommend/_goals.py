@@ -1,0 +1,207 @@
+"""What is wanted: a throughput, a deadline, or the most for some money.
+
+Every goal is of one form. At a price, it asks for a throughput at least, and it ranks what reaches
+that. More throughput at the same price never ranks worse and never misses what less would reach.
+So a bound on the throughput of a configuration bounds how good it can be.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+import math
+
+from dse.config import UnitKind, format_quantity
+from dse.errors import ConfigError
+
+_SECONDS_PER_HOUR = 3600.0
+
+#: Orders configurations; less is better.
+Rank = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal(ABC):
+    """What a configuration has to do, and which of those that do is best."""
+
+    @abstractmethod
+    def required_per_s(self, price_usd_per_hour: float) -> float:
+        """Returns the samples a second that a configuration of that price has to reach.
+
+        Infinite where nothing of that price can do.
+        """
+
+    @abstractmethod
+    def rank(self, throughput_per_s: float, price_usd_per_hour: float) -> Rank:
+        """Orders configurations that reach the goal; less is better."""
+
+    @property
+    @abstractmethod
+    def words(self) -> str:
+        """The goal as a clause: `the cheapest that …`."""
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether more than the required throughput makes a configuration better."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Target(Goal):
+    """The cheapest machines that reach a throughput.
+
+    Attributes:
+        samples_per_s: The throughput.
+    """
+
+    samples_per_s: float
+
+    def __post_init__(self) -> None:
+        _check("target", self.samples_per_s)
+
+    def required_per_s(self, price_usd_per_hour: float) -> float:
+        """The target, at any price."""
+        del price_usd_per_hour
+        return self.samples_per_s
+
+    @property
+    def wants_more(self) -> bool:
+        """Only among machines of the same price."""
+        return False
+
+    def rank(self, throughput_per_s: float, price_usd_per_hour: float) -> Rank:
+        """By price, then by throughput."""
+        return price_usd_per_hour, -throughput_per_s
+
+    @property
+    def words(self) -> str:
+        """The goal as a clause."""
+        return f"the cheapest that reaches {rate_words(self.samples_per_s)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline(Goal):
+    """The cheapest job that ends in time.
+
+    Attributes:
+        deadline_s: Seconds that it may take.
+        samples: Samples of the whole job.
+    """
+
+    deadline_s: float
+    samples: float
+
+    def __post_init__(self) -> None:
+        _check("deadline", self.deadline_s)
+        _check("samples", self.samples)
+
+    def required_per_s(self, price_usd_per_hour: float) -> float:
+        """All samples in the time, at any price."""
+        del price_usd_per_hour
+        return self.samples / self.deadline_s
+
+    def rank(self, throughput_per_s: float, price_usd_per_hour: float) -> Rank:
+        """By the cost of the job, then by throughput."""
+        return (
+            job_cost_usd(self.samples, throughput_per_s, price_usd_per_hour),
+            -throughput_per_s,
+        )
+
+    @property
+    def words(self) -> str:
+        """The goal as a clause."""
+        return (
+            f"the cheapest that trains {count_words(self.samples)} samples in "
+            f"{duration_words(self.deadline_s)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Budget(Goal):
+    """The fastest job for the money.
+
+    Attributes:
+        budget_usd: What it may cost.
+        samples: Samples of the whole job.
+    """
+
+    budget_usd: float
+    samples: float
+
+    def __post_init__(self) -> None:
+        _check("budget", self.budget_usd)
+        _check("samples", self.samples)
+
+    def required_per_s(self, price_usd_per_hour: float) -> float:
+        """All samples before the money is gone."""
+        return self.samples * price_usd_per_hour / (_SECONDS_PER_HOUR * self.budget_usd)
+
+    def rank(self, throughput_per_s: float, price_usd_per_hour: float) -> Rank:
+        """By throughput, then by price."""
+        return -throughput_per_s, price_usd_per_hour
+
+    @property
+    def words(self) -> str:
+        """The goal as a clause."""
+        return (
+            f"the fastest that trains {count_words(self.samples)} samples for "
+            f"{format_quantity(self.budget_usd, UnitKind.MONEY)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HourlyBudget(Goal):
+    """The fastest machines that cost no more an hour.
+
+    Attributes:
+        usd_per_hour: What all of them together may cost an hour.
+    """
+
+    usd_per_hour: float
+
+    def __post_init__(self) -> None:
+        _check("budget", self.usd_per_hour)
+
+    def required_per_s(self, price_usd_per_hour: float) -> float:
+        """Anything, unless it costs more."""
+        return 0.0 if price_usd_per_hour <= self.usd_per_hour else math.inf
+
+    def rank(self, throughput_per_s: float, price_usd_per_hour: float) -> Rank:
+        """By throughput, then by price."""
+        return -throughput_per_s, price_usd_per_hour
+
+    @property
+    def words(self) -> str:
+        """The goal as a clause."""
+        return f"the fastest for at most {format_quantity(self.usd_per_hour, UnitKind.PRICE)}"
+
+
+def job_cost_usd(samples: float, throughput_per_s: float, price_usd_per_hour: float) -> float:
+    """Returns what a job costs by the second, without the start of its machines."""
+    return price_usd_per_hour * samples / (_SECONDS_PER_HOUR * throughput_per_s)
+
+
+def rate_words(samples_per_s: float, digits: int = 4) -> str:
+    """Prints a throughput with a suffix."""
+    return f"{count_words(samples_per_s, digits)} samples/s"
+
+
+def count_words(count: float, digits: int = 4) -> str:
+    """Prints a number of things with a suffix."""
+    for limit, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= limit:
+            return f"{count / limit:.{digits}g} {suffix}"
+    return f"{count:.{digits}g}"
+
+
+def duration_words(seconds: float) -> str:
+    """Prints a duration in the largest unit of which it has at least one."""
+    for length, unit in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def _check(name: str, value: float) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise ConfigError(f"{name} {value:g}; expected a finite number above 0")

@@ -1,0 +1,203 @@
+"""From a model and a goal to machines, a batch and a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dse.errors import ConfigError
+from dse.machine.platforms import list_platforms, load_platform
+from dse.model import DlrmModel, load_model
+from dse.search.recommend._bench import Bench, ShardingBench
+from dse.search.recommend._search import best_options, deepened, recommendation
+from dse.search.recommend._step_bench import StepBench
+from dse.search.recommend._types import Option
+from dse.sharding import ShardingType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from dse.machine import Precision
+    from dse.machine.platforms import Platform
+    from dse.model import TransformerModel
+    from dse.search.recommend._goals import Goal
+    from dse.search.recommend._types import Recommendation
+    from dse.workload.dlrm import Software
+
+#: World sizes that are tried unless others are named: powers of two up to this, in whole nodes.
+MAX_WORLD_SIZE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class RecommendOptions:
+    """The space that is searched; empty means the default.
+
+    Attributes:
+        platforms: Names or files; by default every built-in platform with a price.
+        world_sizes: Numbers of ranks; by default powers of two up to 64 that fill nodes.
+        batch_sizes: Global batches; by default the model's own: another batch is another
+            training.
+        precisions: Arithmetic; by default the model's own.
+        types: Sharding types that plans may use.
+        software: How the training program of a recommendation model is written.
+        program: Name of the training program of a transformer.
+        price_basis: Which list prices count.
+        price_provider: Only this one's; empty for the cheapest of all.
+        confidence: Least probability to reach the goal; one half asks for the expected value.
+        seed: Seed of the planners that draw.
+    """
+
+    platforms: tuple[str, ...] = ()
+    world_sizes: tuple[int, ...] = ()
+    batch_sizes: tuple[int, ...] = ()
+    precisions: tuple[Precision, ...] = ()
+    types: frozenset[ShardingType] = frozenset(ShardingType)
+    software: Software | None = None
+    program: str = "default"
+    price_basis: str = "on_demand"
+    price_provider: str = ""
+    confidence: float = 0.5
+    seed: int = 0
+
+
+def recommend(
+    model: DlrmModel | TransformerModel | str,
+    goal: Goal,
+    options: RecommendOptions | None = None,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> Recommendation:
+    """Finds the best machines and batch for a goal, with a plan.
+
+    Args:
+        model: A model, or its name or file.
+        goal: What is wanted.
+        options: The space that is searched.
+        progress: Told how many of how many configurations are judged.
+
+    Returns:
+        The answer with its plan, the best of every other platform, and what became of every
+        configuration of the space.
+
+    Raises:
+        ConfigError: A name or number is wrong, or no platform has a price.
+    """
+    chosen = options or RecommendOptions()
+    if not 0.5 <= chosen.confidence < 1:
+        raise ConfigError(
+            f"confidence {chosen.confidence:g}; expected at least 50 % and less than 100 %"
+        )
+    workload = load_model(model) if isinstance(model, str) else model
+    platforms = _platforms(chosen)
+    space = _options(workload, platforms, chosen)
+    bench = _bench(workload, platforms, chosen)
+    judgements = best_options(bench, space, goal, confidence=chosen.confidence, progress=progress)
+    judgements = deepened(bench, judgements, goal, chosen.confidence)
+    return recommendation(
+        bench,
+        judgements,
+        goal,
+        model=workload.name,
+        confidence=chosen.confidence,
+        space=_space_words(space),
+    )
+
+
+def _bench(
+    model: DlrmModel | TransformerModel, platforms: dict[str, Platform], options: RecommendOptions
+) -> Bench:
+    if isinstance(model, DlrmModel):
+        return ShardingBench(
+            model,
+            platforms,
+            allowed_types=options.types,
+            software=options.software,
+            seed=options.seed,
+        )
+    return StepBench(model, platforms, options.program)
+
+
+def _platforms(options: RecommendOptions) -> dict[str, Platform]:
+    """Returns platforms by the names that configurations carry, those with a price.
+
+    Raises:
+        ConfigError: A named one has no price, or none of all has.
+    """
+    named = options.platforms or list_platforms()
+    found: dict[str, Platform] = {}
+    for name in named:
+        platform = load_platform(name)
+        if _price(platform, 1, options) is not None:
+            found[name] = platform
+        elif options.platforms:
+            raise ConfigError(
+                f"platform {platform.name} has no {options.price_basis} price"
+                + (f" of {options.price_provider}" if options.price_provider else "")
+                + "; add one to its file or leave it out"
+            )
+    if not found:
+        raise ConfigError(
+            f"no platform has a price on the basis `{options.price_basis}`"
+            + (f" of {options.price_provider}" if options.price_provider else "")
+            + "; choose another"
+        )
+    return found
+
+
+def _price(platform: Platform, world_size: int, options: RecommendOptions) -> float | None:
+    quote = platform.price_for(
+        world_size, basis=options.price_basis, provider=options.price_provider or None
+    )
+    return None if quote is None else quote.usd_per_hour
+
+
+def _options(
+    model: DlrmModel | TransformerModel,
+    platforms: dict[str, Platform],
+    options: RecommendOptions,
+) -> list[Option]:
+    for what, values in (("world size", options.world_sizes), ("batch size", options.batch_sizes)):
+        wrong = [value for value in values if value < 1]
+        if wrong:
+            raise ConfigError(f"{what} {wrong[0]}; expected at least 1")
+    precisions = options.precisions or (model.precision,)
+    found: dict[Option, None] = {}
+    for name, platform in platforms.items():
+        for world_size in options.world_sizes or _world_sizes(platform.devices_per_node):
+            price = _price(platform, world_size, options)
+            assert price is not None
+            for batch in options.batch_sizes or (_whole(model.global_batch_size, world_size),):
+                for precision in precisions:
+                    found[Option(name, world_size, batch, precision, price)] = None
+    return list(found)
+
+
+def _world_sizes(devices_per_node: int) -> tuple[int, ...]:
+    """Powers of two inside a node, then node counts that are powers of two."""
+    inside = [2**power for power in range(devices_per_node.bit_length())]
+    sizes = [size for size in inside if size < devices_per_node]
+    nodes = 1
+    while nodes * devices_per_node <= MAX_WORLD_SIZE:
+        sizes.append(nodes * devices_per_node)
+        nodes *= 2
+    return tuple(sizes)
+
+
+def _whole(batch: int, world_size: int) -> int:
+    """The model's own batch, or the next larger one that divides over the ranks."""
+    return -(-batch // world_size) * world_size
+
+
+def _space_words(options: Iterable[Option]) -> tuple[str, ...]:
+    """Names the values of each choice."""
+    every = list(options)
+    platforms = list(dict.fromkeys(option.platform for option in every))
+    worlds = sorted({option.world_size for option in every})
+    batches = sorted({option.global_batch_size for option in every})
+    precisions = list(dict.fromkeys(option.precision.value for option in every))
+    return (
+        f"platforms {', '.join(platforms)}",
+        f"world sizes {', '.join(map(str, worlds))}",
+        f"batches {', '.join(f'{batch:,}' for batch in batches)}",
+        f"precisions {', '.join(precisions)}",
+    )

@@ -1,0 +1,130 @@
+"""Blocks that spaces of every kind have: objectives, limits, prices, links, how to look."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from dse.config import BytesPerSecond, Count, Seconds, StrictModel, UnitKind, parse_quantity
+from dse.machine import LinkKind, LinkSpec, NetworkSpec
+from dse.search.space._fields import Name
+from dse.search.space._metrics import Metric
+from dse.search.space._space import Constraint, PlanSearch, SamplerName
+from dse.sharding import PLANNERS
+
+#: Default planners: all baselines.
+_ALL_PLANNERS = tuple(PLANNERS)
+
+_LIMIT_UNITS = {
+    Metric.ITERATION_TIME: UnitKind.TIME,
+    Metric.PRICE: UnitKind.PRICE,
+    Metric.MEMORY_HEADROOM: UnitKind.FRACTION,
+}
+
+
+class ObjectiveBlock(StrictModel):
+    """One objective with its direction."""
+
+    metric: Metric
+    direction: Literal["maximize", "minimize"]
+
+
+class ConstraintBlock(StrictModel):
+    """One limit; figures with a unit are written with it, for example `500 USD/h` or `20 ms`."""
+
+    metric: Metric
+    at_most: str | float | None = None
+    at_least: str | float | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> ConstraintBlock:
+        if self.at_most is None and self.at_least is None:
+            raise PydanticCustomError("limit", "expected `at_most`, `at_least` or both")
+        self.to_constraint()
+        return self
+
+    def to_constraint(self) -> Constraint:
+        """Returns the limit in SI units."""
+        return Constraint(self.metric, self._limit(self.at_most), self._limit(self.at_least))
+
+    def _limit(self, value: str | float | None) -> float | None:
+        if value is None:
+            return None
+        unit = _LIMIT_UNITS.get(self.metric)
+        try:
+            if isinstance(value, str) and unit is not None:
+                return parse_quantity(value, unit)
+            number = _finite(value)
+        except ValueError as error:
+            raise PydanticCustomError("limit", "{problem}", {"problem": str(error)}) from error
+        if unit in (UnitKind.TIME, UnitKind.PRICE):
+            example = "20 ms" if unit is UnitKind.TIME else "500 USD/h"
+            raise PydanticCustomError(
+                "limit", f"expected a limit with its unit such as `{example}`, found `{value}`"
+            )
+        return number
+
+
+def _finite(value: str | float) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"expected a finite number, found `{str(value)[:60]}`")
+    return number
+
+
+class PricingBlock(StrictModel):
+    """Which list prices count."""
+
+    basis: Literal["on_demand", "capacity_block", "reserved", "spot"] = "on_demand"
+    provider: str = ""
+
+
+class LinkBlock(StrictModel):
+    """An interconnect inside a node that the space offers on every platform."""
+
+    kind: LinkKind
+    bandwidth: BytesPerSecond
+    latency: Seconds
+
+    def to_spec(self, name: str) -> LinkSpec:
+        """Returns the interconnect under a name."""
+        return LinkSpec(name, self.kind, self.bandwidth, self.latency)
+
+
+class NetworkBlock(StrictModel):
+    """A network between nodes that the space offers on every platform."""
+
+    kind: Name
+    nics: Count
+    bandwidth: BytesPerSecond
+    latency: Seconds
+
+    def to_spec(self, name: str) -> NetworkSpec:
+        """Returns the network under a name."""
+        return NetworkSpec(name, self.kind, self.nics, self.bandwidth, self.latency)
+
+
+class SearchBlock(StrictModel):
+    """How to look."""
+
+    sampler: SamplerName = SamplerName.NSGA2
+    trials: Annotated[Count, Field(le=10_000_000)] = 200
+    seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
+    batch: Annotated[int, Field(ge=1, le=1000)] = 20
+    planners: Annotated[list[Name], Field(min_length=1)] = list(_ALL_PLANNERS)
+    improvement_rounds: Annotated[int, Field(ge=0, le=1000)] = 12
+    plan: PlanSearch = PlanSearch.SOLVER
+
+    @field_validator("planners")
+    @classmethod
+    def _known_planners(cls, value: list[str]) -> list[str]:
+        for name in value:
+            if name not in PLANNERS:
+                known = ", ".join(PLANNERS)
+                raise PydanticCustomError(
+                    "planner", f"expected planners out of {known}; found `{name}`"
+                )
+        return value

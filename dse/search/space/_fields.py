@@ -1,0 +1,100 @@
+"""Pieces that parameters of every kind of space are written with."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic_core import PydanticCustomError
+
+from dse.config import MAX_RANKS, Count, StrictModel
+from dse.machine import Precision
+from dse.search.space._space import Parameter, ParameterValue
+
+#: Most values that one range may expand to.
+_MAX_CHOICES = 1024
+
+
+class Range(StrictModel):
+    """Whole numbers from `low` to `high`, by a constant step or a constant factor."""
+
+    low: Count
+    high: Count
+    step: Count | None = None
+    factor: Annotated[int, Field(ge=2)] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Range:
+        if self.high < self.low:
+            raise PydanticCustomError(
+                "range", f"expected high ≥ low, found low {self.low} and high {self.high}"
+            )
+        if (self.step is None) == (self.factor is None):
+            raise PydanticCustomError("range", "expected exactly one of `step` and `factor`")
+        if len(self.values()) > _MAX_CHOICES:
+            raise PydanticCustomError(
+                "range", f"expected at most {_MAX_CHOICES} values; use a larger step"
+            )
+        return self
+
+    def values(self) -> tuple[int, ...]:
+        """Returns the numbers, ascending."""
+        if self.step is not None:
+            stop = min(self.high, self.low + self.step * _MAX_CHOICES)
+            return tuple(range(self.low, stop + 1, self.step))
+        values = []
+        value = self.low
+        while value <= self.high:
+            values.append(value)
+            value *= self.factor or 2
+        return tuple(values)
+
+
+class ParametersBlock(StrictModel):
+    """Outer choices of a space, one a field: a list of values, a range, or nothing."""
+
+    @staticmethod
+    @abstractmethod
+    def choices_of(values: list[object]) -> tuple[ParameterValue, ...]:
+        """Returns the different values of one parameter as a study keeps them."""
+
+    def expand(self) -> tuple[Parameter, ...]:
+        """Returns the choices in the order of this class's fields."""
+        given = ((name, getattr(self, name)) for name in type(self).model_fields)
+        return tuple(
+            Parameter(name, value.values() if isinstance(value, Range) else self.choices_of(value))
+            for name, value in given
+            if value is not None
+        )
+
+
+def as_list(value: object) -> object:
+    """Lets a single value stand for a list of one."""
+    return value if isinstance(value, list | dict) else [value]
+
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Names = Annotated[list[Name], Field(min_length=1), BeforeValidator(as_list)]
+Counts = Annotated[
+    Annotated[list[Count], Field(min_length=1), Tag("list")] | Annotated[Range, Tag("range")],
+    Discriminator(lambda value: "range" if isinstance(value, dict | Range) else "list"),
+    BeforeValidator(as_list),
+]
+
+
+def _no_more_ranks(value: list[int] | Range) -> list[int] | Range:
+    most = value.high if isinstance(value, Range) else max(value)
+    if most > MAX_RANKS:
+        raise PydanticCustomError(
+            "ranks",
+            "expected at most {limit} ranks, found {most}",
+            {"limit": MAX_RANKS, "most": most},
+        )
+    return value
+
+
+#: Numbers of ranks, or degrees that multiply to them.
+RankCounts = Annotated[Counts, AfterValidator(_no_more_ranks)]
+Switches = Annotated[list[bool], Field(min_length=1), BeforeValidator(as_list)]
+Precisions = Annotated[list[Precision], Field(min_length=1), BeforeValidator(as_list)]

@@ -1,0 +1,28 @@
+"""Reading search spaces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dse.config import DocumentKind, find_document, list_documents, load_document
+from dse.search.space._schema import SpaceDocument
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from dse.search.space._space import SearchSpace
+
+
+def load_space(name_or_path: str | PathLike[str]) -> SearchSpace:
+    """Loads a search space by built-in name or path.
+
+    Raises:
+        ConfigError: The file is missing or wrong; every problem is listed with its place.
+    """
+    path = find_document(DocumentKind.SEARCH_SPACE, str(name_or_path))
+    return load_document(path, SpaceDocument).to_space(str(path.parent))
+
+
+def list_spaces() -> tuple[str, ...]:
+    """Returns the names of the built-in search spaces."""
+    return tuple(path.stem for path in list_documents(DocumentKind.SEARCH_SPACE))

@@ -1,0 +1,63 @@
+"""The figures of a configuration that objectives and constraints may name."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from dse.search.space._space import WorkloadKind
+
+
+class Metric(StrEnum):
+    """Metrics by the names used in YAML, in `trials.csv` and in `--json`."""
+
+    THROUGHPUT = "throughput_samples_per_s"
+    ITERATION_TIME = "iteration_time_s"
+    COST = "cost_usd_per_million_samples"
+    PRICE = "price_usd_per_hour"
+    MEMORY_HEADROOM = "memory_headroom_fraction"
+    WORLD_SIZE = "world_size"
+    GLOBAL_BATCH_SIZE = "global_batch_size"
+    SPEEDUP = "speedup"
+    TOKEN_THROUGHPUT = "throughput_tokens_per_s"
+    UTILIZATION = "model_flops_utilization"
+
+    @property
+    def maximized_by_default(self) -> bool:
+        """Whether more is better unless the search space says otherwise."""
+        return self in (
+            Metric.THROUGHPUT,
+            Metric.MEMORY_HEADROOM,
+            Metric.SPEEDUP,
+            Metric.TOKEN_THROUGHPUT,
+            Metric.UTILIZATION,
+        )
+
+    @property
+    def known_before_evaluation(self) -> bool:
+        """Whether the outer parameters alone decide it, so that it can be filtered early."""
+        return self in (Metric.PRICE, Metric.WORLD_SIZE, Metric.GLOBAL_BATCH_SIZE)
+
+
+_OF_EVERY_MODEL = frozenset(
+    set(Metric) - {Metric.SPEEDUP, Metric.TOKEN_THROUGHPUT, Metric.UTILIZATION}
+)
+
+#: What is known of a configuration. Of a changed trace: no memory, and samples only if their
+#: number is given.
+KNOWN_METRICS: dict[WorkloadKind, frozenset[Metric]] = {
+    WorkloadKind.DLRM: _OF_EVERY_MODEL,
+    WorkloadKind.TRANSFORMER: _OF_EVERY_MODEL | {Metric.TOKEN_THROUGHPUT, Metric.UTILIZATION},
+    WorkloadKind.TRACE: frozenset(
+        {
+            Metric.THROUGHPUT,
+            Metric.ITERATION_TIME,
+            Metric.COST,
+            Metric.PRICE,
+            Metric.WORLD_SIZE,
+            Metric.SPEEDUP,
+        }
+    ),
+}
+
+#: Metrics that count samples, which traces do not tell.
+SAMPLE_METRICS = frozenset({Metric.THROUGHPUT, Metric.COST})

@@ -1,0 +1,228 @@
+"""A search space, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from dse.machine import LinkSpec, NetworkSpec
+    from dse.search.space._metrics import Metric
+
+ParameterValue: TypeAlias = str | int | float | bool
+
+
+class SamplerName(StrEnum):
+    """Optuna samplers by their names in YAML."""
+
+    NSGA2 = "nsga2"
+    TPE = "tpe"
+    GP = "gp"
+    RANDOM = "random"
+    GRID = "grid"
+
+
+class PlanSearch(StrEnum):
+    """How the sharding plan of a configuration is found.
+
+    ``solver``: by the inner search, for each configuration anew. ``joint``: the placement of every
+    table is one more outer choice, which the sampler makes.
+    """
+
+    SOLVER = "solver"
+    JOINT = "joint"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One outer choice.
+
+    Attributes:
+        name: Its name in the YAML's `parameters` block.
+        choices: Values, at least one, without repetition; ascending when ordered.
+    """
+
+    name: str
+    choices: tuple[ParameterValue, ...]
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the values are numbers, between which a sampler may interpolate."""
+        return all(
+            isinstance(value, int | float) and not isinstance(value, bool)
+            for value in self.choices
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """One axis of the Pareto front.
+
+    Attributes:
+        metric: What is measured.
+        maximize: Direction.
+    """
+
+    metric: Metric
+    maximize: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A limit that every answer has to keep.
+
+    Attributes:
+        metric: What is limited.
+        at_most: Upper limit in SI units, or None.
+        at_least: Lower limit in SI units, or None.
+    """
+
+    metric: Metric
+    at_most: float | None
+    at_least: float | None
+
+    def violation(self, value: float) -> float:
+        """Returns by how much `value` breaks the limit; zero or less when it keeps it."""
+        over = -math.inf if self.at_most is None else value - self.at_most
+        under = -math.inf if self.at_least is None else self.at_least - value
+        return max(over, under)
+
+    def reason(self, value: float) -> str:
+        """Says in words how `value` breaks the limit."""
+        if self.at_most is not None and value > self.at_most:
+            return f"{self.metric.value} is {value:.6g}, more than the limit of {self.at_most:.6g}"
+        return f"{self.metric.value} is {value:.6g}, less than the limit of {self.at_least:.6g}"
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """How the space is searched, unless the command line says otherwise.
+
+    Attributes:
+        sampler: Proposes outer configurations.
+        trials: Configurations to evaluate.
+        seed: Seed of all randomness.
+        batch: Configurations proposed before any of them is answered; fixed, so that the result
+            does not depend on the number of worker processes.
+        planners: Baseline planners that start the inner search.
+        improvement_rounds: Rounds of local search on the sharding plan.
+        plan: How the sharding plan is found.
+    """
+
+    sampler: SamplerName
+    trials: int
+    seed: int
+    batch: int
+    planners: tuple[str, ...]
+    improvement_rounds: int
+    plan: PlanSearch = PlanSearch.SOLVER
+
+
+class WorkloadKind(StrEnum):
+    """What a space is about, which decides its parameters and what is known of a configuration."""
+
+    DLRM = "dlrm"
+    TRANSFORMER = "transformer"
+    TRACE = "trace"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWorkload:
+    """A model that is trained.
+
+    Attributes:
+        model: Its name or path.
+        kind: Which kind of model the parameters are for.
+    """
+
+    model: str
+    kind: WorkloadKind = WorkloadKind.DLRM
+
+    @property
+    def name(self) -> str:
+        """What is trained, in a word."""
+        return self.model
+
+
+@dataclass(frozen=True, slots=True)
+class TraceWorkload:
+    """A captured job.
+
+    Attributes:
+        trace: File or folder of its Kineto traces, as it was written.
+        folder: Folder from which the path counts; empty for the current one.
+        platform: What it was captured on, by name or file; empty to find it by the device's name.
+        step: Number of a profiler step or name of an annotation; the last step if None.
+        samples_per_step: Samples of the captured step over all ranks; None if not told.
+    """
+
+    trace: str
+    folder: str = ""
+    platform: str = ""
+    step: int | str | None = None
+    samples_per_step: int | None = None
+
+    @property
+    def kind(self) -> WorkloadKind:
+        """A trace."""
+        return WorkloadKind.TRACE
+
+    @property
+    def name(self) -> str:
+        """Name of the file or folder."""
+        return Path(self.trace).name or self.trace
+
+    @property
+    def path(self) -> Path:
+        """Where the traces are."""
+        return Path(self.folder) / self.trace
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSpace:
+    """What may be chosen, what is wanted, and how to look for it.
+
+    Attributes:
+        name: Name of the space.
+        description: One line.
+        workload: What is trained: a model, or a captured job.
+        parameters: Outer choices in a fixed order.
+        objectives: Axes of the front, the leading one first.
+        constraints: Limits.
+        price_basis: Which list prices count.
+        price_provider: Restricts prices to one provider; empty for the cheapest of all.
+        links: Interconnects the space adds to every platform's own.
+        networks: Networks the space adds to every platform's own.
+        search: Search settings.
+    """
+
+    name: str
+    description: str
+    workload: ModelWorkload | TraceWorkload
+    parameters: tuple[Parameter, ...]
+    objectives: tuple[Objective, ...]
+    constraints: tuple[Constraint, ...]
+    price_basis: str
+    price_provider: str
+    links: tuple[LinkSpec, ...]
+    networks: tuple[NetworkSpec, ...]
+    search: SearchSettings
+
+    @property
+    def size(self) -> int:
+        """Number of combinations of outer choices."""
+        return math.prod(len(parameter.choices) for parameter in self.parameters)
+
+    def choices(self, name: str) -> tuple[ParameterValue, ...]:
+        """Returns the choices of a parameter.
+
+        Raises:
+            KeyError: The space has no such parameter.
+        """
+        for parameter in self.parameters:
+            if parameter.name == name:
+                return parameter.choices
+        raise KeyError(name)

@@ -1,0 +1,124 @@
+"""Spaces whose workload is a captured trace: what may be changed about it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+from dse.config import Count, StrictModel
+from dse.errors import ConfigError
+from dse.search.space._fields import Name, Names, ParametersBlock, RankCounts, as_list
+from dse.search.space._metrics import SAMPLE_METRICS, Metric
+from dse.search.space._space import ParameterValue, TraceWorkload, WorkloadKind
+
+#: Joins the optimizations of a set into one value of an outer parameter.
+OPTIMIZATION_SEPARATOR = " + "
+
+#: Value of the outer parameter for the empty set.
+NO_OPTIMIZATION = "none"
+
+#: Value of `platform` for the machine that the trace was captured on.
+SAME_PLATFORM = "same"
+
+_STEP_FILES = (".yaml", ".yml")
+
+
+def is_step_file(text: str) -> bool:
+    """Says whether an entry of a set of optimizations is a file of steps."""
+    return text.endswith(_STEP_FILES)
+
+
+def _known_optimization(text: str) -> str:
+    if OPTIMIZATION_SEPARATOR in text:
+        raise PydanticCustomError(
+            "optimization", "expected one optimization; write several as a list"
+        )
+    if not is_step_file(text):
+        _parsed(text)
+    return text.strip()
+
+
+def _as_bandwidth_factor(value: object) -> object:
+    """Reads `2x`, `0.5` or `50 %` as the optimization `network` does."""
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return getattr(_parsed(f"network={value}"), "factor", value)
+    return value
+
+
+def _parsed(text: str) -> object:
+    from dse.trace.whatif import parse_optimization
+
+    try:
+        return parse_optimization(text)
+    except ConfigError as error:
+        problem = str(error).removeprefix("--optimization ")
+        raise PydanticCustomError("optimization", "{problem}", {"problem": problem}) from error
+
+
+def _as_sets(value: object) -> object:
+    """Lets one optimization, or one list of them, stand for a list of one set."""
+    if isinstance(value, str):
+        return [[value]]
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return [value]
+    return value
+
+
+OptimizationSets = Annotated[
+    list[list[Annotated[Name, AfterValidator(_known_optimization)]]],
+    Field(min_length=1),
+    BeforeValidator(_as_sets),
+]
+BandwidthFactors = Annotated[
+    list[Annotated[float, Field(gt=0), BeforeValidator(_as_bandwidth_factor)]],
+    Field(min_length=1),
+    BeforeValidator(as_list),
+]
+
+
+class TraceParameters(ParametersBlock):
+    """Changes to the captured step; each is a value or a list of values.
+
+    What is left out stays as captured and is no column of the tables.
+    """
+
+    platform: Names = [SAME_PLATFORM]
+    world_size: RankCounts | None = None
+    link: Names | None = None
+    network: Names | None = None
+    network_factor: BandwidthFactors | None = None
+    optimizations: OptimizationSets = [[]]
+
+    @staticmethod
+    def choices_of(values: list[object]) -> tuple[ParameterValue, ...]:
+        """Joins sets of optimizations; numbers ascend, others keep their order."""
+        plain: dict[ParameterValue, None] = {}
+        for item in values:
+            if isinstance(item, list):
+                plain[OPTIMIZATION_SEPARATOR.join(item) or NO_OPTIMIZATION] = None
+            elif isinstance(item, int | float | str):
+                plain[item] = None
+        found = tuple(plain)
+        numbers = [item for item in found if not isinstance(item, str)]
+        return tuple(sorted(numbers)) if len(numbers) == len(found) else found
+
+
+class TraceWorkloadBlock(StrictModel):
+    """A captured job: its Kineto traces, and what they do not say."""
+
+    trace: Name
+    platform: str = ""
+    step: Annotated[int, Field(ge=0)] | Name | None = None
+    samples_per_step: Count | None = None
+
+    def missing_for(self, metric: Metric) -> str:
+        """Returns the field without which a metric is not known; empty if it is."""
+        needs = metric in SAMPLE_METRICS and self.samples_per_step is None
+        return "samples_per_step" if needs else ""
+
+    def to_workload(self, folder: str, kind: WorkloadKind) -> TraceWorkload:
+        """Returns the plain value; the path counts from the folder of the space's file."""
+        del kind
+        return TraceWorkload(self.trace, folder, self.platform, self.step, self.samples_per_step)

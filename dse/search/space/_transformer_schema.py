@@ -1,0 +1,74 @@
+"""Spaces whose workload is a transformer: how a training step may be spread over ranks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from dse.search.space._fields import (
+    Counts,
+    Names,
+    ParametersBlock,
+    Precisions,
+    RankCounts,
+    Switches,
+    as_list,
+)
+
+if TYPE_CHECKING:
+    from dse.search.space._space import ParameterValue
+
+Recomputations = Annotated[
+    list[Literal["none", "selective", "full"]], Field(min_length=1), BeforeValidator(as_list)
+]
+DataShardings = Annotated[
+    list[Literal["none", "zero1", "zero2", "zero3"]],
+    Field(min_length=1),
+    BeforeValidator(as_list),
+]
+
+
+class TransformerParameters(ParametersBlock):
+    """The outer choices; each is a value, a list of values, or a range.
+
+    Data parallelism takes the ranks that the other degrees leave over.
+    """
+
+    platform: Names
+    world_size: RankCounts
+    global_batch_size: Counts
+    link: Names = ["default"]
+    network: Names = ["default"]
+    precision: Precisions | None = None
+    tensor: RankCounts = [1]
+    pipeline: RankCounts = [1]
+    context: RankCounts = [1]
+    interleave: RankCounts = [1]
+    micro_batch_size: Counts = [1]
+    sequence_parallel: Switches = [False]
+    recompute: Recomputations = ["none"]
+    data_sharding: DataShardings = ["none"]
+    software: Names = ["default"]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_data_degree(cls, value: object) -> object:
+        if isinstance(value, dict) and "data" in value:
+            raise PydanticCustomError(
+                "data",
+                "`data` is not chosen: it is the ranks divided by tensor × pipeline × context; "
+                "leave it out",
+            )
+        return value
+
+    @staticmethod
+    def choices_of(values: list[object]) -> tuple[ParameterValue, ...]:
+        """Removes repetitions; numbers ascend, others keep their order."""
+        plain: dict[ParameterValue, None] = {}
+        for item in values:
+            plain[item if isinstance(item, bool | int | float) else str(item)] = None
+        found = tuple(plain)
+        numbers = [item for item in found if isinstance(item, int) and not isinstance(item, bool)]
+        return tuple(sorted(numbers)) if len(numbers) == len(found) else found

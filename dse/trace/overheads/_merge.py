@@ -1,0 +1,96 @@
+"""One profile out of several, for models that have none of their own."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from dse.errors import ConfigError
+from dse.trace.overheads._types import (
+    Figure,
+    HostProfile,
+    LaunchFigures,
+    OperatorFigures,
+    ProfileSource,
+    SharedFigures,
+    spread_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+def merge_profiles(profiles: Sequence[HostProfile], name: str = "") -> HostProfile:
+    """Returns the profile of all occurrences together: means are weighted by counts.
+
+    The spread holds that within each profile and that of their means. A profile merged with itself
+    keeps its figures and doubles its counts.
+
+    Args:
+        profiles: At least one.
+        name: Name of the result; the names joined by `+` if empty.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    if not profiles:
+        raise ConfigError("no host profile to merge; give at least one")
+    dates = [one.source.as_of for one in profiles if one.source.as_of != "unknown"]
+    source = ProfileSource(
+        _once(file for one in profiles for file in one.source.files),
+        _once(device for one in profiles for device in one.source.devices),
+        max(dates, default="unknown"),
+    )
+    shared = SharedFigures(
+        **{
+            field.name: _merged(getattr(one.shared, field.name) for one in profiles)
+            for field in fields(SharedFigures)
+        }
+    )
+    operators: dict[str, list[OperatorFigures]] = {}
+    functions: dict[str, list[Figure]] = {}
+    for one in profiles:
+        for operator in one.operators:
+            operators.setdefault(operator.name, []).append(operator)
+        for launch in one.launches:
+            functions.setdefault(launch.function, []).append(launch.duration)
+    return HostProfile(
+        name or "+".join(_once(one.name for one in profiles)),
+        source,
+        shared,
+        tuple(_operator(key, operators[key]) for key in sorted(operators)),
+        tuple(
+            LaunchFigures(key, figure)
+            for key in sorted(functions)
+            if (figure := _merged(functions[key])) is not None
+        ),
+    )
+
+
+def _once(words: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(words))
+
+
+def _operator(name: str, parts: Sequence[OperatorFigures]) -> OperatorFigures:
+    calls = sum(part.calls for part in parts)
+    launches = sum(part.calls * part.launches for part in parts)
+    return OperatorFigures(
+        name,
+        calls,
+        launches / calls if calls else 0.0,
+        before_launch=_merged(part.before_launch for part in parts),
+        after_launch=_merged(part.after_launch for part in parts),
+        between_launches=_merged(part.between_launches for part in parts),
+        without_launches=_merged(part.without_launches for part in parts),
+    )
+
+
+def _merged(figures: Iterable[Figure | None]) -> Figure | None:
+    known = [figure for figure in figures if figure is not None]
+    count = sum(figure.count for figure in known)
+    if not count:
+        return None
+    mean = sum(figure.count * figure.mean_s for figure in known) / count
+    within = sum(figure.count * figure.variance_s2 for figure in known) / count
+    among = sum(figure.count * (figure.mean_s - mean) ** 2 for figure in known) / count
+    return Figure(mean, spread_of(mean, within + among), count)

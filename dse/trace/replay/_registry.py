@@ -1,0 +1,82 @@
+"""Operators that users teach: a name in traces, and what makes a function of a recorded call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+import re
+from typing import TYPE_CHECKING, Any
+
+from dse.errors import ConfigError, DseError
+
+if TYPE_CHECKING:
+    from dse.trace.replay._recorded import Recorded
+
+_NAME = re.compile(r"^[A-Za-z_]\w*::[A-Za-z_]\w*$")
+
+
+class NotReplayableError(DseError):
+    """A builder declines a call; the message is the reason that the replay lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCall:
+    """One call of an operator as recorded.
+
+    Attributes:
+        name: Name without the overload, for example `fbgemm::permute_2D_sparse_data`.
+        schema: Its signature as recorded; empty if there was none.
+        inputs: Arguments in the order of the signature: `TensorRef`, numbers, words, None, lists
+            of these; `Opaque` for what traces do not hold.
+        outputs: Results.
+        device: `cpu` or `cuda`: where the replay runs.
+    """
+
+    name: str
+    schema: str
+    inputs: tuple[Recorded, ...]
+    outputs: tuple[Recorded, ...]
+    device: str
+
+
+#: Makes the function that is called in the replay. It takes the arguments in the recorded order,
+#: tensors in the place of `TensorRef` and None in the place of `Opaque`, and returns the results
+#: in the recorded order: nothing, one value or a tuple.
+OperatorBuilder = Callable[[OperatorCall], Callable[..., Any]]
+
+_builders: dict[str, OperatorBuilder] = {}
+
+
+def register_operator(name: str, builder: OperatorBuilder) -> None:
+    """Says how calls of an operator are replayed; it is asked ahead of torch's own operators.
+
+    Args:
+        name: Name in traces without the overload, for example `mylib::my_lookup`.
+        builder: Called once for every recorded call, before anything runs. It raises
+            :class:`NotReplayableError` with the reason for a call that it cannot rebuild.
+
+    Raises:
+        ConfigError: The name is not of the form `library::operator`, or it is registered.
+
+    Example:
+        >>> def build(call):
+        ...     rows = call.inputs[0].shape[0]
+        ...     return lambda table, indices: table[indices % rows]
+        >>> register_operator("mylib::my_lookup", build)
+        >>> unregister_operator("mylib::my_lookup")
+    """
+    if not _NAME.match(name):
+        raise ConfigError(f"`{name}` is not the name of an operator, such as mylib::my_lookup")
+    if name in _builders:
+        raise ConfigError(f"`{name}` is registered already; call unregister_operator first")
+    _builders[name] = builder
+
+
+def unregister_operator(name: str) -> None:
+    """Forgets an operator; nothing happens if it is not registered."""
+    _builders.pop(name, None)
+
+
+def builder_of(name: str) -> OperatorBuilder | None:
+    """Returns what was registered for a name without the overload."""
+    return _builders.get(name)

@@ -1,0 +1,108 @@
+"""Streams of a GPU: what ran beside each other does so again, and waits where data flow.
+
+Execution traces do not name streams; the Kineto trace of the same run does. Operators whose work
+was on another stream than most are replayed on a stream of its own, ordered by the memory that
+they share with others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from dse.trace.replay._plan import given_slots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dse.trace.replay._arguments import Action
+    from dse.trace.replay._plan import Plan, Step
+
+
+def set_streams(plan: Plan, streams: Sequence[int]) -> None:
+    """Says on which stream each step runs, and which steps of other streams it comes after.
+
+    Collectives begin on the usual stream: their backend moves them to its own.
+
+    Args:
+        plan: The plan.
+        streams: Recorded stream of each unit, or -1; shape `(units,)`.
+    """
+    counts = Counter(stream for stream in streams if stream >= 0)
+    usual = max(counts, key=lambda stream: counts[stream]) if counts else -1
+    written: dict[int, int] = {}
+    read: dict[int, dict[int, int]] = {}
+    for at, step in enumerate(plan.steps):
+        stream = usual if step.collective is not None else streams[step.unit]
+        step.stream = 0 if stream in (-1, usual) else stream + 1
+        takes, gives, writes = (
+            {plan.slots[slot].memory for slot in slots}
+            for slots in (step.takes, given_slots(step.given), step.writes)
+        )
+        writes |= gives - takes
+        before: set[int] = set()
+        for memory in takes | writes:
+            if memory in written:
+                before.add(written[memory])
+            if memory in writes:
+                before.update(read.pop(memory, {}).values())
+                written[memory] = at
+            else:
+                read.setdefault(memory, {})[step.stream] = at
+        after = {other for other in before if plan.steps[other].stream != step.stream}
+        step.after = tuple(sorted(after))
+        for other in after:
+            plan.steps[other].marks = True
+
+
+class Streams:
+    """Runs actions on streams.
+
+    Args:
+        torch: The torch module.
+        plan: A plan with streams.
+    """
+
+    def __init__(self, torch: Any, plan: Plan) -> None:
+        self._torch = torch
+        self._usual = torch.cuda.current_stream()
+        numbers = sorted({step.stream for step in plan.steps} - {0})
+        self._streams = {0: self._usual, **{number: torch.cuda.Stream() for number in numbers}}
+        self._events = {at: torch.cuda.Event() for at, step in enumerate(plan.steps) if step.marks}
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than the usual stream."""
+        return len(self._streams) > 1
+
+    def begin(self) -> None:
+        """An iteration begins: no stream is ahead of the usual one."""
+        for stream in self._streams.values():
+            if stream is not self._usual:
+                stream.wait_stream(self._usual)
+
+    def end(self) -> None:
+        """An iteration ends: the usual stream waits for all others."""
+        for stream in self._streams.values():
+            if stream is not self._usual:
+                self._usual.wait_stream(stream)
+
+    def wrapped(self, number: int, step: Step, actions: Sequence[Action]) -> Callable[..., None]:
+        """Returns an action that does others on the stream of their step."""
+        torch, stream, events = self._torch, self._streams[step.stream], self._events
+        takes = step.takes if step.after else ()
+
+        def act(slots: list[Any]) -> None:
+            with torch.cuda.stream(stream):
+                for other in step.after:
+                    stream.wait_event(events[other])
+                for slot in takes:
+                    # Its memory must not serve another tensor while this stream reads it.
+                    if slots[slot].is_cuda:
+                        slots[slot].record_stream(stream)
+                for action in actions:
+                    action(slots)
+                if step.marks:
+                    events[number].record(stream)
+
+        return act

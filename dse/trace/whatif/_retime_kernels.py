@@ -1,0 +1,219 @@
+"""Kernels on another device, in another precision, or of other shapes.
+
+The measured time stays the base: it is multiplied by the kernel model's time afterwards over its
+time before. What a model misses in absolute terms cancels out as far as it misses both alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import re
+from typing import TYPE_CHECKING
+
+from dse.machine import Precision
+from dse.trace import Role
+from dse.trace.whatif._arguments import arguments_of
+from dse.trace.whatif._lookups import lookups_of
+from dse.trace.whatif._operators import (
+    KernelCall,
+    is_product_operator,
+    kernel_calls,
+    operator_name,
+    traffic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dse.machine.platforms import Platform
+    from dse.trace import OperatorInputs
+    from dse.trace.whatif._job import Job
+    from dse.trace.whatif._lookups import Lookup
+
+_PRODUCT_NAME = re.compile(
+    r"gemm|gemv|winograd|cudnn.*(?:conv|scudnn|dgrad|wgrad)|(?:dgrad|wgrad)_|xmma|cutlass|conv2d"
+    r"|implicit_con|attention|flash_(?:fwd|bwd)|fmha",
+    re.IGNORECASE,
+)
+#: Words in names of kernels that tell their arithmetic.
+_ARITHMETIC = (
+    (re.compile(r"tf32|s1688gemm(?!_fp16)", re.IGNORECASE), Precision.TF32),
+    (re.compile(r"bf16|bfloat16", re.IGNORECASE), Precision.BF16),
+    (re.compile(r"f16|half|hgemm|h884|h1688|s884|s16816|h16816", re.IGNORECASE), Precision.FP16),
+)
+_COPIES = {"htod": "memcpy_h2d", "dtoh": "memcpy_d2h"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelTimes:
+    """What the kernel models of a platform say of tasks as they are described now.
+
+    Attributes:
+        platform: The platform.
+        seconds: Time of each task whose operator recorded shapes, or whose size is known.
+        precision: Arithmetic of products and type of values where no shapes were recorded; None
+            for what the names of kernels say.
+    """
+
+    platform: Platform
+    seconds: Mapping[int, float]
+    precision: Precision | None = None
+
+
+def kernel_times(
+    job: Job,
+    tasks: Sequence[int],
+    platform: Platform,
+    precision: Precision | None = None,
+    lookups: Mapping[int, Lookup] | None = None,
+) -> KernelTimes:
+    """Asks the kernel models for the operators of tasks.
+
+    All kernels of an operator get the operator's time; only ratios of such times mean something.
+
+    Args:
+        job: The job.
+        tasks: Computing tasks.
+        platform: Whose device and host link.
+        precision: Of what has no recorded shapes.
+        lookups: Work of tasks that do fused lookups; by default what the job says.
+    """
+    if lookups is None:
+        lookups = {task: one.lookup for one in lookups_of(job) for task in one.tasks}
+    known: dict[_Key, float | None] = {}
+    calls_s: dict[KernelCall, float] = {}
+    seconds = {}
+    for task in tasks:
+        key = _key(job, task, lookups.get(task))
+        if key not in known:
+            calls = _calls(key)
+            if calls is None:
+                known[key] = None
+            else:
+                for call in calls:
+                    if call not in calls_s:
+                        calls_s[call] = call.time_s(platform)
+                known[key] = sum(calls_s[call] for call in calls)
+        time_s = known[key]
+        if time_s is not None:
+            seconds[task] = time_s
+    return KernelTimes(platform, seconds, precision)
+
+
+def retime_kernels(
+    job: Job, tasks: Sequence[int], before: KernelTimes, after: KernelTimes
+) -> tuple[int, ...]:
+    """Scales measured durations by the ratio of two models.
+
+    Where the models know nothing of an operator, the part of its time beyond the floor of a kernel
+    goes with the peak rate of its arithmetic if it multiplies matrices, else with the memory.
+    What moves no data keeps its time.
+
+    Args:
+        job: The job.
+        tasks: Computing tasks.
+        before: What the models say of them as they were measured.
+        after: What the models say of them as they shall be.
+
+    Returns:
+        The tasks whose ratio is not from models; the caller says so if it matters.
+    """
+    without = []
+    for task in tasks:
+        old, new = before.seconds.get(task), after.seconds.get(task)
+        if old is None or new is None:
+            without.append(task)
+            duration_s = _by_rates(job, task, before, after)
+        else:
+            duration_s = job.duration_of(task) * (new / old if old > 0 else 1.0)
+        job.set_duration(task, duration_s)
+    return tuple(without)
+
+
+def describe_inputs(job: Job, task: int, inputs: OperatorInputs) -> None:
+    """Gives a task other inputs; the size of a copy or fill goes with the bytes of the first.
+
+    Args:
+        job: The job.
+        task: A computing task with inputs.
+        inputs: The inputs from now on.
+    """
+    old, size = job.inputs_of(task), job.size_of(task)
+    if old is None or inputs == old:
+        return
+    before, after = (
+        next((one.size_bytes for one in arguments_of(some) if one.size_bytes), 0)
+        for some in (old, inputs)
+    )
+    sized = job.role_of(task) in (Role.COPY, Role.FILL) and size > 0 and before > 0
+    job.describe(task, inputs=inputs, size_bytes=round(size * after / before) if sized else None)
+
+
+def share_of_time(job: Job, tasks: Sequence[int], of: Sequence[int]) -> float:
+    """Returns the share of the time of some tasks that others have."""
+    total = sum(map(job.duration_of, of))
+    return sum(map(job.duration_of, tasks)) / total if total else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """What decides the time of a task by the models."""
+
+    stack: tuple[str, ...]
+    inputs: OperatorInputs | None
+    lookup: Lookup | None
+    role: Role
+    direction: str
+    size_bytes: int
+
+
+def _key(job: Job, task: int, lookup: Lookup | None) -> _Key:
+    role = job.role_of(task)
+    direction = ""
+    if role == Role.COPY:
+        name = job.name_of(task).lower()
+        direction = next((op for word, op in _COPIES.items() if word in name), "memcpy_d2d")
+    size = job.size_of(task) if role in (Role.COPY, Role.FILL) else -1
+    stack = (operator_name(job.stack_of(task)),)
+    return _Key(stack, job.inputs_of(task), lookup, role, direction, size)
+
+
+def _calls(key: _Key) -> tuple[KernelCall, ...] | None:
+    if key.role == Role.COPY and key.size_bytes >= 0:
+        return (KernelCall(key.direction, (("size_bytes", float(key.size_bytes)),)),)
+    if key.role == Role.FILL and key.size_bytes >= 0:
+        return (traffic(key.size_bytes),)
+    return kernel_calls(key.stack, key.inputs, key.lookup)
+
+
+def _by_rates(job: Job, task: int, before: KernelTimes, after: KernelTimes) -> float:
+    """Returns the new duration of a task without shapes."""
+    old, new = before.platform.device, after.platform.device
+    name = job.name_of(task)
+    arithmetic = before.precision or precision_of_kernel(name)
+    wanted = after.precision or arithmetic
+    if is_product(job, task):
+        ratio = old.peak.of(arithmetic) / new.peak.of(wanted)
+    else:
+        ratio = old.memory_bandwidth_bytes_per_s / new.memory_bandwidth_bytes_per_s
+        ratio *= wanted.value_bytes / arithmetic.value_bytes
+    duration_s, floor_s = job.duration_of(task), old.kernel_floor_s
+    if duration_s <= floor_s:
+        return duration_s * new.kernel_floor_s / floor_s
+    return (duration_s - floor_s) * ratio + new.kernel_floor_s
+
+
+def is_product(job: Job, task: int) -> bool:
+    """Says whether a task multiplies matrices or convolves, by its operator or its name."""
+    if job.role_of(task) != Role.KERNEL:
+        return False
+    operator = operator_name(job.stack_of(task))
+    if is_product_operator(operator):
+        # Layouts and partial sums of a convolution or product are as its other kernels.
+        return True
+    return bool(_PRODUCT_NAME.search(job.name_of(task)))
+
+
+def precision_of_kernel(name: str) -> Precision:
+    """Returns the arithmetic that the name of a kernel tells; FP32 if it tells nothing."""
+    return next((kind for words, kind in _ARITHMETIC if words.search(name)), Precision.FP32)

@@ -1,0 +1,67 @@
+"""Choosing tasks: by name, operator, phase, role, rank, lane, size or length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dse.graph import TaskKind
+    from dse.trace import Phase, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """What tasks to choose; all that is given has to hold. Patterns are as in a shell: `*gemm*`.
+
+    Attributes:
+        name: Patterns of names of tasks: kernels, calls, top-level operators.
+        operator: Patterns of operators or annotations around the task, or around its launch.
+        phase: Parts of the step.
+        role: What the task stands for.
+        kind: What it occupies its lane with.
+        rank: Ranks.
+        lane: Patterns of names of lanes.
+        collective: Operations of collectives.
+        layer: Numbers of layers, the first forward operator is 0.
+        longer_than_s: Only tasks longer than this, in seconds.
+        shorter_than_s: Only tasks shorter than this, in seconds.
+        larger_than_bytes: Only collectives and copies of more bytes than this.
+        without: Tasks that are left out.
+    """
+
+    name: tuple[str, ...] = ()
+    operator: tuple[str, ...] = ()
+    phase: tuple[Phase, ...] = ()
+    role: tuple[Role, ...] = ()
+    kind: tuple[TaskKind, ...] = ()
+    rank: tuple[int, ...] = ()
+    lane: tuple[str, ...] = ()
+    collective: tuple[str, ...] = ()
+    layer: tuple[int, ...] = ()
+    longer_than_s: float | None = None
+    shorter_than_s: float | None = None
+    larger_than_bytes: float | None = None
+    without: Selector | None = None
+
+
+@lru_cache(maxsize=65536)
+def matches(text: str, patterns: tuple[str, ...]) -> bool:
+    """Says whether a text fits one of some patterns; case does not matter."""
+    lower = text.lower()
+    return any(fnmatchcase(lower, pattern.lower()) for pattern in patterns)
+
+
+@lru_cache(maxsize=65536)
+def matches_any(texts: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
+    """Says whether one of some texts fits one of some patterns."""
+    return any(matches(text, patterns) for text in texts)
+
+
+def patterns_of(value: str | Sequence[str]) -> tuple[str, ...]:
+    """Lets one pattern stand for a list of one."""
+    return (value,) if isinstance(value, str) else tuple(value)

@@ -1,0 +1,125 @@
+"""Who holds which piece of which table, and in which order values travel.
+
+Plain geometry of a plan, without torch. Every rank computes the same layout and so knows the sizes
+of all messages but those of indices, whose number a batch decides.
+
+Pieces of a rank are ordered by exchange group, then by table, then as :func:`pieces_of` lists
+them; that is the order in which indices arrive, outputs leave and gradients come back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from dse.sharding import pieces_of
+from dse.workload.dlrm import ExchangeGroup, exchange_group_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dse.model import EmbeddingTable
+    from dse.sharding import Piece
+    from dse.validation._types import Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A piece of a table on a rank.
+
+    Attributes:
+        table: Number of the table in the model.
+        group: How its outputs travel.
+        piece: Which rows and columns.
+        block: Number of its row block, and the rows of a full block; None for all rows.
+        features: Features that look it up.
+    """
+
+    table: int
+    group: ExchangeGroup
+    piece: Piece
+    block: tuple[int, int] | None
+    features: int
+
+    @property
+    def width(self) -> int:
+        """Values that it contributes to a sample."""
+        return self.features * self.piece.columns
+
+
+#: Where a part of the pooled vectors belongs: table, feature, first column.
+Place = tuple[int, int, int]
+
+
+class PlanLayout:
+    """The geometry of a checked plan.
+
+    Args:
+        candidate: Model, plan, ranks and nodes.
+    """
+
+    def __init__(self, candidate: Candidate) -> None:
+        self.tables: tuple[EmbeddingTable, ...] = candidate.model.tables
+        self.world_size = candidate.configuration.world_size
+        self.local_size = min(self.world_size, candidate.node_size)
+        self.node_count = self.world_size // self.local_size
+        self.local_batch_size = candidate.local_batch_size
+        self.shards = self._shards(candidate)
+
+    def _shards(self, candidate: Candidate) -> tuple[tuple[Shard, ...], ...]:
+        by_rank: list[list[Shard]] = [[] for _ in range(self.world_size)]
+        for index, placement in enumerate(candidate.configuration.plan.tables):
+            table = self.tables[index]
+            group = exchange_group_of(placement.sharding_type)
+            parts = {ExchangeGroup.ROW: self.world_size, ExchangeGroup.NODE: self.local_size}
+            for number, piece in enumerate(pieces_of(placement, table, candidate.node_size)):
+                block = None
+                if group in parts:
+                    count = parts[group]
+                    block = (number % count, -(-table.rows // count))
+                by_rank[piece.rank].append(Shard(index, group, piece, block, table.feature_count))
+        return tuple(tuple(sorted(own, key=lambda one: one.group)) for own in by_rank)
+
+    def of(self, rank: int, group: ExchangeGroup) -> tuple[Shard, ...]:
+        """Returns the pieces of a rank in one exchange group."""
+        return tuple(shard for shard in self.shards[rank] if shard.group is group)
+
+    def fed(self, rank: int) -> tuple[Shard, ...]:
+        """Returns the pieces of a rank whose indices other ranks send."""
+        return tuple(
+            shard for shard in self.shards[rank] if shard.group is not ExchangeGroup.REPLICATED
+        )
+
+    @cached_property
+    def groups(self) -> tuple[ExchangeGroup, ...]:
+        """Exchange groups in use."""
+        used = {shard.group for own in self.shards for shard in own}
+        return tuple(sorted(used))
+
+    def width(self, rank: int, group: ExchangeGroup) -> int:
+        """Returns the values that a rank contributes to a sample in one group."""
+        return sum(shard.width for shard in self.of(rank, group))
+
+    def node_of(self, rank: int) -> int:
+        """Returns the number of a rank's node."""
+        return rank // self.local_size
+
+    @cached_property
+    def by_local_rank(self) -> tuple[int, ...]:
+        """Ranks ordered by their number on their node, then by node.
+
+        Bags of node-wise pieces are kept in this order of their samples' ranks, so that a
+        reduce-scatter on the node leaves to each rank what it passes on to the other nodes.
+        """
+        nodes, local = range(self.node_count), range(self.local_size)
+        return tuple(node * self.local_size + one for one in local for node in nodes)
+
+
+def places_of(shards: Sequence[Shard]) -> list[tuple[Place, int]]:
+    """Returns for each part of the pieces' pooled vectors where it belongs, and its width."""
+    return [
+        ((shard.table, feature, shard.piece.column_offset), shard.piece.columns)
+        for shard in shards
+        for feature in range(shard.features)
+    ]

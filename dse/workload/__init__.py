@@ -1,0 +1,1 @@
+"""Workloads: what one training step computes, exchanges and stores, for each kind of model."""

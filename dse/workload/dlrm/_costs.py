@@ -1,0 +1,171 @@
+"""What the tasks of an iteration last where the plan does not matter, and how sure that is.
+
+The shape of an iteration says which cost each task has (:mod:`dse.workload.dlrm._shape`); here are
+the costs themselves. They are the same in all layouts of a problem.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from dse.machine.collectives import CollectiveOp, collective_estimate
+from dse.machine.kernels import host_copy_estimate
+from dse.workload.dlrm._contention import contended, has_own_engines
+from dse.workload.dlrm._dense import bucket_sizes, dense_estimate
+from dse.workload.dlrm._features import INDEX_BYTES, LENGTH_BYTES
+from dse.workload.dlrm._host import Dispatch, HostTimes
+from dse.workload.dlrm._operators import stack_operators
+from dse.workload.dlrm._slots import DurationClass
+from dse.workload.dlrm._software import InputPath
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from dse.machine import DeviceSpec, HostSpec, Precision
+    from dse.model import Operator
+    from dse.trace.overheads import HostProfile
+    from dse.workload.dlrm._problem import Problem
+
+
+class Cost(NamedTuple):
+    """A duration, how far off it may be, and the kind of model it comes from."""
+
+    duration_s: float
+    spread: float
+    duration_class: DurationClass
+
+
+class HostWork(NamedTuple):
+    """What the host does for one task: the dispatch of an operator, or something by name.
+
+    Attributes:
+        name: Of the operator; of :data:`STEP` and its like where there is none.
+        launches: Kernels that it launches.
+        copy: Whether it launches a copy.
+    """
+
+    name: str
+    launches: int = 0
+    copy: bool = False
+
+
+#: Work of the host that belongs to no operator.
+STEP = HostWork("step on the host")
+GRAPH_LAUNCH = HostWork("launch graph")
+WAIT = HostWork("wait for lengths")
+LOADING = HostWork("load the next batch")
+
+
+class DeviceCosts(NamedTuple):
+    """Costs of tasks on the devices; shape `(costs,)`.
+
+    The first one is nothing; then those of copies from the host, of the dense operators phase by
+    phase, and of the reductions of dense gradients, as `_shape.Shape` numbers them.
+    """
+
+    duration_s: NDArray[np.float64]
+    spread: NDArray[np.float64]
+
+
+@lru_cache(maxsize=64)
+def device_costs(problem: Problem) -> DeviceCosts:
+    """Returns the costs of a problem; what decides how many there are decides its shape as well.
+
+    Args:
+        problem: Everything but the plan.
+    """
+    dense = stack_operators(problem)
+    by_phase = _dense_costs(problem.cluster.device, problem.precision, dense.phases)
+    buckets = bucket_sizes(dense.gradients, problem.software.dense_bucket_bytes)
+    reductions = [_all_reduce_cost(problem, size_bytes) for size_bytes, _ in buckets]
+    backward = by_phase[dense.backward_phase]
+    beside = problem.software.overlap_dense_all_reduce
+    if beside and has_own_engines(problem.cluster.device):
+        first = min((last for _, last in buckets), default=len(backward))
+        backward, reductions = contended(backward, reductions, first + 1)
+    every = [Cost(0.0, 0.0, DurationClass.DENSE), *_copy_costs(problem)]
+    for number, phase in enumerate(by_phase):
+        every += backward if number == dense.backward_phase else phase
+    every += reductions
+    return DeviceCosts(
+        np.array([cost.duration_s for cost in every]), np.array([cost.spread for cost in every])
+    )
+
+
+def host_costs(
+    problem: Problem, work: Sequence[HostWork]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Returns durations of what the host does, and their spreads.
+
+    Args:
+        problem: Everything but the plan.
+        work: What it does.
+
+    Returns:
+        Seconds, and standard deviations of the logarithm; both of shape `(work,)`.
+    """
+    software = problem.software
+    times = host_times(problem.cluster.host, problem.host_profile)
+    others = {
+        STEP: Dispatch(software.step_host_s, 0.0),
+        GRAPH_LAUNCH: times.graph_launch(),
+        WAIT: Dispatch(0.0, 0.0),
+        LOADING: Dispatch(software.loader_s_per_sample * problem.local_batch_size, 0.0),
+    }
+    # Overheads measured from traces hold all calls of an operator already.
+    calls = 1.0 if problem.host_profile is not None else software.calls_per_operator
+    duration_s, spread = np.empty(len(work)), np.empty(len(work))
+    for index, one in enumerate(work):
+        if one in others:
+            duration_s[index], spread[index] = others[one]
+        else:
+            cost = times.dispatch(*one)
+            duration_s[index], spread[index] = calls * cost.duration_s, cost.spread
+    return duration_s, spread
+
+
+@lru_cache(maxsize=64)
+def host_times(host: HostSpec, profile: HostProfile | None) -> HostTimes:
+    """Returns the times of dispatches on a platform; many problems are of the same one."""
+    return HostTimes(host, profile)
+
+
+def _copy_costs(problem: Problem) -> Iterator[Cost]:
+    """Yields the copies of indices and of the dense operators' input."""
+    software, cluster = problem.software, problem.cluster
+    if software.input_path is InputPath.ON_DEVICE:
+        return
+    tables, samples = problem.model.tables, problem.local_batch_size
+    lookups = sum(table.lookups_per_sample for table in tables)
+    features = sum(table.feature_count for table in tables)
+    sizes_bytes = [samples * (lookups * INDEX_BYTES + features * LENGTH_BYTES)]
+    sizes_bytes += [operator.traffic_bytes for operator in stack_operators(problem).input_copy]
+    for size_bytes in sizes_bytes:
+        estimate = host_copy_estimate(cluster.device, cluster.host_link, "memcpy_h2d", size_bytes)
+        yield Cost(float(estimate.time_s), float(estimate.spread), DurationClass.COPY)
+
+
+def _all_reduce_cost(problem: Problem, size_bytes: int) -> Cost:
+    if problem.cluster.world_size == 1:
+        return Cost(0.0, 0.0, DurationClass.COMMUNICATION)
+    estimate = collective_estimate(problem.cluster, CollectiveOp.ALL_REDUCE, size_bytes)
+    return Cost(float(estimate.time_s), float(estimate.spread), DurationClass.COMMUNICATION)
+
+
+@lru_cache(maxsize=256)
+def _dense_costs(
+    device: DeviceSpec, precision: Precision, phases: tuple[tuple[Operator, ...], ...]
+) -> tuple[list[Cost], ...]:
+    """Costs of dense operators by phase. A learned model costs by the call: it is asked once."""
+    estimate = dense_estimate(device, precision, [op for phase in phases for op in phase])
+    every = [
+        Cost(float(seconds), float(spread), DurationClass.DENSE)
+        for seconds, spread in zip(estimate.time_s, estimate.spread, strict=True)
+    ]
+    ends = np.cumsum([len(phase) for phase in phases]).tolist()
+    return tuple(every[end - len(phase) : end] for phase, end in zip(phases, ends, strict=True))

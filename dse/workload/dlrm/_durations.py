@@ -1,0 +1,335 @@
+"""Durations of the plan-dependent tasks, for a batch of plans at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.machine.collectives import (
+    CollectiveOp,
+    Group,
+    all_to_all_v_time_s,
+    collective_estimate,
+    collective_time_s,
+)
+from dse.machine.kernels import (
+    LOOKUP_LAUNCHES,
+    UPDATE_LAUNCHES,
+    elementwise_time_s,
+    embedding_time_s,
+    host_rows_time_s,
+    streaming_estimate,
+)
+from dse.workload.dlrm._contention import COLLECTIVE_SLOWDOWN, has_own_engines
+from dse.workload.dlrm._features import (
+    INDEX_BYTES,
+    LENGTH_BYTES,
+    RANK_BLOCK_START,
+    ExchangeGroup,
+    GroupFeature,
+    RankFeature,
+    group_column,
+    has_host_columns,
+    link_column,
+    rank_column,
+)
+from dse.workload.dlrm._layout import node_group
+from dse.workload.dlrm._slots import Slot
+from dse.workload.dlrm._software import InputPath
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dse.machine import Cluster
+    from dse.workload.dlrm._problem import Problem
+
+#: Durations of one kind that are computed at once where calls are what costs.
+_CACHED_VALUES = 30_000
+
+#: Bytes of a gradient value of a replicated table.
+_GRADIENT_BYTES = 4
+
+
+def slot_durations_s(
+    problem: Problem, layout: int, features: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Turns placement features into durations.
+
+    Args:
+        problem: Everything but the plan.
+        layout: Exchange groups in use.
+        features: Shape `(features, ranks, candidates)`.
+
+    Returns:
+        Seconds; shape `(slots, ranks, candidates)`; rows of groups not in use are zero.
+    """
+    durations = np.zeros((len(Slot), *features.shape[1:]))
+    _fill_all_lookups(problem, layout, features, durations)
+    cluster = problem.cluster
+    if cluster.world_size == 1:
+        _fill_replicated_update(problem, features, durations)
+        return durations
+    wire_bytes = problem.software.communication_precision_bytes
+    batch_bytes = problem.global_batch_size * wire_bytes
+
+    def exchanged(group: ExchangeGroup) -> NDArray[np.float64]:
+        return np.asarray(features[group_column(group, GroupFeature.EXCHANGED)])
+
+    held_bytes = []
+    if layout >> ExchangeGroup.POOLED & 1:
+        held_bytes.append(batch_bytes * exchanged(ExchangeGroup.POOLED))
+    exchanges_input = problem.software.input_path is InputPath.BY_SAMPLE
+    if exchanges_input and layout != 1 << ExchangeGroup.REPLICATED:
+        input_bytes = features[rank_column(RankFeature.INPUT)]
+        held_bytes += [part * input_bytes for part in _input_parts(problem)]
+    if held_bytes:
+        # All of them go through the same formula.
+        exchange_s = _all_to_all_s(cluster, np.concatenate(held_bytes, axis=1))
+        by_kind = list(exchange_s.reshape(len(held_bytes), -1))
+        if layout >> ExchangeGroup.POOLED & 1:
+            durations[Slot.POOLED_EXCHANGE] = by_kind.pop(0)
+        if by_kind:
+            # Prefetched, it runs beside this batch's lookups.
+            beside = problem.software.prefetch_input and has_own_engines(cluster.device)
+            slowdown = COLLECTIVE_SLOWDOWN if beside else 1.0
+            durations[Slot.INPUT_EXCHANGE] = slowdown * sum(by_kind)
+    if layout >> ExchangeGroup.ROW & 1:
+        # Every rank holds partial sums of all row-wise columns for the whole batch; forward they
+        # are reduced and scattered, backward the gradients are gathered: the same volume.
+        durations[Slot.ROW_EXCHANGE] = collective_time_s(
+            cluster, CollectiveOp.REDUCE_SCATTER, batch_bytes * exchanged(ExchangeGroup.ROW)
+        )
+    if layout >> ExchangeGroup.NODE & 1:
+        columns = exchanged(ExchangeGroup.NODE)
+        durations[Slot.NODE_EXCHANGE_INSIDE] = collective_time_s(
+            cluster, CollectiveOp.REDUCE_SCATTER, batch_bytes * columns, Group.node(cluster)
+        )
+        durations[Slot.NODE_EXCHANGE_BETWEEN] = _between_nodes_s(problem, batch_bytes * columns)
+    if layout >> ExchangeGroup.REPLICATED & 1:
+        durations[Slot.REPLICATED_ALL_REDUCE] = collective_time_s(
+            cluster,
+            CollectiveOp.ALL_REDUCE,
+            _GRADIENT_BYTES * exchanged(ExchangeGroup.REPLICATED),
+        )
+        _fill_replicated_update(problem, features, durations)
+    return durations
+
+
+def slot_spreads(
+    problem: Problem, features: NDArray[np.float64], lookup_spreads: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Returns how far off the duration of each slot of one plan may be.
+
+    Collectives are asked at the size that decides: the largest of any rank.
+
+    Args:
+        problem: Everything but the plan.
+        features: The plan's placement features; shape `(features, ranks, 1)`.
+        lookup_spreads: Of lookups and updates; shape `(groups, 2)`.
+
+    Returns:
+        Standard deviation of the logarithm of actual over expected duration; shape `(slots,)`.
+    """
+    cluster = problem.cluster
+    batch_bytes = problem.global_batch_size * problem.software.communication_precision_bytes
+    spreads = np.zeros(len(Slot))
+    for group in ExchangeGroup:
+        spreads[Slot.POOLED_LOOKUP + group] = lookup_spreads[group, 0]
+        spreads[Slot.POOLED_UPDATE + group] = lookup_spreads[group, 1]
+
+    def most(group: ExchangeGroup) -> float:
+        return float(features[group_column(group, GroupFeature.EXCHANGED)].max())
+
+    replicated_bytes = _GRADIENT_BYTES * most(ExchangeGroup.REPLICATED)
+    update = streaming_estimate(
+        cluster.device, "elementwise", {"traffic_bytes": np.array(4.0 * replicated_bytes)}
+    )
+    spreads[Slot.REPLICATED_UPDATE] = update.spread
+    input_bytes = float(features[rank_column(RankFeature.INPUT)].max())
+    rows_bytes = batch_bytes * most(ExchangeGroup.ROW)
+    node_bytes = batch_bytes * most(ExchangeGroup.NODE)
+    pooled_bytes = batch_bytes * most(ExchangeGroup.POOLED)
+    node, between = Group.node(cluster), node_group(problem)
+    collectives = {
+        Slot.INPUT_EXCHANGE: (CollectiveOp.ALL_TO_ALL, input_bytes, None),
+        Slot.POOLED_EXCHANGE: (CollectiveOp.ALL_TO_ALL, pooled_bytes, None),
+        Slot.ROW_EXCHANGE: (CollectiveOp.REDUCE_SCATTER, rows_bytes, None),
+        Slot.NODE_EXCHANGE_INSIDE: (CollectiveOp.REDUCE_SCATTER, node_bytes, node),
+        Slot.NODE_EXCHANGE_BETWEEN: (CollectiveOp.ALL_TO_ALL, node_bytes, between),
+        Slot.REPLICATED_ALL_REDUCE: (CollectiveOp.ALL_REDUCE, replicated_bytes, None),
+    }
+    for slot, (op, size_bytes, members) in collectives.items():
+        # What is not sent cannot be off.
+        if size_bytes > 0:
+            spreads[slot] = collective_estimate(cluster, op, size_bytes, members).spread
+    return spreads
+
+
+def lookup_durations_s(
+    problem: Problem, layout: int, features: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Returns the first rows of :func:`slot_durations_s`, lookups and updates, alone.
+
+    Args:
+        problem: Everything but the plan.
+        layout: Exchange groups in use.
+        features: Shape `(features, ...)`; what is asked of each point depends on that point alone.
+
+    Returns:
+        Seconds; shape `(slots of kernels, ...)`.
+    """
+    durations = np.zeros((int(Slot.INPUT_EXCHANGE), *features.shape[1:]))
+    _fill_all_lookups(problem, layout, features, durations)
+    return durations
+
+
+def _fill_all_lookups(
+    problem: Problem, layout: int, features: NDArray[np.float64], durations: NDArray[np.float64]
+) -> None:
+    used = [group for group in ExchangeGroup if layout >> group & 1]
+    blocks = features[:RANK_BLOCK_START].reshape(len(ExchangeGroup), -1, *features.shape[1:])
+    # Small batches spend their time in calls, so all groups are one; large ones would only leave
+    # the cache.
+    together = len(used) * features[0].size <= _CACHED_VALUES
+    for groups in (used,) if together else [[group] for group in used]:
+        _fill_lookups(problem, groups, blocks, durations)
+    if not has_host_columns(features):
+        return
+    # Rows in host memory come on top: a cache is filled before the lookup starts, and warps that
+    # wait for the link keep the places of those that have their rows on the device.
+    host_link = problem.cluster.host_link
+    for group in used:
+        if group is ExchangeGroup.REPLICATED:
+            continue
+        for direction, slot in enumerate((Slot.POOLED_LOOKUP, Slot.POOLED_UPDATE)):
+            durations[slot + group] += host_rows_time_s(
+                host_link, features[link_column(group, direction)]
+            )
+
+
+def _fill_lookups(
+    problem: Problem,
+    groups: list[ExchangeGroup],
+    blocks: NDArray[np.float64],
+    durations: NDArray[np.float64],
+) -> None:
+    """Fills lookups and updates of some groups.
+
+    Args:
+        problem: Everything but the plan.
+        groups: Exchange groups, ascending.
+        blocks: Features by group; shape `(groups, features, ...)`.
+        durations: Seconds, to fill; shape `(slots, ...)`.
+    """
+    if not groups:
+        return
+    device = problem.cluster.device
+    # Groups that stand beside each other need no copy.
+    first, end = int(groups[0]), int(groups[-1]) + 1
+    side_by_side = end - first == len(groups)
+    chosen = slice(first, end) if side_by_side else np.array(groups)
+    lookups = durations[Slot.POOLED_LOOKUP : Slot.POOLED_UPDATE]
+    lookups[chosen] = embedding_time_s(
+        device,
+        blocks[chosen, GroupFeature.FORWARD_MEMORY],
+        blocks[chosen, GroupFeature.FORWARD_CACHE],
+        LOOKUP_LAUNCHES,
+    )
+    updates = durations[Slot.POOLED_UPDATE : Slot.INPUT_EXCHANGE]
+    updates[chosen] = embedding_time_s(
+        device,
+        blocks[chosen, GroupFeature.BACKWARD_MEMORY],
+        blocks[chosen, GroupFeature.BACKWARD_CACHE],
+        UPDATE_LAUNCHES,
+    )
+
+
+def _input_parts(problem: Problem) -> tuple[float, ...]:
+    """Shares of the input's bytes that its collectives carry.
+
+    Lengths and indices have the same ratio on every rank as in the whole batch: a table's are
+    sent to the same ranks.
+    """
+    if not problem.software.lengths_first:
+        return (1.0,)
+    tables = problem.model.tables
+    lengths = float(LENGTH_BYTES * sum(table.feature_count for table in tables))
+    indices = INDEX_BYTES * sum(table.lookups_per_sample for table in tables)
+    share = lengths / (lengths + indices)
+    return (share, 1.0 - share)
+
+
+def _fill_replicated_update(
+    problem: Problem, features: NDArray[np.float64], durations: NDArray[np.float64]
+) -> None:
+    """A dense optimizer step over every row of the replicated tables.
+
+    Zeroing the gradient, reading it, and reading and writing weights and state.
+    """
+    parameters = features[group_column(ExchangeGroup.REPLICATED, GroupFeature.EXCHANGED)]
+    state_values = problem.model.sparse_optimizer.state_values_per_parameter
+    traffic_bytes = _GRADIENT_BYTES * parameters * (4 + 2 * state_values)
+    durations[Slot.REPLICATED_UPDATE] = elementwise_time_s(problem.cluster.device, traffic_bytes)
+
+
+def _all_to_all_s(cluster: Cluster, held_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Duration of an all-to-all in which rank `r` deals `held_bytes[r]` out evenly to all ranks.
+
+    The same volumes flow in the input exchange, only backwards, so one formula serves both.
+
+    Args:
+        cluster: The cluster.
+        held_bytes: Shape `(ranks, candidates)`.
+
+    Returns:
+        Seconds; shape `(candidates,)`.
+    """
+    ranks, local = cluster.world_size, cluster.local_size
+    candidates = held_bytes.shape[1]
+    by_node = held_bytes.reshape(cluster.node_count, local, candidates)
+    node_total = by_node.sum(axis=1)
+    total = node_total.sum(axis=0)
+    most_held = held_bytes.max(axis=0)
+    # Inside the node: dealt out to the others, or received from the others.
+    dealt = most_held * (local - 1) / ranks
+    received = (node_total[:, None, :] - by_node).max(axis=(0, 1)) / ranks
+    local_bytes = np.maximum(dealt, received)
+    remote_ranks = ranks - local
+    if not remote_ranks:
+        nothing = np.zeros_like(total)
+        return all_to_all_v_time_s(cluster, local_bytes, nothing, nothing)
+    received_remote = (total - node_total).max(axis=0) / ranks
+    remote_bytes = np.maximum(most_held * remote_ranks / ranks, received_remote)
+    node_remote_bytes = np.maximum(
+        node_total.max(axis=0) * remote_ranks / ranks, local * received_remote
+    )
+    return all_to_all_v_time_s(cluster, local_bytes, remote_bytes, node_remote_bytes)
+
+
+def _between_nodes_s(problem: Problem, node_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Second step of a node-wise exchange: each local rank deals its part of the batch out.
+
+    Args:
+        problem: Everything but the plan.
+        node_bytes: Bytes of the whole batch's pooled vectors of the rank's node; shape
+            `(ranks, candidates)`, equal within a node.
+
+    Returns:
+        Seconds; shape `(candidates,)`.
+    """
+    cluster = problem.cluster
+    nodes, local = cluster.node_count, cluster.local_size
+    if nodes == 1:
+        return np.zeros(node_bytes.shape[1])
+    held = node_bytes[::local] / local
+    dealt = held.max(axis=0) * (nodes - 1) / nodes
+    received = (held.sum(axis=0) - held).max(axis=0) / nodes
+    remote_bytes = np.maximum(dealt, received)
+    return all_to_all_v_time_s(
+        cluster,
+        np.zeros_like(remote_bytes),
+        remote_bytes,
+        local * remote_bytes,
+        node_group(problem),
+    )

@@ -1,0 +1,126 @@
+"""What a time line tells of each task beside its duration: group, sizes, and what binds it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dse.explanation import Resource
+from dse.graph import TaskKind
+from dse.workload.dlrm._explain import operator_group
+from dse.workload.dlrm._explain_resources import (
+    all_reduce_buckets,
+    dense_buckets,
+    operators_by_name,
+    plan_resources,
+)
+from dse.workload.dlrm._features import (
+    ExchangeGroup,
+    GroupFeature,
+    RankFeature,
+    group_column,
+    rank_column,
+)
+from dse.workload.dlrm._slots import Slot
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dse.model import Operator
+    from dse.sharding import ShardingPlan
+    from dse.workload.dlrm._problem import Problem
+    from dse.workload.dlrm._scorer import PlanScorer
+
+Details = tuple[tuple[str, str | float], ...]
+
+_EXCHANGES = {
+    Slot.POOLED_EXCHANGE: ExchangeGroup.POOLED,
+    Slot.ROW_EXCHANGE: ExchangeGroup.ROW,
+    Slot.NODE_EXCHANGE_INSIDE: ExchangeGroup.NODE,
+    Slot.NODE_EXCHANGE_BETWEEN: ExchangeGroup.NODE,
+}
+_UPDATES = range(Slot.POOLED_UPDATE, Slot.INPUT_EXCHANGE)
+_PARAMETER_BYTES = 4
+
+
+def task_details(scorer: PlanScorer, plan: ShardingPlan) -> tuple[Details, ...]:
+    """Returns names and values for each task of a plan's graph, as a time line shows them.
+
+    Args:
+        scorer: The performance model of the problem.
+        plan: A plan that has been checked against model and cluster.
+
+    Returns:
+        One entry for each task of `scorer.layout_graph(plan)`: `group`, `bound by`, sizes of the
+        operator or message in bytes, and the microseconds of each resource that has a part.
+    """
+    layout = scorer.layout_graph(plan)
+    graph, problem = layout.graph, scorer.problem
+    resources = plan_resources(scorer, plan, layout)
+    parts_us = (1e6 * resources.parts_s()).T.tolist()
+    bound_by = resources.bound_by()
+    names = dict(zip(Resource, resources.names, strict=True))
+    operators = operators_by_name(problem)
+    bucket, buckets = all_reduce_buckets(layout).tolist(), dense_buckets(problem)
+    features = scorer.features(plan)[:, :, 0]
+    slots = {
+        task: (Slot(kind), rank)
+        for task, kind, rank in zip(
+            layout.slot_task.tolist(),
+            layout.slot_kind.tolist(),
+            layout.slot_rank.tolist(),
+            strict=True,
+        )
+    }
+    result = []
+    for task, (name, kind) in enumerate(zip(graph.names, graph.kind.tolist(), strict=True)):
+        details: list[tuple[str, str | float]] = [("group", operator_group(name, TaskKind(kind)))]
+        if graph.duration_s[task] > 0:
+            details.append(("bound by", names[bound_by[task]]))
+        if task in slots:
+            details += _slot_sizes(problem, features[:, slots[task][1]], slots[task][0])
+        elif 0 <= bucket[task] < len(buckets):
+            details.append(("message_bytes", float(buckets[bucket[task]])))
+        elif name in operators:
+            details += _operator_sizes(operators[name])
+        details += [
+            (f"{called} us", round(part_us, 3))
+            for called, part_us in zip(resources.names, parts_us[task], strict=True)
+            if part_us > 0
+        ]
+        result.append(tuple(details))
+    return tuple(result)
+
+
+def _operator_sizes(operator: Operator) -> list[tuple[str, str | float]]:
+    if operator.is_gemm:
+        sizes = [(size, float(getattr(operator, size))) for size in ("m", "n", "k")]
+        return [*sizes, *([("batch", float(operator.batch))] if operator.batch > 1 else [])]
+    return [("traffic_bytes", operator.traffic_bytes)]
+
+
+def _slot_sizes(
+    problem: Problem, features: NDArray[np.float64], slot: Slot
+) -> list[tuple[str, str | float]]:
+    """Bytes of one rank's part; of an exchange those that it holds of the whole batch."""
+
+    def of(group: ExchangeGroup, feature: GroupFeature) -> float:
+        return float(features[group_column(group, feature)])
+
+    if slot is Slot.INPUT_EXCHANGE:
+        return [("held_bytes", float(features[rank_column(RankFeature.INPUT)]))]
+    if slot in _EXCHANGES:
+        value_bytes = problem.software.communication_precision_bytes
+        held = problem.global_batch_size * value_bytes
+        return [("held_bytes", held * of(_EXCHANGES[slot], GroupFeature.EXCHANGED))]
+    if slot in (Slot.REPLICATED_ALL_REDUCE, Slot.REPLICATED_UPDATE):
+        values = of(ExchangeGroup.REPLICATED, GroupFeature.EXCHANGED)
+        return [("gradient_bytes", _PARAMETER_BYTES * values)]
+    update = slot in _UPDATES
+    group = ExchangeGroup(slot - (Slot.POOLED_UPDATE if update else Slot.POOLED_LOOKUP))
+    memory = GroupFeature.BACKWARD_MEMORY if update else GroupFeature.FORWARD_MEMORY
+    cache = GroupFeature.BACKWARD_CACHE if update else GroupFeature.FORWARD_CACHE
+    return [
+        ("memory_bytes", round(of(group, memory))),
+        ("cache_bytes", round(of(group, cache))),
+    ]

@@ -1,0 +1,105 @@
+"""The additive quantities of a rank that a plan decides, and the columns they stand in."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from dse.sharding import ShardingType
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: Bytes of one index and of one bag length on the wire and in memory.
+INDEX_BYTES = 8
+LENGTH_BYTES = 4
+
+
+class ExchangeGroup(IntEnum):
+    """Tables that share a lookup kernel and an exchange pattern.
+
+    POOLED: whole rows on one rank, pooled vectors by all-to-all (table-, column-wise).
+    ROW: rows over all ranks, partial sums by reduce-scatter (row-wise).
+    NODE: rows over a node, reduce-scatter inside and all-to-all between (table-row-wise, grid).
+    REPLICATED: a copy on every rank, gradients by all-reduce (data-parallel).
+    """
+
+    POOLED = 0
+    ROW = 1
+    NODE = 2
+    REPLICATED = 3
+
+
+_GROUP_OF_TYPE = {
+    ShardingType.TABLE_WISE: ExchangeGroup.POOLED,
+    ShardingType.COLUMN_WISE: ExchangeGroup.POOLED,
+    ShardingType.TABLE_COLUMN_WISE: ExchangeGroup.POOLED,
+    ShardingType.ROW_WISE: ExchangeGroup.ROW,
+    ShardingType.TABLE_ROW_WISE: ExchangeGroup.NODE,
+    ShardingType.GRID_SHARD: ExchangeGroup.NODE,
+    ShardingType.DATA_PARALLEL: ExchangeGroup.REPLICATED,
+}
+
+
+def exchange_group_of(sharding_type: ShardingType) -> ExchangeGroup:
+    """Returns the exchange group of tables that are sharded in this way."""
+    return _GROUP_OF_TYPE[sharding_type]
+
+
+class GroupFeature(IntEnum):
+    """Additive quantities of a rank within one exchange group.
+
+    FORWARD_MEMORY … BACKWARD_CACHE: see `dse.machine.kernels.EmbeddingWork`.
+    EXCHANGED: pooled values a sample, or parameters of replicated tables.
+    """
+
+    FORWARD_MEMORY = 0
+    FORWARD_CACHE = 1
+    BACKWARD_MEMORY = 2
+    BACKWARD_CACHE = 3
+    EXCHANGED = 4
+
+
+class RankFeature(IntEnum):
+    """Additive quantities of a rank over all groups, stored behind the groups' blocks.
+
+    WEIGHTS, STATE: stored bytes. INPUT: bytes of indices and lengths of the global batch.
+    POOLED_OUTPUT: pooled values the rank holds before they are exchanged, over the global batch.
+    """
+
+    WEIGHTS = 0
+    STATE = 1
+    INPUT = 2
+    POOLED_OUTPUT = 3
+
+
+GROUP_BLOCK = len(GroupFeature)
+RANK_BLOCK_START = GROUP_BLOCK * len(ExchangeGroup)
+FEATURE_COUNT = RANK_BLOCK_START + len(RankFeature)
+
+#: Columns behind all others, present only once a table lives in host memory: for each group but
+#: the replicated one the bytes over the host link of lookups and of updates, then stored bytes.
+HOST_BLOCK_START = FEATURE_COUNT
+HOST_STORED_COLUMN = HOST_BLOCK_START + 2 * (len(ExchangeGroup) - 1)
+WIDE_FEATURE_COUNT = HOST_STORED_COLUMN + 1
+
+
+def group_column(group: ExchangeGroup, feature: GroupFeature) -> int:
+    """Returns the feature column of a group's quantity."""
+    return int(group) * GROUP_BLOCK + int(feature)
+
+
+def rank_column(feature: RankFeature) -> int:
+    """Returns the feature column of a rank's quantity."""
+    return RANK_BLOCK_START + int(feature)
+
+
+def link_column(group: ExchangeGroup, direction: int) -> int:
+    """Returns the column of a group's bytes over the host link; 0 lookup, 1 update."""
+    return HOST_BLOCK_START + 2 * int(group) + direction
+
+
+def has_host_columns(features: NDArray[np.float64]) -> bool:
+    """Returns whether features hold the columns of tables in host memory."""
+    return bool(features.shape[0] > FEATURE_COUNT)

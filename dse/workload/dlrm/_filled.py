@@ -1,0 +1,126 @@
+"""The iteration of one plan: the graph that ranks have in common with what its tasks last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.simulate import AlikeRanks, AlikeSimulator, Meets
+from dse.workload.dlrm._layout import build_layout
+from dse.workload.dlrm._operators import bottom_on_first_rank
+from dse.workload.dlrm._slots import EQUAL_SLOTS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dse.workload.dlrm._problem import Problem
+    from dse.workload.dlrm._slots import LayoutGraph
+
+
+#: Compiled layouts that are kept, a few kilobytes each; bounds memory.
+_PROGRAMS_KEPT = 2048
+
+#: Bytes of a value on the wire in the problems whose layouts are compiled: only exchanges, which
+#: the plan decides, depend on them.
+_ANY_WIRE_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class FilledIteration:
+    """One plan's iteration.
+
+    Attributes:
+        layout: Tasks of one rank, or of all ranks where these are not alike.
+        ranks: The same as copies that meet.
+        duration_s: Seconds; shape `(tasks, copies)`.
+        spread: Standard deviation of the logarithm of actual over expected duration; shape
+            `(tasks,)`.
+    """
+
+    layout: LayoutGraph
+    ranks: AlikeRanks
+    duration_s: NDArray[np.float64]
+    spread: NDArray[np.float64]
+
+
+def program_of(problem: Problem, layout: int) -> Program:
+    """Returns the compiled iteration of one layout; the same problem comes back in studies.
+
+    Args:
+        problem: Everything but the plan.
+        layout: Bit set of the exchange groups in use.
+    """
+    software = replace(problem.software, communication_precision_bytes=_ANY_WIRE_BYTES)
+    return _program(replace(problem, software=software), layout)
+
+
+@lru_cache(maxsize=_PROGRAMS_KEPT)
+def _program(problem: Problem, layout: int) -> Program:
+    return Program(problem, layout)
+
+
+class Program:
+    """The compiled iteration of one layout.
+
+    Ranks that do the same are told by one of them. The bottom MLP of the first rank alone makes
+    them different: then the graph is that of all ranks.
+
+    Args:
+        problem: Everything but the plan.
+        layout: Bit set of the exchange groups in use.
+    """
+
+    def __init__(self, problem: Problem, layout: int) -> None:
+        cluster = problem.cluster
+        self._alike = not bottom_on_first_rank(problem)
+        graph = build_layout(problem, layout, one_rank=self._alike)
+        row_of = np.full(graph.graph.task_count, -1)
+        if self._alike:
+            self._ranks = AlikeRanks(
+                graph.graph, cluster.node_count, cluster.local_size, graph.meets
+            )
+            row_of[graph.slot_task] = graph.slot_kind
+            equal = [int(slot) for slot in EQUAL_SLOTS]
+        else:
+            everyone = tuple(Meets.ALL for _ in graph.meets)
+            self._ranks = AlikeRanks(graph.graph, 1, 1, everyone)
+            row_of[graph.slot_task] = np.arange(len(graph.slot_task))
+            equal = []
+        self._graph = graph
+        self._simulator = AlikeSimulator(self._ranks, row_of, equal)
+
+    def makespan_s(self, slots_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns iteration times.
+
+        Args:
+            slots_s: Durations of plan-dependent tasks; shape `(slots, ranks, candidates)`.
+
+        Returns:
+            Seconds; shape `(candidates,)`.
+        """
+        if self._alike:
+            return self._simulator.makespan_s(slots_s)
+        graph = self._graph
+        return self._simulator.makespan_s(slots_s[graph.slot_kind, graph.slot_rank][:, None])
+
+    def filled(
+        self, slots_s: NDArray[np.float64], spreads: NDArray[np.float64]
+    ) -> FilledIteration:
+        """Returns the iteration of one plan.
+
+        Args:
+            slots_s: Durations of plan-dependent tasks; shape `(slots, ranks, 1)`.
+            spreads: Their spreads; shape `(slots,)`.
+        """
+        graph = self._graph
+        durations_s = np.repeat(graph.graph.duration_s[:, None], self._ranks.copies, axis=1)
+        if self._alike:
+            durations_s[graph.slot_task] = slots_s[graph.slot_kind, :, 0]
+        else:
+            durations_s[graph.slot_task, 0] = slots_s[graph.slot_kind, graph.slot_rank, 0]
+        spread = graph.spread.copy()
+        spread[graph.slot_task] = spreads[graph.slot_kind]
+        return FilledIteration(graph, self._ranks, durations_s, spread)

@@ -1,0 +1,259 @@
+"""The execution graph of one DLRM iteration on all ranks.
+
+Within one *layout* (which exchange groups are in use) a sharding plan changes only durations, so
+the plan-dependent tasks are *slots* that the scorer fills for thousands of plans at once. Problems
+of one shape (:mod:`dse.workload.dlrm._shape`) differ in durations alone as well and share a graph.
+
+One iteration, on every rank (TPDS'24, and TorchRec's pipelined loop):
+
+* copy lane: the batch from host memory;
+* communication lane: input distribution, pooled output exchange, gradient exchange, dense
+  all-reduce buckets, in the order in which the host issues them;
+* compute lane: lookups, bottom MLP (beside the output exchange), interaction, top MLP, backward in
+  reverse, lookup backward with update, dense optimizer;
+* host lane: one dispatch per operator (T1–T5), or one launch of a captured graph; what the program
+  does on the host before the devices start, and the loading of the next batch at the end.
+
+With prefetching, copy and input distribution belong to the next batch: they take their lanes' time
+but nothing in this iteration waits for them. The iteration starts with idle devices and ends with
+the last task, which is conservative by the first dispatches.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from dse.machine.collectives import Group
+from dse.machine.kernels import LOOKUP_LAUNCHES, UPDATE_LAUNCHES
+from dse.simulate import Meets
+from dse.workload.dlrm._costs import WAIT
+from dse.workload.dlrm._features import ExchangeGroup
+from dse.workload.dlrm._issue import Issuer
+from dse.workload.dlrm._shape import shape_of
+from dse.workload.dlrm._slots import Slot
+from dse.workload.dlrm._software import InputPath, LaunchMode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dse.workload.dlrm._issue import Structure
+    from dse.workload.dlrm._problem import Problem
+    from dse.workload.dlrm._shape import Phase, Shape
+    from dse.workload.dlrm._slots import LayoutGraph
+
+#: Graphs that are kept, and their most ranks: those of large clusters have many thousand tasks.
+_KEPT = 64
+_KEPT_RANKS = 16
+
+_LOOKUP_SLOTS = {
+    ExchangeGroup.POOLED: (Slot.POOLED_LOOKUP, Slot.POOLED_UPDATE),
+    ExchangeGroup.ROW: (Slot.ROW_LOOKUP, Slot.ROW_UPDATE),
+    ExchangeGroup.NODE: (Slot.NODE_LOOKUP, Slot.NODE_UPDATE),
+    ExchangeGroup.REPLICATED: (Slot.REPLICATED_LOOKUP, Slot.REPLICATED_GRADIENT),
+}
+
+
+def build_layout(
+    problem: Problem, layout: int, *, one_rank: bool = False, forward_only: bool = False
+) -> LayoutGraph:
+    """Builds the graph of one iteration.
+
+    Args:
+        problem: Everything but the plan.
+        layout: Bit set of the `ExchangeGroup` members in use.
+        one_rank: Only the tasks of rank 0, with the durations that they have in the whole cluster;
+            its collectives wait for nobody. Where all ranks do the same, its makespan is theirs;
+            what only the first rank does is left out.
+        forward_only: Only the forward pass, as in an evaluation.
+    """
+    shape = shape_of(problem, layout, one_rank=one_rank, forward_only=forward_only)
+    made = _structure if shape.ranks <= _KEPT_RANKS else _structure.__wrapped__
+    return made(shape).priced(problem)
+
+
+@lru_cache(maxsize=_KEPT)
+def _structure(shape: Shape) -> Structure:
+    return _Iteration(shape).build()
+
+
+class _Iteration(Issuer):
+    """The phases of an iteration in program order."""
+
+    def build(self) -> Structure:
+        """Issues all phases and returns the graph."""
+        shape = self.shape
+        embeddings_ready = self._forward_embeddings()
+        bottom = self.dense_phase(shape.bottom_forward)
+        after = [bottom[rank] + embeddings_ready[rank] for rank in self.ranks]
+        self.dense_phase(shape.forward, after)
+        if not shape.forward_only:
+            reduced = self._backward()
+            self.dense_phase(shape.optimizer, reduced)
+        return self.finish()
+
+    def _forward_embeddings(self) -> list[list[int]]:
+        """Input, lookups and output exchange; returns what the interaction waits for, per rank."""
+        input_ready = self._input()
+        if self.shape.prefetch_input:
+            input_ready = [[] for _ in self.ranks]
+        ready: list[list[int]] = [[] for _ in self.ranks]
+        for group in self.shape.groups:
+            slot = _LOOKUP_SLOTS[group][0]
+            lookups = self.slot_compute(
+                slot, f"{group.name.lower()} lookup", LOOKUP_LAUNCHES, input_ready
+            )
+            produced = [[task] for task in lookups]
+            if group is ExchangeGroup.POOLED and self.shape.first_rank_bottom:
+                produced[0] += self._first_bottom(self.shape.first_bottom_forward)
+            outputs = self._exchange_outputs(group, produced)
+            for rank in self.ranks:
+                ready[rank].append(outputs[rank])
+        return ready
+
+    def _input(self) -> list[list[int]]:
+        """Copy from the host and index exchange; returns what a lookup of that batch waits for."""
+        shape = self.shape
+        copies: list[list[int]] = [[] for _ in self.ranks]
+        for number, name in enumerate(shape.copies):
+            for rank in self.ranks:
+                copies[rank].append(self.issue_copy(rank, name, 1 + number))
+        exchanged = [group for group in shape.groups if group is not ExchangeGroup.REPLICATED]
+        by_sample = shape.input_path is InputPath.BY_SAMPLE
+        if not exchanged or shape.alone or not by_sample:
+            return copies
+        # The next batch was copied an iteration ago: its exchange waits for no copy of this one.
+        after = [[] for _ in self.ranks] if shape.prefetch_input else copies
+        tasks = self.slot_meeting("input all-to-all", self.ranks, after, Slot.INPUT_EXCHANGE)
+        if not shape.prefetch_input and shape.launch is LaunchMode.EAGER:
+            # The host reads the exchanged lengths before it can size the lookups' inputs.
+            for rank, task in zip(self.ranks, tasks, strict=True):
+                self.host_task(rank, WAIT.name, WAIT, (task,))
+        return [[*copies[rank], tasks[rank]] for rank in self.ranks]
+
+    def _first_bottom(self, phase: Phase, after: Sequence[int] = ()) -> list[int]:
+        """Issues the bottom MLP of the first rank; returns its last task, if any."""
+        last: list[int] = []
+        for index in range(len(phase.operators)):
+            last = [self.issue_dense(0, phase, index, tuple(after) if index == 0 else ())]
+        return last
+
+    def _backward(self) -> list[list[int]]:
+        """Backward pass; returns what the dense optimizer waits for, per rank."""
+        shape, phase = self.shape, self.shape.backward
+        reduced: list[list[int]] = [[] for _ in self.ranks]
+        gradients: dict[ExchangeGroup, list[int]] = {}
+        tasks: list[int] = []
+        for index in range(len(phase.operators)):
+            tasks = [self.issue_dense(rank, phase, index) for rank in self.ranks]
+            if index == shape.top_operators - 1:
+                gradients = self._exchange_gradients(tasks)
+            if shape.overlap_dense_all_reduce:
+                self._reduce_dense(index, tasks, reduced)
+        if not shape.overlap_dense_all_reduce:
+            for index in sorted(set(shape.buckets)):
+                self._reduce_dense(index, tasks, reduced)
+        if shape.first_rank_bottom:
+            after = [gradients[ExchangeGroup.POOLED][0]]
+            self._first_bottom(shape.first_bottom_backward, after)
+        self._update_embeddings(gradients)
+        return reduced
+
+    def _reduce_dense(self, ready: int, after: Sequence[int], reduced: list[list[int]]) -> None:
+        """Reduces the buckets that an operator of the backward pass completes."""
+        if self.shape.alone:
+            return
+        for number, last in enumerate(self.shape.buckets):
+            if last != ready:
+                continue
+            cost = self.shape.first_bucket_cost + number
+            waits = [[task] for task in after]
+            tasks = self.meeting("dense all-reduce", self.ranks, waits, cost)
+            for rank in self.ranks:
+                reduced[rank].append(tasks[rank])
+
+    def _update_embeddings(self, gradients: dict[ExchangeGroup, list[int]]) -> None:
+        for group in self.shape.groups:
+            after = [[task] for task in gradients[group]]
+            slot = _LOOKUP_SLOTS[group][1]
+            name = f"{group.name.lower()} lookup backward"
+            updates = self.slot_compute(slot, name, UPDATE_LAUNCHES, after)
+            if group is not ExchangeGroup.REPLICATED:
+                continue
+            if not self.shape.alone:
+                waits = [[task] for task in updates]
+                updates = self.slot_meeting(
+                    "replicated tables all-reduce", self.ranks, waits, Slot.REPLICATED_ALL_REDUCE
+                )
+            self.slot_compute(
+                Slot.REPLICATED_UPDATE,
+                "replicated tables update",
+                1,
+                [[task] for task in updates],
+            )
+
+    def _exchange_outputs(self, group: ExchangeGroup, after: list[list[int]]) -> list[int]:
+        if group is ExchangeGroup.REPLICATED or self.shape.alone:
+            return [tasks[0] for tasks in after]
+        if group is ExchangeGroup.POOLED:
+            return self.slot_meeting("output all-to-all", self.ranks, after, Slot.POOLED_EXCHANGE)
+        if group is ExchangeGroup.ROW:
+            return self.slot_meeting("output reduce-scatter", self.ranks, after, Slot.ROW_EXCHANGE)
+        inside = self._exchange_inside("output reduce-scatter", after)
+        return self._exchange_between("output all-to-all between nodes", inside)
+
+    def _exchange_gradients(self, after_tasks: list[int]) -> dict[ExchangeGroup, list[int]]:
+        """Mirrors the output exchange for each group."""
+        result: dict[ExchangeGroup, list[int]] = {}
+        for group in self.shape.groups:
+            after = [[task] for task in after_tasks]
+            if group is ExchangeGroup.REPLICATED or self.shape.alone:
+                result[group] = after_tasks
+            elif group is ExchangeGroup.POOLED:
+                result[group] = self.slot_meeting(
+                    "gradient all-to-all", self.ranks, after, Slot.POOLED_EXCHANGE
+                )
+            elif group is ExchangeGroup.ROW:
+                result[group] = self.slot_meeting(
+                    "gradient all-gather", self.ranks, after, Slot.ROW_EXCHANGE
+                )
+            else:
+                between = self._exchange_between("gradient all-to-all between nodes", after_tasks)
+                result[group] = self._exchange_inside(
+                    "gradient all-gather", [[task] for task in between]
+                )
+        return result
+
+    def _exchange_inside(self, name: str, after: list[list[int]]) -> list[int]:
+        """One meeting per node."""
+        local_size = self.shape.local_size
+        if local_size == 1:
+            return [tasks[0] for tasks in after]
+        result: list[int] = []
+        for start in range(0, len(self.ranks), local_size):
+            members = self.ranks[start : start + local_size]
+            waits = [after[rank] for rank in members]
+            slot = Slot.NODE_EXCHANGE_INSIDE
+            result += self.slot_meeting(name, members, waits, slot, Meets.NODE)
+        return result
+
+    def _exchange_between(self, name: str, after: list[int]) -> list[int]:
+        """One meeting per local rank, across the nodes."""
+        local_size = self.shape.local_size
+        if self.shape.node_count == 1:
+            return after
+        result = list(after)
+        for local_rank in self.ranks[:local_size]:
+            members = self.ranks[local_rank::local_size]
+            waits = [[after[rank]] for rank in members]
+            slot = Slot.NODE_EXCHANGE_BETWEEN
+            tasks = self.slot_meeting(name, members, waits, slot, Meets.ACROSS)
+            for rank, task in zip(members, tasks, strict=True):
+                result[rank] = task
+        return result
+
+
+def node_group(problem: Problem) -> Group:
+    """Returns the group of one exchange between nodes: one rank of every node, all at once."""
+    cluster = problem.cluster
+    return Group(cluster.node_count, 1, card_sharers=cluster.local_size)

@@ -1,0 +1,181 @@
+"""What one rank's memory has to hold; decides feasibility.
+
+All parts that depend on the plan are linear in the placement features, so a batch of plans costs
+one expression. Counted: weights, optimizer state, dense parameters with gradients and state,
+activations kept for the backward pass, indices (two batches when input is prefetched), pooled
+embeddings and their gradients, and the buffers of collectives. The platform's reserved share
+(driver context, communicator, allocator slack) is subtracted from the capacity instead.
+
+Tables in host memory count against the memory of their node, as far as it is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.model import activation_bytes, dense_parameter_count
+from dse.workload.dlrm._features import (
+    HOST_STORED_COLUMN,
+    RankFeature,
+    has_host_columns,
+    rank_column,
+)
+from dse.workload.dlrm._types import RankMemory
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dse.machine import Cluster
+    from dse.workload.dlrm._problem import Problem
+
+#: Bytes of a master weight, a gradient and a value of optimizer state.
+_MASTER_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryModel:
+    """Memory of a rank as constants plus linear terms in its placement features.
+
+    Attributes:
+        dense_parameters_bytes: Dense weights, gradients and optimizer state.
+        activations_bytes: Activations of the local batch.
+        input_copies: Batches of indices held at once.
+        fixed_io_bytes: Pooled embeddings of the local batch and their gradients.
+        fixed_buffers_bytes: Buckets of the dense all-reduce.
+        value_bytes: Bytes of a pooled value on the wire.
+    """
+
+    dense_parameters_bytes: float
+    activations_bytes: float
+    input_copies: int
+    fixed_io_bytes: float
+    fixed_buffers_bytes: float
+    value_bytes: int
+
+    @staticmethod
+    def of(problem: Problem) -> MemoryModel:
+        """Returns the memory model of a problem."""
+        model, software = problem.model, problem.software
+        parameters = dense_parameter_count(model)
+        state_values = model.dense_optimizer.state_values_per_parameter
+        copies = 2 + state_values
+        # Mixed precision keeps a working copy of the weights beside the master copy.
+        working_bytes = problem.precision.value_bytes if problem.precision.value_bytes < 4 else 0
+        pooled_values = sum(table.feature_count * table.dim for table in model.tables)
+        distributed = problem.cluster.world_size > 1
+        return MemoryModel(
+            dense_parameters_bytes=float(parameters * (copies * _MASTER_BYTES + working_bytes)),
+            activations_bytes=float(
+                activation_bytes(model, problem.local_batch_size, problem.precision)
+            ),
+            input_copies=2 if software.prefetch_input else 1,
+            fixed_io_bytes=2.0 * _MASTER_BYTES * problem.local_batch_size * pooled_values,
+            fixed_buffers_bytes=float(
+                min(parameters * _MASTER_BYTES, software.dense_bucket_bytes) if distributed else 0
+            ),
+            value_bytes=software.communication_precision_bytes,
+        )
+
+    @property
+    def fixed_bytes(self) -> float:
+        """Bytes of a rank that no plan changes."""
+        return (
+            self.dense_parameters_bytes
+            + self.activations_bytes
+            + self.fixed_io_bytes
+            + self.fixed_buffers_bytes
+        )
+
+    def total_bytes(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the bytes of every rank.
+
+        Args:
+            features: Shape `(features, ranks, candidates)`.
+
+        Returns:
+            Shape `(ranks, candidates)`.
+        """
+        return np.asarray(
+            self.fixed_bytes
+            + features[rank_column(RankFeature.WEIGHTS)]
+            + features[rank_column(RankFeature.STATE)]
+            + self.input_copies * features[rank_column(RankFeature.INPUT)]
+            + 2.0 * self.value_bytes * features[rank_column(RankFeature.POOLED_OUTPUT)]
+        )
+
+    def host_bytes(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the bytes of tables that every rank keeps in host memory.
+
+        Args:
+            features: Shape `(features, ranks, candidates)`.
+
+        Returns:
+            Shape `(ranks, candidates)`.
+        """
+        if not has_host_columns(features):
+            return np.zeros(features.shape[1:])
+        return np.asarray(features[HOST_STORED_COLUMN])
+
+    def peak_and_fit(
+        self, features: NDArray[np.float64], cluster: Cluster
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Returns the fullest rank's bytes, and whether all devices and nodes hold their shares.
+
+        Args:
+            features: Shape `(features, ranks, candidates)`.
+            cluster: Gives the limits; host memory that is not known limits nothing.
+
+        Returns:
+            Two arrays of shape `(candidates,)`.
+        """
+        peaks = self.total_bytes(features).max(axis=0)
+        fits = peaks <= cluster.device.usable_memory_bytes
+        if has_host_columns(features):
+            # The host memory of a node holds what its ranks keep there.
+            fits &= self.host_overflow(features, cluster) == 0.0
+        return peaks, fits
+
+    def fits(self, features: NDArray[np.float64], cluster: Cluster) -> NDArray[np.bool_]:
+        """Returns the second of :meth:`peak_and_fit`, with the same arguments."""
+        return self.peak_and_fit(features, cluster)[1]
+
+    def host_overflow(
+        self, features: NDArray[np.float64], cluster: Cluster
+    ) -> NDArray[np.float64]:
+        """Returns by how much of its host memory the fullest node's tables exceed it.
+
+        Args:
+            features: Shape `(features, ranks, candidates)`.
+            cluster: Gives the limit; host memory that is not known is never exceeded.
+
+        Returns:
+            Shape `(candidates,)`; 0 where tables fit, 1 where they need twice the memory.
+        """
+        candidates = features.shape[2]
+        if cluster.host_memory_bytes is None or not has_host_columns(features):
+            return np.zeros(candidates)
+        held = self.host_bytes(features).reshape(
+            cluster.node_count, cluster.local_size, candidates
+        )
+        fullest = held.sum(axis=1).max(axis=0)
+        return np.asarray(np.maximum(0.0, fullest / cluster.host_memory_bytes - 1.0))
+
+    def by_purpose(self, features: NDArray[np.float64], rank: int) -> RankMemory:
+        """Returns one rank's bytes by purpose, of the first candidate in `features`."""
+
+        def of(feature: RankFeature) -> float:
+            return float(features[rank_column(feature), rank, 0])
+
+        return RankMemory(
+            embedding_weights_bytes=of(RankFeature.WEIGHTS),
+            embedding_optimizer_bytes=of(RankFeature.STATE),
+            dense_parameters_bytes=self.dense_parameters_bytes,
+            activations_bytes=self.activations_bytes,
+            embedding_io_bytes=self.fixed_io_bytes + self.input_copies * of(RankFeature.INPUT),
+            communication_buffers_bytes=self.fixed_buffers_bytes
+            + 2.0 * self.value_bytes * of(RankFeature.POOLED_OUTPUT),
+            embedding_host_bytes=float(self.host_bytes(features)[rank, 0]),
+        )

@@ -1,0 +1,189 @@
+"""What one piece of a table adds to its rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from dse.machine.kernels import (
+    EmbeddingShape,
+    HostRowsWork,
+    cached_row_count,
+    host_rows_work,
+    unfused_embedding_work,
+)
+from dse.sharding import piece_storage
+from dse.workload.dlrm._features import (
+    HOST_STORED_COLUMN,
+    INDEX_BYTES,
+    LENGTH_BYTES,
+    WIDE_FEATURE_COUNT,
+    ExchangeGroup,
+    GroupFeature,
+    RankFeature,
+    group_column,
+    link_column,
+    rank_column,
+)
+
+if TYPE_CHECKING:
+    from dse.machine import DeviceSpec
+    from dse.machine.kernels import EmbeddingKernels
+    from dse.model import EmbeddingTable, Optimizer
+    from dse.workload.dlrm._problem import Problem
+
+#: Pieces whose features are kept; bounds memory.
+_PIECES_KEPT = 20_000
+
+#: What they depend on that is kept.
+_CONTEXTS_KEPT = 128
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PieceContext:
+    """What pieces of tables depend on besides the table and how it is cut.
+
+    Equal only to itself, so that pieces are found fast; :func:`piece_context` returns the same one
+    for the same.
+
+    Attributes:
+        device: Where they are.
+        optimizer: Their update rule.
+        kernels: What happens around lookups and updates.
+        samples: Samples that are looked up.
+        tables: The model's tables.
+    """
+
+    device: DeviceSpec
+    optimizer: Optimizer
+    kernels: EmbeddingKernels
+    samples: int
+    tables: tuple[EmbeddingTable, ...]
+
+
+@lru_cache(maxsize=_CONTEXTS_KEPT)
+def piece_context(
+    device: DeviceSpec,
+    optimizer: Optimizer,
+    kernels: EmbeddingKernels,
+    samples: int,
+    tables: tuple[EmbeddingTable, ...],
+) -> PieceContext:
+    """Returns what pieces depend on; for the arguments see :class:`PieceContext`."""
+    return PieceContext(device, optimizer, kernels, samples, tables)
+
+
+def piece_contexts(problem: Problem) -> tuple[PieceContext, PieceContext]:
+    """Returns the contexts of pieces for the global batch, and of replicated ones for a rank's."""
+    model = problem.model
+    on_all, on_one = (
+        piece_context(
+            problem.cluster.device,
+            model.sparse_optimizer,
+            problem.software.embedding,
+            samples,
+            model.tables,
+        )
+        for samples in (problem.global_batch_size, problem.local_batch_size)
+    )
+    return on_all, on_one
+
+
+@lru_cache(maxsize=_PIECES_KEPT)
+def piece_features(
+    context: PieceContext,
+    table_index: int,
+    group: ExchangeGroup,
+    columns: int,
+    row_divisor: int,
+    cached_share: float | None,
+) -> tuple[tuple[float, ...], tuple[float, float]]:
+    """Returns the features of one piece, and the spreads of its lookup and update.
+
+    Many problems have the same pieces. Lookups are taken to spread evenly over row blocks (hashed
+    ids).
+
+    Args:
+        context: What it depends on besides.
+        table_index: Number of its table.
+        group: Exchange group that it is in.
+        columns: Its columns.
+        row_divisor: Parts that the rows, and with them the lookups, are spread over.
+        cached_share: Of rows in host memory, the part in a cache on the device; None for a table
+            on the device.
+
+    Returns:
+        `WIDE_FEATURE_COUNT` features, and standard deviations of the logarithm of actual over
+        expected time, forward and backward.
+    """
+    device, optimizer, samples = context.device, context.optimizer, context.samples
+    table = context.tables[table_index]
+    replicated = group is ExchangeGroup.REPLICATED
+    rows = -(-table.rows // row_divisor)
+    bags = float(samples * table.feature_count)
+    lookups = samples * table.lookups_per_sample / row_divisor
+    state_bytes_per_row = 4.0 * optimizer.state_values_per_row(columns)
+    shape = EmbeddingShape(
+        rows=rows,
+        dim=columns,
+        value_bytes=table.data_type.value_bytes,
+        bags=bags,
+        lookups=lookups,
+        output_value_bytes=4,
+        state_bytes_per_row=0.0 if replicated else state_bytes_per_row,
+    )
+    features = [0.0] * WIDE_FEATURE_COUNT
+    if cached_share is None:
+        work = unfused_embedding_work(
+            device,
+            shape,
+            table.indices,
+            context.kernels,
+            table.feature_count,
+            received=not replicated,
+            cut_rows=row_divisor > 1,
+        )
+    else:
+        host_work = _host_rows(device, optimizer, table, shape, cached_share)
+        work = host_work.device
+        features[link_column(group, 0)] = host_work.forward_link_bytes
+        features[link_column(group, 1)] = host_work.backward_link_bytes
+    per_group = {
+        GroupFeature.FORWARD_MEMORY: work.forward_memory_bytes,
+        GroupFeature.FORWARD_CACHE: work.forward_cache_bytes,
+        GroupFeature.BACKWARD_MEMORY: work.backward_memory_bytes,
+        GroupFeature.BACKWARD_CACHE: work.backward_cache_bytes,
+        GroupFeature.EXCHANGED: float(
+            rows * columns if replicated else columns * table.feature_count
+        ),
+    }
+    for feature, value in per_group.items():
+        features[group_column(group, feature)] = value
+    storage = piece_storage(table, optimizer, rows, columns, cached_share)
+    # A replicated table keeps a dense gradient as large as itself beside its optimizer state.
+    gradient_bytes = 4.0 * rows * columns if replicated else 0.0
+    features[rank_column(RankFeature.WEIGHTS)] = storage.device_weights_bytes
+    features[rank_column(RankFeature.STATE)] = storage.device_state_bytes + gradient_bytes
+    features[HOST_STORED_COLUMN] = storage.host_bytes
+    if not replicated:
+        features[rank_column(RankFeature.INPUT)] = INDEX_BYTES * lookups + LENGTH_BYTES * bags
+        features[rank_column(RankFeature.POOLED_OUTPUT)] = bags * columns
+    return tuple(features), (work.forward_spread, work.backward_spread)
+
+
+def _host_rows(
+    device: DeviceSpec,
+    optimizer: Optimizer,
+    table: EmbeddingTable,
+    shape: EmbeddingShape,
+    cached_share: float,
+) -> HostRowsWork:
+    """Work of a piece in host memory."""
+    return host_rows_work(
+        device,
+        shape,
+        table.indices,
+        cached_rows=cached_row_count(shape.rows, cached_share),
+        state_on_host=shape.state_bytes_per_row > 0 and not optimizer.keeps_state_by_row,
+    )

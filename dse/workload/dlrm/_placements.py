@@ -1,0 +1,275 @@
+"""Placements of tables as rows of a number matrix, so that thousands of plans score at once.
+
+A plan is a vector of *option* ids, one per table. An option is a concrete placement (type, ranks,
+kernel). It expands into entries `(rank, piece class)`; a piece class has a row of additive
+features (bytes to look up, to store, to exchange). The features of every rank of every candidate
+are then one sparse product: incidence `(candidates × ranks, classes)` times `(classes, features)`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.machine.kernels import HOST_ROWS_SPREAD
+from dse.sharding import ShardingType, column_widths, pieces_of
+from dse.workload.dlrm._features import (
+    FEATURE_COUNT,
+    WIDE_FEATURE_COUNT,
+    ExchangeGroup,
+    GroupFeature,
+    exchange_group_of,
+    group_column,
+    link_column,
+)
+from dse.workload.dlrm._piece_features import piece_contexts, piece_features
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from dse.sharding import ShardingPlan, TablePlan
+    from dse.workload.dlrm._problem import Problem
+
+#: Where the work of a lookup and of its update stands: memory and cache bytes.
+_WORK_FEATURES = (
+    (GroupFeature.FORWARD_MEMORY, GroupFeature.FORWARD_CACHE),
+    (GroupFeature.BACKWARD_MEMORY, GroupFeature.BACKWARD_CACHE),
+)
+
+
+class Placements:
+    """Registry of options and piece classes of one problem.
+
+    Options may be added at any time; arrays are rebuilt when they are next needed.
+
+    Args:
+        problem: Everything but the plan.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._contexts = piece_contexts(problem)
+        self._class_ids: dict[tuple[int, ExchangeGroup, int, int, float | None], int] = {}
+        self._class_features: list[tuple[float, ...]] = []
+        self._class_spreads: list[tuple[float, float]] = []
+        self._option_ids: dict[tuple[int, ShardingType, tuple[int, ...], float | None], int] = {}
+        self._plans: list[TablePlan] = []
+        self._groups: list[int] = []
+        self._entries: list[list[tuple[int, int]]] = []
+        self._arrays: _Arrays | None = None
+        self._host_columns = False
+
+    def include_host_columns(self) -> None:
+        """Makes :meth:`features` hold the columns of tables in host memory from now on.
+
+        They appear by themselves with the first such option; a caller who keeps features of
+        different options wants them all of one width.
+        """
+        self._host_columns, self._arrays = True, None
+
+    def option(self, table_index: int, plan: TablePlan) -> int:
+        """Returns the id of a placement of table number `table_index`, adding it when new."""
+        cached_share = plan.cached_share
+        key = (table_index, plan.sharding_type, plan.ranks, cached_share)
+        found = self._option_ids.get(key)
+        if found is not None:
+            return found
+        problem = self._problem
+        table = problem.model.tables[table_index]
+        group = exchange_group_of(plan.sharding_type)
+        divisor = _row_divisor(plan.sharding_type, problem)
+        entries = [
+            (
+                piece.rank,
+                self._piece_class(table_index, group, piece.columns, divisor, cached_share),
+            )
+            for piece in pieces_of(plan, table, problem.cluster.devices_per_node)
+        ]
+        self._host_columns |= cached_share is not None
+        option = len(self._plans)
+        self._option_ids[key] = option
+        self._plans.append(plan)
+        self._groups.append(1 << group)
+        self._entries.append(entries)
+        self._arrays = None
+        return option
+
+    def parts(
+        self, table_index: int, kind: ShardingType, parts: int, cached_share: float | None
+    ) -> tuple[int, NDArray[np.float64]]:
+        """Returns what the parts of a cut are, wherever they are placed.
+
+        Args:
+            table_index: Number of the table.
+            kind: How it is cut.
+            parts: Parts that are placed on their own: pieces of columns, or 1.
+            cached_share: Of rows in host memory, the part in a cache on the device; None for a
+                table on the device.
+
+        Returns:
+            The exchange group as a bit of the layout, and the features of each part on every rank
+            that it reaches; shape `(parts, features)`, as many as :meth:`features` has.
+        """
+        problem = self._problem
+        group, divisor = exchange_group_of(kind), _row_divisor(kind, problem)
+        self._host_columns |= cached_share is not None
+        classes = [
+            self._piece_class(table_index, group, columns, divisor, cached_share)
+            for columns in column_widths(problem.model.tables[table_index].dim, parts)
+        ]
+        rows = np.array([self._class_features[number] for number in classes])
+        return 1 << group, rows[:, : WIDE_FEATURE_COUNT if self._host_columns else FEATURE_COUNT]
+
+    def options_of(self, plan: ShardingPlan) -> NDArray[np.int64]:
+        """Returns the plan as option ids; shape `(tables,)`. The plan must have been checked."""
+        return np.array([self.option(index, table) for index, table in enumerate(plan.tables)])
+
+    def plan_of(self, options: Sequence[int] | NDArray[np.int64]) -> ShardingPlan:
+        """Returns the plan that a vector of option ids stands for."""
+        from dse.sharding import ShardingPlan
+
+        tables = tuple(self._plans[int(option)] for option in options)
+        return ShardingPlan(self._problem.cluster.world_size, tables)
+
+    def layouts(self, options: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the exchange groups in use as bit sets.
+
+        Args:
+            options: Option ids; shape `(candidates, tables)`.
+
+        Returns:
+            Shape `(candidates,)`.
+        """
+        return np.asarray(np.bitwise_or.reduce(self._current().group_bits[options], axis=1))
+
+    def features(self, options: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Sums piece features per rank.
+
+        Args:
+            options: Option ids; shape `(candidates, tables)`.
+
+        Returns:
+            Features; shape `(features, ranks, candidates)`, candidates contiguous. There are
+            `WIDE_FEATURE_COUNT` of them once an option is in host memory, else `FEATURE_COUNT`.
+        """
+        from scipy.sparse import csr_array
+
+        arrays = self._current()
+        candidates = options.shape[0]
+        ranks = self._problem.cluster.world_size
+        flat = options.ravel()
+        counts = arrays.entry_counts[flat]
+        total = int(counts.sum())
+        ends = np.cumsum(counts)
+        # Entry k of the batch is entry (k - start of its option's run) of that option.
+        entry = np.arange(total) + np.repeat(arrays.entry_starts[flat] - (ends - counts), counts)
+        candidate_of = np.repeat(
+            np.arange(candidates * options.shape[1]) // options.shape[1], counts
+        )
+        rows = arrays.entry_rank[entry] * candidates + candidate_of
+        incidence = csr_array(
+            (np.ones(total), (rows, arrays.entry_class[entry])),
+            shape=(ranks * candidates, len(arrays.class_features)),
+        )
+        summed = incidence @ arrays.class_features
+        width = arrays.class_features.shape[1]
+        return np.ascontiguousarray(summed.T).reshape(width, ranks, candidates)
+
+    def lookup_spreads(self, options: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Returns how far off the lookups of one plan may be, pieces weighted by their work.
+
+        Errors of pieces in one kernel go together: they come from the same model.
+
+        Args:
+            options: Option ids of the plan; shape `(tables,)`.
+
+        Returns:
+            Standard deviation of the logarithm of actual over expected time, forward and
+            backward; shape `(groups, 2)`, zero for groups without pieces.
+        """
+        weighted, weights = np.zeros((2, len(ExchangeGroup), 2))
+        cluster = self._problem.cluster
+        # Bytes over the host link as the device-memory bytes that take as long.
+        link_weight = (
+            cluster.device.memory_bandwidth_bytes_per_s / cluster.host_link.bandwidth_bytes_per_s
+        )
+        for option in options.tolist():
+            group = self._groups[option].bit_length() - 1
+            for _, piece in self._entries[option]:
+                features = self._class_features[piece]
+                for direction, (memory, cache) in enumerate(_WORK_FEATURES):
+                    work = (
+                        features[group_column(ExchangeGroup(group), memory)]
+                        + features[group_column(ExchangeGroup(group), cache)]
+                    )
+                    weighted[group, direction] += work * self._class_spreads[piece][direction]
+                    weights[group, direction] += work
+                    if group == ExchangeGroup.REPLICATED:
+                        continue
+                    crossing = features[link_column(ExchangeGroup(group), direction)] * link_weight
+                    weighted[group, direction] += crossing * HOST_ROWS_SPREAD
+                    weights[group, direction] += crossing
+        return np.divide(weighted, weights, out=np.zeros_like(weighted), where=weights > 0)
+
+    def _current(self) -> _Arrays:
+        if self._arrays is None:
+            self._arrays = _Arrays(
+                self._entries, self._groups, self._class_features, self._host_columns
+            )
+        return self._arrays
+
+    def _piece_class(
+        self,
+        table_index: int,
+        group: ExchangeGroup,
+        columns: int,
+        row_divisor: int,
+        cached_share: float | None,
+    ) -> int:
+        key = (table_index, group, columns, row_divisor, cached_share)
+        found = self._class_ids.get(key)
+        if found is None:
+            found = len(self._class_features)
+            self._class_ids[key] = found
+            context = self._contexts[group is ExchangeGroup.REPLICATED]
+            features, spreads = piece_features(
+                context, table_index, group, columns, row_divisor, cached_share
+            )
+            self._class_features.append(features)
+            self._arrays = None
+            self._class_spreads.append(spreads)
+        return found
+
+
+class _Arrays:
+    """The registry in array form."""
+
+    def __init__(
+        self,
+        entries: list[list[tuple[int, int]]],
+        groups: list[int],
+        class_features: list[tuple[float, ...]],
+        host_columns: bool,
+    ) -> None:
+        self.entry_counts = np.array([len(option) for option in entries], dtype=np.int64)
+        self.entry_starts = np.concatenate(([0], np.cumsum(self.entry_counts)))[:-1]
+        flat = np.array([pair for option in entries for pair in option], dtype=np.int64)
+        self.entry_rank = np.ascontiguousarray(flat[:, 0])
+        self.entry_class = np.ascontiguousarray(flat[:, 1])
+        self.group_bits = np.array(groups, dtype=np.int64)
+        wide = np.array(class_features, dtype=np.float64)
+        # Without tables in host memory their columns would only cost time.
+        width = WIDE_FEATURE_COUNT if host_columns else FEATURE_COUNT
+        self.class_features = np.ascontiguousarray(wide[:, :width])
+
+
+def _row_divisor(kind: ShardingType, problem: Problem) -> int:
+    """Parts that the rows (and with them the lookups) are spread over."""
+    if kind is ShardingType.ROW_WISE:
+        return problem.cluster.world_size
+    if kind in (ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD):
+        return problem.cluster.local_size
+    return 1

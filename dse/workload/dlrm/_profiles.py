@@ -1,0 +1,284 @@
+"""Named descriptions of training programs, with the origin of every figure.
+
+What a program does is *read* from its sources where they are open (where the bottom MLP runs, what
+is fused, how gradients of rows are carried) or *counted* (passes over rows, kernels). What can be
+neither is *fitted*, always on all published cases of that program together, never on one case; the
+page `docs/method.md` lists all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dse._suggest import hint
+from dse.errors import ConfigError
+from dse.machine.kernels import EmbeddingKernels
+from dse.workload.dlrm._software import DenseBottom, InputPath, LaunchMode, Software
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dse.machine import Precision
+
+#: Passes over a four-byte row by a cast between it and half precision: four bytes and two.
+_CAST_PASSES = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class FittedValue:
+    """A figure that was fitted.
+
+    Attributes:
+        name: Field of `Software` or of `EmbeddingKernels`.
+        value: As fitted, in SI units.
+        on: What it was fitted on.
+    """
+
+    name: str
+    value: float
+    on: str
+
+
+@dataclass(frozen=True, slots=True)
+class SoftwareProfile:
+    """A training program.
+
+    Attributes:
+        name: By which a search space or the command line chooses it.
+        description: One line for listings.
+        software: How it is written, in four-byte arithmetic.
+        origin: What was read from its sources, what was counted.
+        fitted: What was fitted.
+        casts_rows: Under mixed precision, pooled rows and their gradients are cast by kernels of
+            their own.
+    """
+
+    name: str
+    description: str
+    software: Software
+    origin: str
+    fitted: tuple[FittedValue, ...] = ()
+    casts_rows: bool = False
+
+    def software_for(self, precision: Precision) -> Software:
+        """Returns the program in a precision of the dense part.
+
+        Under mixed precision, pooled values travel in two bytes.
+        """
+        if precision.value_bytes == 4:
+            return self.software
+        kernels = self.software.embedding
+        if self.casts_rows:
+            kernels = replace(
+                kernels,
+                forward_row_passes=kernels.forward_row_passes + _CAST_PASSES,
+                backward_row_passes=kernels.backward_row_passes + _CAST_PASSES,
+            )
+        return replace(
+            self.software,
+            communication_precision_bytes=precision.value_bytes,
+            embedding=kernels,
+        )
+
+
+def software_profile(name: str) -> SoftwareProfile:
+    """Returns a built-in profile.
+
+    Raises:
+        ConfigError: There is none of this name.
+    """
+    found = SOFTWARE_PROFILES.get(name)
+    if found is None:
+        raise ConfigError(
+            f"no software profile is named `{name}`; {hint(name, SOFTWARE_PROFILES)}"
+        )
+    return found
+
+
+_HIPC22 = "36 single-GPU iteration times of HiPC'22: V100, TITAN Xp and P100"
+_DLE = "14 published throughputs of DeepLearningExamples: V100 and A100, 1 to 16 GPUs"
+_TFDE = "7 published iteration times of the synthetic models tiny and small: A100, 1 to 32 GPUs"
+_P4D = "4 published throughputs of torchrec_dlrm on p4d.24xlarge"
+_DCNV2 = "15 MLPerf submissions of DLRM-DCNv2: A100 and H100, 4 and 8 GPUs"
+
+#: Calls of PyTorch and of TorchRec for one operator of the model. A captured TorchRec step of
+#: eight V100 with 16 samples a rank, all host time, takes 13 ms; the profile's say 8.5 ms, and a
+#: profiler costs time as well. It launches 261 kernels and copies for 60 operators.
+_PYTORCH_CALLS = 4.8
+_TORCHREC_CALLS = 7.4
+
+#: Host time of the trainer's own operators, and what routing moves.
+_TRAINER = "processor time of the phases of two made-up tasks on two ranks of a CPU"
+_TRAINER_STEP_S = 3.6e-3
+_TRAINER_ROUTED_BYTES = 350.0
+
+_PROFILES = (
+    SoftwareProfile(
+        name="pytorch_eager",
+        description="DLRM in eager PyTorch on one stream, table-batched lookups",
+        software=Software(
+            prefetch_input=False,
+            calls_per_operator=_PYTORCH_CALLS,
+            triangle_gradient_bytes=2400.0,
+            embedding=EmbeddingKernels(fused=False, backward_row_passes=4.4),
+        ),
+        origin=(
+            "Read: copies of the batch come before its lookups; the interaction's triangle is "
+            "taken by general indexing, whose gradient sorts all its values"
+        ),
+        fitted=(
+            FittedValue("calls_per_operator", _PYTORCH_CALLS, _HIPC22),
+            FittedValue("triangle_gradient_bytes", 2400.0, _HIPC22),
+            FittedValue("backward_row_passes", 4.4, _HIPC22),
+        ),
+    ),
+    SoftwareProfile(
+        name="torchrec",
+        description="TorchRec with its pipelined loop: fused lookups, eager launches",
+        software=Software(
+            calls_per_operator=_TORCHREC_CALLS, triangle_gradient_bytes=200.0, spread=0.1
+        ),
+        origin=(
+            "Read: input distribution of the next batch beside this one. Counted: radix sort of "
+            "the triangle's values in three passes"
+        ),
+        fitted=(FittedValue("calls_per_operator", _TORCHREC_CALLS, _P4D),),
+    ),
+    SoftwareProfile(
+        name="dse_trainer",
+        description="The trainer of `dse validate`: eager PyTorch, one process a rank",
+        software=Software(
+            lengths_first=True,
+            step_host_s=_TRAINER_STEP_S,
+            embedding=EmbeddingKernels(
+                one_table_at_a_time=True,
+                output_row_passes=2.0,
+                joined_index_bytes=16.0,
+                routed_index_bytes=_TRAINER_ROUTED_BYTES,
+            ),
+        ),
+        origin=(
+            "Read: lengths, then indices, of later batches beside this one; lookups and updates "
+            "table by table as `dse calibrate` measures them. Counted: joining reads and writes "
+            "every index, and every pooled row"
+        ),
+        fitted=(
+            FittedValue("step_host_s", _TRAINER_STEP_S, _TRAINER),
+            FittedValue("routed_index_bytes", _TRAINER_ROUTED_BYTES, _TRAINER),
+        ),
+    ),
+    SoftwareProfile(
+        name="torchrec_dlrm",
+        description="The torchrec_dlrm training script: TorchRec, batches made by the same thread",
+        software=Software(
+            calls_per_operator=_TORCHREC_CALLS,
+            triangle_gradient_bytes=200.0,
+            loader_s_per_sample=5.6e-6,
+            spread=0.1,
+        ),
+        origin="Read: like `torchrec`; the in-memory reader builds batches in the training thread",
+        fitted=(
+            FittedValue("calls_per_operator", _TORCHREC_CALLS, _P4D),
+            FittedValue("loader_s_per_sample", 5.6e-6, _P4D),
+        ),
+    ),
+    SoftwareProfile(
+        name="deeplearningexamples",
+        description="NVIDIA DeepLearningExamples DLRM in PyTorch: forward and backward captured",
+        software=Software(
+            launch=LaunchMode.CUDA_GRAPHS,
+            prefetch_input=False,
+            dense_bottom=DenseBottom.FIRST_RANK,
+            fused_interaction=True,
+            input_path=InputPath.BY_TABLE,
+            step_host_s=1.4e-3,
+            embedding=EmbeddingKernels(fused=False, backward_row_passes=7.0),
+            spread=0.09,
+        ),
+        origin=(
+            "Read: bottom MLP on the first GPU for the whole batch, tables on the others (on all "
+            "of up to four GPUs); a synchronisation in every step that waits for the next batch's "
+            "copy; optimizers outside the captured graph; interaction in one kernel; sparse "
+            "gradients with a row for each lookup. Counted passes over such rows: read and write "
+            "a gradient, scale (two), add to the table (three)"
+        ),
+        fitted=(FittedValue("step_host_s", 1.4e-3, _DLE),),
+        casts_rows=True,
+    ),
+    SoftwareProfile(
+        name="hugectr_3_1",
+        description="HugeCTR 3.1 with the hybrid embedding of one-hot models (mid 2021)",
+        software=Software(
+            launch=LaunchMode.CUDA_GRAPHS,
+            fused_interaction=True,
+            input_path=InputPath.BY_TABLE,
+            spread=0.11,
+        ),
+        origin=(
+            "Like `hugectr_hybrid`, before products could compute gradients of activations and "
+            "biases on the way; an assumption from the dates of the libraries. Nothing fitted"
+        ),
+    ),
+    SoftwareProfile(
+        name="hugectr_hybrid",
+        description="HugeCTR with the hybrid embedding of one-hot models (end of 2021, 2022)",
+        software=Software(
+            launch=LaunchMode.CUDA_GRAPHS,
+            fused_activations=True,
+            fused_interaction=True,
+            input_path=InputPath.BY_TABLE,
+            spread=0.11,
+        ),
+        origin=(
+            "Read: whole iteration captured, fused layers, overlapped exchanges. Nothing fitted"
+        ),
+    ),
+    SoftwareProfile(
+        name="hugectr",
+        description="HugeCTR with the embedding collection of multi-hot models (2023 on)",
+        software=Software(
+            launch=LaunchMode.CUDA_GRAPHS,
+            fused_activations=True,
+            fused_interaction=True,
+            input_path=InputPath.BY_TABLE,
+            embedding=EmbeddingKernels(index_bytes=1600.0),
+            spread=0.1,
+        ),
+        origin="Read: like `hugectr_hybrid`; keys of all tables are filtered, sorted and united",
+        fitted=(FittedValue("index_bytes", 1600.0, _DCNV2),),
+    ),
+    SoftwareProfile(
+        name="distributed_embeddings",
+        description="TensorFlow with distributed-embeddings and Horovod",
+        software=Software(
+            launch=LaunchMode.CUDA_GRAPHS,
+            overlap_dense_all_reduce=False,
+            input_path=InputPath.ON_DEVICE,
+            step_host_s=1.8e-3,
+            embedding=EmbeddingKernels(
+                fused=False,
+                forward_row_passes=2.0,
+                backward_row_passes=5.0,
+                index_bytes=300.0,
+                hot_row_s=17e-9,
+                kernels_per_feature=10.0,
+            ),
+            spread=0.15,
+        ),
+        origin=(
+            "Read: batches prepared on the devices, rows of dense multi-hot inputs gathered and "
+            "summed by two operators, gradients as indexed slices that are united before the "
+            "update. Counted passes over rows: gathered rows written and read; gradients spread "
+            "out, joined (two), summed by segments (two). Index bytes: joining and one radix sort "
+            "of 64-bit keys. Launches by the graph executor count as the host time of the step"
+        ),
+        fitted=(
+            FittedValue("hot_row_s", 17e-9, _TFDE),
+            FittedValue("step_host_s", 1.8e-3, _TFDE),
+        ),
+    ),
+)
+
+#: Built-in profiles by name.
+SOFTWARE_PROFILES: Mapping[str, SoftwareProfile] = {profile.name: profile for profile in _PROFILES}

@@ -1,0 +1,280 @@
+"""Scores sharding plans under the full model of an iteration, thousands at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.simulate import simulate
+from dse.workload.dlrm._durations import slot_durations_s, slot_spreads
+from dse.workload.dlrm._features import (
+    FEATURE_COUNT,
+    ExchangeGroup,
+    GroupFeature,
+    group_column,
+)
+from dse.workload.dlrm._filled import FilledIteration, Program, program_of
+from dse.workload.dlrm._layout import build_layout
+from dse.workload.dlrm._memory import MemoryModel
+from dse.workload.dlrm._operators import bottom_on_first_rank
+from dse.workload.dlrm._placements import Placements
+from dse.workload.dlrm._rank_loads import (
+    CHANGE,
+    TERM_LOADS,
+    RankLoad,
+    changed_features,
+    lookup_and_update_s,
+    rank_loads,
+    rank_terms,
+)
+from dse.workload.dlrm._slots import Slot
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from dse.graph import ExecutionGraph
+    from dse.sharding import ShardingPlan
+    from dse.workload.dlrm._problem import Problem
+    from dse.workload.dlrm._slots import LayoutGraph
+
+#: Feature values that are expanded at once; bounds memory and stays near the cache.
+_CHUNK_ELEMENTS = 2_000_000
+
+#: Pieces of all candidates that are expanded at once, should every table be cut over all ranks.
+_CHUNK_PIECES = 8_000_000
+
+#: Power of the mean over ranks by which plans of the same iteration time are told apart.
+_LOAD_POWER = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PlanScores:
+    """Scores of a batch of plans.
+
+    Attributes:
+        iteration_time_s: Expected iteration time; shape `(candidates,)`.
+        peak_memory_bytes: Bytes of the fullest rank; shape `(candidates,)`.
+        fits: Whether the fullest rank fits its usable memory, and tables in host memory their
+            node; shape `(candidates,)`.
+    """
+
+    iteration_time_s: NDArray[np.float64]
+    peak_memory_bytes: NDArray[np.float64]
+    fits: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureScores:
+    """Scores of a batch of plans that are given as placement features.
+
+    Attributes:
+        scores: As of plans.
+        load_s: Mean over the ranks of their time in lookups and updates, to the fourth power and
+            back; tells plans apart whose busiest ranks take the same time; shape `(candidates,)`.
+    """
+
+    scores: PlanScores
+    load_s: NDArray[np.float64]
+
+
+class PlanScorer:
+    """The performance model of one problem, open for any number of plans.
+
+    Args:
+        problem: Everything but the plan.
+
+    Attributes:
+        problem: As given.
+        placements: Turns plans into option vectors and back.
+        memory: Memory of a rank.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.placements = Placements(problem)
+        self.memory = MemoryModel.of(problem)
+        self._programs: dict[int, Program] = {}
+        self._layouts: dict[int, LayoutGraph] = {}
+
+    def score(self, plans: Sequence[ShardingPlan]) -> PlanScores:
+        """Scores plans that have been checked against the model and the cluster."""
+        return self.score_options(
+            np.array([self.placements.options_of(plan) for plan in plans], dtype=np.int64)
+        )
+
+    def score_options(self, options: NDArray[np.int64]) -> PlanScores:
+        """Scores plans given as option ids; shape `(candidates, tables)`."""
+        count, tables = options.shape
+        times = np.empty(count)
+        peaks = np.empty(count)
+        fits = np.empty(count, dtype=bool)
+        layouts = self.placements.layouts(options)
+        ranks = self.problem.cluster.world_size
+        chunk = max(16, min(_CHUNK_ELEMENTS // (64 * ranks), _CHUNK_PIECES // (tables * ranks)))
+        for layout in np.unique(layouts):
+            members = np.flatnonzero(layouts == layout)
+            for start in range(0, len(members), chunk):
+                index = members[start : start + chunk]
+                features = self.placements.features(options[index])
+                slots = self._slots_s(int(layout), features)
+                times[index] = self._makespan_s(int(layout), slots)
+                peaks[index], fits[index] = self.memory.peak_and_fit(
+                    features, self.problem.cluster
+                )
+        return PlanScores(times, peaks, fits)
+
+    def score_features(self, layout: int, features: NDArray[np.float64]) -> FeatureScores:
+        """Scores plans of one layout that are given as placement features.
+
+        Args:
+            layout: Bit set of the exchange groups in use, the same for all plans.
+            features: Shape `(features, ranks, candidates)`.
+        """
+        slots = self._slots_s(layout, features)
+        peaks, fits = self.memory.peak_and_fit(features, self.problem.cluster)
+        scores = PlanScores(self._makespan_s(layout, slots), peaks, fits)
+        lookup_s, update_s = lookup_and_update_s(slots)
+        power = ((lookup_s + update_s) ** _LOAD_POWER).mean(axis=0)
+        return FeatureScores(scores, power ** (1.0 / _LOAD_POWER))
+
+    def forward_time_s(self, plan: ShardingPlan) -> float:
+        """Returns the time of a forward pass of the same batch, as in an evaluation.
+
+        Args:
+            plan: A plan that has been checked against model and cluster.
+        """
+        options = self.placements.options_of(plan)[None, :]
+        layout = int(self.placements.layouts(options)[0])
+        forward = build_layout(self.problem, layout, forward_only=True)
+        slots = self._slots_s(layout, self.placements.features(options))
+        durations = forward.graph.duration_s.copy()
+        durations[forward.slot_task] = slots[forward.slot_kind, forward.slot_rank, 0]
+        return simulate(forward.graph.with_durations(durations)).makespan_s
+
+    def rank_loads(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns additive loads of pieces.
+
+        Args:
+            features: Placement features of the pieces; shape `(features, pieces)`.
+
+        Returns:
+            One row for each `RankLoad`; shape `(loads, pieces)`.
+        """
+        return rank_loads(self.problem, features)
+
+    @property
+    def term_loads(self) -> tuple[int, ...]:
+        """The load of which each row of `rank_terms` is an alternative, ascending."""
+        return tuple(int(load) for load in TERM_LOADS)
+
+    def rank_terms(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns additive parts of loads; a load is the largest sum of its rows.
+
+        Args:
+            features: Placement features of pieces of one exchange group; shape
+                `(features, pieces)`.
+
+        Returns:
+            Shape `(terms, pieces)`; see `term_loads`.
+        """
+        return rank_terms(self.problem, features)
+
+    @property
+    def memory_bytes_without_tables(self) -> float:
+        """Memory of a rank that holds no part of any table."""
+        return float(self.memory.total_bytes(np.zeros((FEATURE_COUNT, 1, 1)))[0, 0])
+
+    def memory_bytes(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the memory that pieces add to their rank.
+
+        Args:
+            features: Placement features of the pieces; shape `(features, pieces)`.
+
+        Returns:
+            Shape `(pieces,)`.
+        """
+        held = self.memory.total_bytes(features[:, None, :])[0]
+        return np.asarray(held - self.memory_bytes_without_tables)
+
+    def marginal_costs(self, layout: int, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns what one more unit of each load on its most loaded rank costs the iteration.
+
+        Args:
+            layout: Bit set of the exchange groups in use.
+            features: Placement features of one plan; shape `(features, ranks)`.
+
+        Returns:
+            Seconds a unit of each `RankLoad`, around this plan; shape `(loads,)`. Zero where the
+            load is hidden behind other work.
+        """
+        slots = self._slots_s(layout, changed_features(features))
+        times = self._makespan_s(layout, slots)
+        most = self.rank_loads(features).max(axis=1)
+        gains = np.maximum(0.0, times[1:] - times[0])
+        costs = np.zeros(len(RankLoad))
+        np.divide(gains, CHANGE * most, out=costs, where=most > 0)
+        return costs
+
+    def features(self, plan: ShardingPlan) -> NDArray[np.float64]:
+        """Returns one plan's placement features; shape `(features, ranks, 1)`."""
+        return self.placements.features(self.placements.options_of(plan)[None, :])
+
+    def rank_load_s(self, options: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Returns each rank's time in lookups and updates of one plan; shape `(ranks,)`."""
+        layout = int(self.placements.layouts(options[None, :])[0])
+        slots = self._slots_s(layout, self.placements.features(options[None, :]))
+        return np.asarray(slots[: Slot.INPUT_EXCHANGE, :, 0].sum(axis=0))
+
+    def layout_graph(self, plan: ShardingPlan) -> LayoutGraph:
+        """Returns the plan's graph with its own durations and their spreads filled in."""
+        options = self.placements.options_of(plan)[None, :]
+        layout = int(self.placements.layouts(options)[0])
+        if layout not in self._layouts:
+            self._layouts[layout] = build_layout(self.problem, layout)
+        empty = self._layouts[layout]
+        slots, spreads = self._slots_and_spreads(layout, options)
+        filled = empty.graph.duration_s.copy()
+        filled[empty.slot_task] = slots[empty.slot_kind, empty.slot_rank, 0]
+        graph: ExecutionGraph = replace(empty.graph, duration_s=filled)
+        spread = empty.spread.copy()
+        spread[empty.slot_task] = spreads[empty.slot_kind]
+        return replace(empty, graph=graph, spread=spread)
+
+    def filled(self, plan: ShardingPlan) -> FilledIteration:
+        """Returns the plan's iteration in as few tasks as tell all of it."""
+        options = self.placements.options_of(plan)[None, :]
+        layout = int(self.placements.layouts(options)[0])
+        return self._program(layout).filled(*self._slots_and_spreads(layout, options))
+
+    def _slots_and_spreads(
+        self, layout: int, options: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Durations of one plan's tasks and their spreads; see `slot_spreads`."""
+        features = self.placements.features(options)
+        spreads = slot_spreads(self.problem, features, self.placements.lookup_spreads(options[0]))
+        return self._slots_s(layout, features), spreads
+
+    def _slots_s(self, layout: int, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Durations of plan-dependent tasks, with what the first rank does for all.
+
+        The bottom MLP's output leaves the first rank like the vector of one more table.
+        """
+        if bottom_on_first_rank(self.problem):
+            layout |= 1 << ExchangeGroup.POOLED
+            features = features.copy()
+            column = group_column(ExchangeGroup.POOLED, GroupFeature.EXCHANGED)
+            features[column, 0] += self.problem.model.bottom_mlp[-1]
+        return slot_durations_s(self.problem, layout, features)
+
+    def _makespan_s(self, layout: int, slots: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self._program(layout).makespan_s(slots)
+
+    def _program(self, layout: int) -> Program:
+        found = self._programs.get(layout)
+        if found is None:
+            found = self._programs[layout] = program_of(self.problem, layout)
+        return found

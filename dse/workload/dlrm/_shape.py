@@ -1,0 +1,150 @@
+"""What decides which tasks an iteration has and who waits for whom, without what they last.
+
+A study asks for thousands of problems whose iterations have a few dozen shapes: batch sizes,
+platforms and links change durations alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from dse.workload.dlrm._contention import has_own_engines
+from dse.workload.dlrm._dense import bucket_sizes
+from dse.workload.dlrm._features import ExchangeGroup
+from dse.workload.dlrm._operators import bottom_on_first_rank, stack_operators
+from dse.workload.dlrm._software import InputPath
+
+if TYPE_CHECKING:
+    from dse.workload.dlrm._operators import StackOperators
+    from dse.workload.dlrm._problem import Problem
+    from dse.workload.dlrm._software import LaunchMode
+
+#: Enough to tell that there are several.
+_SEVERAL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Dense operators in a row.
+
+    Attributes:
+        operators: Name and kernel launches of each.
+        first_cost: Number of the first one's cost, of those of `dse.workload.dlrm._costs`.
+    """
+
+    operators: tuple[tuple[str, int], ...]
+    first_cost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Equal for problems and layouts whose graphs differ in durations alone.
+
+    Attributes:
+        ranks: Ranks whose tasks there are.
+        alone: Whether there are no other ranks.
+        node_count: Nodes; of the tasks of one rank only whether there are several.
+        local_size: Ranks of a node; the same.
+        own_engines: Whether exchanges run beside computation.
+        groups: Exchange groups in use.
+        first_rank_bottom: Whether the bottom MLP of the first rank is part of the graph.
+        launch: How the host launches.
+        overlap_dense_all_reduce: Whether buckets are reduced during the backward pass.
+        prefetch_input: Whether copy and input exchange belong to the next batch.
+        input_path: How a batch reaches the devices.
+        host_step: Whether the devices wait for something on the host at the beginning.
+        loads_batches: Whether the host loads the next batch.
+        forward_only: Only the forward pass, as in an evaluation.
+        copies: Copies from the host, by name; the first one has cost 1.
+        bottom_forward: Bottom MLP of every rank.
+        first_bottom_forward: Bottom MLP of the first rank.
+        forward: Interaction, top MLP and loss.
+        backward: All of the backward pass of every rank.
+        top_operators: How many operators of the latter come before the bottom MLP's.
+        first_bottom_backward: Backward pass of the first rank's bottom MLP.
+        optimizer: Update of the dense parameters.
+        buckets: The operator of the backward pass that completes each bucket of gradients.
+        first_bucket_cost: Number of the cost of the first one's reduction.
+    """
+
+    ranks: int
+    alone: bool
+    node_count: int
+    local_size: int
+    own_engines: bool
+    groups: tuple[ExchangeGroup, ...]
+    first_rank_bottom: bool
+    launch: LaunchMode
+    overlap_dense_all_reduce: bool
+    prefetch_input: bool
+    input_path: InputPath
+    host_step: bool
+    loads_batches: bool
+    forward_only: bool
+    copies: tuple[str, ...]
+    bottom_forward: Phase
+    first_bottom_forward: Phase
+    forward: Phase
+    backward: Phase
+    top_operators: int
+    first_bottom_backward: Phase
+    optimizer: Phase
+    buckets: tuple[int, ...]
+    first_bucket_cost: int
+
+
+def shape_of(
+    problem: Problem, layout: int, *, one_rank: bool = False, forward_only: bool = False
+) -> Shape:
+    """Returns the shape of an iteration; for the arguments see `build_layout`."""
+    software, cluster = problem.software, problem.cluster
+    dense = stack_operators(problem)
+    on_first = bottom_on_first_rank(problem)
+    if on_first:
+        # The bottom MLP's output takes part in the exchange of pooled vectors.
+        layout |= 1 << ExchangeGroup.POOLED
+    node_count, local_size = cluster.node_count, cluster.local_size
+    if one_rank:
+        node_count, local_size = min(node_count, _SEVERAL), min(local_size, _SEVERAL)
+    copies: tuple[str, ...] = ()
+    if software.input_path is not InputPath.ON_DEVICE:
+        copies = ("copy indices", *(operator.name for operator in dense.input_copy))
+    phases, end = _phases(dense, 1 + len(copies))
+    buckets = bucket_sizes(dense.gradients, software.dense_bucket_bytes)
+    bottom, first_bottom, forward, backward, first_backward, optimizer = phases
+    return Shape(
+        ranks=1 if one_rank else cluster.world_size,
+        alone=cluster.world_size == 1,
+        node_count=node_count,
+        local_size=local_size,
+        own_engines=has_own_engines(cluster.device),
+        groups=tuple(group for group in ExchangeGroup if layout >> group & 1),
+        first_rank_bottom=on_first and not one_rank,
+        launch=software.launch,
+        overlap_dense_all_reduce=software.overlap_dense_all_reduce,
+        prefetch_input=software.prefetch_input,
+        input_path=software.input_path,
+        host_step=software.step_host_s > 0,
+        loads_batches=software.loader_s_per_sample > 0,
+        forward_only=forward_only,
+        copies=copies,
+        bottom_forward=bottom,
+        first_bottom_forward=first_bottom,
+        forward=forward,
+        backward=backward,
+        top_operators=len(dense.backward),
+        first_bottom_backward=first_backward,
+        optimizer=optimizer,
+        buckets=tuple(last for _, last in buckets),
+        first_bucket_cost=end,
+    )
+
+
+def _phases(dense: StackOperators, first_cost: int) -> tuple[list[Phase], int]:
+    """Returns all phases, and the number of the cost behind their last."""
+    names = [tuple((op.name, op.launches) for op in phase) for phase in dense.phases]
+    starts = list(accumulate(map(len, names), initial=first_cost))
+    phases = [Phase(name, start) for name, start in zip(names, starts, strict=False)]
+    return phases, starts[-1]

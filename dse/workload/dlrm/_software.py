@@ -1,0 +1,92 @@
+"""How a training program is written, as far as its time depends on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dse.machine.kernels import EmbeddingKernels
+
+
+class LaunchMode(StrEnum):
+    """How the host issues kernels."""
+
+    EAGER = "eager"
+    CUDA_GRAPHS = "cuda_graphs"
+
+
+class DenseBottom(StrEnum):
+    """Where the bottom MLP runs.
+
+    EVERY_RANK: data-parallel, like the rest of the dense part. FIRST_RANK: on rank 0 with the
+    global batch, as one more member of the output exchange; its gradients need no all-reduce.
+    """
+
+    EVERY_RANK = "every_rank"
+    FIRST_RANK = "first_rank"
+
+
+class InputPath(StrEnum):
+    """How a batch reaches the devices.
+
+    BY_SAMPLE: every rank copies its own samples; indices are exchanged between the ranks.
+    BY_TABLE: every rank copies the indices of its own tables for the global batch.
+    ON_DEVICE: batches are made on the devices beforehand.
+    """
+
+    BY_SAMPLE = "by_sample"
+    BY_TABLE = "by_table"
+    ON_DEVICE = "on_device"
+
+
+_FUSED = EmbeddingKernels()
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """How the training program is written, as far as time depends on it.
+
+    Attributes:
+        launch: Eager launches, or one captured CUDA graph an iteration.
+        overlap_dense_all_reduce: Dense gradients are reduced in buckets during the backward pass.
+        prefetch_input: The next batch's copy and input distribution run beside this iteration.
+        communication_precision_bytes: Bytes of one pooled embedding value on the wire.
+        dense_bucket_bytes: Size of a dense gradient bucket (DDP's default is 25 MiB).
+        dense_bottom: Where the bottom MLP runs.
+        fused_activations: Biases, activations and their gradients are part of the products.
+        fused_interaction: Concatenation, dot products and their triangle are one kernel each way.
+        triangle_gradient_bytes: Bytes moved for each value of a dot interaction's triangle in the
+            backward pass by general indexing, which sorts; 0 where a kernel knows the triangle.
+        embedding: What happens around lookups and updates.
+        input_path: How a batch reaches the devices.
+        lengths_first: The input distribution is two collectives: lengths of bags, from which the
+            ranks learn how many indices they get, then indices. One of all bytes otherwise.
+        calls_per_operator: Calls of the framework for one operator of the model: bookkeeping of
+            automatic differentiation, views, casts, one optimizer call a parameter. Eager only;
+            host overheads measured from traces hold them already.
+        step_host_s: Host time of an iteration during which devices wait: synchronisation,
+            optimizer calls outside a captured graph.
+        loader_s_per_sample: Host time of one rank to load a sample, in the thread that launches.
+        spread: Standard deviation of the logarithm of actual over predicted iteration time that is
+            left when every single model is right: what the description of a program leaves out.
+    """
+
+    launch: LaunchMode = LaunchMode.EAGER
+    overlap_dense_all_reduce: bool = True
+    prefetch_input: bool = True
+    communication_precision_bytes: int = 4
+    dense_bucket_bytes: int = 25 * 2**20
+    dense_bottom: DenseBottom = DenseBottom.EVERY_RANK
+    fused_activations: bool = False
+    fused_interaction: bool = False
+    triangle_gradient_bytes: float = 0.0
+    embedding: EmbeddingKernels = _FUSED
+    input_path: InputPath = InputPath.BY_SAMPLE
+    lengths_first: bool = False
+    calls_per_operator: float = 1.0
+    step_host_s: float = 0.0
+    loader_s_per_sample: float = 0.0
+    spread: float = 0.0
+
+
+DEFAULT_SOFTWARE = Software()

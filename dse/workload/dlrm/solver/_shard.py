@@ -1,0 +1,217 @@
+"""From a model and machines to the best sharding plan, or to the reason why there is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import time
+from typing import TYPE_CHECKING
+
+from dse.errors import ConfigError, InfeasibleError
+from dse.machine.platforms import load_platform
+from dse.model import load_dlrm
+from dse.sharding import (
+    ShardingPlan,
+    ShardingType,
+    check_constraints,
+    check_plan,
+    explain_infeasible,
+    size_words,
+    total_device_bytes,
+)
+from dse.workload.dlrm import Configuration, PlanScorer, Software, predict_plan, problem_of
+from dse.workload.dlrm.solver._bound import lower_bound
+from dse.workload.dlrm.solver._catalogue import may_use_host
+from dse.workload.dlrm.solver._result import ShardingSolution
+from dse.workload.dlrm.solver._search import SolverSettings, planning_request, solve
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dse.machine import Precision
+    from dse.machine.platforms import Platform
+    from dse.model import DlrmModel
+    from dse.sharding import PlanningRequest, TableConstraints
+
+_ALL_TYPES = frozenset(ShardingType)
+
+
+def shard(
+    model: DlrmModel | str,
+    platform: Platform | str,
+    *,
+    world_size: int,
+    global_batch_size: int,
+    allowed_types: frozenset[ShardingType] = _ALL_TYPES,
+    constraints: Sequence[TableConstraints] = (),
+    allow_uvm: bool = False,
+    precision: Precision | None = None,
+    link: str = "",
+    network: str = "",
+    software: Software | None = None,
+    time_limit_s: float | None = None,
+    seed: int = 0,
+) -> ShardingSolution:
+    """Finds the sharding plan with the shortest iteration that fits.
+
+    Args:
+        model: A model, or its name or file.
+        platform: A platform, or its name or file.
+        world_size: Number of ranks.
+        global_batch_size: Samples of one iteration over all ranks.
+        allowed_types: Sharding types that may be used.
+        constraints: What is demanded of single tables.
+        allow_uvm: Whether tables may live in host memory.
+        precision: Arithmetic of the dense part; the model's own by default.
+        link: Interconnect inside a node; the platform's default when empty.
+        network: Network between nodes; the platform's default when empty.
+        software: How the training program is written.
+        time_limit_s: Stop looking for better plans after this many seconds; the bound takes some
+            more.
+        seed: Seed of the planners that draw.
+
+    Raises:
+        ConfigError: A value does not fit the platform, or constraints exclude each other.
+        InfeasibleError: No plan fits; says what is missing and what would help.
+    """
+    workload = load_dlrm(model) if isinstance(model, str) else model
+    machine = load_platform(platform) if isinstance(platform, str) else platform
+    configuration = Configuration(
+        platform=machine.name,
+        world_size=world_size,
+        global_batch_size=global_batch_size,
+        plan=ShardingPlan(world_size, ()),
+        precision=precision or workload.precision,
+        link=link,
+        network=network,
+        software=software or Software(),
+    )
+    scorer = PlanScorer(problem_of(workload, machine, configuration))
+    return find_plan(
+        scorer,
+        allowed_types=allowed_types,
+        constraints=constraints,
+        allow_uvm=allow_uvm,
+        time_limit_s=time_limit_s,
+        seed=seed,
+    )
+
+
+def find_plan(
+    scorer: PlanScorer,
+    *,
+    allowed_types: frozenset[ShardingType] = _ALL_TYPES,
+    constraints: Sequence[TableConstraints] = (),
+    allow_uvm: bool = False,
+    time_limit_s: float | None = None,
+    seed: int = 0,
+) -> ShardingSolution:
+    """Finds a plan for a problem that is already modelled; see :func:`shard`.
+
+    Raises:
+        ConfigError: Constraints exclude each other, UVM is asked for where the device has no
+            memory of its own, or the time limit is not positive.
+        InfeasibleError: No plan fits.
+    """
+    started = time.monotonic()
+    _check_time_limit(time_limit_s)
+    request = replace(
+        planning_request(scorer, allowed_types, seed),
+        constraints=tuple(constraints),
+        allow_uvm=allow_uvm,
+    )
+    _check_request(scorer, request)
+    reason = _why_infeasible(scorer, request)
+    if reason:
+        raise InfeasibleError(reason)
+
+    solved = solve(
+        scorer,
+        allowed_types,
+        SolverSettings(lp_start=True, time_limit_s=time_limit_s),
+        seed,
+        constraints=constraints,
+        allow_uvm=allow_uvm,
+    )
+    checked = check_plan(solved.plan, request.tables, request.world_size, request.devices_per_node)
+    prediction = predict_plan(scorer, checked, None)
+    if not prediction.feasible:
+        raise InfeasibleError(_not_found(scorer, request, prediction.infeasible_reason))
+    planned = time.monotonic()
+    bound = lower_bound(scorer, request, incumbent_s=prediction.iteration_time_s)
+    return ShardingSolution(
+        plan=checked,
+        iteration_time_s=prediction.iteration_time_s,
+        lower_bound_s=bound.iteration_time_s,
+        gap=bound.gap(prediction.iteration_time_s),
+        planning_time_s=planned - started,
+        bound_time_s=time.monotonic() - planned,
+        plans_scored=solved.plans_scored,
+        planner=solved.planner,
+        fits=prediction.feasible,
+        peak_memory_bytes=max(prediction.memory_bytes_per_rank),
+    )
+
+
+def _check_time_limit(time_limit_s: float | None) -> None:
+    if time_limit_s is not None and not time_limit_s > 0:
+        raise ConfigError(
+            f"time limit {time_limit_s} s; expected a positive number of seconds, or none for no "
+            "limit"
+        )
+
+
+def _check_request(scorer: PlanScorer, request: PlanningRequest) -> None:
+    device = scorer.problem.cluster.device
+    if device.kind != "gpu" and may_use_host(request):
+        raise ConfigError(
+            f"tables in host memory need a device with a memory of its own, and {device.name} has "
+            "none; leave UVM out"
+        )
+    check_constraints(request)
+
+
+def _free_bytes(scorer: PlanScorer) -> float:
+    """Memory of a rank that the parts that no plan changes leave free."""
+    return scorer.problem.cluster.device.usable_memory_bytes - scorer.memory.fixed_bytes
+
+
+def _free_bytes_at(scorer: PlanScorer, world_size: int) -> float | None:
+    """The same on another number of ranks, where the local batch is another one.
+
+    None where the job cannot run.
+    """
+    problem = scorer.problem
+    try:
+        there = replace(problem, cluster=replace(problem.cluster, world_size=world_size))
+    except ConfigError:
+        return None
+    return problem.cluster.device.usable_memory_bytes - scorer.memory.of(there).fixed_bytes
+
+
+def _why_infeasible(scorer: PlanScorer, request: PlanningRequest) -> str:
+    free_bytes = _free_bytes(scorer)
+    # Planners leave room for what follows the tables; what is proposed leaves the same share.
+    share = request.embedding_memory_bytes / free_bytes if free_bytes > 0 else 0.0
+
+    def memory_at(world_size: int) -> float | None:
+        there = _free_bytes_at(scorer, world_size)
+        return None if there is None else share * max(0.0, there)
+
+    return explain_infeasible(request, free_bytes, memory_at)
+
+
+def _not_found(scorer: PlanScorer, request: PlanningRequest, reason: str) -> str:
+    cluster = scorer.problem.cluster
+    available = request.world_size * _free_bytes(scorer)
+    hints = ["more sharding types"] if request.allowed_types != _ALL_TYPES else []
+    hints += ["fewer constraints"] if request.constraints else []
+    hints += [] if request.allow_uvm else ["--allow-uvm"]
+    host = ""
+    if may_use_host(request) and cluster.host_memory_bytes is not None:
+        host = f", and {size_words(cluster.host_memory_bytes)} of host memory a node"
+    remedies = ", ".join([*hints, "more ranks"])
+    return (
+        f"no plan was found that fits; of the best one: {reason}. All tables together take at "
+        f"least {size_words(total_device_bytes(request))} of the {size_words(available)} that "
+        f"{request.world_size} ranks have for them{host}; allow {remedies}"
+    )

@@ -1,0 +1,74 @@
+"""Training steps of transformers: time and memory under tensor, pipeline and data parallelism."""
+
+from __future__ import annotations
+
+from dse.workload.transformer._check import check_parallelism
+from dse.workload.transformer._configuration import (
+    StepConfiguration,
+    parallelism_words,
+    step_problem,
+)
+from dse.workload.transformer._deploy import configuration_to_json, configuration_to_megatron
+from dse.workload.transformer._explain import (
+    StepDetails,
+    explain_step,
+    step_details,
+    step_task_details,
+)
+from dse.workload.transformer._explain_compare import compare_steps
+from dse.workload.transformer._graph import step_graph
+from dse.workload.transformer._groups import group_of
+from dse.workload.transformer._memory import layer_activation_bytes, stage_memory, stage_parameters
+from dse.workload.transformer._predict import predict_step
+from dse.workload.transformer._profiles import (
+    PROFILE_DESCRIPTIONS,
+    SOFTWARE_PROFILES,
+    software_profile,
+)
+from dse.workload.transformer._types import (
+    COMPOSER,
+    MEGATRON,
+    DataSharding,
+    FlashKernel,
+    LossKernels,
+    Parallelism,
+    Recompute,
+    StepMemory,
+    StepPrediction,
+    StepProblem,
+    StepSoftware,
+)
+
+__all__ = [
+    "COMPOSER",
+    "MEGATRON",
+    "PROFILE_DESCRIPTIONS",
+    "SOFTWARE_PROFILES",
+    "DataSharding",
+    "FlashKernel",
+    "LossKernels",
+    "Parallelism",
+    "Recompute",
+    "StepConfiguration",
+    "StepDetails",
+    "StepMemory",
+    "StepPrediction",
+    "StepProblem",
+    "StepSoftware",
+    "check_parallelism",
+    "compare_steps",
+    "configuration_to_json",
+    "configuration_to_megatron",
+    "explain_step",
+    "group_of",
+    "layer_activation_bytes",
+    "parallelism_words",
+    "predict_step",
+    "software_profile",
+    "stage_memory",
+    "stage_parameters",
+    "step_details",
+    "step_graph",
+    "step_problem",
+    "step_task_details",
+]

@@ -1,0 +1,127 @@
+"""Whether a configuration can be at all, before anything is computed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dse.errors import ConfigError
+from dse.workload.transformer._types import DataSharding
+
+if TYPE_CHECKING:
+    from dse.machine import Cluster
+    from dse.model import TransformerModel
+    from dse.workload.transformer._types import Parallelism
+
+
+#: Passes of micro-batches through the chunks of all stages; the graph has tasks for each.
+_MOST_PASSES = 1_000_000
+
+
+def check_parallelism(
+    model: TransformerModel, cluster: Cluster, global_batch_size: int, parallelism: Parallelism
+) -> None:
+    """Checks that a model can be spread over a cluster in a given way.
+
+    Args:
+        model: What is trained.
+        cluster: Where.
+        global_batch_size: Samples of one iteration over all ranks.
+        parallelism: How it is spread.
+
+    Raises:
+        ConfigError: A degree does not divide what it has to, the degrees do not multiply to the
+            ranks of the cluster, or two choices exclude each other. Says value, limit and what to
+            do.
+    """
+    _check_degrees(cluster, parallelism)
+    _check_model(model, cluster.world_size, parallelism)
+    _check_schedule(global_batch_size, parallelism)
+
+
+def _check_degrees(cluster: Cluster, parallelism: Parallelism) -> None:
+    for name in ("tensor", "pipeline", "data", "context", "interleave", "micro_batch_size"):
+        if getattr(parallelism, name) < 1:
+            raise ConfigError(f"{name} {getattr(parallelism, name)}: expected at least 1")
+    if parallelism.world_size != cluster.world_size:
+        raise ConfigError(
+            f"tensor {parallelism.tensor} × pipeline {parallelism.pipeline} × context "
+            f"{parallelism.context} × data {parallelism.data} = {parallelism.world_size} ranks, "
+            f"but the cluster has {cluster.world_size}; change one of the degrees or the ranks"
+        )
+    if parallelism.sequence_parallel and parallelism.tensor == 1:
+        raise ConfigError(
+            "sequence parallelism shares the work of tensor-parallel ranks; use tensor > 1 or "
+            "turn it off"
+        )
+    sharding = parallelism.data_sharding
+    if parallelism.pipeline > 1 and sharding.shards_gradients:
+        raise ConfigError(
+            f"data sharding {sharding} with {parallelism.pipeline} pipeline stages: every "
+            "micro-batch would gather or scatter parameters again; use "
+            f"{DataSharding.OPTIMIZER} or one stage"
+        )
+
+
+def _check_model(model: TransformerModel, world_size: int, parallelism: Parallelism) -> None:
+    # A value that is proposed has to pass the other checks too.
+    chunked = model.layers % parallelism.pipeline == 0 and parallelism.interleave > 1
+    divisors = (
+        ("tensor", parallelism.tensor, "attention heads", model.heads),
+        ("tensor", parallelism.tensor, "heads of keys and values", model.kv_heads),
+        ("tensor", parallelism.tensor, "feed-forward columns", model.ffn_hidden),
+        (
+            "pipeline × interleave",
+            parallelism.pipeline * parallelism.interleave,
+            "layers",
+            model.layers,
+        ),
+        (
+            "context × sequence-parallel",
+            parallelism.context * parallelism.sequence_share,
+            "tokens of a sample",
+            model.sequence_length,
+        ),
+    )
+    for name, degree, what, count in divisors:
+        stages = name.startswith("pipeline")
+        if count % degree:
+            below = next(
+                value
+                for value in range(degree, 0, -1)
+                if count % value == 0
+                and (value % parallelism.pipeline if stages and chunked else world_size % value)
+                == 0
+            )
+            raise ConfigError(
+                f"{name} {degree} does not divide the {count} {what} of {model.name}; {below} does"
+            )
+
+
+def _check_schedule(global_batch_size: int, parallelism: Parallelism) -> None:
+    step = parallelism.data * parallelism.micro_batch_size
+    if global_batch_size < step or global_batch_size % step:
+        below = global_batch_size // step * step
+        choice = f"{below} or {below + step}" if below else f"{step}"
+        raise ConfigError(
+            f"global batch size {global_batch_size} is no multiple of data {parallelism.data} × "
+            f"micro batch {parallelism.micro_batch_size}; use {choice}"
+        )
+    passes = global_batch_size // step * parallelism.pipeline * parallelism.interleave
+    if passes > _MOST_PASSES:
+        raise ConfigError(
+            f"{passes} passes of micro-batches through the stages, more than the limit of "
+            f"{_MOST_PASSES}; use larger micro-batches or a smaller global batch"
+        )
+    if parallelism.interleave == 1:
+        return
+    if parallelism.pipeline == 1:
+        raise ConfigError(
+            f"interleave {parallelism.interleave} needs pipeline stages; use pipeline > 1 or "
+            "interleave 1"
+        )
+    micro_batches = global_batch_size // step
+    if micro_batches % parallelism.pipeline:
+        raise ConfigError(
+            f"the interleaved schedule takes micro-batches in rounds of {parallelism.pipeline}, "
+            f"but there are {micro_batches}; change batch or micro batch, or use interleave 1"
+        )

@@ -1,0 +1,226 @@
+"""How long each kind of task of a step takes, and which models that rests on."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from dse.model import AttentionKind
+from dse.workload.transformer._cost import Cost, kernels_beside, slowed_by, total_of
+from dse.workload.transformer._kernels import KernelTime, KernelTimes
+from dse.workload.transformer._memory import end_parameters, stage_parameters
+from dse.workload.transformer._program import Kind, Role, Structure
+from dse.workload.transformer._transfers import Transfers
+from dse.workload.transformer._types import DataSharding, Recompute
+from dse.workload.transformer._work import LayerWork, Stream
+
+if TYPE_CHECKING:
+    from dse.machine import DeviceSpec, Precision
+    from dse.workload.transformer._types import StepProblem, StepSoftware
+    from dse.workload.transformer._work import Kernel
+
+
+def structure_of(problem: StepProblem) -> Structure:
+    """Returns what the structure of the problem's step depends on."""
+    parallelism, software = problem.parallelism, problem.software
+    sharding = parallelism.data_sharding
+    reduces = parallelism.replicas > 1
+    stages = parallelism.pipeline
+    return Structure(
+        pipeline=stages,
+        interleave=parallelism.interleave,
+        micro_batches=problem.micro_batches,
+        chunk_layers=problem.model.layers // (stages * parallelism.interleave),
+        reduces=reduces,
+        reduces_beside=software.overlap_gradients,
+        gathers_updated=reduces and sharding in (DataSharding.OPTIMIZER, DataSharding.GRADIENTS),
+        ties_ends=stages > 1 and problem.model.tied_embeddings,
+        receives_beside=software.overlap_pipeline and stages > 1,
+        sharding=sharding if reduces else DataSharding.NONE,
+        prefetches=software.prefetch_parameters,
+    )
+
+
+@lru_cache(maxsize=32)
+def _kernel_times(device: DeviceSpec, precision: Precision, software: StepSoftware) -> KernelTimes:
+    return KernelTimes(device, precision, software)
+
+
+class StepCosts:
+    """Costs of one problem's tasks."""
+
+    def __init__(self, problem: StepProblem) -> None:
+        self._problem = problem
+        self._model = problem.model
+        self._cluster = problem.cluster
+        self._parallelism = problem.parallelism
+        self._software = problem.software
+        self._work = LayerWork(problem)
+        self._transfers = Transfers(problem, self._work.tokens)
+        self._measure()
+        self._stage_output = self._transfers.stage_output()
+
+    def of(self, kind: Kind) -> Cost:
+        """Returns the cost of a kind of task."""
+        role, stage, chunk = kind
+        if role in (Role.FORWARD, Role.BACKWARD):
+            return self._pass(stage, chunk, backward=role is Role.BACKWARD)
+        if role is Role.LAYER_FORWARD:
+            beside = self._gather_layer() if self._software.prefetch_parameters else Cost()
+            return kernels_beside(self._layer_forward(), beside)
+        if role is Role.LAYER_BACKWARD:
+            return kernels_beside(self._layer_backward(), self._beside_backward())
+        if role is Role.RECEIVE:
+            return self._stage_output
+        if role is Role.OPTIMIZER:
+            return self._optimizer(stage)
+        parts = {
+            Role.EMBEDDING_FORWARD: self._embedding[0],
+            Role.EMBEDDING_BACKWARD: self._embedding[1],
+            Role.HEAD_BACKWARD: self._head[1],
+            Role.HEAD: self._head[0] + self._head[1],
+        }
+        if role in parts:
+            return self._computed(parts[role])
+        return self._data_transfer(kind)
+
+    # --- passes ---------------------------------------------------------------------------------
+
+    def _measure(self) -> None:
+        """Takes the time of all lists of kernels at once."""
+        work, recompute = self._work, self._parallelism.recompute
+        recomputed: list[Kernel] = []
+        if recompute is Recompute.FULL:
+            recomputed = work.layer_recomputed()
+        elif recompute is Recompute.SELECTIVE and self._model.attention is AttentionKind.UNFUSED:
+            recomputed = work.core_forward()
+        accumulate: list[Kernel] = []
+        if self._problem.micro_batches > 1 and not self._sharded:
+            split = self._model.layer_matrix_parameters / self._parallelism.tensor
+            traffic = self._software.gradient_bytes
+            if not self._software.fused_accumulation:
+                # The new gradient is read, and the sum written once more than it is anyway.
+                traffic += self._software.gradient_bytes + self._problem.precision.value_bytes
+            accumulate = [Stream(split * traffic, 4)]
+        embedding, head = work.embedding(), work.head()
+        lists = [
+            work.layer_forward(),
+            [*work.layer_backward(), *accumulate],
+            recomputed,
+            embedding.forward,
+            embedding.backward,
+            head.forward,
+            head.backward,
+            work.core_forward(),
+            work.core_backward(),
+        ]
+        device = self._cluster.device
+        times = _kernel_times(device, self._problem.precision, self._software)
+        measured = times.measure(lists)
+        self._forward, self._backward, self._recomputed = measured[:3]
+        self._embedding = (measured[3], measured[4])
+        self._head = (measured[5], measured[6])
+        self._core = (measured[7], measured[8])
+        self.product_spread = times.product_spread([*lists[0], *lists[1], *lists[6]])
+
+    @property
+    def _sharded(self) -> bool:
+        """Whether gradients leave after every micro-batch, so that shards are accumulated."""
+        sharding = self._parallelism.data_sharding
+        return self._parallelism.replicas > 1 and sharding.shards_gradients
+
+    def _pass(self, stage: int, chunk: int, *, backward: bool) -> Cost:
+        parallelism = self._parallelism
+        layers = self._model.layers // (parallelism.pipeline * parallelism.interleave)
+        first = stage == 0 and chunk == 0
+        last = stage == parallelism.pipeline - 1 and chunk == parallelism.interleave - 1
+        layer = self._layer_backward() if backward else self._layer_forward()
+        cost = Cost(*(layers * seconds for seconds in layer))
+        if first:
+            cost = total_of(cost, self._computed(self._embedding[backward]))
+        if last:
+            cost = total_of(cost, self._computed(self._head[backward]))
+        sends = not (first if backward else last)
+        if sends and not self._software.overlap_pipeline:
+            cost = total_of(cost, self._stage_output)
+        return cost
+
+    def _layer_forward(self) -> Cost:
+        return total_of(
+            self._computed(self._forward),
+            self._transfers.tensor_forward(),
+            self._transfers.context(1, self._core[0].total_s),
+        )
+
+    def _layer_backward(self) -> Cost:
+        transfers = self._transfers
+        cost = total_of(
+            self._computed(self._backward + self._recomputed),
+            # Half of the products of a backward pass make gradients of weights.
+            transfers.tensor_backward(0.5 * self._backward.product_s),
+            # Keys and values come around again, and their gradients.
+            transfers.context(2, self._core[1].total_s),
+        )
+        if self._parallelism.recompute is not Recompute.FULL:
+            return cost
+        again = transfers.context(1, self._core[0].total_s)
+        return total_of(cost, transfers.tensor_recomputed(), again)
+
+    def _computed(self, time: KernelTime) -> Cost:
+        """Kernels in a stream, or the host where it cannot launch them as fast."""
+        host = self._cluster.host
+        dispatch_s = host.between_operators_s + host.before_launch_s
+        dispatch_s += host.launch_s + host.after_launch_s
+        idle_s = max(0.0, time.launches * dispatch_s - time.total_s)
+        return Cost(time.product_s, time.attention_s, time.stream_s, idle_s)
+
+    def _optimizer(self, stage: int) -> Cost:
+        parameters = stage_parameters(self._problem, stage)
+        if self._parallelism.data_sharding.shards_optimizer:
+            parameters /= self._parallelism.replicas
+        traffic = parameters * self._software.optimizer_traffic_bytes
+        device = self._cluster.device
+        times = _kernel_times(device, self._problem.precision, self._software)
+        return self._computed(times.measure([[Stream(traffic, 8)]])[0])
+
+    # --- replicas -------------------------------------------------------------------------------
+
+    def _data_transfer(self, kind: Kind) -> Cost:
+        role, stage, chunk = kind
+        transfers = self._transfers
+        if role is Role.GATHER_LAYER:
+            beside_s = self._forward.total_s if self._software.prefetch_parameters else 0.0
+            return slowed_by(self._gather_layer(), beside_s)
+        if role is Role.REDUCE_LAYER:
+            return slowed_by(self._reduce_layer(), self._backward.total_s)
+        if role is Role.GATHER_ROOT:
+            return transfers.gathered(self._root_parameters)
+        if role is Role.GATHER_UPDATED:
+            return transfers.gathered(stage_parameters(self._problem, stage))
+        if role is Role.REDUCE_ALL:
+            return transfers.reduced(stage_parameters(self._problem, stage))
+        if role is Role.REDUCE_EMBEDDING:
+            return transfers.ends_reduced()
+        if self._sharded:
+            return transfers.reduced(self._root_parameters)
+        return transfers.reduced(end_parameters(self._problem, last=bool(chunk)))
+
+    @property
+    def _root_parameters(self) -> float:
+        """Parameters outside the layers."""
+        return sum(end_parameters(self._problem, last=last) for last in (False, True))
+
+    def _gather_layer(self) -> Cost:
+        if self._parallelism.data_sharding is not DataSharding.PARAMETERS:
+            return Cost()
+        return self._transfers.gathered(self._model.layer_parameters / self._parallelism.tensor)
+
+    def _reduce_layer(self) -> Cost:
+        return self._transfers.reduced(self._model.layer_parameters / self._parallelism.tensor)
+
+    def _beside_backward(self) -> Cost:
+        """What runs beside a layer's backward pass."""
+        beside = self._reduce_layer() if self._parallelism.replicas > 1 else Cost()
+        if self._sharded and self._software.prefetch_parameters:
+            beside = total_of(beside, self._gather_layer())
+        return beside

@@ -1,0 +1,82 @@
+"""A configuration of a transformer in the forms that people deploy."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+import json
+from typing import TYPE_CHECKING
+
+from dse.machine import Precision
+from dse.model import AttentionKind
+from dse.workload.transformer._types import DataSharding, Recompute
+
+if TYPE_CHECKING:
+    from dse.model import TransformerModel
+    from dse.workload.transformer._configuration import StepConfiguration
+
+_RECOMPUTE_FLAGS: dict[Recompute, tuple[str, ...]] = {
+    Recompute.NONE: (),
+    Recompute.SELECTIVE: ("--recompute-granularity selective",),
+    Recompute.FULL: (
+        "--recompute-granularity full",
+        "--recompute-method uniform",
+        "--recompute-num-layers 1",
+    ),
+}
+
+_PRECISION_FLAGS = {Precision.FP16: ("--fp16",), Precision.BF16: ("--bf16",)}
+
+
+def configuration_to_json(configuration: StepConfiguration, model_name: str) -> str:
+    """Returns everything that was chosen, by the names of the search space."""
+    document = {"schema_version": 1, "model": model_name, **asdict(configuration)}
+    return json.dumps(document, indent=1) + "\n"
+
+
+def configuration_to_megatron(configuration: StepConfiguration, model: TransformerModel) -> str:
+    """Returns the arguments of Megatron-LM's `pretrain_gpt.py` or `pretrain_bert.py`.
+
+    Learning rate, data and checkpoints are not a matter of speed and are left to the user. ZeRO-2
+    is not among Megatron-LM's ways; such a configuration gets the flag of ZeRO-1.
+
+    Args:
+        configuration: How the model is trained.
+        model: The model that the configuration is for.
+
+    Returns:
+        One argument a line.
+    """
+    parallelism = configuration.parallelism
+    lines = [
+        f"--num-layers {model.layers}",
+        f"--hidden-size {model.hidden}",
+        f"--ffn-hidden-size {model.ffn_hidden}",
+        f"--num-attention-heads {model.heads}",
+        f"--seq-length {model.sequence_length}",
+        f"--max-position-embeddings {model.sequence_length}",
+        f"--tensor-model-parallel-size {parallelism.tensor}",
+        f"--pipeline-model-parallel-size {parallelism.pipeline}",
+        f"--context-parallel-size {parallelism.context}",
+        f"--micro-batch-size {parallelism.micro_batch_size}",
+        f"--global-batch-size {configuration.global_batch_size}",
+    ]
+    if model.kv_heads != model.heads:
+        lines += ["--group-query-attention", f"--num-query-groups {model.kv_heads}"]
+    if model.gated_ffn:
+        lines.append("--swiglu")
+    if not model.tied_embeddings:
+        lines.append("--untie-embeddings-and-output-weights")
+    if model.attention is AttentionKind.FLASH:
+        lines.append("--use-flash-attn")
+    if parallelism.interleave > 1:
+        per_chunk = model.layers // (parallelism.pipeline * parallelism.interleave)
+        lines.append(f"--num-layers-per-virtual-pipeline-stage {per_chunk}")
+    if parallelism.sequence_parallel:
+        lines.append("--sequence-parallel")
+    lines += _RECOMPUTE_FLAGS[parallelism.recompute]
+    if parallelism.data_sharding is DataSharding.PARAMETERS:
+        lines.append("--use-torch-fsdp2")
+    elif parallelism.data_sharding.shards_optimizer:
+        lines.append("--use-distributed-optimizer")
+    lines += _PRECISION_FLAGS.get(configuration.precision, ())
+    return "\n".join(lines) + "\n"

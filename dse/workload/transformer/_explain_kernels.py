@@ -1,0 +1,208 @@
+"""The kernels of a pass by what they are for and by what binds each of them.
+
+Durations come from the models that predict the step. Which side of a product's roofline binds is
+found by asking its analytical model again on devices without one limit; what was learned of it is
+a ratio to that model and stretches all beyond the latency alike.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from dse.explanation import Resource
+from dse.machine import PeakRates
+from dse.machine.kernels import gemm_estimate
+from dse.model import AttentionKind
+from dse.workload.transformer._kernels import KernelTimes
+from dse.workload.transformer._types import Recompute
+from dse.workload.transformer._work import Attention, LayerWork, Product
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dse.machine import DeviceSpec, Precision
+    from dse.workload.transformer._types import StepProblem
+    from dse.workload.transformer._work import Kernel
+
+#: A rate at which nothing takes time.
+_FREE = 1e40
+
+ATTENTION = "attention"
+FEED_FORWARD = "feed-forward"
+ELEMENTWISE = "norms and elementwise"
+RECOMPUTATION = "recomputation"
+EMBEDDING = "embedding"
+HEAD = "head and loss"
+
+
+class Side(NamedTuple):
+    """Part of a kernel list's time.
+
+    Attributes:
+        group: What the kernels are for.
+        resource: What takes the time.
+    """
+
+    group: str
+    resource: Resource
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSides:
+    """Seconds of a list of kernels, by the model that they come from and by side.
+
+    Attributes:
+        product: Of single products.
+        attention: Of fused attention and batched products.
+        stream: Of kernels that move bytes.
+    """
+
+    product: dict[Side, float]
+    attention: dict[Side, float]
+    stream: dict[Side, float]
+
+    def times(self, count: int) -> KernelSides:
+        """Returns the same kernels several times."""
+        return KernelSides(
+            *({side: count * value for side, value in part.items()} for part in self.parts())
+        )
+
+    def __add__(self, other: object) -> KernelSides:
+        """Adds kernels that run one after the other; those of `self` come first."""
+        if not isinstance(other, KernelSides):
+            return NotImplemented
+        joined = []
+        for mine, its in zip(self.parts(), other.parts(), strict=True):
+            sides = dict.fromkeys((*mine, *its))
+            joined.append({side: mine.get(side, 0.0) + its.get(side, 0.0) for side in sides})
+        return KernelSides(*joined)
+
+    def parts(self) -> tuple[dict[Side, float], dict[Side, float], dict[Side, float]]:
+        """Returns the three parts in the order of :class:`dse.workload.transformer._cost.Cost`."""
+        return self.product, self.attention, self.stream
+
+
+NO_KERNELS = KernelSides({}, {}, {})
+
+
+class StepKernels:
+    """The kernels of one problem's passes.
+
+    Args:
+        problem: What is trained, where and how.
+
+    Attributes:
+        forward: A layer's forward pass.
+        backward: A layer's backward pass, with what is recomputed.
+        embedding: Both directions of the embedding.
+        head: Both directions of the head and the loss.
+        core_s: Both directions of the core of attention, in seconds.
+    """
+
+    def __init__(self, problem: StepProblem) -> None:
+        work, device = LayerWork(problem), problem.cluster.device
+        self._device, self._precision = device, problem.precision
+        self._times = KernelTimes(device, problem.precision, problem.software)
+        forward, backward = work.layer_forward(), work.layer_backward()
+        embedding, head = work.embedding(), work.head()
+        core = (work.core_forward(), work.core_backward())
+        self.forward = self._sides(forward, _layer_groups(forward, core[0]))
+        self.backward = self._sides(backward, _layer_groups(backward, core[1]))
+        again = _recomputed(problem, work)
+        self.backward += self._sides(again, [RECOMPUTATION] * len(again))
+        self.embedding = tuple(
+            self._sides(one, [EMBEDDING] * len(one))
+            for one in (embedding.forward, embedding.backward)
+        )
+        self.head = tuple(
+            self._sides(one, [HEAD] * len(one)) for one in (head.forward, head.backward)
+        )
+        self.core_s = tuple(one.total_s for one in self._times.measure(core))
+
+    def _sides(self, kernels: Sequence[Kernel], groups: Sequence[str]) -> KernelSides:
+        found = KernelSides({}, {}, {})
+        bound = _product_sides(
+            self._device, self._precision, [k for k in kernels if isinstance(k, Product)]
+        )
+        measured = self._times.measure([[kernel] for kernel in kernels])
+        for kernel, group, time in zip(kernels, groups, measured, strict=True):
+            if isinstance(kernel, Product):
+                resource, latency_s = bound[kernel]
+            elif isinstance(kernel, Attention):
+                resource, latency_s = Resource.ARITHMETIC, self._device.kernel_floor_s
+            else:
+                resource = Resource.MEMORY
+                latency_s = self._device.kernel_floor_s * kernel.launches
+            for part, seconds in zip(found.parts(), time[:3], strict=True):
+                if not seconds:
+                    continue
+                first_s = min(latency_s, seconds)
+                for one, value in ((resource, seconds - first_s), (_LATENCY, first_s)):
+                    part[Side(group, one)] = part.get(Side(group, one), 0.0) + value
+        return found
+
+
+_LATENCY = Resource.KERNEL_LATENCY
+
+
+def _layer_groups(kernels: Sequence[Kernel], core: Sequence[Kernel]) -> list[str]:
+    """Names what each kernel of a layer is for.
+
+    Beside the core of attention there are four matrices in the order in which they are applied;
+    the first two are attention's.
+    """
+    left = Counter(core)
+    matrices = sum(isinstance(k, Product) for k in kernels) - sum(
+        isinstance(k, Product) for k in core
+    )
+    groups, seen = [], 0
+    for kernel in kernels:
+        if left[kernel] > 0:
+            left[kernel] -= 1
+            groups.append(ATTENTION)
+        elif isinstance(kernel, Product):
+            groups.append(ATTENTION if 2 * seen < matrices else FEED_FORWARD)
+            seen += 1
+        else:
+            groups.append(ELEMENTWISE)
+    return groups
+
+
+def _recomputed(problem: StepProblem, work: LayerWork) -> list[Kernel]:
+    """Kernels of a layer that run a second time before its backward pass."""
+    recompute = problem.parallelism.recompute
+    if recompute is Recompute.FULL:
+        return work.layer_recomputed()
+    if recompute is Recompute.SELECTIVE and problem.model.attention is AttentionKind.UNFUSED:
+        return work.core_forward()
+    return []
+
+
+def _product_sides(
+    device: DeviceSpec, precision: Precision, products: Sequence[Product]
+) -> dict[Product, tuple[Resource, float]]:
+    """Returns what binds each product, and its latency in seconds."""
+    if not products:
+        return {}
+    unknown = list(dict.fromkeys(products))
+    m, n, k, batch = np.array(unknown).T
+    bare = replace(device, calibrations=())
+
+    def seconds(**changes: Any) -> Any:
+        changed = replace(bare, **changes)
+        return gemm_estimate(changed, m, n, k, precision, batch).time_s
+
+    peak = PeakRates(_FREE, _FREE, _FREE, _FREE)
+    memory = {"memory_bandwidth_bytes_per_s": _FREE, "l2_bandwidth_bytes_per_s": _FREE}
+    latency_s = seconds(peak=peak, **memory)
+    arithmetic_s, memory_s = seconds(**memory), seconds(peak=peak)
+    return {
+        product: (Resource.ARITHMETIC if arithmetic else Resource.MEMORY, float(floor_s))
+        for product, arithmetic, floor_s in zip(
+            unknown, (arithmetic_s >= memory_s).tolist(), latency_s.tolist(), strict=True
+        )
+    }

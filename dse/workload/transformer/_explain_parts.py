@@ -1,0 +1,249 @@
+"""The cost of each kind of task, divided by purpose and resource."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from dse.explanation import Resource
+from dse.graph import TaskKind
+from dse.workload.transformer._cost import Cost, total_of
+from dse.workload.transformer._costs import StepCosts
+from dse.workload.transformer._explain_kernels import ELEMENTWISE, NO_KERNELS, StepKernels
+from dse.workload.transformer._program import Role
+from dse.workload.transformer._transfers import Transfers
+from dse.workload.transformer._types import Recompute
+from dse.workload.transformer._work import LayerWork
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dse.workload.transformer._explain_kernels import KernelSides
+    from dse.workload.transformer._program import Kind
+    from dse.workload.transformer._types import StepProblem
+
+TENSOR = "tensor-parallel collectives"
+CONTEXT = "context-parallel exchange"
+PIPELINE = "pipeline transfers"
+REDUCTION = "gradient reduction"
+GATHERING = "parameter gathering"
+ACCUMULATION = "gradient accumulation"
+OPTIMIZER = "optimizer"
+LAUNCHES = "kernel launches"
+
+_PURPOSE = {
+    Role.RECEIVE: PIPELINE,
+    Role.REDUCE_LAYER: REDUCTION,
+    Role.REDUCE_ENDS: REDUCTION,
+    Role.REDUCE_ALL: REDUCTION,
+    Role.REDUCE_EMBEDDING: REDUCTION,
+    Role.GATHER_UPDATED: GATHERING,
+    Role.GATHER_ROOT: GATHERING,
+    Role.GATHER_LAYER: GATHERING,
+}
+
+#: A rate at which nothing takes time.
+_FREE = 1e40
+#: What is left of a sum by rounding, as a fraction.
+_ROUNDING = 1e-9
+
+
+class Part(NamedTuple):
+    """What one task spends on one purpose.
+
+    Attributes:
+        group: The purpose.
+        kind: What the lane is occupied with.
+        seconds: By resource, one after the other.
+    """
+
+    group: str
+    kind: TaskKind
+    seconds: tuple[tuple[Resource, float], ...]
+
+    @property
+    def total_s(self) -> float:
+        """Sum over the resources."""
+        return sum(seconds for _, seconds in self.seconds)
+
+
+class StepParts:
+    """Costs of one problem's tasks with their reasons.
+
+    Args:
+        problem: What is trained, where and how.
+    """
+
+    def __init__(self, problem: StepProblem) -> None:
+        self._problem = problem
+        self._kernels = StepKernels(problem)
+        self._costs = StepCosts(problem)
+        self._latencies = StepCosts(_unlimited(problem))
+        software = replace(problem.software, overlap_pipeline=True)
+        self._without_sends = StepCosts(replace(problem, software=software))
+        self._transfers = Transfers(problem, LayerWork(problem).tokens)
+
+    def of(self, kind: Kind) -> list[Part]:
+        """Returns the parts of a kind of task; they add up to its cost."""
+        cost, latency = self._costs.of(kind), self._latencies.of(kind)
+        if kind.role in _PURPOSE:
+            return [_transfer(_PURPOSE[kind.role], cost, latency, cost)]
+        parts = self._computed(kind, cost, latency)
+        if cost.host_s:
+            parts.append(Part(LAUNCHES, TaskKind.HOST, ((Resource.HOST, cost.host_s),)))
+        if cost.transfer_s:
+            parts += self._exposed(kind, cost, latency)
+        return parts or [Part(kind.role.value, TaskKind.COMPUTE, ())]
+
+    # --- kernels --------------------------------------------------------------------------------
+
+    def _computed(self, kind: Kind, cost: Cost, latency: Cost) -> list[Part]:
+        if kind.role is Role.OPTIMIZER:
+            floor_s = min(latency.stream_s, cost.stream_s)
+            moving_s = cost.stream_s - floor_s
+            divided = ((Resource.MEMORY, moving_s), (Resource.KERNEL_LATENCY, floor_s))
+            return [Part(OPTIMIZER, TaskKind.COMPUTE, divided)]
+        own = self._own_kernels(kind)
+        found: dict[str, dict[Resource, float]] = {}
+        for sides, whole_s in zip(own.parts(), self._stretched(kind, cost, own), strict=True):
+            own_s = sum(sides.values())
+            for side, seconds in sides.items():
+                resources = found.setdefault(side.group, {})
+                value = seconds * whole_s / own_s if own_s else 0.0
+                resources[side.resource] = resources.get(side.resource, 0.0) + value
+        known_s = sum(sum(resources.values()) for resources in found.values())
+        rest_s = cost.compute_s - known_s
+        if rest_s > _ROUNDING * cost.compute_s:
+            group = ACCUMULATION if self._accumulates(kind) else ELEMENTWISE
+            resources = found.setdefault(group, {})
+            resources[Resource.MEMORY] = resources.get(Resource.MEMORY, 0.0) + rest_s
+        return [
+            Part(group, TaskKind.COMPUTE, tuple(resources.items()))
+            for group, resources in found.items()
+        ]
+
+    def _stretched(self, kind: Kind, cost: Cost, own: KernelSides) -> tuple[float, ...]:
+        """Time of each model's kernels as they are in the step, with transfers beside them."""
+        product_s, _, stream_s = (sum(sides.values()) for sides in own.parts())
+        if not self._accumulates(kind) or not product_s:
+            return cost[:3]
+        # What the layer's own streams leave is the sum of gradients over micro-batches.
+        slowed = cost.product_s / product_s
+        return cost.product_s, cost.attention_s, min(cost.stream_s, stream_s * slowed)
+
+    def _accumulates(self, kind: Kind) -> bool:
+        backward = kind.role in (Role.BACKWARD, Role.LAYER_BACKWARD)
+        return backward and self._problem.micro_batches > 1
+
+    def _own_kernels(self, kind: Kind) -> KernelSides:
+        kernels, role = self._kernels, kind.role
+        first, last = self._ends(kind)
+        if role is Role.FORWARD:
+            layers = kernels.forward.times(self._chunk_layers)
+            before = kernels.embedding[0] if first else NO_KERNELS
+            return before + layers + (kernels.head[0] if last else NO_KERNELS)
+        if role is Role.BACKWARD:
+            layers = kernels.backward.times(self._chunk_layers)
+            before = kernels.head[1] if last else NO_KERNELS
+            return before + layers + (kernels.embedding[1] if first else NO_KERNELS)
+        return {
+            Role.LAYER_FORWARD: kernels.forward,
+            Role.LAYER_BACKWARD: kernels.backward,
+            Role.EMBEDDING_FORWARD: kernels.embedding[0],
+            Role.EMBEDDING_BACKWARD: kernels.embedding[1],
+            Role.HEAD_BACKWARD: kernels.head[1],
+            Role.HEAD: kernels.head[0] + kernels.head[1],
+        }[role]
+
+    @property
+    def _chunk_layers(self) -> int:
+        parallelism = self._problem.parallelism
+        return self._problem.model.layers // (parallelism.pipeline * parallelism.interleave)
+
+    def _ends(self, kind: Kind) -> tuple[bool, bool]:
+        """Whether a pass holds the first layer, and the last."""
+        parallelism = self._problem.parallelism
+        last = (parallelism.pipeline - 1, parallelism.interleave - 1)
+        return kind[1:] == (0, 0), kind[1:] == last
+
+    # --- transfers that nothing hides -----------------------------------------------------------
+
+    def _exposed(self, kind: Kind, cost: Cost, latency: Cost) -> list[Part]:
+        inner = self._without_sends.of(kind)
+        context = _at_most(self._ring(kind), inner)
+        purposes = {
+            TENSOR: _less(inner, context),
+            CONTEXT: context,
+            PIPELINE: _less(cost, inner),
+        }
+        return [
+            _transfer(group, part, latency, cost)
+            for group, part in purposes.items()
+            if part.transfer_s > _ROUNDING * cost.transfer_s
+        ]
+
+    def _ring(self, kind: Kind) -> Cost:
+        """What the context ring adds to a pass."""
+        forward_s, backward_s = self._kernels.core_s
+        parallelism, rounds = self._problem.parallelism, self._transfers.context
+        if parallelism.context == 1:
+            return Cost()
+        if kind.role in (Role.FORWARD, Role.LAYER_FORWARD):
+            layer = rounds(1, forward_s)
+        else:
+            layer = rounds(2, backward_s)
+            if parallelism.recompute is Recompute.FULL:
+                layer = total_of(layer, rounds(1, forward_s))
+        whole = kind.role in (Role.FORWARD, Role.BACKWARD)
+        layers = self._chunk_layers if whole else 1
+        return Cost(*(layers * seconds for seconds in layer))
+
+
+def _transfer(group: str, part: Cost, latency: Cost, whole: Cost) -> Part:
+    """Divides a transfer; of the latency of all transfers of a task it has its share."""
+    seconds: dict[Resource, float] = {}
+    levels: Iterable[tuple[Resource, float, float, float]] = (
+        (Resource.LINK, part.inside_s, latency.inside_s, whole.inside_s),
+        (Resource.NETWORK, part.network_s, latency.network_s, whole.network_s),
+    )
+    fixed_s = 0.0
+    for resource, level_s, latency_s, whole_s in levels:
+        if level_s:
+            share_s = level_s * min(1.0, latency_s / whole_s)
+            seconds[resource] = level_s - share_s
+            fixed_s += share_s
+    seconds[Resource.COLLECTIVE_LATENCY] = fixed_s
+    return Part(group, TaskKind.COLLECTIVE, tuple(seconds.items()))
+
+
+def _less(whole: Cost, part: Cost) -> Cost:
+    return Cost(
+        inside_s=max(0.0, whole.inside_s - part.inside_s),
+        network_s=max(0.0, whole.network_s - part.network_s),
+    )
+
+
+def _at_most(part: Cost, whole: Cost) -> Cost:
+    return Cost(
+        inside_s=min(part.inside_s, whole.inside_s),
+        network_s=min(part.network_s, whole.network_s),
+    )
+
+
+def _unlimited(problem: StepProblem) -> StepProblem:
+    """The same step where moving bytes takes no time, so that latencies remain."""
+    cluster = problem.cluster
+    return replace(
+        problem,
+        cluster=replace(
+            cluster,
+            device=replace(cluster.device, memory_bandwidth_bytes_per_s=_FREE),
+            link=replace(
+                cluster.link,
+                bandwidth_bytes_per_s=_FREE,
+                pair_bandwidth_bytes_per_s=None,
+                calibrations=(),
+            ),
+            network=replace(cluster.network, nic_bandwidth_bytes_per_s=_FREE),
+        ),
+    )

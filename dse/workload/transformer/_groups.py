@@ -1,0 +1,77 @@
+"""Which ranks form the groups of each kind of parallelism, and which wires they use.
+
+Ranks are numbered tensor first, then context, data and pipeline. So a group of `n` ranks that are
+`stride` apart has `min(n, ⌊devices of a node / stride⌋)` members on a node, and as many groups of
+its kind share the node's network cards as ranks of a node are not in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.machine.collectives import CollectiveOp, Group, collective_estimate
+from dse.machine.fits import Estimate
+
+if TYPE_CHECKING:
+    from dse.machine import Cluster
+    from dse.workload.transformer._types import Parallelism
+
+
+def group_of(cluster: Cluster, ranks: int, stride: int) -> Group:
+    """Returns the group of `ranks` ranks that are `stride` apart.
+
+    Args:
+        cluster: The cluster.
+        ranks: Members.
+        stride: Distance of the rank numbers of neighbours.
+    """
+    per_node = max(1, min(ranks, cluster.local_size // stride))
+    while ranks % per_node:
+        per_node -= 1
+    nodes = ranks // per_node
+    sharers = max(1, min(stride, cluster.local_size // per_node)) if nodes > 1 else 1
+    return Group(nodes, per_node, sharers)
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The groups of one rank.
+
+    Attributes:
+        tensor: Shares matrices.
+        context: Shares sequences.
+        replicas: Sums gradients: ranks of data and context parallelism.
+        stages: Ranks of two pipeline stages, neighbours or both ends; on two nodes where any
+            such pair is, as all stages wait for the slowest pair.
+    """
+
+    tensor: Group
+    context: Group
+    replicas: Group
+    stages: Group
+
+    @staticmethod
+    def of(cluster: Cluster, parallelism: Parallelism) -> Groups:
+        """Returns the groups of a configuration."""
+        tensor, context = parallelism.tensor, parallelism.context
+        stage_stride = tensor * parallelism.replicas
+        stages = Group(1, 2)
+        if parallelism.world_size > cluster.local_size:
+            # Of a node only the ranks of its last stage send to the next one.
+            stages = Group(2, 1, min(stage_stride, cluster.local_size))
+        return Groups(
+            tensor=group_of(cluster, tensor, 1),
+            context=group_of(cluster, context, tensor),
+            replicas=group_of(cluster, parallelism.replicas, tensor),
+            stages=stages,
+        )
+
+
+def estimate(cluster: Cluster, op: CollectiveOp, size_bytes: float, group: Group) -> Estimate:
+    """Returns the duration of a collective of a group; zero for a group of one."""
+    if group.size < 2 or size_bytes <= 0:
+        return Estimate(np.zeros(()), np.zeros(()))
+    return collective_estimate(cluster, op, size_bytes, group)

@@ -1,0 +1,193 @@
+"""What the memory of a rank of each pipeline stage has to hold.
+
+Activations follow Korthikanti et al. (arXiv 2205.05198, § 4): of one layer, micro-batch `b`,
+sequence `s`, width `h`, `a` heads and tensor parallelism `t`, in bytes with two-byte values,
+
+    s b h (10 + 24 / t + 5 a s / (h t))      tensor parallel
+    s b h (34 + 5 a s / h) / t               with sequence parallelism
+    without 5 a s / h                        selective recomputation, or fused attention
+    2 s b h                                  full recomputation, and one layer in full
+
+taken apart here by operator, so that gated blocks, grouped queries and recipes without dropout are
+counted too. The first stage keeps the activations of most micro-batches (eq. 5 and § 4.2.3 there).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dse.model import AttentionKind
+from dse.workload.transformer._schedule import chunks_in_flight
+from dse.workload.transformer._types import DataSharding, LossKernels, Recompute, StepMemory
+
+if TYPE_CHECKING:
+    from dse.workload.transformer._types import StepProblem
+
+#: Bytes of a master weight and of a value of optimizer state.
+_MASTER_BYTES = 4
+
+#: Layers whose parameters are gathered at the same time: the one at work and the next.
+_GATHERED_LAYERS = 2
+
+_GIB = 2**30
+
+
+def layer_activation_bytes(problem: StepProblem, recompute: Recompute) -> float:
+    """Returns the bytes that a rank keeps of one layer and micro-batch for the backward pass.
+
+    Args:
+        problem: What is trained, where and how.
+        recompute: What is computed again, in place of what the problem says.
+    """
+    model, parallelism = problem.model, problem.parallelism
+    value, mask = problem.precision.value_bytes, 1 if model.dropout else 0
+    tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context
+    rows = tokens / parallelism.sequence_share
+    hidden, tensor = model.hidden, parallelism.tensor
+    if recompute is Recompute.FULL:
+        return value * rows * hidden
+    # Inputs of both norms and of both first products, and the masks of both dropouts.
+    shared = rows * hidden * (4 * value + 2 * mask)
+    # Queries, keys, values; input of the projection; both sides of the activation.
+    inner = model.ffn_width + (2 if model.gated_ffn else 1) * model.ffn_hidden
+    split = tokens * value * (model.qkv_width + hidden + inner) / tensor
+    core = 0.0
+    if model.attention is AttentionKind.FLASH:
+        core = 4.0 * tokens * model.heads / tensor
+    elif recompute is Recompute.NONE:
+        # Probabilities; with dropout also its mask and output.
+        per_score = value + (value + 1 if model.dropout else 0)
+        core = per_score * tokens * model.sequence_length * model.heads / tensor
+    return shared + split + core
+
+
+def end_parameters(problem: StepProblem, *, last: bool) -> float:
+    """Returns the parameters of a rank before the layers, or after them, of that stage.
+
+    Tensor parallelism splits the rows of the vocabulary; positions, segments, the final norm and
+    BERT's transform are on each of its ranks, as in Megatron-LM.
+
+    Args:
+        problem: What is trained, where and how.
+        last: After the layers; there a tied embedding counts again if another stage has it too.
+    """
+    model, parallelism = problem.model, problem.parallelism
+    vocabulary = model.vocab * model.hidden
+    if not last:
+        return vocabulary / parallelism.tensor + model.embedding_parameters - vocabulary
+    own = 0 if model.tied_embeddings else vocabulary
+    held = 0 if model.tied_embeddings and parallelism.pipeline == 1 else vocabulary
+    return held / parallelism.tensor + model.head_parameters - own
+
+
+def stage_parameters(problem: StepProblem, stage: int) -> float:
+    """Returns the parameters of a rank of a stage before any sharding over replicas."""
+    model, parallelism = problem.model, problem.parallelism
+    tensor, last = parallelism.tensor, parallelism.pipeline - 1
+    vectors = 6 if model.biases else 2
+    whole = min(vectors * model.hidden, model.layer_vector_parameters)
+    split = model.layer_parameters - whole
+    total = (model.layers / parallelism.pipeline) * (split / tensor + whole)
+    if stage == 0:
+        total += end_parameters(problem, last=False)
+    if stage == last:
+        total += end_parameters(problem, last=True)
+    return total
+
+
+def stage_memory(problem: StepProblem, stage: int) -> StepMemory:
+    """Returns what a rank of a stage has to hold at the fullest moment of an iteration."""
+    parameters = stage_parameters(problem, stage)
+    sharding, replicas = problem.parallelism.data_sharding, problem.parallelism.replicas
+    value = problem.precision.value_bytes
+    mixed = value < _MASTER_BYTES
+    state = problem.model.optimizer.state_values_per_parameter * _MASTER_BYTES
+    optimizer = parameters * (state + (_MASTER_BYTES if mixed else 0))
+    weights = parameters * value
+    gradients = parameters * (problem.software.gradient_bytes if mixed else _MASTER_BYTES)
+    if sharding.shards_optimizer:
+        optimizer /= replicas
+    if sharding.shards_gradients:
+        gradients /= replicas
+    if sharding is DataSharding.PARAMETERS:
+        # The sharded master weights are the only weights; gathered copies are buffers.
+        weights = parameters * _MASTER_BYTES / replicas
+        optimizer = parameters * state / replicas
+    return StepMemory(
+        weights_bytes=weights,
+        gradients_bytes=gradients,
+        optimizer_bytes=optimizer,
+        activations_bytes=_activations_bytes(problem, stage),
+        buffers_bytes=_buffers_bytes(problem),
+    )
+
+
+def memory_reason(memory: tuple[StepMemory, ...], usable_bytes: float, device: str) -> str:
+    """Says which stage does not fit, by how much, and what fills it; empty when all fit."""
+    totals = [stage.total_bytes for stage in memory]
+    fullest = totals.index(max(totals))
+    if totals[fullest] <= usable_bytes:
+        return ""
+    stage = memory[fullest]
+    parts = {
+        "weights": stage.weights_bytes,
+        "gradients": stage.gradients_bytes,
+        "optimizer state": stage.optimizer_bytes,
+        "activations": stage.activations_bytes,
+        "buffers": stage.buffers_bytes,
+    }
+    largest = sorted(parts.items(), key=lambda part: -part[1])[:3]
+    named = ", ".join(f"{name} {size / _GIB:.1f} GiB" for name, size in largest)
+    advice = "a smaller micro batch or more recomputation"
+    if largest[0][0] != "activations":
+        advice = "more tensor or pipeline parallelism, or more sharding over data ranks"
+    where = f"stage {fullest}" if len(memory) > 1 else "every rank"
+    return (
+        f"out of memory: {where} needs {totals[fullest] / _GIB:.1f} GiB ({named}) of "
+        f"{usable_bytes / _GIB:.1f} GiB usable on {device}; try {advice}"
+    )
+
+
+def _activations_bytes(problem: StepProblem, stage: int) -> float:
+    model, parallelism = problem.model, problem.parallelism
+    recompute = parallelism.recompute
+    layers = model.layers // (parallelism.pipeline * parallelism.interleave)
+    chunks = chunks_in_flight(
+        parallelism.pipeline, parallelism.interleave, problem.micro_batches, stage
+    )
+    kept = chunks * layers * layer_activation_bytes(problem, recompute)
+    if recompute is Recompute.FULL:
+        kept += layer_activation_bytes(problem, Recompute.NONE)
+    elif recompute is Recompute.SELECTIVE:
+        kept += layer_activation_bytes(problem, Recompute.NONE)
+        kept -= layer_activation_bytes(problem, Recompute.SELECTIVE)
+    tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context
+    rows = tokens / parallelism.sequence_share
+    value = problem.precision.value_bytes
+    if stage == 0 and model.dropout:
+        kept += rows * model.hidden * min(parallelism.pipeline, problem.micro_batches)
+    if stage == parallelism.pipeline - 1:
+        # Inputs of the final norm and of the logits, the logits and, for the loss, their copy in
+        # FP32, of one micro-batch.
+        logits = tokens * model.vocab / parallelism.tensor
+        copy = value if problem.software.loss is LossKernels.FUSED else value + 4
+        kept += 2 * value * rows * model.hidden + copy * logits
+    return kept
+
+
+def _buffers_bytes(problem: StepProblem) -> float:
+    model, parallelism, software = problem.model, problem.parallelism, problem.software
+    value = problem.precision.value_bytes
+    tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context
+    total = 0.0
+    if parallelism.tensor > 1:
+        total += value * tokens * model.hidden
+    if parallelism.pipeline > 1:
+        total += 2 * value * tokens * model.hidden / parallelism.tensor
+    if parallelism.replicas > 1 and parallelism.data_sharding is DataSharding.PARAMETERS:
+        layer = model.layer_parameters / parallelism.tensor
+        rest = end_parameters(problem, last=False) + end_parameters(problem, last=True)
+        # Gathered layers and root, and one unreduced gradient of the larger of both.
+        total += value * (_GATHERED_LAYERS * layer + rest)
+        total += software.gradient_bytes * max(layer, rest)
+    return total

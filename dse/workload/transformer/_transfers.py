@@ -1,0 +1,132 @@
+"""What a step moves between ranks: sums of tensor parallelism, stages' outputs, gradients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dse.machine.collectives import CollectiveOp
+from dse.workload.transformer._cost import Cost, hidden_behind, total_of
+from dse.workload.transformer._groups import Groups, estimate
+from dse.workload.transformer._types import DataSharding
+
+if TYPE_CHECKING:
+    from dse.machine.collectives import Group
+    from dse.workload.transformer._types import StepProblem
+
+
+class Transfers:
+    """Transfers of one rank, with the time of their whole groups.
+
+    Args:
+        problem: What is trained, where and how.
+        tokens: Tokens of one micro-batch on a rank.
+    """
+
+    def __init__(self, problem: StepProblem, tokens: int) -> None:
+        self._model = problem.model
+        self._cluster = problem.cluster
+        self._parallelism = problem.parallelism
+        self._software = problem.software
+        self._tokens = tokens
+        self._value = problem.precision.value_bytes
+        self._gradient = problem.software.gradient_bytes if self._value < 4 else 4
+        self._groups = Groups.of(problem.cluster, problem.parallelism)
+
+    def _transfer(self, op: CollectiveOp, size_bytes: float, group: Group) -> Cost:
+        seconds = float(estimate(self._cluster, op, size_bytes, group).time_s)
+        return Cost(inside_s=seconds) if group.nodes == 1 else Cost(network_s=seconds)
+
+    @property
+    def _activation_bytes(self) -> float:
+        return float(self._value * self._tokens * self._model.hidden)
+
+    # --- the model ------------------------------------------------------------------------------
+
+    def _block_sum(self) -> Cost:
+        """One sum of a block's output over tensor-parallel ranks."""
+        group, size = self._groups.tensor, self._activation_bytes
+        if not self._parallelism.sequence_parallel:
+            return self._transfer(CollectiveOp.ALL_REDUCE, size, group)
+        return total_of(
+            self._transfer(CollectiveOp.REDUCE_SCATTER, size, group),
+            self._transfer(CollectiveOp.ALL_GATHER, size, group),
+        )
+
+    def tensor_forward(self) -> Cost:
+        """Returns both blocks' sums in a layer's forward pass."""
+        return total_of(*[self._block_sum()] * 2)
+
+    def tensor_recomputed(self) -> Cost:
+        """Returns those of a repeated forward pass; nothing needs the last one's result."""
+        repeated = 1 if self._software.stops_recomputing_early else 2
+        return total_of(*[self._block_sum()] * repeated)
+
+    def tensor_backward(self, weight_gradients_s: float) -> Cost:
+        """Returns what both blocks' sums of input gradients add to a layer's backward pass.
+
+        With sequence parallelism the sum scatters its result, and two more transfers come: the
+        gradient of each block's output is gathered, which nothing hides, and its input once more
+        for the gradient of its first matrix (Korthikanti et al., § 4.2.2).
+
+        Args:
+            weight_gradients_s: Time of the products that make gradients of weights, which run
+                beside what can be hidden.
+        """
+        visible, hideable = Cost(), total_of(*[self._block_sum()] * 2)
+        if self._parallelism.sequence_parallel:
+            group, size = self._groups.tensor, self._activation_bytes
+            visible = total_of(*[self._transfer(CollectiveOp.ALL_GATHER, size, group)] * 2)
+        if self._software.overlap_tensor:
+            hideable = hidden_behind(hideable, weight_gradients_s)
+        return total_of(visible, hideable)
+
+    def context(self, rounds: int, attention_s: float) -> Cost:
+        """Returns what the context ring adds to attention: keys and values go around beside it.
+
+        Args:
+            rounds: How often they go around.
+            attention_s: Time of the attention beside them.
+        """
+        ranks = self._parallelism.context
+        if ranks == 1:
+            return Cost()
+        columns = 2 * self._model.kv_heads * self._model.head_dim / self._parallelism.tensor
+        size = rounds * self._value * columns * self._tokens * ranks
+        moved = self._transfer(CollectiveOp.ALL_GATHER, size, self._groups.context)
+        return hidden_behind(moved, attention_s)
+
+    def stage_output(self) -> Cost:
+        """Returns a stage's output on its way to the next.
+
+        Each tensor-parallel rank sends its share; without sequence parallelism the shares are put
+        together again behind the network (Narayanan et al., § 4.1).
+        """
+        if self._parallelism.pipeline == 1:
+            return Cost()
+        size = self._activation_bytes
+        sent = self._transfer(
+            CollectiveOp.SEND_RECV, size / self._parallelism.tensor, self._groups.stages
+        )
+        if self._parallelism.sequence_parallel:
+            return sent
+        return total_of(sent, self._transfer(CollectiveOp.ALL_GATHER, size, self._groups.tensor))
+
+    # --- replicas -------------------------------------------------------------------------------
+
+    def gathered(self, parameters: float) -> Cost:
+        """Returns parameters gathered from the shards of all replicas."""
+        size = self._value * parameters
+        return self._transfer(CollectiveOp.ALL_GATHER, size, self._groups.replicas)
+
+    def reduced(self, parameters: float) -> Cost:
+        """Returns gradients summed over replicas, scattered where anything is sharded."""
+        scattered = self._parallelism.data_sharding is not DataSharding.NONE
+        op = CollectiveOp.REDUCE_SCATTER if scattered else CollectiveOp.ALL_REDUCE
+        return self._transfer(op, self._gradient * parameters, self._groups.replicas)
+
+    def ends_reduced(self) -> Cost:
+        """Returns the shared embedding's gradient summed over first and last stage."""
+        parameters = self._model.vocab * self._model.hidden / self._parallelism.tensor
+        return self._transfer(
+            CollectiveOp.ALL_REDUCE, self._gradient * parameters, self._groups.stages
+        )

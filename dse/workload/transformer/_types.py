@@ -1,0 +1,274 @@
+"""What is asked of the model of transformers and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from dse.simulate import RankBreakdown
+
+if TYPE_CHECKING:
+    from dse.machine import Cluster, Precision
+    from dse.model import TransformerModel
+
+
+class Recompute(StrEnum):
+    """Which activations are computed again in the backward pass (Korthikanti et al., § 5).
+
+    ``selective``: the core of attention, whose activations are large and cheap. ``full``: all of a
+    layer from its input.
+    """
+
+    NONE = "none"
+    SELECTIVE = "selective"
+    FULL = "full"
+
+
+class DataSharding(StrEnum):
+    """What data-parallel ranks keep only a part of (ZeRO: Rajbhandari et al., arXiv 1910.02054).
+
+    ``none`` is DDP; ``zero1`` shards the optimizer's state, ``zero2`` gradients too, ``zero3``
+    parameters too, which is what FSDP calls a full shard.
+    """
+
+    NONE = "none"
+    OPTIMIZER = "zero1"
+    GRADIENTS = "zero2"
+    PARAMETERS = "zero3"
+
+    @property
+    def shards_optimizer(self) -> bool:
+        """Whether the optimizer's state is sharded."""
+        return self is not DataSharding.NONE
+
+    @property
+    def shards_gradients(self) -> bool:
+        """Whether gradients are sharded."""
+        return self in (DataSharding.GRADIENTS, DataSharding.PARAMETERS)
+
+
+class FlashKernel(StrEnum):
+    """Which implementation of fused attention."""
+
+    FLASH2 = "flash2"
+    TRITON = "triton"
+
+
+class LossKernels(StrEnum):
+    """How the loss is computed from the logits.
+
+    ``fused``: one kernel in each direction. ``torch``: PyTorch's loss under autocast, with a cast
+    to FP32 and back. ``split_vocabulary``: Megatron-LM's, one operator a step of the softmax.
+    """
+
+    FUSED = "fused"
+    TORCH = "torch"
+    SPLIT_VOCABULARY = "split_vocabulary"
+
+
+@dataclass(frozen=True, slots=True)
+class Parallelism:
+    """How a training step is spread over ranks, and what it recomputes.
+
+    Ranks are numbered with tensor parallelism innermost, then context, data, and pipeline stages
+    outermost, as Megatron-LM does.
+
+    Attributes:
+        tensor: Ranks that share every matrix.
+        pipeline: Stages.
+        data: Replicas with a batch of their own.
+        context: Ranks that share every sequence.
+        interleave: Chunks of layers of one stage; 1 is the plain 1F1B schedule.
+        sequence_parallel: Tensor-parallel ranks also share norms, dropout and residuals.
+        micro_batch_size: Samples of one pass through a stage.
+        recompute: What is computed again in the backward pass.
+        data_sharding: What data-parallel ranks keep only a part of.
+    """
+
+    tensor: int = 1
+    pipeline: int = 1
+    data: int = 1
+    context: int = 1
+    interleave: int = 1
+    sequence_parallel: bool = False
+    micro_batch_size: int = 1
+    recompute: Recompute = Recompute.NONE
+    data_sharding: DataSharding = DataSharding.NONE
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return self.tensor * self.pipeline * self.data * self.context
+
+    @property
+    def replicas(self) -> int:
+        """Ranks with the same parameters before sharding: those of data and context."""
+        return self.data * self.context
+
+    @property
+    def sequence_share(self) -> int:
+        """Tensor-parallel ranks that share norms and residuals."""
+        return self.tensor if self.sequence_parallel else 1
+
+
+@dataclass(frozen=True, slots=True)
+class StepSoftware:
+    """How the training program is written, as far as time and memory depend on it.
+
+    Attributes:
+        overlap_gradients: Gradients are reduced while the backward pass still runs.
+        prefetch_parameters: Sharded parameters of the next layer are gathered beside this one.
+        overlap_tensor: In the backward pass the collectives of tensor parallelism run beside the
+            product that makes the weights' gradient.
+        overlap_pipeline: Stages send and receive beside their work; else a sender waits until its
+            output has arrived.
+        fused_elementwise: Bias, activation, dropout and residual share kernels.
+        fused_accumulation: Products that make gradients add them to those of earlier passes.
+        loss: How the loss is computed from the logits.
+        stops_recomputing_early: Recomputation ends with the last activation that is needed, so a
+            layer's last product is not repeated.
+        gradient_bytes: Bytes of a gradient value where it is summed over micro-batches and ranks.
+        optimizer_traffic_bytes: Bytes that one update of one parameter reads and writes: gradient
+            clipping, unscaling, copies between precisions and the rule itself.
+        flash_kernel: Which implementation of fused attention.
+    """
+
+    overlap_gradients: bool = True
+    prefetch_parameters: bool = True
+    overlap_tensor: bool = True
+    overlap_pipeline: bool = True
+    fused_elementwise: bool = True
+    fused_accumulation: bool = True
+    loss: LossKernels = LossKernels.FUSED
+    stops_recomputing_early: bool = True
+    gradient_bytes: int = 4
+    optimizer_traffic_bytes: float = 40.0
+    flash_kernel: FlashKernel = FlashKernel.FLASH2
+
+
+#: Megatron-LM of 2022 with Apex: DDP after the last backward pass, gradients in the precision of
+#: the weights. An update copies the gradient to FP32 (6 bytes), unscales it (8), takes the norm
+#: (4), clips (8), reads the gradient and updates weight and two moments (28), and copies the
+#: weight back to its precision (6).
+MEGATRON = StepSoftware(
+    overlap_gradients=False,
+    overlap_pipeline=False,
+    loss=LossKernels.SPLIT_VOCABULARY,
+    stops_recomputing_early=False,
+    gradient_bytes=2,
+    optimizer_traffic_bytes=60.0,
+)
+
+#: Composer over PyTorch FSDP with the Triton kernel of FlashAttention, as LLM Foundry ran MPT.
+#: The optimizer is a loop of separate kernels: decay (8), two moments (12 + 16), denominator
+#: (8 + 8), quotient and update (16), clipping by norm (4 + 8).
+COMPOSER = StepSoftware(
+    fused_elementwise=False,
+    loss=LossKernels.TORCH,
+    gradient_bytes=4,
+    optimizer_traffic_bytes=80.0,
+    flash_kernel=FlashKernel.TRITON,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StepProblem:
+    """Everything that a prediction depends on.
+
+    Attributes:
+        model: What is trained.
+        cluster: Where.
+        global_batch_size: Samples of one iteration over all ranks.
+        precision: Arithmetic.
+        parallelism: How it is spread.
+        software: How the training program is written.
+    """
+
+    model: TransformerModel
+    cluster: Cluster
+    global_batch_size: int
+    precision: Precision
+    parallelism: Parallelism
+    software: StepSoftware = StepSoftware()
+
+    @property
+    def micro_batches(self) -> int:
+        """Passes through a stage in one iteration."""
+        parallelism = self.parallelism
+        return self.global_batch_size // (parallelism.data * parallelism.micro_batch_size)
+
+
+@dataclass(frozen=True, slots=True)
+class StepMemory:
+    """Bytes that a rank of one pipeline stage needs, by purpose.
+
+    Attributes:
+        weights_bytes: Parameters in the precision of the arithmetic; where they are sharded, the
+            master weights that stand for them.
+        gradients_bytes: Gradients between micro-batches.
+        optimizer_bytes: The optimizer's state, and master weights beside others.
+        activations_bytes: Kept for the backward pass, at the peak of the schedule.
+        buffers_bytes: Gathered parameters and buffers of collectives.
+    """
+
+    weights_bytes: float
+    gradients_bytes: float
+    optimizer_bytes: float
+    activations_bytes: float
+    buffers_bytes: float
+
+    @property
+    def total_bytes(self) -> float:
+        """Sum of all purposes."""
+        return (
+            self.weights_bytes
+            + self.gradients_bytes
+            + self.optimizer_bytes
+            + self.activations_bytes
+            + self.buffers_bytes
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StepPrediction:
+    """What the model says of one training step.
+
+    All ranks of a pipeline stage do the same, so one of each stage stands for them.
+
+    Attributes:
+        iteration_time_s: Expected time of one iteration.
+        iteration_time_p5_s: Lower end of the 90 % interval.
+        iteration_time_p95_s: Upper end of the 90 % interval.
+        throughput_samples_per_s: Global batch over iteration time.
+        throughput_tokens_per_s: The same in tokens.
+        model_flops_utilization: Arithmetic of the model, without recomputation, over what the
+            devices' peak rates allow in that time.
+        price_usd_per_hour: Price of the whole cluster, or None when unknown.
+        cost_usd_per_million_samples: Price of a million samples, or None without a price.
+        breakdown: Where the time of each stage's ranks goes; idle is the pipeline's bubble.
+        memory: What the memory of each stage's ranks holds.
+        usable_memory_bytes: Device memory that a job can have.
+        feasible: Whether every stage fits.
+        infeasible_reason: Why not, in words; empty when feasible.
+    """
+
+    iteration_time_s: float
+    iteration_time_p5_s: float
+    iteration_time_p95_s: float
+    throughput_samples_per_s: float
+    throughput_tokens_per_s: float
+    model_flops_utilization: float
+    price_usd_per_hour: float | None
+    cost_usd_per_million_samples: float | None
+    breakdown: tuple[RankBreakdown, ...]
+    memory: tuple[StepMemory, ...]
+    usable_memory_bytes: float
+    feasible: bool
+    infeasible_reason: str
+
+    @property
+    def memory_headroom_fraction(self) -> float:
+        """Free share of the usable memory on the fullest stage; negative when it does not fit."""
+        fullest = max(memory.total_bytes for memory in self.memory)
+        return 1.0 - fullest / self.usable_memory_bytes

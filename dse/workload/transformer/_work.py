@@ -1,0 +1,261 @@
+"""The kernels of one layer of a transformer on one rank, and of what comes before and after it.
+
+Products are counted as in Megatron-LM (Narayanan et al., arXiv 2104.04473, § 2.3): the first
+matrix of attention and of the feed-forward block is split by columns, the second by rows, so that
+one sum over the tensor-parallel ranks follows each block. Elementwise kernels are streams of
+bytes: every operand is read once and every result is written once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from dse.model import AttentionKind, TransformerFamily
+from dse.workload.transformer._types import LossKernels
+
+if TYPE_CHECKING:
+    from dse.workload.transformer._types import StepProblem
+
+
+class Product(NamedTuple):
+    """`batch` products of an `(m, k)` with a `(k, n)` matrix."""
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+
+
+class Stream(NamedTuple):
+    """Kernels that move bytes.
+
+    Attributes:
+        traffic_bytes: Bytes read and written by all of them.
+        launches: Their number.
+    """
+
+    traffic_bytes: float
+    launches: int = 1
+
+
+class Attention(NamedTuple):
+    """A fused attention kernel.
+
+    Attributes:
+        flops: Arithmetic of the products that it cannot skip.
+        head_dim: Columns of a head.
+        backward: Whether it makes gradients, with the scores computed again.
+    """
+
+    flops: float
+    head_dim: int
+    backward: bool
+
+
+Kernel = Product | Stream | Attention
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Kernels of a part of the model in both directions.
+
+    Attributes:
+        forward: Of the forward pass.
+        backward: Of the backward pass, recomputation included.
+    """
+
+    forward: tuple[Kernel, ...]
+    backward: tuple[Kernel, ...]
+
+
+#: Positions that a fused attention kernel treats as one block; blocks on the diagonal of a causal
+#: mask are computed in full (Dao, arXiv 2307.08691, § 3).
+_BLOCK = 128
+
+#: Products of the backward pass over those of the forward pass of fused attention: five to two,
+#: the scores being computed again (the same, § 2.2).
+_FUSED_BACKWARD = 2.5
+
+
+class LayerWork:
+    """Counts the kernels of one rank for one micro-batch."""
+
+    def __init__(self, problem: StepProblem) -> None:
+        self._problem = problem
+        self._model = problem.model
+        parallelism = problem.parallelism
+        self._tensor = parallelism.tensor
+        self._samples = parallelism.micro_batch_size
+        self._queries = self._model.sequence_length // parallelism.context
+        #: Tokens of a rank in products, and in what sequence parallelism splits.
+        self.tokens = self._samples * self._queries
+        self._rows = self.tokens / parallelism.sequence_share
+        self._value = problem.precision.value_bytes
+        self._mask = 1 if self._model.dropout else 0
+        self._fused = problem.software.fused_elementwise
+
+    # --- a layer --------------------------------------------------------------------------------
+
+    def layer_forward(self) -> list[Kernel]:
+        """The forward pass of a layer."""
+        return [*self._before_core(), *self.core_forward(), *self._after_core()]
+
+    def layer_recomputed(self) -> list[Kernel]:
+        """What full recomputation repeats of a layer's forward pass."""
+        kernels = self.layer_forward()
+        # Nothing needs the output of the last product: it is not an input of its own gradient.
+        return kernels[:-2] if self._problem.software.stops_recomputing_early else kernels
+
+    def layer_backward(self) -> list[Kernel]:
+        """The backward pass of a layer without recomputation."""
+        model, value = self._model, self._value
+        hidden = model.hidden
+        kernels: list[Kernel] = []
+        for m, n, k in self._matrices():
+            kernels += [Product(m, k, n), Product(k, n, m)]
+        outputs = (model.qkv_width + model.ffn_width) / self._tensor + 2 * hidden
+        if model.biases:
+            kernels.append(Stream(value * outputs * self.tokens, 4))
+        inner = model.ffn_hidden / self._tensor * self.tokens
+        gated = model.gated_ffn
+        kernels.append(Stream(value * inner * ((5 if self._fused else 8) if gated else 3)))
+        # Two norms, their weights' gradients, and two sums with the gradient of the residual.
+        kernels += [Stream((3 + 2 + 3) * value * hidden * self._rows, 3)] * 2
+        if self._mask:
+            kernels += [Stream((2 * value + 1) * hidden * self._rows)] * 2
+        return [*kernels, *self.core_backward()]
+
+    def _matrices(self) -> tuple[tuple[int, int, int], ...]:
+        """Sizes `(m, n, k)` of the four products of a layer."""
+        model, tensor, tokens = self._model, self._tensor, self.tokens
+        hidden = model.hidden
+        return (
+            (tokens, model.qkv_width // tensor, hidden),
+            (tokens, hidden, hidden // tensor),
+            (tokens, model.ffn_width // tensor, hidden),
+            (tokens, hidden, model.ffn_hidden // tensor),
+        )
+
+    def _norm(self) -> Stream:
+        return Stream(2 * self._value * self._model.hidden * self._rows)
+
+    def _residual(self) -> Stream:
+        """Adds a block's output, after dropout, to the residual."""
+        moved, launches = 3 * self._value + self._mask, 1
+        if self._mask and not self._fused:
+            moved, launches = moved + 2 * self._value, 2
+        return Stream(moved * self._model.hidden * self._rows, launches)
+
+    def _before_core(self) -> list[Kernel]:
+        return [self._norm(), Product(*self._matrices()[0])]
+
+    def _after_core(self) -> list[Kernel]:
+        _, projection, first, second = self._matrices()
+        values = 2
+        if self._model.gated_ffn:
+            values = 3 if self._fused else 5
+        inner = self._model.ffn_hidden / self._tensor * self.tokens
+        activation = Stream(values * self._value * inner)
+        blocks: list[Kernel] = [Product(*projection), self._residual(), self._norm()]
+        return [*blocks, Product(*first), activation, Product(*second), self._residual()]
+
+    # --- the core of attention ------------------------------------------------------------------
+
+    @property
+    def _heads(self) -> int:
+        """Heads of a rank over all samples of a micro-batch."""
+        return self._samples * self._model.heads // self._tensor
+
+    def core_forward(self) -> list[Kernel]:
+        """Scores, softmax and weighted values."""
+        if self._model.attention is AttentionKind.FLASH:
+            return [Attention(self._fused_flops(), self._model.head_dim, backward=False)]
+        queries, keys, dim = self._queries, self._model.sequence_length, self._model.head_dim
+        scores = self._heads * queries * keys
+        moved, launches = 2 * self._value, 1
+        if not self._fused:
+            # Scaling and masking are kernels of their own.
+            moved, launches = moved + 4 * self._value, 3
+        if self._mask:
+            moved, launches = moved + 2 * self._value + 1, launches + 1
+        # The heads' outputs are put side by side again.
+        joined = 2 * self._value * self._heads * queries * dim
+        return [
+            Product(queries, keys, dim, self._heads),
+            Stream(moved * scores, launches),
+            Product(queries, dim, keys, self._heads),
+            Stream(joined),
+        ]
+
+    def core_backward(self) -> list[Kernel]:
+        """Gradients of the core."""
+        if self._model.attention is AttentionKind.FLASH:
+            flops = _FUSED_BACKWARD * self._fused_flops()
+            return [Attention(flops, self._model.head_dim, backward=True)]
+        queries, keys, dim = self._queries, self._model.sequence_length, self._model.head_dim
+        scores = self._heads * queries * keys
+        moved, launches = 3 * self._value, 1
+        if not self._fused:
+            moved, launches = moved + 4 * self._value, 3
+        if self._mask:
+            moved, launches = moved + 2 * self._value + 1, launches + 1
+        joined = 2 * self._value * self._heads * queries * dim
+        return [
+            Stream(joined),
+            Product(keys, dim, queries, self._heads),
+            Product(queries, keys, dim, self._heads),
+            Stream(moved * scores, launches),
+            Product(queries, dim, keys, self._heads),
+            Product(keys, dim, queries, self._heads),
+        ]
+
+    def _fused_flops(self) -> float:
+        """Two products over the scores that the mask leaves, in blocks."""
+        model = self._model
+        keys = float(model.sequence_length)
+        if model.causal:
+            keys = 0.5 * (keys + min(_BLOCK, keys))
+        return 4.0 * self._heads * self._queries * keys * model.head_dim
+
+    # --- before and after the layers ------------------------------------------------------------
+
+    def embedding(self) -> Work:
+        """Token and position vectors, with dropout."""
+        model, value = self._model, self._value
+        moved = 2 * value + (3 * value if model.learned_positions else 0)
+        moved += (2 * value + 1) if self._mask else 0
+        forward = Stream(moved * model.hidden * self._rows, 3)
+        backward = Stream((moved + 2 * value) * model.hidden * self._rows, 4)
+        return Work((forward,), (backward,))
+
+    def head(self) -> Work:
+        """Final norm, logits and loss; BERT's transform with its activation and norm besides."""
+        model, value, tokens = self._model, self._value, self.tokens
+        hidden, columns = model.hidden, -(-model.vocab // self._tensor)
+        forward: list[Kernel] = [self._norm(), Product(tokens, columns, hidden)]
+        backward: list[Kernel] = [
+            Product(tokens, hidden, columns),
+            Product(hidden, columns, tokens),
+            Stream((3 + 2) * value * hidden * self._rows, 2),
+        ]
+        if model.family is TransformerFamily.BERT:
+            forward += [Product(tokens, hidden, hidden), Stream(2 * value * hidden * tokens)]
+            backward += [Product(tokens, hidden, hidden), Product(hidden, hidden, tokens)]
+            backward.append(Stream(3 * value * hidden * tokens))
+        logits = columns * tokens
+        forward_bytes, backward_bytes, launches = _loss_bytes(self._problem.software.loss, value)
+        forward.append(Stream(forward_bytes * logits, launches))
+        backward.append(Stream(backward_bytes * logits, launches))
+        return Work(tuple(forward), tuple(backward))
+
+
+def _loss_bytes(loss: LossKernels, value: int) -> tuple[int, int, int]:
+    """Bytes that a logit costs forward and backward, and kernels of each direction."""
+    if loss is LossKernels.FUSED:
+        return value, 2 * value, 1
+    if loss is LossKernels.TORCH:
+        # Cast, log-softmax; zeros for the gradient, its own gradient from both, cast back.
+        return (value + 4) + 8, 4 + 12 + (4 + value), 3
+    # Cast, maximum, difference, exponential, sum, quotient; a copy, a product, the cast back.
+    return (value + 4) + 4 + 8 + 8 + 4 + 8, 8 + 8 + (4 + value), 6

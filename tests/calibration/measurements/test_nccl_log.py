@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dse.calibration.measurements import ColumnOptions, read_collective, read_gemm
+from dse.errors import ConfigError
+from tests.calibration.measurements.helpers import refusal, write
+
+LOGS = Path(__file__).parent / "logs"
+NEW, OLD = LOGS / "new_header.txt", LOGS / "old_header.txt"
+
+#: A log of one run that does not name its operation, with two ranks.
+RUN = """\
+# nThread 1 nGpus 2 minBytes 8 maxBytes 64 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1
+#  Rank  0 Group  0 Pid   10 on     box device  0 [0x01] Example GPU
+#  Rank  1 Group  0 Pid   10 on     box device  1 [0x03] Example GPU
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+           8             2     float     sum      -1     5.00    0.00    0.00      0     4.00    0.00    0.00      0
+          16             4     float     sum      -1     6.00    0.00    0.00      0     5.00    0.00    0.00      0
+"""  # noqa: E501
+RANKS = "\n".join(RUN.splitlines()[1:3]) + "\n"
+
+
+def read(path, *, minimum_points=1, **options):
+    return read_collective(path, ColumnOptions(**options), minimum_points=minimum_points)
+
+
+def test_new_header_with_two_runs_labels_and_noise():
+    samples = read(NEW)
+    assert samples.op.tolist() == ["all_reduce"] * 3 + ["send_recv"] * 2
+    assert samples.ranks.tolist() == [4, 4, 4, 2, 2]
+    assert samples.size_bytes.tolist() == [1024, 32768, 1048576, 1024, 1048576]
+    assert samples.time_s == pytest.approx([20.5e-6, 24e-6, 60.25e-6, 12e-6, 1.2e-3])
+    assert samples.dtype.tolist() == ["fp32"] * 3 + ["fp16"] * 2
+    assert samples.origin.place(int(samples.source_rows[0])) == f"{NEW}:16"
+
+
+def test_in_place_times_are_taken_on_demand():
+    samples = read(NEW, in_place=True)
+    assert samples.time_s == pytest.approx([19.75e-6, 23.1e-6, 59e-6, 12.5e-6, 75e-6])
+    assert "log of nccl-tests: in-place times in µs" in samples.notes
+
+
+def test_torn_rows_are_counted_with_their_place():
+    assert f"1 rows torn by other output left out, first {NEW}:19" in read(NEW).notes
+
+
+def test_old_headers_without_root_and_without_redop():
+    samples = read(OLD)
+    assert samples.op.tolist() == ["all_gather"] * 3 + ["all_reduce"] * 2
+    assert set(samples.ranks.tolist()) == {2}
+    assert samples.size_bytes.tolist() == [1024, 8192, 65536, 1024, 65536]
+    assert samples.time_s == pytest.approx([13.39e-6, 16.57e-6, 30.1e-6, 14.4e-6, 39e-6])
+    assert "1 rows of size 0 left out" in samples.notes
+
+
+def test_in_place_times_of_old_headers():
+    assert read(OLD, in_place=True).time_s[-1] == pytest.approx(38.5e-6)
+
+
+def test_runs_can_be_chosen():
+    samples = read(OLD, filters={"op": "all_reduce"})
+    assert len(samples) == 2
+    assert "filter op=all_reduce: 2 of 5 rows kept" in samples.notes
+
+
+def test_an_operation_for_the_whole_file_must_not_contradict_it():
+    message = refusal(ConfigError, lambda: read(OLD, op="all_reduce"))
+    assert f"{OLD}:15: op: 3 of 5 values are not `all_reduce`" in message
+    assert "--where op=all_reduce" in message
+
+
+def test_an_operation_that_the_log_does_not_say_is_asked_for(tmp_path):
+    path = write(tmp_path, "log.txt", RUN)
+    message = refusal(ConfigError, lambda: read(path))
+    assert f"{path}:5: op: the log does not say the operation of 2 of 2 rows; pass --op" in message
+    assert read(path, op="all_reduce_perf").op.tolist() == ["all_reduce"] * 2
+
+
+def test_ranks_that_the_log_does_not_say_are_asked_for(tmp_path):
+    path = write(tmp_path, "log.txt", RUN.replace(RANKS, ""))
+    message = refusal(ConfigError, lambda: read(path, op="all_reduce"))
+    assert "number of ranks of 2 of 2 rows; pass --ranks" in message
+    assert read(path, op="all_reduce", ranks=8).ranks.tolist() == [8, 8]
+
+
+def test_a_list_of_ranks_that_was_cut_short_is_not_counted(tmp_path):
+    cut = RUN.replace("[0x03] Example GPU", "[0x03...")
+    path = write(tmp_path, "log.txt", cut)
+    assert "pass --ranks" in refusal(ConfigError, lambda: read(path, op="all_reduce"))
+
+
+def test_groups_have_their_own_ranks(tmp_path):
+    more = RANKS.replace("Rank  0", "Rank  2").replace("Rank  1", "Rank  3")
+    split = RUN.replace(RANKS, RANKS + more.replace("Group  0", "Group  1"))
+    samples = read(write(tmp_path, "log.txt", split), op="all_reduce")
+    assert samples.ranks.tolist() == [2, 2]
+    assert any("2 groups at the same time" in note for note in samples.notes)
+
+
+def test_one_rank_is_no_collective(tmp_path):
+    path = write(tmp_path, "log.txt", RUN.replace(RANKS, RANKS.splitlines()[0] + "\n"))
+    message = refusal(ConfigError, lambda: read(path, op="all_reduce"))
+    assert f"{path}:4: ranks: 2 of 2 values are out of range, here `1`" in message
+
+
+def test_wrong_results_are_refused(tmp_path):
+    broken = RUN.replace("6.00    0.00    0.00      0", "6.00    0.00    0.00     12")
+    path = write(tmp_path, "log.txt", broken)
+    message = refusal(ConfigError, lambda: read(path, op="all_reduce"))
+    assert f"{path}:6: #wrong: 1 of 2 results are wrong" in message
+
+
+def test_launch_times_of_the_cpu_are_refused(tmp_path):
+    path = write(tmp_path, "log.txt", RUN.replace("    time ", " cputime "))
+    message = refusal(ConfigError, lambda: read(path, op="all_reduce"))
+    assert f"{path}:4: cputime: these are launch times of the CPU" in message
+
+
+def test_an_unknown_program_gets_a_hint(tmp_path):
+    path = write(tmp_path, "log.txt", "$ ./build/all_reduced_perf -g 2\n" + RUN)
+    message = refusal(ConfigError, lambda: read(path))
+    assert "of the unknown operation `all_reduced`; did you mean `all_reduce`?" in message
+
+
+def test_a_log_without_rows_is_refused(tmp_path):
+    path = write(tmp_path, "log.txt", "\n".join(RUN.splitlines()[:4]))
+    assert "no measurements" in refusal(ConfigError, lambda: read(path, op="all_reduce"))
+
+
+def test_a_log_holds_no_matrix_multiplications():
+    message = refusal(ConfigError, lambda: read_gemm(NEW))
+    assert "this is a log of nccl-tests" in message
+    assert "dse fit collective" in message
+
+
+def test_numbers_of_thousands_of_digits_are_torn_rows(tmp_path):
+    huge = "1" * 5000
+    path = write(tmp_path, "log.txt", RUN + f"  {huge}  4  float  sum  -1  6.00  0.00  0.00  0\n")
+    samples = read(path, op="all_reduce")
+    assert samples.size_bytes.tolist() == [8, 16]
+    assert f"1 rows torn by other output left out, first {path}:7" in samples.notes
+
+
+def test_ranks_of_thousands_of_digits_are_not_counted(tmp_path):
+    path = write(tmp_path, "log.txt", RUN.replace("Rank  1", "Rank  " + "1" * 5000))
+    message = refusal(ConfigError, lambda: read(path, op="all_reduce"))
+    assert "at least" in message or "a number from 2" in message
+    path = write(tmp_path, "log.txt", RUN.replace("Group  0", "Group  " + "1" * 5000))
+    assert "number of ranks" in refusal(ConfigError, lambda: read(path, op="all_reduce"))

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import pytest
+
+from dse.config import (
+    DocumentKind,
+    find_document,
+    load_document,
+    parse_document,
+    parse_json,
+)
+from dse.errors import ConfigError, UnknownNameError
+from dse.machine.platforms import PlatformDocument
+from dse.model import ModelDocument, ModelFile
+from dse.search.space import SpaceDocument
+from dse.sharding import ConstraintsDocument
+from dse.sharding._files import PlanDocument
+from dse.trace.overheads import HostProfileDocument
+from tests.conftest import SMALL_SPACE
+
+MODEL = """\
+schema_version: 1
+kind: dlrm
+name: m
+source: test
+dense_features: 4
+bottom_mlp: [8]
+interaction: {kind: dot}
+top_mlp: [1]
+optimizer: {dense: sgd, sparse: sgd}
+global_batch_size: 64
+tables:
+  - {name: a, rows: 10, dim: 8}
+"""
+
+
+def problems(text: str, model=ModelDocument) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        parse_document(text, model, file="f.yaml")
+    return [str(problem) for problem in caught.value.diagnostics]
+
+
+def test_a_good_document_loads():
+    assert parse_document(MODEL, ModelDocument).to_model().tables[0].rows == 10
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (
+            "rows: 10",
+            "rows: -10",
+            "f.yaml:12:21: tables[0].rows: expected at least 1, found `-10`",
+        ),
+        ("rows: 10", "rows: ten", "f.yaml:12:21: tables[0].rows: expected a whole number, found"),
+        ("rows: 10", "rows: 2.5", "f.yaml:12:21: tables[0].rows: expected a whole number"),
+        (
+            "rows: 10",
+            "rows: true",
+            "f.yaml:12:21: tables[0].rows: expected a number, found the sw",
+        ),
+        ("rows: 10", "row: 10", "f.yaml:12:15: tables[0].row: unknown key; did you mean `rows`?"),
+        ("rows: 10, ", "", "f.yaml:12:5: tables[0].rows: this field is missing"),
+        ("kind: dot", "kind: dots", "f.yaml:7:21: interaction.kind: expected one of `dot`"),
+        ("kind: dot", "kind: dots", "did you mean `dot`?"),
+        ("dense: sgd", "dense: sdg", "did you mean `sgd`?"),
+        ("schema_version: 1", "schema_version: 2", "f.yaml:1:17: schema_version: expected 1"),
+        ("name: m", "name: no", "f.yaml:3:7: name: expected text, found the switch `false`"),
+        ("source: test", "source: test\nsource: again", "f.yaml:5:1: source: the key `source` is"),
+        ("source: test", "source: !!python/object:os.system {}", "is not allowed"),
+        ("source: test", "1: test", "must be a word"),
+        ("[8]", "[9]", "dot interaction needs equal widths"),
+        ("top_mlp: [1]", "top_mlp: [1", "f.yaml:9:10: not valid YAML"),
+    ],
+)
+def test_each_problem_has_its_place(old, new, expected):
+    found = problems(MODEL.replace(old, new))
+    assert any(expected in line for line in found), found
+
+
+def test_all_problems_come_at_once_in_file_order():
+    text = MODEL.replace("rows: 10", "rows: 0").replace("dense_features: 4", "dense_features: x")
+    found = problems(text.replace("global_batch_size", "global_batch"))
+    assert [line.split(":")[1] for line in found] == ["1", "5", "10", "12"]
+
+
+def test_the_empty_file_and_plain_text():
+    assert problems("") == ["f.yaml:1:1: the file is empty"]
+    assert "expected a block of keys and values" in problems("just words")[0]
+
+
+def test_expansion_of_aliases_is_bounded():
+    layers = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    layers += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 9)]
+    assert any("after expansion" in line for line in problems("\n".join(layers)))
+
+
+def test_nesting_is_bounded():
+    assert any("levels deep" in line for line in problems("a: " + "[" * 100 + "]" * 100))
+
+
+def test_merge_keys_work_but_are_checked():
+    text = MODEL.replace(
+        "  - {name: a, rows: 10, dim: 8}",
+        "  - &t {name: a, rows: 10, dim: 8}\n  - {<<: *t, name: b}",
+    )
+    tables = parse_document(text, ModelDocument).to_model().tables
+    assert [(table.name, table.rows) for table in tables] == [("a", 10), ("b", 10)]
+
+
+def test_units_are_checked_in_place():
+    text = SMALL_SPACE + "networks:\n  n: {kind: ib, nics: 1, bandwidth: 25 GB, latency: 5 us}\n"
+    assert problems(text, SpaceDocument) == [
+        "f.yaml:16:37: networks.n.bandwidth: expected a bandwidth such as `3.35 TB/s`, found "
+        "`25 GB`, which is a size; did you mean `GB/s`?"
+    ]
+
+
+def test_missing_and_unreadable_files(tmp_path):
+    with pytest.raises(ConfigError, match="no such file"):
+        load_document(tmp_path / "none.yaml", ModelDocument)
+    with pytest.raises(ConfigError, match="folder"):
+        load_document(tmp_path, ModelDocument)
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(b"name: \xff\xfe")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load_document(binary, ModelDocument)
+
+
+def test_an_integer_of_thousands_of_digits_is_an_error_not_a_traceback():
+    with pytest.raises(ConfigError, match="5000 digits, more than the limit of 300"):
+        parse_json('{"schema_version": ' + "9" * 5000 + "}", PlanDocument)
+
+
+def test_json_documents():
+    with pytest.raises(ConfigError, match=r"p\.json:1:\d+: not valid JSON"):
+        parse_json("{", PlanDocument, file="p.json")
+    bad = '{"schema_version": 1, "world_size": 0, "tables": {}}'
+    with pytest.raises(ConfigError, match="world_size: expected at least 1, found `0`"):
+        parse_json(bad, PlanDocument, file="p.json")
+
+
+def test_catalog():
+    assert find_document(DocumentKind.PLATFORM, "h100_sxm").name == "h100_sxm.yaml"
+    with pytest.raises(UnknownNameError, match="did you mean `h100_sxm`"):
+        find_document(DocumentKind.PLATFORM, "h100_sxn")
+    with pytest.raises(ConfigError, match="no such file; the built-in one is called `h100_sxm`"):
+        find_document(DocumentKind.PLATFORM, "nowhere/h100_sxm.yaml")
+    with pytest.raises(ConfigError):
+        find_document(DocumentKind.PLATFORM, "../platforms/none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "document"),
+    [
+        ("platform", PlatformDocument),
+        ("model", ModelFile),
+        ("space", SpaceDocument),
+        ("host-profile", HostProfileDocument),
+        ("constraints", ConstraintsDocument),
+    ],
+)
+def test_shipped_schemas_are_up_to_date(name, document):
+    import json
+
+    from dse.config import json_schema
+    from tests.conftest import ROOT
+
+    stored = json.loads((ROOT / f"docs/schemas/{name}.schema.json").read_text())
+    assert stored == json.loads(json.dumps(json_schema(document)))

@@ -1,0 +1,58 @@
+"""Curves of time over message size."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from dse.errors import CalibrationError
+from dse.machine.fits import fit_size_curve
+
+SIZES = 2.0 ** np.arange(9, 30)
+
+
+def line_s(size):
+    return 10e-6 + np.asarray(size) / 100e9
+
+
+def test_latency_and_bandwidth_are_found_and_kept_outside_the_range():
+    curve = fit_size_curve(SIZES[4:15], line_s(SIZES[4:15]))
+    assert curve.latency_s == pytest.approx(10e-6, rel=1e-3)
+    assert curve.bandwidth_bytes_per_s == pytest.approx(100e9, rel=1e-3)
+    outside = np.array([512.0, 2.0**29])
+    assert curve.at(outside) == pytest.approx(line_s(outside), rel=1e-3)
+
+
+def test_measured_points_that_rise_are_reproduced():
+    time_s = line_s(SIZES) * np.linspace(1.0, 1.5, len(SIZES))
+    curve = fit_size_curve(SIZES, time_s)
+    assert curve.at(SIZES) == pytest.approx(time_s, rel=1e-9)
+
+
+def test_repeats_are_averaged_and_a_spike_above_later_points_is_noise():
+    sizes = np.repeat(SIZES, 2)
+    time_s = line_s(sizes)
+    time_s[2] *= 4.0
+    curve = fit_size_curve(sizes, time_s)
+    assert float(curve.at(SIZES[1])) <= float(curve.at(SIZES[2])) * (1 + 1e-12)
+    assert float(curve.at(SIZES[1])) == pytest.approx(10e-6, rel=0.05)
+
+
+def test_distance_outside_is_in_efolds():
+    curve = fit_size_curve(SIZES, line_s(SIZES))
+    efolds = curve.efolds_outside([SIZES[0] / np.e, SIZES[3], SIZES[-1] * np.e**2])
+    assert efolds == pytest.approx([1.0, 0.0, 2.0])
+
+
+def test_few_sizes_are_refused():
+    with pytest.raises(CalibrationError, match="3 different message sizes are too few"):
+        fit_size_curve(SIZES[:3], line_s(SIZES[:3]))
+
+
+@given(st.lists(st.floats(0.3, 3.0), min_size=21, max_size=21))
+def test_more_bytes_are_never_faster_whatever_was_measured(noise):
+    curve = fit_size_curve(SIZES, line_s(SIZES) * np.array(noise))
+    times = curve.at(np.geomspace(64, 2.0**33, 4000))
+    assert np.all(np.diff(times) >= -1e-9 * times[1:])

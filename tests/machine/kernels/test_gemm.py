@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+import pytest
+
+from dse.machine import PeakRates, Precision
+from dse.machine.kernels import gemm_time_s
+from dse.machine.platforms import load_platform
+from tests.conftest import make_device
+
+DEVICE = make_device()
+sizes = st.integers(1, 20_000)
+
+
+def test_large_single_precision_products_reach_published_shares_of_the_peak():
+    device = replace(load_platform("v100_dgx1").device, calibrations=())
+    for size in (4096, 8192, 16384):
+        seconds = float(gemm_time_s(device, size, size, size, Precision.FP32))
+        assert 0.88 < 2 * size**3 / seconds / 15.7e12 < 0.93
+
+
+def test_one_wave_of_tiles_by_hand():
+    # 100 units, 100 tiles of 128 × 128 at 0.92 of 0.2 TFLOP/s; 12 steps of prologue.
+    seconds = gemm_time_s(DEVICE, 1280, 1280, 4096, Precision.FP32)
+    by_hand = 2 * 128 * 128 * (4096 + 12) / (0.92 * 0.2e12)
+    assert seconds == pytest.approx(DEVICE.kernel_floor_s + by_hand)
+
+
+def test_tensor_cores_keep_their_tiles():
+    # The same wave at 0.75 of 2 TFLOP/s with 96 steps, too short to be split.
+    seconds = gemm_time_s(DEVICE, 1280, 1280, 400, Precision.FP16)
+    by_hand = 2 * 128 * 128 * (400 + 96) / (0.75 * 2e12)
+    assert seconds == pytest.approx(DEVICE.kernel_floor_s + by_hand)
+
+
+def test_a_precision_without_tensor_cores_is_ordinary_arithmetic():
+    device = make_device(peak=PeakRates(20e12))
+    single = gemm_time_s(device, 1280, 1280, 4096, Precision.FP32)
+    assert gemm_time_s(device, 1280, 1280, 4096, Precision.TF32) == single
+
+
+@given(sizes, sizes, sizes)
+def test_no_single_precision_product_beats_the_roofline(m, n, k):
+    seconds = float(gemm_time_s(DEVICE, m, n, k, Precision.FP32))
+    assert seconds >= max(2 * m * n * k / 20e12, 4 * (m * k + k * n + m * n) / 2e12)
+
+
+def test_small_tiles_serve_batches_of_small_products():
+    # 27 × 27 outputs fill a 32 × 32 tile better than one of 64 × 64.
+    seconds = float(gemm_time_s(DEVICE, 27, 27, 128, Precision.FP32, 4000))
+    by_hand = 40 * 2 * 32 * 32 * (128 + 12) / (0.6 * 0.2e12)
+    assert seconds == pytest.approx(DEVICE.kernel_floor_s + by_hand)

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from dse.errors import ConfigError, UnknownNameError
+from dse.machine import Precision
+from dse.machine.platforms import list_platforms, load_platform
+from tests.conftest import ROOT
+
+
+@pytest.fixture(params=list_platforms())
+def platform(request):
+    return load_platform(request.param)
+
+
+def test_all_device_types_ship():
+    wanted = "v100_dgx1 v100_dgx2 a100_sxm_40 a100_sxm_80 a100_pcie h100_sxm h100_pcie h200_sxm"
+    assert set(f"{wanted} b200_sxm l40s_pcie cpu".split()) <= set(list_platforms())
+
+
+def test_figures_are_of_the_right_order(platform):
+    device = platform.device
+    assert 1e9 < device.memory_bandwidth_bytes_per_s < 10e12
+    assert device.l2_bandwidth_bytes_per_s > device.memory_bandwidth_bytes_per_s
+    assert 0 < device.reserved_memory_bytes < 0.2 * device.memory_bytes
+    rates = [device.peak.of(precision) for precision in (Precision.FP32, Precision.TF32)]
+    assert rates[0] <= rates[1] <= device.peak.of(Precision.FP16)
+    for network in platform.networks:
+        assert 1e9 <= network.nic_bandwidth_bytes_per_s <= 100e9
+    # Fitted models compare by identity: their text is what has to survive.
+    assert repr(pickle.loads(pickle.dumps(platform))) == repr(platform)
+
+
+def test_every_figure_says_where_it_comes_from(platform):
+    assert {fact.origin for fact in platform.facts} <= {
+        "datasheet",
+        "measured",
+        "fitted",
+        "transferred",
+        "assumed",
+        "list price",
+    }
+    assert all(fact.source for fact in platform.facts)
+    assert sum(fact.origin == "list price" for fact in platform.facts) == len(platform.prices)
+
+
+def test_every_file_names_its_schema():
+    for folder in ("platforms", "models", "search_spaces"):
+        for path in (ROOT / folder).glob("*.yaml"):
+            first = path.read_text().splitlines()[0]
+            assert first.startswith("# yaml-language-server: $schema=../docs/schemas/"), path
+            assert (path.parent / first.split("=")[1]).is_file()
+
+
+def test_the_cheapest_current_price_is_taken_in_whole_instances():
+    h100 = load_platform("h100_sxm")
+    quote = h100.price_for(9)
+    assert (quote.price.provider, quote.instances, quote.usd_per_hour) == ("AWS", 2, 110.08)
+    assert h100.price_for(4, provider="GCP").usd_per_hour == 88.49
+    assert h100.price_for(8, basis="capacity_block").usd_per_hour == 39.33
+    assert h100.price_for(8, basis="spot") is None
+    assert load_platform("l40s_pcie").price_for(8) is None
+
+
+def test_clusters_fill_nodes():
+    platform = load_platform("a100_sxm_80")
+    assert platform.cluster(4).node_count == 1
+    assert platform.cluster(16).node_count == 2
+    with pytest.raises(ConfigError, match="multiple"):
+        platform.cluster(12)
+    with pytest.raises(UnknownNameError, match="did you mean `ethernet_100g`"):
+        platform.cluster(8, network="ethernet_10g0")
+
+
+def test_kernel_times_by_contract():
+    platform = load_platform("h100_sxm")
+    times = platform.kernel_time("gemm", m=np.array([128, 4096]), n=4096, k=4096)
+    assert times.shape == (2,)
+    assert times[0] < times[1]
+    forward = platform.kernel_time(
+        "embedding_forward", rows=10**6, dim=128, batch=np.array([1024, 65536]), pooling=10
+    )
+    assert forward[0] < forward[1]
+    backward = platform.kernel_time(
+        "embedding_backward", rows=10**6, dim=128, batch=65536, pooling=10
+    )
+    assert backward > forward[1]
+    with pytest.raises(UnknownNameError, match="unknown operator"):
+        platform.kernel_time("conv", m=1)
+    with pytest.raises(ConfigError, match="lacks `k`"):
+        platform.kernel_time("gemm", m=1, n=1)
+    with pytest.raises(ConfigError, match="does not take `q`"):
+        platform.kernel_time("elementwise", traffic_bytes=1, q=2)
+
+
+def test_collective_times_by_contract():
+    platform = load_platform("h100_sxm")
+    sizes = np.logspace(3, 9, 13)
+    for op in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"):
+        inside = platform.collective_time(op, sizes, 8)
+        between = platform.collective_time(op, sizes, 16)
+        assert np.all(np.diff(inside) >= 0)
+        assert np.all(between > inside)
+    with pytest.raises(UnknownNameError, match="unknown collective"):
+        platform.collective_time("all_for_one", 1.0, 8)

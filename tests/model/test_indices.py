@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import math
+import pickle
+
+from hypothesis import given
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from dse.indices import PopularityBuckets, ReuseHistogram, Uniform, Zipf
+
+HISTOGRAM = ReuseHistogram((0.6, 0.3, 0.1), (0.2, 0.3, 0.5), mean_reuse=3.0, touched_share=0.2)
+DISTRIBUTIONS = [Uniform(), Zipf(0.8), Zipf(1.0), Zipf(1.3), HISTOGRAM]
+
+
+def simulate_lru(indices, rows: int, draws: int, cache_rows: int) -> float:
+    """Share of hits of an LRU cache that is empty at first: a dict in order of last use."""
+    cache: dict[int, None] = {}
+    hits = 0
+    for row in indices.sample(np.random.default_rng(3), rows, draws).tolist():
+        if row in cache:
+            hits += 1
+            del cache[row]
+        elif len(cache) >= cache_rows:
+            del cache[next(iter(cache))]
+        cache[row] = None
+    return hits / draws
+
+
+@pytest.mark.parametrize("indices", DISTRIBUTIONS, ids=str)
+@pytest.mark.parametrize(
+    ("rows", "draws", "cache_rows"),
+    # From a batch that turns the cache over many times to one that never fills it.
+    [(5000, 60_000, 500), (5000, 10_000, 2000), (50_000, 30_000, 5000), (50_000, 20_000, 15_000)],
+)
+def test_hits_of_one_batch_against_a_simulated_cache(indices, rows, draws, cache_rows):
+    predicted = indices.hit_rate(rows, draws, cache_rows)
+    assert predicted == pytest.approx(simulate_lru(indices, rows, draws, cache_rows), abs=0.012)
+
+
+def test_uniform_hits_by_hand():
+    # V(t) = E (1 − e^(−t/E)) = C gives t = −E ln(1 − C/E); every later draw finds C of E rows.
+    rows, draws, cache_rows = 1000, 5000, 250
+    stay = -rows * math.log(1 - cache_rows / rows)
+    hits = (stay - cache_rows) + (draws - stay) * cache_rows / rows
+    assert Uniform().hit_rate(rows, draws, cache_rows) == pytest.approx(hits / draws)
+
+
+def test_long_batches_reach_the_steady_state():
+    assert Uniform().hit_rate(1000, 10**9, 250) == pytest.approx(0.25, abs=1e-6)
+
+
+@pytest.mark.parametrize("indices", DISTRIBUTIONS, ids=str)
+def test_hits_have_no_step_where_the_cache_becomes_large_enough(indices):
+    rows, draws = 20_000, 30_000
+    distinct = indices.expected_unique_rows(rows, draws)
+    below = indices.hit_rate(rows, draws, distinct * (1 - 1e-6))
+    assert below == pytest.approx(indices.hit_rate(rows, draws, distinct), abs=1e-5)
+
+
+@given(st.integers(2, 60), st.floats(1, 200), st.floats(0.3, 2.0), st.floats(0.1, 0.9))
+def test_hits_against_the_integral_over_the_batch(rows, draws, alpha, share):
+    # The definition without its closed form: H(min(s, t)) averaged over the batch.
+    popularity = Zipf(alpha).buckets(rows).probability
+    stay = share * draws
+    cache_rows = float(np.sum(1 - np.exp(-popularity * stay)))
+    steps = (np.arange(4000) + 0.5) / 4000 * draws
+    within = np.minimum(steps, stay)[:, np.newaxis]
+    average = float(np.mean((1 - np.exp(-popularity * within)) @ popularity))
+    bound = 1 - Zipf(alpha).expected_unique_rows(rows, draws) / draws
+    assert Zipf(alpha).hit_rate(rows, draws, cache_rows) == pytest.approx(
+        min(average, bound), abs=1e-4
+    )
+
+
+@given(
+    st.sampled_from(DISTRIBUTIONS),
+    st.integers(1, 50),
+    st.floats(0.1, 300),
+    st.floats(0.01, 60),
+    st.floats(1, 3),
+)
+def test_laws_hold_for_tiny_tables_and_caches(indices, rows, draws, cache_rows, factor):
+    small = indices.hit_rate(rows, draws, cache_rows)
+    large = indices.hit_rate(rows, draws, cache_rows * factor)
+    bound = max(0.0, 1 - indices.expected_unique_rows(rows, draws) / draws)
+    assert 0 <= small <= large + 1e-9
+    assert large <= bound + 1e-9
+
+
+@pytest.mark.parametrize("indices", DISTRIBUTIONS, ids=str)
+def test_arrays_of_draws(indices):
+    draws = np.array([[0, 1, 10], [1000, 10**5, 10**7]])
+    unique = indices.expected_unique_rows(5000, draws)
+    assert unique.shape == draws.shape
+    assert unique.dtype == np.float64
+    for place in np.ndindex(draws.shape):
+        assert unique[place] == indices.expected_unique_rows(5000, int(draws[place]))
+    assert unique[0, 0] == 0
+    assert unique[0, 1] == pytest.approx(1)
+
+
+def test_rare_rows_do_not_cancel():
+    # Two draws of one in 10^15 rows collide once in 10^15; 1 − (1 − p)^2 would round that away.
+    rows = 10**15
+    assert Uniform().expected_unique_rows(rows, 1e6) == pytest.approx(1e6, rel=1e-8)
+    assert Uniform().expected_unique_rows(10**9, 10**6) == pytest.approx(
+        1e6 - 1e6 * (1e6 - 1) / 2e9, rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("alpha", [0.8, 1.0, 1.05])
+def test_buckets_of_many_rows_against_the_plain_sum(alpha):
+    rows, draws = 3_000_000, 2_000_000
+    weight = np.arange(1, rows + 1) ** -alpha
+    popularity = weight / weight.sum()
+    exact = np.sum(-np.expm1(draws * np.log1p(-popularity)))
+    assert Zipf(alpha).expected_unique_rows(rows, draws) == pytest.approx(exact, rel=1e-3)
+    buckets = Zipf(alpha).buckets(rows)
+    assert buckets.probability[:3] == pytest.approx(popularity[:3], rel=1e-4)
+    assert np.all(np.diff(buckets.probability) <= 0)
+
+
+def test_buckets_stay_few_for_tables_of_any_size():
+    assert len(Zipf(1.05).buckets(10**12).rows) < 2000
+    assert Zipf(1.05).buckets(10**12).rows.sum() == pytest.approx(1e12)
+
+
+def test_samples_follow_the_popularity():
+    draws = 200_000
+    drawn = Zipf(1.1).sample(np.random.default_rng(5), 10_000, draws)
+    assert drawn.dtype == np.int64
+    expected = Zipf(1.1).buckets(10_000).probability[:5] * draws
+    counted = np.bincount(drawn, minlength=10_000)[:5]
+    assert np.all(np.abs(counted - expected) < 5 * np.sqrt(expected))
+
+
+@pytest.mark.parametrize("indices", DISTRIBUTIONS, ids=str)
+def test_distributions_are_values(indices):
+    copy = pickle.loads(pickle.dumps(indices))
+    assert copy == indices
+    assert hash(copy) == hash(indices)
+
+
+def test_rows_that_are_never_drawn_take_no_cache():
+    buckets = PopularityBuckets(np.array([10.0, 90.0]), np.array([0.1, 0.0]))
+    assert buckets.unique_rows(1000) == pytest.approx(10)
+    assert buckets.lru_hit_rate(1000, 10) == pytest.approx(1 - 10 / 1000)
+    assert buckets.lru_hit_rate(1000, 0) == buckets.lru_hit_rate(0, 5) == 0

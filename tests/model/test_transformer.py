@@ -1,0 +1,168 @@
+"""Transformers: their files, parameters and arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dse.config import parse_document
+from dse.errors import ConfigError
+from dse.model import (
+    AttentionKind,
+    ModelFile,
+    TransformerFamily,
+    TransformerModel,
+    list_models,
+    load_dlrm,
+    load_model,
+)
+
+TEXT = """\
+schema_version: 1
+kind: transformer
+name: small
+source: test
+family: gpt
+layers: 2
+hidden: 8
+heads: 4
+vocab: 10
+sequence_length: 6
+global_batch_size: 3
+"""
+
+
+def read(text: str):
+    return parse_document(text, ModelFile, file="f.yaml").to_model()
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        read(text)
+    return [str(problem) for problem in caught.value.diagnostics]
+
+
+def test_a_file_becomes_plain_values():
+    model = read(TEXT + "kv_heads: 2\nattention: unfused\n")
+    assert isinstance(model, TransformerModel)
+    assert (model.family, model.attention) == (TransformerFamily.GPT, AttentionKind.UNFUSED)
+    assert (model.ffn_hidden, model.kv_heads, model.head_dim) == (32, 2, 2)
+    assert model.causal
+    assert not model.dropout
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("heads: 4", "heads: 3", "f.yaml:8:8: heads: expected a divisor of the hidden width 8"),
+        (
+            "heads: 4",
+            "heads: 4\nkv_heads: 3",
+            "f.yaml:9:11: kv_heads: expected a divisor of the 4",
+        ),
+        ("layers: 2", "layers: 0", "f.yaml:6:9: layers: expected at least 1"),
+        ("family: gpt", "family: bart", "expected one of `gpt`, `bert` (did you mean `bert`?)"),
+        ("vocab: 10", "vocab: 10\nlayer: 2", "layer: unknown key; did you mean `layers`?"),
+        ("vocab: 10\n", "", "vocab: this field is missing"),
+        ("heads: 4", "heads: 4\noptimizer: rowwise_adagrad", "is for embedding tables"),
+        (
+            "kind: transformer",
+            "kind: transfomer",
+            "f.yaml:2:7: kind: expected one of `dlrm`, `transformer` (did you mean `transf",
+        ),
+    ],
+)
+def test_mistakes_are_reported_at_their_field(old, new, expected):
+    assert TEXT.count(old) == 1
+    found = problems(TEXT.replace(old, new))
+    assert any(expected in line for line in found), found
+
+
+def test_only_keys_of_the_stated_kind_are_suggested():
+    (line,) = problems(TEXT + "table_defaults: {}\n")
+    assert "bottom_mlp" not in line
+    assert "`hidden`" in line
+
+
+def test_a_file_without_a_kind_is_told_so():
+    found = problems(TEXT.replace("kind: transformer\n", ""))
+    assert found == ["f.yaml:1:1: kind: this field is missing"]
+
+
+def test_parameters_of_a_small_decoder_by_hand():
+    # Layer: 8 × 24 + 24, 8 × 8 + 8, 8 × 32 + 32, 32 × 8 + 8, two norms of 16.
+    assert read(TEXT).layer_parameters == 216 + 72 + 288 + 264 + 32
+    assert read(TEXT).parameter_count == 2 * 872 + 10 * 8 + 6 * 8 + 16
+    # Keys and values of half the heads, a gate, no biases, no positions, a head of its own.
+    variant = replace(
+        read(TEXT),
+        kv_heads=2,
+        gated_ffn=True,
+        biases=False,
+        learned_positions=False,
+        tied_embeddings=False,
+    )
+    assert variant.layer_parameters == 8 * 16 + 8 * 8 + 8 * 64 + 32 * 8 + 2 * 8
+    assert variant.parameter_count == 2 * variant.layer_parameters + 2 * 10 * 8 + 8
+
+
+#: As counted by the sources of the models (GPT-2 XL with its own vocabulary).
+PARAMETERS = {
+    "bert_base": 110_106_428,
+    "bert_large": 336_226_108,
+    "mpt_125m": 125_311_488,
+    "mpt_350m": 355_985_408,
+    "mpt_760m": 760_470_528,
+    "mpt_1b": 1_315_950_592,
+    "mpt_3b": 2_651_837_440,
+    "mpt_7b": 6_658_859_008,
+    "mpt_13b": 12_853_954_560,
+    "mpt_30b": 29_975_214_080,
+    "mpt_70b": 64_862_437_376,
+}
+
+
+@pytest.mark.parametrize(("name", "count"), PARAMETERS.items())
+def test_parameters_of_shipped_models(name, count):
+    assert load_model(name).parameter_count == count
+
+
+def test_parameters_of_gpt2_with_its_own_vocabulary():
+    model = replace(load_model("gpt2_xl"), vocab=50257)
+    assert model.parameter_count == 1_557_611_200
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [("gpt_22b", 22.0), ("gpt_175b", 174.6), ("gpt_145b", 145.6), ("gpt_39b", 39.1)],
+)
+def test_parameters_of_gpt_models_as_published(name, billions):
+    assert load_model(name).parameter_count / 1e9 == pytest.approx(billions, rel=0.005)
+
+
+@pytest.mark.parametrize("name", ["gpt_22b", "gpt_175b", "mpt_7b"])
+def test_arithmetic_follows_the_published_formula(name):
+    # Narayanan et al., § 5.1: 96 s l h² (1 + s / 6 h + V / 16 l h) with one forward pass repeated,
+    # of which the repeated part does not include the language head.
+    model = load_model(name)
+    s, layers, h, v = model.sequence_length, model.layers, model.hidden, model.vocab
+    published = 96 * s * layers * h**2 * (1 + s / (6 * h) + v / (16 * layers * h))
+    repeated = layers * model.layer_flops_per_sample
+    assert model.model_flops_per_sample + repeated == pytest.approx(published, rel=1e-12)
+
+
+def test_every_shipped_transformer_loads():
+    names = [name for name in list_models() if not name.startswith("dlrm")]
+    assert len(names) >= 18
+    for name in names:
+        model = load_model(name)
+        assert isinstance(model, TransformerModel)
+        assert model.name == name
+        assert model.source
+
+
+def test_a_transformer_cannot_be_sharded_by_tables():
+    with pytest.raises(ConfigError, match="no embedding tables to shard; `dse predict gpt_22b`"):
+        load_dlrm("gpt_22b")
+    assert load_dlrm("dlrm_tiny").tables

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from dse.config import parse_document
+from dse.errors import ConfigError, UnknownNameError
+from dse.machine.platforms import load_platform
+from dse.model import DlrmModel, load_model
+from dse.search.space import (
+    Constraint,
+    Metric,
+    SamplerName,
+    SpaceDocument,
+    WorkloadKind,
+    list_spaces,
+    load_space,
+)
+from tests.conftest import SMALL_SPACE
+
+
+def parse(text: str):
+    return parse_document(text, SpaceDocument, file="s.yaml").to_space()
+
+
+def test_a_space_expands():
+    space = parse(SMALL_SPACE)
+    assert space.choices("world_size") == (2, 8, 12)
+    assert space.choices("sharding_types") == ("table_wise", "table_wise+row_wise")
+    assert space.choices("network") == ("default",)
+    assert space.size == 3 * 3 * 2 * 2
+    assert [axis.maximize for axis in space.objectives] == [True, False]
+    with pytest.raises(KeyError):
+        space.choices("flavour")
+
+
+@pytest.mark.parametrize("name", list_spaces())
+def test_shipped_spaces_name_what_exists(name):
+    space = load_space(name)
+    of_tables = isinstance(load_model(space.workload.name), DlrmModel)
+    assert of_tables == (space.workload.kind is WorkloadKind.DLRM)
+    for platform in space.choices("platform"):
+        assert load_platform(str(platform)).prices
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("{low: 2, high: 32, factor: 2}", (2, 4, 8, 16, 32)),
+        ("{low: 2, high: 9, step: 3}", (2, 5, 8)),
+        ("8", (8,)),
+        ("[8, 2, 8]", (2, 8)),
+    ],
+)
+def test_ranges(text, values):
+    space = parse(SMALL_SPACE.replace("[2, 8, 12]", text))
+    assert space.choices("world_size") == values
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("[2, 8, 12]", "{low: 8, high: 2, step: 1}", "expected high ≥ low"),
+        ("[2, 8, 12]", "{low: 1, high: 2}", "exactly one of `step` and `factor`"),
+        ("[2, 8, 12]", "[]", "world_size"),
+        ("[2, 8, 12]", "[0]", "at least 1, found `0`"),
+        ("platform: [a100_sxm_80, h100_sxm, v100_dgx2]", "platform: []", "at least 1"),
+        ("[table_wise, row_wise]", "[table_wise, row_wize]", "did you mean `row_wise`"),
+        ("global_batch_size:", "local_batch: 1\n  global_batch_size:", "unknown key"),
+        ("global_batch_size:", "local_batch_size: 1\n  global_batch_size:", "exactly one of"),
+        ("direction: minimize", "direction: down", "expected one of"),
+        ("cost_usd_per_million_samples", "throughput_samples_per_s", "different metrics"),
+        ("cost_usd_per_million_samples", "cost", "did you mean"),
+        ("[size_greedy, dim_greedy]", "[greedy]", "expected planners out of"),
+        ("search:", "constraints: [{metric: iteration_time_s, at_most: 5}]\nsearch:", "its unit"),
+        ("search:", "constraints: [{metric: iteration_time_s}]\nsearch:", "`at_most`, `at_least`"),
+        (
+            "search:",
+            "constraints: [{metric: price_usd_per_hour, at_most: 5 ms}]\nsearch:",
+            "which is a time",
+        ),
+    ],
+)
+def test_wrong_spaces(old, new, words):
+    assert old in SMALL_SPACE
+    with pytest.raises(ConfigError, match=r"s\.yaml") as caught:
+        parse(SMALL_SPACE.replace(old, new))
+    assert words in str(caught.value)
+
+
+def test_limits_in_si_units():
+    space = parse(
+        SMALL_SPACE.replace(
+            "search:",
+            "constraints:\n  - {metric: iteration_time_s, at_most: 20 ms}\n"
+            "  - {metric: memory_headroom_fraction, at_least: 5 %}\nsearch:",
+        )
+    )
+    assert space.constraints[0] == Constraint(Metric.ITERATION_TIME, pytest.approx(0.02), None)
+    assert space.constraints[1].at_least == pytest.approx(0.05)
+
+
+def test_violations_have_a_sign_and_words():
+    both = Constraint(Metric.PRICE, 10.0, 2.0)
+    assert both.violation(12.0) == 2.0
+    assert both.violation(1.0) == 1.0
+    assert both.violation(5.0) <= 0
+    assert "more than the limit of 10" in both.reason(12.0)
+    assert "less than the limit of 2" in both.reason(1.0)
+    assert math.isnan(both.violation(math.nan))
+
+
+def test_unknown_space():
+    with pytest.raises(UnknownNameError, match="did you mean `dlrm_sharding`"):
+        load_space("dlrm_shading")
+
+
+def test_samplers_by_name():
+    assert {name.value for name in SamplerName} == {"nsga2", "tpe", "gp", "random", "grid"}

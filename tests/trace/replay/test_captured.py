@@ -1,0 +1,99 @@
+"""Training that is captured here and now, replayed."""
+
+from __future__ import annotations
+
+import pytest
+
+from dse.errors import ConfigError
+from dse.trace.replay import ReplayOptions, replay
+from tests.trace.replay.capturing import BATCH, capture_network
+
+pytest.importorskip("torch")
+
+FEW = ReplayOptions(iterations=2, warm_up=0)
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("network")
+    capture_network(folder)
+    return folder
+
+
+def test_training_is_replayed_to_the_last_operator(network):
+    (rank,) = replay([network], FEW).ranks
+    assert rank.skipped == ()
+    assert rank.coverage.operator_share == 1
+    assert rank.coverage.time_share >= 0.98
+    # Forward, backward and Adam of two steps.
+    assert rank.coverage.operators > 100
+
+
+def test_both_original_times_are_known(network):
+    (rank,) = replay([network], FEW).ranks
+    original = rank.original
+    assert original.steps == 2
+    assert original.source == "2 steps of the Kineto trace"
+    assert 0 < original.operators_s < original.profiled_s
+    assert original.reference_s == original.unprofiled_s > 0
+    assert rank.error == pytest.approx(rank.replayed_s / original.unprofiled_s - 1)
+
+
+def test_without_its_kineto_trace_a_replay_has_no_times_to_compare(network, tmp_path):
+    alone = tmp_path / "rank0.et.json.gz"
+    alone.write_bytes((network / alone.name).read_bytes())
+    (rank,) = replay([alone], FEW).ranks
+    assert rank.original.reference_s is None
+    assert rank.error is None
+    assert rank.coverage.time_share is None
+    assert rank.coverage.operator_share == 1
+
+
+def test_one_step_of_two_has_half_of_the_operators(network):
+    (whole,) = replay([network], FEW).ranks
+    names = _annotations(network, "ProfilerStep#")
+    options = ReplayOptions(iterations=1, warm_up=0, begin=names[0], end=names[0])
+    (half,) = replay([network], options).ranks
+    assert half.coverage.operators * 2 == whole.coverage.operators
+    # The record tells of whole steps of the whole trace only.
+    assert half.original.unprofiled_s is None
+    assert half.original.profiled_s < whole.original.profiled_s
+
+
+def test_the_optimizer_alone(network):
+    (name, *_) = _annotations(network, "Optimizer.step#")
+    options = ReplayOptions(iterations=1, warm_up=0, begin=name, end=name)
+    (rank,) = replay([network], options).ranks
+    assert rank.coverage.operator_share == 1
+    assert rank.coverage.operators > 20
+
+
+@pytest.mark.parametrize("factor", [0.5, 2])
+def test_the_batch_scales(network, factor):
+    options = ReplayOptions(iterations=1, warm_up=0, scale_batch=factor)
+    (rank,) = replay([network], options).ranks
+    assert rank.batch == (BATCH, BATCH * factor)
+    assert rank.skipped == ()
+
+
+def test_a_larger_batch_takes_more_memory(network):
+    taken = [
+        replay([network], ReplayOptions(iterations=1, warm_up=0, scale_batch=factor))
+        .ranks[0]
+        .memory_bytes
+        for factor in (0.5, 1, 64)
+    ]
+    assert taken == sorted(taken)
+    assert taken[2] > 2 * taken[1]
+
+
+def test_a_batch_cannot_vanish(network):
+    with pytest.raises(ConfigError, match="none would be left"):
+        replay([network], ReplayOptions(iterations=1, scale_batch=0.001))
+
+
+def _annotations(folder, prefix):
+    from dse.trace import read_execution_trace
+
+    (trace,) = read_execution_trace(folder)
+    return sorted(name for name in trace.names if name.startswith(prefix))

@@ -1,0 +1,50 @@
+"""Published traces of GPUs: each operator is planned or listed; skipped where they are missing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dse.trace import read_execution_trace
+from dse.trace.replay import ReplayOptions, replay
+from dse.trace.replay._lookup import Lookup
+from dse.trace.replay._planner import Planner
+from dse.trace.replay._select import Selector
+from tests.conftest import ROOT
+
+torch = pytest.importorskip("torch")
+
+FOLDER = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data")) / "traces"
+
+pytestmark = pytest.mark.skipif(
+    not FOLDER.is_dir(),
+    reason=f"no published traces in {FOLDER}; name the folder above in DSE_MEASUREMENTS",
+)
+
+
+@pytest.mark.parametrize("name", ["resnet_et", "resnet_2gpu_et", "linear_et"])
+def test_every_operator_of_a_network_is_rebuilt_for_the_cpu(name):
+    (trace,) = read_execution_trace(FOLDER / f"{name}.json.gz", arguments=True)
+    lookup = Lookup(torch, "cpu")
+    units = Selector(trace, lookup).units(0, len(trace))
+    plan = Planner(trace, lookup, skip_collectives=False).plan(units)
+    assert len(units) > 300
+    assert plan.reasons == {}
+
+
+def test_eight_ranks_of_a_dlrm_are_replayed_or_listed():
+    options = ReplayOptions(iterations=1, warm_up=0, collectives="mock")
+    result = replay([FOLDER / "dlrm_pytorch_et.tar.gz"], options)
+    assert [rank.rank for rank in result.ranks] == list(range(8))
+    for rank in result.ranks:
+        covered = rank.coverage
+        listed = sum(one.count for one in rank.skipped)
+        assert covered.replayed + listed == covered.operators
+        assert all(one.reason for one in rank.skipped)
+        assert rank.collectives == 8
+        # Lookups of FBGEMM and their backward functions are all that can be missing.
+        names = {one.name for one in rank.skipped}
+        assert all(name.startswith(("fbgemm::", "torch::autograd::CppNode")) for name in names)
+        assert covered.time_share > 0.9

@@ -1,0 +1,196 @@
+"""The readers on published traces; skipped where these are not at hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dse.trace import (
+    Category,
+    FlowKind,
+    link,
+    link_execution_trace,
+    match_collectives,
+    read_execution_trace,
+    read_kineto,
+)
+from tests.conftest import ROOT
+
+FOLDER = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data")) / "traces"
+
+pytestmark = pytest.mark.skipif(
+    not FOLDER.is_dir(),
+    reason=f"no published traces in {FOLDER}; name the folder above in DSE_MEASUREMENTS",
+)
+
+
+@pytest.fixture(scope="module")
+def dlrm():
+    return read_kineto(FOLDER / "dlrm_kineto.tar.gz")
+
+
+def counted(trace):
+    return {
+        Category(value).name: count
+        for value, count in sorted(Counter(trace.category.tolist()).items())
+    }
+
+
+def test_dlrm_events(dlrm):
+    assert [trace.rank for trace in dlrm] == list(range(8))
+    assert {trace.world_size for trace in dlrm} == {8}
+    assert counted(dlrm[0]) == {
+        "CPU_OP": 1633,
+        "RUNTIME": 525,
+        "KERNEL": 245,
+        "MEMCPY": 16,
+        "ANNOTATION": 40,
+    }
+    assert set(dlrm[0].device_names) == {"Tesla V100-SXM2-32GB"}
+    assert [[step.number for step in trace.steps] for trace in dlrm] == [[10]] * 8
+    assert dlrm[0].base_time_ns == 1694128201426674000
+    assert dlrm[0].steps[0].end_ns == 14455_000
+    for trace in dlrm:
+        work = trace.where(Category.KERNEL, Category.MEMCPY, Category.MEMSET)
+        assert set(trace.device[work]) == {trace.rank}
+        assert set(trace.stream[work]) == {7, 22, 24, 84}
+        assert len(trace.threads) == 2
+        assert set(trace.flows.kind) == {FlowKind.LAUNCH}
+
+
+def test_dlrm_links(dlrm):
+    alone = []
+    for trace in dlrm:
+        links = link(trace)
+        work = trace.where(Category.KERNEL, Category.MEMCPY, Category.MEMSET)
+        alone.append(int((links.launch[work] < 0).sum()))
+        launched = work & (links.launch >= 0)
+        assert (links.operator[launched] >= 0).all()
+        backward = trace.forward_thread > 0
+        assert backward.sum() == 76
+        assert (links.forward[backward] >= 0).all()
+        # The arrows of the file say the same as the correlations.
+        assert np.array_equal(links.launch[trace.flows.target], trace.flows.source)
+    # Two ranks still ran kernels that were launched before the profiler began.
+    assert alone == [0, 64, 0, 64, 0, 0, 0, 0]
+
+
+def test_dlrm_collectives_meet(dlrm):
+    meetings = match_collectives(dlrm)
+    assert all(meeting.complete and len(meeting.ranks) == 8 for meeting in meetings)
+    assert [(meeting.operation, meeting.message_bytes) for meeting in meetings] == [
+        ("all_to_all", 24576),
+        ("all_to_all", 192),
+        ("all_to_all", 1536),
+        ("all_to_all", 13568),
+        ("all_reduce", 394241 * 4),
+        ("all_to_all", 24576),
+        ("all_reduce", 112 * 4),
+        ("all_reduce", 226960 * 4),
+    ]
+    for meeting in meetings:
+        ends = [
+            dlrm[rank].base_time_ns + int(dlrm[rank].end_ns[event])
+            for rank, event in zip(meeting.ranks, meeting.events, strict=True)
+        ]
+        # One host, one clock: all leave together, however long they waited.
+        assert max(ends) - min(ends) <= 10_000
+
+
+def test_dlrm_execution_traces(dlrm):
+    traces = read_execution_trace(FOLDER / "dlrm_pytorch_et.tar.gz")
+    assert [trace.rank for trace in traces] == list(range(8))
+    assert {trace.schema for trace in traces} == {"1.0.1"}
+    right = wrong = 0
+    for et, trace in zip(traces, dlrm, strict=True):
+        links = link(trace)
+        found = link_execution_trace(et, trace, links)
+        assert len(et) == 1675
+        assert (found.event >= 0).sum() == 1672
+        assert (found.method, found.share, found.notes) == ("order", 1.0, ())
+        # The tree by times is the tree that the execution trace recorded.
+        nodes = np.flatnonzero((found.event >= 0) & (et.parent >= 0))
+        nodes = nodes[found.event[et.parent[nodes]] >= 0]
+        same = links.parent[found.event[nodes]] == found.event[et.parent[nodes]]
+        right, wrong = right + int(same.sum()), wrong + int((~same).sum())
+    assert (right, wrong) == (12534, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "counts", "streams"),
+    [
+        (
+            "linear",
+            {
+                "CPU_OP": 36998,
+                "RUNTIME": 14515,
+                "KERNEL": 8716,
+                "MEMSET": 1640,
+                "ANNOTATION": 80,
+            },
+            {7},
+        ),
+        (
+            "resnet",
+            {
+                "CPU_OP": 39416,
+                "RUNTIME": 25928,
+                "KERNEL": 9628,
+                "MEMCPY": 123,
+                "MEMSET": 362,
+                "ANNOTATION": 90,
+            },
+            {7, 20, 36},
+        ),
+    ],
+)
+def test_single_gpu_traces(name, counts, streams):
+    (trace,) = read_kineto(FOLDER / f"{name}_kineto.json.gz")
+    assert counted(trace) == counts
+    work = trace.where(Category.KERNEL, Category.MEMCPY, Category.MEMSET)
+    assert set(trace.stream[work]) == streams
+    links = link(trace)
+    assert (links.launch[work] >= 0).all()
+    assert (links.operator[work] >= 0).all()
+    assert (links.forward[trace.forward_thread > 0] >= 0).all()
+    assert np.array_equal(links.launch[trace.flows.target], trace.flows.source)
+
+
+def test_linear_execution_trace():
+    (trace,) = read_kineto(FOLDER / "linear_kineto.json.gz")
+    (et,) = read_execution_trace(FOLDER / "linear_et.json.gz")
+    found = link_execution_trace(et, trace)
+    assert (len(et), int((found.event >= 0).sum())) == (931, 928)
+    assert (found.share, found.launching) == (1.0, 219)
+    # One of 40 iterations.
+    assert found.share_of_trace == pytest.approx(219 / 8676, rel=1e-3)
+
+
+@pytest.mark.parametrize(("name", "size", "step"), [("resnet", 1, 6), ("resnet_2gpu", 2, 4)])
+def test_newer_execution_traces(name, size, step):
+    (et,) = read_execution_trace(FOLDER / f"{name}_et.json.gz")
+    assert et.schema == "1.1.0-chakra.0.0.4"
+    assert len(et) == 14392
+    assert f"ProfilerStep#{step}" in et.names
+    assert [group.size for group in et.process_groups] == [size]
+    operations = Counter(
+        et.collectives[number].operation for number in et.collective[et.collective >= 0].tolist()
+    )
+    assert operations == {"broadcast": 6, "all_reduce": 15, "wait": 6}
+    assert {
+        et.collectives[number].ranks
+        for number in et.collective[et.collective >= 0].tolist()
+        if et.collectives[number].operation != "wait"
+    } == {tuple(range(size))}
+
+
+def test_an_execution_trace_of_another_run_is_told():
+    (trace,) = read_kineto(FOLDER / "resnet_kineto.json.gz")
+    (et,) = read_execution_trace(FOLDER / "resnet_et.json.gz")
+    found = link_execution_trace(et, trace)
+    assert "they are not of one run" in found.notes[0]
+    assert found.share < 0.7

@@ -1,0 +1,97 @@
+"""A tiny study of this machine's CPU, and runs of it without processes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dse.search import RunOptions, run
+from dse.validation import Measurement
+
+MODEL = """\
+schema_version: 1
+kind: dlrm
+name: small
+description: Four tables
+source: made for tests
+dense_features: 8
+bottom_mlp: [16, 8]
+interaction: {kind: dot}
+top_mlp: [16, 1]
+precision: fp32
+optimizer: {dense: sgd, sparse: sgd}
+global_batch_size: 64
+table_defaults: {dim: 8, pooling: 4, indices: {kind: zipf, alpha: 1.05}, data_type: fp32}
+tables:
+  - {name: a, rows: 400}
+  - {name: b, rows: 200}
+  - {name: c, rows: 100, pooling: [2, 3]}
+  - {name: d, rows: 50}
+"""
+
+SPACE = """\
+schema_version: 1
+name: loop
+workload: {model: MODEL}
+parameters:
+  platform: [cpu]
+  world_size: [2]
+  global_batch_size: [64, 128]
+  software_profile: dse_trainer
+  sharding_types:
+    - [table_wise]
+    - [row_wise]
+    - [data_parallel]
+objectives:
+  - {metric: throughput_samples_per_s, direction: maximize}
+search: {trials: 6, batch: 6, sampler: grid, improvement_rounds: 1, planners: [size_greedy]}
+"""
+
+
+def write_space(folder, **changes):
+    """Writes the space and its model; changes replace text."""
+    (folder / "small.yaml").write_text(MODEL)
+    text = SPACE.replace("MODEL", str(folder / "small.yaml"))
+    for old, new in changes.items():
+        line = next(line for line in text.splitlines() if line.strip().startswith(f"{old}:"))
+        text = text.replace(line, line[: line.index(":")] + f": {new}")
+    path = folder / "space.yaml"
+    path.write_text(text)
+    return path
+
+
+def make_study(folder, **changes):
+    return run(write_space(folder, **changes), RunOptions(out=folder / "study"))
+
+
+class Oracle:
+    """Stands where candidates are measured: times by a rule, and what was asked."""
+
+    def __init__(self, time_of, stop_after=None):
+        self.time_of, self.stop_after, self.asked = time_of, stop_after, []
+
+    def __call__(self, candidates, *, on_round=None, on_samples=None, **how):
+        self.asked.append((candidates, how))
+        found = tuple(self._measurement(one) for one in candidates)
+        for number in range(6):
+            if on_samples is not None:
+                on_samples(tuple(_fewer(one, number + 1) for one in found))
+            if on_round is not None:
+                on_round(number + 1, float(number))
+            if number + 1 == self.stop_after:
+                raise KeyboardInterrupt
+        return found
+
+    def _measurement(self, one):
+        time_s = self.time_of(one)
+        samples = tuple(time_s * (1 + 0.001 * number) for number in range(-2, 4))
+        ranks = one.configuration.world_size
+        return Measurement(
+            one.name, time_s, samples[0], samples[-1], samples, 2, (time_s,) * ranks,
+            (time_s,) * ranks, True,
+        )  # fmt: skip
+
+
+def _fewer(one, count):
+    if count == len(one.samples):
+        return one
+    return replace(one, samples=one.samples[:count], low_s=-float("inf"), high_s=float("inf"))

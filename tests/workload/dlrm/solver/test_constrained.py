@@ -1,0 +1,232 @@
+"""The search within constraints and with tables in host memory, against every plan there is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations, product
+from typing import TYPE_CHECKING
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from dse.errors import ConfigError, InfeasibleError
+from dse.machine import Precision
+from dse.sharding import (
+    PLANNERS,
+    ComputeKernel,
+    PlanningRequest,
+    ShardingPlan,
+    ShardingType,
+    TableConstraints,
+    check_plan,
+    placements_allowed,
+)
+from dse.workload.dlrm import PlanScorer, Problem, Software
+from dse.workload.dlrm.solver import find_plan, lower_bound, planning_request
+from dse.workload.dlrm.solver._assignment import Evaluator, of_plan, to_plan
+from dse.workload.dlrm.solver._catalogue import Catalogue
+from dse.workload.dlrm.solver._neighbours import Neighbourhood
+from dse.workload.dlrm.solver._pieces import pieces_of
+from tests.conftest import make_cluster, make_device, make_model, make_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dse.sharding import AllowedPlacement, TablePlan
+
+ALL = frozenset(ShardingType)
+TW, CW, RW = ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE, ShardingType.ROW_WISE
+UVM, CACHING = ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING
+
+
+def make_scorer(tables, world: int = 2, **cluster: object) -> PlanScorer:
+    machines = make_cluster(world, world, **cluster)
+    return PlanScorer(Problem(make_model(tables), machines, 4096, Precision.TF32, Software()))
+
+
+def request_of(
+    scorer: PlanScorer,
+    constraints: tuple[TableConstraints, ...] = (),
+    *,
+    allow_uvm: bool = False,
+    allowed_types: frozenset[ShardingType] = ALL,
+) -> PlanningRequest:
+    request = planning_request(scorer, allowed_types, 0)
+    return replace(request, constraints=constraints, allow_uvm=allow_uvm)
+
+
+def rank_choices(placement: AllowedPlacement) -> Iterator[tuple[int, ...]]:
+    """All ranks that a placement on one node may take, each set of pieces once."""
+    if placement.sharding_type not in (CW, ShardingType.TABLE_COLUMN_WISE):
+        yield from placement.rank_sets
+        return
+    for ranks in placement.rank_sets:
+        for pieces in placement.column_pieces:
+            yield from combinations(ranks, pieces)
+
+
+def every_plan(request: PlanningRequest) -> list[ShardingPlan]:
+    """Every plan of a request on one node."""
+    ways: list[list[TablePlan]] = []
+    for index, table in enumerate(request.tables):
+        found = [
+            placement.on(table.name, ranks)
+            for placement in placements_allowed(index, request)
+            for ranks in rank_choices(placement)
+        ]
+        ways.append(found)
+    return [ShardingPlan(request.world_size, chosen) for chosen in product(*ways)]
+
+
+def optimum_s(scorer: PlanScorer, request: PlanningRequest) -> float:
+    scores = scorer.score(every_plan(request))
+    return float(np.where(scores.fits, scores.iteration_time_s, np.inf).min())
+
+
+def keeps(plan: ShardingPlan, constraints: tuple[TableConstraints, ...]) -> bool:
+    """Says so by reading the constraints, not by asking what is allowed."""
+    for table in plan.tables:
+        for one in constraints:
+            if not one.matches(table.table):
+                continue
+            if one.allowed_types is not None and table.sharding_type not in one.allowed_types:
+                return False
+            if one.allowed_kernels and table.compute_kernel not in one.allowed_kernels:
+                return False
+            if one.pinned_ranks is not None and not one.pinned_ranks.issuperset(table.ranks):
+                return False
+            if one.max_partitions is not None and (
+                table.sharding_type is CW and len(table.ranks) > one.max_partitions
+            ):
+                return False
+    return True
+
+
+CONSTRAINED = {
+    "pinned": (TableConstraints("t0", pinned_ranks=frozenset({1})),),
+    "types": (
+        TableConstraints("t[01]", allowed_types=frozenset({TW, CW})),
+        TableConstraints("t2", allowed_types=frozenset({RW})),
+    ),
+    "pinned and cut": (
+        TableConstraints("t*", allowed_types=frozenset({TW, CW}), max_partitions=2),
+        TableConstraints("t1", pinned_ranks=frozenset({0})),
+    ),
+    "host": (
+        TableConstraints("t3", allowed_kernels=frozenset({UVM})),
+        TableConstraints("t0", pinned_ranks=frozenset({0})),
+    ),
+    "cached": (
+        TableConstraints("t2", allowed_kernels=frozenset({CACHING}), cache_load_factor=0.5),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONSTRAINED)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_constrained_problems_are_solved_as_by_brute_force(name, seed):
+    rng = np.random.default_rng(seed)
+    tables = tuple(
+        make_table(f"t{i}", int(rng.integers(1e4, 4e5)), pooling=int(rng.integers(2, 50)))
+        for i in range(4)
+    )
+    scorer = make_scorer(tables)
+    constraints = CONSTRAINED[name]
+    found = find_plan(scorer, constraints=constraints)
+    assert keeps(found.plan, constraints)
+    best_s = optimum_s(scorer, request_of(scorer, constraints))
+    assert found.iteration_time_s == pytest.approx(best_s, rel=1e-9)
+    assert found.lower_bound_s <= best_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("memory_bytes", [2.3e9, 2.6e9, 3.0e9])
+@pytest.mark.parametrize("types", [frozenset({TW}), frozenset({TW, CW, RW})])
+def test_host_memory_is_used_as_by_brute_force(memory_bytes, types):
+    # 0.13 to 0.5 GB each, on two devices with little beside what is reserved.
+    tables = tuple(make_table(f"t{i}", 500_000 * (i + 1), pooling=20 - 5 * i) for i in range(4))
+    scorer = make_scorer(tables, device=make_device(memory_bytes=memory_bytes))
+    request = request_of(scorer, allow_uvm=True, allowed_types=types)
+    found = find_plan(scorer, allowed_types=types, allow_uvm=True)
+    best_s = optimum_s(scorer, request)
+    assert found.fits
+    assert found.iteration_time_s == pytest.approx(best_s, rel=1e-9)
+    assert found.lower_bound_s <= best_s * (1 + 1e-9)
+
+
+TABLES = tuple(make_table(f"t{i}", 30_000 * (i + 1), pooling=3 + 4 * i) for i in range(5))
+SCORER = make_scorer(TABLES, 4)
+FREE_BOUND_S = lower_bound(SCORER, request_of(SCORER, allow_uvm=True)).iteration_time_s
+
+
+@st.composite
+def some_constraints(draw) -> tuple[TableConstraints, ...]:
+    chosen = []
+    for name in draw(st.lists(st.sampled_from(["t0", "t1", "t[23]", "t*"]), max_size=3)):
+        kind = draw(st.sampled_from(["pin", "types", "pieces", "host"]))
+        if kind == "pin":
+            ranks = draw(st.sets(st.integers(0, 3), min_size=1))
+            chosen.append(TableConstraints(name, pinned_ranks=frozenset(ranks)))
+        elif kind == "types":
+            types = draw(st.sets(st.sampled_from(sorted(ALL)), min_size=1))
+            chosen.append(TableConstraints(name, allowed_types=frozenset(types)))
+        elif kind == "pieces":
+            chosen.append(TableConstraints(name, max_partitions=draw(st.sampled_from([2, 4]))))
+        else:
+            kernels = frozenset({UVM, ComputeKernel.FUSED})
+            chosen.append(TableConstraints(name, allowed_kernels=kernels))
+    return tuple(chosen)
+
+
+@settings(max_examples=20)
+@given(some_constraints())
+def test_constraints_hold_and_never_beat_the_bound_without_them(constraints):
+    try:
+        found = find_plan(SCORER, constraints=constraints, time_limit_s=0.05)
+    except (ConfigError, InfeasibleError):
+        return
+    assert keeps(found.plan, constraints)
+    assert check_plan(found.plan, TABLES, 4, 4) == found.plan
+    assert found.lower_bound_s <= found.iteration_time_s * (1 + 1e-9)
+    assert found.iteration_time_s >= FREE_BOUND_S * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(("world", "per_node"), [(4, 4), (8, 4)])
+def test_neighbours_of_constrained_plans_are_allowed_and_score_as_plans(world, per_node):
+    constraints = (
+        TableConstraints("t0", pinned_ranks=frozenset({1, 2, 3})),
+        TableConstraints("t1", allowed_types=frozenset({TW, CW}), max_partitions=2),
+        TableConstraints("t4", allowed_kernels=frozenset({UVM, CACHING}), cache_load_factor=0.1),
+    )
+    cluster = make_cluster(world, per_node)
+    scorer = PlanScorer(Problem(make_model(TABLES), cluster, 8192, Precision.TF32, Software()))
+    catalogue = Catalogue(scorer, request_of(scorer, constraints))
+    evaluator, neighbourhood = Evaluator(catalogue), Neighbourhood(catalogue, 600)
+    weights = np.array([1.0, 1.0, 1e-9, 1e-12])
+    for planner in PLANNERS.values():
+        plan = planner(catalogue.request)
+        base = of_plan(plan, catalogue)
+        assert to_plan(base, catalogue) == plan
+        pieces = pieces_of(base, catalogue)
+        changes = neighbourhood.around(base, weights)
+        changes += neighbourhood.exchanges(base, pieces, weights, 100)
+        plans = [to_plan(base.changed(group), catalogue) for group in changes]
+        assert all(keeps(one, constraints) for one in plans)
+        found = evaluator.values(base, changes)
+        expected = scorer.score(plans)
+        np.testing.assert_allclose(found.time_s, expected.iteration_time_s, rtol=1e-9)
+
+
+def test_pinned_tables_stay_on_their_node_in_a_search_over_several_nodes():
+    constraints = (
+        TableConstraints("t[0-2]", pinned_ranks=frozenset({4, 5, 6, 7})),
+        TableConstraints("t4", pinned_ranks=frozenset({0, 5})),
+    )
+    problem = Problem(make_model(TABLES), make_cluster(8, 4), 8192, Precision.TF32, Software())
+    scorer = PlanScorer(problem)
+    found = find_plan(scorer, constraints=constraints)
+    assert keeps(found.plan, constraints)
+    greedy = [planner(request_of(scorer, constraints)) for planner in PLANNERS.values()]
+    best_s = float(scorer.score(greedy).iteration_time_s.min())
+    assert found.iteration_time_s <= best_s * (1 + 1e-12)

@@ -1,0 +1,86 @@
+"""What one rank tells of an iteration is what the graph of all ranks says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dse.graph import GraphBuilder, TaskKind
+from dse.machine import Precision
+from dse.sharding import PLANNERS, ShardingType
+from dse.simulate import AlikeRanks, Meets, breakdown, simulate
+from dse.workload.dlrm import (
+    DenseBottom,
+    LaunchMode,
+    PlanScorer,
+    Problem,
+    Software,
+    predict_plan,
+    sample_iteration_times_s,
+)
+from dse.workload.dlrm._predict import share_within_meetings
+from dse.workload.dlrm.solver import planning_request
+from tests.conftest import make_cluster, make_model
+
+EAGER = Software()
+GRAPHS = Software(launch=LaunchMode.CUDA_GRAPHS, prefetch_input=False)
+FIRST_RANK = replace(GRAPHS, dense_bottom=DenseBottom.FIRST_RANK)
+ALL = frozenset(ShardingType)
+
+
+def plans_of(scorer: PlanScorer):
+    types = [ALL, frozenset({ShardingType.ROW_WISE}), frozenset({ShardingType.TABLE_ROW_WISE})]
+    types += [frozenset({ShardingType.TABLE_WISE, ShardingType.DATA_PARALLEL})]
+    return [
+        PLANNERS[planner](planning_request(scorer, chosen, 0))
+        for chosen in types
+        for planner in ("dim_greedy", "random")
+    ]
+
+
+@pytest.mark.parametrize("software", [EAGER, GRAPHS, FIRST_RANK], ids=["eager", "graphs", "first"])
+@pytest.mark.parametrize(("world", "per_node"), [(1, 4), (4, 4), (8, 4), (4, 1)])
+def test_predictions_are_those_of_the_graph_of_all_ranks(software, world, per_node):
+    cluster = make_cluster(world, per_node)
+    scorer = PlanScorer(Problem(make_model(), cluster, 8192, Precision.TF32, software))
+    for plan in plans_of(scorer):
+        timeline = simulate(scorer.layout_graph(plan).graph)
+        scored_s = scorer.score([plan]).iteration_time_s[0]
+        prediction = predict_plan(scorer, plan, None)
+        assert scored_s == pytest.approx(timeline.makespan_s, rel=1e-12)
+        assert prediction.iteration_time_s == pytest.approx(timeline.makespan_s, rel=1e-12)
+        for mine, expected in zip(prediction.breakdown, breakdown(timeline), strict=True):
+            for part in ("compute_s", "exposed_communication_s", "host_s", "idle_s"):
+                found = getattr(mine, part)
+                assert found == pytest.approx(getattr(expected, part), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("meets", "expected"),
+    [
+        (Meets.ALL, [0.0, 0.0, 0.0, 0.0]),
+        (Meets.NODE, [0.0, 0.0, 2.0, 2.0]),
+        (Meets.ACROSS, [0.0, 1.0, 0.0, 1.0]),
+    ],
+)
+def test_members_of_a_meeting_share_the_sample_of_the_first(meets, expected):
+    builder = GraphBuilder()
+    lane = builder.add_lane(0, "compute")
+    builder.add_meeting([builder.add_task("meet", TaskKind.COLLECTIVE, lane, 1.0)])
+    builder.add_task("after", TaskKind.COMPUTE, lane, 1.0)
+    drawn = np.arange(8.0).reshape(2, 4, 1)
+    share_within_meetings(AlikeRanks(builder.build(), 2, 2, (meets,)), drawn)
+    assert drawn[0, :, 0].tolist() == expected
+    assert drawn[1, :, 0].tolist() == [4.0, 5.0, 6.0, 7.0]
+
+
+def test_samples_are_the_same_each_time_and_those_of_other_plans_are_others():
+    cluster = make_cluster(8, 4)
+    scorer = PlanScorer(Problem(make_model(), cluster, 8192, Precision.TF32, GRAPHS))
+    plan, other = plans_of(scorer)[:2]
+    samples_s = sample_iteration_times_s(scorer, plan)
+    assert samples_s.std() > 0
+    np.testing.assert_array_equal(samples_s, sample_iteration_times_s(scorer, plan))
+    assert (samples_s != sample_iteration_times_s(scorer, other)).any()

@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+import dse
+from dse.errors import ConfigError, PlanError
+from dse.graph import TaskKind
+from dse.machine import LinkKind, LinkSpec, Precision
+from dse.machine.platforms import load_platform
+from dse.model import load_model
+from dse.sharding import PLANNERS, ShardingPlan, ShardingType, TablePlan
+from dse.simulate import simulate
+from dse.workload.dlrm import (
+    Configuration,
+    LaunchMode,
+    PlanScorer,
+    Problem,
+    Software,
+    predict_plan,
+    sample_iteration_times_s,
+)
+from dse.workload.dlrm._dense import bucket_sizes
+from dse.workload.dlrm.solver import planning_request
+from tests.conftest import make_cluster, make_device, make_model, make_table
+
+TW = ShardingType.TABLE_WISE
+
+
+def make_problem(cluster=None, batch=4096, **software) -> Problem:
+    return Problem(
+        make_model(), cluster or make_cluster(), batch, Precision.TF32, Software(**software)
+    )
+
+
+def spread_plan(world_size: int = 4) -> ShardingPlan:
+    names = [table.name for table in make_model().tables]
+    return ShardingPlan(
+        world_size,
+        tuple(TablePlan(name, TW, (i % world_size,)) for i, name in enumerate(names)),
+    )
+
+
+def random_plans(problem: Problem, count: int, seed: int = 0) -> list[ShardingPlan]:
+    """Plans with all sharding types mixed."""
+    rng = np.random.default_rng(seed)
+    world, per_node = problem.cluster.world_size, problem.cluster.local_size
+    everyone = tuple(range(world))
+    plans = []
+    for _ in range(count):
+        tables = []
+        for table in problem.model.tables:
+            kind = list(ShardingType)[rng.integers(7)]
+            node = int(rng.integers(problem.cluster.node_count))
+            local = tuple(range(node * per_node, (node + 1) * per_node))
+            ranks = {
+                ShardingType.TABLE_WISE: (int(rng.integers(world)),),
+                ShardingType.COLUMN_WISE: tuple(int(r) for r in rng.integers(0, world, 2)),
+                ShardingType.TABLE_COLUMN_WISE: local[:2],
+                ShardingType.TABLE_ROW_WISE: local,
+                ShardingType.GRID_SHARD: everyone,
+            }.get(kind, everyone)
+            tables.append(TablePlan(table.name, kind, ranks))
+        plans.append(ShardingPlan(world, tuple(tables)))
+    return plans
+
+
+@pytest.mark.parametrize(("world", "per_node"), [(1, 4), (4, 4), (8, 4), (4, 1)])
+@pytest.mark.parametrize("launch", LaunchMode)
+@pytest.mark.parametrize("switch", [True, False])
+def test_batched_scores_equal_single_simulations(world, per_node, launch, switch):
+    problem = make_problem(
+        make_cluster(world, per_node),
+        launch=launch,
+        prefetch_input=switch,
+        overlap_dense_all_reduce=switch,
+        dense_bucket_bytes=100_000,
+    )
+    scorer = PlanScorer(problem)
+    plans = random_plans(problem, 12)
+    scores = scorer.score(plans)
+    for plan, seconds, peak in zip(
+        plans, scores.iteration_time_s, scores.peak_memory_bytes, strict=True
+    ):
+        prediction = predict_plan(scorer, plan, 10.0)
+        assert prediction.iteration_time_s == pytest.approx(seconds, rel=1e-12)
+        assert max(prediction.memory_bytes_per_rank) == pytest.approx(peak, rel=1e-12)
+        for rank in prediction.breakdown:
+            parts = rank.compute_s + rank.exposed_communication_s + rank.host_s + rank.idle_s
+            assert parts == pytest.approx(seconds, rel=1e-9)
+
+
+def test_the_graph_has_every_lane_on_every_rank_and_meetings_over_all():
+    layout = PlanScorer(make_problem()).layout_graph(spread_plan())
+    graph = layout.graph
+    assert {(lane.rank, lane.name) for lane in graph.lanes} == {
+        (rank, name) for rank in range(4) for name in ("host", "compute", "communication", "copy")
+    }
+    collectives = np.flatnonzero(graph.kind == TaskKind.COLLECTIVE)
+    sizes = np.bincount(graph.meeting[collectives])
+    assert set(sizes.tolist()) == {4}
+    names = {graph.names[index] for index in collectives}
+    assert {"input all-to-all", "output all-to-all", "gradient all-to-all"} < names
+
+
+def test_embedding_memory_by_hand():
+    problem = make_problem()
+    prediction = predict_plan(PlanScorer(problem), spread_plan(), None)
+    # Tables of 50,000 (i + 1) rows × 64 columns, tables 0 and 4 on rank 0; one state value a row.
+    rows = 50_000 * (1 + 5)
+    assert prediction.memory[0].embedding_weights_bytes == rows * 64 * 4
+    assert prediction.memory[0].embedding_optimizer_bytes == rows * 4
+    # Dense: weights, gradients and no SGD state: 13-128-64, interaction 64 + 7 · 6 / 2 = 85.
+    parameters = 14 * 128 + 129 * 64 + 86 * 256 + 257
+    assert prediction.memory[0].dense_parameters_bytes == parameters * 8
+    assert prediction.cost_usd_per_million_samples is None
+
+
+def test_cost_by_hand():
+    prediction = predict_plan(PlanScorer(make_problem()), spread_plan(), 36.0)
+    per_million = 36.0 / 3600 * prediction.iteration_time_s * 1e6 / 4096
+    assert prediction.cost_usd_per_million_samples == pytest.approx(per_million)
+
+
+def test_the_reason_names_rank_need_and_limit():
+    cluster = make_cluster(device=make_device(memory_bytes=2.05e9))
+    prediction = predict_plan(PlanScorer(make_problem(cluster)), spread_plan(), None)
+    assert not prediction.feasible
+    for word in ("rank", "embedding weights", "GiB usable on test device", "of 4 ranks"):
+        assert word in prediction.infeasible_reason
+
+
+def test_the_interval_holds_the_prediction_and_is_repeatable():
+    scorer = PlanScorer(make_problem())
+    first, second = (predict_plan(scorer, spread_plan(), None) for _ in range(2))
+    assert first == second
+    assert first.iteration_time_p5_s <= first.iteration_time_s <= first.iteration_time_p95_s
+    samples = sample_iteration_times_s(scorer, spread_plan())
+    assert samples.std() > 0
+
+
+def test_buckets_close_when_full():
+    groups = [(100, 1), (100, 3), (50, 5), (10, 7)]
+    assert bucket_sizes(groups, 800) == [(800, 3), (240, 7)]
+    assert bucket_sizes(groups, 1) == [(400, 1), (400, 3), (200, 5), (40, 7)]
+    assert bucket_sizes([], 800) == []
+
+
+# --- physical laws ------------------------------------------------------------------------
+
+factors = st.floats(1, 8)
+seeds = st.integers(0, 1000)
+
+
+def times(cluster, seed, batch=4096):
+    problem = make_problem(cluster, batch)
+    return PlanScorer(problem).score(random_plans(problem, 5, seed)).iteration_time_s
+
+
+@given(seeds, factors, st.sampled_from(["link", "network", "memory", "l2", "host"]))
+def test_more_bandwidth_is_never_slower(seed, factor, what):
+    base = make_cluster(8, 4)
+    changed = {
+        "link": lambda: replace(
+            base, link=replace(base.link, bandwidth_bytes_per_s=300e9 * factor)
+        ),
+        "network": lambda: replace(
+            base, network=replace(base.network, nic_bandwidth_bytes_per_s=25e9 * factor)
+        ),
+        "memory": lambda: replace(
+            base, device=make_device(memory_bandwidth_bytes_per_s=2e12 * factor)
+        ),
+        "l2": lambda: replace(base, device=make_device(l2_bandwidth_bytes_per_s=4e12 * factor)),
+        "host": lambda: replace(
+            base, host_link=replace(base.host_link, bandwidth_bytes_per_s=25e9 * factor)
+        ),
+    }[what]()
+    assert np.all(times(changed, seed) <= times(base, seed) * (1 + 1e-12))
+
+
+@given(seeds, st.floats(1, 100))
+def test_more_memory_never_makes_a_feasible_plan_infeasible(seed, factor):
+    small = make_cluster(device=make_device(memory_bytes=2.6e9))
+    large = make_cluster(device=make_device(memory_bytes=2.6e9 * factor))
+    problem = make_problem(small)
+    plans = random_plans(problem, 8, seed)
+    before = PlanScorer(problem).score(plans).fits
+    after = PlanScorer(make_problem(large)).score(plans).fits
+    assert np.all(after >= before)
+
+
+def test_a_slower_link_or_another_topology_changes_the_answer():
+    # A batch that is large enough not to hide communication behind kernel launches.
+    batch = 65536
+    base = times(make_cluster(), 0, batch)
+    slower = make_cluster(link=LinkSpec("slow", LinkKind.NVSWITCH, 3e9, 3e-6))
+    pcie = make_cluster(link=LinkSpec("pcie", LinkKind.PCIE, 24e9, 4e-6))
+    assert np.all(times(slower, 0, batch) > base)
+    assert np.all(times(pcie, 0, batch) > base)
+    assert np.all(times(make_cluster(8, 4), 0, batch) != times(make_cluster(8, 8), 0, batch))
+
+
+@given(st.lists(st.integers(0, 3), min_size=8, max_size=8))
+def test_equal_tables_are_fastest_when_balanced(ranks):
+    tables = tuple(make_table(f"t{i}", rows=400_000, pooling=20) for i in range(8))
+    model = make_model(tables)
+    problem = Problem(model, make_cluster(), 8192, Precision.TF32, Software())
+    balanced, other = (
+        ShardingPlan(
+            4, tuple(TablePlan(t.name, TW, (r,)) for t, r in zip(tables, placed, strict=True))
+        )
+        for placed in ([0, 1, 2, 3, 0, 1, 2, 3], ranks)
+    )
+    scores = PlanScorer(problem).score([balanced, other]).iteration_time_s
+    assert scores[0] <= scores[1] * (1 + 1e-12)
+
+
+@given(seeds, st.integers(2, 8))
+def test_scaling_the_batch_scales_time_and_the_batch_dependent_memory(seed, factor):
+    cluster = make_cluster()
+    assert np.all(times(cluster, seed, 4096 * factor) >= times(cluster, seed, 4096))
+    plan = spread_plan()
+    small, large = (
+        predict_plan(PlanScorer(make_problem(cluster, batch)), plan, None).memory[0]
+        for batch in (4096, 4096 * factor)
+    )
+    assert large.activations_bytes == pytest.approx(factor * small.activations_bytes)
+    assert large.embedding_io_bytes == pytest.approx(factor * small.embedding_io_bytes)
+    assert large.embedding_weights_bytes == small.embedding_weights_bytes
+
+
+def test_eager_launches_bound_small_batches_and_graphs_remove_them():
+    eager = predict_plan(PlanScorer(make_problem(batch=64)), spread_plan(), None)
+    captured = predict_plan(
+        PlanScorer(make_problem(batch=64, launch=LaunchMode.CUDA_GRAPHS)), spread_plan(), None
+    )
+    assert captured.iteration_time_s < 0.6 * eager.iteration_time_s
+    assert max(rank.host_s for rank in eager.breakdown) > 0.3 * eager.iteration_time_s
+
+
+# --- public function ----------------------------------------------------------------------
+
+
+def test_predict_by_contract():
+    model, platform = load_model("dlrm_dcnv2"), load_platform("h100_sxm")
+    configuration = Configuration("h100_sxm", 8, 55296, ShardingPlan(8, ()), model.precision)
+    problem = Problem(model, platform.cluster(8), 55296, model.precision, Software())
+    scorer = PlanScorer(problem)
+    plan = PLANNERS["dim_greedy"](planning_request(scorer, frozenset(ShardingType), 0))
+    prediction = dse.predict(model, platform, replace(configuration, plan=plan))
+    assert prediction.feasible
+    assert prediction.price_usd_per_hour == 55.04
+    assert prediction.throughput_samples_per_s == pytest.approx(
+        55296 / prediction.iteration_time_s
+    )
+    assert len(prediction.breakdown) == len(prediction.memory_bytes_per_rank) == 8
+    with pytest.raises(PlanError, match="no placement"):
+        dse.predict(model, platform, configuration)
+
+
+def test_a_batch_that_does_not_divide_is_refused():
+    with pytest.raises(ConfigError, match="use 4096 or 4100"):
+        make_problem(batch=4097)
+
+
+def test_simulated_makespan_is_the_prediction():
+    scorer = PlanScorer(make_problem())
+    timeline = simulate(scorer.layout_graph(spread_plan()).graph)
+    assert timeline.makespan_s == predict_plan(scorer, spread_plan(), None).iteration_time_s

@@ -1,0 +1,227 @@
+"""Tables in host memory: durations, memory of device and host, physical laws."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from dse.indices import Zipf
+from dse.machine import HostLinkSpec, Precision
+from dse.model import Optimizer
+from dse.sharding import ComputeKernel, ShardingPlan, ShardingType, TablePlan, pieces_of
+from dse.workload.dlrm import PlanScorer, Problem, Slot, Software, predict_plan, slot_durations_s
+from tests.conftest import make_cluster, make_device, make_model, make_table
+
+TW, CW, RW = ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE, ShardingType.ROW_WISE
+UVM, CACHING = ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING
+FUSED = ComputeKernel.FUSED
+TABLE = make_table("a", rows=1_000_000, dim=64, pooling=10)
+
+
+def problem(cluster=None, tables=(TABLE,), optimizer=Optimizer.ROWWISE_ADAGRAD, batch=4096):
+    model = replace(make_model(tables), sparse_optimizer=optimizer)
+    return Problem(model, cluster or make_cluster(), batch, Precision.TF32, Software())
+
+
+def plan(kernel, kind=TW, ranks=(1,), factor=None, world_size=4) -> ShardingPlan:
+    return ShardingPlan(world_size, (TablePlan("a", kind, ranks, kernel, factor),))
+
+
+def slots(scorer: PlanScorer, made: ShardingPlan):
+    options = scorer.placements.options_of(made)[None, :]
+    layout = int(scorer.placements.layouts(options)[0])
+    return slot_durations_s(scorer.problem, layout, scorer.placements.features(options))
+
+
+def test_durations_of_rows_in_host_memory_by_hand():
+    found = slots(PlanScorer(problem()), plan(UVM))
+    # 40,960 lookups of 256 bytes at 0.78 of 25 GB/s after 10 µs; beside them the device streams
+    # 96 bytes of offsets, 80 of indices and 256 of outputs a bag, at 0.8 of 2 TB/s.
+    device_s = 2.5e-6 + 4096 * (96 + 80 + 256) / 0.8 / 2e12
+    link_s = 10e-6 + 40_960 * 256 / 0.78 / 25e9
+    assert found[Slot.POOLED_LOOKUP, 1, 0] == pytest.approx(device_s + link_s)
+    assert found[Slot.POOLED_LOOKUP, 0, 0] == 0
+    resident = slots(PlanScorer(problem()), plan(FUSED))
+    distinct = 1e6 * -((1 - 1e-6) ** 40_960 - 1)
+    # The update no longer reads and writes the rows in device memory: 256 bytes at the rate of a
+    # gather, twice; it does so over the link, both ways at once.
+    saved_s = 2 * distinct * 256 / (0.8 * 256 / (256 + 40)) / 2e12
+    crossing_s = 10e-6 + distinct * 256 / 0.78 / 25e9
+    assert found[Slot.POOLED_UPDATE, 1, 0] == pytest.approx(
+        resident[Slot.POOLED_UPDATE, 1, 0] - saved_s + crossing_s
+    )
+    assert np.array_equal(found[Slot.POOLED_EXCHANGE], resident[Slot.POOLED_EXCHANGE])
+
+
+def test_durations_behind_a_cache_by_hand():
+    scorer = PlanScorer(problem())
+    found, resident = slots(scorer, plan(CACHING)), slots(scorer, plan(FUSED))
+    missing = 0.8e6 * -((1 - 1e-6) ** 40_960 - 1)
+    prefetch_s = (40_960 * 24 * 3 / 0.8 + 2 * missing * 256 / (0.8 * 256 / 296)) / 2e12
+    link_s = 10e-6 + missing * 256 / 0.78 / 25e9
+    added = found[Slot.POOLED_LOOKUP, 1, 0] - resident[Slot.POOLED_LOOKUP, 1, 0]
+    assert added == pytest.approx(prefetch_s + link_s, rel=1e-6)
+    assert found[Slot.POOLED_UPDATE, 1, 0] == pytest.approx(resident[Slot.POOLED_UPDATE, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "kernel", "factor", "weights", "state", "host"),
+    [
+        (Optimizer.ROWWISE_ADAGRAD, FUSED, None, 256e6, 4e6, 0),
+        # One state value a row stays on the device.
+        (Optimizer.ROWWISE_ADAGRAD, UVM, None, 0, 4e6, 256e6),
+        (Optimizer.ROWWISE_ADAGRAD, CACHING, None, 51.2e6, 4e6, 256e6),
+        (Optimizer.ADAGRAD, UVM, None, 0, 0, 512e6),
+        (Optimizer.ADAGRAD, CACHING, 0.5, 128e6, 128e6, 512e6),
+        (Optimizer.SGD, CACHING, 1.0, 256e6, 0, 256e6),
+    ],
+)
+def test_memory_by_hand(optimizer, kernel, factor, weights, state, host):
+    scorer = PlanScorer(problem(optimizer=optimizer))
+    memory = predict_plan(scorer, plan(kernel, factor=factor), None).memory
+    assert memory[1].embedding_weights_bytes == pytest.approx(weights)
+    assert memory[1].embedding_optimizer_bytes == pytest.approx(state)
+    assert memory[1].embedding_host_bytes == pytest.approx(host)
+    assert memory[0].embedding_host_bytes == 0
+    assert memory[1].total_bytes == pytest.approx(
+        predict_plan(scorer, plan(FUSED), None).memory[1].total_bytes
+        - 256e6
+        - {Optimizer.SGD: 0, Optimizer.ADAGRAD: 256e6}.get(optimizer, 4e6)
+        + weights
+        + state
+    )
+
+
+def test_pieces_of_rows_in_host_memory_share_it():
+    scorer = PlanScorer(problem())
+    memory = predict_plan(scorer, plan(UVM, RW, (0, 1, 2, 3)), None).memory
+    assert [rank.embedding_host_bytes for rank in memory] == [64e6] * 4
+
+
+def test_host_memory_limits_a_node_where_it_is_known():
+    table = make_table("b", rows=1_000_000)
+    two = ShardingPlan(8, (TablePlan("a", TW, (1,), UVM), TablePlan("b", TW, (2,), UVM)))
+    apart = replace(two, tables=(two.tables[0], TablePlan("b", TW, (5,), UVM)))
+    limited = make_cluster(8, 4, host_memory_bytes=500e6)
+    scorer = PlanScorer(problem(limited, (TABLE, table)))
+    full = predict_plan(scorer, two, None)
+    assert not full.feasible
+    assert "tables of node 0 need 0.5 GiB" in full.infeasible_reason
+    assert predict_plan(scorer, apart, None).feasible
+    unknown = PlanScorer(problem(make_cluster(8, 4), (TABLE, table)))
+    assert predict_plan(unknown, two, None).feasible
+    features = scorer.features(two)
+    assert scorer.memory.host_overflow(features, limited) == pytest.approx([512 / 500 - 1])
+    assert scorer.memory.fits(features, limited).tolist() == [False]
+    assert scorer.memory.fits(scorer.features(apart), limited).tolist() == [True]
+
+
+def test_plans_on_the_device_score_the_same_beside_others_in_host_memory():
+    alone, mixed = PlanScorer(problem()), PlanScorer(problem())
+    mixed.score([plan(UVM)])
+    first, second = (scorer.score([plan(FUSED)]) for scorer in (alone, mixed))
+    assert first.iteration_time_s[0] == second.iteration_time_s[0]
+    assert first.peak_memory_bytes[0] == second.peak_memory_bytes[0]
+
+
+def test_options_keep_kernel_and_cache():
+    scorer = PlanScorer(problem())
+    for kernel, factor in ((FUSED, None), (UVM, None), (CACHING, None), (CACHING, 0.5)):
+        made = plan(kernel, factor=factor)
+        assert scorer.placements.plan_of(scorer.placements.options_of(made)) == made
+
+
+def test_host_columns_can_be_asked_for():
+    scorer = PlanScorer(problem())
+    narrow = scorer.features(plan(FUSED))
+    scorer.placements.include_host_columns()
+    wide = scorer.features(plan(FUSED))
+    assert len(wide) > len(narrow)
+    assert np.array_equal(wide[: len(narrow)], narrow)
+    assert not wide[len(narrow) :].any()
+
+
+def test_rows_in_host_memory_are_less_certain():
+    scorer = PlanScorer(problem())
+    resident, uvm = (
+        scorer.placements.lookup_spreads(scorer.placements.options_of(plan(kernel)))
+        for kernel in (FUSED, UVM)
+    )
+    assert np.all(uvm[0] > resident[0])
+    assert uvm[0, 0] <= 0.5
+
+
+# --- physical laws ------------------------------------------------------------------------
+
+PLACES = [(TW, (2,)), (CW, (0, 3)), (RW, (0, 1, 2, 3)), (ShardingType.GRID_SHARD, (0, 1, 2, 3))]
+
+
+def time_s(made, link_bandwidth=25e9, **changes):
+    cluster = make_cluster(host_link=HostLinkSpec(link_bandwidth, 10e-6))
+    return PlanScorer(problem(cluster, **changes)).score([made]).iteration_time_s[0]
+
+
+@given(
+    st.sampled_from(PLACES),
+    st.sampled_from([UVM, CACHING]),
+    st.floats(1, 20),
+    st.sampled_from([Optimizer.SGD, Optimizer.ROWWISE_ADAGRAD, Optimizer.ADAM]),
+)
+def test_more_host_bandwidth_is_never_slower(place, kernel, factor, optimizer):
+    made = plan(kernel, *place)
+    faster = time_s(made, 25e9 * factor, optimizer=optimizer)
+    assert faster <= time_s(made, optimizer=optimizer) * (1 + 1e-12)
+
+
+@given(st.sampled_from(PLACES), st.floats(0.01, 1), st.floats(0.01, 1), st.booleans())
+def test_a_larger_cache_is_never_slower(place, one, other, zipf):
+    table = replace(TABLE, indices=Zipf(1.05)) if zipf else TABLE
+    small, large = sorted((one, other))
+    before, after = (
+        time_s(plan(CACHING, *place, factor), tables=(table,), batch=32_768)
+        for factor in (small, large)
+    )
+    assert after <= before * (1 + 1e-12)
+
+
+@given(
+    st.sampled_from(PLACES),
+    st.sampled_from(list(Optimizer)),
+    st.floats(0.01, 1),
+    st.floats(2.1e9, 2.6e9),
+)
+def test_rows_in_host_memory_never_need_more_device_memory(place, optimizer, factor, memory):
+    cluster = make_cluster(device=make_device(memory_bytes=memory))
+    scorer = PlanScorer(problem(cluster, optimizer=optimizer))
+    scores = scorer.score([plan(FUSED, *place), plan(UVM, *place), plan(CACHING, *place, factor)])
+    on_device, uvm, caching = scores.peak_memory_bytes
+    assert uvm <= caching * (1 + 1e-12)
+    assert caching <= on_device * (1 + 1e-12)
+    assert np.all(scores.fits[1:] >= scores.fits[0])
+
+
+def test_host_memory_is_slower_and_a_cache_helps_popular_rows():
+    table = replace(TABLE, indices=Zipf(1.05))
+    times = [
+        time_s(plan(kernel), tables=(table,), batch=32_768) for kernel in (FUSED, CACHING, UVM)
+    ]
+    assert times[0] < times[1] < times[2]
+
+
+def test_single_simulations_agree_with_batches():
+    scorer = PlanScorer(problem(make_cluster(8, 4)))
+    plans = [
+        plan(kernel, kind, ranks, world_size=8)
+        for kernel in (UVM, CACHING)
+        for kind, ranks in ((TW, (5,)), (ShardingType.TABLE_ROW_WISE, (4, 5, 6, 7)))
+    ]
+    scores = scorer.score(plans)
+    for made, seconds in zip(plans, scores.iteration_time_s, strict=True):
+        assert pieces_of(made.tables[0], TABLE, 4)
+        assert predict_plan(scorer, made, None).iteration_time_s == pytest.approx(
+            seconds, rel=1e-12
+        )

@@ -1,0 +1,138 @@
+"""Memory of a stage, by the formulas of Korthikanti et al. (arXiv 2205.05198) and by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dse.machine import Precision
+from dse.machine.platforms import load_platform
+from dse.model import AttentionKind, load_model
+from dse.workload.transformer import (
+    COMPOSER,
+    MEGATRON,
+    DataSharding,
+    Parallelism,
+    Recompute,
+    StepProblem,
+    layer_activation_bytes,
+    predict_step,
+    stage_memory,
+    stage_parameters,
+)
+
+
+def problem(model="gpt_22b", gpus=8, batch=64, software=MEGATRON, **parallelism):
+    cluster = load_platform("a100_sxm_80").cluster(gpus)
+    found = load_model(model) if isinstance(model, str) else model
+    return StepProblem(found, cluster, batch, Precision.FP16, Parallelism(**parallelism), software)
+
+
+S, B, H, A = 2048, 2, 6144, 64
+
+
+@pytest.mark.parametrize(
+    ("tensor", "sequence", "recompute", "expected"),
+    [
+        (1, False, Recompute.NONE, S * B * H * (34 + 5 * A * S / H)),
+        (8, False, Recompute.NONE, S * B * H * (10 + 24 / 8 + 5 * A * S / (H * 8))),
+        (8, True, Recompute.NONE, S * B * H / 8 * (34 + 5 * A * S / H)),
+        (8, True, Recompute.SELECTIVE, S * B * H / 8 * 34),
+        (8, False, Recompute.SELECTIVE, S * B * H * (10 + 24 / 8)),
+        (8, False, Recompute.FULL, 2 * S * B * H),
+    ],
+)
+def test_activations_of_a_layer(tensor, sequence, recompute, expected):
+    asked = problem(
+        tensor=tensor, data=8 // tensor, sequence_parallel=sequence, micro_batch_size=B
+    )
+    assert layer_activation_bytes(asked, recompute) == pytest.approx(expected, rel=1e-12)
+
+
+def test_context_parallelism_splits_activations():
+    one = problem("mpt_7b", micro_batch_size=1, data=8)
+    four = problem("mpt_7b", micro_batch_size=1, data=2, context=4)
+    for recompute in Recompute:
+        whole = layer_activation_bytes(one, recompute)
+        assert layer_activation_bytes(four, recompute) == pytest.approx(whole / 4)
+
+
+def test_fused_attention_and_no_dropout_need_less():
+    model = load_model("gpt_22b")
+    dry = problem(replace(model, dropout=False), tensor=8)
+    flash = problem(replace(model, dropout=False, attention=AttentionKind.FLASH), tensor=8)
+    asked = problem(tensor=8)
+    kept = [layer_activation_bytes(p, Recompute.NONE) for p in (asked, dry, flash)]
+    # Two masks of a byte outside the core; inside it a mask and the dropped-out probabilities.
+    assert kept[0] - kept[1] == pytest.approx(S * H * 2 + 3 * S * S * A / 8)
+    # Probabilities of two bytes against one statistic of four bytes a row.
+    assert kept[1] - kept[2] == pytest.approx(2 * S * S * A / 8 - 4 * S * A / 8)
+
+
+def test_parameters_and_states_of_every_stage_add_up():
+    model = load_model("gpt_22b")
+    asked = problem(gpus=32, tensor=4, pipeline=4, data=2, micro_batch_size=1)
+    shared = model.vocab * model.hidden
+    # On all tensor-parallel ranks: norms and biases of outputs, six vectors a layer; a vector for
+    # each position; weight and bias of the final norm.
+    whole = (model.layers * 6 + model.sequence_length + 2) * model.hidden
+    total = 4 * sum(stage_parameters(asked, stage) for stage in range(4))
+    assert total == pytest.approx(model.parameter_count + shared + 3 * whole)
+
+
+def test_parameters_of_both_ends_by_hand():
+    # GPT-175B: 51,200 words over eight ranks on both ends, 2,048 positions and a norm on each.
+    asked = problem("gpt_175b", 64, tensor=8, pipeline=8)
+    layers = stage_parameters(asked, 1)
+    assert stage_parameters(asked, 0) - layers == (51_200 / 8 + 2_048) * 12_288
+    assert stage_parameters(asked, 7) - layers == (51_200 / 8 + 2) * 12_288
+    # Tied, on one stage: the vocabulary once.
+    tied = problem("gpt2_xl", tensor=1, data=8)
+    assert stage_parameters(tied, 0) == load_model("gpt2_xl").parameter_count
+
+
+@pytest.mark.parametrize(
+    ("sharding", "weights", "gradients", "optimizer"),
+    [
+        (DataSharding.NONE, 2, 4, 12),
+        (DataSharding.OPTIMIZER, 2, 4, 12 / 8),
+        (DataSharding.GRADIENTS, 2, 4 / 8, 12 / 8),
+        (DataSharding.PARAMETERS, 4 / 8, 4 / 8, 8 / 8),
+    ],
+)
+def test_sharding_divides_what_it_names(sharding, weights, gradients, optimizer):
+    # Mixed precision with Adam: 2 bytes of weights, 4 of gradients, 12 of master and state.
+    asked = problem("mpt_1b", software=COMPOSER, data=8, data_sharding=sharding)
+    memory, count = stage_memory(asked, 0), load_model("mpt_1b").parameter_count
+    assert memory.weights_bytes == pytest.approx(weights * count)
+    assert memory.gradients_bytes == pytest.approx(gradients * count)
+    assert memory.optimizer_bytes == pytest.approx(optimizer * count)
+
+
+def test_the_first_stage_keeps_most():
+    # 1F1B: stage r of p keeps min(p - r, m) micro-batches.
+    asked = problem("gpt_175b", gpus=64, batch=64, tensor=8, pipeline=8)
+    layer = layer_activation_bytes(asked, Recompute.NONE)
+    dropout = 2048 * 12288 * 8
+    first, second = (stage_memory(asked, stage).activations_bytes for stage in (0, 1))
+    assert first == pytest.approx(8 * 12 * layer + dropout)
+    assert second == pytest.approx(7 * 12 * layer)
+
+
+def test_interleaving_keeps_more_by_the_published_factor():
+    # § 4.2.3: L layers of activations become L (1 + (p - 1) / (p m)) with m chunks.
+    plain = problem("gpt_175b", gpus=64, tensor=8, pipeline=8)
+    chunked = problem("gpt_175b", gpus=64, tensor=8, pipeline=8, interleave=3)
+    dropout = 2048 * 12288 * 8
+    kept = [stage_memory(p, 0).activations_bytes - dropout for p in (plain, chunked)]
+    assert kept[1] / kept[0] == pytest.approx(1 + 7 / 24)
+
+
+def test_what_does_not_fit_says_why():
+    prediction = predict_step(problem("gpt_175b", gpus=8, batch=8, tensor=8), None)
+    assert not prediction.feasible
+    assert prediction.memory_headroom_fraction < 0
+    assert "out of memory: every rank needs" in prediction.infeasible_reason
+    assert "optimizer state" in prediction.infeasible_reason
+    assert "NVIDIA A100 SXM4 80 GB" in prediction.infeasible_reason

@@ -1,0 +1,93 @@
+"""Groups of ranks on nodes, and configurations that cannot be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dse.errors import ConfigError
+from dse.machine.collectives import Group
+from dse.model import load_model
+from dse.workload.transformer import DataSharding, Parallelism, check_parallelism, group_of
+from dse.workload.transformer._groups import Groups
+from tests.conftest import make_cluster
+
+
+@pytest.mark.parametrize(
+    ("ranks", "stride", "expected"),
+    [
+        (8, 1, Group(1, 8)),  # tensor parallelism fills a node
+        (2, 1, Group(1, 2)),
+        (16, 1, Group(2, 8)),  # over two nodes, alone on the cards
+        (4, 8, Group(4, 1, 8)),  # replicas of tensor 8: all eight ranks of a node share its cards
+        (4, 4, Group(2, 2, 4)),
+        (2, 4, Group(1, 2)),
+        (8, 2, Group(2, 4, 2)),
+        (3, 4, Group(3, 1, 4)),  # three do not fill nodes in pairs
+        (1, 8, Group(1, 1)),
+    ],
+)
+def test_groups_on_nodes_of_eight(ranks, stride, expected):
+    assert group_of(make_cluster(64, 8), ranks, stride) == expected
+
+
+def test_groups_of_a_configuration():
+    parallelism = Parallelism(tensor=4, context=2, data=4, pipeline=2)
+    groups = Groups.of(make_cluster(64, 8), parallelism)
+    assert groups.tensor == Group(1, 4)
+    assert groups.context == Group(1, 2)
+    # Gradients are summed over context and data: eight ranks that are four apart.
+    assert groups.replicas == Group(4, 2, 4)
+    assert groups.stages == Group(2, 1, 8)
+
+
+def test_stages_are_on_two_nodes_where_any_pair_is():
+    # Stages of four ranks on nodes of eight: the second and the third are on different nodes, and
+    # four ranks of a node send at the same time.
+    parallelism = Parallelism(tensor=4, pipeline=4)
+    assert Groups.of(make_cluster(16, 8), parallelism).stages == Group(2, 1, 4)
+    parallelism = Parallelism(tensor=2, pipeline=4)
+    assert Groups.of(make_cluster(8, 8), parallelism).stages == Group(1, 2)
+
+
+def refused(model="gpt_22b", batch=64, world_size=8, **parallelism):
+    cluster = make_cluster(world_size, 8)
+    with pytest.raises(ConfigError) as caught:
+        check_parallelism(load_model(model), cluster, batch, Parallelism(**parallelism))
+    return str(caught.value)
+
+
+def test_what_cannot_be_is_refused_with_value_limit_and_next_step():
+    assert "= 4 ranks, but the cluster has 8" in refused(tensor=4)
+    message = refused("mpt_3b", tensor=8)
+    assert "tensor 8 does not divide the 20 attention heads of mpt_3b; 4 does" in message
+    message = refused("gpt_175b", world_size=64, tensor=8, pipeline=8, interleave=5)
+    assert "interleave 40 does not divide the 96 layers of gpt_175b; 32 does" in message
+    # 18 and 16 are no multiples of six stages, or do not divide 96 layers; 12 is both.
+    message = refused("gpt_175b", world_size=48, tensor=8, pipeline=6, interleave=3)
+    assert "interleave 18 does not divide the 96 layers of gpt_175b; 12 does" in message
+    message = refused("gpt_175b", world_size=72, tensor=8, pipeline=9)
+    assert "interleave 9 does not divide the 96 layers of gpt_175b; 8 does" in message
+    assert "× interleave 5 does not divide the 48 layers" in refused(data=8, interleave=5)
+    assert "needs pipeline stages" in refused(data=8, interleave=2)
+    message = refused(pipeline=4, data=2, interleave=2, batch=12)
+    assert "rounds of 4, but there are 6" in message
+    message = refused(data=8, batch=20, micro_batch_size=2)
+    assert "global batch size 20 is no multiple of data 8 × micro batch 2; use 16 or 32" in message
+    assert refused(data=8, batch=4).endswith("micro batch 1; use 8")
+    assert "use tensor > 1" in refused(data=8, sequence_parallel=True)
+    assert "zero1" in refused(pipeline=2, data=4, data_sharding=DataSharding.PARAMETERS)
+    assert "context × sequence-parallel 3" in refused(world_size=24, data=8, context=3)
+    assert "micro_batch_size 0: expected at least 1" in refused(data=8, micro_batch_size=0)
+
+
+def test_grouped_queries_limit_tensor_parallelism():
+    model = replace(load_model("mpt_7b"), kv_heads=4)
+    with pytest.raises(ConfigError, match="tensor 8 does not divide the 4 heads of keys"):
+        check_parallelism(model, make_cluster(8, 8), 8, Parallelism(tensor=8))
+
+
+def test_what_can_be_is_accepted():
+    parallelism = Parallelism(tensor=2, pipeline=2, data=2, interleave=2, sequence_parallel=True)
+    check_parallelism(load_model("gpt_22b"), make_cluster(8, 8), 64, parallelism)

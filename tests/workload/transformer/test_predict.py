@@ -1,0 +1,210 @@
+"""Whole steps: the graph's answer, and what physics demands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from dse.errors import ConfigError
+from dse.graph import TaskKind
+from dse.machine import Precision
+from dse.model import load_model
+from dse.simulate import breakdown, simulate
+from dse.workload.transformer import (
+    COMPOSER,
+    MEGATRON,
+    DataSharding,
+    Parallelism,
+    Recompute,
+    StepProblem,
+    StepSoftware,
+    predict_step,
+    step_graph,
+)
+from tests.conftest import make_cluster
+
+SMALL = replace(
+    load_model("gpt_22b"), layers=8, hidden=1024, heads=16, kv_heads=16, ffn_hidden=4096
+)
+
+
+def step(model=SMALL, batch=32, software=MEGATRON, cluster=None, **parallelism):
+    spread = Parallelism(**parallelism)
+    found = cluster or make_cluster(spread.world_size, min(8, spread.world_size))
+    return StepProblem(model, found, batch, Precision.FP16, spread, software)
+
+
+PROBLEMS = [
+    step(),
+    step(tensor=4, pipeline=2, data=2, recompute=Recompute.FULL),
+    step(tensor=2, pipeline=4, interleave=2, sequence_parallel=True, software=StepSoftware()),
+    step(pipeline=2, data=8, data_sharding=DataSharding.OPTIMIZER, software=StepSoftware()),
+    step(data=16, data_sharding=DataSharding.PARAMETERS, software=COMPOSER),
+    step(data=8, data_sharding=DataSharding.GRADIENTS, software=StepSoftware()),
+    step(tensor=2, context=4, data=2, data_sharding=DataSharding.PARAMETERS),
+]
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=range(len(PROBLEMS)))
+def test_the_prediction_is_the_simulation_of_the_graph(problem):
+    prediction, graph = predict_step(problem, None), step_graph(problem)
+    timeline = simulate(graph)
+    assert timeline.makespan_s == pytest.approx(prediction.iteration_time_s, rel=1e-9)
+    simulated = breakdown(timeline)
+    assert len(simulated) == problem.parallelism.pipeline == len(prediction.memory)
+    for own, its in zip(prediction.breakdown, simulated, strict=True):
+        assert own.compute_s == pytest.approx(its.compute_s, rel=1e-9)
+        assert own.exposed_communication_s == pytest.approx(its.exposed_communication_s, abs=1e-9)
+        assert own.host_s == pytest.approx(its.host_s, abs=1e-9)
+        assert own.idle_s == pytest.approx(its.idle_s, abs=1e-9)
+
+
+def test_a_step_has_its_figures():
+    problem = PROBLEMS[1]
+    prediction = predict_step(problem, price_usd_per_hour=36.0)
+    seconds = prediction.iteration_time_s
+    assert prediction.iteration_time_p5_s < seconds < prediction.iteration_time_p95_s
+    assert prediction.throughput_samples_per_s == pytest.approx(32 / seconds)
+    assert prediction.throughput_tokens_per_s == pytest.approx(32 * 2048 / seconds)
+    assert prediction.cost_usd_per_million_samples == pytest.approx(0.01 * seconds / 32 * 1e6)
+    done = 32 * SMALL.model_flops_per_sample
+    peak = 16 * problem.cluster.device.peak.of(Precision.FP16)
+    assert prediction.model_flops_utilization == pytest.approx(done / (seconds * peak))
+    assert predict_step(problem, None).cost_usd_per_million_samples is None
+
+
+def test_the_graph_has_one_rank_of_each_stage_and_all_passes():
+    graph = step_graph(step(pipeline=4, data=2, batch=16))
+    assert {lane.rank for lane in graph.lanes} == {0, 1, 2, 3}
+    names = [name for name, kind in zip(graph.names, graph.kind, strict=True) if kind == 0]
+    assert names.count("forward") == names.count("backward") == 4 * 8
+    assert int(np.sum(graph.kind == TaskKind.COLLECTIVE)) > 0
+
+
+def test_impossible_steps_are_refused():
+    with pytest.raises(ConfigError, match="does not divide the 16 attention heads"):
+        predict_step(step(tensor=3), None)
+    with pytest.raises(ConfigError, match="no multiple"):
+        step_graph(step(data=8, batch=12))
+
+
+parallelisms = st.sampled_from([problem.parallelism for problem in PROBLEMS])
+softwares = st.sampled_from([MEGATRON, COMPOSER, StepSoftware()])
+
+
+def time_of(problem):
+    return predict_step(problem, None).iteration_time_s
+
+
+@given(parallelisms, softwares, st.floats(1.0, 8.0))
+def test_more_bandwidth_is_never_slower(parallelism, software, factor):
+    nodes = make_cluster(parallelism.world_size, min(4, parallelism.world_size))
+    quick = replace(
+        nodes,
+        link=replace(nodes.link, bandwidth_bytes_per_s=300e9 * factor),
+        network=replace(nodes.network, nic_bandwidth_bytes_per_s=25e9 * factor),
+    )
+    slow_s, quick_s = (
+        time_of(StepProblem(SMALL, cluster, 32, Precision.FP16, parallelism, software))
+        for cluster in (nodes, quick)
+    )
+    assert quick_s <= slow_s * (1 + 1e-12)
+
+
+@given(parallelisms, softwares)
+def test_recomputation_trades_time_for_memory(parallelism, software):
+    cluster = make_cluster(parallelism.world_size, min(8, parallelism.world_size))
+    predictions = [
+        predict_step(
+            StepProblem(
+                SMALL,
+                cluster,
+                32,
+                Precision.FP16,
+                replace(parallelism, recompute=recompute),
+                software,
+            ),
+            None,
+        )
+        for recompute in (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
+    ]
+    times = [prediction.iteration_time_s for prediction in predictions]
+    memory = [prediction.memory[0].total_bytes for prediction in predictions]
+    assert times == sorted(times)
+    assert times[2] > times[0]
+    assert memory == sorted(memory, reverse=True)
+
+
+@given(parallelisms, softwares)
+def test_overlap_never_takes_longer(parallelism, software):
+    cluster = make_cluster(parallelism.world_size, min(4, parallelism.world_size))
+    with_s, without_s = (
+        time_of(
+            StepProblem(
+                SMALL,
+                cluster,
+                32,
+                Precision.FP16,
+                parallelism,
+                replace(software, prefetch_parameters=beside, overlap_tensor=beside),
+            )
+        )
+        for beside in (True, False)
+    )
+    assert with_s <= without_s * (1 + 1e-9)
+
+
+def test_gradients_reduced_beside_the_backward_pass_are_hidden():
+    # Many small sums cost more latency than a large one, so this holds for large layers only.
+    software = replace(MEGATRON, overlap_gradients=True)
+    model = replace(load_model("gpt_22b"), layers=8)
+    beside, after = (step(model, data=8, software=program) for program in (software, MEGATRON))
+    assert time_of(beside) < time_of(after)
+
+
+@given(parallelisms, st.integers(1, 3))
+def test_more_work_takes_longer(parallelism, times):
+    cluster = make_cluster(parallelism.world_size, min(8, parallelism.world_size))
+    steps = [
+        time_of(StepProblem(SMALL, cluster, batch, Precision.FP16, parallelism, MEGATRON))
+        for batch in (32 * times, 32 * (times + 1))
+    ]
+    assert steps[0] < steps[1]
+    # A larger batch spreads what is paid once, so that a sample never costs more.
+    assert steps[1] / (times + 1) <= steps[0] / times * (1 + 1e-9)
+
+
+def test_sharding_saves_memory_in_order():
+    kept = [
+        predict_step(step(data=8, data_sharding=sharding), None).memory[0].total_bytes
+        for sharding in (DataSharding.NONE, DataSharding.OPTIMIZER, DataSharding.GRADIENTS)
+    ]
+    assert kept == sorted(kept, reverse=True)
+
+
+def test_interleaving_shrinks_the_bubble():
+    plain, chunked = (
+        predict_step(step(pipeline=4, batch=8, interleave=chunks), None) for chunks in (1, 2)
+    )
+    assert chunked.iteration_time_s < plain.iteration_time_s
+    assert chunked.breakdown[0].idle_s < plain.breakdown[0].idle_s
+
+
+def test_tensor_parallelism_is_best_inside_a_node():
+    inside = step(tensor=8, data=2, cluster=make_cluster(16, 8))
+    across = step(tensor=8, data=2, cluster=make_cluster(16, 2))
+    assert time_of(inside) < time_of(across)
+
+
+def test_small_steps_wait_for_the_host():
+    tiny = replace(
+        SMALL, hidden=128, heads=4, kv_heads=4, ffn_hidden=512, vocab=1024, sequence_length=128
+    )
+    prediction = predict_step(step(model=tiny, batch=1), None)
+    assert prediction.breakdown[0].host_s > prediction.breakdown[0].compute_s
+    large = predict_step(step(batch=8, micro_batch_size=8), None)
+    assert large.breakdown[0].host_s < 0.01 * large.breakdown[0].compute_s

@@ -1,0 +1,144 @@
+"""Pipeline schedules: order, bubbles and what a stage holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from dse.workload.transformer._cost import Cost
+from dse.workload.transformer._evaluate import run
+from dse.workload.transformer._program import Role, Structure, program_of
+from dse.workload.transformer._schedule import Pass, chunks_in_flight, stage_order
+from dse.workload.transformer._types import DataSharding
+
+
+def structure(pipeline, interleave, micro_batches, **changes):
+    return Structure(
+        **{
+            "pipeline": pipeline,
+            "interleave": interleave,
+            "micro_batches": micro_batches,
+            "chunk_layers": 2,
+            "reduces": False,
+            "reduces_beside": False,
+            "gathers_updated": False,
+            "ties_ends": False,
+            "receives_beside": False,
+            "sharding": DataSharding.NONE,
+            "prefetches": True,
+            **changes,
+        }
+    )
+
+
+def costs(program, seconds):
+    return [Cost(product_s=seconds.get(kind.role, 0.0)) for kind in program.kinds]
+
+
+def test_the_order_of_two_stages_by_hand():
+    def words(stage):
+        order = stage_order(2, 1, 3, stage)
+        return " ".join(f"{'B' if p.backward else 'F'}{p.micro_batch}" for p in order)
+
+    assert words(0) == "F0 F1 B0 F2 B1 B2"
+    assert words(1) == "F0 B0 F1 B1 F2 B2"
+
+
+def test_the_order_of_two_stages_with_two_chunks_by_hand():
+    order = stage_order(2, 2, 2, 0)
+    # Warm-up: 2 · 1 + 1 · 2 passes, then one of each, then the rest.
+    assert order == (
+        Pass(False, 0, 0),
+        Pass(False, 0, 1),
+        Pass(False, 1, 0),
+        Pass(False, 1, 1),
+        Pass(True, 1, 0),
+        Pass(True, 1, 1),
+        Pass(True, 0, 0),
+        Pass(True, 0, 1),
+    )
+
+
+@pytest.mark.parametrize(("p", "v", "m"), [(1, 1, 3), (2, 1, 2), (4, 1, 9), (4, 2, 8), (8, 3, 16)])
+def test_every_pass_is_run_once_and_backward_after_forward(p, v, m):
+    for stage in range(p):
+        order = stage_order(p, v, m, stage)
+        place = {one: index for index, one in enumerate(order)}
+        assert len(place) == len(order) == 2 * m * v
+        for chunk in range(v):
+            for micro_batch in range(m):
+                forward = place[Pass(False, chunk, micro_batch)]
+                assert forward < place[Pass(True, chunk, micro_batch)]
+        held, most = 0, 0
+        for one in order:
+            held += -1 if one.backward else 1
+            most = max(most, held)
+        assert most == chunks_in_flight(p, v, m, stage)
+
+
+@pytest.mark.parametrize(
+    ("p", "v", "m"),
+    [(1, 1, 4), (2, 1, 4), (4, 1, 4), (4, 1, 16), (4, 2, 8), (8, 3, 64), (2, 4, 6)],
+)
+def test_the_bubble_of_equal_stages(p, v, m):
+    # Narayanan et al., § 2.2: (p - 1) / (m v) of the ideal time, without communication.
+    program = program_of(structure(p, v, m))
+    forward, backward = 1.0, 2.0
+    result = run(program, costs(program, {Role.FORWARD: forward, Role.BACKWARD: backward}))
+    ideal = m * v * (forward + backward)
+    assert result.makespan_s == pytest.approx(ideal * (1 + (p - 1) / (m * v)))
+    for stage in result.breakdown:
+        assert stage.compute_s == pytest.approx(ideal)
+        assert stage.idle_s == pytest.approx(result.makespan_s - ideal)
+
+
+def test_a_transfer_that_nothing_hides_by_hand():
+    # Two stages, one micro-batch: forward, send, forward, backward, send, backward.
+    program = program_of(structure(2, 1, 1, receives_beside=True))
+    seconds = {Role.FORWARD: 1.0, Role.BACKWARD: 2.0}
+    table = [
+        Cost(network_s=0.25)
+        if kind.role is Role.RECEIVE
+        else Cost(product_s=seconds.get(kind.role, 0.0))
+        for kind in program.kinds
+    ]
+    result = run(program, table)
+    assert result.makespan_s == pytest.approx(1 + 0.25 + 1 + 2 + 0.25 + 2)
+    assert result.critical.network_s == pytest.approx(0.5)
+    assert [stage.exposed_communication_s for stage in result.breakdown] == [0.25, 0.25]
+    assert [stage.idle_s for stage in result.breakdown] == pytest.approx([3.25, 3.25])
+
+
+def test_gradients_are_reduced_beside_the_last_backward_pass_by_hand():
+    # Layers of 2 s backward, whose reductions of 3 s queue up: 2 + 3 + 3, then the embedding's.
+    program = program_of(structure(1, 1, 1, reduces=True, reduces_beside=True))
+    table = []
+    for kind in program.kinds:
+        if kind.role is Role.LAYER_BACKWARD:
+            table.append(Cost(product_s=2.0))
+        elif kind.role is Role.REDUCE_LAYER:
+            table.append(Cost(inside_s=3.0))
+        elif kind.role is Role.REDUCE_ENDS:
+            table.append(Cost(inside_s=0.5 if kind.chunk else 1.0))
+        else:
+            table.append(Cost())
+    result = run(program, table)
+    assert result.makespan_s == pytest.approx(2 + 3 + 3 + 1)
+    assert result.breakdown[0].compute_s == pytest.approx(4)
+    assert result.breakdown[0].exposed_communication_s == pytest.approx(5)
+
+
+def test_sharded_parameters_are_gathered_one_layer_ahead_by_hand():
+    changes = {"reduces": True, "sharding": DataSharding.PARAMETERS}
+    seconds = {Role.LAYER_FORWARD: 3.0, Role.LAYER_BACKWARD: 3.0, Role.HEAD: 2.0}
+    times = {}
+    for prefetches in (False, True):
+        program = program_of(structure(1, 1, 1, prefetches=prefetches, **changes))
+        table = [
+            Cost(inside_s=2.0)
+            if kind.role is Role.GATHER_LAYER
+            else Cost(product_s=seconds.get(kind.role, 0.0))
+            for kind in program.kinds
+        ]
+        times[prefetches] = run(program, table).makespan_s
+    # Two layers in both directions, each 2 + 3, and the head; ahead, only one gather is seen.
+    assert times == {False: pytest.approx(4 * 5 + 2), True: pytest.approx(2 + 4 * 3 + 2)}

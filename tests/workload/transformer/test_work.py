@@ -1,0 +1,127 @@
+"""Kernels of a layer: arithmetic that adds up, and bytes by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dse.machine import Precision
+from dse.model import AttentionKind, load_model
+from dse.workload.transformer import COMPOSER, MEGATRON, FlashKernel, Parallelism, StepProblem
+from dse.workload.transformer._kernels import KernelTimes, flash_rate, sustained_share
+from dse.workload.transformer._work import Attention, LayerWork, Product, Stream
+from tests.conftest import make_cluster, make_device
+
+
+def work(name="gpt_22b", software=MEGATRON, changes=None, **parallelism):
+    model = replace(load_model(name), **(changes or {}))
+    spread = Parallelism(**parallelism)
+    cluster = make_cluster(spread.world_size, 8)
+    problem = StepProblem(model, cluster, 8, Precision.FP16, spread, software)
+    return LayerWork(problem), model
+
+
+def flops(kernels):
+    return sum(2 * k.m * k.n * k.k * k.batch for k in kernels if isinstance(k, Product)) + sum(
+        k.flops for k in kernels if isinstance(k, Attention)
+    )
+
+
+@pytest.mark.parametrize("tensor", [1, 2, 8])
+@pytest.mark.parametrize("name", ["gpt_22b", "bert_large"])
+def test_products_have_the_arithmetic_of_the_model(name, tensor):
+    found, model = work(name, tensor=tensor, micro_batch_size=2)
+    forward, backward = found.layer_forward(), found.layer_backward()
+    assert flops(forward) * tensor == pytest.approx(2 * model.layer_flops_per_sample)
+    assert flops(backward) == pytest.approx(2 * flops(forward))
+
+
+def test_the_head_has_the_arithmetic_of_the_model():
+    # The vocabulary is split; BERT's transform before it is not.
+    for name, tensor in (("gpt_22b", 8), ("bert_large", 1)):
+        found, model = work(name, tensor=tensor)
+        head = found.head()
+        assert flops(head.forward) * tensor == pytest.approx(model.head_flops_per_sample)
+        assert flops(head.backward) == pytest.approx(2 * flops(head.forward))
+
+
+def test_context_parallelism_shares_all_arithmetic():
+    whole, _ = work("mpt_7b", COMPOSER, data=4)
+    part, _ = work("mpt_7b", COMPOSER, context=4)
+    assert 4 * flops(part.layer_forward()) == pytest.approx(flops(whole.layer_forward()))
+
+
+def test_fused_attention_skips_what_the_mask_hides():
+    causal, model = work("mpt_7b", COMPOSER)
+    both, _ = work("bert_large", COMPOSER, {"attention": AttentionKind.FLASH})
+    (kernel,), (full,) = causal.core_forward(), both.core_forward()
+    # Half of the blocks and half of those on the diagonal besides.
+    s, h = model.sequence_length, model.hidden
+    assert kernel.flops == pytest.approx(4 * s * h * (s + 128) / 2)
+    assert full.flops == pytest.approx(4 * 512 * 512 * 1024)
+    (backward,) = causal.core_backward()
+    assert backward.flops == pytest.approx(2.5 * kernel.flops)
+
+
+def test_early_end_of_recomputation_saves_the_last_product():
+    early, _ = work("mpt_7b", COMPOSER)
+    full, model = work("mpt_7b", replace(COMPOSER, stops_recomputing_early=False))
+    s, h = model.sequence_length, model.hidden
+    saved = flops(full.layer_recomputed()) - flops(early.layer_recomputed())
+    assert saved == pytest.approx(2 * s * h * 4 * h)
+    assert full.layer_recomputed() == full.layer_forward()
+
+
+def test_bytes_of_elementwise_kernels_by_hand():
+    # Two norms of 4 bytes a value, two fused sums of 7, GELU of 4 bytes on 4 h / 8 columns.
+    found, model = work(tensor=8)
+    values = 2048 * model.hidden
+    core = found.core_forward()
+    moved = sum(
+        k.traffic_bytes for k in found.layer_forward() if isinstance(k, Stream) and k not in core
+    )
+    assert moved == pytest.approx(values * (2 * 4 + 2 * 7) + values * 4 * 4 / 8)
+    # Softmax reads and writes two bytes, dropout the same and writes a mask.
+    assert core[1].traffic_bytes == pytest.approx((4 + 5) * 8 * 2048 * 2048)
+
+
+def test_sequence_parallelism_splits_norms_and_sums():
+    plain, model = work(tensor=8)
+    shared, _ = work(tensor=8, sequence_parallel=True)
+
+    def moved(found):
+        return sum(k.traffic_bytes for k in found.layer_forward() if isinstance(k, Stream))
+
+    values = 2048 * model.hidden * (2 * 4 + 2 * 7)
+    assert moved(plain) - moved(shared) == pytest.approx(values * 7 / 8)
+
+
+def test_faster_parts_make_faster_kernels():
+    found, _ = work("mpt_7b", COMPOSER)
+    kernels = [found.layer_forward(), found.layer_backward()]
+    slow = make_device()
+    quick = make_device(memory_bandwidth_bytes_per_s=3e12, l2_bandwidth_bytes_per_s=6e12)
+    times = [
+        KernelTimes(device, Precision.BF16, COMPOSER).measure(kernels) for device in (slow, quick)
+    ]
+    for before, after in zip(*times, strict=True):
+        assert after.stream_s < before.stream_s
+        assert after.product_s <= before.product_s
+        assert after.launches == before.launches
+
+
+def test_rates_fall_short_of_peaks():
+    device = make_device()
+    assert 0.5 <= sustained_share(device, Precision.BF16) <= 1.0
+    assert sustained_share(make_device(kind="cpu"), Precision.BF16) == 1.0
+    narrow, wide = Attention(1e12, 64, False), Attention(1e12, 128, False)
+    peak = device.peak.of(Precision.BF16)
+    for kind in FlashKernel:
+        rates = [flash_rate(device, Precision.BF16, kernel, kind) for kernel in (narrow, wide)]
+        assert 0 < rates[0] <= rates[1] < peak
+        back = flash_rate(device, Precision.BF16, wide._replace(backward=True), kind)
+        assert back < rates[1]
+    # 1 / (1 + 27 / 64) over 1 / (1 + 27 / 128), as FlashAttention-2 was measured.
+    flash2 = [flash_rate(device, Precision.BF16, k, FlashKernel.FLASH2) for k in (narrow, wide)]
+    assert flash2[0] / flash2[1] == pytest.approx(0.852, abs=0.001)
