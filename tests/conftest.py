@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+import os
 from pathlib import Path
 import signal
 
@@ -35,8 +36,10 @@ from dse.model import (
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("dse", deadline=None, max_examples=40, derandomize=True)
-settings.load_profile("dse")
+# `HYPOTHESIS_PROFILE=thorough` searches as long as one likes to wait; see tests/README.md.
+settings.register_profile("quick", deadline=None, max_examples=20, derandomize=True)
+settings.register_profile("thorough", deadline=None, max_examples=500)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 ROOT = Path(__file__).resolve().parent.parent
 
