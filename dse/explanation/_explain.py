@@ -13,7 +13,7 @@ from dse.explanation._resources import Resource
 from dse.explanation._sentence import sentence
 from dse.explanation._types import Explanation, Imbalance, RankExplanation, Sensitivity
 from dse.graph import TaskKind
-from dse.simulate import BatchedSimulator, critical_path, simulate
+from dse.simulate import SymmetricRanks, critical_path, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,7 +102,8 @@ class _Changed:
             np.where(movable & (self.rank_of == rank), 0.0, self._duration_s)
             for rank in self.ranks
         ]
-        makespan_s = BatchedSimulator(graph).makespan_s(np.stack(columns, axis=1))
+        durations_s = np.stack(columns, axis=1)
+        makespan_s = SymmetricRanks.single(graph).last_end_s(durations_s[:, None])
         gains = makespan_s[0] - makespan_s
         gains[np.abs(gains) <= _ROUNDING * makespan_s[0]] = 0.0
         self._length_s = timeline.makespan_s

@@ -1,23 +1,21 @@
-"""Simulators of execution graphs: of one configuration and of thousands, with the same answers."""
+"""Simulation of execution graphs: compiled evaluation of many candidates, and a plain oracle."""
 
 from __future__ import annotations
 
-from dse.simulate._alike import AlikeRanks, Meets
-from dse.simulate._alike_batched import AlikeSimulator
-from dse.simulate._batched import BatchedSimulator
 from dse.simulate._breakdown import breakdown, breakdown_of_copies, covered_s
+from dse.simulate._compiled import CompiledGraph
 from dse.simulate._critical_path import CriticalPath, critical_path, slack_s
 from dse.simulate._schedule import schedule
-from dse.simulate._single import simulate
+from dse.simulate._simulate import simulate
+from dse.simulate._symmetric import SymmetricRanks, SyncScope
 from dse.simulate._timeline import RankBreakdown, Timeline
 
 __all__ = [
-    "AlikeRanks",
-    "AlikeSimulator",
-    "BatchedSimulator",
+    "CompiledGraph",
     "CriticalPath",
-    "Meets",
     "RankBreakdown",
+    "SymmetricRanks",
+    "SyncScope",
     "Timeline",
     "breakdown",
     "breakdown_of_copies",

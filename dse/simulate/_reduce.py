@@ -1,31 +1,23 @@
-"""Reducing a graph to what depends on the durations that vary between candidates.
+"""Simplification of (max, +) expressions.
 
 Times are (max, +) expressions: a *moment* is the maximum of a constant and of the ends of some
 nodes, each plus a constant. A *node* starts at a moment and lasts one varying duration, or none.
-Walking the graph in topological order,
+While :mod:`dse.simulate._compiled` walks a graph in topological order,
 
-1. a meeting starts at the maximum of all moments that its members wait for;
-2. what depends on constant durations only stays a number;
+1. a collective starts at the maximum of all moments that its members wait for;
+2. what depends only on constant durations stays a number;
 3. a task of constant duration adds to the constants of the moment at which it starts;
-4. a term that another term of the same maximum can never be smaller than is dropped: a
-   predecessor that comes before another one anyway, or a constant that passes before any
-   possible end (durations are never negative);
-5. equal maxima of several ends are one node.
+4. a term that can never exceed another term of the same maximum is dropped: a predecessor that
+   precedes another one anyway, or a constant that passes before any possible end (durations are
+   never negative);
+5. equal maxima of several ends become one node.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 import math
-from typing import TYPE_CHECKING, NamedTuple
-
-from dse.graph import meeting_members, predecessors, topological_order
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from dse.graph import ExecutionGraph
+from typing import NamedTuple
 
 
 class Moment(NamedTuple):
@@ -62,64 +54,6 @@ class Node:
     start: Moment
     row: int
     earliest_end_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Reduction:
-    """A graph as (max, +) expressions.
-
-    Attributes:
-        nodes: In topological order.
-        task_ends: End of every task; with at most one edge each.
-        last_end: End of the last task; with at most one edge.
-    """
-
-    nodes: list[Node]
-    task_ends: list[Moment]
-    last_end: Moment
-
-
-def reduce_graph(graph: ExecutionGraph, variable: NDArray[np.bool_]) -> Reduction:
-    """Reduces a graph.
-
-    Args:
-        graph: The graph; durations of tasks that do not vary are taken from it.
-        variable: Tasks whose duration varies; shape `(tasks,)`.
-
-    Raises:
-        SimulationError: Some tasks wait for each other.
-    """
-    rows = [-1] * graph.task_count
-    for row, task in enumerate(variable.nonzero()[0].tolist()):
-        rows[task] = row
-    durations_s: list[float] = graph.duration_s.tolist()
-    meeting: list[int] = graph.meeting.tolist()
-    waits = predecessors(graph)
-    members = meeting_members(graph)
-    maxima = Maxima()
-    ends: dict[int, Moment] = {}
-    meeting_starts: dict[int, Moment] = {}
-    for task in topological_order(graph):
-        index = meeting[task]
-        if index < 0:
-            start = maxima.join([ends[other] for other in waits[task]])
-        elif index in meeting_starts:
-            start = meeting_starts[index]
-        else:
-            joined = {other for member in members[index] for other in waits[member]}
-            start = maxima.single(maxima.join([ends[other] for other in sorted(joined)]))
-            meeting_starts[index] = start
-        if rows[task] >= 0:
-            ends[task] = maxima.lasting(start, rows[task])
-        else:
-            ends[task] = maxima.single(start).later(durations_s[task])
-    followed = {other for others in waits for other in others}
-    last = [end for task, end in ends.items() if task not in followed]
-    return Reduction(
-        nodes=maxima.nodes,
-        task_ends=[ends[task] for task in range(graph.task_count)],
-        last_end=maxima.single(maxima.join(last)),
-    )
 
 
 class Maxima:

@@ -1,4 +1,4 @@
-"""Both simulators give the same, hand-computed answers."""
+"""All evaluations of a graph give the same, hand-computed answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from dse.errors import SimulationError
 from dse.graph import GraphBuilder, TaskKind, meeting_members
-from dse.simulate import BatchedSimulator, breakdown, simulate
+from dse.simulate import CompiledGraph, SymmetricRanks, breakdown, simulate
 from tests.simulate.by_time import simulate_by_time
 from tests.simulate.random_graphs import graphs
 
@@ -26,20 +26,29 @@ def by_single(graph: ExecutionGraph) -> float:
     return simulate(graph).makespan_s
 
 
-def by_batch(graph: ExecutionGraph) -> float:
-    return float(BatchedSimulator(graph).makespan_s(graph.duration_s[:, None])[0])
+def by_compiled(graph: ExecutionGraph) -> float:
+    """All durations vary."""
+    program = CompiledGraph(SymmetricRanks.single(graph), np.arange(graph.task_count))
+    return float(program.makespan_s(graph.duration_s[:, None, None])[0])
 
 
 def by_folding(graph: ExecutionGraph) -> float:
-    """All durations constant: the compiler alone finds the answer."""
-    nothing = np.zeros(graph.task_count, dtype=bool)
-    return float(BatchedSimulator(graph, nothing).makespan_s(np.zeros((0, 1)))[0])
+    """All durations are constant: the compiler alone finds the answer."""
+    none = np.full(graph.task_count, -1)
+    program = CompiledGraph(SymmetricRanks.single(graph), none)
+    return float(program.makespan_s(np.zeros((0, 1, 1)))[0])
+
+
+def by_walking(graph: ExecutionGraph) -> float:
+    ranks = SymmetricRanks.single(graph)
+    return float(ranks.last_end_s(graph.duration_s[:, None, None].copy())[0])
 
 
 SIMULATORS: dict[str, Callable[[ExecutionGraph], float]] = {
-    "single": by_single,
-    "batch": by_batch,
+    "plain": by_single,
+    "compiled": by_compiled,
     "folding": by_folding,
+    "walking": by_walking,
 }
 
 
@@ -166,8 +175,9 @@ def test_the_numbers_of_tasks_do_not_matter(graph, random):
     found = simulate(renumbered)
     np.testing.assert_array_equal(found.ready_s, expected.ready_s[old])
     np.testing.assert_array_equal(found.end_s, expected.end_s[old])
-    batched_s = BatchedSimulator(renumbered).end_s(renumbered.duration_s[:, None])[:, 0]
-    np.testing.assert_allclose(batched_s, expected.end_s[old], rtol=1e-12, atol=1e-12)
+    ranks = SymmetricRanks.single(renumbered)
+    _, end_s = ranks.times_s(renumbered.duration_s[:, None, None])
+    np.testing.assert_array_equal(end_s[:, 0, 0], expected.end_s[old])
 
 
 def test_repeated_dependencies_count_once(makespan):
@@ -183,14 +193,14 @@ def test_simulators_agree_for_any_choice_of_varying_tasks(graph, seed):
     rng = np.random.default_rng(seed)
     variable = rng.random(graph.task_count) < rng.random()
     candidates = rng.random((int(variable.sum()), 7)) * 5
-    simulator = BatchedSimulator(graph, variable, max_bytes=64)
-    makespan_s, end_s = simulator.makespan_s(candidates), simulator.end_s(candidates)
+    row_of = np.where(variable, np.cumsum(variable) - 1, -1)
+    program = CompiledGraph(SymmetricRanks.single(graph), row_of)
+    makespan_s = program.makespan_s(candidates[:, None])
     for column, expected in enumerate(makespan_s):
         durations = graph.duration_s.copy()
         durations[variable] = candidates[:, column]
         timeline = simulate(graph, durations)
         assert timeline.makespan_s == pytest.approx(expected, rel=1e-12, abs=1e-12)
-        assert timeline.end_s == pytest.approx(end_s[:, column], rel=1e-12, abs=1e-12)
 
 
 @given(graphs(), st.integers(0, 1000), st.floats(0, 5))
@@ -206,7 +216,7 @@ def test_a_longer_task_never_shortens_the_whole(graph, pick, more_s):
 @given(graphs(), st.floats(0.1, 10))
 def test_scaling_all_durations_scales_the_whole(graph, factor):
     scaled = replace(graph, duration_s=graph.duration_s * factor)
-    assert by_batch(scaled) == pytest.approx(factor * by_batch(graph), rel=1e-9, abs=1e-12)
+    assert by_compiled(scaled) == pytest.approx(factor * by_compiled(graph), rel=1e-9, abs=1e-12)
 
 
 @given(graphs())
@@ -221,29 +231,15 @@ def test_no_lane_is_busier_than_the_whole_and_breakdowns_add_up(graph):
         assert min(rank.compute_s, rank.exposed_communication_s, rank.host_s) >= 0
 
 
-def test_wrong_number_of_rows_is_an_error():
-    builder, (lane,) = builder_with(1)
-    builder.add_task("t", TaskKind.COMPUTE, lane, 1.0)
-    with pytest.raises(SimulationError, match="expected 1 rows"):
-        BatchedSimulator(builder.build()).makespan_s(np.zeros((2, 3)))
-
-
-def test_a_mask_that_does_not_fit_is_an_error():
-    builder, (lane,) = builder_with(1)
-    builder.add_task("t", TaskKind.COMPUTE, lane, 1.0)
-    with pytest.raises(SimulationError, match="one mark for each task"):
-        BatchedSimulator(builder.build(), np.ones(2, dtype=bool))
-
-
 def test_ends_of_all_tasks_by_hand():
     builder, (a, b) = builder_with(2)
     first = builder.add_task("first", TaskKind.COMPUTE, a, 1.0)
     builder.add_task("second", TaskKind.COMPUTE, b, 3.0, (first,))
     builder.add_task("third", TaskKind.COMPUTE, a, 0.5)
-    simulator = BatchedSimulator(builder.build(), np.array([True, False, True]))
-    assert simulator.variable_count == 2
-    ends_s = simulator.end_s(np.array([[1.0, 2.0], [0.5, 4.0]]))
-    np.testing.assert_array_equal(ends_s, [[1.0, 2.0], [4.0, 5.0], [1.5, 6.0]])
+    ranks = SymmetricRanks.single(builder.build())
+    durations_s = np.array([[1.0, 2.0], [3.0, 3.0], [0.5, 4.0]])
+    _, ends_s = ranks.times_s(durations_s[:, None])
+    np.testing.assert_array_equal(ends_s[:, 0], [[1.0, 2.0], [4.0, 5.0], [1.5, 6.0]])
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ class _KernelWorker:
         return [timer.time_s(self._call, order.calls) for _ in range(order.samples)]
 
     def _meet(self, calls: int) -> None:
-        """Meets the other ranks with the caches that the sample should find."""
+        """SyncScope the other ranks with the caches that the sample should find."""
         if self._others is not None:
             self._others.evict()
         self._meeting.wait()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.simulate import AlikeRanks, AlikeSimulator, Meets
+from dse.simulate import CompiledGraph, SymmetricRanks
 from dse.workload.dlrm._layout import build_layout
 from dse.workload.dlrm._operators import bottom_on_first_rank
 from dse.workload.dlrm._slots import EQUAL_SLOTS
@@ -41,7 +41,7 @@ class FilledIteration:
     """
 
     layout: LayoutGraph
-    ranks: AlikeRanks
+    ranks: SymmetricRanks
     duration_s: NDArray[np.float64]
     spread: NDArray[np.float64]
 
@@ -79,18 +79,17 @@ class Program:
         graph = build_layout(problem, layout, one_rank=self._alike)
         row_of = np.full(graph.graph.task_count, -1)
         if self._alike:
-            self._ranks = AlikeRanks(
+            self._ranks = SymmetricRanks(
                 graph.graph, cluster.node_count, cluster.local_size, graph.meets
             )
             row_of[graph.slot_task] = graph.slot_kind
             equal = [int(slot) for slot in EQUAL_SLOTS]
         else:
-            everyone = tuple(Meets.ALL for _ in graph.meets)
-            self._ranks = AlikeRanks(graph.graph, 1, 1, everyone)
+            self._ranks = SymmetricRanks.single(graph.graph)
             row_of[graph.slot_task] = np.arange(len(graph.slot_task))
             equal = []
         self._graph = graph
-        self._simulator = AlikeSimulator(self._ranks, row_of, equal)
+        self._simulator = CompiledGraph(self._ranks, row_of, equal)
 
     def makespan_s(self, slots_s: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns iteration times.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.graph import ExecutionGraph, GraphBuilder, TaskKind
-from dse.simulate import Meets
+from dse.simulate import SyncScope
 from dse.workload.dlrm._costs import (
     GRAPH_LAUNCH,
     LOADING,
@@ -91,7 +91,7 @@ class Issuer:
         self._classes: list[int] = []
         self._costs: list[int] = []
         self._host_work: dict[HostWork, int] = {}
-        self._meets: list[Meets] = []
+        self._meets: list[SyncScope] = []
         if shape.host_step:
             # What the host does while the devices wait for it.
             for rank in self.ranks:
@@ -171,7 +171,7 @@ class Issuer:
         members: Sequence[int],
         after: Sequence[Sequence[int]],
         slot: Slot,
-        meets: Meets = Meets.ALL,
+        meets: SyncScope = SyncScope.ALL,
     ) -> list[int]:
         """Issues a collective whose duration the plan decides."""
         tasks = self.meeting(name, members, after, _OF_PLAN, meets)
@@ -184,7 +184,7 @@ class Issuer:
         members: Sequence[int],
         after: Sequence[Sequence[int]],
         cost: int,
-        meets: Meets = Meets.ALL,
+        meets: SyncScope = SyncScope.ALL,
     ) -> list[int]:
         """Issues a collective."""
         kind, lanes = DurationClass.COMMUNICATION, self._communication

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from dse.machine.collectives import Group
 from dse.machine.kernels import LOOKUP_LAUNCHES, UPDATE_LAUNCHES
-from dse.simulate import Meets
+from dse.simulate import SyncScope
 from dse.workload.dlrm._costs import WAIT
 from dse.workload.dlrm._features import ExchangeGroup
 from dse.workload.dlrm._issue import Issuer
@@ -234,7 +234,7 @@ class _Iteration(Issuer):
             members = self.ranks[start : start + local_size]
             waits = [after[rank] for rank in members]
             slot = Slot.NODE_EXCHANGE_INSIDE
-            result += self.slot_meeting(name, members, waits, slot, Meets.NODE)
+            result += self.slot_meeting(name, members, waits, slot, SyncScope.NODE)
         return result
 
     def _exchange_between(self, name: str, after: list[int]) -> list[int]:
@@ -247,7 +247,7 @@ class _Iteration(Issuer):
             members = self.ranks[local_rank::local_size]
             waits = [[after[rank]] for rank in members]
             slot = Slot.NODE_EXCHANGE_BETWEEN
-            tasks = self.slot_meeting(name, members, waits, slot, Meets.ACROSS)
+            tasks = self.slot_meeting(name, members, waits, slot, SyncScope.ACROSS)
             for rank, task in zip(members, tasks, strict=True):
                 result[rank] = task
         return result

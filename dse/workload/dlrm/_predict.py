@@ -10,7 +10,7 @@ import zlib
 import numpy as np
 
 from dse.graph import meeting_members
-from dse.simulate import Meets, Timeline, breakdown, breakdown_of_copies
+from dse.simulate import SyncScope, Timeline, breakdown, breakdown_of_copies
 from dse.workload.dlrm._slots import DurationClass
 from dse.workload.dlrm._types import Prediction
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from dse.machine import Cluster
     from dse.sharding import ShardingPlan
-    from dse.simulate import AlikeRanks, RankBreakdown
+    from dse.simulate import RankBreakdown, SymmetricRanks
     from dse.workload.dlrm._filled import FilledIteration
     from dse.workload.dlrm._scorer import PlanScorer
     from dse.workload.dlrm._types import RankMemory
@@ -127,7 +127,7 @@ def _sample(filled: FilledIteration, software_spread: float) -> NDArray[np.float
     return np.asarray(times_s * np.exp(software_spread * unknown))
 
 
-def share_within_meetings(ranks: AlikeRanks, durations: NDArray[np.float64]) -> None:
+def share_within_meetings(ranks: SymmetricRanks, durations: NDArray[np.float64]) -> None:
     """Gives all members of a meeting the first member's sample: it is one transfer.
 
     Args:
@@ -136,10 +136,10 @@ def share_within_meetings(ranks: AlikeRanks, durations: NDArray[np.float64]) -> 
     """
     for index, members in meeting_members(ranks.graph).items():
         drawn = durations[members[0]].reshape(ranks.node_count, ranks.local_size, -1)
-        meets = ranks.meets[index]
+        meets = ranks.scopes[index]
         first = drawn[
-            : 1 if meets & Meets.ACROSS else ranks.node_count,
-            : 1 if meets & Meets.NODE else ranks.local_size,
+            : 1 if meets & SyncScope.ACROSS else ranks.node_count,
+            : 1 if meets & SyncScope.NODE else ranks.local_size,
         ]
         drawn[:] = first
         durations[members] = durations[members[0]]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.graph import ExecutionGraph
-    from dse.simulate import Meets
+    from dse.simulate import SyncScope
 
 
 class Slot(IntEnum):
@@ -69,4 +69,4 @@ class LayoutGraph:
     slot_rank: NDArray[np.int64]
     duration_class: NDArray[np.int8]
     spread: NDArray[np.float64]
-    meets: tuple[Meets, ...]
+    meets: tuple[SyncScope, ...]

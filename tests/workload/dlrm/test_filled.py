@@ -10,7 +10,7 @@ import pytest
 from dse.graph import GraphBuilder, TaskKind
 from dse.machine import Precision
 from dse.sharding import PLANNERS, ShardingType
-from dse.simulate import AlikeRanks, Meets, breakdown, simulate
+from dse.simulate import SymmetricRanks, SyncScope, breakdown, simulate
 from dse.workload.dlrm import (
     DenseBottom,
     LaunchMode,
@@ -60,9 +60,9 @@ def test_predictions_are_those_of_the_graph_of_all_ranks(software, world, per_no
 @pytest.mark.parametrize(
     ("meets", "expected"),
     [
-        (Meets.ALL, [0.0, 0.0, 0.0, 0.0]),
-        (Meets.NODE, [0.0, 0.0, 2.0, 2.0]),
-        (Meets.ACROSS, [0.0, 1.0, 0.0, 1.0]),
+        (SyncScope.ALL, [0.0, 0.0, 0.0, 0.0]),
+        (SyncScope.NODE, [0.0, 0.0, 2.0, 2.0]),
+        (SyncScope.ACROSS, [0.0, 1.0, 0.0, 1.0]),
     ],
 )
 def test_members_of_a_meeting_share_the_sample_of_the_first(meets, expected):
@@ -71,7 +71,7 @@ def test_members_of_a_meeting_share_the_sample_of_the_first(meets, expected):
     builder.add_meeting([builder.add_task("meet", TaskKind.COLLECTIVE, lane, 1.0)])
     builder.add_task("after", TaskKind.COMPUTE, lane, 1.0)
     drawn = np.arange(8.0).reshape(2, 4, 1)
-    share_within_meetings(AlikeRanks(builder.build(), 2, 2, (meets,)), drawn)
+    share_within_meetings(SymmetricRanks(builder.build(), 2, 2, (meets,)), drawn)
     assert drawn[0, :, 0].tolist() == expected
     assert drawn[1, :, 0].tolist() == [4.0, 5.0, 6.0, 7.0]
 

@@ -1,9 +1,14 @@
-"""Longest paths of ranks that do the same, under many sets of durations at once.
+"""Compiled evaluation of a graph under many sets of durations at once.
 
-As in :mod:`dse.simulate._batched`, the graph is reduced once to what depends on durations that
-vary. Here a node is an array over all ranks, and a meeting a maximum over those that meet, so
-neither the reduction nor the number of calls grows with the ranks. What meetings have made equal
-on several ranks is kept once.
+Within a layout only some durations vary between candidates. The graph is reduced once to what
+depends on them (:mod:`dse.simulate._reduce`); the rest is a short program over the (max, +)
+recurrence ``end(v) = max(floor(v), max over u (end(u) + weight(u, v))) + duration(v)``, evaluated
+for a vector of candidates at a time (Baccelli et al., *Synchronization and Linearity*, Wiley 1992,
+on event graphs as linear systems over this algebra).
+
+A node is an array over all ranks and a collective a maximum over its members, so neither the
+reduction nor the number of calls grows with the number of ranks. Values that a collective has made
+equal on several ranks are stored once. :func:`dse.simulate.simulate` is the oracle in tests.
 """
 
 from __future__ import annotations
@@ -15,8 +20,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import SimulationError
-from dse.simulate._alike import Meets
 from dse.simulate._reduce import Maxima, Moment
+from dse.simulate._symmetric import SyncScope
 from dse.simulate._walk import walk_of
 
 if TYPE_CHECKING:
@@ -24,9 +29,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dse.simulate._alike import AlikeRanks
+    from dse.simulate._symmetric import SymmetricRanks
 
-#: Bytes of all nodes of one pass, and candidates that it takes at least; see `_batched`.
+#: Bytes of all nodes at which throughput levels off: more leave the cache, fewer spend their time
+#: in calls. A pass takes at least so many candidates that calls are worth their overhead.
 _CACHE_BYTES = 2 * 2**20
 _MIN_WIDTH = 512
 
@@ -38,22 +44,23 @@ class _Step:
     Attributes:
         terms: Numbers of earlier steps, with seconds to add.
         floor_s: A further, constant term; minus infinity for none.
-        meets: Axes over which the maximum is taken, as the bits of `Meets`.
+        scope: Axes over which the maximum is taken, as the bits of `SyncScope`.
         row: Row of the durations to add, or -1.
         shape: Nodes and ranks of a node; 1 where all have the same.
     """
 
     terms: tuple[tuple[int, float], ...]
     floor_s: float
-    meets: int
+    scope: int
     row: int
     shape: tuple[int, int]
 
 
-class AlikeSimulator:
-    """A compiled graph of ranks that do the same.
+class CompiledGraph:
+    """A graph of symmetric ranks, compiled for fast evaluation.
 
-    Durations are expected to be finite and not negative, which is not checked.
+    Durations must be finite and not negative. This is not checked: looking at every value would
+    take as long as the evaluation.
 
     Args:
         ranks: The graph; durations of tasks that do not vary are taken from it.
@@ -65,7 +72,7 @@ class AlikeSimulator:
     """
 
     def __init__(
-        self, ranks: AlikeRanks, row_of: NDArray[np.int64], equal_rows: Collection[int] = ()
+        self, ranks: SymmetricRanks, row_of: NDArray[np.int64], equal_rows: Collection[int] = ()
     ) -> None:
         if row_of.shape != (ranks.graph.task_count,):
             raise SimulationError(
@@ -124,8 +131,8 @@ class AlikeSimulator:
             own = False
             for number, weight_s in step.terms:
                 term, made = ends[number], False
-                if step.meets:
-                    term, made = _most(term, step.meets)
+                if step.scope:
+                    term, made = _latest(term, step.scope)
                 if weight_s:
                     term, made = np.add(term, weight_s, out=term if made else None), True
                 if value is None:
@@ -151,73 +158,73 @@ class AlikeSimulator:
 
 
 def _covers(larger: NDArray[np.float64], smaller: NDArray[np.float64]) -> bool:
-    """Says whether what two arrays broadcast to has the shape of the first one."""
+    """Returns whether two arrays broadcast to the shape of the first one."""
     return bool(larger.shape[0] >= smaller.shape[0] and larger.shape[1] >= smaller.shape[1])
 
 
-def _most(term: NDArray[np.float64], meets: int) -> tuple[NDArray[np.float64], bool]:
-    """Returns the largest values of ranks that meet, and whether they are a new array."""
+def _latest(term: NDArray[np.float64], scope: int) -> tuple[NDArray[np.float64], bool]:
+    """Returns the latest values within a scope, and whether they are a new array."""
     nodes, local, count = term.shape
-    if meets == Meets.ALL and nodes > 1 and local > 1:
+    if scope == SyncScope.ALL and nodes > 1 and local > 1:
         flat = term.reshape(1, nodes * local, count)
         return np.maximum.reduce(flat, axis=1, keepdims=True), True
-    if meets & Meets.NODE and local > 1:
+    if scope & SyncScope.NODE and local > 1:
         return np.maximum.reduce(term, axis=1, keepdims=True), True
-    if meets & Meets.ACROSS and nodes > 1:
+    if scope & SyncScope.ACROSS and nodes > 1:
         return np.maximum.reduce(term, axis=0, keepdims=True), True
     return term, False
 
 
-def _reduced(ranks: AlikeRanks, row_of: list[int], maxima: _RankMaxima) -> Moment:
+def _reduced(ranks: SymmetricRanks, row_of: list[int], maxima: _RankMaxima) -> Moment:
     """Walks through one copy and returns the end of the last task of all of them."""
     graph = ranks.graph
     durations_s: list[float] = graph.duration_s.tolist()
     walk = walk_of(graph)
     ends: dict[int, Moment] = {}
-    meeting_starts: dict[int, Moment] = {}
+    collective_starts: dict[int, Moment] = {}
     for task, index, waits in walk.visits:
         if waits is None:
-            start = meeting_starts[index]
+            start = collective_starts[index]
         else:
             start = maxima.join([ends[other] for other in waits])
             if index >= 0:
-                start = meeting_starts[index] = maxima.met(start, ranks.meets[index])
+                start = collective_starts[index] = maxima.synchronized(start, ranks.scopes[index])
         if row_of[task] >= 0:
             ends[task] = maxima.lasting(start, row_of[task])
         else:
             ends[task] = maxima.single(start).later(durations_s[task])
-    return maxima.met(maxima.join([ends[task] for task in walk.last]), Meets.ALL)
+    return maxima.synchronized(maxima.join([ends[task] for task in walk.last]), SyncScope.ALL)
 
 
 class _RankMaxima(Maxima):
     """Makes nodes of all ranks at once.
 
-    Dropping terms looks at each rank by itself: a maximum over ranks is not below any of them, so
-    a way over a meeting is no shorter than it looks.
+    Dropping terms looks at each rank separately. That is safe: a maximum over ranks is not below
+    any of them, so a path through a collective is never shorter than it appears.
     """
 
-    def __init__(self, ranks: AlikeRanks, equal_rows: Collection[int]) -> None:
+    def __init__(self, ranks: SymmetricRanks, equal_rows: Collection[int]) -> None:
         super().__init__()
         self._sizes = (ranks.node_count, ranks.local_size)
         self._equal_rows = frozenset(equal_rows)
-        #: Axes with one entry; what is equal over axes; and over which a node takes the maximum.
+        #: Axes of one entry; by node: over which axes it is equal, and over which a maximum.
         self._single_axes = sum(1 << axis for axis in (0, 1) if self._sizes[axis] == 1)
         self._equal: list[int] = []
-        self._meets: list[int] = []
-        self._known_meetings: dict[tuple[int, float, frozenset[tuple[int, float]]], int] = {}
+        self._scope: list[int] = []
+        self._known_collectives: dict[tuple[int, float, frozenset[tuple[int, float]]], int] = {}
 
-    def met(self, moment: Moment, meets: Meets) -> Moment:
-        """Returns when the last of the ranks that meet is ready."""
+    def synchronized(self, moment: Moment, scope: SyncScope) -> Moment:
+        """Returns when the last rank of a collective is ready."""
         if not moment.edges:
             return moment
-        if not meets & ~self._equal_of(moment) and len(moment.edges) == 1:
+        if not scope & ~self._equal_of(moment) and len(moment.edges) == 1:
             return moment
-        key = (int(meets), moment.floor_s, frozenset(moment.edges.items()))
-        if key not in self._known_meetings:
-            number = self._known_meetings[key] = self._add(moment, -1)
-            self._meets[number] = int(meets)
-            self._equal[number] |= int(meets)
-        return Moment(-math.inf, {self._known_meetings[key]: 0.0})
+        key = (int(scope), moment.floor_s, frozenset(moment.edges.items()))
+        if key not in self._known_collectives:
+            number = self._known_collectives[key] = self._add(moment, -1)
+            self._scope[number] = int(scope)
+            self._equal[number] |= int(scope)
+        return Moment(-math.inf, {self._known_collectives[key]: 0.0})
 
     def _add(self, start: Moment, row: int) -> int:
         number = super()._add(start, row)
@@ -225,12 +232,12 @@ class _RankMaxima(Maxima):
         if row >= 0 and row not in self._equal_rows:
             equal = self._single_axes
         self._equal.append(equal)
-        self._meets.append(0)
+        self._scope.append(0)
         return number
 
     def _equal_of(self, moment: Moment) -> int:
         """Returns the axes over which a moment is the same for all ranks."""
-        equal = int(Meets.ALL)
+        equal = int(SyncScope.ALL)
         for source in moment.edges:
             equal &= self._equal[source]
         return equal | self._single_axes
@@ -269,7 +276,7 @@ class _RankMaxima(Maxima):
             shape = (1 if equal & 1 else self._sizes[0], 1 if equal & 2 else self._sizes[1])
             place[node] = len(steps)
             steps.append(
-                _Step(tuple(terms), floor_s, self._meets[node], self.nodes[node].row, shape)
+                _Step(tuple(terms), floor_s, self._scope[node], self.nodes[node].row, shape)
             )
         shift_s = sum(potential_s[node] + weight for node, weight in last.edges.items())
         return tuple(steps), shift_s

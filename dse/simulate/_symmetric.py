@@ -1,8 +1,8 @@
-"""Ranks that all run the same tasks in the same order, told by one of them.
+"""Symmetric ranks: one graph that stands for all ranks of an SPMD program.
 
-In data-parallel training every rank runs the same program; only what tasks last differs. One
-rank's graph with a word on whom each meeting is with says everything, and the cost of building and
-reducing it does not grow with the ranks.
+In data-parallel training every rank runs the same tasks in the same order; only their durations
+differ. One rank's graph with the scope of each collective describes all of them, and the cost of
+building and reducing it does not grow with the number of ranks.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from dse.graph import ExecutionGraph
 
 
-class Meets(IntEnum):
-    """With whom a rank meets, as the bits of the axes (node, place on the node) that meet.
+class SyncScope(IntEnum):
+    """Which ranks take part in a collective, as bits of the axes (node, local rank) it spans.
 
-    ACROSS: the ranks of the same place on every node. NODE: all ranks of its node. ALL: all ranks.
+    ACROSS: the same local rank on every node. NODE: all ranks of a node. ALL: all ranks.
     """
 
     ACROSS = 1
@@ -34,25 +34,31 @@ class Meets(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class AlikeRanks:
-    """A graph of which there are several copies, which meet.
+class SymmetricRanks:
+    """Several copies of one graph, synchronised by collectives.
 
     Attributes:
-        graph: Tasks of one rank, or of several where these are not alike. A member of a meeting
+        graph: Tasks of one rank, or of all ranks where these differ. A member of a collective
             stands for one in each copy.
         node_count: Nodes of copies.
         local_size: Copies on a node; they are numbered node by node.
-        meets: With whom each meeting is, by its index.
+        scopes: Which copies take part in each collective, by its index.
     """
 
     graph: ExecutionGraph
     node_count: int
     local_size: int
-    meets: tuple[Meets, ...]
+    scopes: tuple[SyncScope, ...]
+
+    @staticmethod
+    def single(graph: ExecutionGraph) -> SymmetricRanks:
+        """Returns a graph that holds all ranks already, as its only copy."""
+        count = int(graph.meeting.max(initial=-1)) + 1
+        return SymmetricRanks(graph, 1, 1, (SyncScope.ALL,) * count)
 
     @property
     def copies(self) -> int:
-        """All copies."""
+        """Number of copies."""
         return self.node_count * self.local_size
 
     def times_s(
@@ -76,7 +82,7 @@ class AlikeRanks:
             if waits is not None:
                 _latest(end_s, waits, out=start_s[task])
                 if index >= 0:
-                    self.of_meeting(self.meets[index], start_s[task])
+                    self.synchronize(self.scopes[index], start_s[task])
                     start_s[walk.members[index]] = start_s[task]
             np.add(start_s[task], durations_s[task], out=end_s[task])
         return start_s, end_s
@@ -86,7 +92,7 @@ class AlikeRanks:
 
         Args:
             durations_s: Seconds, not negative; shape `(tasks, copies, candidates)`. They are
-                overwritten: large batches would spend more time on new memory than in here.
+                overwritten: for large batches, allocating memory would dominate.
 
         Returns:
             Shape `(candidates,)`.
@@ -105,7 +111,7 @@ class AlikeRanks:
             elif index >= 0:
                 start_s = spare if len(walk.members[index]) == 1 else np.empty_like(spare)
                 _latest(durations_s, waits, out=start_s)
-                self.of_meeting(self.meets[index], start_s)
+                self.synchronize(self.scopes[index], start_s)
                 meeting_starts[index] = start_s
                 own += start_s
             elif len(waits) > 1:
@@ -126,20 +132,20 @@ class AlikeRanks:
                 f"{self.copies}, candidates), one for each task of each copy"
             )
 
-    def of_meeting(self, meets: Meets, ready_s: NDArray[np.float64]) -> None:
-        """Replaces moments of all copies by the last one of those that meet.
+    def synchronize(self, scope: SyncScope, ready_s: NDArray[np.float64]) -> None:
+        """Replaces the times of all copies by the latest in their scope.
 
         Args:
-            meets: With whom each copy meets.
-            ready_s: Seconds; shape `(copies, candidates)`.
+            scope: Which copies take part in the collective.
+            ready_s: Seconds, changed in place; shape `(copies, candidates)`.
         """
         by_node = ready_s.reshape(self.node_count, self.local_size, -1)
-        axes = tuple(axis for axis in (0, 1) if meets >> axis & 1)
+        axes = tuple(axis for axis in (0, 1) if scope >> axis & 1)
         by_node[:] = by_node.max(axis=axes, keepdims=True)
 
 
 def _latest(end_s: NDArray[np.float64], tasks: list[int], out: NDArray[np.float64]) -> None:
-    """Writes the last end of some tasks, the beginning for none."""
+    """Writes the latest end of some tasks, or the start of the iteration if there are no tasks."""
     out[:] = end_s[tasks[0]] if tasks else 0.0
     for task in tasks[1:]:
         np.maximum(out, end_s[task], out=out)

@@ -10,24 +10,24 @@ import pytest
 from dse.errors import SimulationError
 from dse.graph import GraphBuilder, TaskKind
 from dse.simulate import (
-    AlikeRanks,
-    AlikeSimulator,
-    Meets,
+    CompiledGraph,
+    SymmetricRanks,
+    SyncScope,
     breakdown,
     breakdown_of_copies,
     simulate,
 )
 
 
-def members_of(meets: Meets, node_count: int, local_size: int) -> list[list[int]]:
+def members_of(meets: SyncScope, node_count: int, local_size: int) -> list[list[int]]:
     """Returns the groups of ranks that meet."""
     by_node = np.arange(node_count * local_size).reshape(node_count, local_size)
-    if meets is Meets.ALL:
+    if meets is SyncScope.ALL:
         return [by_node.reshape(-1).tolist()]
-    return (by_node if meets is Meets.NODE else by_node.T).tolist()
+    return (by_node if meets is SyncScope.NODE else by_node.T).tolist()
 
 
-def everyone(ranks: AlikeRanks, durations_s):
+def everyone(ranks: SymmetricRanks, durations_s):
     """Returns the graph of all copies with durations of shape `(tasks, copies)`.
 
     Tasks of one copy are as many numbers apart as there are copies.
@@ -48,13 +48,13 @@ def everyone(ranks: AlikeRanks, durations_s):
             )
         index = int(one.meeting[task])
         if index >= 0:
-            for group in members_of(ranks.meets[index], ranks.node_count, ranks.local_size):
+            for group in members_of(ranks.scopes[index], ranks.node_count, ranks.local_size):
                 builder.add_meeting([task * copies + copy for copy in group])
     return builder.build()
 
 
 @st.composite
-def alike_ranks(draw):
+def symmetric_ranks(draw):
     builder = GraphBuilder()
     lanes = [builder.add_lane(0, f"lane {lane}") for lane in range(draw(st.integers(1, 3)))]
     meets = []
@@ -66,13 +66,13 @@ def alike_ranks(draw):
             builder.add_task("t", draw(st.sampled_from(kinds)), lane, seconds, after)
         else:
             builder.add_meeting([builder.add_task("m", TaskKind.COLLECTIVE, lane, seconds, after)])
-            meets.append(draw(st.sampled_from(list(Meets))))
+            meets.append(draw(st.sampled_from(list(SyncScope))))
     sizes = draw(st.sampled_from([(1, 1), (1, 3), (3, 1), (2, 2), (2, 3)]))
-    return AlikeRanks(builder.build(), *sizes, tuple(meets))
+    return SymmetricRanks(builder.build(), *sizes, tuple(meets))
 
 
-@given(alike_ranks(), st.integers(0, 2**32 - 1))
-def test_one_copy_tells_when_the_tasks_of_all_copies_run(ranks, seed):
+@given(symmetric_ranks(), st.integers(0, 2**32 - 1))
+def test_one_copy_describes_when_the_tasks_of_all_copies_run(ranks, seed):
     rng = np.random.default_rng(seed)
     durations_s = rng.random((ranks.graph.task_count, ranks.copies)) * 5
     start_s, end_s = (times[..., 0] for times in ranks.times_s(durations_s[..., None]))
@@ -86,7 +86,7 @@ def test_one_copy_tells_when_the_tasks_of_all_copies_run(ranks, seed):
         assert mine.host_s == pytest.approx(expected.host_s, abs=1e-9)
 
 
-@given(alike_ranks(), st.integers(0, 2**32 - 1))
+@given(symmetric_ranks(), st.integers(0, 2**32 - 1))
 def test_the_last_end_is_the_latest_of_all_ends(ranks, seed):
     rng = np.random.default_rng(seed)
     durations_s = rng.random((ranks.graph.task_count, ranks.copies, 3)) * 5
@@ -95,7 +95,7 @@ def test_the_last_end_is_the_latest_of_all_ends(ranks, seed):
     assert ranks.last_end_s(durations_s.copy()).tolist() == expected_s.tolist()
 
 
-@given(alike_ranks(), st.integers(0, 2**32 - 1))
+@given(symmetric_ranks(), st.integers(0, 2**32 - 1))
 def test_the_batch_agrees_for_any_choice_of_varying_tasks(ranks, seed):
     rng = np.random.default_rng(seed)
     count = ranks.graph.task_count
@@ -104,7 +104,7 @@ def test_the_batch_agrees_for_any_choice_of_varying_tasks(ranks, seed):
     varying_s = rng.random((rows, ranks.copies, candidates)) * 5
     varying_s[0] = varying_s[0, :1]
     varying_s[1, 0] = 0.0
-    found_s = AlikeSimulator(ranks, row_of, equal_rows=[0]).makespan_s(varying_s)
+    found_s = CompiledGraph(ranks, row_of, equal_rows=[0]).makespan_s(varying_s)
     for candidate in range(candidates):
         durations_s = np.repeat(ranks.graph.duration_s[:, None], ranks.copies, axis=1)
         durations_s[row_of >= 0] = varying_s[row_of[row_of >= 0], :, candidate]
@@ -112,36 +112,36 @@ def test_the_batch_agrees_for_any_choice_of_varying_tasks(ranks, seed):
         assert found_s[candidate] == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
-def two_nodes(meets: Meets) -> AlikeRanks:
+def two_nodes(meets: SyncScope) -> SymmetricRanks:
     """Two nodes of two ranks: work, a meeting of a second, work."""
     builder = GraphBuilder()
     lane = builder.add_lane(0, "compute")
     builder.add_task("before", TaskKind.COMPUTE, lane, 0.0)
     builder.add_meeting([builder.add_task("meet", TaskKind.COLLECTIVE, lane, 1.0)])
     builder.add_task("after", TaskKind.COMPUTE, lane, 0.0)
-    return AlikeRanks(builder.build(), 2, 2, (meets,))
+    return SymmetricRanks(builder.build(), 2, 2, (meets,))
 
 
 @pytest.mark.parametrize(
     ("meets", "expected"),
     [
         # Work before: 1, 2 | 3, 7; after: 9, 4 | 2, 0. The last end is that of rank 0.
-        (Meets.NODE, 2.0 + 1.0 + 9.0),
-        (Meets.ACROSS, 3.0 + 1.0 + 9.0),
-        (Meets.ALL, 7.0 + 1.0 + 9.0),
+        (SyncScope.NODE, 2.0 + 1.0 + 9.0),
+        (SyncScope.ACROSS, 3.0 + 1.0 + 9.0),
+        (SyncScope.ALL, 7.0 + 1.0 + 9.0),
     ],
 )
 def test_ranks_wait_for_those_that_they_meet(meets, expected):
     varying_s = np.array([[1.0, 2.0, 3.0, 7.0], [9.0, 4.0, 2.0, 0.0]])[:, :, None]
-    simulator = AlikeSimulator(two_nodes(meets), np.array([0, -1, 1]))
+    simulator = CompiledGraph(two_nodes(meets), np.array([0, -1, 1]))
     assert simulator.makespan_s(varying_s).tolist() == [expected]
 
 
 def test_what_does_not_fit_is_an_error():
-    ranks = two_nodes(Meets.ALL)
+    ranks = two_nodes(SyncScope.ALL)
     with pytest.raises(SimulationError, match="row_of"):
-        AlikeSimulator(ranks, np.array([0]))
-    simulator = AlikeSimulator(ranks, np.array([0, -1, 1]))
+        CompiledGraph(ranks, np.array([0]))
+    simulator = CompiledGraph(ranks, np.array([0, -1, 1]))
     with pytest.raises(SimulationError, match="4 copies"):
         simulator.makespan_s(np.zeros((2, 3, 1)))
     with pytest.raises(SimulationError, match="3, 4, candidates"):
