@@ -23,8 +23,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from dse.search._inputs import read_inputs
-from dse.search._proposer import Proposer
 from dse.search._records import TrialStatus
+from dse.search.propose._proposer import Proposer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,10 +55,10 @@ PHASES: dict[str, tuple[str, ...]] = {
         "dse.workload.dlrm._scorer:PlanScorer.score_options",
         "dse.workload.dlrm._scorer:PlanScorer.marginal_costs",
     ),
-    "rest of the search": ("dse.search._evaluate_model:ModelEvaluator._find_plan",),
+    "rest of the search": ("dse.search.evaluate._dlrm:ModelEvaluator._find_plan",),
     "interval": ("dse.workload.dlrm._predict:_interval",),
-    "rest of the prediction": ("dse.search._evaluate_model:predict_plan",),
-    "rest": ("dse.search._evaluate_model:ModelEvaluator._evaluate",),
+    "rest of the prediction": ("dse.search.evaluate._dlrm:predict_plan",),
+    "rest": ("dse.search.evaluate._dlrm:ModelEvaluator._evaluate",),
 }
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from dse.machine import Precision
 from dse.report import write_report
 from dse.search import InputFile, StudyResult, TrialRecord, TrialStatus, mark_front
-from dse.search._conclusion import conclude
+from dse.search.analyse._conclusion import conclude
 from dse.search.space import Metric, Objective
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
 from dse.simulate import RankBreakdown

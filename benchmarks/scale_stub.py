@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import zlib
 
 from dse.search import EvaluationContext, Evaluator, TrialRecord, TrialStatus, read_inputs
-from dse.search._proposer import Proposer
+from dse.search.propose._proposer import Proposer
 from dse.search.space import SamplerName
 
 if TYPE_CHECKING:

@@ -68,14 +68,14 @@ CALLS = {
     # package told its own processes, or these answered; its own JSON in another form; databases.
     "json.loads": {
         "dse/_reading.py",
-        "dse/search/_journal_repair.py",
+        "dse/search/storage/_journal_repair.py",
         "dse/trace/capture/_orders.py",
         "dse/trace/capture/startup/sitecustomize.py",
         "dse/cli/_shard.py",
         "dse/cli/_export.py",
         "dse/cli/_recommend.py",
         "dse/doctor/_thorough.py",
-        "dse/search/_storage_database.py",
+        "dse/search/storage/_database.py",
     },
     "json.load": set(),
     # Bounded, and nowhere else.
@@ -100,7 +100,7 @@ CALLS = {
         "dse/trace/capture/_orders.py",
         "dse/doctor/_machine.py",
         "dse/launch/_cores.py",
-        "dse/search/_storage_runs.py",
+        "dse/search/storage/_runs.py",
     },
     "*.read_bytes": set(),
 }
@@ -111,7 +111,7 @@ OPENS = {
     "dse/trace/capture/_pack.py",
     "dse/calibration/microbench/_log.py",
     "dse/calibration/microbench/_in_step.py",
-    "dse/search/_journal_repair.py",
+    "dse/search/storage/_journal_repair.py",
 }
 
 MODULES = sorted((ROOT / "dse").rglob("*.py"))

@@ -9,14 +9,7 @@ from dse.search._compare_studies import (
     compare_studies,
     metric_words,
 )
-from dse.search._conclusion import ReasonGroup, change_words, group_reasons, knee_index
-from dse.search._evaluate import EvaluationContext, Evaluator
-from dse.search._evaluate_model import ModelContext, ModelEvaluator
-from dse.search._evaluate_step import StepContext, StepEvaluator
-from dse.search._executors import Executor, SerialExecutor
-from dse.search._front_moves import BestMove, FrontMove, best_moves, front_moves
 from dse.search._header import StorageNote
-from dse.search._hypervolume import hypervolume
 from dse.search._inputs import StudyInputs, read_inputs
 from dse.search._load import (
     load_study,
@@ -26,9 +19,6 @@ from dse.search._load import (
     stored_transformer,
 )
 from dse.search._options import RunOptions, Study
-from dse.search._pareto import pareto_mask
-from dse.search._process_executor import ProcessExecutor
-from dse.search._ray_executor import RayExecutor
 from dse.search._records import (
     Fact,
     InputFile,
@@ -46,13 +36,6 @@ from dse.search._rescore_result import Rescored, RescoreProgress
 from dse.search._rescore_write import write_rescored
 from dse.search._result import mark_front
 from dse.search._run import run
-from dse.search._sensitivity import (
-    SENSITIVITY_INPUTS,
-    SensitivityBar,
-    SensitivityInput,
-    sensitivity,
-)
-from dse.search._trace_types import ChangeEffect, StudyTrace, TracePrediction, TraceRank
 from dse.search._validation import (
     Agreement,
     PlatformFactor,
@@ -62,6 +45,23 @@ from dse.search._validation import (
     ValidationSetting,
     validation_to_json,
 )
+from dse.search.analyse._conclusion import ReasonGroup, change_words, group_reasons, knee_index
+from dse.search.analyse._front_moves import BestMove, FrontMove, best_moves, front_moves
+from dse.search.analyse._hypervolume import hypervolume
+from dse.search.analyse._pareto import pareto_mask
+from dse.search.analyse._sensitivity import (
+    SENSITIVITY_INPUTS,
+    SensitivityBar,
+    SensitivityInput,
+    sensitivity,
+)
+from dse.search.evaluate._base import EvaluationContext, Evaluator
+from dse.search.evaluate._dlrm import ModelContext, ModelEvaluator
+from dse.search.evaluate._trace_types import ChangeEffect, StudyTrace, TracePrediction, TraceRank
+from dse.search.evaluate._transformer import StepContext, StepEvaluator
+from dse.search.execute._executor import Executor, SerialExecutor
+from dse.search.execute._process import ProcessExecutor
+from dse.search.execute._ray import RayExecutor
 from dse.search.space import Objective, ParameterValue
 
 __all__ = [

@@ -10,8 +10,8 @@ import numpy as np
 
 from dse.errors import ConfigError
 from dse.search._compare_inputs import default_wires, input_differences
-from dse.search._front_moves import BestMove, best_of
-from dse.search._hypervolume import hypervolume
+from dse.search.analyse._front_moves import BestMove, best_of
+from dse.search.analyse._hypervolume import hypervolume
 from dse.search.space import Metric
 
 if TYPE_CHECKING:

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING
 from dse._files import write_atomically
 from dse.config import load_document
 from dse.errors import StudyError
-from dse.search._failures import failures_text
 from dse.search._header import (
     StudyDocument,
     StudyHeader,
@@ -34,6 +33,7 @@ from dse.search._header import (
 )
 from dse.search._tables import csv_text, trial_table
 from dse.search._validation import read_validation, validation_to_json
+from dse.search.execute._failures import failures_text
 from dse.sharding import plan_to_json
 from dse.workload.transformer import StepConfiguration, configuration_to_json
 

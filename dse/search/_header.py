@@ -10,7 +10,7 @@ from pydantic import Field
 
 from dse.config import Document, StrictModel
 from dse.search._records import InputFile
-from dse.search._trace_types import StudyTrace
+from dse.search.evaluate._trace_types import StudyTrace
 from dse.search.space import Metric, Objective, Parameter, SamplerName, WorkloadKind
 
 

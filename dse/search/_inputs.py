@@ -9,10 +9,10 @@ from dse.config import DocumentKind, find_document, key_places
 from dse.errors import ConfigError
 from dse.machine.platforms import load_platform
 from dse.model import TransformerModel, find_model, load_model
-from dse.search._evaluate_model import ModelContext
-from dse.search._evaluate_step import StepContext
 from dse.search._input_files import in_memory, platform_facts, platform_files, text_file
-from dse.search._joint import with_placements
+from dse.search.evaluate._dlrm import ModelContext
+from dse.search.evaluate._transformer import StepContext
+from dse.search.propose._joint import with_placements
 from dse.search.space import ModelWorkload, PlanSearch, SearchSpace, WorkloadKind, load_space
 from dse.workload.dlrm import software_profile as software_profile_of_dlrm
 from dse.workload.transformer import software_profile
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from dse.machine.platforms import Platform
     from dse.model import DlrmModel
-    from dse.search._evaluate import EvaluationContext
     from dse.search._records import Fact, InputFile
-    from dse.search._trace_types import StudyTrace
+    from dse.search.evaluate._base import EvaluationContext
+    from dse.search.evaluate._trace_types import StudyTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def read_inputs(space: SearchSpace | str | Path) -> StudyInputs:
     if isinstance(chosen.workload, ModelWorkload):
         return _model_inputs(chosen, chosen.workload, file)
     # Traces bring packages that studies of models do without.
-    from dse.search._trace_inputs import trace_inputs
+    from dse.search.evaluate._trace_inputs import trace_inputs
 
     return trace_inputs(chosen, chosen.workload, file)
 

@@ -12,12 +12,12 @@ from dse.errors import ConfigError, StudyError
 from dse.machine.platforms import CalibrationSource, platform_from_text
 from dse.model import ModelDocument, TransformerDocument
 from dse.search._directory import StudyDirectory
-from dse.search._journal import Journal
 from dse.search._options import Study
 from dse.search._records import CALIBRATION_ROLE, STEPS_ROLE, Fact, TrialStatus
 from dse.search._rescore_inputs import after_stored_changes
 from dse.search._result import study_result
 from dse.search.space import is_step_file
+from dse.search.storage._journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -117,7 +117,7 @@ def stored_steps(study: StudyResult, record: TrialRecord) -> str:
     """
     import yaml
 
-    from dse.search._trace_steps import machine_steps, optimizations, steps_document
+    from dse.search.evaluate._trace_steps import machine_steps, optimizations, steps_document
 
     parameters = dict(record.parameters)
     trace = study.trace

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse._interrupts import interrupts_held_back
-from dse.search._proposer import Proposal, Proposer
 from dse.search._records import TrialRecord, TrialStatus
+from dse.search.propose._proposer import Proposal, Proposer
 
 if TYPE_CHECKING:
-    from dse.search._evaluate import EvaluationContext
-    from dse.search._executors import Executor
-    from dse.search._failures import FailureWatch
     from dse.search._header import StudyHeader
     from dse.search._options import Progress
-    from dse.search._proposer import Batch
     from dse.search._records import OuterChoice
-    from dse.search._storage import News, StudyStorage
+    from dse.search.evaluate._base import EvaluationContext
+    from dse.search.execute._executor import Executor
+    from dse.search.execute._failures import FailureWatch
+    from dse.search.propose._proposer import Batch
+    from dse.search.storage._storage import News, StudyStorage
 
 
 class Loop:

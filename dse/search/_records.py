@@ -7,8 +7,8 @@ from enum import StrEnum
 import math
 from typing import TypeAlias
 
-from dse.search._trace_types import StudyTrace, TracePrediction
 from dse.search._validation import Validation
+from dse.search.evaluate._trace_types import StudyTrace, TracePrediction
 from dse.search.space import Metric, Objective, ParameterValue, WorkloadKind
 from dse.workload.dlrm import Configuration, Prediction
 from dse.workload.transformer import StepConfiguration, StepPrediction

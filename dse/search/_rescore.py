@@ -14,27 +14,27 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
-from dse.search._evaluate import EvaluationContext, Evaluator
-from dse.search._executors import make_executor
-from dse.search._proposer import Proposal
 from dse.search._records import TrialRecord, TrialStatus
 from dse.search._rescore_inputs import model_context, read_changes, stored_inputs
 from dse.search._rescore_predict import StoredPlans, cost_of, surely_fits
 from dse.search._rescore_result import Rescored, judged, rescored_study
 from dse.search._rescore_trace import rescored_trace
 from dse.search._result import mark_front
+from dse.search.evaluate._base import EvaluationContext, Evaluator
+from dse.search.execute._executor import make_executor
+from dse.search.propose._proposer import Proposal
 from dse.search.space import WorkloadKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dse.machine import Cluster
-    from dse.search._evaluate_model import ModelContext
-    from dse.search._evaluate_step import StepContext
     from dse.search._records import OuterChoice, StudyResult
     from dse.search._rescore_changes import Change
     from dse.search._rescore_inputs import StoredInputs
     from dse.search._rescore_result import RescoreProgress
+    from dse.search.evaluate._dlrm import ModelContext
+    from dse.search.evaluate._transformer import StepContext
     from dse.search.space import ParameterValue, SearchSpace
 
 #: Simulations from which on several workers are worth their start.

@@ -18,11 +18,11 @@ from dse.config import (
     parse_json,
 )
 from dse.errors import ConfigError, StudyError
-from dse.search._evaluate_model import ModelContext
-from dse.search._evaluate_step import StepContext
 from dse.search._records import InputFile
 from dse.search._rescore_changes import FIELDS, Amount, Change, KnownNames, parse_changes
 from dse.search._rescore_platforms import PriceChoice, changed_platform, changed_space
+from dse.search.evaluate._dlrm import ModelContext
+from dse.search.evaluate._transformer import StepContext
 from dse.search.space import SpaceDocument, WorkloadKind
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.errors import StudyError
-from dse.search._evaluate_model import ModelContext
 from dse.search._rescore_inputs import model_context, stored_inputs
+from dse.search.evaluate._dlrm import ModelContext
 from dse.sharding import check_plan
 from dse.workload.dlrm import PlanScorer, RankMemory, predict_plan, problem_of
 from dse.workload.transformer import StepConfiguration, predict_step, step_problem
@@ -15,8 +15,8 @@ from dse.workload.transformer import StepConfiguration, predict_step, step_probl
 if TYPE_CHECKING:
     from dse.machine import Cluster
     from dse.machine.platforms import Platform
-    from dse.search._evaluate_step import StepContext
     from dse.search._records import StudyResult, TrialRecord
+    from dse.search.evaluate._transformer import StepContext
     from dse.search.space import SearchSpace
     from dse.workload.dlrm import Configuration, Prediction, Problem
     from dse.workload.transformer import StepPrediction, StepProblem

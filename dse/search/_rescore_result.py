@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from dse.search._conclusion import conclude
 from dse.search._records import Fact, TrialRecord, TrialStatus, metric_values
 from dse.search._rescore_inputs import with_changes
 from dse.search._result import mark_front
+from dse.search.analyse._conclusion import conclude
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from dse.search._evaluate_model import ModelContext
-    from dse.search._evaluate_step import StepContext
     from dse.search._records import StudyResult
     from dse.search._rescore_changes import Change
     from dse.search._rescore_inputs import StoredInputs
     from dse.search._rescore_platforms import ChangedFigure
+    from dse.search.evaluate._dlrm import ModelContext
+    from dse.search.evaluate._transformer import StepContext
     from dse.search.space import Constraint, Metric
     from dse.workload.dlrm import Prediction
     from dse.workload.transformer import StepPrediction

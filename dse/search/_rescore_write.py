@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from dse.errors import StudyError
 from dse.search._directory import StudyDirectory
-from dse.search._journal import Journal
 from dse.search._load import load_study
+from dse.search.storage._journal import Journal
 
 if TYPE_CHECKING:
     from dse.search._options import Study

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.search._bounds import with_bounds
-from dse.search._conclusion import conclude
-from dse.search._pareto import pareto_mask
 from dse.search._records import StudyResult, TrialRecord, TrialStatus
+from dse.search.analyse._bounds import with_bounds
+from dse.search.analyse._conclusion import conclude
+from dse.search.analyse._pareto import pareto_mask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

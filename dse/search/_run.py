@@ -10,27 +10,27 @@ import platform as host_platform
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError, StudyError
-from dse.search._bounds import missing_bounds
 from dse.search._directory import StudyDirectory
-from dse.search._executors import check_executor, make_executor
-from dse.search._failures import FailureWatch
 from dse.search._header import StudyHeader
 from dse.search._inputs import read_inputs
-from dse.search._journal import Journal
 from dse.search._loop import Loop
 from dse.search._options import RunOptions, Study
 from dse.search._result import mark_front, study_result
 from dse.search._start import StudyIdentity, going_on, study_folder
-from dse.search._storage import LocalStorage
+from dse.search.analyse._bounds import missing_bounds
+from dse.search.execute._executor import check_executor, make_executor
+from dse.search.execute._failures import FailureWatch
 from dse.search.space import PlanSearch, SamplerName
+from dse.search.storage._journal import Journal
+from dse.search.storage._storage import LocalStorage
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from dse.search._inputs import StudyInputs
     from dse.search._options import Progress
-    from dse.search._storage import StudyStorage
     from dse.search.space import SearchSpace
+    from dse.search.storage._storage import StudyStorage
 
 #: Packages whose versions can change a result.
 _VERSIONED = ("dse", "numpy", "optuna", "scipy")
@@ -86,7 +86,7 @@ def run(
         shared = None
         if chosen.storage:
             # Databases bring packages that most studies do without.
-            from dse.search._storage_join import join_study
+            from dse.search.storage._join import join_study
 
             shared = open_things.enter_context(join_study(header, former, chosen))
             header = shared.header

@@ -25,7 +25,7 @@ from dse.report import (
 )
 from dse.report._payload import column
 from dse.search import Fact, InputFile, StudyResult, TrialRecord, TrialStatus, mark_front
-from dse.search._conclusion import conclude, knee_index
+from dse.search.analyse._conclusion import conclude, knee_index
 from dse.search.space import Metric, Objective
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
 from dse.simulate import RankBreakdown

@@ -24,7 +24,7 @@ from dse.report._view_timeline import (
     timeline_view,
 )
 from dse.search import RunOptions, TrialStatus, ValidationMode, run
-from dse.search._conclusion import conclude
+from dse.search.analyse._conclusion import conclude
 from dse.search.space import Metric
 from tests.report.test_report import OBJECTIVES, make_record, make_study
 from tests.search.rescoring import GPT_SPACE, SPACE, study_of

@@ -8,7 +8,7 @@ import json
 import pyarrow.parquet
 
 from dse.search import load_study
-from dse.search._journal_repair import stored_operations
+from dse.search.storage._journal_repair import stored_operations
 
 
 def journaled(out):

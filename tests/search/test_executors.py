@@ -17,8 +17,8 @@ from dse.search import (
     read_inputs,
     run,
 )
-from dse.search._executors import make_executor
-from dse.search._proposer import Proposal
+from dse.search.execute._executor import make_executor
+from dse.search.propose._proposer import Proposal
 from tests.search.traces import write_job
 
 needs_ray = pytest.mark.skipif(
@@ -30,7 +30,7 @@ EXECUTORS = ["serial", "process", pytest.param("ray", marks=needs_ray)]
 @pytest.fixture(scope="module")
 def local_ray():
     """One local Ray for the tests of this file: starting one takes seconds."""
-    from dse.search._ray_cluster import RayCluster
+    from dse.search.execute._ray_cluster import RayCluster
 
     with RayCluster("", 2):
         yield

@@ -20,8 +20,8 @@ from dse.search import (
     load_study,
     run,
 )
-from dse.search._failures import MAX_FAILED_FIRST
-from dse.search._proposer import Proposal
+from dse.search.execute._failures import MAX_FAILED_FIRST
+from dse.search.propose._proposer import Proposal
 from dse.search.space import SamplerName, load_space
 from tests.conftest import ROOT
 from tests.search.evaluators import Deadly, Raising, asked, begun

@@ -11,10 +11,10 @@ import pytest
 
 from dse.errors import DseError, StudyError
 from dse.search import read_inputs
-from dse.search._evaluate import without_answer
-from dse.search._journal import Journal
-from dse.search._journal_repair import repair_journal, stored_operations
 from dse.search._records import TrialStatus
+from dse.search.evaluate._base import without_answer
+from dse.search.storage._journal import Journal
+from dse.search.storage._journal_repair import repair_journal, stored_operations
 
 #: More records than the three that are cut at every byte.
 RECORDS = 5

@@ -6,7 +6,7 @@ import optuna
 from optuna.distributions import CategoricalDistribution, IntDistribution
 import pytest
 
-from dse.search._genetic_study import GeneticStudy
+from dse.search.propose._genetic_study import GeneticStudy
 
 PARAMETERS = {
     f"p{index}": IntDistribution(0, 6) if index % 2 else CategoricalDistribution(list(range(5)))

@@ -12,7 +12,7 @@ from dse.machine.platforms import load_platform
 from dse.model import Optimizer
 from dse.report import build_view
 from dse.search import RunOptions, TrialStatus, load_study, read_inputs, run
-from dse.search._joint import _cut, joint_plan, with_placements
+from dse.search.propose._joint import _cut, joint_plan, with_placements
 from dse.search.space import PlanSearch, SamplerName, SpaceDocument, load_space
 from dse.sharding import PLANNERS, PlanningRequest, ShardingType, check_plan
 from dse.workload.dlrm import PlanScorer, problem_of
@@ -210,7 +210,7 @@ def test_a_grid_on_the_command_line_is_refused(joint_space, tmp_path):
 
 
 def test_too_many_tables_are_refused_at_the_line(joint_space, monkeypatch):
-    monkeypatch.setattr("dse.search._joint.MAX_JOINT_TABLES", 3)
+    monkeypatch.setattr("dse.search.propose._joint.MAX_JOINT_TABLES", 3)
     with pytest.raises(ConfigError, match=r"joint\.yaml:10:\d+: search\.plan: .*at most 3 tables"):
         read_inputs(joint_space)
     with pytest.raises(ConfigError, match="space joint: search"):

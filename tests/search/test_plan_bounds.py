@@ -8,8 +8,8 @@ from rich.console import Console
 
 from dse.report import build_view, print_study
 from dse.search import ModelEvaluator, RunOptions, TrialStatus, load_study, read_inputs, run
-from dse.search._conclusion import conclude
-from dse.search._journal import Journal
+from dse.search.analyse._conclusion import conclude
+from dse.search.storage._journal import Journal
 
 
 @pytest.fixture(scope="module")

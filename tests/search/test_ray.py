@@ -12,7 +12,7 @@ import pytest
 
 from dse.errors import ConfigError, OptionalDependencyError, WorkerError
 from dse.search import RayExecutor, RunOptions, TrialStatus, run
-from dse.search._ray_cluster import RayCluster
+from dse.search.execute._ray_cluster import RayCluster
 from dse.search.space import load_space
 from tests.search.evaluators import Deadly, asked, begun
 

@@ -21,10 +21,10 @@ from dse.search import (
     stored_model,
     stored_platform,
 )
-from dse.search._genetic_study import GeneticStudy
-from dse.search._journal import Journal
-from dse.search._proposer import Proposer
+from dse.search.propose._genetic_study import GeneticStudy
+from dse.search.propose._proposer import Proposer
 from dse.search.space import SamplerName, load_space
+from dse.search.storage._journal import Journal
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from dse.search import (
     read_inputs,
     run,
 )
-from dse.search._proposer import Proposal
+from dse.search.propose._proposer import Proposal
 from dse.search.space import Metric, WorkloadKind
 from dse.workload.transformer import StepConfiguration, StepPrediction, predict_step, step_problem
 

@@ -6,14 +6,14 @@ import pytest
 
 from dse.errors import StudyError
 from dse.search import ModelEvaluator, RunOptions, TrialStatus, load_study, read_inputs, run
-from dse.search._evaluate import without_answer
-from dse.search._journal import Journal
 from dse.search._options import RunOptions as Options
-from dse.search._proposer import Proposal
 from dse.search._run import _header
-from dse.search._storage import LocalStorage
-from dse.search._storage_join import join_study
+from dse.search.evaluate._base import without_answer
+from dse.search.propose._proposer import Proposal
 from dse.search.space import SamplerName
+from dse.search.storage._join import join_study
+from dse.search.storage._journal import Journal
+from dse.search.storage._storage import LocalStorage
 from tests.search.databases import database_of
 
 

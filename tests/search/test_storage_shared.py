@@ -12,18 +12,18 @@ import pytest
 
 from dse.errors import ConfigError, StudyError
 from dse.search import ModelEvaluator, RunOptions, load_study, read_inputs, run
-from dse.search import _storage_runs as storage_runs
-from dse.search._claims import RUN_KEY
-from dse.search._evaluate import without_answer
-from dse.search._journal import Journal
 from dse.search._loop import stream_seed
-from dse.search._proposer import Proposal
 from dse.search._records import TrialStatus
 from dse.search._run import _header
-from dse.search._storage_database import Database
-from dse.search._storage_join import join_study
-from dse.search._storage_url import parse_storage_url
+from dse.search.evaluate._base import without_answer
+from dse.search.propose._proposer import Proposal
 from dse.search.space import SamplerName
+from dse.search.storage import _runs as storage_runs
+from dse.search.storage._claims import RUN_KEY
+from dse.search.storage._database import Database
+from dse.search.storage._join import join_study
+from dse.search.storage._journal import Journal
+from dse.search.storage._url import parse_storage_url
 from tests.conftest import ROOT
 from tests.search.databases import PASSWORD, database_of
 from tests.search.test_storage import choices, rejected

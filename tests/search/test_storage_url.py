@@ -13,8 +13,8 @@ from sqlalchemy.engine import make_url
 
 from dse.errors import ConfigError, DseError, OptionalDependencyError, StudyError
 from dse.search import RunOptions, run
-from dse.search._storage_database import pieces, whole
-from dse.search._storage_url import database_errors, parse_storage_url
+from dse.search.storage._database import pieces, whole
+from dse.search.storage._url import database_errors, parse_storage_url
 from tests.search.databases import PASSWORD
 
 

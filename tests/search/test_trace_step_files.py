@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from dse.search._trace_steps import steps_document
+from dse.search.evaluate._trace_steps import steps_document
 from dse.trace.whatif import parse_optimization, read_steps
 
 

@@ -13,19 +13,19 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from dse.errors import ConfigError, WorkerError
-from dse.search._chunks import ChunkQueue, Pace, given_up
-from dse.search._executors import Executor
-from dse.search._process_worker import collect_rarely, evaluate_chunk
-from dse.search._ray_cluster import RayCluster, load_ray
+from dse.search.execute._chunks import ChunkQueue, Pace, given_up
+from dse.search.execute._executor import Executor
+from dse.search.execute._process_worker import collect_rarely, evaluate_chunk
+from dse.search.execute._ray_cluster import RayCluster, load_ray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import TracebackType
 
-    from dse.search._evaluate import EvaluationContext
-    from dse.search._process_worker import Answer
-    from dse.search._proposer import Proposal
     from dse.search._records import TrialRecord
+    from dse.search.evaluate._base import EvaluationContext
+    from dse.search.execute._process_worker import Answer
+    from dse.search.propose._proposer import Proposal
 
 #: Chunks that a worker holds: one to evaluate, one on the way.
 _CHUNKS_HELD = 2
@@ -76,7 +76,7 @@ class RayExecutor(Executor):
     Args:
         context: What evaluations need besides the parameters; put into the object store once.
         jobs: Number of workers, of one processor each.
-        address: As in :class:`~dse.search._ray_cluster.RayCluster`.
+        address: As in :class:`~dse.search.execute._ray_cluster.RayCluster`.
         start_timeout_s: How long to wait while there is no worker at all.
     """
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError, DseError
 from dse.machine import Precision
-from dse.search._evaluate import EvaluationContext, Evaluator, named
 from dse.search._records import TrialRecord, TrialStatus, metric_values
+from dse.search.evaluate._base import EvaluationContext, Evaluator, named
 from dse.search.space import Metric, ParameterValue
 from dse.workload.transformer import (
     DataSharding,

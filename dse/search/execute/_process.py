@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from dse._interrupts import interrupts_kept_from_new_processes
 from dse.errors import WorkerError
-from dse.search._chunks import ChunkQueue, Pace, given_up
-from dse.search._executors import Executor
-from dse.search._process_worker import Listening, Started, worker_main
+from dse.search.execute._chunks import ChunkQueue, Pace, given_up
+from dse.search.execute._executor import Executor
+from dse.search.execute._process_worker import Listening, Started, worker_main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
     from types import TracebackType
 
-    from dse.search._evaluate import EvaluationContext
-    from dse.search._process_worker import Answer
-    from dse.search._proposer import Proposal
     from dse.search._records import TrialRecord
+    from dse.search.evaluate._base import EvaluationContext
+    from dse.search.execute._process_worker import Answer
+    from dse.search.propose._proposer import Proposal
 
 #: Workers in a row that may fail to start.
 _MAX_FAILED_STARTS = 3

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dse.search._evaluate import Evaluator
     from dse.search._records import OuterChoice, TrialRecord
+    from dse.search.evaluate._base import Evaluator
 
 
 def missing_bounds(

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dse.errors import ConfigError, DseError
 from dse.machine import Precision
-from dse.search._evaluate import EvaluationContext, Evaluator, named
-from dse.search._joint import joint_plan
 from dse.search._records import TrialRecord, TrialStatus, metric_values
+from dse.search.evaluate._base import EvaluationContext, Evaluator, named
+from dse.search.propose._joint import joint_plan
 from dse.search.space import TYPE_SEPARATOR, Metric, ParameterValue, PlanSearch
 from dse.sharding import ShardingPlan, ShardingType
 from dse.workload.dlrm import (

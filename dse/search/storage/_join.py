@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 from dse.errors import ConfigError, DseError, StudyError
 from dse.search._header import StorageNote
 from dse.search._start import StudyIdentity, going_on
-from dse.search._storage_database import Database, StudyTables, whole
-from dse.search._storage_runs import Runs
-from dse.search._storage_shared import TOTAL_KEY, SharedStorage
-from dse.search._storage_url import parse_storage_url
 from dse.search.space import SamplerName
+from dse.search.storage._database import Database, StudyTables, whole
+from dse.search.storage._runs import Runs
+from dse.search.storage._shared import TOTAL_KEY, SharedStorage
+from dse.search.storage._url import parse_storage_url
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from dse.search._header import StudyHeader
-    from dse.search._journal import Journal
     from dse.search._options import RunOptions
-    from dse.search._storage_url import StorageUrl
+    from dse.search.storage._journal import Journal
+    from dse.search.storage._url import StorageUrl
 
 #: Attribute of the study: what it was started with.
 _IDENTITY_KEY = "study"

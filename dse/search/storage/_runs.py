@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from optuna.trial import FrozenTrial
 
-    from dse.search._storage_database import StudyTables
+    from dse.search.storage._database import StudyTables
 
 #: Seconds between two signs of life.
 BEAT_S = 10.0

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError, DseError
-from dse.search._evaluate import EvaluationContext, Evaluator, without_answer
 from dse.search._records import TrialRecord, TrialStatus
-from dse.search._trace_steps import machine_steps, named, optimizations, read_texts
-from dse.search._trace_types import ChangeEffect, TracePrediction, TraceRank
+from dse.search.evaluate._base import EvaluationContext, Evaluator, without_answer
+from dse.search.evaluate._trace_steps import machine_steps, named, optimizations, read_texts
+from dse.search.evaluate._trace_types import ChangeEffect, TracePrediction, TraceRank
 from dse.search.space import SAME_PLATFORM, Metric, ParameterValue
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Where the finished trials of a study are kept, as the loop of a run sees it.
 
 Two kinds: a journal file of one run (:class:`LocalStorage`), and a database that several runs
-share (`_storage_shared.py`). The loop asks the sampler and evaluates; the storage says what others
+share (`_shared.py`). The loop asks the sampler and evaluates; the storage says what others
 have finished, which proposals are left to evaluate here, and under which numbers.
 """
 
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dse.search._journal import Journal
-    from dse.search._proposer import Proposal
     from dse.search._records import OuterChoice, TrialRecord
+    from dse.search.propose._proposer import Proposal
+    from dse.search.storage._journal import Journal
 
 
 @dataclass(frozen=True, slots=True)

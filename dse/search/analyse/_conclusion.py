@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.search._records import TrialRecord, TrialStatus
-    from dse.search._trace_types import TracePrediction
+    from dse.search.evaluate._trace_types import TracePrediction
     from dse.search.space import Objective
     from dse.workload.dlrm import Prediction
 

@@ -17,16 +17,16 @@ import time
 from typing import TYPE_CHECKING
 
 from dse.errors import StudyError
-from dse.search._claims import CHOICE_KEY, RECORD_KEY, RUN_KEY, Claims
-from dse.search._record_json import (
+from dse.search._records import TrialRecord, TrialStatus
+from dse.search.storage._claims import CHOICE_KEY, RECORD_KEY, RUN_KEY, Claims
+from dse.search.storage._database import pieces, whole
+from dse.search.storage._record_json import (
     bounds_from_json,
     bounds_to_json,
     optuna_values,
     record_to_json,
 )
-from dse.search._records import TrialRecord, TrialStatus
-from dse.search._storage import Entered, News, StudyStorage
-from dse.search._storage_database import pieces, whole
+from dse.search.storage._storage import Entered, News, StudyStorage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
     from dse.search._header import StudyHeader
-    from dse.search._journal import Journal
-    from dse.search._proposer import Proposal
     from dse.search._records import OuterChoice
-    from dse.search._storage_database import StudyTables
-    from dse.search._storage_runs import Runs
-    from dse.search._storage_url import StorageUrl
+    from dse.search.propose._proposer import Proposal
+    from dse.search.storage._database import StudyTables
+    from dse.search.storage._journal import Journal
+    from dse.search.storage._runs import Runs
+    from dse.search.storage._url import StorageUrl
 
 #: Seconds between two looks while others are at the last configurations.
 _POLL_S = 0.5

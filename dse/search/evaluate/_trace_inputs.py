@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
 from dse.machine.platforms import load_platform
-from dse.search._evaluate_trace import TraceContext
 from dse.search._input_files import platform_facts, platform_files, text_file, trace_files
 from dse.search._inputs import StudyInputs
 from dse.search._records import STEPS_ROLE
-from dse.search._trace_steps import optimizations
-from dse.search._trace_types import StudyTrace
+from dse.search.evaluate._trace import TraceContext
+from dse.search.evaluate._trace_steps import optimizations
+from dse.search.evaluate._trace_types import StudyTrace
 from dse.search.space import SAME_PLATFORM, is_step_file
 from dse.trace import read_kineto
 from dse.trace.whatif import captured_step, read_steps

@@ -10,14 +10,14 @@ from collections import Counter, deque
 import math
 from typing import TYPE_CHECKING
 
-from dse.search._evaluate import without_answer
 from dse.search._records import TrialStatus
+from dse.search.evaluate._base import without_answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse.search._proposer import Proposal
     from dse.search._records import TrialRecord
+    from dse.search.propose._proposer import Proposal
 
 #: How long a worker should be busy with one chunk.
 CHUNK_DURATION_S = 0.5

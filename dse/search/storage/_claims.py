@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dse.errors import StudyError
-from dse.search._record_json import record_from_json
 from dse.search._records import TrialStatus
-from dse.search._storage_database import whole
+from dse.search.storage._database import whole
+from dse.search.storage._record_json import record_from_json
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

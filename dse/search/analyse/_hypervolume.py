@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import ConfigError
-from dse.search._pareto import pareto_mask
+from dse.search.analyse._pareto import pareto_mask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

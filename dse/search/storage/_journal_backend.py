@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.search._journal_repair import CREATE_TRIAL, stored_operations
+from dse.search.storage._journal_repair import CREATE_TRIAL, stored_operations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -1,6 +1,6 @@
 """What a worker process does: it evaluates chunks until nobody is there to ask.
 
-This module runs in the worker; the other side is `_process_executor`.
+This module runs in the worker; the other side is `_process`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from multiprocessing.connection import Connection
 
-    from dse.search._evaluate import EvaluationContext, Evaluator
-    from dse.search._proposer import Proposal
     from dse.search._records import TrialRecord
+    from dse.search.evaluate._base import EvaluationContext, Evaluator
+    from dse.search.propose._proposer import Proposal
 
 #: Exit code of a worker whose starter is gone.
 _ORPHANED = 1

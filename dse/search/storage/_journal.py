@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from dse._files import flush_folder, unwritable
 from dse.errors import StudyError
-from dse.search._journal_backend import RECORD_KEY, JournalBackend, stored_records
-from dse.search._journal_repair import repair_journal
-from dse.search._record_json import (
+from dse.search.storage._journal_backend import RECORD_KEY, JournalBackend, stored_records
+from dse.search.storage._journal_repair import repair_journal
+from dse.search.storage._record_json import (
     bounds_from_json,
     bounds_to_json,
     optuna_values,

@@ -12,14 +12,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from dse.errors import StudyError
-from dse.search._storage_url import database_errors
+from dse.search.storage._url import database_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from optuna.trial import FrozenTrial, TrialState
 
-    from dse.search._storage_url import StorageUrl
+    from dse.search.storage._url import StorageUrl
 
 #: MySQL's TEXT columns hold 65,535 bytes; quotes inside a piece take two.
 _PIECE_CHARACTERS = 24_000

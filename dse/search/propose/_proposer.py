@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dse.errors import OptionalDependencyError
-from dse.search._genetic_study import GeneticStudy
+from dse.search.propose._genetic_study import GeneticStudy
 from dse.search.space import SamplerName
 
 if TYPE_CHECKING:

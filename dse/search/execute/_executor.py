@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import TracebackType
 
-    from dse.search._evaluate import EvaluationContext
-    from dse.search._proposer import Proposal
     from dse.search._records import TrialRecord
+    from dse.search.evaluate._base import EvaluationContext
+    from dse.search.propose._proposer import Proposal
 
 
 #: Executors by their names on the command line.
@@ -41,7 +41,7 @@ def check_executor(name: str, jobs: int, address: str) -> None:
     if name not in EXECUTORS:
         raise ConfigError(f"unknown executor `{name}`; expected one of {', '.join(EXECUTORS)}")
     if name == "ray":
-        from dse.search._ray_cluster import require_ray
+        from dse.search.execute._ray_cluster import require_ray
 
         require_ray()
     elif address:
@@ -58,11 +58,11 @@ def make_executor(name: str, context: EvaluationContext, jobs: int, address: str
         address: Of a Ray cluster; empty for a local Ray.
     """
     if name == "ray":
-        from dse.search._ray_executor import RayExecutor
+        from dse.search.execute._ray import RayExecutor
 
         return RayExecutor(context, jobs, address)
     if name == "process" and jobs > 1:
-        from dse.search._process_executor import ProcessExecutor
+        from dse.search.execute._process import ProcessExecutor
 
         return ProcessExecutor(context, jobs)
     return SerialExecutor(context)

@@ -1,0 +1,1 @@
+"""Analysing finished trials: front, hypervolume, bounds, sensitivity, conclusion."""

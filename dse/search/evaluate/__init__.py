@@ -1,0 +1,1 @@
+"""Evaluating one configuration of a workload."""

@@ -1,0 +1,1 @@
+"""Executing evaluations: in this process, in worker processes, or on Ray."""

@@ -1,0 +1,1 @@
+"""Proposing configurations: samplers, and placements as parameters."""
