@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dse.search import run
     from dse.search.space import load_space
     from dse.trace.capture import capture
-    from dse.workload.dlrm import explain, predict
+    from dse.workload.dlrm import predict
     from dse.workload.dlrm.solver import shard
 
 __version__ = "0.1.0"
@@ -29,7 +29,6 @@ __version__ = "0.1.0"
 __all__ = [
     "__version__",
     "capture",
-    "explain",
     "load_model",
     "load_platform",
     "load_space",
@@ -40,7 +39,6 @@ __all__ = [
 
 _HOMES = {
     "capture": "dse.trace.capture",
-    "explain": "dse.workload.dlrm",
     "load_model": "dse.model",
     "load_platform": "dse.machine.platforms",
     "load_space": "dse.search.space",

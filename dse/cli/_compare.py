@@ -59,7 +59,10 @@ class Compared:
 
     def _difference(self) -> Difference:
         from dse.explanation import compare_explanations
-        from dse.workload.dlrm import explain_plan
+        from dse.workload import explain_job
+        from dse.workload.dlrm import DlrmJob
 
-        first, second = (explain_plan(one.scorer, one.plan) for one in (self.first, self.second))
+        first, second = (
+            explain_job(DlrmJob(one.scorer, one.plan)) for one in (self.first, self.second)
+        )
         return compare_explanations(first, second)

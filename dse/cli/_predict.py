@@ -255,9 +255,10 @@ def _run_predict_plan(
 
 
 def _explanation(answer: Predicted) -> Explanation:
-    from dse.workload.dlrm import explain_plan
+    from dse.workload import explain_job
+    from dse.workload.dlrm import DlrmJob
 
-    return explain_plan(answer.scorer, answer.plan)
+    return explain_job(DlrmJob(answer.scorer, answer.plan))
 
 
 def _document(answer: Predicted, explanation: Explanation | None) -> dict[str, object]:
@@ -297,9 +298,11 @@ def _render(answer: Predicted, explanation: Explanation | None) -> None:
 def _write_timeline(answer: Predicted, path: Path) -> None:
     from dse.report import write_timeline
     from dse.simulate import critical_path, simulate
-    from dse.workload.dlrm import task_details
+    from dse.workload import task_details
+    from dse.workload.dlrm import DlrmJob
 
-    simulated = simulate(answer.scorer.layout_graph(answer.plan).graph)
+    attributed = DlrmJob(answer.scorer, answer.plan).attributed()
+    simulated = simulate(attributed.graph)
     asked = answer.asked
     write_timeline(
         simulated,
@@ -307,6 +310,6 @@ def _write_timeline(answer: Predicted, path: Path) -> None:
         critical=critical_path(simulated),
         title=f"{answer.model.name} on {asked.world_size} × {answer.platform.device.name}, "
         f"global batch {asked.global_batch_size}, predicted",
-        details=task_details(answer.scorer, answer.plan),
+        details=task_details(attributed),
         meeting_arrows=True,
     )

@@ -61,8 +61,7 @@ class PredictedStep:
             "iteration_time_p5_s": prediction.iteration_time_p5_s,
             "iteration_time_p95_s": prediction.iteration_time_p95_s,
             "throughput_samples_per_s": prediction.throughput_samples_per_s,
-            "throughput_tokens_per_s": prediction.throughput_tokens_per_s,
-            "model_flops_utilization": prediction.model_flops_utilization,
+            **dict(prediction.metrics),
             "price_usd_per_hour": prediction.price_usd_per_hour,
             "cost_usd_per_million_samples": prediction.cost_usd_per_million_samples,
             "memory_bytes_per_rank": [
@@ -271,10 +270,11 @@ def _render(answer: PredictedStep, explanation: Explanation | None) -> None:
 def _write_timeline(answer: PredictedStep, path: Path) -> None:
     from dse.report import write_timeline
     from dse.simulate import critical_path, simulate
-    from dse.workload.transformer import parallelism_words, step_graph, step_task_details
+    from dse.workload import task_details
+    from dse.workload.transformer import parallelism_words
 
-    graph = step_graph(answer.problem)
-    simulated = simulate(graph)
+    attributed = answer.problem.attributed()
+    simulated = simulate(attributed.graph)
     configuration = answer.configuration
     write_timeline(
         simulated,
@@ -284,5 +284,5 @@ def _write_timeline(answer: PredictedStep, path: Path) -> None:
         f"{answer.platform.device.name}, global batch {configuration.global_batch_size}, "
         f"{parallelism_words(configuration.parallelism)}, predicted; a process is one rank of "
         "a pipeline stage",
-        details=step_task_details(answer.problem, graph),
+        details=task_details(attributed),
     )

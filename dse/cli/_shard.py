@@ -140,9 +140,7 @@ def shard_command(
             "fits": solution.fits,
             "peak_memory_bytes": solution.peak_memory_bytes,
             "memory_bytes_per_rank": list(prediction.memory_bytes_per_rank),
-            "host_memory_bytes_per_rank": [
-                memory.embedding_host_bytes for memory in prediction.memory
-            ],
+            "host_memory_bytes_per_rank": [memory.host_bytes for memory in prediction.memory],
             "usable_memory_bytes": prediction.usable_memory_bytes,
             "plan": json.loads(plan_text),
         }

@@ -8,6 +8,7 @@ Subpackages: :mod:`~dse.machine.platforms` reads machines from YAML,
 
 from __future__ import annotations
 
+from dse.machine._contention import COLLECTIVE_SLOWDOWN, KERNEL_SLOWDOWN, contention_factors
 from dse.machine._hardware import (
     Cluster,
     DeviceSpec,
@@ -22,6 +23,8 @@ from dse.machine._hardware import (
 )
 
 __all__ = [
+    "COLLECTIVE_SLOWDOWN",
+    "KERNEL_SLOWDOWN",
     "Cluster",
     "DeviceSpec",
     "HostLinkSpec",
@@ -32,4 +35,5 @@ __all__ = [
     "PeakRates",
     "Precision",
     "PriceSpec",
+    "contention_factors",
 ]

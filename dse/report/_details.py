@@ -11,15 +11,13 @@ from dse.search import change_words
 from dse.search.space import PLACEMENT_PREFIX, WorkloadKind
 from dse.workload.transformer import (
     StepConfiguration,
-    StepMemory,
-    StepPrediction,
     parallelism_words,
 )
 
 if TYPE_CHECKING:
     from dse.search import TracePrediction, TrialRecord
     from dse.sharding import ShardingPlan
-    from dse.workload.dlrm import Prediction, RankMemory
+    from dse.workload import MemoryAccount, Prediction
 
 _PARTS = ("Compute", "Exposed communication", "Host", "Idle")
 
@@ -141,24 +139,9 @@ def detail_of(record: TrialRecord) -> DetailView | None:
     )
 
 
-def _memory_gib(memory: RankMemory | StepMemory) -> tuple[float, ...]:
+def _memory_gib(memory: MemoryAccount) -> tuple[float, ...]:
     """Returns sizes in the order of the purposes of that kind of workload."""
-    if isinstance(memory, StepMemory):
-        return (
-            _gib(memory.weights_bytes),
-            _gib(memory.gradients_bytes),
-            _gib(memory.optimizer_bytes),
-            _gib(memory.activations_bytes),
-            _gib(memory.buffers_bytes),
-        )
-    return (
-        _gib(memory.embedding_weights_bytes),
-        _gib(memory.embedding_optimizer_bytes),
-        _gib(memory.dense_parameters_bytes),
-        _gib(memory.activations_bytes),
-        _gib(memory.embedding_io_bytes),
-        _gib(memory.communication_buffers_bytes),
-    )
+    return tuple(_gib(size_bytes) for _, size_bytes in memory.parts)
 
 
 def trace_detail(number: int, changes: str, answer: TracePrediction) -> DetailView:
@@ -206,9 +189,7 @@ def _trace_summary(changes: str, answer: TracePrediction) -> tuple[tuple[str, st
     return tuple(rows)
 
 
-def _summary(
-    record: TrialRecord, prediction: Prediction | StepPrediction
-) -> tuple[tuple[str, str], ...]:
+def _summary(record: TrialRecord, prediction: Prediction) -> tuple[tuple[str, str], ...]:
     price, cost = prediction.price_usd_per_hour, prediction.cost_usd_per_million_samples
     rows = [
         (
@@ -222,8 +203,9 @@ def _summary(
         ("Price", "no price" if price is None else f"{price:.2f} USD/h"),
         ("Memory left", f"{100 * prediction.memory_headroom_fraction:.1f} % on the fullest rank"),
     ]
-    if isinstance(prediction, StepPrediction):
-        used = f"{100 * prediction.model_flops_utilization:.1f} % of the peak arithmetic"
+    utilization = prediction.metric("model_flops_utilization")
+    if utilization is not None:
+        used = f"{100 * utilization:.1f} % of the peak arithmetic"
         rows.append(("Use of the devices", used))
     if isinstance(record.configuration, StepConfiguration):
         rows.append(("Spread over ranks", parallelism_words(record.configuration.parallelism)))
@@ -244,11 +226,11 @@ def _cost(usd: float) -> str:
     return f"{usd:,.0f}" if usd >= 1000 else f"{usd:.5g}"
 
 
-def _throughput(prediction: Prediction | StepPrediction) -> str:
-    if isinstance(prediction, StepPrediction):
+def _throughput(prediction: Prediction) -> str:
+    tokens_per_s = prediction.metric("throughput_tokens_per_s")
+    if tokens_per_s is not None:
         return (
-            f"{prediction.throughput_samples_per_s:,.2f} samples/s, "
-            f"{prediction.throughput_tokens_per_s:,.0f} tokens/s"
+            f"{prediction.throughput_samples_per_s:,.2f} samples/s, {tokens_per_s:,.0f} tokens/s"
         )
     return f"{prediction.throughput_samples_per_s / 1e6:.3f} M samples/s"
 

@@ -39,7 +39,7 @@ def render_sharding(view: ShardingView, console: Console) -> None:
     console.print(headline(view.solution), markup=False, highlight=False, style="bold")
     console.print(_kinds_table(view))
     console.print(_ranks_table(view))
-    held_bytes = sum(memory.embedding_host_bytes for memory in view.prediction.memory)
+    held_bytes = sum(memory.host_bytes for memory in view.prediction.memory)
     if held_bytes:
         limit = (
             f"{gibibytes(view.host_memory_bytes)} a node"

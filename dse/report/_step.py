@@ -111,11 +111,12 @@ def _figures(prediction: StepPrediction) -> list[tuple[str, str]]:
         (
             "throughput",
             f"{prediction.throughput_samples_per_s:,.2f} samples/s, "
-            f"{prediction.throughput_tokens_per_s:,.0f} tokens/s",
+            f"{prediction.metric('throughput_tokens_per_s'):,.0f} tokens/s",
         ),
         (
             "use of peak arithmetic",
-            f"{100 * prediction.model_flops_utilization:.1f} % (without recomputation)",
+            f"{100 * (prediction.metric('model_flops_utilization') or 0.0):.1f} % "
+            "(without recomputation)",
         ),
         (
             "cost",
@@ -156,14 +157,7 @@ def _render_stages(problem: StepProblem, prediction: StepPrediction, console: Co
             str(stage),
             *(
                 gibibytes(size_bytes)
-                for size_bytes in (
-                    memory.weights_bytes,
-                    memory.gradients_bytes,
-                    memory.optimizer_bytes,
-                    memory.activations_bytes,
-                    memory.buffers_bytes,
-                    memory.total_bytes,
-                )
+                for size_bytes in (*(size for _, size in memory.parts), memory.total_bytes)
             ),
         )
     console.print(times)

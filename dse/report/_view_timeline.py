@@ -16,10 +16,7 @@ from dse.errors import DseError
 from dse.graph import TaskKind
 from dse.search import stored_plans
 from dse.search.space import WorkloadKind
-from dse.sharding import check_plan
-from dse.simulate import simulate
-from dse.workload.dlrm import Configuration, DurationClass, PlanScorer
-from dse.workload.transformer import StepProblem, step_graph
+from dse.workload.dlrm import DurationClass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,8 +25,6 @@ if TYPE_CHECKING:
 
     from dse.graph import Lane
     from dse.search import StoredPlans, StudyResult, TrialRecord
-    from dse.workload.dlrm import Problem
-    from dse.workload.transformer import StepConfiguration
 
 #: Candidates that get a time line; of a larger front some that are evenly apart.
 _MAX_CANDIDATES = 12
@@ -62,14 +57,6 @@ class BarKind(IntEnum):
 BAR_KINDS = ("Compute", "Embedding", "Communication", "Memory copy", "Host")
 
 _WORDS = {WorkloadKind.DLRM: "rank", WorkloadKind.TRANSFORMER: "stage"}
-
-_OF_CLASS = {
-    DurationClass.DENSE: BarKind.COMPUTE,
-    DurationClass.EMBEDDING: BarKind.EMBEDDING,
-    DurationClass.COMMUNICATION: BarKind.COMMUNICATION,
-    DurationClass.HOST: BarKind.HOST,
-    DurationClass.COPY: BarKind.MEMORY,
-}
 
 _OF_TASK = {
     TaskKind.COMPUTE: BarKind.COMPUTE,
@@ -199,50 +186,24 @@ def _spread_out(front: Sequence[TrialRecord]) -> list[TrialRecord]:
 
 
 def _schedule_of(plans: StoredPlans, record: TrialRecord) -> _Schedule:
-    problem = plans.problem(record)
-    if isinstance(problem, StepProblem):
-        return _step_schedule(problem)
-    return _plan_schedule(problem, record.configuration)
-
-
-def _plan_schedule(
-    problem: Problem, configuration: Configuration | StepConfiguration | None
-) -> _Schedule:
-    assert isinstance(configuration, Configuration)
-    cluster = problem.cluster
-    plan = check_plan(
-        configuration.plan, problem.model.tables, cluster.world_size, cluster.devices_per_node
-    )
-    filled = PlanScorer(problem).filled(plan)
-    start_s, end_s = filled.ranks.times_s(filled.duration_s[..., None])
-    graph = filled.layout.graph
-    classes = filled.layout.duration_class.tolist()
-    return _Schedule(
-        lanes=graph.lanes,
-        names=graph.names,
-        lane=graph.lane,
-        kind=np.array([_OF_CLASS[DurationClass(one)] for one in classes], dtype=np.int64),
-        alike=len({lane.rank for lane in graph.lanes}) == 1,
-        start_s=start_s[..., 0],
-        end_s=end_s[..., 0],
-    )
-
-
-def _step_schedule(problem: StepProblem) -> _Schedule:
-    graph = step_graph(problem)
-    simulated = simulate(graph)
-    kinds = [_OF_TASK[TaskKind(kind)] for kind in graph.kind.tolist()]
+    iteration = plans.job(record).iteration()
+    graph = iteration.ranks.graph
+    start_s, end_s = iteration.ranks.times_s(iteration.duration_s[..., None])
+    kinds = np.array([_OF_TASK[TaskKind(kind)] for kind in graph.kind.tolist()], dtype=np.int64)
+    for source in iteration.errors:
+        if source.duration_class is DurationClass.EMBEDDING:
+            kinds[source.share > 0] = BarKind.EMBEDDING
     for task, name in enumerate(graph.names):
-        if kinds[task] is BarKind.COMPUTE and name.startswith("embedding"):
+        if kinds[task] == BarKind.COMPUTE and name.startswith("embedding"):
             kinds[task] = BarKind.EMBEDDING
     return _Schedule(
         lanes=graph.lanes,
         names=graph.names,
         lane=graph.lane,
-        kind=np.array(kinds, dtype=np.int64),
-        alike=False,
-        start_s=simulated.start_s[:, None],
-        end_s=simulated.end_s[:, None],
+        kind=kinds,
+        alike=iteration.ranks.copies > 1 or len({lane.rank for lane in graph.lanes}) == 1,
+        start_s=start_s[..., 0],
+        end_s=end_s[..., 0],
     )
 
 

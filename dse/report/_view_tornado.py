@@ -10,7 +10,6 @@ from dse.errors import DseError
 from dse.report._metrics import metric_formats, title_with_unit
 from dse.search import sensitivity
 from dse.search.space import Metric, WorkloadKind
-from dse.workload.transformer import StepPrediction
 
 if TYPE_CHECKING:
     from dse.search import SensitivityBar, StudyResult, TrialRecord
@@ -143,9 +142,10 @@ def _axis(
 
 def _ends(bar: SensitivityBar, record: TrialRecord, metric: Metric) -> tuple[float, float] | None:
     prediction = record.prediction
-    if metric is Metric.TOKEN_THROUGHPUT and isinstance(prediction, StepPrediction):
+    tokens_per_s = None if prediction is None else prediction.metric(Metric.TOKEN_THROUGHPUT)
+    if metric is Metric.TOKEN_THROUGHPUT and prediction is not None and tokens_per_s:
         # All samples have the same number of tokens.
-        tokens = prediction.throughput_tokens_per_s / prediction.throughput_samples_per_s
+        tokens = tokens_per_s / prediction.throughput_samples_per_s
         low, high = bar.throughput_samples_per_s
         return low * tokens, high * tokens
     if metric is Metric.MEMORY_HEADROOM and prediction is not None:

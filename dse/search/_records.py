@@ -106,10 +106,7 @@ def metric_values(
         Metric.WORLD_SIZE: float(configuration.world_size),
         Metric.GLOBAL_BATCH_SIZE: float(configuration.global_batch_size),
     }
-    if isinstance(prediction, StepPrediction):
-        values[Metric.TOKEN_THROUGHPUT] = prediction.throughput_tokens_per_s
-        values[Metric.UTILIZATION] = prediction.model_flops_utilization
-    return values
+    return values | {Metric(name): value for name, value in prediction.metrics}
 
 
 #: Role of files of fitted models; their name is prefixed by the platform's.

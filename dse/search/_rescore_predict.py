@@ -9,8 +9,9 @@ from dse.errors import StudyError
 from dse.search._rescore_inputs import model_context, stored_inputs
 from dse.search.evaluate._dlrm import ModelContext
 from dse.sharding import check_plan
-from dse.workload.dlrm import PlanScorer, RankMemory, predict_plan, problem_of
-from dse.workload.transformer import StepConfiguration, predict_step, step_problem
+from dse.workload import predict_job
+from dse.workload.dlrm import DlrmJob, PlanScorer, problem_of
+from dse.workload.transformer import StepConfiguration, step_problem
 
 if TYPE_CHECKING:
     from dse.machine import Cluster
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from dse.search._records import StudyResult, TrialRecord
     from dse.search.evaluate._transformer import StepContext
     from dse.search.space import SearchSpace
+    from dse.workload import Job
     from dse.workload.dlrm import Configuration, Prediction, Problem
     from dse.workload.transformer import StepPrediction, StepProblem
 
@@ -67,17 +69,30 @@ class StoredPlans:
         configuration = record.configuration
         if configuration is None:
             raise StudyError(f"configuration {record.number} has no plan to predict")
-        price = self.price_of(configuration)
+        return predict_job(self.job(record), self.price_of(configuration))
+
+    def job(self, record: TrialRecord) -> Job:
+        """Returns a candidate as the performance model takes it.
+
+        Args:
+            record: The candidate.
+
+        Raises:
+            StudyError: It has no configuration, or names a platform that the study does not keep.
+            ConfigError: The configuration is impossible.
+            PlanError: Its plan is not one of the study's model.
+        """
+        configuration = record.configuration
+        if configuration is None:
+            raise StudyError(f"configuration {record.number} has no plan to predict")
         if isinstance(configuration, StepConfiguration):
-            return predict_step(self._step_problem(configuration), price)
+            return self._step_problem(configuration)
         problem = self._problem(configuration)
+        cluster = problem.cluster
         plan = check_plan(
-            configuration.plan,
-            problem.model.tables,
-            problem.cluster.world_size,
-            problem.cluster.devices_per_node,
+            configuration.plan, problem.model.tables, cluster.world_size, cluster.devices_per_node
         )
-        return predict_plan(PlanScorer(problem), plan, price)
+        return DlrmJob(PlanScorer(problem), plan)
 
     def problem(self, record: TrialRecord) -> Problem | StepProblem:
         """Returns a candidate as the model of iterations or steps takes it, its plan left out.
@@ -150,10 +165,7 @@ def surely_fits(prediction: Prediction | StepPrediction, cluster: Cluster) -> bo
         cluster: The machines now.
     """
     fullest = max(memory.total_bytes for memory in prediction.memory)
-    on_host = any(
-        isinstance(memory, RankMemory) and memory.embedding_host_bytes > 0
-        for memory in prediction.memory
-    )
+    on_host = any(memory.host_bytes > 0 for memory in prediction.memory)
     return (
         prediction.feasible
         and fullest <= cluster.device.usable_memory_bytes

@@ -110,8 +110,9 @@ def _describe_step(
         f"{parallelism_words(configuration.parallelism)}, {prediction.iteration_time_s:.3g} s a "
         "step"
     )
-    if isinstance(prediction, StepPrediction):
-        text += f", {100 * prediction.model_flops_utilization:.0f} % of the peak arithmetic"
+    utilization = prediction.metric("model_flops_utilization")
+    if utilization is not None:
+        text += f", {100 * utilization:.0f} % of the peak arithmetic"
     if prediction.cost_usd_per_million_samples is not None:
         cost = prediction.cost_usd_per_million_samples
         text += f", {cost:,.0f}" if cost >= 1000 else f", {cost:.4g}"

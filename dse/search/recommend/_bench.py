@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from dse.errors import DseError
 from dse.search.recommend._types import Solved
 from dse.sharding import ShardingPlan, ShardingType
+from dse.workload import explain_job
 from dse.workload.dlrm import (
     Configuration,
+    DlrmJob,
     PlanScorer,
     Software,
-    explain_plan,
     predict_plan,
     problem_of,
 )
@@ -153,7 +154,7 @@ class ShardingBench(Bench):
         assert isinstance(configuration, Configuration)
         if not solved.prediction.feasible:
             return solved.prediction.infeasible_reason
-        return explain_plan(self._scorer(solved.option), configuration.plan).sentence
+        return explain_job(DlrmJob(self._scorer(solved.option), configuration.plan)).sentence
 
     def _make_scorer(self, option: Option) -> PlanScorer:
         empty = ShardingPlan(option.world_size, ())

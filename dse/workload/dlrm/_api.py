@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dse.sharding import check_plan
-from dse.workload.dlrm._predict import predict_plan
+from dse.workload.dlrm._job import predict_plan
 from dse.workload.dlrm._problem import Problem
 from dse.workload.dlrm._scorer import PlanScorer
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from dse.machine.platforms import Platform
     from dse.model import DlrmModel
     from dse.trace.overheads import HostProfile
-    from dse.workload.dlrm._types import Configuration, Prediction
+    from dse.workload._prediction import Prediction
+    from dse.workload.dlrm._types import Configuration
 
 
 def problem_of(

@@ -1,31 +1,22 @@
-"""Kernels and collectives that run at the same time slow each other down.
+"""Overlap of kernels and collectives within a DLRM iteration.
 
-A collective occupies compute units and memory bandwidth of its device. What overlaps follows from
-the construction of an iteration, not from its durations: buckets of dense gradients are reduced
-under the rest of the backward pass, and the exchange of the next batch's indices runs beside the
-lookups of this one. So the slowdown is a property of tasks, the same for every plan, and the plan
-scorer, the simulator and the bounds of the solver all see it.
-
-METHOD: Daydream (Zhu et al., USENIX ATC 2020) measured NCCL kernels to take 34 % longer beside
-computation than alone.
+What overlaps follows from the construction of an iteration, not from its durations: buckets of
+dense gradients are reduced under the rest of the backward pass, and the indices of the next batch
+are exchanged during the lookups of this one. So the slowdown is a property of tasks, the same for
+every plan, and the plan scorer, the simulator and the solver's bounds all see it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dse.machine import contention_factors
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.machine import DeviceSpec
     from dse.workload.dlrm._costs import Cost
-
-#: A collective beside kernels takes this much longer (Daydream).
-COLLECTIVE_SLOWDOWN = 1.34
-
-#: A kernel beside a collective takes this much longer. NCCL occupies 16 to 32 of about a hundred
-#: compute units; an assumption.
-KERNEL_SLOWDOWN = 1.15
 
 
 def has_own_engines(device: DeviceSpec) -> bool:
@@ -52,13 +43,10 @@ def contended(
     Returns:
         Both with longer durations; unchanged where nothing overlaps.
     """
-    beside_s = sum(cost.duration_s for cost in kernels[first:])
-    total_s = sum(cost.duration_s for cost in collectives)
-    if beside_s <= 0 or total_s <= 0:
-        return list(kernels), list(collectives)
-    together_s = min(beside_s, total_s)
-    kernel = 1.0 + (KERNEL_SLOWDOWN - 1.0) * together_s / beside_s
-    collective = 1.0 + (COLLECTIVE_SLOWDOWN - 1.0) * together_s / total_s
+    kernel, collective = contention_factors(
+        sum(cost.duration_s for cost in kernels[first:]),
+        sum(cost.duration_s for cost in collectives),
+    )
     slowed = [
         cost._replace(duration_s=cost.duration_s * (kernel if index >= first else 1.0))
         for index, cost in enumerate(kernels)

@@ -13,12 +13,12 @@ import numpy as np
 
 from dse.machine.collectives import CollectiveOp, collective_estimate
 from dse.machine.kernels import host_copy_estimate
+from dse.workload._host import Dispatch, HostTimes
+from dse.workload._iteration import DurationClass
 from dse.workload.dlrm._contention import contended, has_own_engines
 from dse.workload.dlrm._dense import bucket_sizes, dense_estimate
 from dse.workload.dlrm._features import INDEX_BYTES, LENGTH_BYTES
-from dse.workload.dlrm._host import Dispatch, HostTimes
 from dse.workload.dlrm._operators import stack_operators
-from dse.workload.dlrm._slots import DurationClass
 from dse.workload.dlrm._software import InputPath
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse.machine import COLLECTIVE_SLOWDOWN
 from dse.machine.collectives import (
     CollectiveOp,
     Group,
@@ -21,7 +22,7 @@ from dse.machine.kernels import (
     host_rows_time_s,
     streaming_estimate,
 )
-from dse.workload.dlrm._contention import COLLECTIVE_SLOWDOWN, has_own_engines
+from dse.workload.dlrm._contention import has_own_engines
 from dse.workload.dlrm._features import (
     INDEX_BYTES,
     LENGTH_BYTES,

@@ -1,17 +1,13 @@
-"""What a time line tells of each task beside its duration: group, sizes, and what binds it."""
+"""Sizes of operators and messages, as time lines show them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.explanation import Resource
-from dse.graph import TaskKind
-from dse.workload.dlrm._explain import operator_group
 from dse.workload.dlrm._explain_resources import (
     all_reduce_buckets,
     dense_buckets,
     operators_by_name,
-    plan_resources,
 )
 from dse.workload.dlrm._features import (
     ExchangeGroup,
@@ -28,10 +24,10 @@ if TYPE_CHECKING:
 
     from dse.model import Operator
     from dse.sharding import ShardingPlan
+    from dse.workload._explain import Details
     from dse.workload.dlrm._problem import Problem
     from dse.workload.dlrm._scorer import PlanScorer
-
-Details = tuple[tuple[str, str | float], ...]
+    from dse.workload.dlrm._slots import LayoutGraph
 
 _EXCHANGES = {
     Slot.POOLED_EXCHANGE: ExchangeGroup.POOLED,
@@ -43,23 +39,15 @@ _UPDATES = range(Slot.POOLED_UPDATE, Slot.INPUT_EXCHANGE)
 _PARAMETER_BYTES = 4
 
 
-def task_details(scorer: PlanScorer, plan: ShardingPlan) -> tuple[Details, ...]:
-    """Returns names and values for each task of a plan's graph, as a time line shows them.
+def task_sizes(scorer: PlanScorer, plan: ShardingPlan, layout: LayoutGraph) -> tuple[Details, ...]:
+    """Returns the sizes of each task's operator or message, as a time line shows them.
 
     Args:
         scorer: The performance model of the problem.
         plan: A plan that has been checked against model and cluster.
-
-    Returns:
-        One entry for each task of `scorer.layout_graph(plan)`: `group`, `bound by`, sizes of the
-        operator or message in bytes, and the microseconds of each resource that has a part.
+        layout: Its graph.
     """
-    layout = scorer.layout_graph(plan)
     graph, problem = layout.graph, scorer.problem
-    resources = plan_resources(scorer, plan, layout)
-    parts_us = (1e6 * resources.parts_s()).T.tolist()
-    bound_by = resources.bound_by()
-    names = dict(zip(Resource, resources.names, strict=True))
     operators = operators_by_name(problem)
     bucket, buckets = all_reduce_buckets(layout).tolist(), dense_buckets(problem)
     features = scorer.features(plan)[:, :, 0]
@@ -72,23 +60,16 @@ def task_details(scorer: PlanScorer, plan: ShardingPlan) -> tuple[Details, ...]:
             strict=True,
         )
     }
-    result = []
-    for task, (name, kind) in enumerate(zip(graph.names, graph.kind.tolist(), strict=True)):
-        details: list[tuple[str, str | float]] = [("group", operator_group(name, TaskKind(kind)))]
-        if graph.duration_s[task] > 0:
-            details.append(("bound by", names[bound_by[task]]))
+    result: list[Details] = []
+    for task, name in enumerate(graph.names):
+        sizes: list[tuple[str, str | float]] = []
         if task in slots:
-            details += _slot_sizes(problem, features[:, slots[task][1]], slots[task][0])
+            sizes = _slot_sizes(problem, features[:, slots[task][1]], slots[task][0])
         elif 0 <= bucket[task] < len(buckets):
-            details.append(("message_bytes", float(buckets[bucket[task]])))
+            sizes = [("message_bytes", float(buckets[bucket[task]]))]
         elif name in operators:
-            details += _operator_sizes(operators[name])
-        details += [
-            (f"{called} us", round(part_us, 3))
-            for called, part_us in zip(resources.names, parts_us[task], strict=True)
-            if part_us > 0
-        ]
-        result.append(tuple(details))
+            sizes = _operator_sizes(operators[name])
+        result.append(tuple(sizes))
     return tuple(result)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from dse.explanation import ROW, Resource, TaskResources, resource_names
 from dse.graph import TaskKind
+from dse.workload._iteration import DurationClass
 from dse.workload.dlrm._dense import bucket_sizes
 from dse.workload.dlrm._explain_counterfactuals import (
     KERNEL_SLOTS,
@@ -18,7 +19,6 @@ from dse.workload.dlrm._explain_counterfactuals import (
     slot_sides,
 )
 from dse.workload.dlrm._operators import stack_operators
-from dse.workload.dlrm._slots import DurationClass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

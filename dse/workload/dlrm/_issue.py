@@ -12,6 +12,8 @@ import numpy as np
 
 from dse.graph import ExecutionGraph, GraphBuilder, TaskKind
 from dse.simulate import SyncScope
+from dse.workload._iteration import DurationClass
+from dse.workload._launch import LaunchMode
 from dse.workload.dlrm._costs import (
     GRAPH_LAUNCH,
     LOADING,
@@ -21,8 +23,7 @@ from dse.workload.dlrm._costs import (
     host_costs,
     host_times,
 )
-from dse.workload.dlrm._slots import DurationClass, LayoutGraph, Slot
-from dse.workload.dlrm._software import LaunchMode
+from dse.workload.dlrm._slots import LayoutGraph, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -27,12 +27,13 @@ from typing import TYPE_CHECKING
 from dse.machine.collectives import Group
 from dse.machine.kernels import LOOKUP_LAUNCHES, UPDATE_LAUNCHES
 from dse.simulate import SyncScope
+from dse.workload._launch import LaunchMode
 from dse.workload.dlrm._costs import WAIT
 from dse.workload.dlrm._features import ExchangeGroup
 from dse.workload.dlrm._issue import Issuer
 from dse.workload.dlrm._shape import shape_of
 from dse.workload.dlrm._slots import Slot
-from dse.workload.dlrm._software import InputPath, LaunchMode
+from dse.workload.dlrm._software import InputPath
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.model import activation_bytes, dense_parameter_count
+from dse.workload._prediction import MemoryAccount
 from dse.workload.dlrm._features import (
     HOST_STORED_COLUMN,
     RankFeature,
     has_host_columns,
     rank_column,
 )
-from dse.workload.dlrm._types import RankMemory
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -163,19 +163,27 @@ class MemoryModel:
         fullest = held.sum(axis=1).max(axis=0)
         return np.asarray(np.maximum(0.0, fullest / cluster.host_memory_bytes - 1.0))
 
-    def by_purpose(self, features: NDArray[np.float64], rank: int) -> RankMemory:
+    def by_purpose(self, features: NDArray[np.float64], rank: int) -> MemoryAccount:
         """Returns one rank's bytes by purpose, of the first candidate in `features`."""
 
         def of(feature: RankFeature) -> float:
             return float(features[rank_column(feature), rank, 0])
 
-        return RankMemory(
-            embedding_weights_bytes=of(RankFeature.WEIGHTS),
-            embedding_optimizer_bytes=of(RankFeature.STATE),
-            dense_parameters_bytes=self.dense_parameters_bytes,
-            activations_bytes=self.activations_bytes,
-            embedding_io_bytes=self.fixed_io_bytes + self.input_copies * of(RankFeature.INPUT),
-            communication_buffers_bytes=self.fixed_buffers_bytes
-            + 2.0 * self.value_bytes * of(RankFeature.POOLED_OUTPUT),
-            embedding_host_bytes=float(self.host_bytes(features)[rank, 0]),
+        return MemoryAccount(
+            (
+                ("embedding weights", of(RankFeature.WEIGHTS)),
+                ("embedding optimizer state", of(RankFeature.STATE)),
+                ("dense parameters", self.dense_parameters_bytes),
+                ("activations", self.activations_bytes),
+                (
+                    "indices and pooled embeddings",
+                    self.fixed_io_bytes + self.input_copies * of(RankFeature.INPUT),
+                ),
+                (
+                    "communication buffers",
+                    self.fixed_buffers_bytes
+                    + 2.0 * self.value_bytes * of(RankFeature.POOLED_OUTPUT),
+                ),
+            ),
+            host_bytes=float(self.host_bytes(features)[rank, 0]),
         )

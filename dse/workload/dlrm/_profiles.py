@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from dse._suggest import hint
 from dse.errors import ConfigError
 from dse.machine.kernels import EmbeddingKernels
-from dse.workload.dlrm._software import DenseBottom, InputPath, LaunchMode, Software
+from dse.workload._launch import LaunchMode
+from dse.workload.dlrm._software import DenseBottom, InputPath, Software
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

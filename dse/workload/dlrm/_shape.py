@@ -17,9 +17,9 @@ from dse.workload.dlrm._operators import bottom_on_first_rank, stack_operators
 from dse.workload.dlrm._software import InputPath
 
 if TYPE_CHECKING:
+    from dse.workload._launch import LaunchMode
     from dse.workload.dlrm._operators import StackOperators
     from dse.workload.dlrm._problem import Problem
-    from dse.workload.dlrm._software import LaunchMode
 
 #: Enough to tell that there are several.
 _SEVERAL = 2

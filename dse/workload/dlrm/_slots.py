@@ -38,16 +38,6 @@ class Slot(IntEnum):
 EQUAL_SLOTS = (Slot.INPUT_EXCHANGE, Slot.POOLED_EXCHANGE, Slot.NODE_EXCHANGE_BETWEEN)
 
 
-class DurationClass(IntEnum):
-    """What kind of model a task's duration comes from; errors are shared within a class."""
-
-    DENSE = 0
-    EMBEDDING = 1
-    COMMUNICATION = 2
-    HOST = 3
-    COPY = 4
-
-
 @dataclass(frozen=True, slots=True)
 class LayoutGraph:
     """A graph whose plan-dependent durations are named.

@@ -6,13 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dse.machine.kernels import EmbeddingKernels
-
-
-class LaunchMode(StrEnum):
-    """How the host issues kernels."""
-
-    EAGER = "eager"
-    CUDA_GRAPHS = "cuda_graphs"
+from dse.workload._launch import LaunchMode
 
 
 class DenseBottom(StrEnum):

@@ -1,7 +1,12 @@
-"""Training steps of transformers: time and memory under tensor, pipeline and data parallelism."""
+"""Transformers: one training step under tensor, pipeline, data and context parallelism."""
 
 from __future__ import annotations
 
+from dse.workload import MemoryAccount as StepMemory
+from dse.workload import Prediction as StepPrediction
+from dse.workload import compare_jobs as compare_steps
+from dse.workload import explain_job as explain_step
+from dse.workload import predict_job as predict_step
 from dse.workload.transformer._check import check_parallelism
 from dse.workload.transformer._configuration import (
     StepConfiguration,
@@ -9,17 +14,9 @@ from dse.workload.transformer._configuration import (
     step_problem,
 )
 from dse.workload.transformer._deploy import configuration_to_json, configuration_to_megatron
-from dse.workload.transformer._explain import (
-    StepDetails,
-    explain_step,
-    step_details,
-    step_task_details,
-)
-from dse.workload.transformer._explain_compare import compare_steps
-from dse.workload.transformer._graph import step_graph
 from dse.workload.transformer._groups import group_of
+from dse.workload.transformer._job import StepProblem
 from dse.workload.transformer._memory import layer_activation_bytes, stage_memory, stage_parameters
-from dse.workload.transformer._predict import predict_step
 from dse.workload.transformer._profiles import (
     PROFILE_DESCRIPTIONS,
     SOFTWARE_PROFILES,
@@ -33,9 +30,6 @@ from dse.workload.transformer._types import (
     LossKernels,
     Parallelism,
     Recompute,
-    StepMemory,
-    StepPrediction,
-    StepProblem,
     StepSoftware,
 )
 
@@ -50,7 +44,6 @@ __all__ = [
     "Parallelism",
     "Recompute",
     "StepConfiguration",
-    "StepDetails",
     "StepMemory",
     "StepPrediction",
     "StepProblem",
@@ -67,8 +60,5 @@ __all__ = [
     "software_profile",
     "stage_memory",
     "stage_parameters",
-    "step_details",
-    "step_graph",
     "step_problem",
-    "step_task_details",
 ]

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.machine import Precision
+from dse.workload.transformer._job import StepProblem
 from dse.workload.transformer._profiles import software_profile
-from dse.workload.transformer._types import Parallelism, StepProblem
+from dse.workload.transformer._types import Parallelism
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

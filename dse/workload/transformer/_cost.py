@@ -1,31 +1,31 @@
-"""What a task costs, and what tasks that run at the same time take from each other."""
+"""The cost of a task of a training step, and what tasks that overlap add to each other."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-#: What a second of a collective and a second of kernels beside it take from each other: both use
-#: multiprocessors, cache and memory. Collectives were measured to be 34 % slower beside kernels
-#: (Zhu et al., Daydream, USENIX ATC 2020); the same is assumed of the kernels.
-CONTENTION = 0.34
+from dse.machine import contention_factors
 
 
 class Cost(NamedTuple):
-    """Seconds of a task by the model that they come from; they follow one another.
+    """Seconds of a task by the model that they come from.
+
+    Kernels and exposed transfers follow one another on the device. The host dispatches the
+    kernels meanwhile.
 
     Attributes:
         product_s: Products of matrices.
         attention_s: Fused attention and batched products.
         stream_s: Kernels that move bytes.
-        host_s: Time in which the device waits for the host's launches.
-        inside_s: Transfers inside a node that nothing hides.
-        network_s: Transfers between nodes that nothing hides.
+        dispatch_s: Time of the host to dispatch the kernels.
+        inside_s: Exposed transfers inside a node.
+        network_s: Exposed transfers between nodes.
     """
 
     product_s: float = 0.0
     attention_s: float = 0.0
     stream_s: float = 0.0
-    host_s: float = 0.0
+    dispatch_s: float = 0.0
     inside_s: float = 0.0
     network_s: float = 0.0
 
@@ -40,16 +40,19 @@ class Cost(NamedTuple):
         return self.inside_s + self.network_s
 
     @property
-    def total_s(self) -> float:
-        """Duration of the task."""
-        return sum(self)
+    def device_s(self) -> float:
+        """Time of the device: kernels and exposed transfers."""
+        return self.compute_s + self.transfer_s
 
-    def slowed(self, factor: float) -> Cost:
-        """Returns the same task with slower kernels."""
-        return self._replace(
-            product_s=self.product_s * factor,
-            attention_s=self.attention_s * factor,
-            stream_s=self.stream_s * factor,
+    def scaled(self, kernels: float = 1.0, transfers: float = 1.0) -> Cost:
+        """Returns the same task with longer kernels and transfers."""
+        return Cost(
+            self.product_s * kernels,
+            self.attention_s * kernels,
+            self.stream_s * kernels,
+            self.dispatch_s,
+            self.inside_s * transfers,
+            self.network_s * transfers,
         )
 
 
@@ -58,28 +61,23 @@ def total_of(*costs: Cost) -> Cost:
     return Cost(*(sum(values) for values in zip(*costs, strict=True)))
 
 
-def slowed_by(transfer: Cost, beside_s: float) -> Cost:
-    """Slows a transfer by the kernels beside it."""
+def transfer_next_to(transfer: Cost, kernels_s: float) -> Cost:
+    """Returns a transfer, slowed down by the kernels that it overlaps."""
+    return transfer.scaled(transfers=contention_factors(kernels_s, transfer.transfer_s)[1])
+
+
+def kernels_next_to(cost: Cost, transfer: Cost) -> Cost:
+    """Returns kernels, slowed down by a transfer that they overlap."""
+    return cost.scaled(kernels=contention_factors(cost.compute_s, transfer.transfer_s)[0])
+
+
+def exposed(transfer: Cost, kernels_s: float) -> Cost:
+    """Returns what a transfer that overlaps kernels adds to their time.
+
+    That is its remainder after the kernels, and what it slows them down.
+    """
     if not transfer.transfer_s:
         return transfer
-    overlap_s = min(transfer.transfer_s, beside_s)
-    share = 1.0 + CONTENTION * overlap_s / transfer.transfer_s
-    return Cost(inside_s=transfer.inside_s * share, network_s=transfer.network_s * share)
-
-
-def kernels_beside(cost: Cost, transfer: Cost) -> Cost:
-    """Slows kernels by a transfer that runs at the same time."""
-    if not transfer.transfer_s or not cost.compute_s:
-        return cost
-    overlap_s = min(transfer.transfer_s, cost.compute_s)
-    return cost.slowed(1.0 + CONTENTION * overlap_s / cost.compute_s)
-
-
-def hidden_behind(transfer: Cost, beside_s: float) -> Cost:
-    """What a transfer adds to kernels beside it: its rest, and what it takes from them."""
-    if not transfer.transfer_s:
-        return transfer
-    overlap_s = min(transfer.transfer_s, beside_s)
-    visible_s = transfer.transfer_s - (1.0 - CONTENTION) * overlap_s
-    share = visible_s / transfer.transfer_s
-    return Cost(inside_s=transfer.inside_s * share, network_s=transfer.network_s * share)
+    slower, longer = contention_factors(kernels_s, transfer.transfer_s)
+    whole_s = max(kernels_s * slower, transfer.transfer_s * longer)
+    return transfer.scaled(transfers=(whole_s - kernels_s) / transfer.transfer_s)

@@ -6,7 +6,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dse.model import AttentionKind
-from dse.workload.transformer._cost import Cost, kernels_beside, slowed_by, total_of
+from dse.workload._host import HostTimes
+from dse.workload._launch import LaunchMode
+from dse.workload.transformer._cost import Cost, kernels_next_to, total_of, transfer_next_to
 from dse.workload.transformer._kernels import KernelTime, KernelTimes
 from dse.workload.transformer._memory import end_parameters, stage_parameters
 from dse.workload.transformer._program import Kind, Role, Structure
@@ -16,7 +18,8 @@ from dse.workload.transformer._work import LayerWork, Stream
 
 if TYPE_CHECKING:
     from dse.machine import DeviceSpec, Precision
-    from dse.workload.transformer._types import StepProblem, StepSoftware
+    from dse.workload.transformer._job import StepProblem
+    from dse.workload.transformer._types import StepSoftware
     from dse.workload.transformer._work import Kernel
 
 
@@ -46,6 +49,16 @@ def _kernel_times(device: DeviceSpec, precision: Precision, software: StepSoftwa
     return KernelTimes(device, precision, software)
 
 
+def _dispatch_s(problem: StepProblem) -> float:
+    """Returns the time of the host for one kernel: T1 to T5 of each framework call it takes."""
+    software = problem.software
+    if software.launch is LaunchMode.CUDA_GRAPHS:
+        return 0.0
+    times = HostTimes(problem.cluster.host, problem.host_profile)
+    calls = 1.0 if problem.host_profile is not None else software.framework_calls_per_op
+    return calls * times.dispatch("", 1).duration_s
+
+
 class StepCosts:
     """Costs of one problem's tasks."""
 
@@ -57,6 +70,7 @@ class StepCosts:
         self._software = problem.software
         self._work = LayerWork(problem)
         self._transfers = Transfers(problem, self._work.tokens)
+        self._dispatch_s = _dispatch_s(problem)
         self._measure()
         self._stage_output = self._transfers.stage_output()
 
@@ -67,9 +81,9 @@ class StepCosts:
             return self._pass(stage, chunk, backward=role is Role.BACKWARD)
         if role is Role.LAYER_FORWARD:
             beside = self._gather_layer() if self._software.prefetch_parameters else Cost()
-            return kernels_beside(self._layer_forward(), beside)
+            return kernels_next_to(self._layer_forward(), beside)
         if role is Role.LAYER_BACKWARD:
-            return kernels_beside(self._layer_backward(), self._beside_backward())
+            return kernels_next_to(self._layer_backward(), self._beside_backward())
         if role is Role.RECEIVE:
             return self._stage_output
         if role is Role.OPTIMIZER:
@@ -167,12 +181,9 @@ class StepCosts:
         return total_of(cost, transfers.tensor_recomputed(), again)
 
     def _computed(self, time: KernelTime) -> Cost:
-        """Kernels in a stream, or the host where it cannot launch them as fast."""
-        host = self._cluster.host
-        dispatch_s = host.between_operators_s + host.before_launch_s
-        dispatch_s += host.launch_s + host.after_launch_s
-        idle_s = max(0.0, time.launches * dispatch_s - time.total_s)
-        return Cost(time.product_s, time.attention_s, time.stream_s, idle_s)
+        """Returns kernels with the time of the host to dispatch them."""
+        dispatch_s = time.launches * self._dispatch_s
+        return Cost(time.product_s, time.attention_s, time.stream_s, dispatch_s)
 
     def _optimizer(self, stage: int) -> Cost:
         parameters = stage_parameters(self._problem, stage)
@@ -190,9 +201,9 @@ class StepCosts:
         transfers = self._transfers
         if role is Role.GATHER_LAYER:
             beside_s = self._forward.total_s if self._software.prefetch_parameters else 0.0
-            return slowed_by(self._gather_layer(), beside_s)
+            return transfer_next_to(self._gather_layer(), beside_s)
         if role is Role.REDUCE_LAYER:
-            return slowed_by(self._reduce_layer(), self._backward.total_s)
+            return transfer_next_to(self._reduce_layer(), self._backward.total_s)
         if role is Role.GATHER_ROOT:
             return transfers.gathered(self._root_parameters)
         if role is Role.GATHER_UPDATED:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.machine import DeviceSpec, Precision
-    from dse.workload.transformer._types import StepProblem
+    from dse.workload.transformer._job import StepProblem
     from dse.workload.transformer._work import Kernel
 
 #: A rate at which nothing takes time.

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dse.workload.transformer._explain_kernels import KernelSides
+    from dse.workload.transformer._job import StepProblem
     from dse.workload.transformer._program import Kind
-    from dse.workload.transformer._types import StepProblem
 
 TENSOR = "tensor-parallel collectives"
 CONTEXT = "context-parallel exchange"
@@ -83,14 +83,16 @@ class StepParts:
         self._without_sends = StepCosts(replace(problem, software=software))
         self._transfers = Transfers(problem, LayerWork(problem).tokens)
 
+    def cost(self, kind: Kind) -> Cost:
+        """Returns the cost of a kind of task."""
+        return self._costs.of(kind)
+
     def of(self, kind: Kind) -> list[Part]:
-        """Returns the parts of a kind of task; they add up to its cost."""
+        """Returns the parts of a kind of task on the device; they add up to its cost there."""
         cost, latency = self._costs.of(kind), self._latencies.of(kind)
-        if kind.role in _PURPOSE:
+        if kind.role.is_transfer:
             return [_transfer(_PURPOSE[kind.role], cost, latency, cost)]
         parts = self._computed(kind, cost, latency)
-        if cost.host_s:
-            parts.append(Part(LAUNCHES, TaskKind.HOST, ((Resource.HOST, cost.host_s),)))
         if cost.transfer_s:
             parts += self._exposed(kind, cost, latency)
         return parts or [Part(kind.role.value, TaskKind.COMPUTE, ())]

@@ -17,11 +17,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dse.model import AttentionKind
+from dse.workload._prediction import MemoryAccount
 from dse.workload.transformer._schedule import chunks_in_flight
-from dse.workload.transformer._types import DataSharding, LossKernels, Recompute, StepMemory
+from dse.workload.transformer._types import DataSharding, LossKernels, Recompute
 
 if TYPE_CHECKING:
-    from dse.workload.transformer._types import StepProblem
+    from dse.workload.transformer._job import StepProblem
 
 #: Bytes of a master weight and of a value of optimizer state.
 _MASTER_BYTES = 4
@@ -29,7 +30,8 @@ _MASTER_BYTES = 4
 #: Layers whose parameters are gathered at the same time: the one at work and the next.
 _GATHERED_LAYERS = 2
 
-_GIB = 2**30
+#: Purpose whose bytes depend on micro batch and recomputation.
+ACTIVATIONS = "activations"
 
 
 def layer_activation_bytes(problem: StepProblem, recompute: Recompute) -> float:
@@ -95,7 +97,7 @@ def stage_parameters(problem: StepProblem, stage: int) -> float:
     return total
 
 
-def stage_memory(problem: StepProblem, stage: int) -> StepMemory:
+def stage_memory(problem: StepProblem, stage: int) -> MemoryAccount:
     """Returns what a rank of a stage has to hold at the fullest moment of an iteration."""
     parameters = stage_parameters(problem, stage)
     sharding, replicas = problem.parallelism.data_sharding, problem.parallelism.replicas
@@ -113,38 +115,14 @@ def stage_memory(problem: StepProblem, stage: int) -> StepMemory:
         # The sharded master weights are the only weights; gathered copies are buffers.
         weights = parameters * _MASTER_BYTES / replicas
         optimizer = parameters * state / replicas
-    return StepMemory(
-        weights_bytes=weights,
-        gradients_bytes=gradients,
-        optimizer_bytes=optimizer,
-        activations_bytes=_activations_bytes(problem, stage),
-        buffers_bytes=_buffers_bytes(problem),
-    )
-
-
-def memory_reason(memory: tuple[StepMemory, ...], usable_bytes: float, device: str) -> str:
-    """Says which stage does not fit, by how much, and what fills it; empty when all fit."""
-    totals = [stage.total_bytes for stage in memory]
-    fullest = totals.index(max(totals))
-    if totals[fullest] <= usable_bytes:
-        return ""
-    stage = memory[fullest]
-    parts = {
-        "weights": stage.weights_bytes,
-        "gradients": stage.gradients_bytes,
-        "optimizer state": stage.optimizer_bytes,
-        "activations": stage.activations_bytes,
-        "buffers": stage.buffers_bytes,
-    }
-    largest = sorted(parts.items(), key=lambda part: -part[1])[:3]
-    named = ", ".join(f"{name} {size / _GIB:.1f} GiB" for name, size in largest)
-    advice = "a smaller micro batch or more recomputation"
-    if largest[0][0] != "activations":
-        advice = "more tensor or pipeline parallelism, or more sharding over data ranks"
-    where = f"stage {fullest}" if len(memory) > 1 else "every rank"
-    return (
-        f"out of memory: {where} needs {totals[fullest] / _GIB:.1f} GiB ({named}) of "
-        f"{usable_bytes / _GIB:.1f} GiB usable on {device}; try {advice}"
+    return MemoryAccount(
+        (
+            ("weights", weights),
+            ("gradients", gradients),
+            ("optimizer state", optimizer),
+            (ACTIVATIONS, _activations_bytes(problem, stage)),
+            ("buffers", _buffers_bytes(problem)),
+        )
     )
 
 

@@ -45,6 +45,23 @@ class Role(StrEnum):
     LAYER_FORWARD = "layer forward"
     HEAD = "head"
 
+    @property
+    def is_transfer(self) -> bool:
+        """Whether it only moves data, next to the compute stream."""
+        return self in _TRANSFERS
+
+
+_TRANSFERS = {
+    Role.RECEIVE,
+    Role.REDUCE_LAYER,
+    Role.REDUCE_ENDS,
+    Role.REDUCE_ALL,
+    Role.REDUCE_EMBEDDING,
+    Role.GATHER_UPDATED,
+    Role.GATHER_ROOT,
+    Role.GATHER_LAYER,
+}
+
 
 class LaneName(StrEnum):
     """Serial resources of a rank."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dse.machine.collectives import CollectiveOp
-from dse.workload.transformer._cost import Cost, hidden_behind, total_of
+from dse.workload.transformer._cost import Cost, exposed, total_of
 from dse.workload.transformer._groups import Groups, estimate
 from dse.workload.transformer._types import DataSharding
 
 if TYPE_CHECKING:
     from dse.machine.collectives import Group
-    from dse.workload.transformer._types import StepProblem
+    from dse.workload.transformer._job import StepProblem
 
 
 class Transfers:
@@ -77,7 +77,7 @@ class Transfers:
             group, size = self._groups.tensor, self._activation_bytes
             visible = total_of(*[self._transfer(CollectiveOp.ALL_GATHER, size, group)] * 2)
         if self._software.overlap_tensor:
-            hideable = hidden_behind(hideable, weight_gradients_s)
+            hideable = exposed(hideable, weight_gradients_s)
         return total_of(visible, hideable)
 
     def context(self, rounds: int, attention_s: float) -> Cost:
@@ -93,7 +93,7 @@ class Transfers:
         columns = 2 * self._model.kv_heads * self._model.head_dim / self._parallelism.tensor
         size = rounds * self._value * columns * self._tokens * ranks
         moved = self._transfer(CollectiveOp.ALL_GATHER, size, self._groups.context)
-        return hidden_behind(moved, attention_s)
+        return exposed(moved, attention_s)
 
     def stage_output(self) -> Cost:
         """Returns a stage's output on its way to the next.

@@ -1,16 +1,11 @@
-"""What is asked of the model of transformers and what it answers."""
+"""Parallelism of a transformer's step, and how the program that runs it is written."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-from dse.simulate import RankBreakdown
-
-if TYPE_CHECKING:
-    from dse.machine import Cluster, Precision
-    from dse.model import TransformerModel
+from dse.workload._launch import LaunchMode
 
 
 class Recompute(StrEnum):
@@ -112,6 +107,11 @@ class Parallelism:
         return self.tensor if self.sequence_parallel else 1
 
 
+#: Calls of eager PyTorch for one kernel of a transformer, modules and automatic differentiation
+#: included. Fitted on published steps of small GPT models on one node (docs/transformers.md).
+EAGER_CALLS = 3.25
+
+
 @dataclass(frozen=True, slots=True)
 class StepSoftware:
     """How the training program is written, as far as time and memory depend on it.
@@ -132,6 +132,14 @@ class StepSoftware:
         optimizer_traffic_bytes: Bytes that one update of one parameter reads and writes: gradient
             clipping, unscaling, copies between precisions and the rule itself.
         flash_kernel: Which implementation of fused attention.
+        launch: Eager launches, or captured CUDA graphs, which the host launches at once.
+        framework_calls_per_op: Calls of the framework for one kernel: modules, automatic
+            differentiation, views, casts. Eager only; host overheads measured from traces
+            include them.
+        host_waits_for_stages: The host synchronises with the device whenever a stage has
+            received its input, so launches cannot run ahead of transfers between stages.
+        spread: Standard deviation of the logarithm of actual over predicted time that remains when
+            every model is right: power, temperature, allocator, data loading.
     """
 
     overlap_gradients: bool = True
@@ -145,7 +153,14 @@ class StepSoftware:
     gradient_bytes: int = 4
     optimizer_traffic_bytes: float = 40.0
     flash_kernel: FlashKernel = FlashKernel.FLASH2
+    launch: LaunchMode = LaunchMode.EAGER
+    framework_calls_per_op: float = EAGER_CALLS
+    host_waits_for_stages: bool = False
+    spread: float = 0.025
 
+
+#: Overlaps and fuses all that can be.
+DEFAULT_PROGRAM = StepSoftware()
 
 #: Megatron-LM of 2022 with Apex: DDP after the last backward pass, gradients in the precision of
 #: the weights. An update copies the gradient to FP32 (6 bytes), unscales it (8), takes the norm
@@ -158,6 +173,7 @@ MEGATRON = StepSoftware(
     stops_recomputing_early=False,
     gradient_bytes=2,
     optimizer_traffic_bytes=60.0,
+    host_waits_for_stages=True,
 )
 
 #: Composer over PyTorch FSDP with the Triton kernel of FlashAttention, as LLM Foundry ran MPT.
@@ -170,105 +186,3 @@ COMPOSER = StepSoftware(
     optimizer_traffic_bytes=80.0,
     flash_kernel=FlashKernel.TRITON,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class StepProblem:
-    """Everything that a prediction depends on.
-
-    Attributes:
-        model: What is trained.
-        cluster: Where.
-        global_batch_size: Samples of one iteration over all ranks.
-        precision: Arithmetic.
-        parallelism: How it is spread.
-        software: How the training program is written.
-    """
-
-    model: TransformerModel
-    cluster: Cluster
-    global_batch_size: int
-    precision: Precision
-    parallelism: Parallelism
-    software: StepSoftware = StepSoftware()
-
-    @property
-    def micro_batches(self) -> int:
-        """Passes through a stage in one iteration."""
-        parallelism = self.parallelism
-        return self.global_batch_size // (parallelism.data * parallelism.micro_batch_size)
-
-
-@dataclass(frozen=True, slots=True)
-class StepMemory:
-    """Bytes that a rank of one pipeline stage needs, by purpose.
-
-    Attributes:
-        weights_bytes: Parameters in the precision of the arithmetic; where they are sharded, the
-            master weights that stand for them.
-        gradients_bytes: Gradients between micro-batches.
-        optimizer_bytes: The optimizer's state, and master weights beside others.
-        activations_bytes: Kept for the backward pass, at the peak of the schedule.
-        buffers_bytes: Gathered parameters and buffers of collectives.
-    """
-
-    weights_bytes: float
-    gradients_bytes: float
-    optimizer_bytes: float
-    activations_bytes: float
-    buffers_bytes: float
-
-    @property
-    def total_bytes(self) -> float:
-        """Sum of all purposes."""
-        return (
-            self.weights_bytes
-            + self.gradients_bytes
-            + self.optimizer_bytes
-            + self.activations_bytes
-            + self.buffers_bytes
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class StepPrediction:
-    """What the model says of one training step.
-
-    All ranks of a pipeline stage do the same, so one of each stage stands for them.
-
-    Attributes:
-        iteration_time_s: Expected time of one iteration.
-        iteration_time_p5_s: Lower end of the 90 % interval.
-        iteration_time_p95_s: Upper end of the 90 % interval.
-        throughput_samples_per_s: Global batch over iteration time.
-        throughput_tokens_per_s: The same in tokens.
-        model_flops_utilization: Arithmetic of the model, without recomputation, over what the
-            devices' peak rates allow in that time.
-        price_usd_per_hour: Price of the whole cluster, or None when unknown.
-        cost_usd_per_million_samples: Price of a million samples, or None without a price.
-        breakdown: Where the time of each stage's ranks goes; idle is the pipeline's bubble.
-        memory: What the memory of each stage's ranks holds.
-        usable_memory_bytes: Device memory that a job can have.
-        feasible: Whether every stage fits.
-        infeasible_reason: Why not, in words; empty when feasible.
-    """
-
-    iteration_time_s: float
-    iteration_time_p5_s: float
-    iteration_time_p95_s: float
-    throughput_samples_per_s: float
-    throughput_tokens_per_s: float
-    model_flops_utilization: float
-    price_usd_per_hour: float | None
-    cost_usd_per_million_samples: float | None
-    breakdown: tuple[RankBreakdown, ...]
-    memory: tuple[StepMemory, ...]
-    usable_memory_bytes: float
-    feasible: bool
-    infeasible_reason: str
-
-    @property
-    def memory_headroom_fraction(self) -> float:
-        """Free share of the usable memory on the fullest stage; negative when it does not fit."""
-        fullest = max(memory.total_bytes for memory in self.memory)
-        return 1.0 - fullest / self.usable_memory_bytes

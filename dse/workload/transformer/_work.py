@@ -15,7 +15,7 @@ from dse.model import AttentionKind, TransformerFamily
 from dse.workload.transformer._types import LossKernels
 
 if TYPE_CHECKING:
-    from dse.workload.transformer._types import StepProblem
+    from dse.workload.transformer._job import StepProblem
 
 
 class Product(NamedTuple):

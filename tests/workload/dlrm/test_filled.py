@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dse.workload.dlrm._predict import share_within_meetings
 import numpy as np
 import pytest
 
@@ -20,7 +21,6 @@ from dse.workload.dlrm import (
     predict_plan,
     sample_iteration_times_s,
 )
-from dse.workload.dlrm._predict import share_within_meetings
 from dse.workload.dlrm.solver import planning_request
 from tests.conftest import make_cluster, make_model
 

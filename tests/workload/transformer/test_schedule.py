@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dse.workload.transformer._evaluate import run
 import pytest
 
 from dse.workload.transformer._cost import Cost
-from dse.workload.transformer._evaluate import run
 from dse.workload.transformer._program import Role, Structure, program_of
 from dse.workload.transformer._schedule import Pass, chunks_in_flight, stage_order
 from dse.workload.transformer._types import DataSharding

@@ -1,0 +1,137 @@
+"""One training step: its graph, the duration of each task, and how far off each may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+import math
+from typing import TYPE_CHECKING
+import zlib
+
+import numpy as np
+
+from dse.simulate import Timeline, breakdown, breakdown_of_copies, simulate
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dse.simulate import RankBreakdown, SymmetricRanks
+
+#: Samples of a step's time.
+_SAMPLES = 200
+
+#: Durations that are held at once while sampling, and the fewest samples of a large graph.
+_MOST_DURATIONS = 20_000_000
+_FEWEST_SAMPLES = 32
+
+
+class DurationClass(IntEnum):
+    """Kind of model that a duration comes from; errors are shared within a class."""
+
+    DENSE = 0
+    EMBEDDING = 1
+    COMMUNICATION = 2
+    HOST = 3
+    COPY = 4
+    ATTENTION = 5
+    ELEMENTWISE = 6
+    NETWORK = 7
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ErrorSource:
+    """What the errors of one kind of model do to the durations of tasks.
+
+    Attributes:
+        duration_class: Kind of model.
+        share: Share of each task's duration that comes from it; shape `(tasks,)`.
+        spread: Standard deviation of the logarithm of actual over expected duration; shape
+            `(tasks,)`.
+        group: Tasks with the same number are wrong in the same way; shape `(tasks,)`.
+    """
+
+    duration_class: DurationClass
+    share: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    group: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Iteration:
+    """One training step, ready to be simulated.
+
+    Attributes:
+        ranks: The graph of one rank with the scopes of its collectives, or of all ranks (or of one
+            representative of each group of equal ranks) where they differ.
+        duration_s: Seconds; shape `(tasks, copies)`.
+        errors: What is uncertain; shares of a task add up to one at most.
+        spread: Standard deviation of the logarithm of actual over expected time of the whole step
+            that remains when every single model is right.
+    """
+
+    ranks: SymmetricRanks
+    duration_s: NDArray[np.float64]
+    errors: tuple[ErrorSource, ...]
+    spread: float
+
+    def run(self) -> tuple[float, tuple[RankBreakdown, ...]]:
+        """Returns the time of the step in seconds, and where each rank's time goes."""
+        graph = self.ranks.graph
+        if self.ranks.copies == 1:
+            timeline = simulate(graph, self.duration_s[:, 0])
+            return timeline.makespan_s, breakdown(timeline)
+        start_s, end_s = (
+            times[..., 0] for times in self.ranks.times_s(self.duration_s[..., None])
+        )
+        makespan_s = float(end_s.max(initial=0.0))
+        if len({lane.rank for lane in graph.lanes}) == 1:
+            return makespan_s, breakdown_of_copies(graph, start_s, end_s)
+        return makespan_s, breakdown(Timeline(graph, start_s[:, 0], start_s[:, 0], end_s[:, 0]))
+
+    def sample_times_s(self) -> NDArray[np.float64]:
+        """Draws times of the step under errors of the models.
+
+        Errors are half shared and half individual (in variance): a model that is wrong about
+        lookups is wrong about all of them in the same way, and about each one in its own way as
+        well. All ranks run the same model on the same kernel, so its error is the same on all of
+        them. Shared errors use the same random numbers for every step, so that samples of two
+        steps can be compared pairwise and only what differs between them decides.
+
+        The samples are centred: the median is the predicted time. Programs were fitted to the
+        prediction, not to the mean over errors, and the latest of many uncertain tasks would
+        otherwise move every sample to the same side.
+
+        Returns:
+            Seconds; shape `(samples,)`. The seed is fixed: uncertainty is a property of the step,
+            not of the run.
+        """
+        tasks, copies = self.duration_s.shape
+        count = max(_FEWEST_SAMPLES, min(_SAMPLES, _MOST_DURATIONS // max(1, tasks * copies)))
+        times_s = self.ranks.last_end_s(self._sample_durations_s(count))
+        expected_s = self.ranks.last_end_s(self.duration_s[..., None].copy())[0]
+        median_s = float(np.median(times_s))
+        if median_s > 0:
+            times_s = times_s * (expected_s / median_s)
+        # What is not known of the program is the same for every plan.
+        unknown = np.random.default_rng(1).standard_normal(_SAMPLES)[:count]
+        return np.asarray(times_s * np.exp(self.spread * (unknown - np.median(unknown))))
+
+    def _sample_durations_s(self, count: int) -> NDArray[np.float64]:
+        """Returns durations under errors; shape `(tasks, copies, samples)`."""
+        shared = np.random.default_rng(0).standard_normal((len(DurationClass), _SAMPLES))
+        # Different durations give a different stream: individual errors of two plans differ.
+        own = np.random.default_rng(zlib.crc32(self.duration_s.tobytes()))
+        certain = np.ones(len(self.duration_s))
+        for source in self.errors:
+            certain -= source.share
+        factor = np.repeat(certain[:, None], count, axis=1)
+        for source in self.errors:
+            tasks = np.flatnonzero(source.share)
+            if not len(tasks):
+                continue
+            groups, index = np.unique(source.group[tasks], return_inverse=True)
+            drawn = own.standard_normal((len(groups), count))[index]
+            drawn += shared[source.duration_class, :count]
+            drawn *= math.sqrt(0.5) * source.spread[tasks, None]
+            factor[tasks] += source.share[tasks, None] * np.exp(drawn)
+        return self.duration_s[:, :, None] * factor[:, None, :]

@@ -1,0 +1,141 @@
+"""From a job to its prediction: one method for every kind of workload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.workload._prediction import Prediction
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dse.machine import Cluster
+    from dse.workload._job import Job
+    from dse.workload._prediction import MemoryAccount
+
+_GIB = 2**30
+
+
+def predict_job(job: Job, price_usd_per_hour: float | None = None) -> Prediction:
+    """Predicts a job.
+
+    Args:
+        job: What is trained, where and how.
+        price_usd_per_hour: Price of the whole cluster, or None if it is not known.
+
+    Raises:
+        ConfigError: The job is impossible. One that only does not fit the memory is predicted and
+            marked as not feasible.
+    """
+    job.check()
+    iteration = job.iteration()
+    seconds, parts = iteration.run()
+    low_s, high_s = np.quantile(iteration.sample_times_s(), (0.05, 0.95))
+    memory = job.memory()
+    reason = _memory_reason(job, memory) or _host_memory_reason(memory, job.cluster)
+    throughput = job.samples_per_iteration / seconds
+    cost = None if price_usd_per_hour is None else price_usd_per_hour / 3600 / throughput * 1e6
+    return Prediction(
+        iteration_time_s=seconds,
+        iteration_time_p5_s=min(float(low_s), seconds),
+        iteration_time_p95_s=max(float(high_s), seconds),
+        throughput_samples_per_s=throughput,
+        price_usd_per_hour=price_usd_per_hour,
+        cost_usd_per_million_samples=cost,
+        breakdown=parts,
+        memory=memory,
+        usable_memory_bytes=job.cluster.device.usable_memory_bytes,
+        feasible=not reason,
+        infeasible_reason=reason,
+        metrics=job.metrics(seconds),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PairedComparison:
+    """Two predictions under the same errors of the models.
+
+    Attributes:
+        ratio: Throughput of the second over that of the first, as expected.
+        ratio_p5: Lower end of its 90 % interval over paired samples.
+        ratio_p95: Upper end.
+        faster_share: Share of the samples in which the second has the higher throughput.
+        tie: Whether the interval contains 1, so that the model cannot tell the two apart.
+    """
+
+    ratio: float
+    ratio_p5: float
+    ratio_p95: float
+    faster_share: float
+    tie: bool
+
+
+def compare_jobs(first: Job, second: Job) -> PairedComparison:
+    """Compares the throughput of two jobs.
+
+    Errors that both share, such as a model that is wrong about all lookups alike, move both and
+    do not count (see :meth:`Iteration.sample_times_s`).
+
+    Args:
+        first: What is trained, where and how.
+        second: The same for the other.
+
+    Raises:
+        ConfigError: A job is impossible.
+    """
+    times: list[float] = []
+    samples: list[NDArray[np.float64]] = []
+    for job in (first, second):
+        job.check()
+        iteration = job.iteration()
+        times.append(iteration.run()[0] / job.samples_per_iteration)
+        samples.append(iteration.sample_times_s() / job.samples_per_iteration)
+    count = min(map(len, samples))
+    ratios = samples[0][:count] / samples[1][:count]
+    low, high = (float(value) for value in np.quantile(ratios, (0.05, 0.95)))
+    ratio = times[0] / times[1]
+    return PairedComparison(
+        ratio=ratio,
+        ratio_p5=min(low, ratio),
+        ratio_p95=max(high, ratio),
+        faster_share=float((ratios > 1.0).mean()),
+        tie=low <= 1.0 <= high,
+    )
+
+
+def _memory_reason(job: Job, memory: tuple[MemoryAccount, ...]) -> str:
+    """Returns which rank does not fit, by how much, and what fills it; empty if all fit."""
+    device = job.cluster.device
+    totals = [account.total_bytes for account in memory]
+    if not totals or max(totals) <= device.usable_memory_bytes:
+        return ""
+    fullest = totals.index(max(totals))
+    over = sum(total > device.usable_memory_bytes for total in totals)
+    others = f" ({over} of {len(totals)} {job.rank_word}s do not fit)" if over > 1 else ""
+    where = f"{job.rank_word} {fullest}" if len(totals) > 1 else "every rank"
+    advice = job.memory_advice(memory[fullest])
+    return (
+        f"out of memory: {where} needs {totals[fullest] / _GIB:.1f} GiB "
+        f"({memory[fullest].largest()}) of {device.usable_memory_bytes / _GIB:.1f} GiB usable on "
+        f"{device.name}{others}" + (f"; try {advice}" if advice else "")
+    )
+
+
+def _host_memory_reason(memory: tuple[MemoryAccount, ...], cluster: Cluster) -> str:
+    """Returns which node's host memory is too small; empty if all fit or the size is unknown."""
+    limit_bytes = cluster.host_memory_bytes
+    if limit_bytes is None or len(memory) != cluster.world_size:
+        return ""
+    held = [0.0] * cluster.node_count
+    for rank, account in enumerate(memory):
+        held[cluster.node_of(rank)] += account.host_bytes
+    fullest = int(np.argmax(held))
+    if held[fullest] <= limit_bytes:
+        return ""
+    return (
+        f"out of host memory: tables of node {fullest} need {held[fullest] / _GIB:.1f} GiB of "
+        f"{limit_bytes / _GIB:.1f} GiB; spread them over more nodes or keep more on the devices"
+    )

@@ -1,0 +1,98 @@
+"""Predictions: what the performance model says about one job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dse.simulate import RankBreakdown
+
+_GIB = 2**30
+
+#: Purposes that a message about a full device names, the largest first.
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryAccount:
+    """Bytes that one rank needs, by purpose.
+
+    Attributes:
+        parts: Purpose and bytes on the device.
+        host_bytes: Bytes in host memory, which are not part of the total.
+    """
+
+    parts: tuple[tuple[str, float], ...]
+    host_bytes: float = 0.0
+
+    @property
+    def total_bytes(self) -> float:
+        """Bytes on the device, over all purposes."""
+        return sum(size_bytes for _, size_bytes in self.parts)
+
+    def bytes_for(self, purpose: str) -> float:
+        """Returns the bytes for one purpose; zero if there is no such purpose."""
+        return dict(self.parts).get(purpose, 0.0)
+
+    def largest(self) -> str:
+        """Returns the largest purposes with their sizes, as a message shows them."""
+        parts = sorted(self.parts, key=lambda part: -part[1])[:_NAMED]
+        return ", ".join(f"{purpose} {size_bytes / _GIB:.1f} GiB" for purpose, size_bytes in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What the performance model says about one training step.
+
+    Where several ranks do the same work, one of them stands for all: a pipeline stage of a
+    transformer has one entry in `breakdown` and `memory`.
+
+    Attributes:
+        iteration_time_s: Expected time of one iteration.
+        iteration_time_p5_s: Lower end of the 90 % interval.
+        iteration_time_p95_s: Upper end of the 90 % interval.
+        throughput_samples_per_s: Global batch over iteration time; NaN if the samples of a
+            captured step are not known.
+        price_usd_per_hour: Price of the whole cluster, or None if it is not known.
+        cost_usd_per_million_samples: Price of a million samples, or None without a price.
+        breakdown: Where the time of each rank goes.
+        memory: What the memory of each rank holds; empty for captured steps.
+        usable_memory_bytes: Device memory available to a job.
+        feasible: Whether every rank fits.
+        infeasible_reason: Why not; empty if feasible.
+        metrics: Further figures by name, which only some workloads have, such as
+            ``throughput_tokens_per_s``.
+        notes: What a reader should know about this prediction.
+    """
+
+    iteration_time_s: float
+    iteration_time_p5_s: float
+    iteration_time_p95_s: float
+    throughput_samples_per_s: float
+    price_usd_per_hour: float | None
+    cost_usd_per_million_samples: float | None
+    breakdown: tuple[RankBreakdown, ...]
+    memory: tuple[MemoryAccount, ...]
+    usable_memory_bytes: float
+    feasible: bool
+    infeasible_reason: str
+    metrics: tuple[tuple[str, float], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def memory_bytes_per_rank(self) -> tuple[float, ...]:
+        """Total bytes of each rank."""
+        return tuple(account.total_bytes for account in self.memory)
+
+    @property
+    def peak_memory_bytes(self) -> float:
+        """Bytes of the fullest rank."""
+        return max(self.memory_bytes_per_rank, default=0.0)
+
+    @property
+    def memory_headroom_fraction(self) -> float:
+        """Free share of the usable memory on the fullest rank; negative if it does not fit."""
+        return 1.0 - self.peak_memory_bytes / self.usable_memory_bytes
+
+    def metric(self, name: str) -> float | None:
+        """Returns one of the further figures; None if this workload does not have it."""
+        return dict(self.metrics).get(name)

@@ -1,0 +1,190 @@
+"""Iteration of a transformer: the execution graph of one rank of each pipeline stage.
+
+The host dispatches the kernels of a pass, or of another task of the compute stream, and runs ahead
+of the device as far as it can. The device starts a task when the host has dispatched all earlier
+ones; where kernels are shorter than their dispatch, the stream runs dry. Transfers that nothing
+hides follow the kernels of their task.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from dse.graph import ExecutionGraph, GraphBuilder, TaskKind
+from dse.simulate import SymmetricRanks
+from dse.workload._iteration import DurationClass, ErrorSource, Iteration
+from dse.workload.transformer._cost import Cost
+from dse.workload.transformer._costs import StepCosts, structure_of
+from dse.workload.transformer._program import LaneName, program_of
+from dse.workload.transformer._spread import model_spreads
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from dse.workload.transformer._job import StepProblem
+    from dse.workload.transformer._program import Structure
+
+#: Graphs that are kept; a study has a few dozen structures.
+_KEPT = 48
+
+#: Model of each field of a :class:`Cost`.
+_CLASSES = Cost(
+    product_s=DurationClass.DENSE,
+    attention_s=DurationClass.ATTENTION,
+    stream_s=DurationClass.ELEMENTWISE,
+    dispatch_s=DurationClass.HOST,
+    inside_s=DurationClass.COMMUNICATION,
+    network_s=DurationClass.NETWORK,
+)
+
+
+class Segment(NamedTuple):
+    """A part of a task that has a duration of its own.
+
+    Attributes:
+        suffix: Ends the name of the task.
+        kind: What it occupies its stream with.
+    """
+
+    suffix: str
+    kind: TaskKind
+
+
+_KERNELS = Segment("", TaskKind.COMPUTE)
+_TRANSFER = Segment("", TaskKind.COLLECTIVE)
+_EXPOSED = Segment(": collectives", TaskKind.COLLECTIVE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepGraph:
+    """The graph of a step's structure, without durations.
+
+    Durations are numbered by kind of task: the dispatch by the host, then its segments.
+
+    Attributes:
+        graph: Tasks of all stages.
+        duration: Number of each task's duration; shape `(tasks,)`.
+    """
+
+    graph: ExecutionGraph
+    duration: NDArray[np.int64]
+
+
+def step_iteration(problem: StepProblem) -> Iteration:
+    """Returns one training step with its durations and their errors.
+
+    Args:
+        problem: What is trained, where and how; checked by the caller.
+    """
+    structure, costs = structure_of(problem), StepCosts(problem)
+    tasks = program_of(structure)
+    by_kind = [costs.of(kind) for kind in tasks.kinds]
+    segments: list[tuple[Segment, ...]] = []
+    parts: list[Cost] = []
+    for kind, cost in zip(tasks.kinds, by_kind, strict=True):
+        kernels = cost._replace(dispatch_s=0.0, inside_s=0.0, network_s=0.0)
+        transfer = Cost(inside_s=cost.inside_s, network_s=cost.network_s)
+        parts.append(Cost(dispatch_s=cost.dispatch_s))
+        if kind.role.is_transfer:
+            segments.append((_TRANSFER,))
+            parts.append(transfer)
+        elif transfer.transfer_s:
+            segments.append((_KERNELS, _EXPOSED))
+            parts += [kernels, transfer]
+        else:
+            segments.append((_KERNELS,))
+            parts.append(kernels)
+    step = step_graph(problem, structure, by_kind, tuple(segments))
+    seconds = np.array(parts)
+    total_s = seconds.sum(axis=1)
+    duration_s = total_s[step.duration]
+    spreads = model_spreads(problem, costs.product_spread)
+    share = np.divide(seconds.T, total_s, out=np.zeros(seconds.T.shape), where=total_s > 0)
+    nobody_differs = np.zeros(len(duration_s), dtype=np.int64)
+    errors = tuple(
+        ErrorSource(
+            DurationClass(int(duration_class)),
+            own[step.duration],
+            np.full(len(duration_s), spread),
+            nobody_differs,
+        )
+        for duration_class, own, spread in zip(_CLASSES, share, spreads, strict=True)
+    )
+    graph = step.graph.with_durations(duration_s)
+    return Iteration(
+        SymmetricRanks.single(graph), duration_s[:, None], errors, problem.software.spread
+    )
+
+
+def step_graph(
+    problem: StepProblem,
+    structure: Structure,
+    costs: Sequence[Cost],
+    segments: tuple[tuple[Segment, ...], ...],
+) -> StepGraph:
+    """Returns the graph of a step.
+
+    Args:
+        problem: What is trained, where and how.
+        structure: What the structure of the step depends on.
+        costs: Cost of each kind of task.
+        segments: Parts of each kind of task.
+    """
+    # A host that is always ahead of its device never matters.
+    launch_bound = any(cost.dispatch_s > cost.device_s for cost in costs)
+    waits = problem.software.host_waits_for_stages
+    return _graph_of(structure, segments, launch_bound, launch_bound and waits)
+
+
+@lru_cache(maxsize=_KEPT)
+def _graph_of(
+    structure: Structure,
+    segments: tuple[tuple[Segment, ...], ...],
+    launch_bound: bool,
+    host_waits: bool,
+) -> StepGraph:
+    """Returns the graph of a structure.
+
+    Args:
+        structure: What the tasks and their dependencies depend on.
+        segments: Parts of each kind of task.
+        launch_bound: Whether the host can delay its device.
+        host_waits: Whether the host waits for all that a task waits for before it dispatches it.
+    """
+    tasks, builder = program_of(structure), GraphBuilder()
+    streams = [builder.add_lane(stage, name.value) for stage, name in tasks.lanes]
+    stages = sorted({stage for stage, _ in tasks.lanes})
+    transfers = {stage: builder.add_lane(stage, "communication") for stage in stages}
+    threads = {stage: builder.add_lane(stage, "host") for stage in stages if launch_bound}
+    first = list(accumulate((1 + len(own) for own in segments), initial=0))
+    numbers: list[int] = []
+    dispatched: dict[int, int] = {}
+    ends: list[tuple[int, ...]] = []
+    for kind, stream, waits in zip(tasks.kind, tasks.lane, tasks.waits, strict=True):
+        role, stage, chunk = tasks.kinds[kind]
+        name = role.value if chunk == 0 else f"{role.value} chunk {chunk}"
+        after = [task for other in waits for task in ends[other]]
+        end: tuple[int, ...] = ()
+        if launch_bound and tasks.lanes[stream][1] is LaneName.COMPUTE:
+            before = dispatched.get(stage)
+            thread = threads[stage]
+            dispatched[stage] = builder.add_task(
+                f"launch {name}", TaskKind.HOST, thread, 0.0, after if host_waits else ()
+            )
+            numbers.append(first[kind])
+            end = (dispatched[stage],)
+            after += [] if before is None else [before]
+        for number, (suffix, task_kind) in enumerate(segments[kind], first[kind] + 1):
+            apart = task_kind is TaskKind.COLLECTIVE and not role.is_transfer
+            lane = transfers[stage] if apart else streams[stream]
+            after = [builder.add_task(name + suffix, task_kind, lane, 0.0, after)]
+            numbers.append(number)
+        ends.append((*after, *end))
+    return StepGraph(builder.build(), np.array(numbers, dtype=np.int64))

@@ -1,0 +1,94 @@
+"""Job of a transformer: a training step, spread over the ranks of a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dse.workload._job import Job
+from dse.workload.transformer._check import check_parallelism
+from dse.workload.transformer._explain import attributed_step
+from dse.workload.transformer._iteration import step_iteration
+from dse.workload.transformer._memory import ACTIVATIONS, stage_memory
+from dse.workload.transformer._types import DEFAULT_PROGRAM, StepSoftware
+
+if TYPE_CHECKING:
+    from dse.machine import Cluster, Precision
+    from dse.model import TransformerModel
+    from dse.trace.overheads import HostProfile
+    from dse.workload._explain import AttributedGraph
+    from dse.workload._iteration import Iteration
+    from dse.workload._prediction import MemoryAccount
+    from dse.workload.transformer._types import Parallelism
+
+
+@dataclass(frozen=True, slots=True)
+class StepProblem(Job):
+    """A training step of a transformer.
+
+    Attributes:
+        model: What is trained.
+        cluster: Where.
+        global_batch_size: Samples of one iteration over all ranks.
+        precision: Arithmetic.
+        parallelism: How it is spread.
+        software: How the training program is written.
+        host_profile: Host overheads measured from traces, if any.
+    """
+
+    model: TransformerModel
+    cluster: Cluster
+    global_batch_size: int
+    precision: Precision
+    parallelism: Parallelism
+    software: StepSoftware = DEFAULT_PROGRAM
+    host_profile: HostProfile | None = None
+
+    @property
+    def micro_batches(self) -> int:
+        """Passes through a stage in one iteration."""
+        parallelism = self.parallelism
+        return self.global_batch_size // (parallelism.data * parallelism.micro_batch_size)
+
+    rank_word = "stage"
+
+    @property
+    def samples_per_iteration(self) -> float:
+        """Global batch size."""
+        return float(self.global_batch_size)
+
+    def check(self) -> None:
+        """Checks the degrees; see :func:`check_parallelism`."""
+        check_parallelism(self.model, self.cluster, self.global_batch_size, self.parallelism)
+
+    def iteration(self) -> Iteration:
+        """Returns the step of one rank of each pipeline stage."""
+        return step_iteration(self)
+
+    def memory(self) -> tuple[MemoryAccount, ...]:
+        """Returns the account of each pipeline stage, at its peak in the schedule."""
+        return tuple(stage_memory(self, stage) for stage in range(self.parallelism.pipeline))
+
+    def attributed(self) -> AttributedGraph:
+        """Returns the step with each pass divided by what its kernels are for."""
+        return attributed_step(self)
+
+    def metrics(self, iteration_time_s: float) -> tuple[tuple[str, float], ...]:
+        """Returns tokens per second and model FLOPs utilisation (MFU).
+
+        MFU counts the arithmetic of the model without recomputation, over what the devices' peak
+        rates allow in that time.
+        """
+        throughput = self.global_batch_size / iteration_time_s
+        peak = self.cluster.device.peak.of(self.precision) * self.cluster.world_size
+        return (
+            ("throughput_tokens_per_s", throughput * self.model.sequence_length),
+            ("model_flops_utilization", self.model.model_flops_per_sample * throughput / peak),
+        )
+
+    def memory_advice(self, fullest: MemoryAccount) -> str:
+        """Returns which of the degrees reduces the largest part."""
+        largest = max(fullest.parts, key=lambda part: part[1])[0]
+        if largest == ACTIVATIONS:
+            return "a smaller micro batch or more recomputation"
+        return "more tensor or pipeline parallelism, or more sharding over data ranks"

@@ -1,0 +1,41 @@
+"""Uncertainty of each kind of model that a transformer's step rests on."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from dse.workload.transformer._cost import Cost
+
+if TYPE_CHECKING:
+    from dse.workload.transformer._job import StepProblem
+
+#: Standard deviation of the logarithm of actual over expected time, by kind of model. That of
+#: products comes from their calibration.
+_SPREAD = Cost(attention_s=0.08, stream_s=0.10, dispatch_s=0.30, inside_s=0.15, network_s=0.30)
+
+#: Arithmetic rate of one compute unit of the device that sustained rates and fused attention were
+#: fitted on (A100), and spreads for each e-fold away from it; assumed.
+_FITTED_UNIT_RATE = 312e12 / 108
+_SUSTAINED_SPREAD_PER_EFOLD = 0.07
+_ATTENTION_SPREAD_PER_EFOLD = 0.20
+
+#: Share of a product's spread that all products of a step have in common; the rest averages out
+#: over the products of a layer. Chosen so that 90 % of the published steps lie in their interval.
+_COMMON_SHARE = 0.6
+
+
+def model_spreads(problem: StepProblem, product_spread: float) -> Cost:
+    """Returns the spread of each field of a cost.
+
+    Args:
+        problem: What is trained, where and how.
+        product_spread: Spread of single products, as their calibration says.
+    """
+    device = problem.cluster.device
+    unit_rate = device.peak.of(problem.precision) / device.compute_units
+    efolds = abs(math.log(unit_rate / _FITTED_UNIT_RATE))
+    return _SPREAD._replace(
+        product_s=math.hypot(_COMMON_SHARE * product_spread, _SUSTAINED_SPREAD_PER_EFOLD * efolds),
+        attention_s=math.hypot(_SPREAD.attention_s, _ATTENTION_SPREAD_PER_EFOLD * efolds),
+    )
