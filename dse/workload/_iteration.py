@@ -108,13 +108,12 @@ class Iteration:
         tasks, copies = self.duration_s.shape
         count = max(_FEWEST_SAMPLES, min(_SAMPLES, _MOST_DURATIONS // max(1, tasks * copies)))
         times_s = self.ranks.last_end_s(self._sample_durations_s(count))
-        expected_s = self.ranks.last_end_s(self.duration_s[..., None].copy())[0]
-        median_s = float(np.median(times_s))
-        if median_s > 0:
-            times_s = times_s * (expected_s / median_s)
         # What is not known of the program is the same for every plan.
         unknown = np.random.default_rng(1).standard_normal(_SAMPLES)[:count]
-        return np.asarray(times_s * np.exp(self.spread * (unknown - np.median(unknown))))
+        times_s = times_s * np.exp(self.spread * unknown)
+        expected_s = self.ranks.last_end_s(self.duration_s[..., None].copy())[0]
+        median_s = float(np.median(times_s))
+        return np.asarray(times_s * (expected_s / median_s if median_s > 0 else 1.0))
 
     def _sample_durations_s(self, count: int) -> NDArray[np.float64]:
         """Returns durations under errors; shape `(tasks, copies, samples)`."""

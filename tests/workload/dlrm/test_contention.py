@@ -4,9 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from dse.workload.dlrm._contention import COLLECTIVE_SLOWDOWN, KERNEL_SLOWDOWN, contended
+from dse.machine import COLLECTIVE_SLOWDOWN, KERNEL_SLOWDOWN
+from dse.workload import DurationClass
+from dse.workload.dlrm._contention import contended
 from dse.workload.dlrm._costs import Cost
-from dse.workload.dlrm._slots import DurationClass
 
 
 def costs(*durations_s: float) -> list[Cost]:

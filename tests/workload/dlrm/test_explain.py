@@ -7,23 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dse import explain
 from dse.explanation import ROW, Resource, compare_explanations
 from dse.graph import TaskKind
 from dse.machine import PeakRates
 from dse.machine.collectives import CollectiveOp, collective_time_s
-from dse.machine.platforms import load_platform
-from dse.model import load_model
 from dse.sharding import ComputeKernel, ShardingPlan, ShardingType, TablePlan
+from dse.workload import compare_jobs, explain_job, task_details
 from dse.workload.dlrm import (
-    Configuration,
+    DlrmJob,
     LaunchMode,
     PlanScorer,
     Problem,
     Software,
-    compare_plans,
-    explain_plan,
-    task_details,
 )
 from dse.workload.dlrm._explain_resources import plan_resources
 from tests.conftest import make_cluster, make_model
@@ -62,7 +57,7 @@ def explained(problem, types=TYPES):
     plan = make_plan(cluster.world_size, cluster.local_size, types)
     scorer = PlanScorer(problem)
     layout = scorer.layout_graph(plan)
-    return layout, plan_resources(scorer, plan, layout), explain_plan(scorer, plan)
+    return layout, plan_resources(scorer, plan, layout), explain_job(DlrmJob(scorer, plan))
 
 
 CASES = {
@@ -189,7 +184,7 @@ def test_a_rank_with_all_tables_is_what_the_others_wait_for():
         TablePlan(f"t{index}", ShardingType.TABLE_WISE, (2,), ComputeKernel.FUSED)
         for index in range(6)
     )
-    explanation = explain_plan(PlanScorer(problem), ShardingPlan(4, tables))
+    explanation = explain_job(DlrmJob(PlanScorer(problem), ShardingPlan(4, tables)))
     assert explanation.imbalance.most_loaded_rank == 2
     assert explanation.imbalance.excess == pytest.approx(3.0)
     for rank in explanation.ranks:
@@ -204,7 +199,7 @@ def test_details_have_sizes_and_reasons():
     plan = make_plan(4, 4)
     scorer = PlanScorer(problem)
     names = scorer.layout_graph(plan).graph.names
-    details = [dict(one) for one in task_details(scorer, plan)]
+    details = [dict(one) for one in task_details(DlrmJob(scorer, plan).attributed())]
     assert len(details) == len(names)
     product = details[names.index("top_mlp.0.forward")]
     assert (product["group"], product["m"], product["n"]) == ("top MLP forward", 1024.0, 256.0)
@@ -217,12 +212,12 @@ def test_details_have_sizes_and_reasons():
 
 def test_the_same_plan_is_a_tie_and_a_faster_device_is_not():
     scorer, plan = PlanScorer(make_problem()), make_plan(4, 4)
-    same = compare_plans((scorer, plan), (scorer, plan))
+    same = compare_jobs(DlrmJob(scorer, plan), DlrmJob(scorer, plan))
     assert (same.ratio, same.ratio_p5, same.ratio_p95, same.tie) == (1.0, 1.0, 1.0, True)
     problem = make_problem(batch=2**18)
     cluster = FASTER[Resource.MEMORY](FASTER[Resource.ARITHMETIC](problem.cluster, 3.0), 3.0)
     faster = PlanScorer(replace(problem, cluster=cluster))
-    paired = compare_plans((PlanScorer(problem), plan), (faster, plan))
+    paired = compare_jobs(DlrmJob(PlanScorer(problem), plan), DlrmJob(faster, plan))
     assert paired.ratio > 1
     assert not paired.tie
     assert paired.faster_share > 0.95
@@ -231,18 +226,6 @@ def test_the_same_plan_is_a_tie_and_a_faster_device_is_not():
 def test_twice_the_batch_in_twice_the_time_is_no_gain():
     scorer, plan = PlanScorer(make_problem(batch=4096)), make_plan(4, 4)
     larger = PlanScorer(make_problem(batch=8192))
-    paired = compare_plans((scorer, plan), (larger, plan))
+    paired = compare_jobs(DlrmJob(scorer, plan), DlrmJob(larger, plan))
     times = [one.score([plan]).iteration_time_s[0] for one in (scorer, larger)]
     assert paired.ratio == pytest.approx(2 * times[0] / times[1])
-
-
-def test_explain_from_names():
-    model, platform = load_model("dlrm_tiny"), load_platform("a100_sxm_80")
-    tables = tuple(
-        TablePlan(table.name, ShardingType.TABLE_WISE, (index % 2,), ComputeKernel.FUSED)
-        for index, table in enumerate(model.tables)
-    )
-    configuration = Configuration(platform.name, 2, 4096, ShardingPlan(2, tables), model.precision)
-    explanation = explain(model, platform, configuration)
-    assert explanation.sentence.startswith("bound by ")
-    assert [rank.rank for rank in explanation.ranks] == [0, 1]

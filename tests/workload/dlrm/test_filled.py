@@ -1,17 +1,15 @@
-"""What one rank tells of an iteration is what the graph of all ranks says."""
+"""The graph of one rank gives the same answers as the graph of all ranks."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from dse.workload.dlrm._predict import share_within_meetings
 import numpy as np
 import pytest
 
-from dse.graph import GraphBuilder, TaskKind
 from dse.machine import Precision
 from dse.sharding import PLANNERS, ShardingType
-from dse.simulate import SymmetricRanks, SyncScope, breakdown, simulate
+from dse.simulate import breakdown, simulate
 from dse.workload.dlrm import (
     DenseBottom,
     LaunchMode,
@@ -57,25 +55,6 @@ def test_predictions_are_those_of_the_graph_of_all_ranks(software, world, per_no
                 assert found == pytest.approx(getattr(expected, part), abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("meets", "expected"),
-    [
-        (SyncScope.ALL, [0.0, 0.0, 0.0, 0.0]),
-        (SyncScope.NODE, [0.0, 0.0, 2.0, 2.0]),
-        (SyncScope.ACROSS, [0.0, 1.0, 0.0, 1.0]),
-    ],
-)
-def test_members_of_a_meeting_share_the_sample_of_the_first(meets, expected):
-    builder = GraphBuilder()
-    lane = builder.add_lane(0, "compute")
-    builder.add_meeting([builder.add_task("meet", TaskKind.COLLECTIVE, lane, 1.0)])
-    builder.add_task("after", TaskKind.COMPUTE, lane, 1.0)
-    drawn = np.arange(8.0).reshape(2, 4, 1)
-    share_within_meetings(SymmetricRanks(builder.build(), 2, 2, (meets,)), drawn)
-    assert drawn[0, :, 0].tolist() == expected
-    assert drawn[1, :, 0].tolist() == [4.0, 5.0, 6.0, 7.0]
-
-
 def test_samples_are_the_same_each_time_and_those_of_other_plans_are_others():
     cluster = make_cluster(8, 4)
     scorer = PlanScorer(Problem(make_model(), cluster, 8192, Precision.TF32, GRAPHS))
@@ -84,3 +63,14 @@ def test_samples_are_the_same_each_time_and_those_of_other_plans_are_others():
     assert samples_s.std() > 0
     np.testing.assert_array_equal(samples_s, sample_iteration_times_s(scorer, plan))
     assert (samples_s != sample_iteration_times_s(scorer, other)).any()
+
+
+@pytest.mark.parametrize("software", [EAGER, GRAPHS, FIRST_RANK], ids=["eager", "graphs", "first"])
+def test_the_prediction_is_the_median_of_its_samples(software):
+    scorer = PlanScorer(Problem(make_model(), make_cluster(8, 4), 8192, Precision.TF32, software))
+    for plan in plans_of(scorer):
+        prediction = predict_plan(scorer, plan, None)
+        samples_s = sample_iteration_times_s(scorer, plan)
+        assert np.median(samples_s) == pytest.approx(prediction.iteration_time_s, rel=1e-3)
+        assert prediction.iteration_time_p5_s < prediction.iteration_time_s
+        assert prediction.iteration_time_s < prediction.iteration_time_p95_s

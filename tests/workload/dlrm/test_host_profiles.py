@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from dse.workload.dlrm._host import HostTimes
 from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
@@ -20,6 +19,7 @@ from dse.trace.overheads import (
     ProfileSource,
     SharedFigures,
 )
+from dse.workload._host import HostTimes
 from dse.workload.dlrm import LaunchMode, PlanScorer, Problem, Software, predict_plan
 from tests.conftest import make_cluster, make_model
 from tests.workload.dlrm.test_prediction import spread_plan

@@ -112,11 +112,11 @@ def test_embedding_memory_by_hand():
     prediction = predict_plan(PlanScorer(problem), spread_plan(), None)
     # Tables of 50,000 (i + 1) rows × 64 columns, tables 0 and 4 on rank 0; one state value a row.
     rows = 50_000 * (1 + 5)
-    assert prediction.memory[0].embedding_weights_bytes == rows * 64 * 4
-    assert prediction.memory[0].embedding_optimizer_bytes == rows * 4
+    assert prediction.memory[0].bytes_for("embedding weights") == rows * 64 * 4
+    assert prediction.memory[0].bytes_for("embedding optimizer state") == rows * 4
     # Dense: weights, gradients and no SGD state: 13-128-64, interaction 64 + 7 · 6 / 2 = 85.
     parameters = 14 * 128 + 129 * 64 + 86 * 256 + 257
-    assert prediction.memory[0].dense_parameters_bytes == parameters * 8
+    assert prediction.memory[0].bytes_for("dense parameters") == parameters * 8
     assert prediction.cost_usd_per_million_samples is None
 
 
@@ -228,9 +228,11 @@ def test_scaling_the_batch_scales_time_and_the_batch_dependent_memory(seed, fact
         predict_plan(PlanScorer(make_problem(cluster, batch)), plan, None).memory[0]
         for batch in (4096, 4096 * factor)
     )
-    assert large.activations_bytes == pytest.approx(factor * small.activations_bytes)
-    assert large.embedding_io_bytes == pytest.approx(factor * small.embedding_io_bytes)
-    assert large.embedding_weights_bytes == small.embedding_weights_bytes
+    assert large.bytes_for("activations") == pytest.approx(factor * small.bytes_for("activations"))
+    assert large.bytes_for("indices and pooled embeddings") == pytest.approx(
+        factor * small.bytes_for("indices and pooled embeddings")
+    )
+    assert large.bytes_for("embedding weights") == small.bytes_for("embedding weights")
 
 
 def test_eager_launches_bound_small_batches_and_graphs_remove_them():

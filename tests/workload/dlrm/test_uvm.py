@@ -83,10 +83,10 @@ def test_durations_behind_a_cache_by_hand():
 def test_memory_by_hand(optimizer, kernel, factor, weights, state, host):
     scorer = PlanScorer(problem(optimizer=optimizer))
     memory = predict_plan(scorer, plan(kernel, factor=factor), None).memory
-    assert memory[1].embedding_weights_bytes == pytest.approx(weights)
-    assert memory[1].embedding_optimizer_bytes == pytest.approx(state)
-    assert memory[1].embedding_host_bytes == pytest.approx(host)
-    assert memory[0].embedding_host_bytes == 0
+    assert memory[1].bytes_for("embedding weights") == pytest.approx(weights)
+    assert memory[1].bytes_for("embedding optimizer state") == pytest.approx(state)
+    assert memory[1].host_bytes == pytest.approx(host)
+    assert memory[0].host_bytes == 0
     assert memory[1].total_bytes == pytest.approx(
         predict_plan(scorer, plan(FUSED), None).memory[1].total_bytes
         - 256e6
@@ -99,7 +99,7 @@ def test_memory_by_hand(optimizer, kernel, factor, weights, state, host):
 def test_pieces_of_rows_in_host_memory_share_it():
     scorer = PlanScorer(problem())
     memory = predict_plan(scorer, plan(UVM, RW, (0, 1, 2, 3)), None).memory
-    assert [rank.embedding_host_bytes for rank in memory] == [64e6] * 4
+    assert [rank.host_bytes for rank in memory] == [64e6] * 4
 
 
 def test_host_memory_limits_a_node_where_it_is_known():

@@ -105,9 +105,9 @@ def test_sharding_divides_what_it_names(sharding, weights, gradients, optimizer)
     # Mixed precision with Adam: 2 bytes of weights, 4 of gradients, 12 of master and state.
     asked = problem("mpt_1b", software=COMPOSER, data=8, data_sharding=sharding)
     memory, count = stage_memory(asked, 0), load_model("mpt_1b").parameter_count
-    assert memory.weights_bytes == pytest.approx(weights * count)
-    assert memory.gradients_bytes == pytest.approx(gradients * count)
-    assert memory.optimizer_bytes == pytest.approx(optimizer * count)
+    assert memory.bytes_for("weights") == pytest.approx(weights * count)
+    assert memory.bytes_for("gradients") == pytest.approx(gradients * count)
+    assert memory.bytes_for("optimizer state") == pytest.approx(optimizer * count)
 
 
 def test_the_first_stage_keeps_most():
@@ -115,7 +115,7 @@ def test_the_first_stage_keeps_most():
     asked = problem("gpt_175b", gpus=64, batch=64, tensor=8, pipeline=8)
     layer = layer_activation_bytes(asked, Recompute.NONE)
     dropout = 2048 * 12288 * 8
-    first, second = (stage_memory(asked, stage).activations_bytes for stage in (0, 1))
+    first, second = (stage_memory(asked, stage).bytes_for("activations") for stage in (0, 1))
     assert first == pytest.approx(8 * 12 * layer + dropout)
     assert second == pytest.approx(7 * 12 * layer)
 
@@ -125,7 +125,7 @@ def test_interleaving_keeps_more_by_the_published_factor():
     plain = problem("gpt_175b", gpus=64, tensor=8, pipeline=8)
     chunked = problem("gpt_175b", gpus=64, tensor=8, pipeline=8, interleave=3)
     dropout = 2048 * 12288 * 8
-    kept = [stage_memory(p, 0).activations_bytes - dropout for p in (plain, chunked)]
+    kept = [stage_memory(p, 0).bytes_for("activations") - dropout for p in (plain, chunked)]
     assert kept[1] / kept[0] == pytest.approx(1 + 7 / 24)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dse.workload.transformer._evaluate import run
+import numpy as np
 import pytest
 
-from dse.workload.transformer._cost import Cost
+from dse.graph import TaskKind
+from dse.simulate import breakdown, simulate
+from dse.workload.transformer._iteration import Segment, _graph_of
 from dse.workload.transformer._program import Role, Structure, program_of
 from dse.workload.transformer._schedule import Pass, chunks_in_flight, stage_order
 from dse.workload.transformer._types import DataSharding
@@ -30,8 +32,20 @@ def structure(pipeline, interleave, micro_batches, **changes):
     )
 
 
-def costs(program, seconds):
-    return [Cost(product_s=seconds.get(kind.role, 0.0)) for kind in program.kinds]
+def run(structure, seconds):
+    """Simulates a structure with seconds by kind of task; no host, one segment for each task."""
+    tasks = program_of(structure)
+    segments = tuple(
+        (Segment("", TaskKind.COLLECTIVE if kind.role.is_transfer else TaskKind.COMPUTE),)
+        for kind in tasks.kinds
+    )
+    step = _graph_of(structure, segments, False, False)
+    durations = np.array([value for kind in tasks.kinds for value in (0.0, seconds(kind))])
+    return simulate(step.graph, durations[step.duration])
+
+
+def by_role(seconds):
+    return lambda kind: seconds.get(kind.role, 0.0)
 
 
 def test_the_order_of_two_stages_by_hand():
@@ -81,64 +95,47 @@ def test_every_pass_is_run_once_and_backward_after_forward(p, v, m):
 )
 def test_the_bubble_of_equal_stages(p, v, m):
     # Narayanan et al., § 2.2: (p - 1) / (m v) of the ideal time, without communication.
-    program = program_of(structure(p, v, m))
     forward, backward = 1.0, 2.0
-    result = run(program, costs(program, {Role.FORWARD: forward, Role.BACKWARD: backward}))
+    result = run(structure(p, v, m), by_role({Role.FORWARD: forward, Role.BACKWARD: backward}))
     ideal = m * v * (forward + backward)
     assert result.makespan_s == pytest.approx(ideal * (1 + (p - 1) / (m * v)))
-    for stage in result.breakdown:
+    for stage in breakdown(result):
         assert stage.compute_s == pytest.approx(ideal)
         assert stage.idle_s == pytest.approx(result.makespan_s - ideal)
 
 
 def test_a_transfer_that_nothing_hides_by_hand():
     # Two stages, one micro-batch: forward, send, forward, backward, send, backward.
-    program = program_of(structure(2, 1, 1, receives_beside=True))
-    seconds = {Role.FORWARD: 1.0, Role.BACKWARD: 2.0}
-    table = [
-        Cost(network_s=0.25)
-        if kind.role is Role.RECEIVE
-        else Cost(product_s=seconds.get(kind.role, 0.0))
-        for kind in program.kinds
-    ]
-    result = run(program, table)
+    seconds = {Role.FORWARD: 1.0, Role.BACKWARD: 2.0, Role.RECEIVE: 0.25}
+    result = run(structure(2, 1, 1, receives_beside=True), by_role(seconds))
     assert result.makespan_s == pytest.approx(1 + 0.25 + 1 + 2 + 0.25 + 2)
-    assert result.critical.network_s == pytest.approx(0.5)
-    assert [stage.exposed_communication_s for stage in result.breakdown] == [0.25, 0.25]
-    assert [stage.idle_s for stage in result.breakdown] == pytest.approx([3.25, 3.25])
+    stages = breakdown(result)
+    assert [stage.exposed_communication_s for stage in stages] == [0.25, 0.25]
+    assert [stage.idle_s for stage in stages] == pytest.approx([3.25, 3.25])
 
 
 def test_gradients_are_reduced_beside_the_last_backward_pass_by_hand():
     # Layers of 2 s backward, whose reductions of 3 s queue up: 2 + 3 + 3, then the embedding's.
-    program = program_of(structure(1, 1, 1, reduces=True, reduces_beside=True))
-    table = []
-    for kind in program.kinds:
-        if kind.role is Role.LAYER_BACKWARD:
-            table.append(Cost(product_s=2.0))
-        elif kind.role is Role.REDUCE_LAYER:
-            table.append(Cost(inside_s=3.0))
-        elif kind.role is Role.REDUCE_ENDS:
-            table.append(Cost(inside_s=0.5 if kind.chunk else 1.0))
-        else:
-            table.append(Cost())
-    result = run(program, table)
+    seconds = {Role.LAYER_BACKWARD: 2.0, Role.REDUCE_LAYER: 3.0}
+
+    def lasting(kind):
+        if kind.role is Role.REDUCE_ENDS:
+            return 0.5 if kind.chunk else 1.0
+        return seconds.get(kind.role, 0.0)
+
+    result = run(structure(1, 1, 1, reduces=True, reduces_beside=True), lasting)
     assert result.makespan_s == pytest.approx(2 + 3 + 3 + 1)
-    assert result.breakdown[0].compute_s == pytest.approx(4)
-    assert result.breakdown[0].exposed_communication_s == pytest.approx(5)
+    assert breakdown(result)[0].compute_s == pytest.approx(4)
+    assert breakdown(result)[0].exposed_communication_s == pytest.approx(5)
 
 
 def test_sharded_parameters_are_gathered_one_layer_ahead_by_hand():
     changes = {"reduces": True, "sharding": DataSharding.PARAMETERS}
     seconds = {Role.LAYER_FORWARD: 3.0, Role.LAYER_BACKWARD: 3.0, Role.HEAD: 2.0}
+    seconds[Role.GATHER_LAYER] = 2.0
     times = {}
     for prefetches in (False, True):
-        program = program_of(structure(1, 1, 1, prefetches=prefetches, **changes))
-        table = [
-            Cost(inside_s=2.0)
-            if kind.role is Role.GATHER_LAYER
-            else Cost(product_s=seconds.get(kind.role, 0.0))
-            for kind in program.kinds
-        ]
-        times[prefetches] = run(program, table).makespan_s
+        shape = structure(1, 1, 1, prefetches=prefetches, **changes)
+        times[prefetches] = run(shape, by_role(seconds)).makespan_s
     # Two layers in both directions, each 2 + 3, and the head; ahead, only one gather is seen.
     assert times == {False: pytest.approx(4 * 5 + 2), True: pytest.approx(2 + 4 * 3 + 2)}
