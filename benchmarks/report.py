@@ -27,7 +27,8 @@ from dse.search.analyse._conclusion import conclude
 from dse.search.space import Metric, Objective
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
 from dse.simulate import RankBreakdown
-from dse.workload.dlrm import Configuration, Prediction, RankMemory
+from dse.workload import MemoryAccount, Prediction
+from dse.workload.dlrm import Configuration
 
 #: Largest page and longest opening that the project allows itself, at 5,000 trials.
 LIMIT_BYTES = 5_000_000
@@ -37,6 +38,16 @@ OBJECTIVES = (Objective(Metric.THROUGHPUT, True), Objective(Metric.COST, False))
 PLATFORMS = ("a100_sxm", "h100_sxm", "h200_sxm", "l40s", "mi300x")
 WORLDS = (1, 2, 4, 8, 16, 32, 64)
 TABLES = 26
+
+
+_PURPOSES = (
+    "embedding weights",
+    "embedding optimizer state",
+    "dense parameters",
+    "activations",
+    "indices and pooled embeddings",
+    "communication buffers",
+)
 
 
 def synthetic_study(trials: int, seed: int = 0) -> StudyResult:
@@ -139,7 +150,9 @@ def _prediction(
         price_usd_per_hour=price,
         cost_usd_per_million_samples=cost,
         breakdown=tuple(RankBreakdown(*map(float, row)) for row in parts),
-        memory=tuple(RankMemory(*map(float, row)) for row in sizes),
+        memory=tuple(
+            MemoryAccount(tuple(zip(_PURPOSES, map(float, row), strict=True))) for row in sizes
+        ),
         usable_memory_bytes=7.6e10,
         feasible=not reason,
         infeasible_reason=reason,

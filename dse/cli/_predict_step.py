@@ -78,7 +78,7 @@ class PredictedStep:
                     "ranks": ranks,
                     **parts[stage],
                     "memory_bytes": memory.total_bytes,
-                    "memory": asdict(memory),
+                    "memory": dict(memory.parts),
                 }
                 for stage, memory in enumerate(prediction.memory)
             ],

@@ -92,7 +92,7 @@ def test_the_time_line_is_of_this_prediction(everything):
             if event["pid"] == stage and "compute" in event["cat"].split(",")
         )
         assert compute_us == pytest.approx(1e6 * parts["compute_s"], abs=1.0)
-    forward = next(event for event in slices if event["name"] == "forward")
+    forward = next(event for event in slices if event["name"] == "forward: feed-forward")
     assert forward["args"]["bound by"] == "tensor cores"
 
 

@@ -29,10 +29,25 @@ from dse.search.analyse._conclusion import conclude, knee_index
 from dse.search.space import Metric, Objective
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
 from dse.simulate import RankBreakdown
-from dse.workload.dlrm import Configuration, Prediction, RankMemory
+from dse.workload import MemoryAccount, Prediction
+from dse.workload.dlrm import Configuration
 
 EVIL = "<script>alert(1)</script></script><img src=x onerror=alert(2)>&\u2028"
 OBJECTIVES = (Objective(Metric.THROUGHPUT, True), Objective(Metric.COST, False))
+
+
+PURPOSES = (
+    "embedding weights",
+    "embedding optimizer state",
+    "dense parameters",
+    "activations",
+    "indices and pooled embeddings",
+    "communication buffers",
+)
+
+
+def account(*sizes_bytes):
+    return MemoryAccount(tuple(zip(PURPOSES, sizes_bytes, strict=True)))
 
 
 def make_prediction(throughput: float, cost: float, feasible: bool = True) -> Prediction:
@@ -44,7 +59,7 @@ def make_prediction(throughput: float, cost: float, feasible: bool = True) -> Pr
         price_usd_per_hour=10.0,
         cost_usd_per_million_samples=cost,
         breakdown=(RankBreakdown(6e-4, 2e-4, 1e-4, 1e-4),) * 2,
-        memory=(RankMemory(1e9, 1e8, 1e7, 1e8, 1e7, 1e6), RankMemory(2e9, 0, 1e7, 1e8, 1e7, 1e6)),
+        memory=(account(1e9, 1e8, 1e7, 1e8, 1e7, 1e6), account(2e9, 0, 1e7, 1e8, 1e7, 1e6)),
         usable_memory_bytes=4e9,
         feasible=feasible,
         infeasible_reason="" if feasible else "out of memory: rank 1",
