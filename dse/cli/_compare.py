@@ -63,6 +63,6 @@ class Compared:
         from dse.workload.dlrm import DlrmJob
 
         first, second = (
-            explain_job(DlrmJob(one.scorer, one.plan)) for one in (self.first, self.second)
+            explain_job(DlrmJob.scored(one.scorer, one.plan)) for one in (self.first, self.second)
         )
         return compare_explanations(first, second)

@@ -258,7 +258,7 @@ def _explanation(answer: Predicted) -> Explanation:
     from dse.workload import explain_job
     from dse.workload.dlrm import DlrmJob
 
-    return explain_job(DlrmJob(answer.scorer, answer.plan))
+    return explain_job(DlrmJob.scored(answer.scorer, answer.plan))
 
 
 def _document(answer: Predicted, explanation: Explanation | None) -> dict[str, object]:
@@ -301,7 +301,7 @@ def _write_timeline(answer: Predicted, path: Path) -> None:
     from dse.workload import task_details
     from dse.workload.dlrm import DlrmJob
 
-    attributed = DlrmJob(answer.scorer, answer.plan).attributed()
+    attributed = DlrmJob.scored(answer.scorer, answer.plan).attributed()
     simulated = simulate(attributed.graph)
     asked = answer.asked
     write_timeline(

@@ -92,7 +92,7 @@ class StoredPlans:
         plan = check_plan(
             configuration.plan, problem.model.tables, cluster.world_size, cluster.devices_per_node
         )
-        return DlrmJob(PlanScorer(problem), plan)
+        return DlrmJob.scored(PlanScorer(problem), plan)
 
     def problem(self, record: TrialRecord) -> Problem | StepProblem:
         """Returns a candidate as the model of iterations or steps takes it, its plan left out.

@@ -1,32 +1,80 @@
 """Workloads: what one training step computes, exchanges and stores, for each kind of model.
 
-A :class:`Job` is a workload on a machine under one choice of parameters. Its graph, its memory and
-its checks belong to the kind of workload; prediction, uncertainty and comparison are here, once
-for all kinds.
+A :class:`Workload` is what is trained and what may be chosen for it; a :class:`Job` is a workload
+on a machine under one choice of parameters. Graph, memory and checks belong to the kind of
+workload; prediction, uncertainty, comparison and explanation are here, once for all kinds.
 """
 
 from __future__ import annotations
 
+from dse.workload._configuration import Configuration
 from dse.workload._explain import AttributedGraph, Details, explain_job, task_details
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
-from dse.workload._job import Job
+from dse.workload._job import Job, PlanEffort
 from dse.workload._launch import LaunchMode
+from dse.workload._metrics import COMMON_METRICS, Metric
+from dse.workload._parameters import (
+    Counts,
+    Name,
+    Names,
+    Parameter,
+    ParametersBlock,
+    ParameterValue,
+    Precisions,
+    RankCounts,
+    Switches,
+    as_list,
+    named,
+)
 from dse.workload._predict import PairedComparison, compare_jobs, predict_job
-from dse.workload._prediction import MemoryAccount, Prediction
+from dse.workload._prediction import Effect, MemoryAccount, Prediction
+from dse.workload._programs import IDEAL, FittedValue, Program, find_program
+from dse.workload._registry import (
+    load_workload,
+    workload_from_text,
+    workload_kind,
+    workload_kinds,
+)
+from dse.workload._workload import Workload
 
 __all__ = [
+    "COMMON_METRICS",
+    "IDEAL",
     "AttributedGraph",
+    "Configuration",
+    "Counts",
     "Details",
     "DurationClass",
+    "Effect",
     "ErrorSource",
+    "FittedValue",
     "Iteration",
     "Job",
     "LaunchMode",
     "MemoryAccount",
+    "Metric",
+    "Name",
+    "Names",
     "PairedComparison",
+    "Parameter",
+    "ParameterValue",
+    "ParametersBlock",
+    "PlanEffort",
+    "Precisions",
     "Prediction",
+    "Program",
+    "RankCounts",
+    "Switches",
+    "Workload",
+    "as_list",
     "compare_jobs",
     "explain_job",
+    "find_program",
+    "load_workload",
+    "named",
     "predict_job",
     "task_details",
+    "workload_from_text",
+    "workload_kind",
+    "workload_kinds",
 ]

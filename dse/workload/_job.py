@@ -3,13 +3,40 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
     from dse.machine import Cluster
+    from dse.sharding import ShardingPlan
+    from dse.simulate import RankBreakdown
     from dse.workload._explain import AttributedGraph
     from dse.workload._iteration import Iteration
-    from dse.workload._prediction import MemoryAccount
+    from dse.workload._prediction import Effect, MemoryAccount
+
+
+@dataclass(frozen=True, slots=True)
+class PlanEffort:
+    """How much to search for a plan.
+
+    Attributes:
+        seed: Seed of everything that is drawn.
+        planners: Baseline planners that start the search; empty for all of them.
+        improvement_rounds: Rounds of local search from each start; None for the default.
+        quick: Search a fraction of the plans, as studies do with thousands of configurations.
+        headroom: Share of the usable memory that the plan should leave free if it can.
+    """
+
+    seed: int = 0
+    planners: tuple[str, ...] = ()
+    improvement_rounds: int | None = None
+    quick: bool = False
+    headroom: float = 0.0
 
 
 class Job(ABC):
@@ -18,7 +45,7 @@ class Job(ABC):
     :func:`dse.workload.predict_job` turns a job into a prediction, for every kind alike.
 
     Attributes:
-        cluster: Where the job runs.
+        cluster: Where the job runs; None if that is not known.
         rank_word: What one entry of the breakdown and of the memory stands for.
     """
 
@@ -29,8 +56,13 @@ class Job(ABC):
     if TYPE_CHECKING:
 
         @property
-        def cluster(self) -> Cluster:
+        def cluster(self) -> Cluster | None:
             """Where the job runs."""
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return 0 if self.cluster is None else self.cluster.world_size
 
     @property
     @abstractmethod
@@ -56,6 +88,59 @@ class Job(ABC):
     @abstractmethod
     def attributed(self) -> AttributedGraph:
         """Returns the graph of the step with what each task is for and what takes its time."""
+
+    def simulated(self) -> tuple[float, tuple[RankBreakdown, ...]]:
+        """Returns the time of the step in seconds, and where each rank's time goes."""
+        return self.iteration().run()
+
+    def sample_times_s(self) -> NDArray[np.float64]:
+        """Draws times of the step; see :meth:`Iteration.sample_times_s`."""
+        return self.iteration().sample_times_s()
+
+    def effects(self) -> tuple[Effect, ...]:
+        """Returns what each change of a captured step did; empty for other workloads."""
+        return ()
+
+    def notes(self) -> tuple[str, ...]:
+        """Returns what was assumed."""
+        return ()
+
+    @property
+    def plan(self) -> ShardingPlan | None:
+        """The sharding plan; None before it is found, and for workloads that have none."""
+        return None
+
+    @property
+    def planner(self) -> str:
+        """How the plan was found; empty without a plan."""
+        return ""
+
+    def key(self) -> Hashable:
+        """Returns what decides the result of :meth:`planned`; None if nothing is searched.
+
+        Jobs with equal keys have equal plans, whatever else their parameters say.
+        """
+        return None
+
+    def planned(self, effort: PlanEffort) -> Job:
+        """Returns the job with everything decided that the parameters leave open.
+
+        Args:
+            effort: How much to search.
+
+        Raises:
+            ConfigError: The parameters ask for something that this job does not allow.
+        """
+        del effort
+        return self
+
+    def cannot_fit(self) -> str:
+        """Returns why nothing that is left open can make the job fit; empty if it may."""
+        return ""
+
+    def lower_bound_s(self) -> float | None:
+        """Returns a time that no plan of this job beats; None if there is no plan to search."""
+        return None
 
     def metrics(self, iteration_time_s: float) -> tuple[tuple[str, float], ...]:
         """Returns further figures by name, which only this kind of workload has.

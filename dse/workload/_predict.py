@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,7 @@ from dse.workload._prediction import Prediction
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dse.machine import Cluster
+    from dse.machine import Cluster, DeviceSpec
     from dse.workload._job import Job
     from dse.workload._prediction import MemoryAccount
 
@@ -31,26 +32,35 @@ def predict_job(job: Job, price_usd_per_hour: float | None = None) -> Prediction
             marked as not feasible.
     """
     job.check()
-    iteration = job.iteration()
-    seconds, parts = iteration.run()
-    low_s, high_s = np.quantile(iteration.sample_times_s(), (0.05, 0.95))
-    memory = job.memory()
-    reason = _memory_reason(job, memory) or _host_memory_reason(memory, job.cluster)
+    seconds, parts = job.simulated()
+    samples_s, memory, cluster = job.sample_times_s(), job.memory(), job.cluster
+    low_s = high_s = math.nan
+    if len(samples_s):
+        low_s, high_s = (float(end_s) for end_s in np.quantile(samples_s, (0.05, 0.95)))
+        low_s, high_s = min(low_s, seconds), max(high_s, seconds)
+    reason = ""
+    if cluster is not None and memory:
+        reason = _memory_reason(job, memory, cluster.device)
+        reason = reason or _host_memory_reason(memory, cluster)
     throughput = job.samples_per_iteration / seconds
-    cost = None if price_usd_per_hour is None else price_usd_per_hour / 3600 / throughput * 1e6
+    cost = None
+    if price_usd_per_hour is not None and not math.isnan(throughput):
+        cost = price_usd_per_hour / 3600 / throughput * 1e6
     return Prediction(
         iteration_time_s=seconds,
-        iteration_time_p5_s=min(float(low_s), seconds),
-        iteration_time_p95_s=max(float(high_s), seconds),
+        iteration_time_p5_s=low_s,
+        iteration_time_p95_s=high_s,
         throughput_samples_per_s=throughput,
         price_usd_per_hour=price_usd_per_hour,
         cost_usd_per_million_samples=cost,
         breakdown=parts,
         memory=memory,
-        usable_memory_bytes=job.cluster.device.usable_memory_bytes,
+        usable_memory_bytes=cluster.device.usable_memory_bytes if cluster and memory else 0.0,
         feasible=not reason,
         infeasible_reason=reason,
         metrics=job.metrics(seconds),
+        effects=job.effects(),
+        notes=job.notes(),
     )
 
 
@@ -90,9 +100,8 @@ def compare_jobs(first: Job, second: Job) -> PairedComparison:
     samples: list[NDArray[np.float64]] = []
     for job in (first, second):
         job.check()
-        iteration = job.iteration()
-        times.append(iteration.run()[0] / job.samples_per_iteration)
-        samples.append(iteration.sample_times_s() / job.samples_per_iteration)
+        times.append(job.simulated()[0] / job.samples_per_iteration)
+        samples.append(job.sample_times_s() / job.samples_per_iteration)
     count = min(map(len, samples))
     ratios = samples[0][:count] / samples[1][:count]
     low, high = (float(value) for value in np.quantile(ratios, (0.05, 0.95)))
@@ -106,11 +115,10 @@ def compare_jobs(first: Job, second: Job) -> PairedComparison:
     )
 
 
-def _memory_reason(job: Job, memory: tuple[MemoryAccount, ...]) -> str:
+def _memory_reason(job: Job, memory: tuple[MemoryAccount, ...], device: DeviceSpec) -> str:
     """Returns which rank does not fit, by how much, and what fills it; empty if all fit."""
-    device = job.cluster.device
     totals = [account.total_bytes for account in memory]
-    if not totals or max(totals) <= device.usable_memory_bytes:
+    if max(totals) <= device.usable_memory_bytes:
         return ""
     fullest = totals.index(max(totals))
     over = sum(total > device.usable_memory_bytes for total in totals)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+import math
 
 from dse.simulate import RankBreakdown
 
@@ -40,6 +41,23 @@ class MemoryAccount:
 
 
 @dataclass(frozen=True, slots=True)
+class Effect:
+    """What one change of a captured step did.
+
+    Attributes:
+        title: The change.
+        tasks: Tasks that it scaled, added, removed or moved.
+        before_s: Length of the step before it, in seconds.
+        after_s: Length of the step after it.
+    """
+
+    title: str
+    tasks: int
+    before_s: float
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Prediction:
     """What the performance model says about one training step.
 
@@ -48,20 +66,21 @@ class Prediction:
 
     Attributes:
         iteration_time_s: Expected time of one iteration.
-        iteration_time_p5_s: Lower end of the 90 % interval.
-        iteration_time_p95_s: Upper end of the 90 % interval.
+        iteration_time_p5_s: Lower end of the 90 % interval; NaN for captured steps.
+        iteration_time_p95_s: Upper end of the 90 % interval; NaN for captured steps.
         throughput_samples_per_s: Global batch over iteration time; NaN if the samples of a
             captured step are not known.
         price_usd_per_hour: Price of the whole cluster, or None if it is not known.
         cost_usd_per_million_samples: Price of a million samples, or None without a price.
         breakdown: Where the time of each rank goes.
         memory: What the memory of each rank holds; empty for captured steps.
-        usable_memory_bytes: Device memory available to a job.
+        usable_memory_bytes: Device memory available to a job; 0 where memory is not known.
         feasible: Whether every rank fits.
         infeasible_reason: Why not; empty if feasible.
         metrics: Further figures by name, which only some workloads have, such as
             ``throughput_tokens_per_s``.
-        notes: What a reader should know about this prediction.
+        effects: What each change of a captured step did, in order.
+        notes: What was assumed.
     """
 
     iteration_time_s: float
@@ -76,6 +95,7 @@ class Prediction:
     feasible: bool
     infeasible_reason: str
     metrics: tuple[tuple[str, float], ...] = ()
+    effects: tuple[Effect, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -90,7 +110,12 @@ class Prediction:
 
     @property
     def memory_headroom_fraction(self) -> float:
-        """Free share of the usable memory on the fullest rank; negative if it does not fit."""
+        """Free share of the usable memory on the fullest rank; negative if it does not fit.
+
+        NaN where memory is not known.
+        """
+        if not self.memory:
+            return math.nan
         return 1.0 - self.peak_memory_bytes / self.usable_memory_bytes
 
     def metric(self, name: str) -> float | None:

@@ -154,7 +154,7 @@ class ShardingBench(Bench):
         assert isinstance(configuration, Configuration)
         if not solved.prediction.feasible:
             return solved.prediction.infeasible_reason
-        return explain_job(DlrmJob(self._scorer(solved.option), configuration.plan)).sentence
+        return explain_job(DlrmJob.scored(self._scorer(solved.option), configuration.plan)).sentence
 
     def _make_scorer(self, option: Option) -> PlanScorer:
         empty = ShardingPlan(option.world_size, ())

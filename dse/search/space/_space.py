@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from dse.machine import LinkSpec, NetworkSpec
     from dse.search.space._metrics import Metric
 
-ParameterValue: TypeAlias = str | int | float | bool
-
-
 class SamplerName(StrEnum):
     """Optuna samplers by their names in YAML."""
 
@@ -34,27 +31,6 @@ class PlanSearch(StrEnum):
 
     SOLVER = "solver"
     JOINT = "joint"
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One outer choice.
-
-    Attributes:
-        name: Its name in the YAML's `parameters` block.
-        choices: Values, at least one, without repetition; ascending when ordered.
-    """
-
-    name: str
-    choices: tuple[ParameterValue, ...]
-
-    @property
-    def ordered(self) -> bool:
-        """Whether the values are numbers, between which a sampler may interpolate."""
-        return all(
-            isinstance(value, int | float) and not isinstance(value, bool)
-            for value in self.choices
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,66 +95,6 @@ class SearchSettings:
     planners: tuple[str, ...]
     improvement_rounds: int
     plan: PlanSearch = PlanSearch.SOLVER
-
-
-class WorkloadKind(StrEnum):
-    """What a space is about, which decides its parameters and what is known of a configuration."""
-
-    DLRM = "dlrm"
-    TRANSFORMER = "transformer"
-    TRACE = "trace"
-
-
-@dataclass(frozen=True, slots=True)
-class ModelWorkload:
-    """A model that is trained.
-
-    Attributes:
-        model: Its name or path.
-        kind: Which kind of model the parameters are for.
-    """
-
-    model: str
-    kind: WorkloadKind = WorkloadKind.DLRM
-
-    @property
-    def name(self) -> str:
-        """What is trained, in a word."""
-        return self.model
-
-
-@dataclass(frozen=True, slots=True)
-class TraceWorkload:
-    """A captured job.
-
-    Attributes:
-        trace: File or folder of its Kineto traces, as it was written.
-        folder: Folder from which the path counts; empty for the current one.
-        platform: What it was captured on, by name or file; empty to find it by the device's name.
-        step: Number of a profiler step or name of an annotation; the last step if None.
-        samples_per_step: Samples of the captured step over all ranks; None if not told.
-    """
-
-    trace: str
-    folder: str = ""
-    platform: str = ""
-    step: int | str | None = None
-    samples_per_step: int | None = None
-
-    @property
-    def kind(self) -> WorkloadKind:
-        """A trace."""
-        return WorkloadKind.TRACE
-
-    @property
-    def name(self) -> str:
-        """Name of the file or folder."""
-        return Path(self.trace).name or self.trace
-
-    @property
-    def path(self) -> Path:
-        """Where the traces are."""
-        return Path(self.folder) / self.trace
 
 
 @dataclass(frozen=True, slots=True)

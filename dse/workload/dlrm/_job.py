@@ -1,19 +1,26 @@
-"""Job of a recommendation model: one sharding plan of a problem."""
+"""Job of a recommendation model: a problem with the sharding plan that is searched for it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse.errors import PlanError
+from dse.sharding import ShardingType, check_plan
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
 from dse.workload._job import Job
 from dse.workload._predict import compare_jobs, predict_job
 from dse.workload.dlrm._explain import attributed_plan
+from dse.workload.dlrm._joint import joint_plan
+from dse.workload.dlrm._scorer import PlanScorer
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from numpy.typing import NDArray
 
     from dse.machine import Cluster
@@ -21,40 +28,190 @@ if TYPE_CHECKING:
     from dse.workload._explain import AttributedGraph
     from dse.workload._predict import PairedComparison
     from dse.workload._prediction import MemoryAccount, Prediction
-    from dse.workload.dlrm._scorer import PlanScorer
+    from dse.workload._job import PlanEffort
+    from dse.workload.dlrm._problem import Problem
+    from dse.workload.dlrm.solver import SolvedPlan
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+#: A study solves thousands of problems, so each gets less than a single one: half of the restarts
+#: and of the neighbours, and no mixed-integer programs.
+_NEIGHBOURS = 512
+_RESTARTS = 1
+
+_ALL_TYPES = frozenset(ShardingType)
+
+
 class DlrmJob(Job):
-    """A sharding plan with the performance model of its problem.
+    """A recommendation model on a cluster, with or without its sharding plan.
 
-    Attributes:
-        scorer: The performance model of everything but the plan.
-        plan: A plan that has been checked against model and cluster.
+    Args:
+        problem: Everything but the plan.
+        plan: A plan that has been checked against model and cluster; None while it is open.
+        planner: How it was found.
+        allowed_types: Sharding types that may be used.
+        placements: How each table is sharded, by its name, where the parameters say so.
+        scorer: The performance model of the problem, if there is one already.
     """
 
-    scorer: PlanScorer
-    plan: ShardingPlan
+    def __init__(
+        self,
+        problem: Problem,
+        plan: ShardingPlan | None = None,
+        *,
+        planner: str = "",
+        allowed_types: frozenset[ShardingType] = _ALL_TYPES,
+        placements: tuple[tuple[str, str], ...] = (),
+        scorer: PlanScorer | None = None,
+    ) -> None:
+        self.problem = problem
+        self.allowed_types = allowed_types
+        self._plan = plan
+        self._planner = planner
+        self._placements = placements
+        self._scorer = scorer
+
+    @staticmethod
+    def scored(scorer: PlanScorer, plan: ShardingPlan) -> DlrmJob:
+        """Returns a plan with the performance model of its problem."""
+        return DlrmJob(scorer.problem, plan, scorer=scorer)
+
+    @property
+    def scorer(self) -> PlanScorer:
+        """The performance model of the problem."""
+        if self._scorer is None:
+            self._scorer = PlanScorer(self.problem)
+        return self._scorer
+
+    @property
+    def plan(self) -> ShardingPlan | None:
+        """The sharding plan; None while it is open."""
+        return self._plan
+
+    @property
+    def planner(self) -> str:
+        """How the plan was found; empty without a plan."""
+        return self._planner
+
+    def with_plan(self, plan: ShardingPlan, planner: str = "") -> DlrmJob:
+        """Returns the job with a plan.
+
+        Args:
+            plan: The plan.
+            planner: How it was found.
+
+        Raises:
+            PlanError: The plan is for another model or another number of ranks.
+        """
+        problem, cluster = self.problem, self.problem.cluster
+        checked = check_plan(
+            plan, problem.model.tables, cluster.world_size, cluster.devices_per_node
+        )
+        return self._with(checked, planner)
+
+    def _with(self, plan: ShardingPlan, planner: str) -> DlrmJob:
+        return DlrmJob(
+            self.problem,
+            plan,
+            planner=planner,
+            allowed_types=self.allowed_types,
+            placements=self._placements,
+            scorer=self._scorer,
+        )
+
+    def key(self) -> Hashable:
+        """Returns the problem with what restricts its plan."""
+        return self.problem, self.allowed_types, self._placements
+
+    def planned(self, effort: PlanEffort) -> DlrmJob:
+        """Returns the job with the fastest plan found that fits.
+
+        If none fits, the plan is the one that misses by least. A plan that should leave memory
+        free is searched for a second time if the first one does not.
+        """
+        if self._plan is not None:
+            return self
+        if self._placements:
+            from dse.workload.dlrm.solver import planning_request
+
+            request = planning_request(self.scorer, self.allowed_types, effort.seed)
+            return self._with(*joint_plan(self.scorer, request, dict(self._placements)))
+        found = self._solved(self.scorer, effort)
+        peaks = self.scorer.score([found.plan]).peak_memory_bytes
+        device = self.cluster.device
+        free = 1.0 - float(peaks[0]) / device.usable_memory_bytes
+        if 0.0 <= free < effort.headroom:
+            within = self._solved(_with_headroom(self.scorer, effort.headroom), effort)
+            peaks = self.scorer.score([within.plan]).peak_memory_bytes
+            if 1.0 - float(peaks[0]) / device.usable_memory_bytes >= effort.headroom:
+                found = within
+        return self._with(found.plan, found.planner)
+
+    def _solved(self, scorer: PlanScorer, effort: PlanEffort) -> SolvedPlan:
+        from dse.workload.dlrm.solver import SolverSettings, solve
+
+        settings = SolverSettings()
+        if effort.planners:
+            settings = replace(settings, planners=effort.planners)
+        if effort.improvement_rounds is not None:
+            settings = replace(settings, improvement_rounds=effort.improvement_rounds)
+        if effort.quick:
+            settings = replace(
+                settings, max_neighbours=_NEIGHBOURS, restarts=_RESTARTS, lns=False, quick=True
+            )
+        else:
+            settings = replace(settings, lp_start=True)
+        return solve(scorer, self.allowed_types, settings, effort.seed)
+
+    def cannot_fit(self) -> str:
+        """Returns why the tables exceed the cluster's memory under any plan."""
+        cluster = self.cluster
+        device, needed = cluster.device, self.problem.model.embedding_bytes
+        available = device.usable_memory_bytes * cluster.world_size
+        if needed <= available:
+            return ""
+        enough = math.ceil(needed / device.usable_memory_bytes)
+        return (
+            f"the tables take {needed / 2**30:.1f} GiB, more than the {available / 2**30:.1f} GiB "
+            f"usable on {cluster.world_size} × {device.name}; at least {enough} are needed"
+        )
+
+    def lower_bound_s(self) -> float:
+        """Returns a time that no plan of the allowed types beats; quick, not the tightest."""
+        from dse.workload.dlrm.solver import lower_bound, planning_request
+
+        # A scorer of its own, so that the bound does not depend on what was scored before.
+        scorer = PlanScorer(self.problem)
+        request = planning_request(scorer, self.allowed_types, 0)
+        return lower_bound(scorer, request, max_programs=0).iteration_time_s
 
     @property
     def cluster(self) -> Cluster:
         """Where the job runs."""
-        return self.scorer.problem.cluster
+        return self.problem.cluster
 
     @property
     def samples_per_iteration(self) -> float:
         """Global batch size."""
-        return float(self.scorer.problem.global_batch_size)
+        return float(self.problem.global_batch_size)
 
     def check(self) -> None:
-        """Does nothing: problem and plan were checked when they were made."""
+        """Checks that the plan has been found; problem and plan were checked when made."""
+        self._decided()
+
+    def _decided(self) -> ShardingPlan:
+        if self._plan is None:
+            raise PlanError(
+                f"the sharding plan of {self.problem.model.name} has not been found yet; call "
+                "`planned` first"
+            )
+        return self._plan
 
     def iteration(self) -> Iteration:
         """Returns the iteration of one rank, or of all ranks where these differ.
 
         Tasks of the same name are wrong in the same way on all ranks.
         """
-        filled = self.scorer.filled(self.plan)
+        filled = self.scorer.filled(self._decided())
         group = _groups(filled.layout.graph.names)
         errors = tuple(
             ErrorSource(
@@ -65,17 +222,18 @@ class DlrmJob(Job):
             )
             for duration_class in DurationClass
         )
-        software = self.scorer.problem.software
-        return Iteration(filled.ranks, filled.duration_s, errors, software.spread)
+        return Iteration(
+            filled.ranks, filled.duration_s, errors, self.problem.software.spread
+        )
 
     def memory(self) -> tuple[MemoryAccount, ...]:
         """Returns the account of every rank."""
-        features, memory = self.scorer.features(self.plan), self.scorer.memory
+        features, memory = self.scorer.features(self._decided()), self.scorer.memory
         return tuple(memory.by_purpose(features, rank) for rank in range(self.cluster.world_size))
 
     def attributed(self) -> AttributedGraph:
         """Returns the iteration of all ranks; lookups and updates could be on other ranks."""
-        return attributed_plan(self.scorer, self.plan)
+        return attributed_plan(self.scorer, self._decided())
 
 
 @lru_cache(maxsize=256)
@@ -88,16 +246,25 @@ def predict_plan(
     scorer: PlanScorer, plan: ShardingPlan, price_usd_per_hour: float | None
 ) -> Prediction:
     """Predicts one plan; see :func:`dse.workload.predict_job`."""
-    return predict_job(DlrmJob(scorer, plan), price_usd_per_hour)
+    return predict_job(DlrmJob.scored(scorer, plan), price_usd_per_hour)
 
 
 def compare_plans(
     first: tuple[PlanScorer, ShardingPlan], second: tuple[PlanScorer, ShardingPlan]
 ) -> PairedComparison:
     """Compares the throughput of two plans; see :func:`dse.workload.compare_jobs`."""
-    return compare_jobs(DlrmJob(*first), DlrmJob(*second))
+    return compare_jobs(DlrmJob.scored(*first), DlrmJob.scored(*second))
 
 
 def sample_iteration_times_s(scorer: PlanScorer, plan: ShardingPlan) -> NDArray[np.float64]:
     """Draws iteration times of a plan; see :meth:`dse.workload.Iteration.sample_times_s`."""
-    return DlrmJob(scorer, plan).iteration().sample_times_s()
+    return DlrmJob.scored(scorer, plan).iteration().sample_times_s()
+
+
+def _with_headroom(scorer: PlanScorer, share: float) -> PlanScorer:
+    """Returns the model of devices with a share of their usable memory less."""
+    cluster = scorer.problem.cluster
+    device = cluster.device
+    reserved_bytes = device.reserved_memory_bytes + share * device.usable_memory_bytes
+    smaller = replace(cluster, device=replace(device, reserved_memory_bytes=reserved_bytes))
+    return PlanScorer(replace(scorer.problem, cluster=smaller))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
@@ -25,7 +25,7 @@ class Problem:
         precision: Arithmetic of the dense part.
         software: How the training program is written.
         host_profile: Host overheads by operator, as measured from traces. Use
-            :func:`problem_of`, which also replaces the cluster's host by its shared figures.
+            :func:`make_problem`, which also replaces the cluster's host by its shared figures.
 
     Raises:
         ConfigError: The batch does not divide evenly over the ranks.
@@ -51,3 +51,21 @@ class Problem:
     def local_batch_size(self) -> int:
         """Samples of one rank."""
         return self.global_batch_size // self.cluster.world_size
+
+
+def make_problem(
+    model: DlrmModel,
+    cluster: Cluster,
+    global_batch_size: int,
+    precision: Precision,
+    software: Software,
+    host_profile: HostProfile | None = None,
+) -> Problem:
+    """Returns a problem; host overheads measured from traces replace those of the cluster.
+
+    Raises:
+        ConfigError: The batch does not divide evenly over the ranks.
+    """
+    if host_profile is not None:
+        cluster = replace(cluster, host=host_profile.host_spec(cluster.host))
+    return Problem(model, cluster, global_batch_size, precision, software, host_profile)

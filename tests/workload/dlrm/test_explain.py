@@ -57,7 +57,7 @@ def explained(problem, types=TYPES):
     plan = make_plan(cluster.world_size, cluster.local_size, types)
     scorer = PlanScorer(problem)
     layout = scorer.layout_graph(plan)
-    return layout, plan_resources(scorer, plan, layout), explain_job(DlrmJob(scorer, plan))
+    return layout, plan_resources(scorer, plan, layout), explain_job(DlrmJob.scored(scorer, plan))
 
 
 CASES = {
@@ -184,7 +184,7 @@ def test_a_rank_with_all_tables_is_what_the_others_wait_for():
         TablePlan(f"t{index}", ShardingType.TABLE_WISE, (2,), ComputeKernel.FUSED)
         for index in range(6)
     )
-    explanation = explain_job(DlrmJob(PlanScorer(problem), ShardingPlan(4, tables)))
+    explanation = explain_job(DlrmJob.scored(PlanScorer(problem), ShardingPlan(4, tables)))
     assert explanation.imbalance.most_loaded_rank == 2
     assert explanation.imbalance.excess == pytest.approx(3.0)
     for rank in explanation.ranks:
@@ -199,7 +199,7 @@ def test_details_have_sizes_and_reasons():
     plan = make_plan(4, 4)
     scorer = PlanScorer(problem)
     names = scorer.layout_graph(plan).graph.names
-    details = [dict(one) for one in task_details(DlrmJob(scorer, plan).attributed())]
+    details = [dict(one) for one in task_details(DlrmJob.scored(scorer, plan).attributed())]
     assert len(details) == len(names)
     product = details[names.index("top_mlp.0.forward")]
     assert (product["group"], product["m"], product["n"]) == ("top MLP forward", 1024.0, 256.0)
@@ -212,12 +212,12 @@ def test_details_have_sizes_and_reasons():
 
 def test_the_same_plan_is_a_tie_and_a_faster_device_is_not():
     scorer, plan = PlanScorer(make_problem()), make_plan(4, 4)
-    same = compare_jobs(DlrmJob(scorer, plan), DlrmJob(scorer, plan))
+    same = compare_jobs(DlrmJob.scored(scorer, plan), DlrmJob.scored(scorer, plan))
     assert (same.ratio, same.ratio_p5, same.ratio_p95, same.tie) == (1.0, 1.0, 1.0, True)
     problem = make_problem(batch=2**18)
     cluster = FASTER[Resource.MEMORY](FASTER[Resource.ARITHMETIC](problem.cluster, 3.0), 3.0)
     faster = PlanScorer(replace(problem, cluster=cluster))
-    paired = compare_jobs(DlrmJob(PlanScorer(problem), plan), DlrmJob(faster, plan))
+    paired = compare_jobs(DlrmJob.scored(PlanScorer(problem), plan), DlrmJob.scored(faster, plan))
     assert paired.ratio > 1
     assert not paired.tie
     assert paired.faster_share > 0.95
@@ -226,6 +226,6 @@ def test_the_same_plan_is_a_tie_and_a_faster_device_is_not():
 def test_twice_the_batch_in_twice_the_time_is_no_gain():
     scorer, plan = PlanScorer(make_problem(batch=4096)), make_plan(4, 4)
     larger = PlanScorer(make_problem(batch=8192))
-    paired = compare_jobs(DlrmJob(scorer, plan), DlrmJob(larger, plan))
+    paired = compare_jobs(DlrmJob.scored(scorer, plan), DlrmJob.scored(larger, plan))
     times = [one.score([plan]).iteration_time_s[0] for one in (scorer, larger)]
     assert paired.ratio == pytest.approx(2 * times[0] / times[1])

@@ -1,4 +1,4 @@
-"""Spaces whose workload is a captured trace: what may be changed about it."""
+"""Parameters of a captured step: what may be changed about it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from dse.config import Count, StrictModel
 from dse.errors import ConfigError
-from dse.search.space._fields import Name, Names, ParametersBlock, RankCounts, as_list
-from dse.search.space._metrics import SAMPLE_METRICS, Metric
-from dse.search.space._space import ParameterValue, TraceWorkload, WorkloadKind
+from dse.workload._parameters import (
+    Name,
+    Names,
+    ParametersBlock,
+    ParameterValue,
+    RankCounts,
+    as_list,
+)
 
 #: Joins the optimizations of a set into one value of an outer parameter.
 OPTIMIZATION_SEPARATOR = " + "
@@ -26,7 +30,7 @@ _STEP_FILES = (".yaml", ".yml")
 
 
 def is_step_file(text: str) -> bool:
-    """Says whether an entry of a set of optimizations is a file of steps."""
+    """Returns whether an entry of a set of optimizations is a file of steps."""
     return text.endswith(_STEP_FILES)
 
 
@@ -78,7 +82,7 @@ BandwidthFactors = Annotated[
 ]
 
 
-class TraceParameters(ParametersBlock):
+class RecordedParameters(ParametersBlock):
     """Changes to the captured step; each is a value or a list of values.
 
     What is left out stays as captured and is no column of the tables.
@@ -103,22 +107,3 @@ class TraceParameters(ParametersBlock):
         found = tuple(plain)
         numbers = [item for item in found if not isinstance(item, str)]
         return tuple(sorted(numbers)) if len(numbers) == len(found) else found
-
-
-class TraceWorkloadBlock(StrictModel):
-    """A captured job: its Kineto traces, and what they do not say."""
-
-    trace: Name
-    platform: str = ""
-    step: Annotated[int, Field(ge=0)] | Name | None = None
-    samples_per_step: Count | None = None
-
-    def missing_for(self, metric: Metric) -> str:
-        """Returns the field without which a metric is not known; empty if it is."""
-        needs = metric in SAMPLE_METRICS and self.samples_per_step is None
-        return "samples_per_step" if needs else ""
-
-    def to_workload(self, folder: str, kind: WorkloadKind) -> TraceWorkload:
-        """Returns the plain value; the path counts from the folder of the space's file."""
-        del kind
-        return TraceWorkload(self.trace, folder, self.platform, self.step, self.samples_per_step)

@@ -1,19 +1,45 @@
-"""Pieces that parameters of every kind of space are written with."""
+"""Parameters: what a search space may choose for a workload, and how it is written in YAML."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from dse.config import MAX_RANKS, Count, StrictModel
 from dse.machine import Precision
-from dse.search.space._space import Parameter, ParameterValue
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ParameterValue: TypeAlias = str | int | float | bool
 
 #: Most values that one range may expand to.
 _MAX_CHOICES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One outer choice.
+
+    Attributes:
+        name: Its name in the YAML's `parameters` block.
+        choices: Values, at least one, without repetition; ascending when ordered.
+    """
+
+    name: str
+    choices: tuple[ParameterValue, ...]
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the values are numbers, between which a sampler may interpolate."""
+        return all(
+            isinstance(value, int | float) and not isinstance(value, bool)
+            for value in self.choices
+        )
 
 
 class Range(StrictModel):
@@ -98,3 +124,14 @@ def _no_more_ranks(value: list[int] | Range) -> list[int] | Range:
 RankCounts = Annotated[Counts, AfterValidator(_no_more_ranks)]
 Switches = Annotated[list[bool], Field(min_length=1), BeforeValidator(as_list)]
 Precisions = Annotated[list[Precision], Field(min_length=1), BeforeValidator(as_list)]
+
+
+def named(parameters: Mapping[str, ParameterValue], kind: str) -> str:
+    """Returns the link or network that parameters name; empty for the platform's default.
+
+    Args:
+        parameters: Value of each parameter.
+        kind: ``link`` or ``network``.
+    """
+    name = str(parameters.get(kind, "default"))
+    return "" if name == "default" else name

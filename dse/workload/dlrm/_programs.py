@@ -1,4 +1,4 @@
-"""Named descriptions of training programs, with the origin of every figure.
+"""Training programs of recommendation models, with the origin of every figure.
 
 What a program does is *read* from its sources where they are open (where the bottom MLP runs, what
 is fused, how gradients of rows are carried) or *counted* (passes over rows, kernels). What can be
@@ -11,11 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dse._suggest import hint
-from dse.errors import ConfigError
 from dse.machine.kernels import EmbeddingKernels
 from dse.workload._launch import LaunchMode
-from dse.workload.dlrm._software import DenseBottom, InputPath, Software
+from dse.workload._programs import IDEAL, FittedValue, Program
+from dse.workload.dlrm._software import DEFAULT_SOFTWARE, DenseBottom, InputPath, Software
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,39 +26,16 @@ _CAST_PASSES = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class FittedValue:
-    """A figure that was fitted.
+class DlrmProgram(Program):
+    """A training program of recommendation models.
 
     Attributes:
-        name: Field of `Software` or of `EmbeddingKernels`.
-        value: As fitted, in SI units.
-        on: What it was fitted on.
-    """
-
-    name: str
-    value: float
-    on: str
-
-
-@dataclass(frozen=True, slots=True)
-class SoftwareProfile:
-    """A training program.
-
-    Attributes:
-        name: By which a search space or the command line chooses it.
-        description: One line for listings.
         software: How it is written, in four-byte arithmetic.
-        origin: What was read from its sources, what was counted.
-        fitted: What was fitted.
         casts_rows: Under mixed precision, pooled rows and their gradients are cast by kernels of
             their own.
     """
 
-    name: str
-    description: str
-    software: Software
-    origin: str
-    fitted: tuple[FittedValue, ...] = ()
+    software: Software = DEFAULT_SOFTWARE
     casts_rows: bool = False
 
     def software_for(self, precision: Precision) -> Software:
@@ -83,20 +59,6 @@ class SoftwareProfile:
         )
 
 
-def software_profile(name: str) -> SoftwareProfile:
-    """Returns a built-in profile.
-
-    Raises:
-        ConfigError: There is none of this name.
-    """
-    found = SOFTWARE_PROFILES.get(name)
-    if found is None:
-        raise ConfigError(
-            f"no software profile is named `{name}`; {hint(name, SOFTWARE_PROFILES)}"
-        )
-    return found
-
-
 _HIPC22 = "36 single-GPU iteration times of HiPC'22: V100, TITAN Xp and P100"
 _DLE = "14 published throughputs of DeepLearningExamples: V100 and A100, 1 to 16 GPUs"
 _TFDE = "7 published iteration times of the synthetic models tiny and small: A100, 1 to 32 GPUs"
@@ -114,8 +76,13 @@ _TRAINER = "processor time of the phases of two made-up tasks on two ranks of a 
 _TRAINER_STEP_S = 3.6e-3
 _TRAINER_ROUTED_BYTES = 350.0
 
-_PROFILES = (
-    SoftwareProfile(
+_PROGRAMS = (
+    DlrmProgram(
+        name=IDEAL,
+        description="A loop with nothing but the kernels of the model; no program reaches it",
+        origin="Assumed: one kernel launch for each operator, everything overlaps that can",
+    ),
+    DlrmProgram(
         name="pytorch_eager",
         description="DLRM in eager PyTorch on one stream, table-batched lookups",
         software=Software(
@@ -134,7 +101,7 @@ _PROFILES = (
             FittedValue("backward_row_passes", 4.4, _HIPC22),
         ),
     ),
-    SoftwareProfile(
+    DlrmProgram(
         name="torchrec",
         description="TorchRec with its pipelined loop: fused lookups, eager launches",
         software=Software(
@@ -146,7 +113,7 @@ _PROFILES = (
         ),
         fitted=(FittedValue("calls_per_operator", _TORCHREC_CALLS, _P4D),),
     ),
-    SoftwareProfile(
+    DlrmProgram(
         name="dse_trainer",
         description="The trainer of `dse validate`: eager PyTorch, one process a rank",
         software=Software(
@@ -169,7 +136,7 @@ _PROFILES = (
             FittedValue("routed_index_bytes", _TRAINER_ROUTED_BYTES, _TRAINER),
         ),
     ),
-    SoftwareProfile(
+    DlrmProgram(
         name="torchrec_dlrm",
         description="The torchrec_dlrm training script: TorchRec, batches made by the same thread",
         software=Software(
@@ -184,7 +151,7 @@ _PROFILES = (
             FittedValue("loader_s_per_sample", 5.6e-6, _P4D),
         ),
     ),
-    SoftwareProfile(
+    DlrmProgram(
         name="deeplearningexamples",
         description="NVIDIA DeepLearningExamples DLRM in PyTorch: forward and backward captured",
         software=Software(
@@ -207,7 +174,7 @@ _PROFILES = (
         fitted=(FittedValue("step_host_s", 1.4e-3, _DLE),),
         casts_rows=True,
     ),
-    SoftwareProfile(
+    DlrmProgram(
         name="hugectr_3_1",
         description="HugeCTR 3.1 with the hybrid embedding of one-hot models (mid 2021)",
         software=Software(
@@ -221,7 +188,7 @@ _PROFILES = (
             "biases on the way; an assumption from the dates of the libraries. Nothing fitted"
         ),
     ),
-    SoftwareProfile(
+    DlrmProgram(
         name="hugectr_hybrid",
         description="HugeCTR with the hybrid embedding of one-hot models (end of 2021, 2022)",
         software=Software(
@@ -235,7 +202,7 @@ _PROFILES = (
             "Read: whole iteration captured, fused layers, overlapped exchanges. Nothing fitted"
         ),
     ),
-    SoftwareProfile(
+    DlrmProgram(
         name="hugectr",
         description="HugeCTR with the embedding collection of multi-hot models (2023 on)",
         software=Software(
@@ -249,7 +216,7 @@ _PROFILES = (
         origin="Read: like `hugectr_hybrid`; keys of all tables are filtered, sorted and united",
         fitted=(FittedValue("index_bytes", 1600.0, _DCNV2),),
     ),
-    SoftwareProfile(
+    DlrmProgram(
         name="distributed_embeddings",
         description="TensorFlow with distributed-embeddings and Horovod",
         software=Software(
@@ -281,5 +248,5 @@ _PROFILES = (
     ),
 )
 
-#: Built-in profiles by name.
-SOFTWARE_PROFILES: Mapping[str, SoftwareProfile] = {profile.name: profile for profile in _PROFILES}
+#: Built-in programs by name.
+DLRM_PROGRAMS: Mapping[str, DlrmProgram] = {program.name: program for program in _PROGRAMS}

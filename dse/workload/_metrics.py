@@ -1,10 +1,8 @@
-"""The figures of a configuration that objectives and constraints may name."""
+"""Metrics: figures of a configuration that objectives and constraints may name."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-
-from dse.search.space._space import WorkloadKind
 
 
 class Metric(StrEnum):
@@ -38,26 +36,7 @@ class Metric(StrEnum):
         return self in (Metric.PRICE, Metric.WORLD_SIZE, Metric.GLOBAL_BATCH_SIZE)
 
 
-_OF_EVERY_MODEL = frozenset(
+#: Metrics of a step of which time, price and memory are predicted.
+COMMON_METRICS = frozenset(
     set(Metric) - {Metric.SPEEDUP, Metric.TOKEN_THROUGHPUT, Metric.UTILIZATION}
 )
-
-#: What is known of a configuration. Of a changed trace: no memory, and samples only if their
-#: number is given.
-KNOWN_METRICS: dict[WorkloadKind, frozenset[Metric]] = {
-    WorkloadKind.DLRM: _OF_EVERY_MODEL,
-    WorkloadKind.TRANSFORMER: _OF_EVERY_MODEL | {Metric.TOKEN_THROUGHPUT, Metric.UTILIZATION},
-    WorkloadKind.TRACE: frozenset(
-        {
-            Metric.THROUGHPUT,
-            Metric.ITERATION_TIME,
-            Metric.COST,
-            Metric.PRICE,
-            Metric.WORLD_SIZE,
-            Metric.SPEEDUP,
-        }
-    ),
-}
-
-#: Metrics that count samples, which traces do not tell.
-SAMPLE_METRICS = frozenset({Metric.THROUGHPUT, Metric.COST})

@@ -1,4 +1,4 @@
-"""From the outer parameters of a trace's space to changes, and to a file of them."""
+"""Changes of a captured step: from parameters to optimizations, and to a file of them."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ from typing import TYPE_CHECKING
 
 from dse.config import parse_plain
 from dse.errors import ConfigError
-from dse.search.space import (
+from dse.trace.whatif import optimization_options, parse_optimization
+from dse.workload._parameters import named
+from dse.workload.recorded._parameters import (
     NO_OPTIMIZATION,
     OPTIMIZATION_SEPARATOR,
     SAME_PLATFORM,
-    ParameterValue,
     is_step_file,
 )
-from dse.trace.whatif import optimization_options, parse_optimization
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dse.trace.whatif import Step
+    from dse.workload._parameters import ParameterValue
 
 
-def machine_steps(
+def machine_changes(
     parameters: Mapping[str, ParameterValue], captured_world_size: int, device_name: str
 ) -> tuple[str, ...]:
     """Returns the changes of the machine as `NAME=VALUE`: device, number of ranks, links.
@@ -49,19 +50,13 @@ def machine_steps(
     return tuple(steps)
 
 
-def named(parameters: Mapping[str, ParameterValue], kind: str) -> str:
-    """Returns the chosen link or network; empty for the platform's default."""
-    name = str(parameters.get(kind, "default"))
-    return "" if name == "default" else name
-
-
 def optimizations(parameters: Mapping[str, ParameterValue]) -> tuple[str, ...]:
     """Returns the chosen optimizations and files of steps, in their order."""
     text = str(parameters.get("optimizations", NO_OPTIMIZATION))
     return () if text == NO_OPTIMIZATION else tuple(text.split(OPTIMIZATION_SEPARATOR))
 
 
-def read_texts(texts: Sequence[str], files: Mapping[str, tuple[Step, ...]]) -> list[Step]:
+def read_changes_of(texts: Sequence[str], files: Mapping[str, tuple[Step, ...]]) -> list[Step]:
     """Returns changes ready to be applied.
 
     Args:
@@ -77,7 +72,7 @@ def read_texts(texts: Sequence[str], files: Mapping[str, tuple[Step, ...]]) -> l
     return steps
 
 
-def steps_document(
+def changes_document(
     name: str, description: str, texts: Sequence[str], files: Mapping[str, str]
 ) -> dict[str, object]:
     """Returns changes as the document that `dse trace whatif --steps` reads.
@@ -85,7 +80,7 @@ def steps_document(
     Args:
         name: Its name.
         description: One line.
-        texts: As for :func:`read_texts`.
+        texts: As for :func:`read_changes_of`.
         files: The text of each file of steps.
 
     Raises:

@@ -1,24 +1,23 @@
-"""Spaces whose workload is a transformer: how a training step may be spread over ranks."""
+"""Parameters of a transformer: how a training step may be spread over ranks."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from dse.search.space._fields import (
+from dse.workload._parameters import (
     Counts,
     Names,
     ParametersBlock,
+    ParameterValue,
     Precisions,
     RankCounts,
     Switches,
     as_list,
 )
-
-if TYPE_CHECKING:
-    from dse.search.space._space import ParameterValue
+from dse.workload._programs import IDEAL
 
 Recomputations = Annotated[
     list[Literal["none", "selective", "full"]], Field(min_length=1), BeforeValidator(as_list)
@@ -50,7 +49,9 @@ class TransformerParameters(ParametersBlock):
     sequence_parallel: Switches = [False]
     recompute: Recomputations = ["none"]
     data_sharding: DataShardings = ["none"]
-    software: Names = ["default"]
+    program: Annotated[
+        Names, Field(validation_alias=AliasChoices("program", "software"))
+    ] = [IDEAL]
 
     @model_validator(mode="before")
     @classmethod

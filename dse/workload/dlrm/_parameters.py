@@ -1,28 +1,24 @@
-"""Spaces whose workload is a model: what may be chosen."""
+"""Parameters of a recommendation model: what a search space may choose."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from dse.config import StrictModel
-from dse.search.space._fields import (
+from dse.workload._parameters import (
     Counts,
-    Name,
     Names,
     ParametersBlock,
     Precisions,
+    Parameter,
+    ParameterValue,
     RankCounts,
     Switches,
     as_list,
 )
-from dse.search.space._space import ModelWorkload, Parameter, ParameterValue, WorkloadKind
 from dse.sharding import ShardingType
-
-if TYPE_CHECKING:
-    from dse.search.space._metrics import Metric
 
 #: Joins the names of a set of sharding types into one value of an outer parameter.
 TYPE_SEPARATOR = "+"
@@ -53,7 +49,7 @@ TypeSets = Annotated[
 ]
 
 
-#: Parameters that a software profile decides.
+#: Parameters that a program decides.
 _SOFTWARE = (
     "launch",
     "overlap_dense_all_reduce",
@@ -62,7 +58,7 @@ _SOFTWARE = (
 )
 
 
-class ModelParameters(ParametersBlock):
+class DlrmParameters(ParametersBlock):
     """The outer choices; each is a value, a list of values, or a range."""
 
     platform: Names
@@ -76,13 +72,15 @@ class ModelParameters(ParametersBlock):
     overlap_dense_all_reduce: Switches = [True]
     prefetch_input: Switches = [True]
     communication_precision: WirePrecisions = ["fp32"]
-    software_profile: Names | None = None
+    program: Annotated[
+        Names | None, Field(validation_alias=AliasChoices("program", "software_profile"))
+    ] = None
     sharding_types: TypeSets = [
         [ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE, ShardingType.ROW_WISE]
     ]
 
     @model_validator(mode="after")
-    def _one_batch_size(self) -> ModelParameters:
+    def _one_batch_size(self) -> DlrmParameters:
         if (self.global_batch_size is None) == (self.local_batch_size is None):
             raise PydanticCustomError(
                 "batch", "expected exactly one of `global_batch_size` and `local_batch_size`"
@@ -90,20 +88,20 @@ class ModelParameters(ParametersBlock):
         return self
 
     @model_validator(mode="after")
-    def _one_description_of_software(self) -> ModelParameters:
-        beside = [name for name in _SOFTWARE if name in self.model_fields_set]
-        if self.software_profile is not None and beside:
+    def _one_description_of_the_program(self) -> DlrmParameters:
+        described = [name for name in _SOFTWARE if name in self.model_fields_set]
+        if self.program is not None and described:
             raise PydanticCustomError(
-                "software",
-                "expected `software_profile` or `{name}`, found both; a profile decides it",
-                {"name": beside[0]},
+                "program",
+                "expected `program` or `{name}`, found both; a program decides it",
+                {"name": described[0]},
             )
         return self
 
     def expand(self) -> tuple[Parameter, ...]:
-        """Returns the choices; a software profile leaves nothing open of what it decides."""
+        """Returns the choices; a program leaves nothing open of what it decides."""
         parameters = super().expand()
-        if self.software_profile is None:
+        if self.program is None:
             return parameters
         return tuple(parameter for parameter in parameters if parameter.name not in _SOFTWARE)
 
@@ -123,19 +121,3 @@ class ModelParameters(ParametersBlock):
         if all(isinstance(item, int) and not isinstance(item, bool) for item in plain):
             plain.sort(key=int)
         return tuple(plain)
-
-
-class ModelWorkloadBlock(StrictModel):
-    """A model that is trained, by name or path; the parameters say which kind of model."""
-
-    model: Name
-
-    def missing_for(self, metric: Metric) -> str:
-        """Returns the field without which a metric is not known; a model has them all."""
-        del metric
-        return ""
-
-    def to_workload(self, folder: str, kind: WorkloadKind) -> ModelWorkload:
-        """Returns the plain value; models are looked for as on the command line."""
-        del folder
-        return ModelWorkload(self.model, kind)

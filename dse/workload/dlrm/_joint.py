@@ -1,20 +1,18 @@
-"""Placements of tables as outer choices: the sampler cuts, a greedy rule finds the ranks.
+"""Placements of tables as parameters: the sampler cuts, a greedy rule finds the ranks.
 
 Each table brings one parameter, whose values are the types and numbers of column pieces that may
 be tried for it. Ranks are no choices: equal ranks would make equal plans under many names. They
-are dealt out table by table, the costliest first, to the least loaded rank with room, once by each
-of several costs; the model keeps the fastest of these plans that fits.
+are assigned table by table, the costliest first, to the least loaded rank with room, once for each
+of several costs; the fastest of these plans that fits is kept.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dse.errors import ConfigError
-from dse.search.space import PLACEMENT_PREFIX, TYPE_SEPARATOR, Parameter
 from dse.sharding import (
     Cut,
     PlanningRequest,
@@ -23,9 +21,15 @@ from dse.sharding import (
     placements_allowed,
     plan_greedily,
 )
+from dse.workload._parameters import Parameter
+from dse.workload.dlrm._parameters import PLACEMENT_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from dse.model import DlrmModel, EmbeddingTable
+    from dse.sharding import ShardingPlan
+    from dse.workload.dlrm._scorer import PlanScorer
 
     from dse.machine.platforms import Platform
     from dse.model import DlrmModel, EmbeddingTable
@@ -47,53 +51,43 @@ _COSTS: dict[str, Callable[[EmbeddingTable], float]] = {
 }
 
 
-def with_placements(
-    space: SearchSpace, model: DlrmModel, platforms: Mapping[str, Platform], place: str
-) -> SearchSpace:
-    """Returns the space with one more parameter for each table of the model.
+def placement_parameters(
+    model: DlrmModel, types: frozenset[ShardingType], clusters: Sequence[tuple[int, int]]
+) -> tuple[Parameter, ...]:
+    """Returns one parameter for each table of a model: how it is sharded.
 
     Args:
-        space: A space with `plan: joint`.
         model: What is trained.
-        platforms: Every platform that the space names.
-        place: Where `search.plan` stands, for messages.
+        types: Sharding types that may be used.
+        clusters: Ranks and devices per node of every cluster that may be chosen.
 
     Raises:
-        ConfigError: The model has too many tables, or the space several sets of sharding types.
+        ConfigError: The model has too many tables.
     """
     if len(model.tables) > MAX_JOINT_TABLES:
         raise ConfigError(
-            f"{place}: search.plan: `joint` places at most {MAX_JOINT_TABLES} tables, and "
-            f"{model.name} has {len(model.tables)}; use `plan: solver`"
+            f"search.plan: `joint` places at most {MAX_JOINT_TABLES} tables, and {model.name} has "
+            f"{len(model.tables)}; use `plan: solver`"
         )
-    sets = space.choices("sharding_types")
-    if len(sets) > 1:
-        raise ConfigError(
-            f"{place}: with `plan: joint` every table chooses its own type; give one set of "
-            f"sharding types instead of {len(sets)}"
-        )
-    allowed = frozenset(ShardingType(name) for name in str(sets[0]).split(TYPE_SEPARATOR))
     requests = [
         PlanningRequest(
             tables=model.tables,
             optimizer=model.sparse_optimizer,
-            world_size=int(world_size),
-            devices_per_node=platforms[str(platform)].devices_per_node,
-            allowed_types=allowed,
+            world_size=world_size,
+            devices_per_node=devices_per_node,
+            allowed_types=types,
             embedding_memory_bytes=0.0,
         )
-        for platform in space.choices("platform")
-        for world_size in space.choices("world_size")
+        for world_size, devices_per_node in clusters
     ]
-    placements = tuple(
+    return tuple(
         Parameter(PLACEMENT_PREFIX + table.name, tuple(_labels(index, requests)))
         for index, table in enumerate(model.tables)
     )
-    return replace(space, parameters=(*space.parameters, *placements))
 
 
 def joint_plan(
-    scorer: PlanScorer, request: PlanningRequest, parameters: Mapping[str, ParameterValue]
+    scorer: PlanScorer, request: PlanningRequest, placements: Mapping[str, str]
 ) -> tuple[ShardingPlan, str]:
     """Returns the plan that the chosen placements make, and how its ranks were found.
 
@@ -103,21 +97,21 @@ def joint_plan(
     Args:
         scorer: The performance model of the problem.
         request: What is placed where.
-        parameters: Value of every outer parameter.
+        placements: How each table is sharded, by its name.
     """
     cuts = [
-        _cut(index, request, str(parameters[PLACEMENT_PREFIX + table.name]))
+        _cut(index, request, placements[table.name])
         for index, table in enumerate(request.tables)
     ]
     plans = [plan_greedily(request, cost, cuts=cuts) for cost in _COSTS.values()]
     scores = scorer.score(plans)
     # Plans that do not fit rank behind all others, by what they need.
-    badness = np.where(
+    penalized_s = np.where(
         scores.fits,
         scores.iteration_time_s,
         scores.iteration_time_s.max() + scores.peak_memory_bytes,
     )
-    best = int(np.argmin(badness))
+    best = int(np.argmin(penalized_s))
     return plans[best], f"joint, ranks by {list(_COSTS)[best]}"
 
 

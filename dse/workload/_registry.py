@@ -1,0 +1,114 @@
+"""Kinds of workloads: those of this package and those that others add through entry points."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+
+from dse._suggest import hint
+from dse.config import key_places, parse_plain, read_source
+from dse.errors import ConfigError
+from dse.model import DlrmModel, TransformerModel, find_model
+from dse.workload._workload import Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from os import PathLike
+
+#: Entry point group of workloads of other packages.
+ENTRY_POINTS = "dse.workloads"
+
+#: Kind of a model file that does not name one.
+_DEFAULT_KIND = "dlrm"
+
+_BUILT_IN = {
+    "dlrm": ("dse.workload.dlrm", "DlrmWorkload"),
+    "transformer": ("dse.workload.transformer", "TransformerWorkload"),
+    "trace": ("dse.workload.recorded", "RecordedWorkload"),
+}
+
+
+@cache
+def workload_kinds() -> Mapping[str, type[Workload]]:
+    """Returns every kind of workload by its name, those of this package first.
+
+    Raises:
+        ConfigError: An installed package announces something that is not a workload.
+    """
+    found: dict[str, type[Workload]] = {
+        kind: getattr(import_module(package), name) for kind, (package, name) in _BUILT_IN.items()
+    }
+    for entry in entry_points(group=ENTRY_POINTS):
+        added = entry.load()
+        if not (isinstance(added, type) and issubclass(added, Workload)):
+            raise ConfigError(
+                f"entry point `{entry.name}` of group {ENTRY_POINTS} is {added!r}; expected a "
+                "subclass of dse.workload.Workload"
+            )
+        found.setdefault(added.kind, added)
+    return found
+
+
+def workload_kind(kind: str) -> type[Workload]:
+    """Returns a kind of workload.
+
+    Raises:
+        ConfigError: There is no such kind; the message names those that there are.
+    """
+    kinds = workload_kinds()
+    if kind not in kinds:
+        raise ConfigError(
+            f"no workload is of kind `{kind}`; {hint(kind, tuple(kinds))} (other packages add "
+            f"kinds through the entry point group {ENTRY_POINTS})"
+        )
+    return kinds[kind]
+
+
+def workload_from_text(text: str, *, file: str = "<string>") -> Workload:
+    """Returns the workload that a model file describes.
+
+    Args:
+        text: YAML of a model of any kind.
+        file: File name for messages.
+
+    Raises:
+        ConfigError: The text is wrong, or its kind is not known.
+    """
+    document = parse_plain(text, file=file)
+    kind = document.get("kind", _DEFAULT_KIND) if isinstance(document, dict) else _DEFAULT_KIND
+    try:
+        found = workload_kind(str(kind))
+    except ConfigError as error:
+        place = key_places(text, file=file).get(("kind",), file)
+        raise ConfigError(f"{place}: {error}") from None
+    return found.from_text(text, file=file)
+
+
+def load_workload(
+    source: str | PathLike[str] | DlrmModel | TransformerModel | Workload,
+) -> Workload:
+    """Returns a workload from a built-in name or alias, a path, or an object.
+
+    Args:
+        source: What is trained; models become workloads, workloads are returned as they are.
+
+    Raises:
+        UnknownNameError: No built-in model has that name.
+        ConfigError: The file is missing or wrong; every problem is listed with its place.
+    """
+    if isinstance(source, Workload):
+        return source
+    if isinstance(source, DlrmModel):
+        return _built_in("dlrm", source)
+    if isinstance(source, TransformerModel):
+        return _built_in("transformer", source)
+    path = find_model(str(source))
+    return workload_from_text(read_source(path).text, file=str(path))
+
+
+def _built_in(kind: str, model: DlrmModel | TransformerModel) -> Workload:
+    package, name = _BUILT_IN[kind]
+    made: Workload = getattr(import_module(package), name)(model)
+    return made

@@ -1,0 +1,100 @@
+"""Workloads: what is trained, and what may be chosen for it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from dse.errors import ConfigError
+from dse.workload._metrics import COMMON_METRICS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dse.machine import LinkSpec, NetworkSpec
+    from dse.machine.host import HostProfile
+    from dse.machine.platforms import Platform
+    from dse.workload._job import Job
+    from dse.workload._metrics import Metric
+    from dse.workload._parameters import Parameter, ParametersBlock, ParameterValue
+    from dse.workload._programs import Program
+
+
+class Workload(ABC):
+    """Something to train; each kind has one implementation.
+
+    A package that is not part of `dse` adds a kind through the entry point group
+    ``dse.workloads``, whose entries are subclasses of this class.
+
+    Attributes:
+        kind: Name of the kind, as files and studies have it.
+        title: What the kind is called in messages, in the singular.
+        parameters: What a search space may choose; its fields are the parameters.
+        metrics: Figures that a prediction has.
+        programs: Training programs by name.
+        finds_plans: Whether jobs have a sharding plan, which is searched for each configuration.
+    """
+
+    kind: ClassVar[str]
+    title: ClassVar[str]
+    parameters: ClassVar[type[ParametersBlock]]
+    metrics: ClassVar[frozenset[Metric]] = COMMON_METRICS
+    programs: ClassVar[Mapping[str, Program]] = {}
+    finds_plans: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Name of the model, or of the file that it was captured in."""
+
+    @classmethod
+    def from_text(cls, text: str, *, file: str = "<string>") -> Workload:
+        """Returns the workload that a model file describes.
+
+        Args:
+            text: YAML of a model of this kind.
+            file: File name for messages.
+
+        Raises:
+            ConfigError: The text is wrong; every problem is listed with its place, or this kind
+                has no model files.
+        """
+        del text
+        raise ConfigError(f"{file}: a {cls.title} is not described by a model file")
+
+    @abstractmethod
+    def job(
+        self,
+        platform: Platform,
+        parameters: Mapping[str, ParameterValue],
+        *,
+        links: Sequence[LinkSpec] = (),
+        networks: Sequence[NetworkSpec] = (),
+        host_profile: HostProfile | None = None,
+    ) -> Job:
+        """Returns the workload on a machine under one choice of parameters.
+
+        Args:
+            platform: Device, node, networks and prices.
+            parameters: One value of each parameter; others have their defaults.
+            links: Interconnects that may be named in addition to the platform's own.
+            networks: Networks that may be named in addition to the platform's own.
+            host_profile: Host overheads measured from traces, in place of the platform's.
+
+        Raises:
+            ConfigError: The job is impossible, or a value does not exist on the platform.
+        """
+
+    def placement_parameters(
+        self, platforms: Mapping[str, Platform], choices: Mapping[str, Sequence[ParameterValue]]
+    ) -> tuple[Parameter, ...]:
+        """Returns parameters that decide the plan, for a sampler that chooses it as well.
+
+        Args:
+            platforms: Every platform that may be chosen, by name.
+            choices: Choices of the other parameters, by name.
+
+        Raises:
+            ConfigError: This workload has no plan, or it is too large for a sampler.
+        """
+        raise ConfigError(f"a {self.title} has no sharding plan to search")

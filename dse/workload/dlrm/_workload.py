@@ -1,0 +1,156 @@
+"""Recommendation models as a workload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from dse.config import parse_document
+from dse.errors import ConfigError
+from dse.machine import Precision
+from dse.model import ModelDocument
+from dse.sharding import ShardingType
+from dse.workload._launch import LaunchMode
+from dse.workload._parameters import named
+from dse.workload._programs import find_program
+from dse.workload._workload import Workload
+from dse.workload.dlrm._job import DlrmJob
+from dse.workload.dlrm._joint import placement_parameters
+from dse.workload.dlrm._parameters import PLACEMENT_PREFIX, TYPE_SEPARATOR, DlrmParameters
+from dse.workload.dlrm._problem import Problem, make_problem
+from dse.workload.dlrm._programs import DLRM_PROGRAMS
+from dse.workload.dlrm._software import Software
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dse.machine import LinkSpec, NetworkSpec
+    from dse.machine.host import HostProfile
+    from dse.machine.platforms import Platform
+    from dse.model import DlrmModel
+    from dse.workload._parameters import Parameter, ParametersBlock, ParameterValue
+    from dse.workload._programs import Program
+
+_WIRE_BYTES = {"fp32": 4, "fp16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class DlrmWorkload(Workload):
+    """A recommendation model whose embedding tables are sharded over the ranks.
+
+    Attributes:
+        model: What is trained.
+    """
+
+    kind: ClassVar[str] = "dlrm"
+    title: ClassVar[str] = "recommendation model"
+    parameters: ClassVar[type[ParametersBlock]] = DlrmParameters
+    programs: ClassVar[Mapping[str, Program]] = DLRM_PROGRAMS
+    finds_plans: ClassVar[bool] = True
+
+    model: DlrmModel
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return self.model.name
+
+    @classmethod
+    def from_text(cls, text: str, *, file: str = "<string>") -> DlrmWorkload:
+        """Returns the model of a file; see :meth:`Workload.from_text`."""
+        return cls(parse_document(text, ModelDocument, file=file).to_model())
+
+    def job(
+        self,
+        platform: Platform,
+        parameters: Mapping[str, ParameterValue],
+        *,
+        links: Sequence[LinkSpec] = (),
+        networks: Sequence[NetworkSpec] = (),
+        host_profile: HostProfile | None = None,
+    ) -> DlrmJob:
+        """Returns the job, its plan still open; see :meth:`Workload.job`."""
+        world_size = int(parameters["world_size"])
+        precision = Precision(str(parameters.get("precision", self.model.precision.value)))
+        cluster = platform.cluster(
+            world_size,
+            link=named(parameters, "link"),
+            network=named(parameters, "network"),
+            extra_links=tuple(links),
+            extra_networks=tuple(networks),
+        )
+        if world_size <= platform.devices_per_node:
+            # Within one node the network makes no difference.
+            cluster = replace(cluster, network=platform.cluster(world_size).network)
+        problem = make_problem(
+            self.model,
+            cluster,
+            _global_batch_size(parameters),
+            precision,
+            _software(parameters, precision),
+            host_profile,
+        )
+        placements = {
+            name.removeprefix(PLACEMENT_PREFIX): str(value)
+            for name, value in parameters.items()
+            if name.startswith(PLACEMENT_PREFIX)
+        }
+        return DlrmJob(
+            problem, allowed_types=_types(parameters), placements=tuple(placements.items())
+        )
+
+    def placement_parameters(
+        self, platforms: Mapping[str, Platform], choices: Mapping[str, Sequence[ParameterValue]]
+    ) -> tuple[Parameter, ...]:
+        """Returns one parameter for each table; see :meth:`Workload.placement_parameters`."""
+        sets = choices["sharding_types"]
+        if len(sets) > 1:
+            raise ConfigError(
+                "with `plan: joint` every table chooses its own type; give one set of sharding "
+                f"types instead of {len(sets)}"
+            )
+        clusters = [
+            (int(world_size), platforms[str(platform)].devices_per_node)
+            for platform in choices["platform"]
+            for world_size in choices["world_size"]
+        ]
+        return placement_parameters(self.model, _types({"sharding_types": sets[0]}), clusters)
+
+
+def _global_batch_size(parameters: Mapping[str, ParameterValue]) -> int:
+    if "global_batch_size" in parameters:
+        return int(parameters["global_batch_size"])
+    return int(parameters["local_batch_size"]) * int(parameters["world_size"])
+
+
+def _software(parameters: Mapping[str, ParameterValue], precision: Precision) -> Software:
+    """Returns the training program that parameters name or describe."""
+    program = str(parameters.get("program", ""))
+    if program:
+        software = find_program(DLRM_PROGRAMS, program).software_for(precision)
+        if "launch" in parameters:
+            # The parameter says more about this job than the program.
+            software = replace(software, launch=LaunchMode(str(parameters["launch"])))
+        return software
+    default = Software()
+    wire = parameters.get("communication_precision")
+    return Software(
+        launch=LaunchMode(str(parameters.get("launch", default.launch))),
+        overlap_dense_all_reduce=bool(
+            parameters.get("overlap_dense_all_reduce", default.overlap_dense_all_reduce)
+        ),
+        prefetch_input=bool(parameters.get("prefetch_input", default.prefetch_input)),
+        communication_precision_bytes=default.communication_precision_bytes
+        if wire is None
+        else _WIRE_BYTES[str(wire)],
+    )
+
+
+def _types(parameters: Mapping[str, ParameterValue]) -> frozenset[ShardingType]:
+    if "sharding_types" not in parameters:
+        return frozenset(ShardingType)
+    names = str(parameters["sharding_types"]).split(TYPE_SEPARATOR)
+    try:
+        return frozenset(ShardingType(name) for name in names)
+    except ValueError as error:
+        raise ConfigError(f"unknown sharding type: {error}") from error

@@ -1,0 +1,27 @@
+"""Captured steps: a trace as a workload that can be changed and simulated."""
+
+from __future__ import annotations
+
+from dse.workload.recorded._changes import changes_document, machine_changes, optimizations
+from dse.workload.recorded._job import RecordedJob
+from dse.workload.recorded._parameters import (
+    NO_OPTIMIZATION,
+    OPTIMIZATION_SEPARATOR,
+    SAME_PLATFORM,
+    RecordedParameters,
+    is_step_file,
+)
+from dse.workload.recorded._workload import RecordedWorkload
+
+__all__ = [
+    "NO_OPTIMIZATION",
+    "OPTIMIZATION_SEPARATOR",
+    "SAME_PLATFORM",
+    "RecordedJob",
+    "RecordedParameters",
+    "RecordedWorkload",
+    "changes_document",
+    "is_step_file",
+    "machine_changes",
+    "optimizations",
+]

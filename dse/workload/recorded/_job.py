@@ -1,0 +1,131 @@
+"""Job of a captured step: the step under changes."""
+
+from __future__ import annotations
+
+from functools import cached_property
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.explanation import ROW, Resource, TaskResources
+from dse.graph import TaskKind
+from dse.simulate import RankBreakdown, SymmetricRanks
+from dse.workload._explain import AttributedGraph
+from dse.workload._iteration import Iteration
+from dse.workload._job import Job
+from dse.workload._prediction import Effect
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dse.machine import Cluster
+    from dse.trace.whatif import CapturedStep, Step, WhatIf
+    from dse.workload._job import PlanEffort
+    from dse.workload._prediction import MemoryAccount
+
+_GROUPS = {
+    TaskKind.COMPUTE: "kernels",
+    TaskKind.COLLECTIVE: "collectives",
+    TaskKind.COPY: "copies",
+    TaskKind.HOST: "host",
+}
+
+
+class RecordedJob(Job):
+    """A captured step under changes.
+
+    Args:
+        captured: The step.
+        changes: Applied one after the other.
+        samples_per_step: Samples of the captured step over all ranks; None if not known.
+    """
+
+    def __init__(
+        self, captured: CapturedStep, changes: tuple[Step, ...], samples_per_step: int | None
+    ) -> None:
+        self._captured = captured
+        self._changes = changes
+        self._samples = samples_per_step
+
+    @cached_property
+    def answer(self) -> WhatIf:
+        """The changed step."""
+        return self._captured.what_if(self._changes)
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the job, traced or not."""
+        return self.answer.machine.world_size
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The machines; None if what the step was captured on is not known."""
+        machine = self.answer.machine
+        return None if machine.platform is None else machine.platform.cluster(machine.world_size)
+
+    @property
+    def samples_per_iteration(self) -> float:
+        """Samples of the changed step; NaN if those of the captured one are not known."""
+        return math.nan if self._samples is None else self._samples * self.answer.work_factor
+
+    def check(self) -> None:
+        """Applies the changes.
+
+        Raises:
+            ConfigError: The trace does not allow one of them.
+        """
+        _ = self.answer
+
+    def planned(self, effort: PlanEffort) -> RecordedJob:
+        """Applies the changes; nothing is left open."""
+        del effort
+        self.check()
+        return self
+
+    def iteration(self) -> Iteration:
+        """Returns the changed graph; nothing says how far off its durations are."""
+        graph = self.answer.graph.graph
+        return Iteration(SymmetricRanks.single(graph), graph.duration_s[:, None], (), 0.0)
+
+    def simulated(self) -> tuple[float, tuple[RankBreakdown, ...]]:
+        """Returns the length of the step on its slowest rank, and where its ranks' time goes."""
+        parts = tuple(
+            RankBreakdown(rank.compute_s, rank.exposed_communication_s, 0.0, rank.idle_s)
+            for rank in self.answer.after
+        )
+        return self.answer.after_s, parts
+
+    def sample_times_s(self) -> NDArray[np.float64]:
+        """Returns nothing: one captured step does not say how steps vary."""
+        return np.zeros(0)
+
+    def memory(self) -> tuple[MemoryAccount, ...]:
+        """Returns nothing: traces do not say what memory holds."""
+        return ()
+
+    def metrics(self, iteration_time_s: float) -> tuple[tuple[str, float], ...]:
+        """Returns how many times as many samples a second the changed step processes."""
+        del iteration_time_s
+        return (("speedup", self.answer.speedup),)
+
+    def effects(self) -> tuple[Effect, ...]:
+        """Returns what each change did, in order."""
+        return tuple(
+            Effect(effect.title, effect.tasks, effect.before_s, effect.after_s)
+            for effect in self.answer.effects
+        )
+
+    def notes(self) -> tuple[str, ...]:
+        """Returns what was assumed."""
+        return self.answer.notes
+
+    def attributed(self) -> AttributedGraph:
+        """Returns the changed graph; traces do not say what binds a task."""
+        graph = self.answer.graph.graph
+        seconds = np.zeros((len(Resource), graph.task_count))
+        host = graph.kind == TaskKind.HOST
+        seconds[ROW[Resource.HOST], host] = graph.duration_s[host]
+        resources = TaskResources.of(graph.duration_s, np.zeros_like(seconds), seconds)
+        groups = tuple(_GROUPS[TaskKind(kind)] for kind in graph.kind.tolist())
+        return AttributedGraph(graph, resources, groups)

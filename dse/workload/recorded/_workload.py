@@ -1,0 +1,84 @@
+"""Captured steps as a workload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from dse.workload._metrics import Metric
+from dse.workload._parameters import named
+from dse.workload._workload import Workload
+from dse.workload.recorded._changes import machine_changes, optimizations, read_changes_of
+from dse.workload.recorded._job import RecordedJob
+from dse.workload.recorded._parameters import SAME_PLATFORM, RecordedParameters
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dse.machine import LinkSpec, NetworkSpec
+    from dse.machine.host import HostProfile
+    from dse.machine.platforms import Platform
+    from dse.trace.whatif import CapturedStep, Step
+    from dse.workload._parameters import ParametersBlock, ParameterValue
+
+
+@dataclass(frozen=True)
+class RecordedWorkload(Workload):
+    """A step captured in traces, which optimizations and other machines change.
+
+    Attributes:
+        file_name: Name of the file or folder of the traces.
+        captured: The step, prepared for changes.
+        samples_per_step: Its samples over all ranks; None if they are not known.
+        files: The changes of every file that parameters name.
+    """
+
+    kind: ClassVar[str] = "trace"
+    title: ClassVar[str] = "trace"
+    parameters: ClassVar[type[ParametersBlock]] = RecordedParameters
+    metrics: ClassVar[frozenset[Metric]] = frozenset(
+        {
+            Metric.THROUGHPUT,
+            Metric.ITERATION_TIME,
+            Metric.COST,
+            Metric.PRICE,
+            Metric.WORLD_SIZE,
+            Metric.SPEEDUP,
+        }
+    )
+
+    file_name: str
+    captured: CapturedStep
+    samples_per_step: int | None
+    files: Mapping[str, tuple[Step, ...]]
+
+    @property
+    def name(self) -> str:
+        """Name of the file or folder of the traces."""
+        return self.file_name
+
+    def job(
+        self,
+        platform: Platform | None,
+        parameters: Mapping[str, ParameterValue],
+        *,
+        links: Sequence[LinkSpec] = (),
+        networks: Sequence[NetworkSpec] = (),
+        host_profile: HostProfile | None = None,
+    ) -> RecordedJob:
+        """Returns the step under changes; it is changed when it is first simulated."""
+        del links, networks, host_profile
+        machine = self.captured.machine
+        texts = machine_changes(parameters, machine.world_size, machine.device_name)
+        changes = read_changes_of((*texts, *optimizations(parameters)), self.files)
+        world_size = int(parameters.get("world_size", machine.world_size))
+        other = str(parameters.get("platform", SAME_PLATFORM)) != SAME_PLATFORM
+        target = platform if other else machine.platform
+        if target is not None and texts:
+            # Names that do not exist are errors before anything is simulated.
+            target.cluster(
+                world_size,
+                link=named(parameters, "link"),
+                network=named(parameters, "network"),
+            )
+        return RecordedJob(self.captured, tuple(changes), self.samples_per_step)

@@ -1,0 +1,63 @@
+"""Training programs of transformers, with the origin of every figure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dse.workload._programs import IDEAL, FittedValue, Program
+from dse.workload.transformer._types import COMPOSER, DEFAULT_PROGRAM, EAGER_CALLS, MEGATRON
+from dse.workload.transformer._types import StepSoftware
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_VTRAIN = "180 published steps of small GPT models under Megatron-DeepSpeed: A100, 2 to 8 GPUs"
+_CALLS = FittedValue("framework_calls_per_op", EAGER_CALLS, _VTRAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerProgram(Program):
+    """A training program of transformers.
+
+    Attributes:
+        software: How it is written.
+    """
+
+    software: StepSoftware = DEFAULT_PROGRAM
+
+
+_PROGRAMS = (
+    TransformerProgram(
+        name=IDEAL,
+        description="Overlaps and fuses all that can be, with FlashAttention-2",
+        origin="Assumed: gradients of four bytes, one pass of a fused optimizer",
+        fitted=(_CALLS,),
+    ),
+    TransformerProgram(
+        name="megatron",
+        description="Megatron-LM of 2022 with Apex, as in its two papers",
+        origin=(
+            "Read: gradients are reduced after the last backward pass, stages wait for what they "
+            "send, and the host with them. Counted: bytes of an update and of the loss"
+        ),
+        fitted=(_CALLS,),
+        software=MEGATRON,
+    ),
+    TransformerProgram(
+        name="composer",
+        description="Composer over PyTorch FSDP with Triton's attention, as LLM Foundry ran MPT",
+        origin=(
+            "Read: separate elementwise kernels, PyTorch's loss. Counted: bytes of an update. "
+            "Fitted on 65 published steps: time of elementwise kernels, rate of the attention "
+            "kernel"
+        ),
+        fitted=(_CALLS,),
+        software=COMPOSER,
+    ),
+)
+
+#: Built-in programs by name.
+TRANSFORMER_PROGRAMS: Mapping[str, TransformerProgram] = {
+    program.name: program for program in _PROGRAMS
+}

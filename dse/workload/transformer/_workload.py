@@ -1,0 +1,127 @@
+"""Transformers as a workload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from dse.config import parse_document
+from dse.errors import ConfigError
+from dse.machine import Precision
+from dse.model import TransformerDocument
+from dse.workload._metrics import COMMON_METRICS, Metric
+from dse.workload._parameters import named
+from dse.workload._programs import IDEAL, find_program
+from dse.workload._workload import Workload
+from dse.workload.transformer._job import StepProblem
+from dse.workload.transformer._parameters import TransformerParameters
+from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS
+from dse.workload.transformer._types import DataSharding, Parallelism, Recompute
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dse.machine import LinkSpec, NetworkSpec
+    from dse.machine.host import HostProfile
+    from dse.machine.platforms import Platform
+    from dse.model import TransformerModel
+    from dse.workload._parameters import ParametersBlock, ParameterValue
+    from dse.workload._programs import Program
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerWorkload(Workload):
+    """A transformer whose training step is spread over the ranks.
+
+    Attributes:
+        model: What is trained.
+    """
+
+    kind: ClassVar[str] = "transformer"
+    title: ClassVar[str] = "transformer"
+    parameters: ClassVar[type[ParametersBlock]] = TransformerParameters
+    metrics: ClassVar[frozenset[Metric]] = COMMON_METRICS | {
+        Metric.TOKEN_THROUGHPUT,
+        Metric.UTILIZATION,
+    }
+    programs: ClassVar[Mapping[str, Program]] = TRANSFORMER_PROGRAMS
+
+    model: TransformerModel
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return self.model.name
+
+    @classmethod
+    def from_text(cls, text: str, *, file: str = "<string>") -> TransformerWorkload:
+        """Returns the model of a file; see :meth:`Workload.from_text`."""
+        return cls(parse_document(text, TransformerDocument, file=file).to_model())
+
+    def job(
+        self,
+        platform: Platform,
+        parameters: Mapping[str, ParameterValue],
+        *,
+        links: Sequence[LinkSpec] = (),
+        networks: Sequence[NetworkSpec] = (),
+        host_profile: HostProfile | None = None,
+    ) -> StepProblem:
+        """Returns the job; data parallelism takes the ranks that the other degrees leave over."""
+        cluster = platform.cluster(
+            int(parameters["world_size"]),
+            link=named(parameters, "link"),
+            network=named(parameters, "network"),
+            extra_links=tuple(links),
+            extra_networks=tuple(networks),
+        )
+        if host_profile is not None:
+            cluster = replace(cluster, host=host_profile.host_spec(cluster.host))
+        program = find_program(TRANSFORMER_PROGRAMS, str(parameters.get("program", IDEAL)))
+        return StepProblem(
+            model=self.model,
+            cluster=cluster,
+            global_batch_size=int(parameters["global_batch_size"]),
+            precision=Precision(str(parameters.get("precision", self.model.precision.value))),
+            parallelism=_parallelism(parameters),
+            software=program.software,
+            host_profile=host_profile,
+        )
+
+
+def _parallelism(parameters: Mapping[str, ParameterValue]) -> Parallelism:
+    """Returns how parameters spread the step.
+
+    Raises:
+        ConfigError: The degrees do not divide the ranks, or data-parallel ranks that there are
+            not would shard something.
+    """
+
+    def degree(name: str) -> int:
+        return int(parameters.get(name, 1))
+
+    world_size = int(parameters["world_size"])
+    tensor, pipeline, context = (degree(name) for name in ("tensor", "pipeline", "context"))
+    others = tensor * pipeline * context
+    if world_size % others:
+        raise ConfigError(
+            f"tensor {tensor} × pipeline {pipeline} × context {context} = {others} does not "
+            f"divide {world_size} ranks; choose degrees whose product does"
+        )
+    found = Parallelism(
+        tensor=tensor,
+        pipeline=pipeline,
+        data=world_size // others,
+        context=context,
+        interleave=degree("interleave"),
+        sequence_parallel=bool(parameters.get("sequence_parallel", False)),
+        micro_batch_size=degree("micro_batch_size"),
+        recompute=Recompute(str(parameters.get("recompute", Recompute.NONE))),
+        data_sharding=DataSharding(str(parameters.get("data_sharding", DataSharding.NONE))),
+    )
+    if found.replicas == 1 and found.data_sharding is not DataSharding.NONE:
+        raise ConfigError(
+            f"data sharding {found.data_sharding.value} with one replica shards nothing: same as "
+            "none"
+        )
+    return found
