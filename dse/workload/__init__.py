@@ -7,6 +7,7 @@ workload; prediction, uncertainty, comparison and explanation are here, once for
 
 from __future__ import annotations
 
+from dse.workload._builder import StepBuilder
 from dse.workload._configuration import Configuration
 from dse.workload._explain import AttributedGraph, Details, explain_job, task_details
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
@@ -64,6 +65,7 @@ __all__ = [
     "Prediction",
     "Program",
     "RankCounts",
+    "StepBuilder",
     "Switches",
     "Workload",
     "as_list",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -81,9 +80,17 @@ class ParametersBlock(StrictModel):
     """Outer choices of a space, one a field: a list of values, a range, or nothing."""
 
     @staticmethod
-    @abstractmethod
     def choices_of(values: list[object]) -> tuple[ParameterValue, ...]:
-        """Returns the different values of one parameter as a study keeps them."""
+        """Returns the different values of one parameter as a study keeps them.
+
+        Numbers ascend, others keep their order.
+        """
+        plain: dict[ParameterValue, None] = {}
+        for item in values:
+            plain[item if isinstance(item, bool | int | float) else str(item)] = None
+        found = tuple(plain)
+        numbers = [item for item in found if isinstance(item, int) and not isinstance(item, bool)]
+        return tuple(sorted(numbers)) if len(numbers) == len(found) else found
 
     def expand(self) -> tuple[Parameter, ...]:
         """Returns the choices in the order of this class's fields."""

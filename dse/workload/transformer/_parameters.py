@@ -11,7 +11,6 @@ from dse.workload._parameters import (
     Counts,
     Names,
     ParametersBlock,
-    ParameterValue,
     Precisions,
     RankCounts,
     Switches,
@@ -63,13 +62,3 @@ class TransformerParameters(ParametersBlock):
                 "leave it out",
             )
         return value
-
-    @staticmethod
-    def choices_of(values: list[object]) -> tuple[ParameterValue, ...]:
-        """Removes repetitions; numbers ascend, others keep their order."""
-        plain: dict[ParameterValue, None] = {}
-        for item in values:
-            plain[item if isinstance(item, bool | int | float) else str(item)] = None
-        found = tuple(plain)
-        numbers = [item for item in found if isinstance(item, int) and not isinstance(item, bool)]
-        return tuple(sorted(numbers)) if len(numbers) == len(found) else found
