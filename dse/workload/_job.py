@@ -6,18 +6,22 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from dse.errors import ConfigError
+
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterable, Sequence
+    from os import PathLike
 
     import numpy as np
     from numpy.typing import NDArray
 
     from dse.machine import Cluster
-    from dse.sharding import ShardingPlan
+    from dse.sharding import ShardingPlan, TableConstraints
     from dse.simulate import RankBreakdown
     from dse.workload._explain import AttributedGraph
     from dse.workload._iteration import Iteration
     from dse.workload._prediction import Effect, MemoryAccount
+    from dse.workload.dlrm.solver import ShardingSolution
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,53 @@ class Job(ABC):
     def planner(self) -> str:
         """How the plan was found; empty without a plan."""
         return ""
+
+    def with_plan(self, plan: ShardingPlan, planner: str = "") -> Job:
+        """Returns the job with a sharding plan.
+
+        Args:
+            plan: The plan.
+            planner: How it was found.
+
+        Raises:
+            ConfigError: This workload has no sharding plan.
+            PlanError: The plan is for another model or another number of ranks.
+        """
+        del plan, planner
+        raise ConfigError("this workload has no sharding plan; leave the plan out")
+
+    def read_plan(self, path: str | PathLike[str]) -> ShardingPlan:
+        """Reads a plan for this job from a file in our own form or TorchRec's.
+
+        Raises:
+            ConfigError: The file is missing or wrong, or this workload has no sharding plan.
+            PlanError: The plan is for other tables.
+        """
+        raise ConfigError(f"{path}: this workload has no sharding plan; leave the plan out")
+
+    def solve(
+        self,
+        *,
+        allowed_types: Iterable[str] | None = None,
+        constraints: Sequence[TableConstraints] = (),
+        allow_uvm: bool = False,
+        time_limit_s: float | None = None,
+        seed: int = 0,
+    ) -> ShardingSolution:
+        """Searches a sharding plan thoroughly, with a bound that no plan beats.
+
+        Args:
+            allowed_types: Names of sharding types that may be used; all by default.
+            constraints: What is demanded of single tables.
+            allow_uvm: Whether tables may live in host memory.
+            time_limit_s: Stop looking for better plans after this many seconds.
+            seed: Seed of everything that is drawn.
+
+        Raises:
+            ConfigError: This workload has no sharding plan, or constraints exclude each other.
+            InfeasibleError: No plan fits; says what is missing and what would help.
+        """
+        raise ConfigError("this workload has no embedding tables to shard")
 
     def key(self) -> Hashable:
         """Returns what decides the result of :meth:`planned`; None if nothing is searched.

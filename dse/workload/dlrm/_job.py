@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dse.errors import PlanError
-from dse.sharding import ShardingType, check_plan
+from dse.sharding import ShardingType, check_plan, read_plan
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
 from dse.workload._job import Job
 from dse.workload._predict import compare_jobs, predict_job
@@ -19,18 +20,19 @@ from dse.workload.dlrm._joint import joint_plan
 from dse.workload.dlrm._scorer import PlanScorer
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterable, Sequence
+    from os import PathLike
 
     from numpy.typing import NDArray
 
     from dse.machine import Cluster
-    from dse.sharding import ShardingPlan
+    from dse.sharding import ShardingPlan, TableConstraints
     from dse.workload._explain import AttributedGraph
     from dse.workload._predict import PairedComparison
     from dse.workload._prediction import MemoryAccount, Prediction
     from dse.workload._job import PlanEffort
     from dse.workload.dlrm._problem import Problem
-    from dse.workload.dlrm.solver import SolvedPlan
+    from dse.workload.dlrm.solver import ShardingSolution, SolvedPlan
 
 
 #: A study solves thousands of problems, so each gets less than a single one: half of the restarts
@@ -107,6 +109,34 @@ class DlrmJob(Job):
             plan, problem.model.tables, cluster.world_size, cluster.devices_per_node
         )
         return self._with(checked, planner)
+
+    def read_plan(self, path: str | PathLike[str]) -> ShardingPlan:
+        """Reads a plan for this job from a file in our own form or TorchRec's."""
+        return read_plan(Path(path), self.problem.model.tables)
+
+    def solve(
+        self,
+        *,
+        allowed_types: Iterable[str] | None = None,
+        constraints: Sequence[TableConstraints] = (),
+        allow_uvm: bool = False,
+        time_limit_s: float | None = None,
+        seed: int = 0,
+    ) -> ShardingSolution:
+        """Searches a plan thoroughly; see :meth:`Job.solve`."""
+        from dse.workload.dlrm.solver import find_plan
+
+        types = self.allowed_types
+        if allowed_types is not None:
+            types = frozenset(ShardingType(name) for name in allowed_types)
+        return find_plan(
+            self.scorer,
+            allowed_types=types,
+            constraints=constraints,
+            allow_uvm=allow_uvm,
+            time_limit_s=time_limit_s,
+            seed=seed,
+        )
 
     def _with(self, plan: ShardingPlan, planner: str) -> DlrmJob:
         return DlrmJob(
