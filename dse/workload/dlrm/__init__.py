@@ -18,27 +18,28 @@ from dse.workload.dlrm._job import (
     sample_iteration_times_s,
 )
 from dse.workload.dlrm._layout import build_layout
-from dse.workload.dlrm._problem import Problem
-from dse.workload.dlrm._profiles import (
-    SOFTWARE_PROFILES,
-    FittedValue,
-    SoftwareProfile,
-    software_profile,
-)
+from dse.workload.dlrm._problem import Problem, make_problem
+from dse.workload.dlrm._parameters import PLACEMENT_PREFIX, TYPE_SEPARATOR, DlrmParameters
+from dse.workload.dlrm._programs import DLRM_PROGRAMS, DlrmProgram
 from dse.workload.dlrm._scorer import PlanScorer, PlanScores
 from dse.workload.dlrm._slots import LayoutGraph, Slot
 from dse.workload.dlrm._software import DenseBottom, InputPath, Software
 from dse.workload.dlrm._types import Configuration
+from dse.workload.dlrm._workload import DlrmWorkload
 
 __all__ = [
-    "SOFTWARE_PROFILES",
+    "DLRM_PROGRAMS",
+    "PLACEMENT_PREFIX",
+    "TYPE_SEPARATOR",
     "Configuration",
     "DenseBottom",
     "DlrmJob",
+    "DlrmParameters",
+    "DlrmProgram",
+    "DlrmWorkload",
     "DurationClass",
     "EmbeddingKernels",
     "ExchangeGroup",
-    "FittedValue",
     "InputPath",
     "LaunchMode",
     "LayoutGraph",
@@ -50,14 +51,13 @@ __all__ = [
     "RankMemory",
     "Slot",
     "Software",
-    "SoftwareProfile",
     "build_layout",
     "compare_plans",
     "exchange_group_of",
+    "make_problem",
     "predict",
     "predict_plan",
     "problem_of",
     "sample_iteration_times_s",
     "slot_durations_s",
-    "software_profile",
 ]

@@ -17,11 +17,8 @@ from dse.workload.transformer._deploy import configuration_to_json, configuratio
 from dse.workload.transformer._groups import group_of
 from dse.workload.transformer._job import StepProblem
 from dse.workload.transformer._memory import layer_activation_bytes, stage_memory, stage_parameters
-from dse.workload.transformer._profiles import (
-    PROFILE_DESCRIPTIONS,
-    SOFTWARE_PROFILES,
-    software_profile,
-)
+from dse.workload.transformer._parameters import TransformerParameters
+from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS, TransformerProgram
 from dse.workload.transformer._types import (
     COMPOSER,
     MEGATRON,
@@ -32,12 +29,12 @@ from dse.workload.transformer._types import (
     Recompute,
     StepSoftware,
 )
+from dse.workload.transformer._workload import TransformerWorkload
 
 __all__ = [
+    "TRANSFORMER_PROGRAMS",
     "COMPOSER",
     "MEGATRON",
-    "PROFILE_DESCRIPTIONS",
-    "SOFTWARE_PROFILES",
     "DataSharding",
     "FlashKernel",
     "LossKernels",
@@ -48,6 +45,9 @@ __all__ = [
     "StepPrediction",
     "StepProblem",
     "StepSoftware",
+    "TransformerParameters",
+    "TransformerProgram",
+    "TransformerWorkload",
     "check_parallelism",
     "compare_steps",
     "configuration_to_json",
@@ -57,7 +57,6 @@ __all__ = [
     "layer_activation_bytes",
     "parallelism_words",
     "predict_step",
-    "software_profile",
     "stage_memory",
     "stage_parameters",
     "step_problem",

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from dse.machine import Precision
 from dse.workload.transformer._job import StepProblem
-from dse.workload.transformer._profiles import software_profile
+from dse.workload._programs import find_program
+from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS
 from dse.workload.transformer._types import Parallelism
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def step_problem(
         global_batch_size=configuration.global_batch_size,
         precision=configuration.precision,
         parallelism=configuration.parallelism,
-        software=software_profile(configuration.software),
+        software=find_program(TRANSFORMER_PROGRAMS, configuration.software).software,
     )
 
 
