@@ -4,6 +4,7 @@ Usage:
     python benchmarks/accuracy.py [--data DIR] [--shipped] [--json] [--write docs/accuracy.md]
     python benchmarks/accuracy.py --end-to-end [--data DIR] [--cases] [--json]
     python benchmarks/accuracy.py --published CASES.csv [--json]
+    python benchmarks/accuracy.py --steps STEPS.csv [--json]
 
 The first form prints one table: models of kernels and collectives by device, beside simpler ones.
 It needs the tables of measurements named in docs/accuracy.md (by default in `../shared/data`, or
@@ -12,7 +13,8 @@ the folder that DSE_MEASUREMENTS names) and the session of one CPU that lies bes
 second form predicts whole training steps that others published (`published/*.csv` in the folder of
 measurements) and prints errors, order and intervals by family, beside a roofline and the marks;
 `--cases` lists every case. `--write` does both and writes the page with its pictures. The third
-form takes one file of published training throughputs.
+form takes one file of published training throughputs of recommendation models, the fourth one of
+published training steps of transformers.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from end_to_end_cases import EndToEndCase, end_to_end_cases
 from end_to_end_figures import end_to_end_document, family_figures, file_figures, judged
 from end_to_end_page import end_to_end_section, write_pictures
 from published_cases import compare_published
+from published_steps import compare_steps
 
 from dse.errors import DseError
 from dse.machine.platforms import builtin_calibrations
@@ -107,6 +110,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DATA, help="folder of measurements")
     parser.add_argument("--published", type=Path, help="file of published training throughputs")
+    parser.add_argument("--steps", type=Path, help="file of published steps of transformers")
     parser.add_argument("--write", type=Path, help="Markdown file to write the table to")
     parser.add_argument("--end-to-end", action="store_true", help="whole training steps")
     parser.add_argument("--cases", action="store_true", help="list every published case")
@@ -116,6 +120,9 @@ def main() -> None:
     try:
         if arguments.published is not None:
             compare_published(arguments.published, as_json=arguments.json)
+            return
+        if arguments.steps is not None:
+            compare_steps(arguments.steps, as_json=arguments.json)
             return
         if arguments.end_to_end and arguments.write is None:
             steps = published(arguments.data)

@@ -45,6 +45,13 @@ _PROGRAMS = (
         software=MEGATRON,
     ),
     TransformerProgram(
+        name="megatron_deepspeed",
+        description="Megatron-DeepSpeed, which shares its kernels and schedule with Megatron-LM",
+        origin="Like `megatron`",
+        fitted=(_CALLS,),
+        software=MEGATRON,
+    ),
+    TransformerProgram(
         name="composer",
         description="Composer over PyTorch FSDP with Triton's attention, as LLM Foundry ran MPT",
         origin=(
