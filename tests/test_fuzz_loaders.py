@@ -50,7 +50,7 @@ from dse.trace import (
 )
 from dse.trace.capture import read_records
 from dse.trace.overheads import host_profile_text, load_host_profile, platform_host_block
-from dse.trace.whatif import read_steps
+from dse.trace.whatif import read_changes
 from dse.workload.dlrm import Configuration
 from tests.conftest import ROOT, make_table
 from tests.fuzzing import (
@@ -318,7 +318,7 @@ steps:
 """
 
     def read(path):
-        assert all(step.title for step in read_steps(path))
+        assert all(step.title for step in read_changes(path))
 
     check_reader(variants([seed], count("steps"), 8), tmp_path / "w.yaml", read, valid=1)
 

@@ -31,7 +31,7 @@ from dse.search.space import load_space
 from dse.sharding import read_constraints, read_plan
 from dse.trace import read_execution_trace, read_kineto
 from dse.trace.overheads import load_host_profile
-from dse.trace.whatif import read_steps
+from dse.trace.whatif import read_changes
 from tests.conftest import ROOT
 
 # --- what no module may do ------------------------------------------------------------------
@@ -230,7 +230,7 @@ READERS = {
     "plan": read_plan,
     "constraints": read_constraints,
     "profile": load_host_profile,
-    "steps": read_steps,
+    "steps": read_changes,
     "gemm": read_gemm,
     "kineto": read_kineto,
     "execution trace": read_execution_trace,

@@ -14,7 +14,7 @@ from dse.cli._traces import StepOption
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dse.trace.whatif import Step, WhatIf
+    from dse.trace.whatif import Change, WhatIf
 
 _TIMES = ("compute_s", "exposed_communication_s", "idle_s", "wait_s")
 
@@ -73,7 +73,7 @@ def whatif_command(
         captured_step,
         describe_optimizations,
         parse_optimization,
-        read_steps,
+        read_changes,
     )
 
     if list_all:
@@ -81,7 +81,7 @@ def whatif_command(
         return
     if not traces:
         raise ConfigError("give at least one trace; `--list` shows what may be asked")
-    changes = list(read_steps(steps)) if steps else []
+    changes = list(read_changes(steps)) if steps else []
     changes += [parse_optimization(text) for text in optimization or ()]
     if not changes:
         raise ConfigError(
@@ -93,7 +93,7 @@ def whatif_command(
         captured = captured_step(
             loaded, step=chosen_step(step), platform=platform, aligned=aligned
         )
-        answer = captured.what_if(_Told(changes, tell))
+        answer = captured.what_if(_Reported(changes, tell))
     if timeline is not None:
         title = "after " + ", ".join(effect.title for effect in answer.effects)
         path = critical_path(answer.timeline)
@@ -106,23 +106,23 @@ def whatif_command(
             typer.echo(f"time line: {timeline}")
 
 
-class _Told(Sequence["Step"]):
-    """Changes that are told as they are taken."""
+class _Reported(Sequence["Change"]):
+    """Changes that are reported as they are applied."""
 
-    def __init__(self, steps: Sequence[Step], tell: Callable[[str], None]) -> None:
-        self._steps, self._tell = steps, tell
+    def __init__(self, changes: Sequence[Change], tell: Callable[[str], None]) -> None:
+        self._changes, self._tell = changes, tell
 
     def __len__(self) -> int:
-        return len(self._steps)
+        return len(self._changes)
 
     @overload
-    def __getitem__(self, place: int) -> Step: ...
+    def __getitem__(self, place: int) -> Change: ...
     @overload
-    def __getitem__(self, place: slice) -> Sequence[Step]: ...
-    def __getitem__(self, place: int | slice) -> Step | Sequence[Step]:
-        found = self._steps[place]
+    def __getitem__(self, place: slice) -> Sequence[Change]: ...
+    def __getitem__(self, place: int | slice) -> Change | Sequence[Change]:
+        found = self._changes[place]
         if isinstance(place, int):
-            self._tell(f"step {place + 1} of {len(self)}: {self._steps[place].title}")
+            self._tell(f"change {place + 1} of {len(self)}: {self._changes[place].title}")
         return found
 
 

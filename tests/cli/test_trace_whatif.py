@@ -105,5 +105,5 @@ def test_progress_is_shown_on_a_terminal(folder, options):
         # A terminal that nobody writes to any more.
         pass
     os.close(ours)
-    assert (b"step 1 of 1: network" in shown) == (not options)
-    assert b"step 1 of 1: network" not in done.stdout
+    assert (b"change 1 of 1: network" in shown) == (not options)
+    assert b"change 1 of 1: network" not in done.stdout

@@ -6,13 +6,13 @@ import pytest
 
 from dse.errors import ConfigError, SimulationError, UnknownNameError
 from dse.machine.collectives import CollectiveOp, collective_time_s
-from dse.trace import Phase, Role, read_kineto
+from dse.trace import COMPUTING, Phase, Role, read_kineto
 from dse.trace.whatif import (
     Selector,
     captured_step,
     machine_of,
     parse_optimization,
-    read_steps,
+    read_changes,
 )
 from tests.trace.helpers import call, document, kernel, operator, span, write
 
@@ -81,33 +81,34 @@ def test_the_step_as_captured(captured):
 
 
 def test_facts_of_the_tasks(captured):
-    job = captured.job()
+    editor = captured.editor()
     facts = {}
-    for task in job.select(Selector(role=(Role.KERNEL, Role.COLLECTIVE), rank=(0,))):
-        facts[job.name_of(task)] = (job.phase_of(task), job.layer_of(task))
+    for task in editor.select(Selector(role=(Role.KERNEL, Role.COLLECTIVE), rank=(0,))):
+        facts[editor.name_of(task)] = (editor.phase_of(task), editor.layer_of(task))
     assert facts == {
         "sgemm_fw": (Phase.FORWARD, 0),
         "sgemm_bw": (Phase.BACKWARD, 0),
         "ncclDevKernel_AllReduce_Sum": (Phase.FORWARD, 1),
         "multi_tensor_apply": (Phase.OPTIMIZER, -1),
     }
-    (forward,) = job.select(Selector(name=("sgemm_fw",), role=(Role.KERNEL,), rank=(0,)))
-    assert job.stack_of(forward) == ("ProfilerStep#1", "aten::linear", "aten::addmm")
-    inputs = job.inputs_of(forward)
+    (forward,) = editor.select(Selector(name=("sgemm_fw",), role=(Role.KERNEL,), rank=(0,)))
+    assert editor.stack_of(forward) == ("ProfilerStep#1", "aten::linear", "aten::addmm")
+    inputs = editor.inputs_of(forward)
     assert inputs is not None
     assert inputs.shapes == "[[64],[8,32]]"
-    call_of = job.launch_of(forward)
-    assert job.role_of(call_of) == Role.CALL
-    (reduce,) = job.select(Selector(collective=("all_reduce",), rank=(1,)))
-    assert job.size_of(reduce) == _BYTES
-    assert len(job.members_of(reduce)) == 2
+    call_of = editor.launch_of(forward)
+    assert editor.role_of(call_of) == Role.CALL
+    (reduces,) = editor.by_collective(editor.select(Selector(collective=("all_reduce",))))
+    assert [editor.rank_of(task) for task in reduces] == [0, 1]
+    assert [editor.size_of(task) for task in reduces] == [_BYTES, _BYTES]
 
 
 def test_selectors(captured):
-    job = captured.job()
+    editor = captured.editor()
 
     def names(**what):
-        return sorted(job.name_of(task) for task in job.kernels(Selector(rank=(0,), **what)))
+        tasks = editor.select(Selector(rank=(0,), role=COMPUTING, **what))
+        return sorted(map(editor.name_of, tasks))
 
     assert names() == ["multi_tensor_apply", "sgemm_bw", "sgemm_fw"]
     assert names(name=("*GEMM*",)) == ["sgemm_bw", "sgemm_fw"]
@@ -116,14 +117,14 @@ def test_selectors(captured):
     assert names(longer_than_s=60e-6, shorter_than_s=150e-6) == ["sgemm_fw"]
     assert names(without=Selector(name=("sgemm*",))) == ["multi_tensor_apply"]
     assert names(lane=("*stream 20*",)) == []
-    assert len(job.select(Selector(larger_than_bytes=_BYTES - 1))) == 2
-    assert job.select(Selector(larger_than_bytes=_BYTES)) == ()
+    assert len(editor.select(Selector(larger_than_bytes=_BYTES - 1))) == 2
+    assert editor.select(Selector(larger_than_bytes=_BYTES)) == ()
 
 
 def what_if(captured, tmp_path, steps):
     path = tmp_path / "steps.yaml"
     path.write_text(f"schema_version: 1\nname: test\nsteps:\n{steps}")
-    return captured.what_if(read_steps(path))
+    return captured.what_if(read_changes(path))
 
 
 def test_scaling_a_gemm(captured, tmp_path):
@@ -158,7 +159,7 @@ def test_inserting_on_another_lane(captured, tmp_path):
         "    insert: {name: compress, duration: 70 us, place: ahead, lane: device 0 stream 7}\n"
     )
     # At the stream's end it would wait for the update, which waits for the reduction.
-    with pytest.raises(SimulationError, match=r"step 1 .*compress"):
+    with pytest.raises(SimulationError, match=r"change 1 .*compress"):
         what_if(captured, tmp_path, steps)
     answer = what_if(captured, tmp_path, steps.replace("device 0 stream 7", "compressor"))
     assert answer.effects[0].inserted == 1
@@ -206,7 +207,7 @@ def test_optimizations_need_a_known_machine(tmp_path):
     write(tmp_path / "rank0.json", rank_events(), rank=0)
     captured = captured_step(read_kineto(tmp_path / "rank0.json"))
     assert captured.machine.platform is None
-    with pytest.raises(ConfigError, match=r"step 1 .*name one with --platform"):
+    with pytest.raises(ConfigError, match=r"change 1 .*name one with --platform"):
         captured.what_if([parse_optimization("network=2x")])
     named = captured_step(read_kineto(tmp_path / "rank0.json"), platform="v100_dgx2")
     answer = named.what_if([parse_optimization("network=2x")])
@@ -253,34 +254,34 @@ def test_bad_documents(captured, tmp_path, steps, message):
 
 
 def test_a_cycle_after_an_edit_is_named(captured):
-    job = captured.job()
-    (forward,) = job.select(Selector(name=("sgemm_fw",), rank=(0,)))
-    (update,) = job.select(Selector(name=("multi_tensor_apply",), rank=(0,)))
-    job.wait(forward, [update])
+    editor = captured.editor()
+    (forward,) = editor.select(Selector(name=("sgemm_fw",), rank=(0,)))
+    (update,) = editor.select(Selector(name=("multi_tensor_apply",), rank=(0,)))
+    editor.wait(forward, [update])
     with pytest.raises(SimulationError, match="sgemm_fw"):
-        job.build()
+        editor.build()
 
 
 def test_doing_something_to_nothing_is_an_error(captured):
-    job = captured.job()
+    editor = captured.editor()
     with pytest.raises(ConfigError, match="no task was selected"):
-        job.scale((), 2.0)
+        editor.scale((), 2.0)
     with pytest.raises(ConfigError, match="no task was selected"):
-        job.remove(())
+        editor.remove(())
     with pytest.raises(ConfigError, match="no lane"):
-        job.schedule((), lambda task: 0.0)
+        editor.schedule((), lambda task: 0.0)
 
 
 def test_scheduling_by_priority(captured):
-    job = captured.job()
+    editor = captured.editor()
     lane = (0, "wire")
-    (forward,) = job.select(Selector(name=("sgemm_fw",), rank=(0,)))
-    late = job.insert("late", Role.COPY, lane, 1e-6, after=[forward])
-    soon = job.insert("soon", Role.COPY, lane, 1e-6, after=[forward])
-    job.schedule([lane], lambda task: 0.0 if task == soon else 1.0)
-    assert job.tasks_on(*lane) == (soon, late)
+    (forward,) = editor.select(Selector(name=("sgemm_fw",), rank=(0,)))
+    late = editor.insert("late", Role.COPY, lane, 1e-6, after=[forward])
+    soon = editor.insert("soon", Role.COPY, lane, 1e-6, after=[forward])
+    editor.schedule([lane], lambda task: 0.0 if task == soon else 1.0)
+    assert editor.tasks_on(*lane) == (soon, late)
     with pytest.raises(ConfigError):
-        job.schedule([], lambda task: 0.0)
+        editor.schedule([], lambda task: 0.0)
 
 
 @pytest.mark.parametrize(
@@ -335,8 +336,8 @@ def test_a_later_start_is_no_part_of_the_step(tmp_path):
     assert [part.offset_s for part in captured.graph.steps] == pytest.approx([0, 200e-6])
     # Rank 1 is as captured; rank 0 waits 200 µs for it in the reduction.
     assert [rank.simulated_s for rank in captured.before] == pytest.approx([690e-6, 690e-6])
-    job = captured.job()
-    assert not any(job.role_of(task) == Role.LEAD_IN for task in job.select(Selector()))
+    editor = captured.editor()
+    assert not any(editor.role_of(task) == Role.LEAD_IN for task in editor.select(Selector()))
     answer = what_if(captured, tmp_path, "  - {select: {role: host_gap}, scale: 0.5}\n")
     plain = what_if(
         captured_step(apart(tmp_path, 0)),
@@ -376,24 +377,24 @@ def test_what_changes_nothing_is_an_error(captured, tmp_path):
 
 
 def test_gaps_move_with_their_works(captured):
-    job = captured.job()
-    (forward,) = job.select(Selector(name=("sgemm_fw",), rank=(0,)))
-    (backward,) = job.select(Selector(name=("sgemm_bw",), rank=(0,)))
+    editor = captured.editor()
+    (forward,) = editor.select(Selector(name=("sgemm_fw",), rank=(0,)))
+    (backward,) = editor.select(Selector(name=("sgemm_bw",), rank=(0,)))
     # Both ready at the start of the stream: the second goes first, with the gap before it.
-    job.schedule([(0, "device 0 stream 7")], lambda task: -job.start_of(task))
-    row = job.tasks_on(0, "device 0 stream 7")
+    editor.schedule([(0, "device 0 stream 7")], lambda task: -editor.start_of(task))
+    row = editor.tasks_on(0, "device 0 stream 7")
     for work in (forward, backward):
-        gaps = [one for one in job.delays_of(work) if job.role_of(one) == Role.STREAM_GAP]
+        gaps = [one for one in editor.delays_of(work) if editor.role_of(one) == Role.STREAM_GAP]
         at = row.index(work)
         assert list(row[at - len(gaps) : at]) == gaps
-    assert any("changed places" in note for note in job.notes)
-    job.build()
+    assert any("changed places" in note for note in editor.notes)
+    editor.build()
 
 
 def test_threads_are_not_scheduled(captured):
-    job = captured.job()
+    editor = captured.editor()
     with pytest.raises(ConfigError, match="runs host code"):
-        job.schedule([(0, "thread 11")], lambda task: 0.0)
+        editor.schedule([(0, "thread 11")], lambda task: 0.0)
 
 
 def test_what_follows_on_the_stream_waits_for_a_task_behind(captured, tmp_path):

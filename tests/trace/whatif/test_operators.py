@@ -9,8 +9,8 @@ import pytest
 from dse.machine import Precision
 from dse.machine.platforms import load_platform
 from dse.trace import OperatorInputs
-from dse.trace.whatif._arguments import arguments_of, resized, with_precision, with_shapes
-from dse.trace.whatif._operators import KernelCall, kernel_calls, operator_name, weight_of
+from dse.trace.whatif.core import arguments_of, resized, with_precision, with_shapes
+from dse.trace.whatif.retime import KernelCall, kernel_calls, operator_name, weight_of
 
 
 def inputs(*tensors):

@@ -292,10 +292,10 @@ def test_gist_without_activations(tmp_path):
 
 
 def test_the_evaluation_of_a_node_has_the_inputs_of_the_node(tmp_path):
-    job = backward_of_three(tmp_path).job()
+    editor = backward_of_three(tmp_path).editor()
     stacks = {
-        (job.stack_of(task)[-1], inputs.shapes)
-        for task in range(job.build().graph.task_count)
-        if job.stack_of(task) and (inputs := job.inputs_of(task)) is not None
+        (editor.stack_of(task)[-1], inputs.shapes)
+        for task in range(editor.build().graph.task_count)
+        if editor.stack_of(task) and (inputs := editor.inputs_of(task)) is not None
     }
     assert (EVALUATE + ACCUMULATE, "[[256,1024]]") in stacks

@@ -59,7 +59,7 @@ def test_any_order(captured, texts):
         answer, problem = None, str(error)
     if answer is None:
         # Which step cannot be done, and why.
-        assert problem.startswith("step ")
+        assert problem.startswith("change ")
         return
     graph = answer.graph.graph
     topological_order(graph)

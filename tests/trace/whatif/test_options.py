@@ -12,7 +12,7 @@ from dse.trace.whatif import (
     machine_of,
     optimization_options,
     parse_optimization,
-    read_steps,
+    read_changes,
 )
 from tests.trace.helpers import operator, write
 from tests.trace.whatif.helpers import two_ranks
@@ -54,7 +54,7 @@ def test_a_step_is_one_action(tmp_path, step, message):
     file = tmp_path / "steps.yaml"
     file.write_text(f"schema_version: 1\nname: two\nsteps:\n  - {step}\n")
     with pytest.raises(ConfigError, match=message):
-        read_steps(file)
+        read_changes(file)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from dse.errors import ConfigError
 from dse.machine.collectives import CollectiveOp, collective_time_s
 from dse.machine.platforms import load_platform
 from dse.trace import COMPUTING, OperatorInputs, Role, read_kineto
-from dse.trace.whatif import Selector, captured_step, parse_optimization, read_steps
-from dse.trace.whatif._lookups import Lookup, lookups_of, read_lookup, rewritten_lookup
+from dse.trace.whatif import Selector, captured_step, parse_optimization, read_changes
+from dse.trace.whatif.retime._lookups import Lookup, lookups_of, read_lookup, rewritten_lookup
 from tests.trace.helpers import call, kernel, operator, span, write
 
 V100 = "v100_dgx1"
@@ -118,15 +118,15 @@ def make(tmp_path):
 
 
 def after(captured, *texts):
-    job = captured.job()
+    editor = captured.editor()
     for text in texts:
-        parse_optimization(text).apply(job)
-    return job
+        parse_optimization(text).apply(editor)
+    return editor
 
 
-def times(job, rank):
-    tasks = job.select(Selector(rank=(rank,), role=(*COMPUTING, Role.COLLECTIVE)))
-    return {job.name_of(task): job.duration_of(task) * 1e6 for task in tasks}
+def times(editor, rank):
+    tasks = editor.select(Selector(rank=(rank,), role=(*COMPUTING, Role.COLLECTIVE)))
+    return {editor.name_of(task): editor.duration_of(task) * 1e6 for task in tasks}
 
 
 def ratio(old, new, *, forward):
@@ -135,7 +135,7 @@ def ratio(old, new, *, forward):
 
 
 def test_lookups_are_read(make):
-    found = lookups_of(make().job())
+    found = lookups_of(make().editor())
     assert [one.lookup for one in found] == [
         lookup_of(tables, indices) for tables, indices in zip(TABLES, INDICES, strict=True)
     ]
@@ -166,12 +166,12 @@ def test_lookups_of_newer_versions_are_read():
 def test_a_move_by_hand(make):
     """Two of rank 0's tables with 10,240 lookups each go to rank 1."""
     captured = make()
-    job = after(captured, "reshard=0:1:2")
+    editor = after(captured, "reshard=0:1:2")
     old = [lookup_of(tables, indices) for tables, indices in zip(TABLES, INDICES, strict=True)]
     new = [lookup_of(2, 20_480), lookup_of(4, 22_528), old[2]]
-    assert [one.lookup for one in lookups_of(job)] == new
+    assert [one.lookup for one in lookups_of(editor)] == new
     for rank, durations in ((0, (100, 60, 200)), (1, (40, 50, 80)), (2, (40, 50, 80))):
-        found = times(job, rank)
+        found = times(editor, rank)
         forward = ratio(old[rank], new[rank], forward=True)
         backward = ratio(old[rank], new[rank], forward=False)
         assert found["split_embedding_forward"] == pytest.approx(durations[0] * forward)
@@ -186,17 +186,17 @@ def test_a_move_by_hand(make):
         for tables, indices in ((4, 40_960), (2, 20_480))
     ]
     model = load_platform(V100).kernel_time("elementwise", traffic_bytes=checked)
-    assert times(job, 0)["bounds_check"] == pytest.approx(10 * float(model[1] / model[0]))
+    assert times(editor, 0)["bounds_check"] == pytest.approx(10 * float(model[1] / model[0]))
 
 
 def test_exchanges_go_with_the_largest_side(make):
-    job = after(make(), "reshard=0:1:2")
+    editor = after(make(), "reshard=0:1:2")
     cluster = load_platform(V100).cluster(3)
 
     def model(elements, width):
         return float(collective_time_s(cluster, CollectiveOp.ALL_TO_ALL, elements * width))
 
-    found = times(job, 2)
+    found = times(editor, 2)
     # Pooled: rank 0 sent 64 · 32 values, now rank 1 sends as many, so nothing is gained.
     assert found["ncclPooled"] == pytest.approx(40)
     assert found["ncclGradient"] == pytest.approx(40)
@@ -214,62 +214,62 @@ def test_exchanges_go_with_the_largest_side(make):
 def test_there_and_back_changes_nothing(make):
     captured = make()
     for text in ("reshard=0:1:2;1:0:2", "reshard=0:2:50%;2:0:50%", "reshard=0:1:2;1:2:2;2:0:2"):
-        job = after(captured, text)
+        editor = after(captured, text)
         for rank in range(3):
-            assert times(job, rank) == pytest.approx(times(captured.job(), rank)), text
+            assert times(editor, rank) == pytest.approx(times(captured.editor(), rank)), text
 
 
 def test_a_later_step_sees_the_move(make):
     """Equal ranks: what one step moves, the next moves back."""
     captured = make()
-    job = after(captured, "reshard=1:2:1", "reshard=2:1:1")
-    assert [one.lookup for one in lookups_of(job)] == [
-        one.lookup for one in lookups_of(captured.job())
+    editor = after(captured, "reshard=1:2:1", "reshard=2:1:1")
+    assert [one.lookup for one in lookups_of(editor)] == [
+        one.lookup for one in lookups_of(captured.editor())
     ]
-    assert times(job, 1) == pytest.approx(times(captured.job(), 1))
+    assert times(editor, 1) == pytest.approx(times(captured.editor(), 1))
 
 
 def test_shares_cut_tables_by_columns(make):
     """37.5 % of four tables are one and a half; both ranks look up all rows of the cut one."""
-    job = after(make(), "reshard=0:1:37.5%")
-    first, second, _ = (one.lookup for one in lookups_of(job))
+    editor = after(make(), "reshard=0:1:37.5%")
+    first, second, _ = (one.lookup for one in lookups_of(editor))
     assert (first.tables, first.indices, first.total_dim) == (3, 3 * 10_240, 20)
     assert (second.tables, second.indices, second.total_dim) == (4, 2_048 + 2 * 10_240, 28)
     assert first.weights + second.weights == 6 * ROWS * DIM
 
 
 def test_a_rank_may_lose_all_tables(make):
-    job = after(make(), "reshard=1:2:2")
-    found = times(job, 1)
+    editor = after(make(), "reshard=1:2:2")
+    found = times(editor, 1)
     assert (found["split_embedding_forward"], found["radix_sort"]) == (0, 0)
-    assert [one.rank for one in lookups_of(job)] == [0, 2]
-    assert lookups_of(job)[1].lookup == lookup_of(4, 4_096)
+    assert [one.rank for one in lookups_of(editor)] == [0, 2]
+    assert lookups_of(editor)[1].lookup == lookup_of(4, 4_096)
     assert make().what_if([parse_optimization("reshard=1:2:2")]).after_s > 0
 
 
 def test_memory_is_noted(make):
-    job = after(make(), "reshard=0:1:2")
+    editor = after(make(), "reshard=0:1:2")
     mib = ROWS * DIM * 4 / 2**20
     assert f"rank 0 holds {2 * mib:.1f} MiB of tables instead of {4 * mib:.1f} MiB" in " ".join(
-        job.notes
+        editor.notes
     )
 
 
 def test_balance_shortens_the_longest_lookups(make):
     captured = make()
     answer = captured.what_if([parse_optimization("reshard=balance")])
-    job = after(captured, "reshard=balance")
+    editor = after(captured, "reshard=balance")
 
     def longest(which):
         return max(sum(map(which.duration_of, one.tasks)) for one in lookups_of(which))
 
-    assert longest(job) < longest(captured.job())
-    assert sum(one.lookup.tables for one in lookups_of(job)) == sum(TABLES)
-    assert sum(one.lookup.indices for one in lookups_of(job)) == sum(INDICES)
+    assert longest(editor) < longest(captured.editor())
+    assert sum(one.lookup.tables for one in lookups_of(editor)) == sum(TABLES)
+    assert sum(one.lookup.indices for one in lookups_of(editor)) == sum(INDICES)
     assert any("a table moves from rank 0" in note for note in answer.notes)
     # Balanced ranks stay as they are.
     again = after(captured, "reshard=balance", "reshard=balance")
-    assert longest(again) == pytest.approx(longest(job))
+    assert longest(again) == pytest.approx(longest(editor))
 
 
 def test_moves_in_a_file(make, tmp_path):
@@ -278,7 +278,7 @@ def test_moves_in_a_file(make, tmp_path):
         "schema_version: 1\nname: move\nsteps:\n- optimization: reshard\n"
         "  moves:\n  - {from: 0, to: 1, tables: 2}\n  - {from: 1, to: 0, share: 50 %}\n"
     )
-    (step,) = read_steps(path)
+    (step,) = read_changes(path)
     assert step.title == "reshard=0:1:2;1:0:50 %"
 
 
@@ -306,12 +306,12 @@ def test_steps_without_lookups(make):
 
 def test_resize_of_the_batch_takes_lookups_along(make):
     """Twice the samples: twice the indices of the same tables, twice of what is exchanged."""
-    job = after(make(), "resize=64:128;16:32,samples=true")
-    first = lookups_of(job)[0].lookup
+    editor = after(make(), "resize=64:128;16:32,samples=true")
+    first = lookups_of(editor)[0].lookup
     assert first == Lookup(4, 128, 2 * INDICES[0], 32, 4 * ROWS * DIM, 4)
     old = lookup_of(4, INDICES[0])
-    assert times(job, 0)["split_embedding_forward"] == pytest.approx(
+    assert times(editor, 0)["split_embedding_forward"] == pytest.approx(
         100 * ratio(old, first, forward=True)
     )
-    (pooled, *_) = job.select(Selector(name=("ncclPooled",)))
-    assert job.collective_of(pooled).input_elements == 2 * BATCH * 4 * DIM
+    (pooled, *_) = editor.select(Selector(name=("ncclPooled",)))
+    assert editor.collective_of(pooled).input_elements == 2 * BATCH * 4 * DIM

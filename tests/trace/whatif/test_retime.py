@@ -10,7 +10,7 @@ from dse.machine.collectives import CollectiveOp, collective_time_s
 from dse.machine.platforms import load_platform
 from dse.trace import COMPUTING, Role, read_kineto
 from dse.trace.whatif import Selector, captured_step, parse_optimization
-from dse.trace.whatif._retime_kernels import precision_of_kernel
+from dse.trace.whatif.retime._kernels import precision_of_kernel
 from tests.trace.helpers import call, kernel, operator, span, write
 
 V100, H100 = "v100_dgx1", "h100_sxm"
@@ -85,12 +85,12 @@ def make(tmp_path):
 
 
 def after(captured, *texts):
-    """Returns the job after changes and its device times of rank 0 by name, in µs."""
-    job = captured.job()
+    """Returns the editor after changes and its device times of rank 0 by name, in µs."""
+    editor = captured.editor()
     for text in texts:
-        parse_optimization(text).apply(job)
-    tasks = job.select(Selector(rank=(0,), role=(*COMPUTING, Role.COLLECTIVE)))
-    return job, {job.name_of(task): job.duration_of(task) * 1e6 for task in tasks}
+        parse_optimization(text).apply(editor)
+    tasks = editor.select(Selector(rank=(0,), role=(*COMPUTING, Role.COLLECTIVE)))
+    return editor, {editor.name_of(task): editor.duration_of(task) * 1e6 for task in tasks}
 
 
 def ratio(op, before, behind, **other):
@@ -101,7 +101,7 @@ def ratio(op, before, behind, **other):
 
 
 def test_gpu_by_hand(make):
-    job, times = after(make(), f"gpu={H100}")
+    editor, times = after(make(), f"gpu={H100}")
     sizes = {"m": 256, "n": 64, "k": 512, "precision": "fp32"}
     product = ratio("gemm", (V100, sizes), (H100, sizes))
     assert times["volta_sgemm_128x64_tn"] == pytest.approx(100 * product)
@@ -124,18 +124,18 @@ def test_gpu_by_hand(make):
     assert times["ncclDevKernel_AllReduce_Sum"] == pytest.approx(
         50 * float(transfer[1] / transfer[0])
     )
-    assert job.machine.platform.name == H100
+    assert editor.machine.platform.name == H100
 
 
 def test_gpu_without_shapes_goes_by_peak_rates(make):
-    job, times = after(make(), f"gpu={H100}")
+    editor, times = after(make(), f"gpu={H100}")
     old, new = load_platform(V100).device, load_platform(H100).device
     floors = old.kernel_floor_s * 1e6, new.kernel_floor_s * 1e6
     arithmetic = old.peak.of(Precision.FP16) / new.peak.of(Precision.FP16)
     memory = old.memory_bandwidth_bytes_per_s / new.memory_bandwidth_bytes_per_s
     assert times["cutlass_hgemm_f16"] == pytest.approx((30 - floors[0]) * arithmetic + floors[1])
     assert times["scatter_gather"] == pytest.approx((40 - floors[0]) * memory + floors[1])
-    assert any("4 of 16 kernels" in note for note in job.notes)
+    assert any("4 of 16 kernels" in note for note in editor.notes)
 
 
 def test_gpu_is_never_slower_where_the_models_say_so(make):
@@ -162,11 +162,11 @@ def test_gpu_there_and_back(make):
 
 def test_gpu_with_a_faster_host(make):
     captured = make()
-    job, _ = after(captured, f"gpu={V100},host=0.5x")
-    old = captured.job()
+    editor, _ = after(captured, f"gpu={V100},host=0.5x")
+    old = captured.editor()
     calls = Selector(rank=(0,), role=(Role.CALL, Role.HOST_GAP, Role.HOST_WORK))
     before = sum(map(old.duration_of, old.select(calls)))
-    assert sum(map(job.duration_of, job.select(calls))) == pytest.approx(0.5 * before)
+    assert sum(map(editor.duration_of, editor.select(calls))) == pytest.approx(0.5 * before)
 
 
 def test_gpu_needs_to_know_both_devices(make, tmp_path):
@@ -185,14 +185,14 @@ def test_cpu_operators_on_another_cpu(tmp_path):
     ]
     traces = read_kineto(write(tmp_path / "trace.json", events))
     captured = captured_step(traces, platform="cpu")
-    job = captured.job()
-    parse_optimization("device=cpu,host=0.5").apply(job)
-    (task,) = job.kernels(Selector(name=("aten::mm",)))
-    assert job.duration_of(task) * 1e6 == pytest.approx(200)
+    editor = captured.editor()
+    parse_optimization("device=cpu,host=0.5").apply(editor)
+    (task,) = editor.select(Selector(name=("aten::mm",), role=COMPUTING))
+    assert editor.duration_of(task) * 1e6 == pytest.approx(200)
     with pytest.raises(ConfigError, match="only another CPU"):
-        parse_optimization(f"gpu={H100}").apply(captured.job())
+        parse_optimization(f"gpu={H100}").apply(captured.editor())
     with pytest.raises(ConfigError, match="name one with --platform"):
-        parse_optimization("device=cpu").apply(captured_step(traces).job())
+        parse_optimization("device=cpu").apply(captured_step(traces).editor())
 
 
 def test_precision_by_hand(make):
@@ -212,7 +212,7 @@ def test_precision_by_hand(make):
 
 
 def test_precision_of_optimizer_and_collectives_on_demand(make):
-    job, times = after(make(), "precision=fp16,optimizer=true,communication=true")
+    editor, times = after(make(), "precision=fp16,optimizer=true,communication=true")
     wide, narrow = ({"traffic_bytes": 4 * _VALUES * width} for width in (4, 2))
     assert times["elementwise_addcmul"] == pytest.approx(
         15 * ratio("elementwise", (V100, wide), (V100, narrow))
@@ -222,8 +222,8 @@ def test_precision_of_optimizer_and_collectives_on_demand(make):
         collective_time_s(cluster, CollectiveOp.ALL_REDUCE, width * _VALUES) for width in (4, 2)
     )
     assert times["ncclDevKernel_AllReduce_Sum"] == pytest.approx(50 * float(new / old))
-    (reduce,) = job.select(Selector(role=(Role.COLLECTIVE,), rank=(0,)))
-    assert job.size_of(reduce) == 2 * _VALUES
+    (reduce,) = editor.select(Selector(role=(Role.COLLECTIVE,), rank=(0,)))
+    assert editor.size_of(reduce) == 2 * _VALUES
 
 
 def test_precision_there_and_back(make):
@@ -238,11 +238,11 @@ def test_precision_there_and_back(make):
 
 def test_precision_with_casts(make):
     captured = make()
-    job, _ = after(captured, "precision=fp16,casts=true")
-    casts = job.select(Selector(rank=(0,), name=("cast of*",)))
+    editor, _ = after(captured, "precision=fp16,casts=true")
+    casts = editor.select(Selector(rank=(0,), name=("cast of*",)))
     expected = load_platform(V100).kernel_time("elementwise", traffic_bytes=_VALUES * (4 + 2))
-    assert [job.duration_of(task) for task in casts] == pytest.approx([float(expected)] * 2)
-    row = [job.name_of(task) for task in job.tasks_on(0, job.lane_of(casts[0]))]
+    assert [editor.duration_of(task) for task in casts] == pytest.approx([float(expected)] * 2)
+    row = [editor.name_of(task) for task in editor.tasks_on(0, editor.lane_of(casts[0]))]
     row = [name for name in row if name.startswith(("cast", "volta"))]
     assert row == [
         "cast of weights",
@@ -254,8 +254,8 @@ def test_precision_with_casts(make):
 
 
 def test_precision_that_the_device_lacks_is_noted(make):
-    job, _ = after(make(), "precision=bf16")
-    assert any("no bf16 arithmetic" in note for note in job.notes)
+    editor, _ = after(make(), "precision=bf16")
+    assert any("no bf16 arithmetic" in note for note in editor.notes)
 
 
 def test_precision_without_anything_to_change(make):
@@ -266,7 +266,7 @@ def test_precision_without_anything_to_change(make):
 
 
 def test_resize_by_hand(make):
-    job, times = after(make(), "resize=64:128")
+    editor, times = after(make(), "resize=64:128")
     sizes = {"m": 256, "k": 512, "precision": "fp32"}
     assert times["volta_sgemm_128x64_tn"] == pytest.approx(
         100 * ratio("gemm", (V100, {"n": 64}), (V100, {"n": 128}), **sizes)
@@ -282,12 +282,12 @@ def test_resize_by_hand(make):
     ]
     assert times["ncclDevKernel_AllReduce_Sum"] == pytest.approx(50 * float(reduce[1] / reduce[0]))
     assert times["Memcpy HtoD (Pinned -> Device)"] == pytest.approx(60)
-    assert job.work_factor == 1
+    assert editor.work_factor == 1
 
 
 def test_resize_of_the_batch(make):
-    job, times = after(make(), "resize=256:512,samples=true")
-    assert job.work_factor == 2
+    editor, times = after(make(), "resize=256:512,samples=true")
+    assert editor.work_factor == 2
     old, new = {"size_bytes": 524288}, {"size_bytes": 2 * 524288}
     assert times["Memcpy HtoD (Pinned -> Device)"] == pytest.approx(
         60 * ratio("memcpy_h2d", (V100, old), (V100, new))
@@ -321,28 +321,28 @@ def test_resize_of_products_and_collectives_by_option(make):
     assert times["volta_sgemm_128x64_tn"] == pytest.approx(
         100 * ratio("gemm", (V100, {"k": 512}), (V100, new), **sizes)
     )
-    job, _ = after(make(), "resize=64:65,communication=3")
-    (reduce,) = job.select(Selector(role=(Role.COLLECTIVE,), rank=(0,)))
-    assert job.size_of(reduce) == 3 * 4 * _VALUES
+    editor, _ = after(make(), "resize=64:65,communication=3")
+    (reduce,) = editor.select(Selector(role=(Role.COLLECTIVE,), rank=(0,)))
+    assert editor.size_of(reduce) == 3 * 4 * _VALUES
 
 
 def test_flattened_products_that_stay_are_noted(make):
     # 256 and 512 are 16 and 32 times 16; all of the shaped work has one of them.
-    job, _ = after(make(), "resize=64:128")
-    (note,) = [note for note in job.notes if "multiples of 64" in note]
-    kernels = job.select(Selector(role=COMPUTING))
-    old = make().job()
+    editor, _ = after(make(), "resize=64:128")
+    (note,) = [note for note in editor.notes if "multiples of 64" in note]
+    kernels = editor.select(Selector(role=COMPUTING))
+    old = make().editor()
     total = sum(map(old.duration_of, kernels))
     shaped = sum(old.duration_of(task) for task in kernels if old.inputs_of(task) is not None)
     assert note.startswith(f"{100 * shaped / total:.0f} % of the time works on")
     assert "256 = 64 · 4, 512 = 64 · 8; add times=4;8" in note
     # What was said to be a product, and what is one of the sizes, is no surprise.
-    job, _ = after(make(), "resize=64:128,times=4;8")
-    assert not any("multiples" in note for note in job.notes)
-    job, _ = after(make(), "resize=64:128;256:512;512:1024")
-    assert not any("multiples" in note for note in job.notes)
-    job, _ = after(make(), "resize=512:1024")
-    assert not any("multiples" in note for note in job.notes)
+    editor, _ = after(make(), "resize=64:128,times=4;8")
+    assert not any("multiples" in note for note in editor.notes)
+    editor, _ = after(make(), "resize=64:128;256:512;512:1024")
+    assert not any("multiples" in note for note in editor.notes)
+    editor, _ = after(make(), "resize=512:1024")
+    assert not any("multiples" in note for note in editor.notes)
 
 
 def test_later_changes_see_earlier_ones(make):

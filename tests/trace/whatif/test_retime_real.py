@@ -9,7 +9,7 @@ import pytest
 
 from dse.trace import COMPUTING, Role, read_kineto
 from dse.trace.whatif import Selector, captured_step, parse_optimization
-from dse.trace.whatif._lookups import lookups_of
+from dse.trace.whatif.retime._lookups import lookups_of
 from tests.conftest import ROOT
 
 FOLDER = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data")) / "traces"
@@ -25,25 +25,25 @@ def dlrm():
     return captured_step(read_kineto(FOLDER / "dlrm_kineto.tar.gz"))
 
 
-def durations(job):
-    tasks = job.select(Selector(role=(*COMPUTING, Role.COLLECTIVE)))
-    return {task: job.duration_of(task) for task in tasks}
+def durations(editor):
+    tasks = editor.select(Selector(role=(*COMPUTING, Role.COLLECTIVE)))
+    return {task: editor.duration_of(task) for task in tasks}
 
 
 def after(captured, text):
-    job = captured.job()
-    parse_optimization(text).apply(job)
-    return job
+    editor = captured.editor()
+    parse_optimization(text).apply(editor)
+    return editor
 
 
 @pytest.mark.parametrize("text", ["gpu=v100_dgx1", "reshard=3:0:2;0:3:2"])
 def test_what_changes_nothing(dlrm, text):
-    assert durations(after(dlrm, text)) == pytest.approx(durations(dlrm.job()), rel=1e-9)
+    assert durations(after(dlrm, text)) == pytest.approx(durations(dlrm.editor()), rel=1e-9)
 
 
 def test_lookups_are_those_of_the_job(dlrm):
     """Of 26 features 24 are sharded, three a rank, and two are replicated; global batch 128."""
-    found = lookups_of(dlrm.job())
+    found = lookups_of(dlrm.editor())
     sharded = [one.lookup for one in found if one.is_sharded]
     assert [one.tables for one in sharded] == [3] * 8
     assert {(one.batch, one.total_dim) for one in sharded} == {(128, 48)}
@@ -51,7 +51,7 @@ def test_lookups_are_those_of_the_job(dlrm):
 
 
 def test_a_faster_device_shortens_the_devices_work(dlrm):
-    old = sum(durations(dlrm.job()).values())
+    old = sum(durations(dlrm.editor()).values())
     new = sum(durations(after(dlrm, "gpu=h100_sxm")).values())
     assert new < old
     # Launch-bound: the host decides, and the step is hardly shorter.
@@ -60,7 +60,7 @@ def test_a_faster_device_shortens_the_devices_work(dlrm):
 
 
 def test_larger_batches_and_layers_take_longer(dlrm):
-    old = sum(durations(dlrm.job()).values())
+    old = sum(durations(dlrm.editor()).values())
     for text in ("resize=16:256;128:2048,samples=true", "resize=512:2048"):
         assert sum(durations(after(dlrm, text)).values()) > old
     answer = dlrm.what_if([parse_optimization("resize=16:32;128:256,samples=true")])
@@ -68,15 +68,15 @@ def test_larger_batches_and_layers_take_longer(dlrm):
 
 
 def test_tables_move_between_ranks(dlrm):
-    job = after(dlrm, "reshard=3:7:1")
-    tables = {one.rank: one.lookup.tables for one in lookups_of(job) if one.is_sharded}
+    editor = after(dlrm, "reshard=3:7:1")
+    tables = {one.rank: one.lookup.tables for one in lookups_of(editor) if one.is_sharded}
     assert (tables[3], tables[7]) == (2, 4)
-    before, now = durations(dlrm.job()), durations(job)
+    before, now = durations(dlrm.editor()), durations(editor)
 
     def lookup_s(rank, values):
         tasks = [
             task
-            for one in lookups_of(job)
+            for one in lookups_of(editor)
             if one.rank == rank and one.is_sharded
             for task in one.tasks
         ]
@@ -85,8 +85,8 @@ def test_tables_move_between_ranks(dlrm):
     assert lookup_s(3, now) < lookup_s(3, before)
     assert lookup_s(7, now) > lookup_s(7, before)
     assert lookup_s(1, now) == lookup_s(1, before)
-    pooled = job.select(Selector(operator=("All2All_Pooled_Req",), collective=("all_to_all",)))
-    sent = {job.rank_of(task): job.collective_of(task).input_elements for task in pooled}
+    pooled = editor.select(Selector(operator=("All2All_Pooled_Req",), collective=("all_to_all",)))
+    sent = {editor.rank_of(task): editor.collective_of(task).input_elements for task in pooled}
     assert (sent[3], sent[7], sent[1]) == (128 * 32, 128 * 64, 128 * 48)
 
 

@@ -1,4 +1,4 @@
-"""From traces and changes to the step as it would be."""
+"""Captured steps, and their length after changes."""
 
 from __future__ import annotations
 
@@ -8,18 +8,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import ConfigError, DseError, SimulationError
-from dse.simulate import simulate
-from dse.trace import Role, compare, link, match_collectives, task_facts, trace_graph
-from dse.trace.whatif._job import Job
-from dse.trace.whatif._machines import machine_of
+from dse.simulate import critical_path, simulate
+from dse.trace import (
+    Role,
+    compare,
+    link,
+    match_collectives,
+    summarise_path,
+    task_facts,
+    trace_graph,
+)
+from dse.trace.whatif.core import StepEditor, machine_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.simulate import Timeline
-    from dse.trace import RankReplay, RankTrace, TaskFacts, TraceGraph
-    from dse.trace.whatif._machines import Machine
-    from dse.trace.whatif._steps import Step
+    from dse.trace import PathPart, RankReplay, RankTrace, TaskFacts, TraceGraph
+    from dse.trace.whatif.core import Change, Machine
 
 #: Work of a device that ends this much after the host's step is worth a note.
 _LATE = 0.02
@@ -29,11 +35,11 @@ _APART = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class StepEffect:
-    """What one change did.
+class AppliedChange:
+    """What a change did.
 
     Attributes:
-        title: The change in words.
+        title: Short name of the change.
         tasks: Tasks that it scaled, added, removed or moved.
         inserted: Tasks that it added.
         removed: Tasks that it removed.
@@ -53,7 +59,7 @@ class StepEffect:
 class WhatIf:
     """A captured step as it was and as it would be.
 
-    A step lasts until its rank has finished all of it, devices included; the longest rank counts.
+    A step lasts until all of its work has ended, devices included, on the slowest rank.
 
     Attributes:
         before: Each rank as captured; `simulated_s` is the time that counts.
@@ -63,12 +69,12 @@ class WhatIf:
         notes: What was assumed.
         graph: The changed graph.
         timeline: Its simulation.
-        machine: What it would run on.
+        machine: The machine it would run on.
     """
 
     before: tuple[RankReplay, ...]
     after: tuple[RankReplay, ...]
-    effects: tuple[StepEffect, ...]
+    effects: tuple[AppliedChange, ...]
     work_factor: float
     notes: tuple[str, ...]
     graph: TraceGraph
@@ -97,8 +103,8 @@ class CapturedStep:
 
     Attributes:
         graph: Its graph.
-        facts: What is known of its tasks.
-        machine: What it ran on.
+        facts: Operators, shapes, launches and phases of its tasks.
+        machine: The machine it ran on.
         before: Each rank by simulation, until all of its work has finished.
     """
 
@@ -107,44 +113,44 @@ class CapturedStep:
     machine: Machine
     before: tuple[RankReplay, ...]
 
-    def job(self) -> Job:
-        """Returns the step, ready to be changed."""
-        return Job(self.graph, self.facts, self.machine)
+    def editor(self) -> StepEditor:
+        """Returns an editor of the step."""
+        return StepEditor(self.graph, self.facts, self.machine)
 
-    def what_if(self, steps: Sequence[Step]) -> WhatIf:
+    def what_if(self, changes: Sequence[Change]) -> WhatIf:
         """Applies changes one after the other and simulates after each.
 
         Args:
-            steps: The changes.
+            changes: The changes.
 
         Raises:
             ConfigError: A change selects nothing, or needs what the traces lack.
             SimulationError: Tasks wait for each other after a change; one shortest cycle is named.
         """
-        job, effects = self.job(), []
+        editor, effects = self.editor(), []
         length_s, graph = _length_s(self.before), self.graph
         timeline = simulate(graph.graph)
-        for number, step in enumerate(steps, start=1):
-            job.start_step()
-            inserted, removed = job.inserted, job.removed
+        for number, change in enumerate(changes, start=1):
+            editor.start_change()
+            inserted, removed = editor.inserted, editor.removed
             try:
-                step.apply(job)
-                if not job.touched:
+                change.apply(editor)
+                if not editor.touched:
                     raise ConfigError(
-                        "nothing changed: what was selected is as it would be after the change"
+                        "nothing changed: the selected tasks are already as the change makes them"
                     )
-                graph = job.build()
+                graph = editor.build()
             except DseError as error:
                 kind = SimulationError if isinstance(error, SimulationError) else ConfigError
-                raise kind(f"step {number} ({step.title}): {error}") from error
+                raise kind(f"change {number} ({change.title}): {error}") from error
             timeline = simulate(graph.graph)
             after_s = _length_s(_finished(graph, timeline))
             effects.append(
-                StepEffect(
-                    title=step.title,
-                    tasks=job.touched,
-                    inserted=job.inserted - inserted,
-                    removed=job.removed - removed,
+                AppliedChange(
+                    title=change.title,
+                    tasks=editor.touched,
+                    inserted=editor.inserted - inserted,
+                    removed=editor.removed - removed,
                     before_s=length_s,
                     after_s=after_s,
                 )
@@ -154,11 +160,11 @@ class CapturedStep:
             before=self.before,
             after=_finished(graph, timeline),
             effects=tuple(effects),
-            work_factor=job.work_factor,
+            work_factor=editor.work_factor,
             notes=(*graph.notes, *_late(self.before), *_apart(self.graph, _length_s(self.before))),
             graph=graph,
             timeline=timeline,
-            machine=job.machine,
+            machine=editor.machine,
         )
 
 
@@ -176,10 +182,10 @@ def captured_step(
         step: Number of a profiler step, name of an annotation; the last step by default.
         platform: Name or file of what it was captured on; found by the device's name if empty.
         aligned: Whether all ranks begin their steps together rather than as captured. Where one
-            rank began late others waited for it, which no change of the step can mend.
+            rank began late, others waited for it, which no change of the step can mend.
 
     Raises:
-        ConfigError: There is no trace, no such step, or the platform is unknown.
+        ConfigError: No trace or no such step was found, or the platform is unknown.
         SimulationError: The step depends on itself.
     """
     machine = machine_of(traces, platform)
@@ -192,31 +198,31 @@ def captured_step(
 
 
 def _aligned(graph: TraceGraph) -> TraceGraph:
-    """Lets all ranks begin at time zero."""
+    """Returns the graph with all ranks beginning at time zero."""
     duration_s = np.where(graph.role == Role.LEAD_IN, 0.0, graph.graph.duration_s)
     return replace(
         graph,
         graph=graph.graph.with_durations(duration_s),
         steps=tuple(replace(part, offset_s=0.0) for part in graph.steps),
-        notes=(*graph.notes, "all ranks begin their steps together, other than captured"),
+        notes=(*graph.notes, "all ranks begin their steps together, unlike in the capture"),
     )
 
 
 def _apart(graph: TraceGraph, length_s: float) -> list[str]:
-    """Says so where ranks begin their steps at times that differ much."""
+    """Returns a note if ranks begin their steps far apart."""
     offset_s = max(part.offset_s for part in graph.steps)
     if offset_s <= _APART * length_s:
         return []
     late = max(graph.steps, key=lambda part: part.offset_s)
     return [
         f"rank {late.rank} begins its step {1e3 * offset_s:.3f} ms after the first; others wait "
-        "for it in collectives, which is part of their steps and stays (--aligned lets all begin "
+        "for it in collectives, which is part of their steps and stays (with --aligned all begin "
         "together)"
     ]
 
 
 def _finished(graph: TraceGraph, timeline: Timeline) -> tuple[RankReplay, ...]:
-    """Compares as a replay does, but each rank's step lasts until all its work has ended."""
+    """Compares simulated and measured ranks; a step lasts until all its work has ended."""
     ends = []
     for part in graph.steps:
         mine = np.flatnonzero((graph.rank == part.rank) & (graph.role != Role.LEAD_IN))
@@ -238,3 +244,14 @@ def _late(ranks: Sequence[RankReplay]) -> list[str]:
         f"devices end up to {1e3 * (worst.simulated_s - worst.measured_s):.3f} ms after the "
         f"captured step of their host (rank {worst.rank}); times here last until they have ended"
     ]
+
+
+def bound_by(answer: WhatIf) -> tuple[PathPart, ...]:
+    """Returns what the critical path of a changed step consists of, most time first.
+
+    A change that shortens what is not on the path leaves the step as long as it is.
+
+    Args:
+        answer: The changed step.
+    """
+    return summarise_path(answer.graph, critical_path(answer.timeline)).parts

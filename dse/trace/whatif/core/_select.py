@@ -7,11 +7,14 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from dse.trace import Role
 
+if TYPE_CHECKING:
     from dse.graph import TaskKind
-    from dse.trace import Phase, Role
+    from dse.trace import Phase
+
+#: What runs on a thread.
+HOST_ROLES = (Role.HOST_WORK, Role.HOST_GAP, Role.CALL, Role.AFTER_WAIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +54,12 @@ class Selector:
 
 @lru_cache(maxsize=65536)
 def matches(text: str, patterns: tuple[str, ...]) -> bool:
-    """Says whether a text fits one of some patterns; case does not matter."""
+    """Returns whether a text fits one of some patterns; case does not matter."""
     lower = text.lower()
     return any(fnmatchcase(lower, pattern.lower()) for pattern in patterns)
 
 
 @lru_cache(maxsize=65536)
 def matches_any(texts: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
-    """Says whether one of some texts fits one of some patterns."""
+    """Returns whether one of some texts fits one of some patterns."""
     return any(matches(text, patterns) for text in texts)
-
-
-def patterns_of(value: str | Sequence[str]) -> tuple[str, ...]:
-    """Lets one pattern stand for a list of one."""
-    return (value,) if isinstance(value, str) else tuple(value)

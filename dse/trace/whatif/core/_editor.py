@@ -12,18 +12,17 @@ from dse.errors import ConfigError
 from dse.graph import GraphEditor, TaskKind
 from dse.simulate import schedule
 from dse.trace import Phase, Role
-from dse.trace.whatif._tasks import StepTasks
+from dse.trace.whatif.core._select import HOST_ROLES
+from dse.trace.whatif.core._tasks import StepTasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from dse.graph import EditedGraph, ExecutionGraph
     from dse.trace import CollectiveInfo, OperatorInputs, TaskFacts, TraceGraph
-    from dse.trace.whatif._machines import Machine
+    from dse.trace.whatif.core._machine import Machine
 
 _NONE = -1
-#: What runs on a thread.
-_HOST = (Role.HOST_WORK, Role.HOST_GAP, Role.CALL, Role.AFTER_WAIT)
 _KINDS = {
     Role.KERNEL: TaskKind.COMPUTE,
     Role.FILL: TaskKind.COMPUTE,
@@ -32,7 +31,7 @@ _KINDS = {
 }
 
 
-class Job(StepTasks):
+class StepEditor(StepTasks):
     """The graph of a captured step, with what is known of its tasks, and the primitives on it.
 
     Tasks are numbers. A number stays valid while the job is changed; tasks that were removed are
@@ -208,15 +207,16 @@ class Job(StepTasks):
         self._editor.remove(present)
         self.removed += len(present)
 
-    def meet(self, tasks: Sequence[int]) -> None:
-        """Makes collectives of several ranks one meeting.
+    def join(self, tasks: Sequence[int]) -> None:
+        """Makes tasks of several ranks one collective; a single task stays alone.
 
         Raises:
-            SimulationError: A task meets already, or two are on one lane.
+            SimulationError: A task is part of a collective already, or two are on one lane.
         """
-        self._some(tasks, "meet")
-        self._touched.update(tasks)
-        self._editor.meet(tasks)
+        self._some(tasks, "join")
+        if len(tasks) > 1:
+            self._touched.update(tasks)
+            self._editor.meet(tasks)
 
     def wait(self, task: int, on: Iterable[int]) -> None:
         """Lets a task wait for others as well; its delays do not wait."""
@@ -264,7 +264,7 @@ class Job(StepTasks):
         """Lets what has no launch in the step wait for what it followed, also in another order."""
         for lane in lanes:
             row = self._editor.tasks_of_lane(lane)
-            host = [task for task in row if self._role[task] in _HOST]
+            host = [task for task in row if self._role[task] in HOST_ROLES]
             if host:
                 raise ConfigError(
                     f"schedule: lane `{self.lane_of(host[0])}` runs host code, whose order is its "
@@ -310,7 +310,7 @@ class Job(StepTasks):
         """Number of tasks that were scaled, added, removed or moved since `start_step`."""
         return len(self._touched)
 
-    def start_step(self) -> None:
+    def start_change(self) -> None:
         """Counts the tasks that a step changes from zero."""
         self._touched.clear()
 

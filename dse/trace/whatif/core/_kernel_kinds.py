@@ -1,15 +1,19 @@
-"""What kernels compute: told by the innermost operator, without one by the kernel's name."""
+"""Kinds of kernels, known by the innermost operator or else by the kernel's name."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dse.trace.whatif._select import matches
+from dse.trace.whatif.core._select import matches
 
 if TYPE_CHECKING:
-    from dse.trace.whatif._job import Job
+    from dse.trace.whatif.core._editor import StepEditor
 
+_ELEMENTWISE = (
+    "add sub rsub mul div neg exp log log1p sqrt rsqrt square pow abs clamp sigmoid tanh gelu "
+    "silu addcmul addcdiv where"
+)
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 #: Around operators rather than operators: the loop of autograd, and nodes written in Python.
 _AROUND = ("autograd::engine::*",)
@@ -27,12 +31,12 @@ class KernelKind:
     operators: tuple[str, ...]
     names: tuple[str, ...]
 
-    def fits(self, job: Job, task: int) -> bool:
-        """Says whether a task is of this kind."""
-        operator = operator_name(job, task)
+    def fits(self, editor: StepEditor, task: int) -> bool:
+        """Returns whether a task is of this kind."""
+        operator = innermost_operator(editor, task)
         if operator:
             return matches(operator, self.operators)
-        return matches(job.name_of(task), self.names)
+        return matches(editor.name_of(task), self.names)
 
 
 CONVOLUTION = KernelKind(
@@ -106,34 +110,7 @@ POOLING = KernelKind(("aten::*pool[123]d*",), ("*_pool_*", "*pooling*"))
 ELEMENTWISE = KernelKind(
     (
         *RELU.operators,
-        *(
-            f"aten::{name}{end}"
-            for name in (
-                "add",
-                "sub",
-                "rsub",
-                "mul",
-                "div",
-                "neg",
-                "exp",
-                "log",
-                "log1p",
-                "sqrt",
-                "rsqrt",
-                "square",
-                "pow",
-                "abs",
-                "clamp",
-                "sigmoid",
-                "tanh",
-                "gelu",
-                "silu",
-                "addcmul",
-                "addcdiv",
-                "where",
-            )
-            for end in ("", "_")
-        ),
+        *(f"aten::{name}{end}" for name in _ELEMENTWISE.split() for end in ("", "_")),
         "aten::sigmoid_backward",
         "aten::tanh_backward",
         "aten::gelu_backward",
@@ -143,14 +120,14 @@ ELEMENTWISE = KernelKind(
 )
 
 
-def operator_name(job: Job, task: int) -> str:
+def innermost_operator(editor: StepEditor, task: int) -> str:
     """Returns the name of the innermost operator around a task; empty if there is none."""
-    name = (job.stack_of(task) or ("",))[-1]
+    name = (editor.stack_of(task) or ("",))[-1]
     # Annotations have no `::`; a node of autograd may launch kernels without an operator.
     known = "::" in name or matches(name, ("*backward[0-9]",))
     return name if known and not matches(name, _AROUND) else ""
 
 
-def accumulates(job: Job, task: int) -> bool:
-    """Says whether a task is of the accumulation of a gradient."""
-    return any(name.endswith(ACCUMULATE) for name in job.stack_of(task))
+def accumulates(editor: StepEditor, task: int) -> bool:
+    """Returns whether a task accumulates a gradient."""
+    return any(name.endswith(ACCUMULATE) for name in editor.stack_of(task))

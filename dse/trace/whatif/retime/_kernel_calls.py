@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.trace.whatif import _operator_names as names
-from dse.trace.whatif._arguments import Argument, arguments_of
+from dse.trace.whatif.core import Argument, arguments_of
+from dse.trace.whatif.retime import _operator_names as names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dse.machine import Precision
     from dse.machine.platforms import Platform
     from dse.trace import OperatorInputs
-    from dse.trace.whatif._lookups import Lookup
+    from dse.trace.whatif.retime._lookups import Lookup
 
 _EVALUATE = "autograd::engine::evaluate_function: "
 #: The gradient of attention has five products, attention itself two (Dao, arXiv 2307.08691).

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING
 
 from dse.machine import Precision
 from dse.trace import Role
-from dse.trace.whatif._arguments import arguments_of
-from dse.trace.whatif._lookups import lookups_of
-from dse.trace.whatif._operators import (
+from dse.trace.whatif.core import arguments_of, innermost_operator, tensors_of
+from dse.trace.whatif.retime._kernel_calls import (
     KernelCall,
     is_product_operator,
     kernel_calls,
     operator_name,
     traffic,
 )
+from dse.trace.whatif.retime._lookups import lookups_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dse.machine.platforms import Platform
     from dse.trace import OperatorInputs
-    from dse.trace.whatif._job import Job
-    from dse.trace.whatif._lookups import Lookup
+    from dse.trace.whatif.core import StepEditor
+    from dse.trace.whatif.retime._lookups import Lookup
 
 _PRODUCT_NAME = re.compile(
     r"gemm|gemv|winograd|cudnn.*(?:conv|scudnn|dgrad|wgrad)|(?:dgrad|wgrad)_|xmma|cutlass|conv2d"
@@ -41,6 +41,10 @@ _ARITHMETIC = (
     (re.compile(r"bf16|bfloat16", re.IGNORECASE), Precision.BF16),
     (re.compile(r"f16|half|hgemm|h884|h1688|s884|s16816|h16816", re.IGNORECASE), Precision.FP16),
 )
+#: Values of state for each weight, by the optimizer's name.
+_STATE = {"adagrad": 1, "rmsprop": 1, "adamw": 2, "adam": 2, "nadam": 2, "lamb": 2}
+#: Operators that sum over fewer weights than this share of the busiest one update counters.
+_WHOLE = 0.5
 _COPIES = {"htod": "memcpy_h2d", "dtoh": "memcpy_d2h"}
 
 
@@ -61,7 +65,7 @@ class KernelTimes:
 
 
 def kernel_times(
-    job: Job,
+    editor: StepEditor,
     tasks: Sequence[int],
     platform: Platform,
     precision: Precision | None = None,
@@ -72,19 +76,19 @@ def kernel_times(
     All kernels of an operator get the operator's time; only ratios of such times mean something.
 
     Args:
-        job: The job.
+        editor: The captured step.
         tasks: Computing tasks.
         platform: Whose device and host link.
         precision: Of what has no recorded shapes.
         lookups: Work of tasks that do fused lookups; by default what the job says.
     """
     if lookups is None:
-        lookups = {task: one.lookup for one in lookups_of(job) for task in one.tasks}
+        lookups = {task: one.lookup for one in lookups_of(editor) for task in one.tasks}
     known: dict[_Key, float | None] = {}
     calls_s: dict[KernelCall, float] = {}
     seconds = {}
     for task in tasks:
-        key = _key(job, task, lookups.get(task))
+        key = _key(editor, task, lookups.get(task))
         if key not in known:
             calls = _calls(key)
             if calls is None:
@@ -101,7 +105,7 @@ def kernel_times(
 
 
 def retime_kernels(
-    job: Job, tasks: Sequence[int], before: KernelTimes, after: KernelTimes
+    editor: StepEditor, tasks: Sequence[int], before: KernelTimes, after: KernelTimes
 ) -> tuple[int, ...]:
     """Scales measured durations by the ratio of two models.
 
@@ -110,7 +114,7 @@ def retime_kernels(
     What moves no data keeps its time.
 
     Args:
-        job: The job.
+        editor: The captured step.
         tasks: Computing tasks.
         before: What the models say of them as they were measured.
         after: What the models say of them as they shall be.
@@ -123,36 +127,70 @@ def retime_kernels(
         old, new = before.seconds.get(task), after.seconds.get(task)
         if old is None or new is None:
             without.append(task)
-            duration_s = _by_rates(job, task, before, after)
+            duration_s = _by_rates(editor, task, before, after)
         else:
-            duration_s = job.duration_of(task) * (new / old if old > 0 else 1.0)
-        job.set_duration(task, duration_s)
+            duration_s = editor.duration_of(task) * (new / old if old > 0 else 1.0)
+        editor.set_duration(task, duration_s)
     return tuple(without)
 
 
-def describe_inputs(job: Job, task: int, inputs: OperatorInputs) -> None:
+def describe_inputs(editor: StepEditor, task: int, inputs: OperatorInputs) -> None:
     """Gives a task other inputs; the size of a copy or fill goes with the bytes of the first.
 
     Args:
-        job: The job.
+        editor: The captured step.
         task: A computing task with inputs.
         inputs: The inputs from now on.
     """
-    old, size = job.inputs_of(task), job.size_of(task)
+    old, size = editor.inputs_of(task), editor.size_of(task)
     if old is None or inputs == old:
         return
     before, after = (
         next((one.size_bytes for one in arguments_of(some) if one.size_bytes), 0)
         for some in (old, inputs)
     )
-    sized = job.role_of(task) in (Role.COPY, Role.FILL) and size > 0 and before > 0
-    job.describe(task, inputs=inputs, size_bytes=round(size * after / before) if sized else None)
+    sized = editor.role_of(task) in (Role.COPY, Role.FILL) and size > 0 and before > 0
+    editor.describe(
+        task, inputs=inputs, size_bytes=round(size * after / before) if sized else None
+    )
 
 
-def share_of_time(job: Job, tasks: Sequence[int], of: Sequence[int]) -> float:
+def share_of_time(editor: StepEditor, tasks: Sequence[int], of: Sequence[int]) -> float:
     """Returns the share of the time of some tasks that others have."""
-    total = sum(map(job.duration_of, of))
-    return sum(map(job.duration_of, tasks)) / total if total else 0.0
+    total = sum(map(editor.duration_of, of))
+    return sum(map(editor.duration_of, tasks)) / total if total else 0.0
+
+
+def optimizer_step_s(editor: StepEditor, kernels: Sequence[int]) -> float | None:
+    """Returns the time of a fused weight update by the platform, in seconds.
+
+    Every operator over all weights sums up to the number of weights, or a multiple of it.
+
+    Args:
+        editor: The captured step.
+        kernels: Kernels of one optimizer step.
+
+    Returns:
+        None if sizes, optimizer or platform are unknown.
+    """
+    names = " ".join(
+        dict.fromkeys(name for task in kernels for name in editor.stack_of(task))
+    ).lower()
+    state = next((count for name, count in _STATE.items() if f"#{name}." in names), None)
+    sums: dict[str, dict[int, int]] = {}
+    for task in kernels:
+        tensors = tensors_of(editor.inputs_of(task))
+        if tensors:
+            calls = sums.setdefault(innermost_operator(editor, task) or editor.name_of(task), {})
+            calls[editor.operator_of(task)] = tensors[0].elements
+    totals = [sum(calls.values()) for calls in sums.values()]
+    if editor.machine.platform is None or state is None or not totals:
+        return None
+    weights = min(total for total in totals if total >= _WHOLE * max(totals))
+    time_s = editor.machine.platform.kernel_time(
+        "optimizer_step", parameters=weights, state_values=state
+    )
+    return float(time_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +205,15 @@ class _Key:
     size_bytes: int
 
 
-def _key(job: Job, task: int, lookup: Lookup | None) -> _Key:
-    role = job.role_of(task)
+def _key(editor: StepEditor, task: int, lookup: Lookup | None) -> _Key:
+    role = editor.role_of(task)
     direction = ""
     if role == Role.COPY:
-        name = job.name_of(task).lower()
+        name = editor.name_of(task).lower()
         direction = next((op for word, op in _COPIES.items() if word in name), "memcpy_d2d")
-    size = job.size_of(task) if role in (Role.COPY, Role.FILL) else -1
-    stack = (operator_name(job.stack_of(task)),)
-    return _Key(stack, job.inputs_of(task), lookup, role, direction, size)
+    size = editor.size_of(task) if role in (Role.COPY, Role.FILL) else -1
+    stack = (operator_name(editor.stack_of(task)),)
+    return _Key(stack, editor.inputs_of(task), lookup, role, direction, size)
 
 
 def _calls(key: _Key) -> tuple[KernelCall, ...] | None:
@@ -186,32 +224,32 @@ def _calls(key: _Key) -> tuple[KernelCall, ...] | None:
     return kernel_calls(key.stack, key.inputs, key.lookup)
 
 
-def _by_rates(job: Job, task: int, before: KernelTimes, after: KernelTimes) -> float:
+def _by_rates(editor: StepEditor, task: int, before: KernelTimes, after: KernelTimes) -> float:
     """Returns the new duration of a task without shapes."""
     old, new = before.platform.device, after.platform.device
-    name = job.name_of(task)
+    name = editor.name_of(task)
     arithmetic = before.precision or precision_of_kernel(name)
     wanted = after.precision or arithmetic
-    if is_product(job, task):
+    if is_product(editor, task):
         ratio = old.peak.of(arithmetic) / new.peak.of(wanted)
     else:
         ratio = old.memory_bandwidth_bytes_per_s / new.memory_bandwidth_bytes_per_s
         ratio *= wanted.value_bytes / arithmetic.value_bytes
-    duration_s, floor_s = job.duration_of(task), old.kernel_floor_s
+    duration_s, floor_s = editor.duration_of(task), old.kernel_floor_s
     if duration_s <= floor_s:
         return duration_s * new.kernel_floor_s / floor_s
     return (duration_s - floor_s) * ratio + new.kernel_floor_s
 
 
-def is_product(job: Job, task: int) -> bool:
+def is_product(editor: StepEditor, task: int) -> bool:
     """Says whether a task multiplies matrices or convolves, by its operator or its name."""
-    if job.role_of(task) != Role.KERNEL:
+    if editor.role_of(task) != Role.KERNEL:
         return False
-    operator = operator_name(job.stack_of(task))
+    operator = operator_name(editor.stack_of(task))
     if is_product_operator(operator):
         # Layouts and partial sums of a convolution or product are as its other kernels.
         return True
-    return bool(_PRODUCT_NAME.search(job.name_of(task)))
+    return bool(_PRODUCT_NAME.search(editor.name_of(task)))
 
 
 def precision_of_kernel(name: str) -> Precision:

@@ -12,19 +12,19 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.trace import COMPUTING
-from dse.trace.whatif._arguments import arguments_of, with_shapes
-from dse.trace.whatif._operators import (
+from dse.trace.whatif.core import Selector, arguments_of, with_shapes
+from dse.trace.whatif.retime._kernel_calls import (
     KernelCall,
     is_lookup_backward,
     is_lookup_forward,
     operator_name,
 )
-from dse.trace.whatif._select import Selector
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dse.trace import OperatorInputs
-    from dse.trace.whatif._arguments import Shape, ShapeChange
-    from dse.trace.whatif._job import Job
+    from dse.trace.whatif.core import Shape, ShapeChange, StepEditor
 
 _INTEGERS = ("int32", "int64")
 _FLOATS = ("fp32", "fp16", "bf16", "uint8", "fp8")
@@ -99,7 +99,7 @@ class LookupTasks:
         return "dense_embedding" not in self.name
 
 
-def lookups_of(job: Job) -> tuple[LookupTasks, ...]:
+def lookups_of(editor: StepEditor) -> tuple[LookupTasks, ...]:
     """Returns the fused lookups of a job, in order of rank and time.
 
     A lookup and its gradient are matched by their number of samples, then by the forward operator
@@ -107,13 +107,13 @@ def lookups_of(job: Job) -> tuple[LookupTasks, ...]:
     width is not known.
 
     Args:
-        job: The job.
+        editor: The captured step.
     """
     forward: dict[tuple[int, int], list[int]] = {}
     backward: dict[tuple[int, int], list[int]] = {}
-    for task in job.select(Selector(role=COMPUTING)):
-        operator = operator_name(job.stack_of(task))
-        key = (job.rank_of(task), job.operator_of(task))
+    for task in editor.select(Selector(role=COMPUTING)):
+        operator = operator_name(editor.stack_of(task))
+        key = (editor.rank_of(task), editor.operator_of(task))
         if is_lookup_forward(operator):
             forward.setdefault(key, []).append(task)
         elif is_lookup_backward(operator):
@@ -121,24 +121,26 @@ def lookups_of(job: Job) -> tuple[LookupTasks, ...]:
     open_ = {key: tuple(tasks) for key, tasks in forward.items()}
     found: dict[tuple[int, int], LookupTasks] = {}
     for (rank, _), tasks in backward.items():
-        gradient = _gradient(job.inputs_of(tasks[0]))
+        gradient = _gradient(editor.inputs_of(tasks[0]))
         if gradient is None:
             continue
         fits = [
             key
             for key, others in open_.items()
-            if key[0] == rank and _batch(job.inputs_of(others[0])) == gradient[0]
+            if key[0] == rank and _batch(editor.inputs_of(others[0])) == gradient[0]
         ]
         if not fits:
             continue
-        same = [key for key in fits if job.layer_of(open_[key][0]) == job.layer_of(tasks[0])]
+        same = [key for key in fits if editor.layer_of(open_[key][0]) == editor.layer_of(tasks[0])]
         chosen = (same or fits)[-1]
         others = open_.pop(chosen)
-        lookup = read_lookup(job.inputs_of(others[0]), gradient[1])
+        lookup = read_lookup(editor.inputs_of(others[0]), gradient[1])
         if lookup is not None:
-            name = operator_name(job.stack_of(others[0]))
+            name = operator_name(editor.stack_of(others[0]))
             found[chosen] = LookupTasks(rank, name, lookup, others, tuple(tasks))
-    return tuple(sorted(found.values(), key=lambda one: (one.rank, job.start_of(one.forward[0]))))
+    return tuple(
+        sorted(found.values(), key=lambda one: (one.rank, editor.start_of(one.forward[0])))
+    )
 
 
 def read_lookup(inputs: OperatorInputs | None, total_dim: int) -> Lookup | None:
@@ -204,6 +206,38 @@ def rewritten_lookup(inputs: OperatorInputs, old: Lookup, new: Lookup) -> Operat
     # Counts of tables come first: they are the smallest, and the larger figures win over them.
     vectors = {old.tables: new.tables, old.tables + 1: new.tables + 1, old.weights: new.weights}
     return with_shapes(inputs, _change({**vectors, **_vectors(old, new)}, {}))
+
+
+class ChangedLookups:
+    """Fused lookups with other work, and the operators that handle their indices and results.
+
+    Args:
+        pairs: Each lookup with its work after the change.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[LookupTasks, Lookup]]) -> None:
+        self.pairs = tuple(pairs)
+        self._forward = {task: pair for pair in self.pairs for task in pair[0].forward}
+        self._of_rank: dict[int, list[tuple[LookupTasks, Lookup]]] = {}
+        for pair in self.pairs:
+            self._of_rank.setdefault(pair[0].rank, []).append(pair)
+
+    def is_forward(self, task: int) -> bool:
+        """Returns whether a task does one of the lookups."""
+        return task in self._forward
+
+    def inputs_after(
+        self, editor: StepEditor, task: int, inputs: OperatorInputs
+    ) -> OperatorInputs:
+        """Returns the inputs of a task after the change; the same object if they do not change."""
+        if task in self._forward:
+            group, new = self._forward[task]
+            return rewritten_lookup(inputs, group.lookup, new)
+        for group, new in self._of_rank.get(editor.rank_of(task), ()):
+            changed = rewritten(inputs, group.lookup, new)
+            if changed is not inputs:
+                return changed
+        return inputs
 
 
 def _vectors(old: Lookup, new: Lookup) -> dict[int, int]:

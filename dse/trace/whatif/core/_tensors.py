@@ -84,6 +84,20 @@ def arguments_of(inputs: OperatorInputs) -> tuple[Argument, ...]:
     return tuple(_argument(shape, str(kind)) for shape, kind in zip(shapes, types, strict=False))
 
 
+def tensors_of(inputs: OperatorInputs | None) -> tuple[Argument, ...]:
+    """Returns the tensors of at least one dimension, in their order; lists are flattened.
+
+    Args:
+        inputs: Shapes and types as recorded; None if there are none.
+    """
+    return tuple(
+        Argument((shape,), argument.dtype)
+        for argument in (arguments_of(inputs) if inputs is not None else ())
+        for shape in argument.shapes
+        if shape
+    )
+
+
 def with_shapes(inputs: OperatorInputs, change: ShapeChange) -> OperatorInputs:
     """Returns inputs with every shape changed; the same object if nothing changes.
 

@@ -20,10 +20,10 @@ from dse.config import (
 from dse.errors import ConfigError
 from dse.graph import TaskKind
 from dse.trace import COMPUTING, Phase, Role
-from dse.trace.whatif._select import Selector
+from dse.trace.whatif.core._select import Selector
 
 if TYPE_CHECKING:
-    from dse.trace.whatif._job import Job
+    from dse.trace.whatif.core._editor import StepEditor
 
 
 def _as_factor(value: object) -> object:
@@ -79,7 +79,7 @@ RoleName = Literal[
 KindName = Literal["compute", "collective", "copy", "host"]
 
 
-class Step(StrictModel):
+class Change(StrictModel):
     """One change."""
 
     @property
@@ -88,7 +88,7 @@ class Step(StrictModel):
         """Short name for reports and messages."""
 
     @abstractmethod
-    def apply(self, job: Job) -> None:
+    def apply(self, editor: StepEditor) -> None:
         """Changes a job.
 
         Raises:
@@ -157,11 +157,11 @@ class SelectBlock(StrictModel):
         )
 
 
-class _OnSelection(Step):
+class _OnSelection(Change):
     select: SelectBlock
 
-    def _tasks(self, job: Job) -> tuple[int, ...]:
-        tasks = job.select(self.select.to_selector())
+    def _tasks(self, editor: StepEditor) -> tuple[int, ...]:
+        tasks = editor.select(self.select.to_selector())
         if not tasks:
             raise ConfigError(
                 f"no task has {self.select}; `dse trace info` lists kernels and operators, with "
@@ -170,7 +170,7 @@ class _OnSelection(Step):
         return tasks
 
 
-class ScaleStep(_OnSelection):
+class ScaleChange(_OnSelection):
     """Multiplies the durations of tasks."""
 
     scale: Factor
@@ -180,12 +180,12 @@ class ScaleStep(_OnSelection):
         """Short name."""
         return f"scale by {self.scale:g}: {self.select}"
 
-    def apply(self, job: Job) -> None:
+    def apply(self, editor: StepEditor) -> None:
         """Scales."""
-        job.scale(self._tasks(job), self.scale)
+        editor.scale(self._tasks(editor), self.scale)
 
 
-class RemoveStep(_OnSelection):
+class RemoveChange(_OnSelection):
     """Removes tasks; `with_launches` removes the calls that launched nothing else as well."""
 
     remove: Literal[True]
@@ -196,9 +196,9 @@ class RemoveStep(_OnSelection):
         """Short name."""
         return f"remove: {self.select}"
 
-    def apply(self, job: Job) -> None:
+    def apply(self, editor: StepEditor) -> None:
         """Removes."""
-        job.remove(self._tasks(job), launches=self.with_launches)
+        editor.remove(self._tasks(editor), launches=self.with_launches)
 
 
 class InsertBlock(StrictModel):
@@ -217,7 +217,7 @@ class InsertBlock(StrictModel):
     blocking: bool = True
 
 
-class InsertStep(_OnSelection):
+class InsertChange(_OnSelection):
     """Inserts tasks."""
 
     insert: InsertBlock
@@ -228,24 +228,24 @@ class InsertStep(_OnSelection):
         block = self.insert
         return f"insert `{block.name}` {block.place}: {self.select}"
 
-    def apply(self, job: Job) -> None:
+    def apply(self, editor: StepEditor) -> None:
         """Inserts one task for each that is selected."""
         block = self.insert
         role, ahead = Role[block.role.upper()], block.place == "ahead"
-        tasks = self._tasks(job)
+        tasks = self._tasks(editor)
         passes_on = block.blocking and not ahead
-        followers = job.followers() if passes_on else {}
-        behind = job.successors(tasks) if passes_on else {}
+        followers = editor.followers() if passes_on else {}
+        behind = editor.successors(tasks) if passes_on else {}
         for task in tasks:
-            own = (job.rank_of(task), job.lane_of(task))
+            own = (editor.rank_of(task), editor.lane_of(task))
             lane = (own[0], block.lane or own[1])
             same = lane == own
             other: tuple[int, ...] = () if same else (task,)
-            after = job.waits_of(task) if ahead else other
+            after = editor.waits_of(task) if ahead else other
             before = other if ahead else tuple(followers.get(task, ()))
             if task in behind and not same:
                 before = (*before, behind[task])
-            job.insert(
+            editor.insert(
                 block.name,
                 role,
                 lane,
@@ -258,7 +258,7 @@ class InsertStep(_OnSelection):
             )
 
 
-class ScheduleStep(Step):
+class ScheduleChange(Change):
     """Lets lanes choose their next task among the ready ones, the lowest priority value first."""
 
     schedule: Patterns
@@ -269,27 +269,29 @@ class ScheduleStep(Step):
         """Short name."""
         return f"schedule {', '.join(self.schedule)} by {self.priority}"
 
-    def apply(self, job: Job) -> None:
+    def apply(self, editor: StepEditor) -> None:
         """Reorders."""
         works = (*COMPUTING, Role.COLLECTIVE)
-        tasks = job.select(Selector(lane=tuple(self.schedule), role=works))
+        tasks = editor.select(Selector(lane=tuple(self.schedule), role=works))
         if not tasks:
             raise ConfigError(
                 f"no lane with work fits {' or '.join(self.schedule)}; there are "
                 + ", ".join(
-                    sorted({name for _, name in job.lanes_of(job.select(Selector(role=works)))})
+                    sorted(
+                        {name for _, name in editor.lanes_of(editor.select(Selector(role=works)))}
+                    )
                 )
             )
         order = {
-            "layer": lambda task: job.layer_of(task),
-            "last_layer_first": lambda task: -job.layer_of(task),
-            "shortest": job.duration_of,
-            "longest": lambda task: -job.duration_of(task),
+            "layer": lambda task: editor.layer_of(task),
+            "last_layer_first": lambda task: -editor.layer_of(task),
+            "shortest": editor.duration_of,
+            "longest": lambda task: -editor.duration_of(task),
         }
-        job.schedule(job.lanes_of(tasks), order[self.priority])
+        editor.schedule(editor.lanes_of(tasks), order[self.priority])
 
 
-class Optimization(Step):
+class Optimization(Change):
     """A named change, about twenty lines over the primitives; its fields are its options.
 
     Subclasses name themselves by `optimization: Literal["name"]`.

@@ -1,4 +1,4 @@
-"""Embedding tables on the ranks of a captured step, and moving them."""
+"""Embedding tables on the ranks of a captured step: moving them, and what that changes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,20 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
+from dse.trace import COMPUTING, Phase, Role
+from dse.trace.whatif.core import Selector
+from dse.trace.whatif.retime._collectives import resize_collectives
+from dse.trace.whatif.retime._kernels import describe_inputs, kernel_times, retime_kernels
+from dse.trace.whatif.retime._lookups import ChangedLookups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dse.machine import Cluster
     from dse.machine.platforms import Platform
-    from dse.trace.whatif._job import Job
-    from dse.trace.whatif._lookups import Lookup, LookupTasks
+    from dse.trace import CollectiveInfo, OperatorInputs
+    from dse.trace.whatif.core import StepEditor
+    from dse.trace.whatif.retime._lookups import Lookup, LookupTasks
 
 #: A table is worth moving if the longer lookups of two ranks become shorter by this share.
 _GAIN = 0.01
@@ -142,7 +149,7 @@ class Tables:
         pairs = self.lookups(rank)
         return sum(g.lookup.weight_bytes for g, _ in pairs), sum(n.weight_bytes for _, n in pairs)
 
-    def lookup_s(self, job: Job, rank: int, platform: Platform) -> float:
+    def lookup_s(self, editor: StepEditor, rank: int, platform: Platform) -> float:
         """Returns the time of the lookups of a rank and their gradients, in seconds.
 
         Measured times, scaled by the kernel models.
@@ -152,22 +159,22 @@ class Tables:
             for tasks, forward in ((group.forward, True), (group.backward, False)):
                 old_s = group.lookup.call(forward=forward).time_s(platform)
                 new_s = new.call(forward=forward).time_s(platform)
-                total += sum(map(job.duration_of, tasks)) * (new_s / old_s if old_s else 1.0)
+                total += sum(map(editor.duration_of, tasks)) * (new_s / old_s if old_s else 1.0)
         return total
 
-    def balance(self, job: Job, platform: Platform) -> list[tuple[int, int]]:
+    def balance(self, editor: StepEditor, platform: Platform) -> list[tuple[int, int]]:
         """Moves whole tables from the slowest rank to the fastest while that helps.
 
         Every rank keeps one, and what helps by less than a hundredth is not worth a move.
 
         Args:
-            job: The job.
+            editor: The captured step.
             platform: Whose kernel models.
 
         Returns:
             Source and target of each move.
         """
-        times = {rank: self.lookup_s(job, rank, platform) for rank in self.ranks}
+        times = {rank: self.lookup_s(editor, rank, platform) for rank in self.ranks}
         moves: list[tuple[int, int]] = []
         # Each move lowers the larger of two ranks, so this ends; the bound is for rounding.
         for _ in range(sum(math.ceil(self.count(rank)) for rank in self.ranks) ** 2):
@@ -176,7 +183,7 @@ class Tables:
             if slow == fast or self.count(slow) < 2:
                 break
             self.move(slow, fast, 1)
-            after = {rank: self.lookup_s(job, rank, platform) for rank in (slow, fast)}
+            after = {rank: self.lookup_s(editor, rank, platform) for rank in (slow, fast)}
             if max(after.values()) > (1 - _GAIN) * times[slow]:
                 self.move(fast, slow, 1)
                 break
@@ -193,3 +200,112 @@ def _with_parts(lookup: Lookup, parts: Sequence[TablePart]) -> Lookup:
         total_dim=round(sum(part.dim for part in parts)),
         weights=round(sum(part.weights for part in parts)),
     )
+
+
+# --- re-timing ----------------------------------------------------------------------------------
+
+
+def retime_lookups(
+    editor: StepEditor, pairs: Sequence[tuple[LookupTasks, Lookup]], platform: Platform
+) -> None:
+    """Re-times lookups, and what handles their indices and results on the same rank.
+
+    Args:
+        editor: The captured step.
+        pairs: Each lookup with its work after the change.
+        platform: Whose kernel models.
+    """
+    changed = ChangedLookups(pairs)
+    after: dict[int, OperatorInputs] = {}
+    for task in editor.select(Selector(role=COMPUTING)):
+        inputs = editor.inputs_of(task)
+        if inputs is not None:
+            new = changed.inputs_after(editor, task, inputs)
+            if new is not inputs:
+                after[task] = new
+    # A rank without tables has no lookup any more, but its tasks are still there. Gradients are
+    # read together with the lookups, whether their inputs change or not.
+    lookups = {task: new for group, new in pairs for task in group.tasks}
+    tasks = tuple({**after, **lookups})
+    before_s = kernel_times(editor, tasks, platform)
+    for task, inputs in after.items():
+        describe_inputs(editor, task, inputs)
+    retime_kernels(editor, tasks, before_s, kernel_times(editor, tasks, platform, lookups=lookups))
+
+
+def retime_all_to_alls(
+    editor: StepEditor, pairs: Sequence[tuple[LookupTasks, Lookup]], cluster: Cluster
+) -> bool:
+    """Re-times the all-to-alls of indices, lengths, pooled results and their gradients.
+
+    Args:
+        editor: The captured step.
+        pairs: Each lookup with its work after the change.
+        cluster: Cluster that the step runs on.
+
+    Returns:
+        Whether any all-to-all carries pooled results.
+    """
+    work = _rank_work(pairs)
+    after: dict[int, CollectiveInfo] = {}
+    pooled = False
+    for members in editor.by_collective(editor.select(Selector(role=(Role.COLLECTIVE,)))):
+        infos = {task: info for task in members if (info := editor.collective_of(task))}
+        mine = {task: info for task, info in infos.items() if editor.rank_of(task) in work}
+        if not mine or any(info.operation != "all_to_all" for info in infos.values()):
+            continue
+        kind = _kind_of(editor, mine, work)
+        pooled |= kind == "result"
+        for task, info in mine.items() if kind else ():
+            after[task] = _resharded(info, kind, work[editor.rank_of(task)])
+    if after:
+        resize_collectives(editor, after, cluster)
+    return pooled
+
+
+#: Values of one rank's lookups before and after: indices, bags, pooled results.
+_Work = dict[str, tuple[int, int]]
+
+
+def _rank_work(pairs: Sequence[tuple[LookupTasks, Lookup]]) -> dict[int, _Work]:
+    result: dict[int, _Work] = {}
+    for group, new in pairs:
+        old, known = group.lookup, result.setdefault(group.rank, {})
+        figures = {
+            "result": (old.batch * old.total_dim, new.batch * new.total_dim),
+            "indices": (old.indices, new.indices),
+            "lengths": (old.tables * old.batch, new.tables * new.batch),
+        }
+        for name, (before, after) in figures.items():
+            total = known.get(name, (0, 0))
+            known[name] = (total[0] + before, total[1] + after)
+    return result
+
+
+def _kind_of(editor: StepEditor, mine: dict[int, CollectiveInfo], work: dict[int, _Work]) -> str:
+    """Returns what an all-to-all carries: by its sizes on all ranks, its type and its phase."""
+
+    def fits(kind: str, *, sent: bool) -> bool:
+        return all(
+            (info.input_elements if sent else info.output_elements)
+            == work[editor.rank_of(task)][kind][0]
+            for task, info in mine.items()
+        )
+
+    integers = all(info.dtype in ("int32", "int64") for info in mine.values())
+    if integers:
+        return next((kind for kind in ("indices", "lengths") if fits(kind, sent=False)), "")
+    backward = all(editor.phase_of(task) == Phase.BACKWARD for task in mine)
+    if backward:
+        return "gradient" if fits("result", sent=False) else ""
+    return "result" if fits("result", sent=True) else ""
+
+
+def _resharded(info: CollectiveInfo, kind: str, work: _Work) -> CollectiveInfo:
+    """Returns an all-to-all with the side that depends on the tables of its rank."""
+    figure = work["result" if kind == "gradient" else kind][1]
+    if kind != "result":
+        return replace(info, output_elements=figure, output_splits=())
+    value_bytes = info.message_bytes / info.input_elements if info.input_elements else 0
+    size = round(figure * value_bytes) if info.message_bytes >= 0 else -1
+    return replace(info, input_elements=figure, input_splits=(), message_bytes=size)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from dse.graph import GraphEditor
-from dse.trace import COMPUTING, Phase, Role
-from dse.trace.whatif._select import Selector, matches, matches_any
+from dse.trace import Phase, Role
+from dse.trace.whatif.core._select import Selector, matches, matches_any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -124,10 +123,6 @@ class StepTasks:
             tests.append(lambda task: self.size_of(task) > least)
         return tests
 
-    def kernels(self, selector: Selector) -> tuple[int, ...]:
-        """Returns the computing tasks that fit: kernels, copies, fills; on a CPU operators."""
-        return self.select(replace(selector, role=selector.role or COMPUTING))
-
     def name_of(self, task: int) -> str:
         """Returns the name of a task."""
         return self._editor.name_of(task)
@@ -227,19 +222,8 @@ class StepTasks:
         info = self.collective_of(task)
         return self._size_bytes[task] if info is None else info.message_bytes
 
-    def members_of(self, task: int) -> tuple[int, ...]:
-        """Returns all members of the meeting of a task; the task itself if it meets nobody."""
-        meeting = self._editor.meeting_of(task)
-        if meeting < 0:
-            return (task,)
-        return tuple(
-            other
-            for other in range(self._editor.task_count)
-            if self._editor.meeting_of(other) == meeting
-        )
-
-    def meetings(self, tasks: Iterable[int]) -> tuple[tuple[int, ...], ...]:
-        """Groups collectives by their meeting; the ones that meet nobody are groups of one."""
+    def by_collective(self, tasks: Iterable[int]) -> tuple[tuple[int, ...], ...]:
+        """Groups tasks by collective; those of a rank alone are groups of one."""
         groups: dict[tuple[int, int], list[int]] = {}
         for task in tasks:
             meeting = self._editor.meeting_of(task)
