@@ -13,7 +13,6 @@ loaded, nothing is evaluated, and tensors are counted against a limit before the
 from __future__ import annotations
 
 from dse.trace.replay._options import ReplayOptions, parse_indices
-from dse.trace.replay._recorded import Opaque, TensorRef
 from dse.trace.replay._registry import (
     NotReplayableError,
     OperatorBuilder,
@@ -21,14 +20,15 @@ from dse.trace.replay._registry import (
     register_operator,
     unregister_operator,
 )
-from dse.trace.replay._run import replay
-from dse.trace.replay._types import (
+from dse.trace.replay._replay import replay
+from dse.trace.replay._results import (
     Coverage,
     OriginalTime,
     RankResult,
     ReplayResult,
     SkippedOperators,
 )
+from dse.trace.replay.read._recorded import Opaque, TensorRef
 
 __all__ = [
     "Coverage",

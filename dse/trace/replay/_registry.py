@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 import re
+import runpy
 from typing import TYPE_CHECKING, Any
 
 from dse.errors import ConfigError, DseError
 
 if TYPE_CHECKING:
-    from dse.trace.replay._recorded import Recorded
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from dse.trace.replay.read._recorded import Recorded
+
 
 _NAME = re.compile(r"^[A-Za-z_]\w*::[A-Za-z_]\w*$")
 
@@ -80,3 +85,30 @@ def unregister_operator(name: str) -> None:
 def builder_of(name: str) -> OperatorBuilder | None:
     """Returns what was registered for a name without the overload."""
     return _builders.get(name)
+
+
+_taught: set[Path] = set()
+
+
+def load_operators(files: Sequence[Path]) -> None:
+    """Runs Python files that call `register_operator`, each once in a process.
+
+    Args:
+        files: Files that the user named; a trace cannot name any.
+
+    Raises:
+        ConfigError: A file is not there, or fails.
+    """
+    for file in files:
+        place = file.resolve()
+        if place in _taught:
+            continue
+        if not place.is_file():
+            raise ConfigError(f"{file}: no such file of operators")
+        try:
+            runpy.run_path(str(place))
+        except DseError:
+            raise
+        except Exception as error:
+            raise ConfigError(f"{file}: {type(error).__name__}: {error}") from error
+        _taught.add(place)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from dse.trace.replay._fbgemm import is_lookup, lookup_builder, table_layout, table_values
-from dse.trace.replay._recorded import TensorRef
 from dse.trace.replay._registry import NotReplayableError, OperatorCall
+from dse.trace.replay.plan._substitutes import (
+    is_lookup,
+    lookup_builder,
+    table_layout,
+    table_values,
+)
+from dse.trace.replay.read import TensorRef
 
 torch = pytest.importorskip("torch")
 

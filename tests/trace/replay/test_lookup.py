@@ -6,8 +6,8 @@ import pytest
 
 from dse.errors import ConfigError
 from dse.trace.replay import NotReplayableError, register_operator, unregister_operator
-from dse.trace.replay._lookup import Lookup, base_name, full_name, mapped_device
-from dse.trace.replay._recorded import Device, Opaque, TensorRef
+from dse.trace.replay.plan._finder import OperatorFinder, base_name, full_name, mapped_device
+from dse.trace.replay.read import Device, Opaque, TensorRef
 from tests.trace.replay.making import ADD, EMPTY
 
 torch = pytest.importorskip("torch")
@@ -17,13 +17,13 @@ Y = TensorRef(5, 6, 0, 4, "cuda:3", "float32", (2, 3), (3, 1))
 
 
 @pytest.fixture(scope="module")
-def lookup():
-    return Lookup(torch, "cpu")
+def finder():
+    return OperatorFinder(torch, "cpu")
 
 
-def test_names(lookup):
+def test_names(finder):
     assert (full_name(ADD), base_name(ADD)) == ("aten::add.Tensor", "aten::add")
-    assert lookup.find(ADD, [X, X, 1], [Y]).function is torch.ops.aten.add.Tensor
+    assert finder.find(ADD, [X, X, 1], [Y]).function is torch.ops.aten.add.Tensor
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,8 @@ def test_names(lookup):
         "",
     ],
 )
-def test_names_that_torch_has_not_registered_find_nothing(lookup, schema):
-    assert isinstance(lookup.find(schema, [X], [Y]), str)
+def test_names_that_torch_has_not_registered_find_nothing(finder, schema):
+    assert isinstance(finder.find(schema, [X], [Y]), str)
 
 
 @pytest.mark.parametrize(
@@ -53,48 +53,48 @@ def test_names_that_torch_has_not_registered_find_nothing(lookup, schema):
         "aten::_print(str s) -> ()",
     ],
 )
-def test_no_trace_reaches_files_or_the_terminal(lookup, tmp_path, schema):
+def test_no_trace_reaches_files_or_the_terminal(finder, tmp_path, schema):
     made = tmp_path / "made"
-    found = lookup.find(schema, [str(made), True, 4], [Y])
+    found = finder.find(schema, [str(made), True, 4], [Y])
     assert found == "it reaches files or the terminal, which no trace may"
     assert not made.exists()
 
 
-def test_arguments_that_must_be_named_are(lookup):
-    callee = lookup.find(EMPTY, [[2, 3], 6, 0, Device("cuda:3"), False, None], [Y])
+def test_arguments_that_must_be_named_are(finder):
+    callee = finder.find(EMPTY, [[2, 3], 6, 0, Device("cuda:3"), False, None], [Y])
     assert callee.positional == ([2, 3],)
     assert dict(callee.keywords)["device"] == torch.device("cpu")
 
 
-def test_arguments_that_came_later_keep_their_default(lookup):
+def test_arguments_that_came_later_keep_their_default(finder):
     old = "aten::add.Tensor(Tensor self, Tensor other) -> Tensor"
-    callee = lookup.find(old, [X, X], [Y])
+    callee = finder.find(old, [X, X], [Y])
     assert callee.positional == (X, X)
 
 
-def test_arguments_that_are_gone_matter_only_with_a_value(lookup):
+def test_arguments_that_are_gone_matter_only_with_a_value(finder):
     old = "aten::relu(Tensor self, Tensor? gone=None) -> Tensor"
-    assert lookup.find(old, [X, None], [Y]).positional == (X,)
-    assert "no argument `gone`" in lookup.find(old, [X, X], [Y])
+    assert finder.find(old, [X, None], [Y]).positional == (X,)
+    assert "no argument `gone`" in finder.find(old, [X, X], [Y])
 
 
-def test_what_traces_lack_is_the_reason(lookup):
+def test_what_traces_lack_is_the_reason(finder):
     schema = "aten::set_.source_Storage(Tensor(a!) self, Storage source) -> Tensor(a!)"
-    assert "`source` is a Storage" in lookup.find(schema, [X, Opaque("Storage")], [X])
+    assert "`source` is a Storage" in finder.find(schema, [X, Opaque("Storage")], [X])
 
 
-def test_random_numbers_come_from_the_usual_generator(lookup):
+def test_random_numbers_come_from_the_usual_generator(finder):
     schema = "aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor"
-    assert lookup.find(schema, [X, Opaque("Generator")], [Y]).keywords == (("generator", None),)
+    assert finder.find(schema, [X, Opaque("Generator")], [Y]).keywords == (("generator", None),)
 
 
-def test_operators_of_gpus_have_substitutes_on_the_cpu(lookup):
+def test_operators_of_gpus_have_substitutes_on_the_cpu(finder):
     schema = (
         "aten::cudnn_batch_norm(Tensor input, Tensor weight, Tensor? bias, Tensor? running_mean, "
         "Tensor? running_var, bool training, float exponential_average_factor, float epsilon) -> "
         "(Tensor, Tensor, Tensor, Tensor)"
     )
-    callee = lookup.find(schema, [X, X, X, None, None, True, 0.1, 1e-5], [Y])
+    callee = finder.find(schema, [X, X, X, None, None, True, 0.1, 1e-5], [Y])
     assert callee.kind == "substitute"
     values = torch.randn(4, 3, 2, 2)
     weight = torch.rand(3)
@@ -104,19 +104,19 @@ def test_operators_of_gpus_have_substitutes_on_the_cpu(lookup):
     assert len(found) == 4
 
 
-def test_the_rest_says_that_it_has_no_kernel(lookup):
+def test_the_rest_says_that_it_has_no_kernel(finder):
     schema = "aten::cudnn_grid_sampler(Tensor self, Tensor grid) -> (Tensor output)"
-    assert "no kernel of it for cpu" in lookup.find(schema, [X, X], [Y])
+    assert "no kernel of it for cpu" in finder.find(schema, [X, X], [Y])
 
 
-def test_moves_between_devices_stay_copies(lookup):
+def test_moves_between_devices_stay_copies(finder):
     schema = (
         "aten::to.device(Tensor(a) self, Device device, ScalarType dtype, "
         "bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)"
     )
     given = [X, Device("cuda:0"), 6, False, False, None]
-    moved = lookup.find(schema, given, [Y])
-    stayed = lookup.find(schema, given, [X])
+    moved = finder.find(schema, given, [Y])
+    stayed = finder.find(schema, given, [X])
     assert moved.positional[4] is True
     assert stayed.positional[4] is False
 
@@ -134,7 +134,7 @@ def test_devices_are_mapped(recorded, device, expected):
     assert mapped_device(recorded, device) == expected
 
 
-def test_registered_operators_come_first(lookup):
+def test_registered_operators_come_first(finder):
     def build(call):
         assert call.name == "aten::relu"
         assert call.inputs == (X,)
@@ -143,22 +143,22 @@ def test_registered_operators_come_first(lookup):
     schema = "aten::relu(Tensor self) -> Tensor"
     register_operator("aten::relu", build)
     try:
-        callee = lookup.find(schema, [X], [Y])
+        callee = finder.find(schema, [X], [Y])
     finally:
         unregister_operator("aten::relu")
     assert callee.kind == "registered"
     assert callee.function(torch.zeros(1)).tolist() == [1]
-    assert lookup.find(schema, [X], [Y]).kind == "torch"
+    assert finder.find(schema, [X], [Y]).kind == "torch"
 
 
-def test_a_builder_may_decline(lookup):
+def test_a_builder_may_decline(finder):
     def build(call):
         raise NotReplayableError("only on Tuesdays")
 
     register_operator("mine::op", build)
     try:
-        assert lookup.callable_here("mine::op(Tensor self) -> Tensor")
-        assert lookup.find("mine::op(Tensor self) -> Tensor", [X], [Y]) == "only on Tuesdays"
+        assert finder.callable_here("mine::op(Tensor self) -> Tensor")
+        assert finder.find("mine::op(Tensor self) -> Tensor", [X], [Y]) == "only on Tuesdays"
     finally:
         unregister_operator("mine::op")
 
@@ -178,13 +178,13 @@ def test_nothing_is_registered_twice():
         unregister_operator("mine::op")
 
 
-def test_a_builder_that_fails_is_named(lookup):
+def test_a_builder_that_fails_is_named(finder):
     def build(call):
         raise KeyError("rows")
 
     register_operator("mine::op", build)
     try:
         with pytest.raises(ConfigError, match=r"builder of `mine::op` failed: KeyError"):
-            lookup.find("mine::op(Tensor self) -> Tensor", [X], [Y])
+            finder.find("mine::op(Tensor self) -> Tensor", [X], [Y])
     finally:
         unregister_operator("mine::op")

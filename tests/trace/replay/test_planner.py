@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dse.trace.replay._lookup import Lookup
-from dse.trace.replay._plan import Slot
-from dse.trace.replay._planner import HIDDEN, LEFT_OUT, Planner
-from dse.trace.replay._select import Selector
+from dse.trace.replay.plan import OperatorFinder, TensorSlot
+from dse.trace.replay.plan._planner import HIDDEN, LEFT_OUT, Planner
+from dse.trace.replay.read import UnitSelector
 from tests.trace.replay.making import (
     ADD,
     ADD_,
@@ -31,9 +30,9 @@ X, W = T(10, (4, 8)), T(11, (2, 8))
 
 def planned(path, nodes, part="all", *, skip=False):
     trace = read(path / "et.json", nodes)
-    lookup = Lookup(torch, "cpu")
-    units = Selector(trace, lookup).units(0, len(trace))
-    return Planner(trace, lookup, part, skip_collectives=skip).plan(units)
+    finder = OperatorFinder(torch, "cpu")
+    units = UnitSelector(trace, finder).units(0, len(trace))
+    return Planner(trace, finder, part, skip_collectives=skip).plan(units)
 
 
 def all_reduce(number, tensor):
@@ -48,9 +47,9 @@ def outside(plan):
 def test_results_flow_from_one_operator_to_the_next(tmp_path):
     y, z = T(12, (4, 8)), T(13, (4, 8))
     plan = planned(tmp_path, [call(2, 1, RELU, [X], [y]), call(3, 1, MUL, [y, X], [z])])
-    first, second = plan.steps
-    assert [step.name for step in plan.steps] == ["aten::relu", "aten::mul"]
-    assert second.positional == (Slot(first.given[0]), *first.positional)
+    first, second = plan.calls
+    assert [call.name for call in plan.calls] == ["aten::relu", "aten::mul"]
+    assert second.positional == (TensorSlot(first.results[0]), *first.positional)
     assert outside(plan) == [10]
 
 
@@ -64,9 +63,9 @@ def test_what_is_used_up_is_let_go_and_what_comes_from_outside_stays(tmp_path):
             call(4, 1, RELU, [X], [T(14, (4, 8))]),
         ],
     )
-    given = [step.given[0] for step in plan.steps]
+    given = [call.results[0] for call in plan.calls]
     # The first result is last taken by the second step; the others are never taken.
-    assert [set(step.frees) for step in plan.steps] == [set(), {given[0], given[1]}, {given[2]}]
+    assert [set(call.frees) for call in plan.calls] == [set(), {given[0], given[1]}, {given[2]}]
 
 
 def test_a_number_that_serves_again_means_what_was_given_last(tmp_path):
@@ -79,7 +78,7 @@ def test_a_number_that_serves_again_means_what_was_given_last(tmp_path):
             call(4, 1, RELU, [again], [T(13, (2, 8))]),
         ],
     )
-    assert plan.steps[2].positional == (Slot(plan.steps[1].given[0]),)
+    assert plan.calls[2].positional == (TensorSlot(plan.calls[1].results[0]),)
 
 
 def test_in_place_results_keep_their_slot(tmp_path):
@@ -87,8 +86,8 @@ def test_in_place_results_keep_their_slot(tmp_path):
         tmp_path,
         [call(2, 1, ADD_, [X, X, 1], [X]), call(3, 1, RELU, [X], [T(12, (4, 8))])],
     )
-    assert plan.steps[0].given == (-1,)
-    assert plan.steps[0].positional[0] == plan.steps[1].positional[0]
+    assert plan.calls[0].results == (-1,)
+    assert plan.calls[0].positional[0] == plan.calls[1].positional[0]
 
 
 def test_views_share_the_memory_of_what_they_are_of(tmp_path):
@@ -96,9 +95,9 @@ def test_views_share_the_memory_of_what_they_are_of(tmp_path):
     plan = planned(
         tmp_path, [call(2, 1, T_, [X], [view]), call(3, 1, MM, [X, view], [T(13, (4, 4))])]
     )
-    (given,) = plan.steps[0].given
-    assert plan.slots[given].memory == plan.slots[plan.steps[0].positional[0].number].memory
-    assert plan.slots[plan.steps[1].given[0]].memory != plan.slots[given].memory
+    (given,) = plan.calls[0].results
+    assert plan.slots[given].memory == plan.slots[plan.calls[0].positional[0].number].memory
+    assert plan.slots[plan.calls[1].results[0]].memory != plan.slots[given].memory
 
 
 def test_tensors_from_outside_share_one_block_if_their_memory_was_one(tmp_path):
@@ -118,12 +117,12 @@ def test_a_view_of_a_result_that_no_operator_gave_is_made_on_the_way(tmp_path):
     plan = planned(
         tmp_path, [call(2, 1, RELU, [X], [y]), call(3, 1, MM, [y, turned], [T(13, (4, 4))])]
     )
-    relu, view, mm = plan.steps
+    relu, view, mm = plan.calls
     assert view.name == ""
-    assert view.positional[0] == Slot(relu.given[0])
-    assert mm.positional == (Slot(relu.given[0]), Slot(view.given[0]))
+    assert view.positional[0] == TensorSlot(relu.results[0])
+    assert mm.positional == (TensorSlot(relu.results[0]), TensorSlot(view.results[0]))
     # The base lives until the view is made, and here until it is multiplied.
-    assert relu.given[0] in mm.frees
+    assert relu.results[0] in mm.frees
 
 
 def test_what_a_skipped_operator_gave_comes_from_outside(tmp_path):
@@ -157,7 +156,7 @@ def test_the_first_to_touch_a_tensor_waits_for_its_collective(tmp_path):
             call(6, 1, RELU, [grad], [T(16, (8,))]),
         ],
     )
-    assert [step.waits for step in plan.steps] == [(), (), (0,), ()]
+    assert [call.waits for call in plan.calls] == [(), (), (0,), ()]
 
 
 @pytest.mark.parametrize(("part", "left"), [("compute", [0]), ("communication", [1])])
@@ -167,11 +166,11 @@ def test_parts_leave_the_other_out(tmp_path, part, left):
     plan = planned(tmp_path, nodes, part)
     assert plan.by_option == set(left)
     assert [plan.reasons[place] for place in left] == [LEFT_OUT]
-    assert len(plan.steps) == 1
+    assert len(plan.calls) == 1
 
 
 def test_strides_of_old_traces_come_from_the_calls_that_made_views(tmp_path):
-    from dse.trace.replay._recorded import inputs_of
+    from dse.trace.replay.read import inputs_of
 
     as_strided = (
         "aten::as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, "
@@ -188,5 +187,5 @@ def test_strides_of_old_traces_come_from_the_calls_that_made_views(tmp_path):
         del one["inputs"]["strides"], one["outputs"]["strides"]
     plan = planned(tmp_path, nodes)
     assert inputs_of(read(tmp_path / "et.json", nodes).arguments[3])[1].strides is None
-    slot = plan.steps[-1].positional[1].number
+    slot = plan.calls[-1].positional[1].number
     assert plan.slots[slot].ref.strides == (1, 8)

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from dse.trace.replay._recorded import Opaque, TensorRef, _parts, inputs_of, outputs_of, tensors_in
+from dse.trace.replay.read._recorded import (
+    Opaque,
+    TensorRef,
+    _parts,
+    inputs_of,
+    outputs_of,
+    tensors_in,
+)
 from tests.trace.replay.making import RELU, Object, T, call, read
 
 
@@ -40,7 +47,7 @@ def test_tensors_in_lists_are_found_in_order(tmp_path):
 
 def test_without_strides_there_are_no_gaps():
     ref = TensorRef(1, 2, 0, 4, "cpu", "float32", (2, 3, 4), None)
-    assert ref.steps == (12, 4, 1)
+    assert ref.known_strides == (12, 4, 1)
     assert ref.end_bytes == 96
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dse.errors import ConfigError
-from dse.trace.replay._select import Selector, UnitKind, node_range
+from dse.trace.replay.read import UnitKind, UnitSelector, node_range
 from tests.trace.replay.making import (
     ADDMM,
     ALL_REDUCE,
@@ -41,7 +41,7 @@ class Known:
 
 def units(trace, known=None, begin="", end=""):
     first, after = node_range(trace, begin, end)
-    found = Selector(trace, known or Known()).units(first, after)
+    found = UnitSelector(trace, known or Known()).units(first, after)
     return [(int(trace.node_id[unit.node]), unit.kind, unit.opened) for unit in found]
 
 

@@ -5,31 +5,22 @@ from __future__ import annotations
 from contextlib import contextmanager
 from types import SimpleNamespace
 
-from dse.trace.replay._plan import Memory, Plan, SlotInfo, Step
-from dse.trace.replay._recorded import TensorRef
-from dse.trace.replay._streams import Streams, set_streams
+from dse.trace.replay.plan._plan import Memory, PlannedCall, ReplayPlan, SlotInfo
+from dse.trace.replay.read import TensorRef
+from dse.trace.replay.run._streams import Streams, set_streams
 
 
-def step(unit, takes, given):
-    return Step(
-        unit=unit,
-        name="op",
-        call=None,
-        collective=None,
-        positional=(),
-        keywords=(),
-        given=tuple(given),
-        takes=tuple(takes),
-    )
+def call(unit, takes, results):
+    return PlannedCall(unit, "op", results=tuple(results), takes=tuple(takes))
 
 
 def fork_and_join():
     """0 → 1 on the usual stream, 0 → 2 on another one, both → 3, and 4 on its own."""
     ref = TensorRef(1, 2, 0, 4, "cuda:0", "float32", (2,), (1,))
-    steps = [step(0, [], [0]), step(1, [0], [1]), step(2, [0], [2]), step(3, [1, 2], [3])]
-    return Plan(
+    calls = [call(0, [], [0]), call(1, [0], [1]), call(2, [0], [2]), call(3, [1, 2], [3])]
+    return ReplayPlan(
         units=(),
-        steps=[*steps, step(4, [], [4])],
+        calls=[*calls, call(4, [], [4])],
         slots=[SlotInfo(ref, at, False) for at in range(5)],
         memories=[Memory(at, False, "cuda:0") for at in range(5)],
     )
@@ -38,24 +29,24 @@ def fork_and_join():
 def test_streams_wait_where_data_flow():
     plan = fork_and_join()
     set_streams(plan, [7, 7, 20, 7, -1])
-    assert [one.stream for one in plan.steps] == [0, 0, 21, 0, 0]
-    assert [one.after for one in plan.steps] == [(), (), (0,), (2,), ()]
-    assert [one.marks for one in plan.steps] == [True, False, True, False, False]
+    assert [one.stream for one in plan.calls] == [0, 0, 21, 0, 0]
+    assert [one.after for one in plan.calls] == [(), (), (0,), (2,), ()]
+    assert [one.marks for one in plan.calls] == [True, False, True, False, False]
 
 
 def test_who_writes_waits_for_who_reads():
     plan = fork_and_join()
-    # The last step writes to what was read on the other stream.
-    plan.steps[4].takes = plan.steps[4].writes = (0,)
+    # The last call writes to what was read on the other stream.
+    plan.calls[4].takes = plan.calls[4].writes = (0,)
     set_streams(plan, [7, 7, 20, 7, 7])
-    assert plan.steps[4].after == (2,)
+    assert plan.calls[4].after == (2,)
 
 
 def test_without_recorded_streams_all_run_on_one():
     plan = fork_and_join()
     set_streams(plan, [-1] * 5)
-    assert {one.stream for one in plan.steps} == {0}
-    assert not any(one.after or one.marks for one in plan.steps)
+    assert {one.stream for one in plan.calls} == {0}
+    assert not any(one.after or one.marks for one in plan.calls)
 
 
 class Stream:
@@ -101,7 +92,7 @@ def test_actions_run_on_their_stream_after_what_they_need():
     assert streams.several
     tensor = SimpleNamespace(is_cuda=False)
     streams.begin()
-    for at, one in enumerate(plan.steps[:4]):
+    for at, one in enumerate(plan.calls[:4]):
         streams.wrapped(at, one, [lambda slots, at=at: log.append(f"step {at}")])([tensor] * 5)
     streams.end()
     assert log == [

@@ -15,10 +15,13 @@ from tests.trace.whatif.helpers import apply
 
 FOLDER = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data")) / "traces"
 
-pytestmark = pytest.mark.skipif(
-    not FOLDER.is_dir(),
-    reason=f"no published traces in {FOLDER}; name the folder above in DSE_MEASUREMENTS",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not FOLDER.is_dir(),
+        reason=f"no published traces in {FOLDER}; name the folder above in DSE_MEASUREMENTS",
+    ),
+]
 
 #: The traces of one GPU come from an RTX 2080 Ti, of which there is no built-in platform.
 TRACES = {

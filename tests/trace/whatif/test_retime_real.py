@@ -14,10 +14,13 @@ from tests.conftest import ROOT
 
 FOLDER = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data")) / "traces"
 
-pytestmark = pytest.mark.skipif(
-    not FOLDER.is_dir(),
-    reason=f"no published traces in {FOLDER}; name the folder above in DSE_MEASUREMENTS",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not FOLDER.is_dir(),
+        reason=f"no published traces in {FOLDER}; name the folder above in DSE_MEASUREMENTS",
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -8,26 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from dse.errors import ConfigError
 from dse.launch import load_torch
-from dse.trace.replay._batch import Scaler
-from dse.trace.replay._coverage import coverage_of, skipped_of
-from dse.trace.replay._demands import outside_demands
-from dse.trace.replay._exchange import Exchange
-from dse.trace.replay._lookup import Lookup
-from dse.trace.replay._memory import Budget, Watch
-from dse.trace.replay._original import Recording
-from dse.trace.replay._outside import Filler
-from dse.trace.replay._planner import Planner
-from dse.trace.replay._program import Program
-from dse.trace.replay._select import Selector, node_range
-from dse.trace.replay._streams import Streams, set_streams
-from dse.trace.replay._types import OriginalTime, RankResult
+from dse.trace.replay._results import OriginalTime, RankResult, coverage_of, skipped_of
+from dse.trace.replay.plan import CollectiveBinder, OperatorFinder, Planner, outside_constraints
+from dse.trace.replay.read import Recording, UnitSelector, node_range
+from dse.trace.replay.run._batch import BatchScaler
+from dse.trace.replay.run._memory import MemoryBudget, MemoryWatch
+from dse.trace.replay.run._runner import PlanRunner
+from dse.trace.replay.run._streams import Streams, set_streams
+from dse.trace.replay.run._tensors import TensorFactory
 
 if TYPE_CHECKING:
     from dse.trace import ExecutionTrace, RankTrace
     from dse.trace.capture import CaptureRecord
     from dse.trace.replay._options import ReplayOptions
-    from dse.trace.replay._original import UnitTimes
-    from dse.trace.replay._plan import Plan
+    from dse.trace.replay.plan import ReplayPlan
+    from dse.trace.replay.read import UnitTimes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,10 +62,10 @@ def replay_rank(
     torch = load_torch()
     et = given.et
     first, after = node_range(et, options.begin, options.end)
-    lookup = Lookup(torch, options.device)
-    units = Selector(et, lookup).units(first, after)
-    plan = Planner(et, lookup, options.part, skip_collectives=mode == "skip").plan(units)
-    if not plan.steps:
+    finder = OperatorFinder(torch, options.device)
+    units = UnitSelector(et, finder).units(first, after)
+    plan = Planner(et, finder, options.part, skip_collectives=mode == "skip").plan(units)
+    if not plan.calls:
         raise ConfigError(
             f"{et.file}: nothing in the range can be replayed: {_why_nothing(plan)}; choose "
             "another range or part"
@@ -94,24 +89,24 @@ def replay_rank(
                 unprofiled_s=None,
                 source="operators of the chosen part on the host",
             )
-    budget = Budget.of_device(torch, options.device, options.memory_limit_bytes)
-    scaler = Scaler(plan, options.scale_batch, options.batch)
-    filler = Filler(torch, options.device, options.indices, options.seed)
-    watch = Watch(torch, budget)
+    budget = MemoryBudget.of_device(torch, options.device, options.memory_limit_bytes)
+    scaler = BatchScaler(plan, options.scale_batch, options.batch)
+    factory = TensorFactory(torch, options.device, options.indices, options.seed, budget)
+    watch = MemoryWatch(torch, budget)
     with torch.no_grad():
-        slots = filler.make_all(plan, outside_demands(plan), scaler, budget)
-        exchange = Exchange(torch, groups if mode == "run" else None, scaler)
+        slots = factory.make_all(plan, outside_constraints(plan), scaler)
+        binder = CollectiveBinder(torch, groups if mode == "run" else None, scaler)
         streams = _streams(torch, plan, times) if options.device == "cuda" else None
-        program = Program(torch, plan, slots, scaler, exchange, filler, budget, watch, streams)
-        program.settle()
-        wall_s, cpu_s = _time(torch, program, options, meets=mode == "run" and bool(groups))
-    if program.redrawn:
+        runner = PlanRunner(torch, plan, slots, scaler, binder, factory, watch, streams)
+        runner.settle()
+        wall_s, cpu_s = _time(torch, runner, options, meets=mode == "run" and bool(groups))
+    if runner.redrawn:
         notes.append(
-            f"{program.redrawn} arguments with indices that are not sure to be in range were drawn"
+            f"{runner.redrawn} arguments with indices that are not sure to be in range were drawn"
         )
-    if program.reshaped:
+    if runner.reshaped:
         notes.append(
-            f"{program.reshaped} results have another shape than recorded, because it depends on "
+            f"{runner.reshaped} results have another shape than recorded, because it depends on "
             "values; tensors of the recorded shape take their place"
         )
     return RankResult(
@@ -124,14 +119,14 @@ def replay_rank(
         original=original,
         coverage=coverage_of(plan, times),
         skipped=skipped_of(et, plan, times),
-        collectives=program.collectives,
+        collectives=runner.collectives,
         memory_bytes=budget.peak_bytes,
         batch=(scaler.before, scaler.after) if scaler.active else None,
         notes=tuple(notes),
     )
 
 
-def _streams(torch: Any, plan: Plan, times: UnitTimes | None) -> Streams | None:
+def _streams(torch: Any, plan: ReplayPlan, times: UnitTimes | None) -> Streams | None:
     """Returns the streams of a replay on a GPU, if the recording had several."""
     if times is None:
         return None
@@ -140,19 +135,19 @@ def _streams(torch: Any, plan: Plan, times: UnitTimes | None) -> Streams | None:
     return streams if streams.several else None
 
 
-def _why_nothing(plan: Plan) -> str:
+def _why_nothing(plan: ReplayPlan) -> str:
     if not plan.units:
         return "it has no operators with signatures"
     reasons = sorted(set(plan.reasons.values()))
     return "; ".join(reasons[:3])
 
 
-def _chosen_s(plan: Plan, times: UnitTimes) -> float:
+def _chosen_s(plan: ReplayPlan, times: UnitTimes) -> float:
     return sum(times.host_s[at] for at in range(len(plan.units)) if at not in plan.by_option)
 
 
 def _time(
-    torch: Any, program: Program, options: ReplayOptions, *, meets: bool
+    torch: Any, runner: PlanRunner, options: ReplayOptions, *, meets: bool
 ) -> tuple[list[float], list[float]]:
     on_gpu = options.device == "cuda"
     wall_s: list[float] = []
@@ -163,7 +158,7 @@ def _time(
         if meets:
             torch.distributed.barrier()
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
-        program.run()
+        runner.run()
         if on_gpu:
             torch.cuda.synchronize()
         ended_cpu_s, ended_s = time.process_time(), time.perf_counter()

@@ -1,4 +1,4 @@
-"""The program of a replay: slots for tensors, what fills them, and when they are let go.
+"""The plan of a replay: calls, tensor slots, the memory under them, and lifetimes.
 
 A slot is one tensor of the replay; memory is what several of them may share.
 """
@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dse.trace.replay._collective_calls import CollectiveCall
-    from dse.trace.replay._lookup import Callee
-    from dse.trace.replay._recorded import TensorRef
-    from dse.trace.replay._select import Unit
+    from dse.trace.replay.plan._collectives import CollectiveCall
+    from dse.trace.replay.plan._finder import Callee
+    from dse.trace.replay.read import TensorRef, Unit
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class TensorSlot:
     """The place of a tensor in arguments."""
 
     number: int
@@ -30,7 +29,7 @@ class Memory:
 
     Attributes:
         number: Its number in the plan.
-        outside: Whether it is made beforehand.
+        outside: Whether it is made before the replay.
         device: Recorded device.
         size_bytes: End of the tensors that were seen in it.
         slots: Slots whose tensors lie in it.
@@ -45,51 +44,50 @@ class Memory:
 
 @dataclass(slots=True)
 class SlotInfo:
-    """What is known of a slot.
+    """A slot's tensor and memory.
 
     Attributes:
         ref: Its tensor as recorded.
         memory: Number of its memory.
-        outside: Whether it is made beforehand.
-        giver: Step that gives it, or -1.
+        outside: Whether it is made before the replay.
     """
 
     ref: TensorRef
     memory: int
     outside: bool
-    giver: int = -1
 
 
 @dataclass(slots=True)
-class Step:
-    """Something that is done in the replay.
+class PlannedCall:
+    """One call of the replay: an operator, a collective, or a view on memory.
 
     Attributes:
-        unit: Place of the unit that it belongs to in `Plan.units`.
+        unit: Place in `ReplayPlan.units` of the unit that it belongs to.
         name: Name of the operator without the overload; empty for a view.
-        call: What is called; None for a view.
-        collective: What is exchanged, if it is a collective.
-        positional: Arguments with `Slot` for tensors. Of a view, the slot whose memory it is on.
+        callee: The operator; None for others.
+        collective: The collective; None for others.
+        positional: Arguments with `TensorSlot` for tensors. Of a view, the slot whose memory it is
+            on and the tensor.
         keywords: Arguments by name.
-        given: Where the results go: for each result in order a slot, -1 for what is not kept, or
+        results: Where the results go: for each result in order a slot, -1 for what is not kept, or
             a list of these.
         takes: Slots that are read or written.
         writes: Those of them that may be written.
-        frees: Slots that are let go afterwards.
-        waits: Steps of collectives that must have ended before.
-        stream: Stream of a GPU; 0 is the usual one.
-        after: Steps of other streams that must have ended before.
-        marks: Whether steps of other streams wait for this one.
+        frees: Slots that are freed afterwards.
+        waits: Calls of collectives that must have ended before.
+        stream: Stream of a GPU; 0 is the default one.
+        after: Calls on other streams that must have ended before.
+        marks: Whether calls on other streams wait for this one.
     """
 
     unit: int
-    name: str
-    call: Callee | None
-    collective: CollectiveCall | None
-    positional: tuple[Any, ...]
-    keywords: tuple[tuple[str, Any], ...]
-    given: tuple[Any, ...]
-    takes: tuple[int, ...]
+    name: str = ""
+    callee: Callee | None = None
+    collective: CollectiveCall | None = None
+    positional: tuple[Any, ...] = ()
+    keywords: tuple[tuple[str, Any], ...] = ()
+    results: tuple[Any, ...] = ()
+    takes: tuple[int, ...] = ()
     writes: tuple[int, ...] = ()
     frees: tuple[int, ...] = ()
     waits: tuple[int, ...] = ()
@@ -99,12 +97,12 @@ class Step:
 
 
 @dataclass(slots=True)
-class Plan:
+class ReplayPlan:
     """A replay that has not begun.
 
     Attributes:
-        units: What was chosen.
-        steps: What is done, in order.
+        units: The chosen units of the trace.
+        calls: Calls in order.
         slots: Tensors.
         memories: Their memory.
         reasons: Why a unit is not replayed, by its place.
@@ -112,52 +110,48 @@ class Plan:
     """
 
     units: tuple[Unit, ...]
-    steps: list[Step] = field(default_factory=list)
+    calls: list[PlannedCall] = field(default_factory=list)
     slots: list[SlotInfo] = field(default_factory=list)
     memories: list[Memory] = field(default_factory=list)
     reasons: dict[int, str] = field(default_factory=dict)
     by_option: set[int] = field(default_factory=set)
 
     def outside_slots(self) -> list[int]:
-        """Returns the slots that are made beforehand."""
+        """Returns the slots that are made before the replay."""
         return [number for number, slot in enumerate(self.slots) if slot.outside]
 
 
-def taken_slots(values: Sequence[Any]) -> Iterator[int]:
+def slots_in(values: Sequence[Any]) -> Iterator[int]:
     """Yields the slots among arguments."""
     for value in values:
-        if isinstance(value, Slot):
+        if isinstance(value, TensorSlot):
             yield value.number
         elif isinstance(value, list | tuple):
-            yield from taken_slots(value)
+            yield from slots_in(value)
 
 
-def given_slots(given: Sequence[Any]) -> Iterator[int]:
-    """Yields the slots that a step fills."""
-    for value in given:
+def result_slots(results: Sequence[Any]) -> Iterator[int]:
+    """Yields the slots that a call fills."""
+    for value in results:
         if isinstance(value, list):
-            yield from given_slots(value)
+            yield from result_slots(value)
         elif value >= 0:
             yield value
 
 
-def set_lifetimes(plan: Plan) -> None:
-    """Sets what is let go after each step, and which collectives it waits for."""
+def set_lifetimes(plan: ReplayPlan) -> None:
+    """Sets what is freed after each call, and which collectives it waits for."""
     last: dict[int, int] = {}
     running: dict[int, int] = {}
-    for at, step in enumerate(plan.steps):
-        touched = [*step.takes, *given_slots(step.given)]
-        for slot in touched:
-            last[slot] = at
+    for at, call in enumerate(plan.calls):
+        touched = [*call.takes, *result_slots(call.results)]
+        last.update(dict.fromkeys(touched, at))
         memories = {plan.slots[slot].memory for slot in touched}
-        step.waits = tuple(sorted({running[number] for number in memories if number in running}))
-        for number in [number for number, begun in running.items() if begun in step.waits]:
+        call.waits = tuple(sorted({running[number] for number in memories if number in running}))
+        for number in [number for number, begun in running.items() if begun in call.waits]:
             del running[number]
-        if step.collective is not None:
+        if call.collective is not None:
             running.update(dict.fromkeys(memories, at))
-    frees: dict[int, list[int]] = {}
     for slot, at in last.items():
         if not plan.slots[slot].outside:
-            frees.setdefault(at, []).append(slot)
-    for at, slots in frees.items():
-        plan.steps[at].frees = tuple(slots)
+            plan.calls[at].frees += (slot,)

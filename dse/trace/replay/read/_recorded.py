@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from dse.trace import NodeArguments
 
+
 #: Names of torch's types by the spellings of traces.
 _DTYPES = {
     "float": "float32",
@@ -80,14 +81,14 @@ class TensorRef:
         return not self.storage and not self.device and self.elements > 0
 
     @property
-    def steps(self) -> tuple[int, ...]:
+    def known_strides(self) -> tuple[int, ...]:
         """Strides as recorded, or those of a tensor without gaps."""
         if self.strides is not None:
             return self.strides
-        found, step = [], 1
+        found, stride = [], 1
         for size in reversed(self.shape):
-            found.append(step)
-            step *= max(size, 1)
+            found.append(stride)
+            stride *= max(size, 1)
         return tuple(reversed(found))
 
     @property
@@ -95,7 +96,9 @@ class TensorRef:
         """End of the tensor in its memory, in bytes from the start."""
         if not self.elements or self.hidden:
             return 0
-        last = sum((size - 1) * step for size, step in zip(self.shape, self.steps, strict=True))
+        last = sum(
+            (size - 1) * step for size, step in zip(self.shape, self.known_strides, strict=True)
+        )
         return (self.offset + last + 1) * self.item_bytes
 
 
@@ -249,3 +252,21 @@ def _whole(values: Any) -> tuple[int, ...] | None:
     ):
         return None
     return tuple(values)
+
+
+def argument_names(schema: str) -> list[str]:
+    """Returns the names of the arguments of `library::operator(Type name, …) -> …`, in order."""
+    inside = schema.partition("(")[2].rpartition(") -> ")[0]
+    words = [part.strip().partition("=")[0].split() for part in _outer(inside) if part.strip()]
+    return [found[-1] for found in words if found and found != ["*"]]
+
+
+def _outer(text: str) -> list[str]:
+    """Splits at commas outside of brackets."""
+    parts, depth, start = [], 0, 0
+    for at, letter in enumerate(text):
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and not depth:
+            parts.append(text[start:at])
+            start = at + 1
+    return [*parts, text[start:]]

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.trace import Category, link, link_execution_trace
-from dse.trace.replay._types import OriginalTime
+from dse.trace.replay._results import OriginalTime
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.trace import EtLinks, ExecutionTrace, Links, RankTrace
     from dse.trace.capture import CaptureRecord
-    from dse.trace.replay._select import Unit
+    from dse.trace.replay.read._units import Unit
 
 #: Work of devices.
 _WORK = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)

@@ -135,7 +135,7 @@ def _end_of(et: ExecutionTrace, node: int) -> int:
     return len(et)
 
 
-class Selector:
+class UnitSelector:
     """Chooses units in one trace.
 
     Args:

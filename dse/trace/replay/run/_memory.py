@@ -26,7 +26,7 @@ def available_bytes(torch: Any, device: str) -> int:
     return int(found.group(1)) * 1024 if found else 0
 
 
-class Budget:
+class MemoryBudget:
     """Keeps count of the memory of tensors.
 
     Args:
@@ -41,7 +41,7 @@ class Budget:
         self.peak_bytes = 0
 
     @classmethod
-    def of_device(cls, torch: Any, device: str, limit_bytes: int | None) -> Budget:
+    def of_device(cls, torch: Any, device: str, limit_bytes: int | None) -> MemoryBudget:
         """Returns the budget that a person set, or most of what the device has left."""
         if limit_bytes is None:
             limit_bytes = int(_SHARE * available_bytes(torch, device))
@@ -80,7 +80,7 @@ class Budget:
         self._taken_bytes -= size_bytes
 
 
-class Watch:
+class MemoryWatch:
     """Counts the memory that a run of operators takes and lets go.
 
     Memory counts once, however many tensors lie in it. What an operator will give is found out
@@ -91,7 +91,7 @@ class Watch:
         budget: The count.
     """
 
-    def __init__(self, torch: Any, budget: Budget) -> None:
+    def __init__(self, torch: Any, budget: MemoryBudget) -> None:
         self._torch = torch
         self._budget = budget
         self._users: dict[int, int] = {}

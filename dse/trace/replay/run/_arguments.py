@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dse.trace.replay._plan import Slot
+from dse.trace.replay.plan import TensorSlot
 
 #: Does something with the tensors in the slots.
 Action = Callable[[list[Any]], None]
@@ -21,7 +21,9 @@ def call_action(
 ) -> Action:
     """Returns one call as fast as Python makes it; what is called takes microseconds, too."""
     template = list(positional)
-    singles = [(at, value.number) for at, value in enumerate(template) if isinstance(value, Slot)]
+    singles = [
+        (at, value.number) for at, value in enumerate(template) if isinstance(value, TensorSlot)
+    ]
     lists = [
         (at, value)
         for at, value in enumerate(template)
@@ -82,7 +84,7 @@ def filled(
     """Returns values with tensors in the place of slots."""
     found: list[Any] = []
     for value in values:
-        if isinstance(value, Slot):
+        if isinstance(value, TensorSlot):
             tensor = slots[value.number]
             found.append(tensor if turned is None else turned(tensor))
         elif isinstance(value, list):
@@ -106,14 +108,14 @@ def has_slot(value: Any) -> bool:
     """Whether an argument has tensors in it."""
     if isinstance(value, list):
         return any(has_slot(one) for one in value)
-    return isinstance(value, Slot)
+    return isinstance(value, TensorSlot)
 
 
 def swapped(value: Any, old: int, new: int) -> Any:
     """Returns an argument with another slot in the place of one."""
     if isinstance(value, list):
         return [swapped(one, old, new) for one in value]
-    return Slot(new) if value == Slot(old) else value
+    return TensorSlot(new) if value == TensorSlot(old) else value
 
 
 def on_meta(value: Any) -> Any:

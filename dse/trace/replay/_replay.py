@@ -14,13 +14,13 @@ from dse.errors import ConfigError, WorkerError
 from dse.launch import RankContext, load_torch, start_ranks
 from dse.trace import read_execution_trace, read_kineto
 from dse.trace.capture import read_records
-from dse.trace.replay._collective_calls import group_of
-from dse.trace.replay._memory import Budget
 from dse.trace.replay._options import ReplayOptions
-from dse.trace.replay._rank import RankInput, replay_rank
-from dse.trace.replay._sources import TraceFiles, find_files
-from dse.trace.replay._teach import load_operators
-from dse.trace.replay._types import RankResult, ReplayResult
+from dse.trace.replay._registry import load_operators
+from dse.trace.replay._results import RankResult, ReplayResult
+from dse.trace.replay.plan import group_of
+from dse.trace.replay.read._files import TraceFiles, find_files
+from dse.trace.replay.run._memory import MemoryBudget
+from dse.trace.replay.run._rank import RankInput, replay_rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -174,7 +174,7 @@ def _listed(ranks: Sequence[int]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _WorkerInput:
     """What a process of a rank is told; files of each rank."""
 
     files: tuple[TraceFiles, ...]
@@ -194,10 +194,10 @@ def _in_processes(
     ranks = tuple(one.et.rank for one in read)
     if options.memory_limit_bytes is None and options.device == "cpu":
         # All ranks share the memory of the machine.
-        share = Budget.of_device(load_torch(), "cpu", None).limit_bytes // len(ranks)
+        share = MemoryBudget.of_device(load_torch(), "cpu", None).limit_bytes // len(ranks)
         options = replace(options, memory_limit_bytes=share or None)
     own = tuple(_own_files(one, files) for one in read)
-    job = _Job(own, options, ranks, groups, operators)
+    job = _WorkerInput(own, options, ranks, groups, operators)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     threads = options.threads or max(1, (cores or 1) // len(ranks))
     try:
@@ -223,7 +223,7 @@ def _own_files(one: RankInput, files: TraceFiles) -> TraceFiles:
     return TraceFiles((trace,), times, files.captures)
 
 
-def _worker(job: _Job, context: RankContext) -> Callable[[Any], RankResult]:
+def _worker(job: _WorkerInput, context: RankContext) -> Callable[[Any], RankResult]:
     """Makes the worker of one rank, in its process."""
     torch = load_torch()
     dist = torch.distributed

@@ -8,14 +8,13 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from dse.errors import ConfigError
-from dse.trace.replay._demands import Demand, DemandKind
-from dse.trace.replay._plan import Slot
+from dse.trace.replay.plan import ConstraintKind, InputConstraint, TensorSlot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse.trace.replay._plan import Plan, Step
-    from dse.trace.replay._recorded import TensorRef
+    from dse.trace.replay.plan import PlannedCall, ReplayPlan
+    from dse.trace.replay.read import TensorRef
 
 #: Operators whose first argument is a batch, with the place of that argument.
 _BATCHED = {
@@ -77,15 +76,15 @@ _MADE = {
 _EXPANDED = {"aten::expand": 1, "aten::broadcast_to": 1, "aten::resize_": 1}
 
 
-def find_batch(plan: Plan) -> int | None:
-    """Returns the samples of a step: the leading size that layers see most, or None."""
+def find_batch(plan: ReplayPlan) -> int | None:
+    """Returns the samples of a call: the leading size that layers see most, or None."""
     seen: Counter[int] = Counter()
-    for step in plan.steps:
-        place = _BATCHED.get(step.name)
-        if place is None or place >= len(step.positional):
+    for call in plan.calls:
+        place = _BATCHED.get(call.name)
+        if place is None or place >= len(call.positional):
             continue
-        value = step.positional[place]
-        if isinstance(value, Slot):
+        value = call.positional[place]
+        if isinstance(value, TensorSlot):
             shape = plan.slots[value.number].ref.shape
             if len(shape) > 1 and shape[0] > 1:
                 seen[shape[0]] += 1
@@ -93,7 +92,7 @@ def find_batch(plan: Plan) -> int | None:
     return max(seen, key=lambda size: seen[size]) if seen else None
 
 
-class Scaler:
+class BatchScaler:
     """Scales the batch in tensors from outside and in sizes among arguments.
 
     Args:
@@ -105,7 +104,7 @@ class Scaler:
         ConfigError: No batch was given or found, or less than one sample would be left.
     """
 
-    def __init__(self, plan: Plan, factor: float, batch: int | None = None) -> None:
+    def __init__(self, plan: ReplayPlan, factor: float, batch: int | None = None) -> None:
         self._plan = plan
         self.before = self.after = 0
         self._fixed: set[int] = set()
@@ -122,10 +121,10 @@ class Scaler:
                 f"--scale-batch {factor:g}: of {found} samples none would be left; use at least "
                 f"{1 / found:.2g}"
             )
-        for step in plan.steps:
-            for place in _WEIGHTS.get(step.name, ()):
-                value = step.positional[place] if place < len(step.positional) else None
-                if isinstance(value, Slot):
+        for call in plan.calls:
+            for place in _WEIGHTS.get(call.name, ()):
+                value = call.positional[place] if place < len(call.positional) else None
+                if isinstance(value, TensorSlot):
                     self._fixed.add(plan.slots[value.number].memory)
 
     @property
@@ -137,44 +136,48 @@ class Scaler:
         """Returns a tensor with its batch scaled: the outer dimension in memory, if it is one."""
         if not self.active or not ref.shape or self._plan.slots[slot].memory in self._fixed:
             return ref
-        outer = max(range(len(ref.shape)), key=lambda at: (ref.steps[at], -at))
+        outer = max(range(len(ref.shape)), key=lambda at: (ref.known_strides[at], -at))
         if ref.shape[outer] != self.before:
             return ref
         shape = (*ref.shape[:outer], self.after, *ref.shape[outer + 1 :])
         return replace(ref, shape=shape)
 
-    def demand(self, memory: int, demand: Demand | None) -> Demand | None:
-        """Returns what is asked of values when the batch is scaled."""
-        if not self.active or demand is None:
-            return demand
-        if demand.kind is DemandKind.RANGE:
-            rows = min(self.before, self.after) if demand.limit == self.before else demand.limit
-            return replace(demand, limit=rows)
-        if demand.limit % self.before == 0:
-            return replace(demand, limit=demand.limit // self.before * self.after)
-        return demand
+    def constraint(self, constraint: InputConstraint | None) -> InputConstraint | None:
+        """Returns a constraint on values after the batch is scaled."""
+        if not self.active or constraint is None:
+            return constraint
+        if constraint.kind is ConstraintKind.RANGE:
+            rows = (
+                min(self.before, self.after)
+                if constraint.limit == self.before
+                else constraint.limit
+            )
+            return replace(constraint, limit=rows)
+        if constraint.limit % self.before == 0:
+            return replace(constraint, limit=constraint.limit // self.before * self.after)
+        return constraint
 
-    def arguments(self, step: Step, values: Sequence[Any]) -> tuple[Any, ...]:
+    def arguments(self, call: PlannedCall, values: Sequence[Any]) -> tuple[Any, ...]:
         """Returns the arguments of a call with sizes that go with its tensors.
 
         Args:
-            step: The step.
+            call: The call.
             values: Its positional arguments, tensors in the place of slots.
         """
         found = list(values)
         if not self.active:
             return tuple(found)
-        place = _MADE.get(step.name)
+        place = _MADE.get(call.name)
         if place is not None and place < len(found):
             found[place] = self._leading(found[place])
-        place = _EXPANDED.get(step.name)
+        place = _EXPANDED.get(call.name)
         if place is not None and place < len(found):
             found[place] = self._leading(found[place])
-        place = _SHAPED.get(step.name)
+        place = _SHAPED.get(call.name)
         if place is not None and place < len(found):
-            before = self._plan.slots[step.takes[0]].ref.elements
+            before = self._plan.slots[call.takes[0]].ref.elements
             found[place] = _refit(found[place], before, int(found[0].numel()))
-        if step.name in ("aten::split_with_sizes", "aten::narrow", "aten::slice"):
+        if call.name in ("aten::split_with_sizes", "aten::narrow", "aten::slice"):
             found[1:] = [self._one(value) for value in found[1:]]
         return tuple(found)
 

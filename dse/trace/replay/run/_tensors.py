@@ -1,4 +1,4 @@
-"""Tensors that come from outside the range: parameters, inputs, and what is not replayed."""
+"""Tensors from outside the range: parameters, inputs, and results of skipped operators."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dse.trace.replay._demands import Demand, DemandKind
-from dse.trace.replay._lookup import mapped_device
+from dse.trace.replay.plan import ConstraintKind, InputConstraint, mapped_device
 
 if TYPE_CHECKING:
     from dse.indices import IndexDistribution
-    from dse.trace.replay._batch import Scaler
-    from dse.trace.replay._memory import Budget
-    from dse.trace.replay._plan import Plan
-    from dse.trace.replay._recorded import TensorRef
+    from dse.trace.replay.plan import ReplayPlan
+    from dse.trace.replay.read import TensorRef
+    from dse.trace.replay.run._batch import BatchScaler
+    from dse.trace.replay.run._memory import MemoryBudget
 
 #: Normal values of this spread keep sums of a thousand products below one.
 _SPREAD = 0.02
@@ -23,7 +22,7 @@ _SPREAD = 0.02
 _BLOCK = 2**22
 
 
-class Filler:
+class TensorFactory:
     """Makes and fills memory.
 
     Args:
@@ -31,16 +30,25 @@ class Filler:
         device: `cpu` or `cuda`.
         indices: Distribution of indices.
         seed: Seed of all values.
+        budget: Limit on memory.
     """
 
-    def __init__(self, torch: Any, device: str, indices: IndexDistribution, seed: int) -> None:
+    def __init__(
+        self,
+        torch: Any,
+        device: str,
+        indices: IndexDistribution,
+        seed: int,
+        budget: MemoryBudget,
+    ) -> None:
         self._torch = torch
         self._device = device
         self._indices = indices
         self._random = np.random.default_rng(seed)
+        self._budget = budget
 
     def make_all(
-        self, plan: Plan, demands: dict[int, Demand], scaler: Scaler, budget: Budget
+        self, plan: ReplayPlan, constraints: dict[int, InputConstraint], scaler: BatchScaler
     ) -> list[Any]:
         """Returns the slots of a plan, those from outside filled, the others None.
 
@@ -52,62 +60,78 @@ class Filler:
             outside = [slot for slot in memory.slots if plan.slots[slot].outside]
             if memory.outside and outside:
                 refs = [scaler.scaled(slot, plan.slots[slot].ref) for slot in outside]
-                demand = scaler.demand(memory.number, demands.get(memory.number))
-                made = self._make(memory.device, refs, demand, budget)
+                constraint = scaler.constraint(constraints.get(memory.number))
+                made = self._make(memory.device, refs, constraint)
                 for slot, tensor in zip(outside, made, strict=True):
                     slots[slot] = tensor
         return slots
 
-    def alone(self, ref: TensorRef, demand: Demand | None, budget: Budget) -> Any:
-        """Returns one tensor on memory of its own.
+    def alone(self, ref: TensorRef) -> Any:
+        """Returns one tensor on separate memory.
 
         Raises:
             ConfigError: It does not fit.
         """
-        return self._make(ref.device, [ref], demand, budget)[0]
+        return self._make(ref.device, [ref], None)[0]
+
+    def like(self, tensor: Any, constraint: InputConstraint, what: str) -> Any:
+        """Returns a tensor of the shape and type of another, with constrained values.
+
+        Args:
+            tensor: The other tensor.
+            constraint: The constraint.
+            what: The tensor, for messages.
+
+        Raises:
+            ConfigError: It does not fit.
+        """
+        self._budget.take(int(tensor.untyped_storage().nbytes()), what)
+        made = self._torch.empty_like(tensor).contiguous()
+        self.fill(made.view(-1), constraint, tensor.numel())
+        return made
 
     def _make(
-        self, device: str, refs: list[TensorRef], demand: Demand | None, budget: Budget
+        self, device: str, refs: list[TensorRef], constraint: InputConstraint | None
     ) -> list[Any]:
         """Returns tensors on one block of memory."""
         first = refs[0]
         size_bytes = max(ref.end_bytes for ref in refs)
         what = f"tensor {first.tensor} of shape {list(first.shape)} ({first.dtype})"
-        budget.take(size_bytes, what)
+        self._budget.take(size_bytes, what)
         dtype = _typed(self._torch, first)
         width = self._torch.empty(0, dtype=dtype).element_size()
         base = self._torch.empty(
             math.ceil(size_bytes / width), dtype=dtype, device=mapped_device(device, self._device)
         )
-        self.fill(base, demand, ends=first.elements)
+        self.fill(base, constraint, ends=first.elements)
         return [tensor_on(self._torch, base, ref) for ref in refs]
 
-    def fill(self, base: Any, demand: Demand | None, ends: int) -> None:
+    def fill(self, base: Any, constraint: InputConstraint | None, ends: int) -> None:
         """Fills a flat tensor.
 
         Args:
             base: The tensor; shape `(elements,)`.
-            demand: What is asked of its values.
-            ends: Elements of the tensor that asks, for ascending offsets.
+            constraint: Constraint on its values.
+            ends: Elements of the constrained tensor, for ascending offsets.
         """
         torch = self._torch
         count = base.numel()
         if not count:
             return
         if base.dtype == torch.bool:
-            self._mark(base, demand)
+            self._mark(base, constraint)
         elif base.dtype.is_floating_point or base.dtype.is_complex:
-            self._fill_numbers(base, demand)
-        elif demand is not None and demand.kind is DemandKind.RANGE:
-            drawn = self.draw(demand.limit, count)
+            self._fill_numbers(base, constraint)
+        elif constraint is not None and constraint.kind is ConstraintKind.RANGE:
+            drawn = self.draw(constraint.limit, count)
             base.copy_(torch.from_numpy(drawn).to(base.dtype))
-        elif demand is not None and demand.kind is DemandKind.VALUES:
-            exact = np.resize(np.array(demand.values, dtype=np.int64), count)
+        elif constraint is not None and constraint.kind is ConstraintKind.VALUES:
+            exact = np.resize(np.array(constraint.values, dtype=np.int64), count)
             base.copy_(torch.from_numpy(exact).to(base.dtype))
-        elif demand is not None and demand.kind is DemandKind.ASCENDING:
-            parts = max(ends - 1 if demand.whole else ends, 1)
-            steps = np.arange(count, dtype=np.int64) * demand.limit // parts
-            base.copy_(torch.from_numpy(np.minimum(steps, demand.limit)).to(base.dtype))
+        elif constraint is not None and constraint.kind is ConstraintKind.ASCENDING:
+            parts = max(ends - 1 if constraint.whole else ends, 1)
+            steps = np.arange(count, dtype=np.int64) * constraint.limit // parts
+            base.copy_(torch.from_numpy(np.minimum(steps, constraint.limit)).to(base.dtype))
         else:
             # Lengths, counts and steps: ones neither divide by zero nor reach far.
             base.fill_(1)
@@ -120,8 +144,8 @@ class Filler:
             factor += 1
         return ranks * factor % rows
 
-    def _fill_numbers(self, base: Any, demand: Demand | None) -> None:
-        positive = demand is not None and demand.kind is DemandKind.POSITIVE
+    def _fill_numbers(self, base: Any, constraint: InputConstraint | None) -> None:
+        positive = constraint is not None and constraint.kind is ConstraintKind.POSITIVE
         if base.numel() == 1:
             base.fill_(1)
             return
@@ -136,11 +160,11 @@ class Filler:
         if positive:
             base.abs_()
 
-    def _mark(self, base: Any, demand: Demand | None) -> None:
+    def _mark(self, base: Any, constraint: InputConstraint | None) -> None:
         count = base.numel()
         marks = count // 2
-        if demand is not None and demand.kind is DemandKind.MARKS:
-            marks = min(demand.limit, count)
+        if constraint is not None and constraint.kind is ConstraintKind.MARKS:
+            marks = min(constraint.limit, count)
         base.fill_(False)
         if marks:
             places = np.arange(marks, dtype=np.int64) * count // marks
@@ -153,7 +177,7 @@ def tensor_on(torch: Any, base: Any, ref: TensorRef) -> Any:
     if not ref.elements:
         return torch.empty(ref.shape, dtype=dtype, device=base.device)
     made = torch.empty(0, dtype=dtype, device=base.device)
-    return made.set_(base.untyped_storage(), ref.offset, ref.shape, ref.steps)
+    return made.set_(base.untyped_storage(), ref.offset, ref.shape, ref.known_strides)
 
 
 def _typed(torch: Any, ref: TensorRef) -> Any:

@@ -12,17 +12,15 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from dse.errors import ConfigError, DseError
-from dse.trace.replay._fbgemm import is_lookup, lookup_builder
-from dse.trace.replay._recorded import Device, Opaque, TensorRef, tensors_in
 from dse.trace.replay._registry import NotReplayableError, OperatorCall, builder_of
-from dse.trace.replay._signatures import argument_names
-from dse.trace.replay._substitutes import substitute_for
+from dse.trace.replay.plan._substitutes import is_lookup, lookup_builder, substitute_for
+from dse.trace.replay.read import Device, Opaque, TensorRef, argument_names, tensors_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dse.trace.replay._recorded import Recorded
     from dse.trace.replay._registry import OperatorBuilder
+    from dse.trace.replay.read import Recorded
 
 _SIGNATURE = re.compile(r"^([A-Za-z_]\w*::[A-Za-z_]\w*)(?:\.(\w+))?\(")
 _MAX_SIGNATURE = 20_000
@@ -67,7 +65,7 @@ def full_name(schema: str) -> str:
     return f"{found.group(1)}.{found.group(2)}" if found.group(2) else found.group(1)
 
 
-class Lookup:
+class OperatorFinder:
     """Finds callables for one device.
 
     Args:

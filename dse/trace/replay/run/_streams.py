@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from dse.trace.replay._plan import given_slots
+from dse.trace.replay.plan import result_slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dse.trace.replay._arguments import Action
-    from dse.trace.replay._plan import Plan, Step
+    from dse.trace.replay.plan import PlannedCall, ReplayPlan
+    from dse.trace.replay.run._arguments import Action
 
 
-def set_streams(plan: Plan, streams: Sequence[int]) -> None:
+def set_streams(plan: ReplayPlan, streams: Sequence[int]) -> None:
     """Says on which stream each step runs, and which steps of other streams it comes after.
 
     Collectives begin on the usual stream: their backend moves them to its own.
@@ -32,12 +32,12 @@ def set_streams(plan: Plan, streams: Sequence[int]) -> None:
     usual = max(counts, key=lambda stream: counts[stream]) if counts else -1
     written: dict[int, int] = {}
     read: dict[int, dict[int, int]] = {}
-    for at, step in enumerate(plan.steps):
-        stream = usual if step.collective is not None else streams[step.unit]
-        step.stream = 0 if stream in (-1, usual) else stream + 1
+    for at, call in enumerate(plan.calls):
+        stream = usual if call.collective is not None else streams[call.unit]
+        call.stream = 0 if stream in (-1, usual) else stream + 1
         takes, gives, writes = (
             {plan.slots[slot].memory for slot in slots}
-            for slots in (step.takes, given_slots(step.given), step.writes)
+            for slots in (call.takes, result_slots(call.results), call.writes)
         )
         writes |= gives - takes
         before: set[int] = set()
@@ -48,11 +48,11 @@ def set_streams(plan: Plan, streams: Sequence[int]) -> None:
                 before.update(read.pop(memory, {}).values())
                 written[memory] = at
             else:
-                read.setdefault(memory, {})[step.stream] = at
-        after = {other for other in before if plan.steps[other].stream != step.stream}
-        step.after = tuple(sorted(after))
+                read.setdefault(memory, {})[call.stream] = at
+        after = {other for other in before if plan.calls[other].stream != call.stream}
+        call.after = tuple(sorted(after))
         for other in after:
-            plan.steps[other].marks = True
+            plan.calls[other].marks = True
 
 
 class Streams:
@@ -63,12 +63,12 @@ class Streams:
         plan: A plan with streams.
     """
 
-    def __init__(self, torch: Any, plan: Plan) -> None:
+    def __init__(self, torch: Any, plan: ReplayPlan) -> None:
         self._torch = torch
         self._usual = torch.cuda.current_stream()
-        numbers = sorted({step.stream for step in plan.steps} - {0})
+        numbers = sorted({call.stream for call in plan.calls} - {0})
         self._streams = {0: self._usual, **{number: torch.cuda.Stream() for number in numbers}}
-        self._events = {at: torch.cuda.Event() for at, step in enumerate(plan.steps) if step.marks}
+        self._events = {at: torch.cuda.Event() for at, call in enumerate(plan.calls) if call.marks}
 
     @property
     def several(self) -> bool:
@@ -87,14 +87,16 @@ class Streams:
             if stream is not self._usual:
                 self._usual.wait_stream(stream)
 
-    def wrapped(self, number: int, step: Step, actions: Sequence[Action]) -> Callable[..., None]:
-        """Returns an action that does others on the stream of their step."""
-        torch, stream, events = self._torch, self._streams[step.stream], self._events
-        takes = step.takes if step.after else ()
+    def wrapped(
+        self, number: int, call: PlannedCall, actions: Sequence[Action]
+    ) -> Callable[..., None]:
+        """Returns an action that does others on the stream of their call."""
+        torch, stream, events = self._torch, self._streams[call.stream], self._events
+        takes = call.takes if call.after else ()
 
         def act(slots: list[Any]) -> None:
             with torch.cuda.stream(stream):
-                for other in step.after:
+                for other in call.after:
                     stream.wait_event(events[other])
                 for slot in takes:
                     # Its memory must not serve another tensor while this stream reads it.
@@ -102,7 +104,7 @@ class Streams:
                         slots[slot].record_stream(stream)
                 for action in actions:
                     action(slots)
-                if step.marks:
+                if call.marks:
                     events[number].record(stream)
 
         return act
