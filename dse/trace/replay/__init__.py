@@ -3,7 +3,7 @@
 :func:`replay` takes PyTorch execution traces of one job, rebuilds every operator from its recorded
 signature, and runs them in order on tensors of the recorded shapes, types, strides and shared
 memory, without the code, the data or the frameworks of the job. Collectives run over local
-processes, or are mocked. What cannot be rebuilt is listed with its reason; users teach their own
+processes, or are mocked. What cannot be rebuilt is listed with its reason; users add their own
 operators with :func:`register_operator`.
 
 Traces are data of unknown origin: names are only looked up among the operators that torch has

@@ -1,4 +1,4 @@
-"""From paths to a result: one rank in this process, several in processes of their own."""
+"""Replay of traces: one rank in this process, several in one process each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _COLLECTIVE = "c10d::"
 _MOCKED = (
-    "collectives are mocked: what a rank gives is copied to where it would receive, and nothing "
+    "collectives are mocked: what a rank sends is copied to where it would receive, and nothing "
     "leaves the process; their transfer and waiting are not in the time"
 )
 
@@ -54,9 +54,9 @@ def replay(
 
     Args:
         traces: Execution traces, a folder of a capture, or an archive.
-        options: How; all of it with default settings.
+        options: The options; defaults if left out.
         kineto: Kineto traces of the same run, for original times and coverage of time; those
-            beside the execution traces by default.
+            next to the execution traces by default.
         operators: Python files that call :func:`register_operator`; they are run.
 
     Raises:
@@ -79,7 +79,7 @@ def replay(
         if options.threads is not None:
             torch.set_num_threads(options.threads)
         _load_libraries([one.et for one in read])
-        ranks = [replay_rank(one, options, mode) for one in read]
+        ranks = [replay_rank(rank, options, mode) for rank in read]
     return ReplayResult(
         device=options.device,
         device_name=_device_name(torch, options.device),
@@ -118,7 +118,7 @@ def _read(files: TraceFiles) -> list[RankInput]:
 def _mode(
     torch: Any, read: Sequence[RankInput], options: ReplayOptions
 ) -> tuple[str, tuple[tuple[int, ...], ...], list[str]]:
-    """Decides what becomes of collectives, and says why."""
+    """Returns how collectives are handled, the groups to make, and notes."""
     wanted = {
         group_of(one.et, node)
         for one in read
@@ -136,7 +136,7 @@ def _mode(
         notes = [_ALL_TAKEN] if len(read) > 1 and ((), 0) in wanted else []
         return "run", tuple(sorted({ranks for ranks, _ in wanted if ranks})), notes
     if options.collectives == "run":
-        raise ConfigError(f"--collectives run: {why}; give all traces, or take mock")
+        raise ConfigError(f"--collectives run: {why}; give all traces, or use mock")
     return "mock", (), [f"{why}; {_MOCKED}"]
 
 
@@ -163,7 +163,7 @@ def _why_not(
 
 
 def _world_size(one: RankInput) -> int:
-    """Returns the ranks of the job as far as the files beside the trace say, else 0."""
+    """Returns the ranks of the job if the files next to the trace have them, else 0."""
     found = 0 if one.record is None else one.record.world_size
     return max(found, 0 if one.kineto is None else one.kineto.world_size)
 
@@ -175,7 +175,7 @@ def _listed(ranks: Sequence[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _WorkerInput:
-    """What a process of a rank is told; files of each rank."""
+    """Input of the processes of all ranks."""
 
     files: tuple[TraceFiles, ...]
     options: ReplayOptions
@@ -210,7 +210,7 @@ def _in_processes(
         ) as group:
             return list(group.ask("replay"))
     except WorkerError as error:
-        # The first line says what happened; where in our code, only those who debug ask.
+        # The first line says what happened; the rest is a traceback.
         raise WorkerError(str(error).partition("\n")[0]) from error
 
 
@@ -237,7 +237,7 @@ def _worker(job: _WorkerInput, context: RankContext) -> Callable[[Any], RankResu
         rank = job.ranks[context.rank]
         read = _read(job.files[context.rank])
         given = read[0] if len(read) == 1 else next(one for one in read if one.et.rank == rank)
-        # A name may say its rank only beside the others.
+        # A file name may show its rank only in comparison with the others.
         given = replace(given, et=replace(given.et, rank=rank))
         _load_libraries([given.et])
         return replay_rank(given, job.options, "run", groups)

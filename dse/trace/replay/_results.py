@@ -1,4 +1,4 @@
-"""What a replay found."""
+"""Results of a replay: times and coverage of each rank."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ class SkippedOperators:
 
     Attributes:
         name: Name in the trace.
-        reason: Why not.
+        reason: Why.
         count: How many.
         time_s: Their host time when they were recorded; None without a Kineto trace.
         device_time_s: Time of the work that they launched, in the same way.
-        by_option: Whether the options leave them out, rather than their nature.
+        by_option: Whether the options leave them out.
     """
 
     name: str
@@ -87,7 +87,7 @@ class RankResult:
 
     Attributes:
         rank: Global rank.
-        file: Execution trace as the user gave it.
+        file: Execution trace as named by the user.
         schema: Version of its format.
         nodes: Nodes of the trace.
         iteration_s: Time of each timed repetition of the range, in seconds.
@@ -98,7 +98,7 @@ class RankResult:
         collectives: Number of collectives that were run, or mocked.
         memory_bytes: Most that tensors took at any time.
         batch: Recorded batch and that of the replay, if they differ.
-        notes: What was doubtful.
+        notes: Doubts about the result.
     """
 
     rank: int
@@ -137,11 +137,11 @@ class ReplayResult:
 
     Attributes:
         device: `cpu` or `cuda`.
-        device_name: What it is.
-        torch_version: That replayed.
-        collectives: `run`, `mock` or `skip`: what became of them; `none` if the traces have none.
-        ranks: One of each trace, in order of the ranks.
-        notes: What holds for all ranks.
+        device_name: Its name.
+        torch_version: Version of torch in the replay.
+        collectives: How they were handled: `run`, `mock` or `skip`; `none` without any.
+        ranks: One for each trace, in order of the ranks.
+        notes: Notes on all ranks.
     """
 
     device: str
@@ -198,5 +198,8 @@ def skipped_of(
             for name, seconds in times.between_s
         ]
     return tuple(
-        sorted(found, key=lambda one: (-(one.time_s or 0), -(one.device_time_s or 0), -one.count))
+        sorted(
+            found,
+            key=lambda group: (-(group.time_s or 0), -(group.device_time_s or 0), -group.count),
+        )
     )

@@ -1,7 +1,7 @@
-"""From a recorded signature to something that can be called.
+"""Finder of operators: from a recorded signature to a callable.
 
-Names come from files that nobody vouches for. They are looked up among the operators that torch
-has registered by now, and nothing is imported or evaluated on their behalf.
+Names come from untrusted files. They are looked up among the operators that torch has registered,
+and nothing is imported or evaluated for them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _SIGNATURE = re.compile(r"^([A-Za-z_]\w*::[A-Za-z_]\w*)(?:\.(\w+))?\(")
 _MAX_SIGNATURE = 20_000
-#: Operators whose words name files of this machine, or end up on the terminal.
+#: Operators whose text arguments name files, or are printed.
 _OUTSIDE = frozenset({"aten::from_file", "aten::_print"})
 #: Kinds of arguments for which None is as good as what was recorded.
 _LEFT_OUT = ("Generator",)
@@ -32,14 +32,14 @@ _LEFT_OUT = ("Generator",)
 
 @dataclass(frozen=True, slots=True)
 class Callee:
-    """What a recorded call calls in the replay.
+    """The callable of a recorded call.
 
     Attributes:
         function: Takes `positional` in order and `keywords` by name.
         positional: Arguments; tensors as `TensorRef`.
         keywords: Arguments that must be named.
         kind: `torch`, `registered` or `substitute`.
-        writes: Tensors among the arguments that it may write to.
+        writes: Arguments that it may write to.
         names: Names of `positional`, as far as they are known.
     """
 
@@ -82,7 +82,7 @@ class OperatorFinder:
         self.reason = lru_cache(maxsize=None)(self._reason)
 
     def _reason(self, schema: str) -> str:
-        """Returns why an operator cannot be called here whatever it is given, or nothing."""
+        """Returns why no call of an operator can be replayed here; empty if some can."""
         name = full_name(schema)
         if not name:
             return "its signature cannot be read"
@@ -99,14 +99,14 @@ class OperatorFinder:
         return ""
 
     def callable_here(self, schema: str) -> bool:
-        """Whether some call of this signature can be replayed."""
+        """Returns whether some call of this signature can be replayed."""
         name = base_name(schema)
         if builder_of(name) is not None or substitute_for(name, self._device) is not None:
             return True
         return not self.reason(schema)
 
     def is_composite(self, schema: str) -> bool:
-        """Whether torch runs the operator as nothing but a row of other operators."""
+        """Returns whether torch runs the operator only as a sequence of other operators."""
         name = full_name(schema)
         return name in self._known and bool(
             self._torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
@@ -156,7 +156,7 @@ class OperatorFinder:
     def _matched(
         self, overload: Any, schema: str, inputs: Sequence[Recorded], instead: dict[str, Recorded]
     ) -> Callee | str:
-        """Brings arguments into the order of the operator that torch has today."""
+        """Matches arguments to the operator of the installed torch."""
         wanted = overload._schema.arguments
         names = self._names(schema, len(inputs))
         if names is None:
@@ -200,7 +200,7 @@ class OperatorFinder:
 
     def _converted(self, value: Recorded, kind: str) -> Recorded:
         if isinstance(value, Opaque):
-            return None if any(word in kind for word in _LEFT_OUT) else value
+            return None if any(name in kind for name in _LEFT_OUT) else value
         if isinstance(value, Device):
             return self._torch.device(mapped_device(value.name, self._device))
         if isinstance(value, list):
@@ -210,7 +210,7 @@ class OperatorFinder:
 
 
 def _copies(inputs: Sequence[Recorded], outputs: Sequence[Recorded]) -> bool:
-    """Whether a call gave other memory than it took; between two devices that become one, too."""
+    """Returns whether a call returned new memory, as copies between devices do."""
     taken = {ref.storage for ref in tensors_in(inputs)}
     return any(ref.storage not in taken for ref in tensors_in(outputs))
 

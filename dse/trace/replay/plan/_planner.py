@@ -1,7 +1,7 @@
 """Planner: from units of a trace to calls on tensors.
 
 Traces name tensors and their memory by numbers that are reused once something is freed, so a
-number means its latest result. What is taken before anything in the range gave it comes from
+number means its latest result. What is taken before anything in the range returns it comes from
 outside and is made before the replay; memory that several such tensors share is one block.
 """
 
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 #: Strides by tensor, memory and shape.
 _Strides = dict[tuple[int, int, tuple[int, ...]], tuple[int, ...]]
 
-#: Reasons for units that no signature describes.
+#: Reasons why units are not replayed.
 UNSIGNED = "its signature was not recorded"
 OPENED = "{}; its children are replayed"
 LEFT_OUT = "left out by the options"
-HIDDEN = "it takes a sparse tensor that nothing in the range gives"
+HIDDEN = "it takes a sparse tensor from outside the range"
 
 
 class Planner:
@@ -146,7 +146,7 @@ class Planner:
         return self._et.op_schemas[int(self._et.op_schema[unit.node])]
 
     def _lacks(self, callee: Callee) -> bool:
-        """Returns whether a call takes something that nothing gives and that cannot be made."""
+        """Returns whether a call takes a tensor from outside that cannot be made."""
         for ref in tensors_of(callee):
             known = self._tensors.get(ref.tensor)
             if ref.hidden and (known is None or not _same(self._plan.slots[known].ref, ref)):
@@ -161,7 +161,7 @@ class Planner:
         return value
 
     def _slot_of(self, ref: TensorRef, place: int) -> int:
-        """Returns the slot of a tensor that is taken; makes one if nothing gave it."""
+        """Returns the slot of an argument; makes one if it is not a result."""
         plan = self._plan
         known = self._tensors.get(ref.tensor)
         if known is not None and _same(plan.slots[known].ref, ref):
@@ -181,7 +181,7 @@ class Planner:
         return slot
 
     def _memory_of(self, ref: TensorRef) -> Memory | None:
-        """Returns the known memory under a tensor that nothing gave by its own number."""
+        """Returns the known memory under a tensor whose number is new."""
         number = self._storages.get(ref.storage) if ref.elements and ref.storage else None
         if number is None:
             return None

@@ -1,4 +1,10 @@
-"""Operators of GPUs that a CPU does by others of the same meaning."""
+"""Substitutes: GPU operators on a CPU, and lookups of FBGEMM by its dense lookup.
+
+A lookup of FBGEMM keeps its tables in one block of memory. A trace has the number of features, the
+width of all of them together and the size of the block; tables are taken to have equal widths and
+rows. Lookups that are fused with an optimizer are replayed by the dense lookup of the installed
+FBGEMM, which reads the same rows; other operators of FBGEMM are called as they are.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +26,7 @@ def substitute_for(name: str, device: str) -> OperatorBuilder | None:
 
 
 def _batch_norm(call: OperatorCall) -> Callable[..., Any]:
-    """`cudnn_batch_norm` gives a reserve as well, which no CPU kernel needs."""
+    """`cudnn_batch_norm` also returns a reserve, which no CPU kernel needs."""
     import torch
 
     def run(
@@ -99,7 +105,7 @@ _ON_CPU: dict[str, OperatorBuilder] = {
     "aten::cudnn_convolution": _convolution,
     "aten::pin_memory": _pinned_copy,
     "aten::_pin_memory": _pinned_copy,
-    # Tells the allocator of a GPU who else reads a tensor.
+    # Informs the allocator of a GPU about other readers of a tensor.
     "aten::record_stream": _nothing,
 }
 
@@ -122,7 +128,7 @@ _SHARED = (
 
 
 def is_lookup(name: str) -> bool:
-    """Whether an operator looks rows up in tables that FBGEMM keeps in one block."""
+    """Returns whether an operator is a lookup in tables that FBGEMM keeps in one block."""
     return _LOOKUP.match(name) is not None
 
 
@@ -155,7 +161,7 @@ def lookup_builder(call: OperatorCall) -> Callable[..., Any]:
 
 
 def table_layout(given: Mapping[str, Any]) -> tuple[int, int, int] | None:
-    """Returns tables, their width and their rows, or None if the arguments do not tell.
+    """Returns tables, their width and their rows, or None if the arguments do not show them.
 
     Args:
         given: Arguments by name, tensors as `TensorRef`.

@@ -1,4 +1,4 @@
-"""Which files belong to a replay: execution traces, and what tells their time."""
+"""Files of a replay: execution traces, and Kineto traces and records with their times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-#: Endings of execution traces, and what stands in their place in the Kineto trace beside them.
+#: Endings of execution traces, and those of the Kineto traces next to them.
 _PAIRS = (
     (".et.json.gz", ".pt.trace.json.gz"),
     (".et.json", ".pt.trace.json"),
@@ -38,32 +38,32 @@ class TraceFiles:
 
 
 def find_files(traces: Sequence[Path], kineto: Sequence[Path] = ()) -> TraceFiles:
-    """Returns the files of a replay: those that were named, and those that lie beside them.
+    """Returns the files of a replay: those that were named, and those next to them.
 
     Args:
         traces: Execution traces, folders of a capture, or archives.
-        kineto: Kineto traces; those beside the execution traces by default.
+        kineto: Kineto traces; those next to the execution traces by default.
 
     Raises:
         ConfigError: No trace is named.
     """
     if not traces:
         raise ConfigError("no execution trace was given")
-    beside = list(kineto)
+    times = list(kineto)
     captures = []
     for path in traces:
         if path.is_dir():
             captures.append(path)
             if not kineto and any(path.glob("*.pt.trace.json*")):
-                beside.append(path)
+                times.append(path)
             continue
         for ending, other in _PAIRS:
             if path.name.endswith(ending):
                 found = path.with_name(path.name.removesuffix(ending) + other)
                 if not kineto and found.exists():
-                    beside.append(found)
+                    times.append(found)
                 break
         if path.name.endswith((".et.json.gz", ".et.json")):
             captures.append(path.parent)
     unique = tuple(dict.fromkeys(captures))
-    return TraceFiles(tuple(traces), tuple(dict.fromkeys(beside)), unique)
+    return TraceFiles(tuple(traces), tuple(dict.fromkeys(times)), unique)

@@ -1,4 +1,4 @@
-"""What a node took and gave, from the words of the file to tensors, numbers and lists."""
+"""Arguments and results of a node, parsed into tensors, numbers and lists."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class TensorRef:
 
     @property
     def hidden(self) -> bool:
-        """Whether the trace does not tell of its memory, as of sparse tensors."""
+        """Whether the trace does not record its memory, as for sparse tensors."""
         return not self.storage and not self.device and self.elements > 0
 
     @property
@@ -257,8 +257,8 @@ def _whole(values: Any) -> tuple[int, ...] | None:
 def argument_names(schema: str) -> list[str]:
     """Returns the names of the arguments of `library::operator(Type name, …) -> …`, in order."""
     inside = schema.partition("(")[2].rpartition(") -> ")[0]
-    words = [part.strip().partition("=")[0].split() for part in _outer(inside) if part.strip()]
-    return [found[-1] for found in words if found and found != ["*"]]
+    parts = [part.strip().partition("=")[0].split() for part in _outer(inside) if part.strip()]
+    return [part[-1] for part in parts if part and part != ["*"]]
 
 
 def _outer(text: str) -> list[str]:

@@ -1,10 +1,9 @@
-"""Which nodes are replayed: an operator with all that it calls, as far up as possible.
+"""Units of a replay: an operator with all that it calls, as far up as possible.
 
-A replayed operator runs its children itself. Annotations, nodes of the autograd engine and of the
-profiler are gone through. An operator is taken apart where that is the only way: if it cannot be
-called here but its children can, and if it is nothing but a row of operators of which something
-further on needs an intermediate result (the forward pass of a loss, which saves what the backward
-pass takes).
+A replayed operator runs its children itself. Annotations and nodes of the autograd engine and the
+profiler are looked through. An operator is taken apart only if it cannot be called here but its
+children can, or if it is just a sequence of operators and a later one needs an intermediate result
+(the forward pass of a loss, which saves inputs of the backward pass).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _ACCUMULATE = "torch::autograd::AccumulateGrad"
 _IN_CPP = "torch::autograd::CppNode<"
 _ENGINE = "autograd::engine::"
 _GENERATED = re.compile(r"^\w+Backward\d+$")
-#: Operators whose replay says nothing of the one that called them.
+#: Operators whose replay does not stand for the one that called them.
 _TRIVIAL = re.compile(
     r"^aten::(empty|empty_strided|empty_like|new_empty|resize_|view|as_strided|detach|slice|narrow"
     r"|select|alias|t|transpose|expand|permute|unsqueeze|squeeze|is_pinned|result_type)$"
@@ -44,7 +43,7 @@ _NAMES_SHOWN = 12
 
 
 class UnitKind(IntEnum):
-    """What a unit is."""
+    """Kind of a unit."""
 
     OPERATOR = 0
     COLLECTIVE = 1
@@ -69,13 +68,13 @@ class Unit:
 
 
 class Callables(Protocol):
-    """What can be called; `Lookup` in earnest."""
+    """The part of `OperatorFinder` that units depend on."""
 
     def callable_here(self, schema: str) -> bool:
-        """Whether some call of this signature can be replayed."""
+        """Returns whether some call of this signature can be replayed."""
 
     def is_composite(self, schema: str) -> bool:
-        """Whether the operator is nothing but a row of other operators."""
+        """Returns whether the operator is only a sequence of other operators."""
 
 
 def node_range(et: ExecutionTrace, begin: str, end: str) -> tuple[int, int]:
@@ -109,11 +108,10 @@ def _named(et: ExecutionTrace, label: str, first: int, option: str) -> int:
     labels = sorted({et.name_of(node) for node in _annotations(et)})
     if not labels:
         raise ConfigError(f"{et.file}: {option} {label}: the trace has no annotations")
-    words = hint(label, labels) if len(labels) <= _NAMES_SHOWN else ""
-    if not words:
-        near = hint(label, labels)
-        words = near if near.startswith("did") else f"there are {', '.join(labels[:12])}, …"
-    raise ConfigError(f"{et.file}: {option} {label}: no annotation of that name; {words}")
+    advice = hint(label, labels)
+    if len(labels) > _NAMES_SHOWN and not advice.startswith("did"):
+        advice = f"there are {', '.join(labels[:_NAMES_SHOWN])}, …"
+    raise ConfigError(f"{et.file}: {option} {label}: no annotation of that name; {advice}")
 
 
 def _annotations(et: ExecutionTrace) -> list[int]:
@@ -188,7 +186,7 @@ class UnitSelector:
         return self._et.op_schemas[int(self._et.op_schema[node])]
 
     def _kind(self, node: int) -> UnitKind | None:
-        """Returns what a node is, or None if it is gone through."""
+        """Returns the kind of a node; None if it is looked through."""
         name = self._et.name_of(node)
         if _COLLECTIVE.match(name):
             return UnitKind.COLLECTIVE
@@ -196,7 +194,7 @@ class UnitSelector:
             return UnitKind.OPERATOR
         if name == _COMMUNICATION and self._et.collective[node] >= 0:
             info = self._et.collectives[int(self._et.collective[node])]
-            # Waits and such are recorded in the same way, without anything to exchange.
+            # Waits are recorded in the same way, but move no data.
             return UnitKind.UNSIGNED if info.message_bytes > 0 else None
         if name.startswith(_IN_CPP):
             return UnitKind.UNSIGNED
@@ -225,7 +223,7 @@ class UnitSelector:
 
 
 class _Uses:
-    """Where tensors are given and taken."""
+    """Nodes that take and return each tensor."""
 
     def __init__(self, et: ExecutionTrace) -> None:
         tensors = et.tensors
@@ -241,7 +239,7 @@ class _Uses:
             self._of_node.setdefault(node, []).append((is_output, tensor, storage))
 
     def after(self, node: int, subtree: Sequence[int]) -> bool:
-        """Whether something further on takes memory that only children of a node know."""
+        """Returns whether a later node takes memory that only children of a node know."""
         own = {storage for _, _, storage in self._of_node.get(node, ())}
         inside = set(subtree)
         last = max(subtree)

@@ -1,4 +1,4 @@
-"""Arguments of calls: slots in them, tensors in the place of slots, results back into slots."""
+"""Arguments of calls: tensors put in place of slots, and results put back into slots."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def call_action(
     kept: set[int],
     frees: tuple[int, ...],
 ) -> Action:
-    """Returns one call as fast as Python makes it; what is called takes microseconds, too."""
+    """Returns an action with as little Python as possible: operators take only microseconds."""
     template = list(positional)
     singles = [
         (at, value.number) for at, value in enumerate(template) if isinstance(value, TensorSlot)
@@ -64,7 +64,7 @@ def call_action(
 
 
 def collect_results(given: Sequence[Any], results: Any, found: dict[int, Any]) -> None:
-    """Sorts results into slots, as far as they are of the recorded form."""
+    """Sorts results into slots, as far as they have the recorded form."""
     if len(given) == 1 and not isinstance(results, tuple):
         results = (results,)
     if not isinstance(results, list | tuple):
@@ -105,16 +105,16 @@ def named_filled(
 
 
 def has_slot(value: Any) -> bool:
-    """Whether an argument has tensors in it."""
+    """Returns whether an argument contains tensors."""
     if isinstance(value, list):
-        return any(has_slot(one) for one in value)
+        return any(has_slot(item) for item in value)
     return isinstance(value, TensorSlot)
 
 
 def swapped(value: Any, old: int, new: int) -> Any:
     """Returns an argument with another slot in the place of one."""
     if isinstance(value, list):
-        return [swapped(one, old, new) for one in value]
+        return [swapped(item, old, new) for item in value]
     return TensorSlot(new) if value == TensorSlot(old) else value
 
 

@@ -1,4 +1,4 @@
-"""Another batch than the recorded one."""
+"""Scaling of the batch."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class BatchScaler:
         found = find_batch(plan) if batch is None else batch
         if found is None:
             raise ConfigError(
-                "--scale-batch: no layer in the range tells the batch; give it as --batch-size"
+                "--scale-batch: no layer in the range shows the batch; give it as --batch-size"
             )
         self.before, self.after = found, round(found * factor)
         if self.after < 1:

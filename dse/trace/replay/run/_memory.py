@@ -1,4 +1,4 @@
-"""How much memory tensors may take, and a clear word before they take more."""
+"""Limit on the memory of tensors, checked before they are made."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FREE = re.compile(r"^MemAvailable:\s+(\d+) kB", re.MULTILINE)
 
 
 def available_bytes(torch: Any, device: str) -> int:
-    """Returns the bytes that a device has left; 0 if that cannot be found out."""
+    """Returns the bytes that a device has left; 0 if unknown."""
     if device == "cuda":
         free, _ = torch.cuda.mem_get_info()
         return int(free)
@@ -42,20 +42,20 @@ class MemoryBudget:
 
     @classmethod
     def of_device(cls, torch: Any, device: str, limit_bytes: int | None) -> MemoryBudget:
-        """Returns the budget that a person set, or most of what the device has left."""
+        """Returns the given budget, or most of what the device has left."""
         if limit_bytes is None:
             limit_bytes = int(_SHARE * available_bytes(torch, device))
         return cls(limit_bytes, device)
 
     def check(self, size_bytes: int, what: str) -> None:
-        """Makes sure that there is room for so much more.
+        """Makes sure that more memory is left.
 
         Args:
             size_bytes: Bytes that are needed on top.
             what: The tensor, for the message.
 
         Raises:
-            ConfigError: There is not.
+            ConfigError: They do not fit.
         """
         if self.limit_bytes and self._taken_bytes + size_bytes > self.limit_bytes:
             left = max(0, self.limit_bytes - self._taken_bytes)
@@ -75,16 +75,16 @@ class MemoryBudget:
         self._taken_bytes += size_bytes
         self.peak_bytes = max(self.peak_bytes, self._taken_bytes)
 
-    def give(self, size_bytes: int) -> None:
-        """Counts memory that is let go."""
+    def release(self, size_bytes: int) -> None:
+        """Counts memory that is freed."""
         self._taken_bytes -= size_bytes
 
 
 class MemoryWatch:
-    """Counts the memory that a run of operators takes and lets go.
+    """Counts the memory that operators take and free.
 
-    Memory counts once, however many tensors lie in it. What an operator will give is found out
-    ahead, by torch's `meta` device, so that a trace cannot ask for more than there is.
+    Memory counts once, however many tensors lie in it. The results of an operator are sized in
+    advance on torch's `meta` device, so that a trace cannot take more memory than is available.
 
     Args:
         torch: The torch module.
@@ -98,16 +98,15 @@ class MemoryWatch:
         self._sizes: dict[int, int] = {}
 
     def ahead(self, call: Any, what: str, recorded_bytes: int) -> None:
-        """Makes sure that there is room for what a call will give.
+        """Makes sure that the results of a call will fit.
 
         Args:
-            call: Does it on the `meta` device when it is called with a function that turns
-                tensors into those of that device.
+            call: Makes the call on the `meta` device, given a function that moves tensors there.
             what: The operator, for the message.
-            recorded_bytes: What it gave when it was recorded, for operators that have no `meta`.
+            recorded_bytes: Recorded size of the results, for operators without `meta` kernels.
 
         Raises:
-            ConfigError: There is not.
+            ConfigError: They do not fit.
         """
         try:
             given = call(self._as_meta)
@@ -122,7 +121,7 @@ class MemoryWatch:
         )
 
     def adopt(self, tensor: Any) -> None:
-        """Knows memory that the budget has counted already and that stays."""
+        """Registers memory that the budget has counted already and that stays."""
         for key, size_bytes in _blocks(tensor):
             self._users[key] = self._users.get(key, 0) + 1
             self._sizes[key] = size_bytes
@@ -141,14 +140,14 @@ class MemoryWatch:
             self._users[key] += 1
 
     def remove(self, tensor: Any) -> None:
-        """Counts a tensor that is let go."""
+        """Counts a tensor that is freed."""
         for key, _ in _blocks(tensor):
             if key not in self._users:
                 continue
             self._users[key] -= 1
             if not self._users[key]:
                 del self._users[key]
-                self._budget.give(self._sizes.pop(key))
+                self._budget.release(self._sizes.pop(key))
 
 
 def _blocks(tensor: Any) -> list[tuple[int, int]]:
@@ -158,7 +157,7 @@ def _blocks(tensor: Any) -> list[tuple[int, int]]:
     try:
         storage = tensor.untyped_storage()
     except (NotImplementedError, RuntimeError):
-        return []  # other layouts do not tell
+        return []  # other layouts have no storage
     return [(int(storage._cdata), int(storage.nbytes()))]
 
 
@@ -168,8 +167,8 @@ def _meta_bytes(given: Any) -> int:
 
     def add(value: Any) -> None:
         if isinstance(value, Sequence) and not isinstance(value, str):
-            for one in value:
-                add(one)
+            for item in value:
+                add(item)
         elif hasattr(value, "untyped_storage"):
             found.update(_blocks(value))
 

@@ -1,4 +1,4 @@
-"""The replay of one rank in this process."""
+"""Replay of one rank in this process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankInput:
-    """What is known of one rank.
+    """Traces and record of one rank.
 
     Attributes:
         et: Its execution trace, with arguments.
@@ -50,8 +50,8 @@ def replay_rank(
 
     Args:
         given: Its traces.
-        options: How.
-        mode: `run`, `mock`, `skip` or `none`: what becomes of collectives.
+        options: The options.
+        mode: Handling of collectives: `run`, `mock`, `skip` or `none`.
         groups: Process groups by their ranks, for `run`.
 
     Raises:
@@ -80,7 +80,7 @@ def replay_rank(
         original = recording.original(first, after, given.record, whole=whole)
         original = replace(original, operators_s=sum(times.host_s))
         if options.part == "communication":
-            # Collectives run on beside the operators that ask for them: no time to compare with.
+            # Collectives overlap the operators that start them: there is no time to compare with.
             original = replace(original, profiled_s=None, unprofiled_s=None)
         elif mode == "skip":
             original = replace(
@@ -99,7 +99,7 @@ def replay_rank(
         streams = _streams(torch, plan, times) if options.device == "cuda" else None
         runner = PlanRunner(torch, plan, slots, scaler, binder, factory, watch, streams)
         runner.settle()
-        wall_s, cpu_s = _time(torch, runner, options, meets=mode == "run" and bool(groups))
+        wall_s, cpu_s = _time(torch, runner, options, together=mode == "run" and bool(groups))
     if runner.redrawn:
         notes.append(
             f"{runner.redrawn} arguments with indices that are not sure to be in range were drawn"
@@ -147,7 +147,7 @@ def _chosen_s(plan: ReplayPlan, times: UnitTimes) -> float:
 
 
 def _time(
-    torch: Any, runner: PlanRunner, options: ReplayOptions, *, meets: bool
+    torch: Any, runner: PlanRunner, options: ReplayOptions, *, together: bool
 ) -> tuple[list[float], list[float]]:
     on_gpu = options.device == "cuda"
     wall_s: list[float] = []
@@ -155,7 +155,7 @@ def _time(
     for number in range(options.warm_up + options.iterations):
         if on_gpu:
             torch.cuda.synchronize()
-        if meets:
+        if together:
             torch.distributed.barrier()
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
         runner.run()

@@ -219,7 +219,7 @@ class PlanRunner:
         self._watch.add(tensor, f"tensor {ref.tensor} of shape {list(tensor.shape)}")
 
     def _replace(self, slot: int, ref: TensorRef) -> None:
-        """Makes a tensor that stays, in place of one that no call gives."""
+        """Makes a tensor that stays, in place of a result that is missing."""
         self._kept.add(slot)
         if ref.hidden:
             self._slots[slot] = None  # calls that take it will refuse

@@ -1,8 +1,8 @@
-"""Streams of a GPU: what ran beside each other does so again, and waits where data flow.
+"""Streams of a GPU: operators overlap as recorded, and wait for each other where data flow.
 
 Execution traces do not name streams; the Kineto trace of the same run does. Operators whose work
-was on another stream than most are replayed on a stream of its own, ordered by the memory that
-they share with others.
+was not on the usual stream are replayed on separate streams, ordered by the memory that they share
+with others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def set_streams(plan: ReplayPlan, streams: Sequence[int]) -> None:
-    """Says on which stream each step runs, and which steps of other streams it comes after.
+    """Sets the stream of each call, and the calls on other streams that it waits for.
 
     Collectives begin on the usual stream: their backend moves them to its own.
 
@@ -72,17 +72,17 @@ class Streams:
 
     @property
     def several(self) -> bool:
-        """Whether there is more than the usual stream."""
+        """Whether more than the usual stream is in use."""
         return len(self._streams) > 1
 
     def begin(self) -> None:
-        """An iteration begins: no stream is ahead of the usual one."""
+        """Begins an iteration: all streams wait for the usual one."""
         for stream in self._streams.values():
             if stream is not self._usual:
                 stream.wait_stream(self._usual)
 
     def end(self) -> None:
-        """An iteration ends: the usual stream waits for all others."""
+        """Ends an iteration: the usual stream waits for all others."""
         for stream in self._streams.values():
             if stream is not self._usual:
                 self._usual.wait_stream(stream)
@@ -90,7 +90,7 @@ class Streams:
     def wrapped(
         self, number: int, call: PlannedCall, actions: Sequence[Action]
     ) -> Callable[..., None]:
-        """Returns an action that does others on the stream of their call."""
+        """Returns an action that runs others on the stream of their call."""
         torch, stream, events = self._torch, self._streams[call.stream], self._events
         takes = call.takes if call.after else ()
 

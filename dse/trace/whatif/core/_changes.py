@@ -1,4 +1,4 @@
-"""What a person may write: primitives with selectors, and named optimizations."""
+"""Changes that users write: primitives with selectors, and named optimizations."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ KindName = Literal["compute", "collective", "copy", "host"]
 
 
 class Change(StrictModel):
-    """One change."""
+    """One change to a captured step."""
 
     @property
     @abstractmethod
@@ -89,7 +89,7 @@ class Change(StrictModel):
 
     @abstractmethod
     def apply(self, editor: StepEditor) -> None:
-        """Changes a job.
+        """Applies the change.
 
         Raises:
             ConfigError: Nothing was selected, or the traces lack what the change needs.
@@ -98,7 +98,7 @@ class Change(StrictModel):
 
 
 class SelectBlock(StrictModel):
-    """Which tasks; all that is given has to hold."""
+    """Selection of tasks; all given conditions have to hold."""
 
     name: Patterns | None = None
     operator: Patterns | None = None
@@ -130,7 +130,7 @@ class SelectBlock(StrictModel):
         return ", ".join(given) or "all work of devices"
 
     def to_selector(self) -> Selector:
-        """Returns the plain value; without role or kind work of devices is meant."""
+        """Returns the selector; without role or kind it selects the work of devices."""
         roles = tuple(Role[name.upper()] for name in self.role or ())
         if not roles and not self.kind:
             roles = (*COMPUTING, Role.COLLECTIVE)
@@ -204,9 +204,10 @@ class RemoveChange(_OnSelection):
 class InsertBlock(StrictModel):
     """A new task for each of the selected ones, right ahead of it or behind it.
 
-    Ahead it waits for all that the selected task waits for, which in turn waits for it. Behind it
-    waits for the selected task, and unless `blocking` is false all that waited for that waits for
-    it as well. It goes to the lane of the selected task, or to another lane of the same rank.
+    Ahead, it waits for everything that the selected task waits for, and that task waits for it.
+    Behind, it waits for the selected task, and unless `blocking` is false, everything that waited
+    for that task waits for the new one as well. It goes to the lane of the selected task, or to
+    another lane of the same rank.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -259,7 +260,7 @@ class InsertChange(_OnSelection):
 
 
 class ScheduleChange(Change):
-    """Lets lanes choose their next task among the ready ones, the lowest priority value first."""
+    """Reorders lanes: among the ready tasks the one with the lowest priority value runs first."""
 
     schedule: Patterns
     priority: Literal["layer", "last_layer_first", "shortest", "longest"] = "layer"
@@ -297,7 +298,7 @@ class Optimization(Change):
     Subclasses name themselves by `optimization: Literal["name"]`.
 
     Attributes:
-        main_option: Field that `NAME=VALUE` sets; empty if there is none.
+        main_option: Field that `NAME=VALUE` sets; empty if only options can be given.
     """
 
     main_option: ClassVar[str] = ""
@@ -315,7 +316,7 @@ class Optimization(Change):
         return " ".join([self.optimization, *given])
 
     def shown(self, option: str) -> str:
-        """Returns an option as a person would write it: `bucket=25 MiB`, `layer=1;2`."""
+        """Returns an option as a user would write it: `bucket=25 MiB`, `layer=1;2`."""
         field, value = type(self).model_fields[option], getattr(self, option)
         found = {id(item) for item in (*field.metadata, *_metadata(field.annotation))}
         unit = next((unit for mark, unit in _UNITS if id(mark) in found), None)
@@ -339,6 +340,6 @@ _UNITS = (
 
 
 def _metadata(annotation: Any) -> list[object]:
-    """Returns all that an annotation is annotated with, alternatives included."""
+    """Returns all metadata of an annotation, alternatives included."""
     inside = [one for part in get_args(annotation) for one in _metadata(part)]
     return [*getattr(annotation, "__metadata__", ()), *inside]

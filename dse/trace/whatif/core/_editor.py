@@ -1,4 +1,4 @@
-"""A captured step under change: choose tasks, scale, insert, remove and reorder them."""
+"""Step editor: the primitives that change a captured step."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _KINDS = {
 
 
 class StepEditor(StepTasks):
-    """The graph of a captured step, with what is known of its tasks, and the primitives on it.
+    """The graph of a captured step with facts about its tasks, and the primitives that change it.
 
-    Tasks are numbers. A number stays valid while the job is changed; tasks that were removed are
-    no longer selected. Selecting nothing is allowed, doing something to nothing is an error.
+    Tasks are numbers. A number stays valid while the step is changed; removed tasks are no longer
+    selected. Selecting nothing is allowed, changing nothing is an error.
 
     Args:
         made: The graph of the captured step.
-        facts: What is known of its tasks.
-        machine: What the job ran on.
+        facts: Operators, shapes, launches and phases of its tasks.
+        machine: The machine that the step ran on.
 
     Attributes:
-        machine: What the job runs on; optimizations that change the machine set it.
+        machine: The machine it runs on; optimizations that change the machine set it.
         notes: What optimizations assumed, in the order of application.
         work_factor: Samples of the changed step per sample of the captured one, over all ranks.
         inserted: Tasks that were added so far.
@@ -65,7 +65,7 @@ class StepEditor(StepTasks):
         """Multiplies the durations of tasks.
 
         Raises:
-            ConfigError: There is no task.
+            ConfigError: No task is given.
             SimulationError: The factor is not a finite number of at least 0.
         """
         self._some(tasks, "scale")
@@ -74,10 +74,10 @@ class StepEditor(StepTasks):
             self._touched.update(tasks)
 
     def set_duration(self, task: int, duration_s: float) -> None:
-        """Gives a task another duration, in seconds.
+        """Sets the duration of a task, in seconds.
 
         Raises:
-            SimulationError: It is not a finite number of at least 0.
+            SimulationError: The duration is not a finite number of at least 0.
         """
         before_s = self.duration_of(task)
         self._editor.set_duration(task, duration_s)
@@ -92,13 +92,13 @@ class StepEditor(StepTasks):
         collective: CollectiveInfo | None = None,
         size_bytes: int | None = None,
     ) -> None:
-        """Says what a task works on from now on, for later changes; its duration stays.
+        """Updates what a task works on, for later changes; its duration stays.
 
         Args:
             task: The task.
             inputs: Shapes and types of its operator's inputs.
-            collective: Of a collective, what it is.
-            size_bytes: Of a copy or fill, its size.
+            collective: Operation, size and group of a collective.
+            size_bytes: Size of a copy or fill.
         """
         if inputs is not None:
             self._inputs[task] = len(self._input_table)
@@ -128,17 +128,17 @@ class StepEditor(StepTasks):
 
         Args:
             name: Name for time lines.
-            role: What it stands for.
+            role: Its role.
             lane: Rank and name of its lane, which is added if new.
             duration_s: Seconds.
             after: Tasks that it waits for.
-            before: Tasks that shall wait for it.
-            behind: Task of the lane right behind which it goes.
-            ahead_of: Task of the lane right ahead of which it goes, its delays included. Without
-                either it goes to the end of the lane.
-            like: Task whose phase and layer it has; the neighbour by default.
-            collective: Of a collective, what it is.
-            size_bytes: Of a copy, its size.
+            before: Tasks that wait for it.
+            behind: Task of the lane that it follows.
+            ahead_of: Task of the lane that it precedes, with that task's delays. Without either
+                it goes to the end of the lane.
+            like: Task whose phase and layer it gets; by default its neighbour.
+            collective: Operation, size and group of a collective.
+            size_bytes: Size of a copy.
 
         Raises:
             SimulationError: A task does not exist, is on another lane, or the duration is
@@ -191,7 +191,7 @@ class StepEditor(StepTasks):
             launches: Whether the calls that launched nothing else go as well.
 
         Raises:
-            ConfigError: There is no task.
+            ConfigError: No task is given.
         """
         self._some(tasks, "remove")
         self._touched.update(tasks)
@@ -219,23 +219,23 @@ class StepEditor(StepTasks):
             self._editor.meet(tasks)
 
     def wait(self, task: int, on: Iterable[int]) -> None:
-        """Lets a task wait for others as well; its delays do not wait."""
+        """Makes a task wait for others as well; its delays do not wait."""
         self._touched.add(task)
         self._editor.depend(task, on)
 
     def schedule(self, lanes: Sequence[tuple[int, str]], priority: Callable[[int], float]) -> None:
-        """Lets lanes choose which of their ready works runs next, and fixes the order found.
+        """Reorders lanes by priority: of the ready works the lowest runs first.
 
-        A work goes together with the gap before it, and works that were not launched in the step
-        keep their place behind what they followed. The order of a stream may be all that says that
-        one kernel uses another's result; that is given up, and noted.
+        A work moves together with the gap before it, and works that were not launched in the step
+        stay behind what they followed. Kernels of one stream may use each other's results without
+        a recorded dependency; such dependencies are lost, which a note says.
 
         Args:
             lanes: Rank and name of each lane: streams, or lanes of collectives.
             priority: Of a task; the lowest goes first.
 
         Raises:
-            ConfigError: There is no lane, or one is a thread, whose order is its program.
+            ConfigError: No lane is given, or one is a thread, whose order is its program.
             SimulationError: Tasks wait for each other; one shortest cycle is named.
         """
         if not lanes:
@@ -257,11 +257,11 @@ class StepEditor(StepTasks):
             self._editor.reorder(lane, tasks)
         self.notes.append(
             f"schedule: {moved} tasks changed places; kernels of one stream that use each other's "
-            "results are not told apart from those that do not"
+            "results are not distinguished from those that do not"
         )
 
     def _pin(self, lanes: Sequence[int]) -> None:
-        """Lets what has no launch in the step wait for what it followed, also in another order."""
+        """Makes works without a launch in the step wait for what they followed."""
         for lane in lanes:
             row = self._editor.tasks_of_lane(lane)
             host = [task for task in row if self._role[task] in HOST_ROLES]
@@ -282,7 +282,7 @@ class StepEditor(StepTasks):
     def _without_gaps(
         self, edited: EditedGraph, lanes: set[int]
     ) -> tuple[ExecutionGraph, list[int], dict[int, tuple[int, ...]]]:
-        """Adds gaps to the works behind them, so that they move together.
+        """Merges gaps into the works behind them, so that they move together.
 
         Returns:
             The graph, the task of each of its tasks, and the gaps before each work.
@@ -307,11 +307,11 @@ class StepEditor(StepTasks):
 
     @property
     def touched(self) -> int:
-        """Number of tasks that were scaled, added, removed or moved since `start_step`."""
+        """Number of tasks that were scaled, added, removed or moved since `start_change`."""
         return len(self._touched)
 
     def start_change(self) -> None:
-        """Counts the tasks that a step changes from zero."""
+        """Begins a change: touched tasks are counted from zero."""
         self._touched.clear()
 
     def build(self) -> TraceGraph:

@@ -1,4 +1,4 @@
-"""Gradients of weights in a captured backward pass: how large, and when they are ready."""
+"""Gradients of weights in a captured backward pass: their sizes, and when they are ready."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Gradient:
 
     Attributes:
         size_bytes: Its size.
-        ready: Tasks after which it is there; the last one is the work that made it.
+        ready: Tasks after which it is ready; the last one is the work that computed it.
     """
 
     size_bytes: float

@@ -25,7 +25,7 @@ class KernelKind:
 
     Attributes:
         operators: Patterns of the innermost operator.
-        names: Patterns of names of kernels that no operator is known of.
+        names: Patterns of names of kernels without a known operator.
     """
 
     operators: tuple[str, ...]
@@ -121,7 +121,7 @@ ELEMENTWISE = KernelKind(
 
 
 def innermost_operator(editor: StepEditor, task: int) -> str:
-    """Returns the name of the innermost operator around a task; empty if there is none."""
+    """Returns the name of the innermost operator around a task; empty if none is known."""
     name = (editor.stack_of(task) or ("",))[-1]
     # Annotations have no `::`; a node of autograd may launch kernels without an operator.
     known = "::" in name or matches(name, ("*backward[0-9]",))

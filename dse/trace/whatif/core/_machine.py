@@ -1,4 +1,4 @@
-"""What a captured job ran on, as far as traces and built-in platforms tell."""
+"""The machine of a captured step, from its traces and the built-in platforms."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from dse.machine.platforms import Platform
     from dse.trace import RankTrace
 
-#: Words of device names that tell no device apart.
+#: Parts of device names that do not distinguish devices.
 _NOISE = frozenset({"nvidia", "tesla", "amd", "gpu", "geforce", "graphics", "gb", "hbm3", "hbm2"})
 _WORD = re.compile(r"[a-z]+\d+[a-z]*|[a-z]+|\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a job runs on.
+    """Devices and links of a training job.
 
     Attributes:
         device_name: Name of the devices as the traces have it; empty for CPUs.
@@ -32,7 +32,7 @@ class Machine:
         link: Interconnect inside a node; empty for the platform's default.
         network: Network between nodes; empty for the platform's default.
         kind: Whether GPUs worked or the CPU itself, by what the traces hold.
-        notes: What about the machine is doubtful.
+        notes: Doubts about the machine.
     """
 
     device_name: str
@@ -61,7 +61,7 @@ class Machine:
         return self.platform
 
     def cluster(self, why: str, world_size: int | None = None) -> Cluster:
-        """Returns as many devices as the job has ranks, or as are asked for.
+        """Returns a cluster of one device for each rank.
 
         Raises:
             ConfigError: The platform is not known, or the ranks leave a node half empty.
@@ -79,16 +79,16 @@ class Machine:
 
 
 def machine_of(traces: Sequence[RankTrace], platform: str = "") -> Machine:
-    """Returns what traces were captured on.
+    """Returns the machine that traces were captured on.
 
     Args:
         traces: One trace a rank.
         platform: Name or file of the platform; found by the device's name if empty.
 
     Raises:
-        ConfigError: There is no trace, the platform's file cannot be read, or its device is of
+        ConfigError: No trace is given, the platform's file cannot be read, or its device is of
             another kind than what worked in the traces.
-        UnknownNameError: No platform is called like that.
+        UnknownNameError: No platform has this name.
     """
     if not traces:
         raise ConfigError("no traces; give at least one")
@@ -116,7 +116,7 @@ def machine_of(traces: Sequence[RankTrace], platform: str = "") -> Machine:
 
 
 def _alike(device: str, other: str) -> bool:
-    """Says whether two names may be of one device: same model, and no other size of memory."""
+    """Returns whether two names may be of one device: same model, same size of memory if known."""
     mine, theirs = _words(device), _words(other)
     models = {word for word in mine if re.fullmatch(r"[a-z]+\d+[a-z]*", word)}
     model = _model(theirs)
@@ -127,11 +127,11 @@ def _alike(device: str, other: str) -> bool:
 
 
 def platform_with_device(device: str, world_size: int) -> Platform | None:
-    """Returns the built-in platform whose device shares most words with a name; None if none does.
+    """Returns the built-in platform whose device matches a name best; None if no model matches.
 
-    The model's own word (`v100`) has to agree; cards for PCIe say so in their names. Of several
-    platforms the one with the fewest other words, then the smallest node that holds the ranks,
-    then the first by name is taken.
+    The model (`v100`) has to agree; names of PCIe cards say so. Of several platforms the one with
+    the fewest other parts in its name, then the smallest node that holds the ranks, then the first
+    by name is taken.
     """
     words = _words(device)
     models = {word for word in words if re.fullmatch(r"[a-z]+\d+[a-z]*", word)}

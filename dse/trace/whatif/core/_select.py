@@ -1,4 +1,4 @@
-"""Choosing tasks: by name, operator, phase, role, rank, lane, size or length."""
+"""Selectors of tasks: by name, operator, phase, role, rank, lane, size or length."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ HOST_ROLES = (Role.HOST_WORK, Role.HOST_GAP, Role.CALL, Role.AFTER_WAIT)
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """What tasks to choose; all that is given has to hold. Patterns are as in a shell: `*gemm*`.
+    """A selection of tasks; all given conditions have to hold. Patterns are shell-like: `*gemm*`.
 
     Attributes:
         name: Patterns of names of tasks: kernels, calls, top-level operators.
         operator: Patterns of operators or annotations around the task, or around its launch.
         phase: Parts of the step.
-        role: What the task stands for.
-        kind: What it occupies its lane with.
+        role: Roles.
+        kind: Kinds of work.
         rank: Ranks.
         lane: Patterns of names of lanes.
         collective: Operations of collectives.

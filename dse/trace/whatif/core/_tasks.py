@@ -1,4 +1,4 @@
-"""The tasks of a captured step: what is known of each, and which fit a description."""
+"""Tasks of a captured step: facts about each, and selection."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StepTasks:
 
     Args:
         made: The graph of the captured step.
-        facts: What is known of its tasks.
+        facts: Operators, shapes, launches and phases of its tasks.
     """
 
     def __init__(self, made: TraceGraph, facts: TaskFacts) -> None:
@@ -132,7 +132,7 @@ class StepTasks:
         return self._editor.duration_of(task)
 
     def role_of(self, task: int) -> Role:
-        """Returns what a task stands for."""
+        """Returns the role of a task."""
         return Role(self._role[task])
 
     def rank_of(self, task: int) -> int:
@@ -188,7 +188,7 @@ class StepTasks:
         return known
 
     def is_removed(self, task: int) -> bool:
-        """Says whether a task was removed."""
+        """Returns whether a task was removed."""
         return self._editor.is_removed(task)
 
     def launched_by(self, call: int) -> tuple[int, ...]:
@@ -199,16 +199,16 @@ class StepTasks:
     def delays_of(self, task: int) -> tuple[int, ...]:
         """Returns the delay of the launch and the gap that come before a work of a device."""
         delays = self._owned.get(task, ())
-        return tuple(one for one in delays if not self._editor.is_removed(one))
+        return tuple(delay for delay in delays if not self._editor.is_removed(delay))
 
     def synchronises(self, task: int) -> bool:
-        """Says whether a task of a thread waits for a device."""
+        """Returns whether a task of a thread waits for a device."""
         return self._role[task] < Role.KERNEL and any(
             self._role[other] >= Role.KERNEL for other in self._editor.waits_of(task)
         )
 
     def collective_of(self, task: int) -> CollectiveInfo | None:
-        """Returns what is known of a collective; None for other tasks."""
+        """Returns operation, size and group of a collective; None for other tasks."""
         index = self._collective[task]
         return self._collectives[index] if index >= 0 else None
 

@@ -48,7 +48,7 @@ class Argument:
 
     @property
     def shape(self) -> Shape:
-        """Shape of the first tensor; `()` if there is none."""
+        """Shape of the first tensor; `()` without one."""
         return self.shapes[0] if self.shapes else ()
 
     @property
@@ -68,7 +68,7 @@ class Argument:
 
     @property
     def precision(self) -> Precision | None:
-        """Arithmetic of products of such values; None where we have no model of it."""
+        """Arithmetic of products of such values; None if it has no model."""
         return Precision(self.dtype) if self.dtype in set(Precision) else None
 
 
@@ -125,7 +125,7 @@ def with_precision(inputs: OperatorInputs, precision: Precision) -> OperatorInpu
         _SPELLINGS[precision] if isinstance(kind, str) and type_of(kind) in known else kind
         for kind in old
     ]
-    # A list of tensors has no type of its own, so it gets one.
+    # A list of tensors is recorded without a type.
     new = [f"TensorList<{precision.value}>" if _is_list(kind) else kind for kind in new]
     if new == old:
         return inputs

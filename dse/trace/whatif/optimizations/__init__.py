@@ -1,4 +1,4 @@
-"""Named optimizations, one in each module; a new module is registered by being here."""
+"""Named optimizations, one in each module; adding a module here registers it."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class P3(Optimization):
     slice: Annotated[Bytes, Field(gt=0)] = 4 * 2**20
 
     def apply(self, editor: StepEditor) -> None:
-        """Slices the all-reduces, lets forward layers wait for them, and orders them."""
+        """Slices the all-reduces, makes forward layers wait for them, and orders them."""
         cluster = editor.machine.cluster("p3")
         reduces = serialized(editor, all_reduces(editor, cluster), "p3")
         slices = sum(self._count(reduce) for reduce in reduces)

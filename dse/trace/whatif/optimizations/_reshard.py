@@ -67,7 +67,7 @@ def _as_moves(value: object) -> object:
 class Reshard(Optimization):
     """Embedding tables on other ranks: `reshard=0:3:2` moves two of rank 0's, `reshard=balance`.
 
-    The tables of one fused lookup are taken to be alike, since traces do not tell them apart.
+    The tables of one fused lookup are taken to be alike, since traces do not distinguish them.
 
     Attributes:
         moves: What moves where, one after the other.
@@ -101,7 +101,7 @@ class Reshard(Optimization):
         return "reshard=" + ("balance" if self.balance else ";".join(map(str, self.moves)))
 
     def apply(self, editor: StepEditor) -> None:
-        """Moves tables and re-times lookups and exchanges."""
+        """Moves tables and re-times lookups and all-to-alls."""
         platform = editor.machine.known_platform("reshard")
         groups = [one for one in lookups_of(editor) if one.is_sharded]
         if not groups:
@@ -115,7 +115,9 @@ class Reshard(Optimization):
             moved = tables.balance(editor, platform)
             if not moved:
                 editor.notes.append("lookups are as even as whole tables allow; nothing moves")
-            editor.notes += [f"a table moves from rank {one} to rank {two}" for one, two in moved]
+            editor.notes += [
+                f"a table moves from rank {source} to rank {target}" for source, target in moved
+            ]
         for move in self.moves:
             if move.source in tables.ranks and move.share is not None:
                 tables.move(move.source, move.target, move.share * tables.count(move.source))

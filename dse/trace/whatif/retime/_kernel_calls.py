@@ -1,9 +1,9 @@
-"""From operators of PyTorch, with recorded shapes and types, to calls of our kernel models.
+"""PyTorch operators, with recorded shapes and types, as calls of the kernel models.
 
-An operator is known by the name of the innermost operator around a task; what it calls has tasks
-of its own. Convolutions are products of an unfolded input (implicit GEMM). Whatever is not known
-but has recorded shapes counts as memory traffic: every input is read, and a result as large as the
-largest input is written.
+The innermost operator around a task counts; operators that it calls have separate tasks.
+Convolutions are products of an unfolded input (implicit GEMM). Unknown operators with recorded
+shapes count as memory traffic: every input is read, and a result as large as the largest input is
+written.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ def kernel_calls(
     Args:
         stack: Names of operators and annotations around a task, the outermost first.
         inputs: Shapes and types of the innermost operator's inputs.
-        lookup: What an fbgemm lookup, or the update of its tables, works on; its own inputs do not
-            tell.
+        lookup: The work of an fbgemm lookup, or of the update of its tables, which their inputs
+            do not show.
 
     Returns:
-        Empty for operators that move no data; None where shapes are missing.
+        Empty for operators that move no data; None if shapes are missing.
     """
     if lookup is not None:
         return (lookup.call(forward=not is_lookup_backward(operator_name(stack))),)
@@ -92,22 +92,22 @@ def operator_name(stack: tuple[str, ...]) -> str:
 
 
 def is_lookup(operator: str) -> bool:
-    """Says whether an operator looks up tables of fbgemm, forward or backward."""
+    """Returns whether an operator looks up tables of fbgemm, forward or backward."""
     return is_lookup_forward(operator) or is_lookup_backward(operator)
 
 
 def is_lookup_forward(operator: str) -> bool:
-    """Says whether an operator is a forward lookup of fbgemm."""
+    """Returns whether an operator is a forward lookup of fbgemm."""
     return "embedding_codegen_lookup" in operator or "embedding_codegen_forward" in operator
 
 
 def is_lookup_backward(operator: str) -> bool:
-    """Says whether an operator computes gradients of a lookup of fbgemm, or updates its tables."""
+    """Returns whether an operator is the gradient of an fbgemm lookup or updates its tables."""
     return bool(re.search(r"SplitLookupFunction|embedding_backward_codegen", operator))
 
 
 def is_product_operator(operator: str) -> bool:
-    """Says whether an operator multiplies matrices or convolves."""
+    """Returns whether an operator multiplies matrices or convolves."""
     name = _plain(operator)
     return (
         name in names.PRODUCTS
@@ -176,7 +176,7 @@ def _traffic_bytes(name: str, arguments: tuple[Argument, ...]) -> float:
 
 
 def gemm(m: float, n: float, k: float, precision: Precision | None, batch: float = 1) -> Calls:
-    """Returns the call of a product; empty where we have no model of its arithmetic."""
+    """Returns the call of a product; empty if its arithmetic has no model."""
     if precision is None:
         return ()
     sizes = (("m", float(m)), ("n", float(n)), ("k", float(k)))
@@ -279,7 +279,7 @@ def _attention(name: str, arguments: tuple[Argument, ...]) -> Calls | None:
 
 
 def _embedding(name: str, arguments: tuple[Argument, ...]) -> Calls | None:
-    """Lookups of PyTorch's own operators; gradients do not tell the rows of the table."""
+    """Lookups of PyTorch's own operators; gradients do not record the rows of the table."""
     places = names.LOOKUPS.get(name)
     if places is None or len(arguments) <= max(places):
         return None

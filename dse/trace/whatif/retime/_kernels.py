@@ -35,7 +35,7 @@ _PRODUCT_NAME = re.compile(
     r"|implicit_con|attention|flash_(?:fwd|bwd)|fmha",
     re.IGNORECASE,
 )
-#: Words in names of kernels that tell their arithmetic.
+#: Patterns in names of kernels that show their arithmetic.
 _ARITHMETIC = (
     (re.compile(r"tf32|s1688gemm(?!_fp16)", re.IGNORECASE), Precision.TF32),
     (re.compile(r"bf16|bfloat16", re.IGNORECASE), Precision.BF16),
@@ -50,13 +50,13 @@ _COPIES = {"htod": "memcpy_h2d", "dtoh": "memcpy_d2h"}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelTimes:
-    """What the kernel models of a platform say of tasks as they are described now.
+    """Times of tasks by the kernel models of a platform.
 
     Attributes:
         platform: The platform.
         seconds: Time of each task whose operator recorded shapes, or whose size is known.
         precision: Arithmetic of products and type of values where no shapes were recorded; None
-            for what the names of kernels say.
+            for what the names of kernels show.
     """
 
     platform: Platform
@@ -71,7 +71,7 @@ def kernel_times(
     precision: Precision | None = None,
     lookups: Mapping[int, Lookup] | None = None,
 ) -> KernelTimes:
-    """Asks the kernel models for the operators of tasks.
+    """Returns the times of tasks by the kernel models.
 
     All kernels of an operator get the operator's time; only ratios of such times mean something.
 
@@ -80,7 +80,7 @@ def kernel_times(
         tasks: Computing tasks.
         platform: Whose device and host link.
         precision: Of what has no recorded shapes.
-        lookups: Work of tasks that do fused lookups; by default what the job says.
+        lookups: Work of tasks that do fused lookups; by default as recorded.
     """
     if lookups is None:
         lookups = {task: one.lookup for one in lookups_of(editor) for task in one.tasks}
@@ -109,18 +109,18 @@ def retime_kernels(
 ) -> tuple[int, ...]:
     """Scales measured durations by the ratio of two models.
 
-    Where the models know nothing of an operator, the part of its time beyond the floor of a kernel
-    goes with the peak rate of its arithmetic if it multiplies matrices, else with the memory.
-    What moves no data keeps its time.
+    If the models do not know an operator, the part of its time beyond the floor of a kernel scales
+    with the peak rate of its arithmetic if it multiplies matrices, else with the memory bandwidth.
+    Operators that move no data keep their time.
 
     Args:
         editor: The captured step.
         tasks: Computing tasks.
-        before: What the models say of them as they were measured.
-        after: What the models say of them as they shall be.
+        before: Times before the change.
+        after: Times after the change.
 
     Returns:
-        The tasks whose ratio is not from models; the caller says so if it matters.
+        The tasks whose ratio is not from models.
     """
     without = []
     for task in tasks:
@@ -135,7 +135,7 @@ def retime_kernels(
 
 
 def describe_inputs(editor: StepEditor, task: int, inputs: OperatorInputs) -> None:
-    """Gives a task other inputs; the size of a copy or fill goes with the bytes of the first.
+    """Changes the inputs of a task; the size of a copy or fill scales with the first input.
 
     Args:
         editor: The captured step.
@@ -156,7 +156,7 @@ def describe_inputs(editor: StepEditor, task: int, inputs: OperatorInputs) -> No
 
 
 def share_of_time(editor: StepEditor, tasks: Sequence[int], of: Sequence[int]) -> float:
-    """Returns the share of the time of some tasks that others have."""
+    """Returns the time of some tasks as a share of the time of others."""
     total = sum(map(editor.duration_of, of))
     return sum(map(editor.duration_of, tasks)) / total if total else 0.0
 
@@ -195,7 +195,7 @@ def optimizer_step_s(editor: StepEditor, kernels: Sequence[int]) -> float | None
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """What decides the time of a task by the models."""
+    """All that the time of a task by the models depends on."""
 
     stack: tuple[str, ...]
     inputs: OperatorInputs | None
@@ -242,7 +242,7 @@ def _by_rates(editor: StepEditor, task: int, before: KernelTimes, after: KernelT
 
 
 def is_product(editor: StepEditor, task: int) -> bool:
-    """Says whether a task multiplies matrices or convolves, by its operator or its name."""
+    """Returns whether a task multiplies matrices or convolves, by its operator or its name."""
     if editor.role_of(task) != Role.KERNEL:
         return False
     operator = operator_name(editor.stack_of(task))
@@ -253,5 +253,5 @@ def is_product(editor: StepEditor, task: int) -> bool:
 
 
 def precision_of_kernel(name: str) -> Precision:
-    """Returns the arithmetic that the name of a kernel tells; FP32 if it tells nothing."""
-    return next((kind for words, kind in _ARITHMETIC if words.search(name)), Precision.FP32)
+    """Returns the arithmetic shown by the name of a kernel; FP32 if it shows none."""
+    return next((kind for pattern, kind in _ARITHMETIC if pattern.search(name)), Precision.FP32)

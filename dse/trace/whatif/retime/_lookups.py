@@ -1,4 +1,4 @@
-"""Fused lookups of fbgemm in a job: which tables' worth of work each does, forward and backward.
+"""Fused lookups of fbgemm: the work of each, forward and backward.
 
 The forward operator records the number of its tables, their weights, indices and offsets; the sum
 of the tables' columns is only recorded by the gradient. So both are read together.
@@ -100,10 +100,10 @@ class LookupTasks:
 
 
 def lookups_of(editor: StepEditor) -> tuple[LookupTasks, ...]:
-    """Returns the fused lookups of a job, in order of rank and time.
+    """Returns the fused lookups of a step, in order of rank and time.
 
     A lookup and its gradient are matched by their number of samples, then by the forward operator
-    that the trace names, then the last first. Lookups without gradient are left out, for their
+    that the trace names, then the last first. Lookups without gradient are left out, because their
     width is not known.
 
     Args:

@@ -45,7 +45,7 @@ class TablePart:
     weights: float
 
     def cut(self, share: float) -> tuple[TablePart, TablePart]:
-        """Returns so much of the table, and what is left: columns are divided, rows are not."""
+        """Returns a share of the table and the rest: columns are divided, rows are not."""
         taken, left = share / self.share, 1.0 - share / self.share
         return (
             TablePart(share, self.indices, self.dim * taken, self.weights * taken),
@@ -63,7 +63,7 @@ class TablePart:
 
 
 class Tables:
-    """Which rank looks up which tables; the tables of one lookup are taken to be alike.
+    """Assignment of tables to ranks; the tables of one lookup are taken to be alike.
 
     What is moved to a rank comes to the end of its list, and the end of a list is moved first, so
     tables that are moved there and back are the same ones.
@@ -130,7 +130,7 @@ class Tables:
     def lookups(self, rank: int) -> tuple[tuple[LookupTasks, Lookup], ...]:
         """Returns the lookups of a rank as they were and as they are now.
 
-        What came from elsewhere is looked up by the first lookup of the rank.
+        Tables from other ranks join the first lookup of the rank.
         """
         mine = [(at, group) for at, group in enumerate(self._groups) if group.rank == rank]
         result = []
@@ -165,7 +165,7 @@ class Tables:
     def balance(self, editor: StepEditor, platform: Platform) -> list[tuple[int, int]]:
         """Moves whole tables from the slowest rank to the fastest while that helps.
 
-        Every rank keeps one, and what helps by less than a hundredth is not worth a move.
+        Every rank keeps one table, and a gain below one percent is not worth a move.
 
         Args:
             editor: The captured step.
