@@ -56,19 +56,20 @@ def rank_events(late=0):
     ]
 
 
-@pytest.fixture
-def traces(tmp_path):
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two_ranks")
     for rank, late in enumerate((0, 30)):
         write(
-            tmp_path / f"rank{rank}.json",
+            folder / f"rank{rank}.json",
             rank_events(late),
             rank=rank,
             deviceProperties=[{"id": 0, "name": "Tesla V100-SXM2-32GB"}],
         )
-    return read_kineto(tmp_path)
+    return read_kineto(folder)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def captured(traces):
     return captured_step(traces)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from dse.errors import ConfigError
@@ -10,10 +12,12 @@ from dse.trace.whatif import (
     bound_by,
     captured_step,
     machine_of,
+    optimization_names,
     optimization_options,
     parse_optimization,
     read_changes,
 )
+from tests.conftest import ROOT
 from tests.trace.helpers import operator, write
 from tests.trace.whatif.helpers import two_ranks
 from tests.trace.whatif.test_core import rank_events
@@ -72,6 +76,12 @@ def test_a_step_is_one_action(tmp_path, step, message):
 def test_a_name_ends_at_the_first_sign(text, options):
     name = text.replace("=", ",").split(",")[0]
     assert optimization_options(text) == {"optimization": name, **options}
+
+
+def test_every_optimization_is_documented():
+    text = (ROOT / "docs" / "whatif.md").read_text()
+    headings = " ".join(re.findall(r"^### (.*):", text, re.MULTILINE))
+    assert set(re.findall(r"`(\w+)`", headings)) == set(optimization_names())
 
 
 def test_titles_show_figures_with_their_units():

@@ -43,16 +43,12 @@ def _as_factor(value: object) -> object:
         ) from error
 
 
-def _as_list(value: object) -> object:
-    return value if isinstance(value, list) else [value]
+def _as_list(value: object) -> list[object]:
+    return list(value) if isinstance(value, list) else [value]
 
 
 def _lower(value: object) -> object:
-    return [item.lower() if isinstance(item, str) else item for item in _listed(value)]
-
-
-def _listed(value: object) -> list[object]:
-    return list(value) if isinstance(value, list) else [value]
+    return [item.lower() if isinstance(item, str) else item for item in _as_list(value)]
 
 
 #: A positive number, written `2x`, `0.5` or `50 %`.

@@ -60,68 +60,49 @@ class StepTasks:
     def select(self, selector: Selector) -> tuple[int, ...]:
         """Returns the tasks that fit, in order of their measured start."""
         out = frozenset(self.select(selector.without)) if selector.without else frozenset()
-        tasks: Iterable[int] = (
+        tests = self._tests(selector)
+        tasks = (
             task
             for task in range(self._editor.task_count)
             if not self._editor.is_removed(task)
             and task not in out
             and self._role[task] != Role.LEAD_IN
+            and all(test(task) for test in tests)
         )
-        tasks = self._filtered(tasks, selector)
         return tuple(sorted(tasks, key=lambda task: (self._start_ns[task], task)))
 
-    def _filtered(self, tasks: Iterable[int], selector: Selector) -> Iterable[int]:
-        tests = [*self._category_tests(selector), *self._figure_tests(selector)]
-        editor = self._editor
-        if selector.lane:
-            lanes = {
-                index
-                for index, lane in enumerate(editor.lanes)
-                if matches(lane.name, selector.lane)
-            }
-            tests.append(lambda task: editor.lane_of(task) in lanes)
-        if selector.name:
-            tests.append(lambda task: matches(editor.name_of(task), selector.name))
-        if selector.operator:
-            stacks = {
-                index
-                for index, stack in enumerate(self._stacks)
-                if matches_any(stack, selector.operator)
-            }
-            tests.append(lambda task: self._stack[task] in stacks)
-        return (task for task in tasks if all(test(task) for test in tests))
-
-    def _category_tests(self, selector: Selector) -> list[Callable[[int], bool]]:
-        columns: tuple[tuple[Iterable[int], Sequence[int]], ...] = (
-            (selector.role, self._role),
-            (selector.phase, self._phase),
-            (selector.rank, self._rank),
-            (selector.layer, self._layer),
+    def _tests(self, selector: Selector) -> list[Callable[[int], bool]]:
+        """Returns a test for each condition of a selector."""
+        editor, kinds, name = self._editor, frozenset(selector.kind), selector.name
+        lanes = {
+            number for number, lane in enumerate(editor.lanes) if matches(lane.name, selector.lane)
+        }
+        stacks = {
+            number
+            for number, stack in enumerate(self._stacks)
+            if selector.operator and matches_any(stack, selector.operator)
+        }
+        longest = selector.longer_than_s or 0.0
+        shortest = selector.shorter_than_s or 0.0
+        least = selector.larger_than_bytes or 0.0
+        tests: tuple[tuple[object, Callable[[int], bool]], ...] = (
+            (selector.role, _among(selector.role, self._role)),
+            (selector.phase, _among(selector.phase, self._phase)),
+            (selector.rank, _among(selector.rank, self._rank)),
+            (selector.layer, _among(selector.layer, self._layer)),
+            (selector.kind, lambda task: editor.kind_of(task) in kinds),
+            (selector.lane, lambda task: editor.lane_of(task) in lanes),
+            (selector.name, lambda task: matches(editor.name_of(task), name)),
+            (selector.operator, lambda task: self._stack[task] in stacks),
+            (
+                selector.collective,
+                lambda task: matches(self.operation_of(task), selector.collective),
+            ),
+            (selector.longer_than_s, lambda task: self.duration_of(task) > longest),
+            (selector.shorter_than_s, lambda task: self.duration_of(task) < shortest),
+            (selector.larger_than_bytes, lambda task: self.size_of(task) > least),
         )
-        tests = [
-            _among(frozenset(map(int, wanted)), column) for wanted, column in columns if wanted
-        ]
-        if selector.kind:
-            kinds = frozenset(selector.kind)
-            tests.append(lambda task: self._editor.kind_of(task) in kinds)
-        if selector.collective:
-            tests.append(lambda task: matches(self.operation_of(task), selector.collective))
-        return tests
-
-    def _figure_tests(self, selector: Selector) -> list[Callable[[int], bool]]:
-        longest, shortest, least = (
-            selector.longer_than_s,
-            selector.shorter_than_s,
-            selector.larger_than_bytes,
-        )
-        tests: list[Callable[[int], bool]] = []
-        if longest is not None:
-            tests.append(lambda task: self.duration_of(task) > longest)
-        if shortest is not None:
-            tests.append(lambda task: self.duration_of(task) < shortest)
-        if least is not None:
-            tests.append(lambda task: self.size_of(task) > least)
-        return tests
+        return [test for condition, test in tests if condition not in (None, ())]
 
     def name_of(self, task: int) -> str:
         """Returns the name of a task."""
@@ -264,5 +245,6 @@ class StepTasks:
         return [gap for gap in self._owned.get(task, ()) if self._editor.lane_of(gap) == lane]
 
 
-def _among(wanted: frozenset[int], column: Sequence[int]) -> Callable[[int], bool]:
-    return lambda task: column[task] in wanted
+def _among(wanted: Iterable[int], column: Sequence[int]) -> Callable[[int], bool]:
+    values = frozenset(map(int, wanted))
+    return lambda task: column[task] in values
