@@ -87,15 +87,19 @@ CALLS = {
     "zlib.decompress": set(),
     "gzip.decompress": set(),
     # Names in the code, and Python files that a person names on the command line.
-    "import_module": {"dse/__init__.py", "dse/trace/replay/_run.py"},
+    "import_module": {
+        "dse/__init__.py",
+        "dse/trace/replay/_replay.py",
+        "dse/trace/whatif/optimizations/__init__.py",
+    },
     "importlib.import_module": set(),
-    "runpy.run_path": {"dse/trace/replay/_teach.py"},
+    "runpy.run_path": {"dse/trace/replay/_registry.py"},
     "runpy.run_module": set(),
     # Trees of a calibration, after unpacking within a limit.
     "*.load_model": {"dse/machine/fits/_trees.py"},
     # The machine's own facts, and traces that the profiler just wrote.
     "*.read_text": {
-        "dse/trace/replay/_memory.py",
+        "dse/trace/replay/run/_memory.py",
         "dse/calibration/microbench/_machine.py",
         "dse/trace/capture/_orders.py",
         "dse/doctor/_machine.py",

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.test_cli import answer, dse
 from tests.trace.helpers import operator, span, write
-from tests.trace.whatif.test_core import rank_events
+from tests.trace.whatif.helpers import rank_events
 
 
 @pytest.fixture

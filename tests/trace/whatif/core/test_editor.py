@@ -14,46 +14,8 @@ from dse.trace.whatif import (
     parse_optimization,
     read_changes,
 )
-from tests.trace.helpers import call, document, kernel, operator, span, write
-
-#: 64 MiB in 16,777,216 values of four bytes.
-_VALUES = 2**24
-_BYTES = 4 * _VALUES
-
-
-def rank_events(late=0):
-    """One step of 690 µs: forward, backward with an all-reduce, optimizer, wait for the device.
-
-    On stream 7: a GEMM of 100 µs from 20, another of 200 µs from 220, an update of 50 µs from 620;
-    on stream 20 an all-reduce until 620.
-    """
-    ids = {"Collective name": "allreduce", "In msg nelems": _VALUES, "Out msg nelems": _VALUES}
-    ids |= {"Group size": 2, "dtype": "Float", "Process Group Name": "0"}
-    return [
-        span("user_annotation", "ProfilerStep#1", 0, 690, pid=10, tid=11),
-        operator("aten::linear", 0, 100, **{"Sequence number": 5, "Fwd thread id": 0}),
-        operator("aten::addmm", 5, 90, **{"Input Dims": [[64], [8, 32]], "Input type": ["float"]}),
-        call(10, 10, 1),
-        kernel("sgemm_fw", 20, 100, 1),
-        operator(
-            "autograd::engine::evaluate_function: AddmmBackward0",
-            200,
-            100,
-            **{"Sequence number": 5, "Fwd thread id": 1},
-        ),
-        call(210, 10, 2),
-        kernel("sgemm_bw", 220, 200, 2),
-        operator("c10d::allreduce_", 320, 60),
-        span("user_annotation", "nccl:all_reduce", 325, 40, pid=10, tid=11),
-        span("cuda_runtime", "cudaStreamWaitEvent", 330, 2, pid=10, tid=11),
-        call(340, 10, 3),
-        kernel("ncclDevKernel_AllReduce_Sum", 420 + late, 200 - late, 3, stream=20, **ids),
-        span("user_annotation", "Optimizer.step#SGD.step", 500, 100, pid=10, tid=11),
-        operator("aten::_foreach_add_", 510, 80),
-        call(520, 10, 4),
-        kernel("multi_tensor_apply", 620, 50, 4),
-        call(620, 60, 5, name="cudaDeviceSynchronize"),
-    ]
+from tests.trace.helpers import document, operator, write
+from tests.trace.whatif.helpers import REDUCED_BYTES, rank_events
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +63,7 @@ def test_facts_of_the_tasks(captured):
     assert editor.role_of(call_of) == Role.CALL
     (reduces,) = editor.by_collective(editor.select(Selector(collective=("all_reduce",))))
     assert [editor.rank_of(task) for task in reduces] == [0, 1]
-    assert [editor.size_of(task) for task in reduces] == [_BYTES, _BYTES]
+    assert [editor.size_of(task) for task in reduces] == [REDUCED_BYTES, REDUCED_BYTES]
 
 
 def test_selectors(captured):
@@ -118,8 +80,8 @@ def test_selectors(captured):
     assert names(longer_than_s=60e-6, shorter_than_s=150e-6) == ["sgemm_fw"]
     assert names(without=Selector(name=("sgemm*",))) == ["multi_tensor_apply"]
     assert names(lane=("*stream 20*",)) == []
-    assert len(editor.select(Selector(larger_than_bytes=_BYTES - 1))) == 2
-    assert editor.select(Selector(larger_than_bytes=_BYTES)) == ()
+    assert len(editor.select(Selector(larger_than_bytes=REDUCED_BYTES - 1))) == 2
+    assert editor.select(Selector(larger_than_bytes=REDUCED_BYTES)) == ()
 
 
 def what_if(captured, tmp_path, steps):
@@ -188,7 +150,7 @@ def test_inserting_on_the_same_lane_delays_the_meeting(captured, tmp_path):
 def test_a_network_of_twice_the_bandwidth(captured):
     answer = captured.what_if([parse_optimization("network=2x")])
     cluster = captured.machine.cluster("test")
-    old = float(collective_time_s(cluster, CollectiveOp.ALL_REDUCE, _BYTES))
+    old = float(collective_time_s(cluster, CollectiveOp.ALL_REDUCE, REDUCED_BYTES))
     transfers = [
         (graph.duration_s[task], task)
         for graph in (captured.graph.graph, answer.graph.graph)

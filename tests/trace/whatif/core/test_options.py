@@ -19,8 +19,7 @@ from dse.trace.whatif import (
 )
 from tests.conftest import ROOT
 from tests.trace.helpers import operator, write
-from tests.trace.whatif.helpers import two_ranks
-from tests.trace.whatif.test_core import rank_events
+from tests.trace.whatif.helpers import rank_events, two_ranks
 
 
 @pytest.fixture
