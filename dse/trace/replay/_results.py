@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -118,11 +119,7 @@ class RankResult:
     @property
     def replayed_s(self) -> float:
         """Median time of the range, in seconds."""
-        ordered = sorted(self.iteration_s)
-        middle = len(ordered) // 2
-        if len(ordered) % 2:
-            return ordered[middle]
-        return (ordered[middle - 1] + ordered[middle]) / 2
+        return median(self.iteration_s)
 
     @property
     def error(self) -> float | None:

@@ -190,7 +190,7 @@ def _finite(value: Any) -> Recorded:
 
 
 def _list(value: Any, kind: str, shape: Any, strides: Any, depth: int) -> Recorded:
-    kinds = _parts(kind.partition("[")[2].removesuffix("]"))
+    kinds = _split(kind.partition("[")[2].removesuffix("]"))
     if not isinstance(value, list) or depth > _MAX_DEPTH:
         return Opaque(kind.partition("[")[0])
     if len(kinds) != len(value):
@@ -205,20 +205,6 @@ def _list(value: Any, kind: str, shape: Any, strides: Any, depth: int) -> Record
         )
         for at, one in enumerate(value)
     ]
-
-
-def _parts(kinds: str) -> list[str]:
-    """Splits `Tensor(float),GenericList[Int,Int],None` at its outer commas."""
-    parts, depth, start = [], 0, 0
-    for at, letter in enumerate(kinds):
-        if letter in "([<":
-            depth += 1
-        elif letter in ")]>":
-            depth -= 1
-        elif letter == "," and not depth:
-            parts.append(kinds[start:at])
-            start = at + 1
-    return [*parts, kinds[start:]] if kinds else []
 
 
 def _tensor(value: Any, kind: str, shape: Any, strides: Any) -> Recorded:
@@ -256,17 +242,18 @@ def _whole(values: Any) -> tuple[int, ...] | None:
 
 def argument_names(schema: str) -> list[str]:
     """Returns the names of the arguments of `library::operator(Type name, …) -> …`, in order."""
-    inside = schema.partition("(")[2].rpartition(") -> ")[0]
-    parts = [part.strip().partition("=")[0].split() for part in _outer(inside) if part.strip()]
+    # Aliases have arrows: `Tensor(a -> *) self`.
+    inside = schema.partition("(")[2].rpartition(") -> ")[0].replace("->", "")
+    parts = [part.strip().partition("=")[0].split() for part in _split(inside) if part.strip()]
     return [part[-1] for part in parts if part and part != ["*"]]
 
 
-def _outer(text: str) -> list[str]:
-    """Splits at commas outside of brackets."""
+def _split(text: str) -> list[str]:
+    """Splits at commas outside of brackets: `Tensor(float),GenericList[Int,Int],None`."""
     parts, depth, start = [], 0, 0
     for at, letter in enumerate(text):
-        depth += (letter in "([") - (letter in ")]")
+        depth += (letter in "([<") - (letter in ")]>")
         if letter == "," and not depth:
             parts.append(text[start:at])
             start = at + 1
-    return [*parts, text[start:]]
+    return [*parts, text[start:]] if text else []

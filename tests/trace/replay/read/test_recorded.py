@@ -11,7 +11,8 @@ import pytest
 from dse.trace.replay.read._recorded import (
     Opaque,
     TensorRef,
-    _parts,
+    _split,
+    argument_names,
     inputs_of,
     outputs_of,
     tensors_in,
@@ -101,4 +102,11 @@ def test_infinite_numbers_are_taken_for_those_of_masks(tmp_path):
 
 @given(st.lists(st.sampled_from(["Int", "Tensor(long int)", "GenericList[Int,None]", "Tuple[]"])))
 def test_types_split_at_their_outer_commas(kinds):
-    assert _parts(",".join(kinds)) == kinds
+    assert _split(",".join(kinds)) == kinds
+
+
+def test_names_of_arguments_in_a_signature():
+    schema = (
+        "mylib::op.out(Tensor(a -> *) self, int[2] size=[1, 1], *, Scalar alpha=1) -> Tensor(a)"
+    )
+    assert argument_names(schema) == ["self", "size", "alpha"]
