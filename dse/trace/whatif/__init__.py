@@ -24,29 +24,29 @@ from dse.trace.whatif._what_if import (
     captured_step,
 )
 from dse.trace.whatif.core import (
+    CapturedMachine,
     Change,
-    Machine,
     Optimization,
     Selector,
     StepEditor,
-    machine_of,
+    captured_machine,
     platform_with_device,
 )
 
 __all__ = [
     "AppliedChange",
+    "CapturedMachine",
     "CapturedStep",
     "Change",
-    "Machine",
     "Optimization",
     "Selector",
     "StepEditor",
     "WhatIf",
     "WhatIfDocument",
     "bound_by",
+    "captured_machine",
     "captured_step",
     "describe_optimizations",
-    "machine_of",
     "optimization_names",
     "optimization_options",
     "parse_optimization",

@@ -18,14 +18,14 @@ from dse.trace import (
     task_facts,
     trace_graph,
 )
-from dse.trace.whatif.core import StepEditor, machine_of
+from dse.trace.whatif.core import StepEditor, captured_machine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.simulate import Timeline
     from dse.trace import PathPart, RankReplay, RankTrace, TaskFacts, TraceGraph
-    from dse.trace.whatif.core import Change, Machine
+    from dse.trace.whatif.core import CapturedMachine, Change
 
 #: Work of a device that ends this much after the host's step is worth a note.
 _LATE = 0.02
@@ -79,7 +79,7 @@ class WhatIf:
     notes: tuple[str, ...]
     graph: TraceGraph
     timeline: Timeline
-    machine: Machine
+    machine: CapturedMachine
 
     @property
     def before_s(self) -> float:
@@ -110,7 +110,7 @@ class CapturedStep:
 
     graph: TraceGraph
     facts: TaskFacts
-    machine: Machine
+    machine: CapturedMachine
     before: tuple[RankReplay, ...]
 
     def editor(self) -> StepEditor:
@@ -188,7 +188,7 @@ def captured_step(
         ConfigError: No trace or no such step was found, or the platform is unknown.
         SimulationError: The step depends on itself.
     """
-    machine = machine_of(traces, platform)
+    machine = captured_machine(traces, platform)
     links = [link(trace) for trace in traces]
     graph = trace_graph(traces, links, match_collectives(traces, links), step)
     if aligned:

@@ -27,7 +27,7 @@ from dse.trace.whatif.core._kernel_kinds import (
     accumulates,
     innermost_operator,
 )
-from dse.trace.whatif.core._machine import Machine, machine_of, platform_with_device
+from dse.trace.whatif.core._machine import CapturedMachine, captured_machine, platform_with_device
 from dse.trace.whatif.core._select import HOST_ROLES, Selector, matches, matches_any
 from dse.trace.whatif.core._structure import (
     Layer,
@@ -61,13 +61,13 @@ __all__ = [
     "POOLING",
     "RELU",
     "Argument",
+    "CapturedMachine",
     "Change",
     "Factor",
     "Gradient",
     "InsertChange",
     "KernelKind",
     "Layer",
-    "Machine",
     "Numbers",
     "Optimization",
     "Patterns",
@@ -84,12 +84,12 @@ __all__ = [
     "after_backward",
     "arguments_of",
     "backward_position",
+    "captured_machine",
     "chains_of_kernels",
     "first_of_layer",
     "gradients_of",
     "innermost_operator",
     "layers_with_backward",
-    "machine_of",
     "matches",
     "matches_any",
     "neighbours",

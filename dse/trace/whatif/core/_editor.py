@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dse.graph import EditedGraph, ExecutionGraph
     from dse.trace import CollectiveInfo, OperatorInputs, TaskFacts, TraceGraph
-    from dse.trace.whatif.core._machine import Machine
+    from dse.trace.whatif.core._machine import CapturedMachine
 
 _NONE = -1
 _KINDS = {
@@ -50,7 +50,7 @@ class StepEditor(StepTasks):
         removed: Tasks that were removed so far.
     """
 
-    def __init__(self, made: TraceGraph, facts: TaskFacts, machine: Machine) -> None:
+    def __init__(self, made: TraceGraph, facts: TaskFacts, machine: CapturedMachine) -> None:
         super().__init__(made, facts)
         self.machine = machine
         self.notes: list[str] = []

@@ -22,7 +22,7 @@ _WORD = re.compile(r"[a-z]+\d+[a-z]*|[a-z]+|\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class CapturedMachine:
     """Devices and links of a training job.
 
     Attributes:
@@ -71,14 +71,14 @@ class Machine:
             world_size or self.world_size, link=self.link, network=self.network
         )
 
-    def on(self, platform: Platform) -> Machine:
+    def on(self, platform: Platform) -> CapturedMachine:
         """Returns the same job on another platform's devices, links and networks."""
         return replace(
             self, platform=platform, device_name=platform.device.name, link="", network=""
         )
 
 
-def machine_of(traces: Sequence[RankTrace], platform: str = "") -> Machine:
+def captured_machine(traces: Sequence[RankTrace], platform: str = "") -> CapturedMachine:
     """Returns the machine that traces were captured on.
 
     Args:
@@ -97,7 +97,9 @@ def machine_of(traces: Sequence[RankTrace], platform: str = "") -> Machine:
     device = names[0] if names and kind == "gpu" else ""
     world_size = max([len(traces), *(trace.world_size for trace in traces)])
     if not platform:
-        return Machine(device, world_size, platform_with_device(device, world_size), kind=kind)
+        return CapturedMachine(
+            device, world_size, platform_with_device(device, world_size), kind=kind
+        )
     chosen = load_platform(platform)
     if chosen.device.kind != kind:
         held = "work of a GPU" if kind == "gpu" else "no work of a GPU, so the CPU was the device"
@@ -112,7 +114,7 @@ def machine_of(traces: Sequence[RankTrace], platform: str = "") -> Machine:
             f"the traces are of {device}, platform {chosen.name} has {chosen.device.name}: what "
             "its models say of the captured step is of another device",
         )
-    return Machine(device, world_size, chosen, kind=kind, notes=notes)
+    return CapturedMachine(device, world_size, chosen, kind=kind, notes=notes)
 
 
 def _alike(device: str, other: str) -> bool:

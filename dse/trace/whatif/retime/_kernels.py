@@ -49,7 +49,7 @@ _COPIES = {"htod": "memcpy_h2d", "dtoh": "memcpy_d2h"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KernelTimes:
+class ModelTimes:
     """Times of tasks by the kernel models of a platform.
 
     Attributes:
@@ -70,7 +70,7 @@ def kernel_times(
     platform: Platform,
     precision: Precision | None = None,
     lookups: Mapping[int, Lookup] | None = None,
-) -> KernelTimes:
+) -> ModelTimes:
     """Returns the times of tasks by the kernel models.
 
     All kernels of an operator get the operator's time; only ratios of such times mean something.
@@ -101,11 +101,11 @@ def kernel_times(
         time_s = known[key]
         if time_s is not None:
             seconds[task] = time_s
-    return KernelTimes(platform, seconds, precision)
+    return ModelTimes(platform, seconds, precision)
 
 
 def retime_kernels(
-    editor: StepEditor, tasks: Sequence[int], before: KernelTimes, after: KernelTimes
+    editor: StepEditor, tasks: Sequence[int], before: ModelTimes, after: ModelTimes
 ) -> tuple[int, ...]:
     """Scales measured durations by the ratio of two models.
 
@@ -224,7 +224,7 @@ def _calls(key: _Key) -> tuple[KernelCall, ...] | None:
     return kernel_calls(key.stack, key.inputs, key.lookup)
 
 
-def _by_rates(editor: StepEditor, task: int, before: KernelTimes, after: KernelTimes) -> float:
+def _by_rates(editor: StepEditor, task: int, before: ModelTimes, after: ModelTimes) -> float:
     """Returns the new duration of a task without shapes."""
     old, new = before.platform.device, after.platform.device
     name = editor.name_of(task)

@@ -9,8 +9,8 @@ from dse.machine.collectives import CollectiveOp, collective_time_s
 from dse.trace import COMPUTING, Phase, Role, read_kineto
 from dse.trace.whatif import (
     Selector,
+    captured_machine,
     captured_step,
-    machine_of,
     parse_optimization,
     read_changes,
 )
@@ -271,7 +271,7 @@ def test_devices_are_recognised(tmp_path, device, world_size, platform):
         distributedInfo={"rank": 0, "world_size": world_size},
         deviceProperties=[{"id": 0, "name": device}],
     )
-    machine = machine_of(read_kineto(tmp_path / "a.json"))
+    machine = captured_machine(read_kineto(tmp_path / "a.json"))
     assert (machine.platform.name if machine.platform else None) == platform
 
 

@@ -10,8 +10,8 @@ from dse.errors import ConfigError
 from dse.trace import read_kineto
 from dse.trace.whatif import (
     bound_by,
+    captured_machine,
     captured_step,
-    machine_of,
     optimization_names,
     optimization_options,
     parse_optimization,
@@ -103,7 +103,7 @@ def test_a_platform_of_another_kind_is_refused(tmp_path):
     write(tmp_path / "cpu.json", [operator("aten::mm", 0, 20)])
     with pytest.raises(ConfigError, match=r"h100_sxm has a GPU .* no work of a GPU"):
         captured_step(read_kineto(tmp_path / "cpu.json"), platform="h100_sxm")
-    assert machine_of(read_kineto(tmp_path / "cpu.json"), "cpu").kind == "cpu"
+    assert captured_machine(read_kineto(tmp_path / "cpu.json"), "cpu").kind == "cpu"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_platform_of_another_kind_is_refused(tmp_path):
 )
 def test_another_device_is_noted(tmp_path, device, platform, noted):
     write(tmp_path / "a.json", rank_events(), deviceProperties=[{"id": 0, "name": device}])
-    notes = machine_of(read_kineto(tmp_path / "a.json"), platform).notes
+    notes = captured_machine(read_kineto(tmp_path / "a.json"), platform).notes
     assert [device in note for note in notes] == [True] * noted
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
@@ -106,7 +106,6 @@ def test_data_parallel_on_cpus(tmp_path):
     assert answer.after_s == pytest.approx(32e-6 + 1e-6 * transfer, abs=0.51e-6)
 
 
-@settings(max_examples=15, deadline=None)
 @given(factor=st.floats(1.001, 50))
 def test_more_bandwidth_is_never_slower(tmp_path_factory, factor):
     captured = backward_of_three(tmp_path_factory.mktemp("network"))

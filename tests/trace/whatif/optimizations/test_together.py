@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
@@ -50,7 +50,6 @@ def captured(tmp_path_factory):
     return tape.capture(tmp_path_factory.mktemp("together"))
 
 
-@settings(max_examples=60, deadline=None)
 @given(texts=st.lists(st.sampled_from(NAMES), min_size=1, max_size=5))
 def test_any_order(captured, texts):
     try:
