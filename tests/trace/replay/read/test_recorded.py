@@ -1,4 +1,4 @@
-"""From the words of a file to tensors, numbers and lists."""
+"""Parsing of recorded tensors, numbers and lists."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_a_composite_is_opened_if_a_result_inside_is_taken_later(tmp_path):
     assert numbers(units(trace)) == [2, 7]
 
 
-def test_a_number_that_is_given_anew_is_not_the_result_inside(tmp_path):
+def test_a_reused_number_is_not_the_result_inside(tmp_path):
     again = call(6, 1, RELU, [Y], [T(20, (4, 2))])
     nodes = sorted([*saved(), again], key=lambda one: one["id"])
     trace = read(tmp_path / "et.json", nodes)
@@ -132,7 +132,7 @@ def test_functions_of_libraries_without_a_signature_are_named(tmp_path):
     assert kinds == [UnitKind.UNSIGNED, UnitKind.UNSIGNED]
 
 
-def test_collectives_are_told_apart(tmp_path):
+def test_collectives_are_recognised(tmp_path):
     inputs = [[Y], Object("Object"), Object("Object"), None, True, -1]
     trace = read(tmp_path / "et.json", [call(2, 1, ALL_REDUCE, inputs, [[Y], Object("Object")])])
     assert units(trace) == [(2, UnitKind.COLLECTIVE, False)]

@@ -1,4 +1,4 @@
-"""Streams of a GPU: who waits for whom. torch is a stand-in that keeps what it is told."""
+"""Streams of a GPU and their waits; torch is a stand-in that records its calls."""
 
 from __future__ import annotations
 

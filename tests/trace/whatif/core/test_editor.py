@@ -193,7 +193,7 @@ def test_bad_optimizations(text, message):
         parse_optimization(text)
 
 
-def test_unknown_names_are_told_apart():
+def test_an_unknown_name_is_its_own_error():
     with pytest.raises(UnknownNameError):
         parse_optimization("warp")
 

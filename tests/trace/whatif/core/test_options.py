@@ -40,7 +40,7 @@ def captured(tmp_path):
         ("precision=int3", "expected one of `fp32`"),
     ],
 )
-def test_wrong_options_in_words(text, message):
+def test_wrong_options_are_explained(text, message):
     with pytest.raises(ConfigError, match=message):
         parse_optimization(text)
 
@@ -123,15 +123,15 @@ def test_another_device_is_noted(tmp_path, device, platform, noted):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("network=1x", "stay as they are"),
         ("network,latency=1", "stay as they are"),
         ("amp=1,other=1", "all speed-ups are 1"),
     ],
 )
-def test_options_that_change_nothing_are_refused(captured, text, words):
-    with pytest.raises(ConfigError, match=words):
+def test_options_that_change_nothing_are_refused(captured, text, message):
+    with pytest.raises(ConfigError, match=message):
         captured.what_if([parse_optimization(text)])
 
 

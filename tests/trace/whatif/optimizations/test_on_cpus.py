@@ -84,7 +84,7 @@ def reduces(*lengths_us, wait_s=0.0):
     ]
 
 
-def test_all_reduces_beside_each_other_hold_their_contention():
+def test_concurrent_all_reduces_include_their_contention():
     # From 0 to 100 and from 60 to 140 on two lanes: 140 µs together, 180 µs one after the other.
     editor = Lanes([0, 60], ["gloo 1", "gloo 2"])
     found = serialized(editor, reduces(100, 80), "p3")

@@ -283,7 +283,7 @@ def test_moves_in_a_file(make, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("reshard=9:0:1", "rank 9 has no sharded embedding lookup in the step; ranks 0, 1, 2"),
         ("reshard=0:9:50%", "rank 9 has no"),
@@ -294,8 +294,8 @@ def test_moves_in_a_file(make, tmp_path):
         ("reshard=0:1:1,balance=true", "either `moves` or `balance`"),
     ],
 )
-def test_impossible_moves_in_words(make, text, words):
-    with pytest.raises(ConfigError, match=words):
+def test_impossible_moves_are_explained(make, text, message):
+    with pytest.raises(ConfigError, match=message):
         after(make(), text)
 
 

@@ -354,7 +354,7 @@ def test_later_changes_see_earlier_ones(make):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         (
             "resize=77:78",
@@ -367,8 +367,8 @@ def test_later_changes_see_earlier_ones(make):
         ("resize=64:128;256:300,samples=true", "different factors"),
     ],
 )
-def test_resize_refuses_in_words(make, text, words):
-    with pytest.raises(ConfigError, match=words):
+def test_resize_explains_its_refusal(make, text, message):
+    with pytest.raises(ConfigError, match=message):
         after(make(), text)
 
 

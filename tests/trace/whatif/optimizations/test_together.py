@@ -1,4 +1,4 @@
-"""Optimizations one after the other: any order gives a step or an error in words."""
+"""Optimizations one after the other: any order gives a step or a clear error."""
 
 from __future__ import annotations
 
