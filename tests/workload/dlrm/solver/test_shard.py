@@ -158,8 +158,8 @@ def test_a_time_limit_still_gives_a_plan():
     constraints = (parse_pin("t0=1"),)
     found = find_plan(make_scorer(), constraints=constraints, time_limit_s=1e-9)
     assert by_name(found.plan)["t0"].ranks == (1,)
-    # Nothing but the starts was scored: a single round would look at many more.
-    assert found.plans_scored < 40
+    # Only starts were scored: a single round scores many more plans.
+    assert found.plans_scored < 150
 
 
 def test_constraints_do_not_change_what_solvers_are_asked_otherwise():
