@@ -96,19 +96,11 @@ def keeps(plan: ShardingPlan, constraints: tuple[TableConstraints, ...]) -> bool
         for rule in constraints:
             if not rule.matches(table.table):
                 continue
-            if (
-                rule.allowed_types is not None
-                and table.sharding_type not in rule.allowed_types
-            ):
+            if rule.allowed_types is not None and table.sharding_type not in rule.allowed_types:
                 return False
-            if (
-                rule.allowed_kernels
-                and table.compute_kernel not in rule.allowed_kernels
-            ):
+            if rule.allowed_kernels and table.compute_kernel not in rule.allowed_kernels:
                 return False
-            if rule.pinned_ranks is not None and not rule.pinned_ranks.issuperset(
-                table.ranks
-            ):
+            if rule.pinned_ranks is not None and not rule.pinned_ranks.issuperset(table.ranks):
                 return False
             if rule.max_partitions is not None and (
                 table.sharding_type is CW and len(table.ranks) > rule.max_partitions
