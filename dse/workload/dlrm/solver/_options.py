@@ -174,7 +174,7 @@ class ShardingOptions:
                 for other in placements
             ):
                 continue
-            for shards in placement.column_pieces:
+            for shards in placement.column_shards:
                 yield CutKey(table, kind, shards, kernel)
 
     def placements_of(self, table: int) -> tuple[AllowedPlacement, ...]:

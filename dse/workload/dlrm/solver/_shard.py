@@ -15,7 +15,7 @@ from dse.sharding import (
     check_constraints,
     check_plan,
     explain_infeasible,
-    size_words,
+    format_size,
     total_device_bytes,
 )
 from dse.workload.dlrm import Configuration, PlanScorer, Software, predict_plan, problem_of
@@ -196,10 +196,10 @@ def _not_found(scorer: PlanScorer, request: PlanningRequest, reason: str) -> str
     hints += [] if request.allow_uvm else ["--allow-uvm"]
     host = ""
     if may_use_host(request) and cluster.host_memory_bytes is not None:
-        host = f", and {size_words(cluster.host_memory_bytes)} of host memory a node"
+        host = f", and {format_size(cluster.host_memory_bytes)} of host memory a node"
     remedies = ", ".join([*hints, "more ranks"])
     return (
         f"no plan was found that fits; the best one: {reason}. All tables together take at "
-        f"least {size_words(total_device_bytes(request))} of the {size_words(available)} that "
+        f"least {format_size(total_device_bytes(request))} of the {format_size(available)} that "
         f"{request.world_size} ranks have for them{host}; allow {remedies}"
     )

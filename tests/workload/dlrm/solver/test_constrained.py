@@ -68,7 +68,7 @@ def rank_choices(placement: AllowedPlacement) -> Iterator[tuple[int, ...]]:
         yield from placement.rank_sets
         return
     for ranks in placement.rank_sets:
-        for pieces in placement.column_pieces:
+        for pieces in placement.column_shards:
             yield from combinations(ranks, pieces)
 
 

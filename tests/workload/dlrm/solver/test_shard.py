@@ -123,7 +123,7 @@ def test_a_table_that_fits_nowhere_is_named():
     with pytest.raises(InfeasibleError) as caught:
         find_plan(scorer, allowed_types=frozenset({TW}))
     # 10 million rows of 64 values and one of state: 2.6 GB, or 2.42 GiB.
-    assert "`huge` fits nowhere: its largest piece takes at least 2.4 GiB" in str(caught.value)
+    assert "`huge` fits nowhere: its largest shard takes at least 2.4 GiB" in str(caught.value)
     assert "row_wise (619.9 MiB a rank)" in str(caught.value)
     assert find_plan(scorer).fits
 

@@ -139,7 +139,7 @@ def _ways(table_index: int, request: PlanningRequest) -> Iterator[_Way]:
     seen = set()
     for placement in placements_allowed(table_index, request):
         sets = placement.rank_sets
-        for shards in placement.column_pieces:
+        for shards in placement.column_shards:
             kind = SAME_SHARDS.get(placement.sharding_type, placement.sharding_type)
             if kind is ShardingType.COLUMN_WISE and shards == 1:
                 kind = ShardingType.TABLE_WISE

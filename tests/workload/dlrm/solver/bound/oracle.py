@@ -29,7 +29,7 @@ def placements(index: int, request: PlanningRequest) -> Iterator[TablePlan]:
     """Yields every placement of a table that the request allows."""
     name = request.tables[index].name
     for way in placements_allowed(index, request):
-        for pieces in way.column_pieces:
+        for pieces in way.column_shards:
             if way.sharding_type is ShardingType.GRID_SHARD:
                 for chosen in product(way.rank_sets, repeat=pieces):
                     yield way.on(name, [rank for ranks in chosen for rank in ranks])

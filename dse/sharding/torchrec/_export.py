@@ -1,24 +1,28 @@
-"""From our plan to TorchRec's: every shard with its offsets, sizes and placement."""
+"""Export of a plan to TorchRec: every shard with its offsets, sizes and placement."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from dse.errors import PlanError
-from dse.sharding._pieces import pieces_of
 from dse.sharding._plan import ComputeKernel, ShardingType
-from dse.sharding._torchrec_layout import TorchRecParameter, TorchRecPlan, TorchRecShard
-from dse.sharding._torchrec_names import own_name
-from dse.sharding._torchrec_rules import empty_problem, order_problem, width_problem
+from dse.sharding._shards import table_shards
+from dse.sharding.torchrec._conventions import (
+    empty_problem,
+    order_problem,
+    own_name,
+    width_problem,
+)
+from dse.sharding.torchrec._document import TorchRecParameter, TorchRecPlan, TorchRecShard
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dse.model import EmbeddingTable
-    from dse.sharding._pieces import Piece
     from dse.sharding._plan import ShardingPlan, TablePlan
+    from dse.sharding._shards import TableShard
 
-#: Module that holds the tables in TorchRec's DLRM.
+#: Module with the tables in TorchRec's DLRM.
 TORCHREC_MODULE = "model.sparse_arch.embedding_bag_collection"
 
 
@@ -39,18 +43,18 @@ def export_plan(
         module_path: Path of the module that holds the tables, or the path for each table's name.
 
     Raises:
-        PlanError: TorchRec would not do what the plan says, or a table has no module.
+        PlanError: TorchRec would not follow the plan, or a table has no module.
     """
     problems: list[str] = []
     parameters: list[TorchRecParameter] = []
     taken: dict[tuple[str, str], str] = {}
     for placement, table in zip(plan.tables, tables, strict=True):
         module = module_path if isinstance(module_path, str) else module_path.get(placement.table)
-        pieces = pieces_of(placement, table, devices_per_node)
+        shards = table_shards(placement, table, devices_per_node)
         found = "`module_path` has no module for it" if module is None else ""
-        found = found or _problem(placement, pieces, min(devices_per_node, plan.world_size))
+        found = found or _problem(placement, shards, min(devices_per_node, plan.world_size))
         if device_kind == "cpu":
-            found = found or empty_problem(pieces)
+            found = found or empty_problem(shards)
         own = (module or "", own_name(module or "", placement.table))
         if not found and own in taken:
             found = f"TorchRec would call it `{own[1]}` in `{own[0]}`, as table `{taken[own]}`"
@@ -66,7 +70,7 @@ def export_plan(
                 sharding_type=placement.sharding_type,
                 compute_kernel=placement.compute_kernel.value,
                 ranks=placement.ranks,
-                shards=_shards(placement, pieces, devices_per_node, device_kind),
+                shards=_shards(placement, shards, devices_per_node, device_kind),
                 cache_load_factor=placement.cache_load_factor,
             )
         )
@@ -75,30 +79,30 @@ def export_plan(
     return TorchRecPlan(plan.world_size, tuple(parameters))
 
 
-def _problem(placement: TablePlan, pieces: Sequence[Piece], local_size: int) -> str:
+def _problem(placement: TablePlan, shards: Sequence[TableShard], local_size: int) -> str:
     replicated = placement.sharding_type is ShardingType.DATA_PARALLEL
     if replicated and placement.compute_kernel is not ComputeKernel.DENSE:
         return (
             f"compute kernel `{placement.compute_kernel.value}` cannot be replicated by TorchRec; "
             "use `dense`"
         )
-    return order_problem(placement, local_size) or width_problem(pieces)
+    return order_problem(placement, local_size) or width_problem(shards)
 
 
 def _shards(
-    placement: TablePlan, pieces: Sequence[Piece], devices_per_node: int, device_kind: str
+    placement: TablePlan, shards: Sequence[TableShard], devices_per_node: int, device_kind: str
 ) -> tuple[TorchRecShard, ...] | None:
     if placement.sharding_type is ShardingType.DATA_PARALLEL:
         return None
     return tuple(
         TorchRecShard(
-            row_offset=piece.row_offset,
-            rows=piece.rows,
-            column_offset=piece.column_offset,
-            columns=piece.columns,
-            placement=_device(piece.rank, devices_per_node, device_kind),
+            row_offset=shard.row_offset,
+            rows=shard.rows,
+            column_offset=shard.column_offset,
+            columns=shard.columns,
+            placement=_device(shard.rank, devices_per_node, device_kind),
         )
-        for piece in pieces
+        for shard in shards
     )
 
 

@@ -1,4 +1,4 @@
-"""TorchRec's live plan objects in and out; only building them needs TorchRec itself."""
+"""Conversion of TorchRec's live plan objects; only building them needs TorchRec."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from dse.errors import OptionalDependencyError, PlanError
 from dse.sharding._check import check_plan
 from dse.sharding._plan import ShardingType
-from dse.sharding._torchrec_export import TORCHREC_MODULE, export_plan
-from dse.sharding._torchrec_import import import_plan
-from dse.sharding._torchrec_layout import TorchRecParameter, TorchRecPlan, TorchRecShard
+from dse.sharding.torchrec._document import TorchRecParameter, TorchRecPlan, TorchRecShard
+from dse.sharding.torchrec._export import TORCHREC_MODULE, export_plan
+from dse.sharding.torchrec._import import import_plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 def from_torchrec(
     plan: Any, model: DlrmModel | Sequence[EmbeddingTable], *, world_size: int | None = None
 ) -> ShardingPlan:
-    """Returns a live TorchRec plan in our terms, with its tables in the model's order.
+    """Converts a live TorchRec plan; its tables come in the model's order.
 
-    Whether it suits the nodes of a cluster is for :func:`check_plan` to say.
+    :func:`check_plan` checks it against the nodes of a cluster.
 
     Args:
         plan: A `torchrec.distributed.types.ShardingPlan`.
         model: The model, or its tables.
-        world_size: Number of ranks; may be left out when a table is row-wise or data-parallel,
-            as those name all ranks.
+        world_size: Number of ranks; optional if a table is row-wise or data-parallel, which are on
+            all ranks.
 
     Raises:
-        PlanError: The plan is for another model, its kernels or shards are not those that can be
-            predicted, or the number of ranks cannot be told. The message names every problem.
+        PlanError: The plan is for another model, its kernels or shards cannot be predicted, or the
+            number of ranks is unknown. The message names every problem.
     """
     tables = _tables_of(model)
     parameters = tuple(
@@ -61,12 +61,12 @@ def to_torchrec(
         model: The model, or its tables.
         devices_per_node: Ranks of a full node.
         device_kind: `cuda` or `cpu`.
-        module_path: Path of the module that holds the tables in the model that is handed to
-            `DistributedModelParallel`, or for each table's name the path of its module.
+        module_path: Path of the module with the tables, in the model that is passed to
+            `DistributedModelParallel`, or the path for each table's name.
 
     Raises:
         OptionalDependencyError: TorchRec is not installed.
-        PlanError: The plan does not fit the model, or TorchRec would not do what it says.
+        PlanError: The plan does not fit the model, or TorchRec would not follow it.
     """
     tables = _tables_of(model)
     checked = check_plan(plan, tables, plan.world_size, devices_per_node)
@@ -111,7 +111,7 @@ def _parameter(module: str, table: str, sharding: Any) -> TorchRecParameter:
     try:
         kind = ShardingType(sharding.sharding_type)
     except ValueError:
-        known = ", ".join(f"`{one.value}`" for one in ShardingType)
+        known = ", ".join(f"`{kind.value}`" for kind in ShardingType)
         raise PlanError(
             f"table `{table}`: unknown sharding type `{sharding.sharding_type}`; one of {known} "
             "is expected"

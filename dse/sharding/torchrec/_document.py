@@ -1,9 +1,9 @@
-"""TorchRec's `ShardingPlan` as plain values, and the JSON that holds one.
+"""TorchRec's `ShardingPlan` as plain values, and as JSON.
 
-Two spellings of the JSON are read. The one that :func:`render_torchrec` writes mirrors the field
-names of `ParameterSharding`: the shards stand under `sharding_spec`. The other is what TorchRec's
-own `ShardingPlan._serialize` returns: there the shards stand beside the ranks, and the number of
-ranks is not written.
+Two forms of the JSON are read. The one that :func:`render_torchrec` writes mirrors the field names
+of `ParameterSharding`, with the shards under `sharding_spec`. The other is the result of
+TorchRec's `ShardingPlan._serialize`, with the shards next to the ranks and without the number of
+ranks.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TorchRecParameter:
         module: Path of the module in the model; empty for the model itself.
         table: Name of the table in its module.
         sharding_type: How it is cut.
-        compute_kernel: Kernel with TorchRec's spelling; may be one that is not modelled.
+        compute_kernel: Kernel with TorchRec's spelling; not all are modelled.
         ranks: Rank of each shard, if given.
         shards: The shards, if given; data-parallel tables have none.
         cache_load_factor: Share of the rows that a caching kernel keeps on the device, if given.
@@ -103,7 +103,7 @@ class CacheParamsBlock(StrictModel):
 
 
 class ParameterShardingBlock(StrictModel):
-    """`ParameterSharding`; what tunes the kernels of a running job is read past."""
+    """`ParameterSharding`; fields that tune the kernels of a running job are ignored."""
 
     sharding_type: ShardingType
     compute_kernel: str
@@ -126,7 +126,7 @@ class TorchRecDocument(StrictModel):
 
 
 def is_torchrec(text: str) -> bool:
-    """Whether a JSON text is a plan in TorchRec's form, by its top-level keys."""
+    """Returns whether a JSON text is a TorchRec plan, by its top-level keys."""
     try:
         data = load_json(text)
     except JsonProblemError:
@@ -135,14 +135,14 @@ def is_torchrec(text: str) -> bool:
 
 
 def parse_torchrec(text: str, file: str) -> TorchRecPlan:
-    """Reads a plan in either spelling.
+    """Parses a plan in either form.
 
     Args:
         text: JSON.
         file: Name for messages.
 
     Raises:
-        ConfigError: With the place of every problem.
+        ConfigError: The text is not a plan; with the place of every problem.
     """
     document = parse_json(text, TorchRecDocument, file=file)
     return TorchRecPlan(

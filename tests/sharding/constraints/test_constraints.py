@@ -20,9 +20,9 @@ from dse.sharding import (
     check_plan,
     parse_allow,
     parse_pin,
-    piece_storage,
     placements_allowed,
     read_constraints,
+    shard_storage,
 )
 from tests.conftest import make_table
 
@@ -67,9 +67,9 @@ def test_everything_is_allowed_without_constraints():
     assert set(found) == set(ShardingType)
     everyone = tuple(range(8))
     assert found[TW].rank_sets == tuple((rank,) for rank in everyone)
-    assert (found[CW].rank_sets, found[CW].column_pieces) == ((everyone,), (2, 4))
+    assert (found[CW].rank_sets, found[CW].column_shards) == ((everyone,), (2, 4))
     assert found[TWCW].rank_sets == found[TWRW].rank_sets == ((0, 1, 2, 3), (4, 5, 6, 7))
-    assert (found[GRID].column_pieces, found[RW].rank_sets) == ((2,), (everyone,))
+    assert (found[GRID].column_shards, found[RW].rank_sets) == ((2,), (everyone,))
     assert found[DP].compute_kernel is DENSE
     assert {one.compute_kernel for kind, one in found.items() if kind is not DP} == {FUSED}
 
@@ -106,10 +106,10 @@ def test_pinned_ranks_leave_only_what_they_can_hold(ranks, expected):
     assert {one.sharding_type: one.rank_sets for one in found} == expected
 
 
-def test_widths_and_numbers_of_column_pieces():
+def test_widths_and_numbers_of_column_shards():
     def counts(**demands):
         asked = request(TableConstraints("big", frozenset({CW}), **demands))
-        return placements_allowed(0, asked)[0].column_pieces
+        return placements_allowed(0, asked)[0].column_shards
 
     assert counts() == (2, 4)
     assert counts(min_partition=32) == (2,)
@@ -169,7 +169,7 @@ def test_the_cache_load_factor_reaches_the_placement():
         ),
         (
             (TableConstraints("big", frozenset({CW}), min_partition=100, origin="c.yaml:3:3"),),
-            r"column pieces of at least 100 columns \(c.yaml:3:3\)",
+            r"column shards of at least 100 columns \(c.yaml:3:3\)",
         ),
     ],
 )
@@ -320,7 +320,7 @@ demands = st.builds(
 
 
 def keeps_to(made: TablePlan, constraint: TableConstraints, dim: int) -> bool:
-    pieces = {CW: len(made.ranks), TWCW: len(made.ranks), GRID: len(made.ranks) // 4}.get(
+    shards = {CW: len(made.ranks), TWCW: len(made.ranks), GRID: len(made.ranks) // 4}.get(
         made.sharding_type, 1
     )
     return (
@@ -329,11 +329,11 @@ def keeps_to(made: TablePlan, constraint: TableConstraints, dim: int) -> bool:
             constraint.allowed_kernels is None or made.compute_kernel in constraint.allowed_kernels
         )
         and (constraint.pinned_ranks is None or set(made.ranks) <= constraint.pinned_ranks)
-        and (constraint.max_partitions is None or pieces <= constraint.max_partitions)
+        and (constraint.max_partitions is None or shards <= constraint.max_partitions)
         and (
             constraint.min_partition is None
-            or pieces == 1
-            or dim // pieces >= constraint.min_partition
+            or shards == 1
+            or dim // shards >= constraint.min_partition
         )
     )
 
@@ -377,7 +377,7 @@ def test_planners_turn_to_host_memory_when_the_devices_are_full():
     )
     held = [0.0, 0.0]
     for made, table in zip(spilled.tables, tables, strict=True):
-        storage = piece_storage(table, Optimizer.SGD, table.rows, table.dim, made.cached_share)
+        storage = shard_storage(table, Optimizer.SGD, table.rows, table.dim, made.cached_share)
         held[made.ranks[0]] += storage.device_bytes
     assert max(held) <= 55e6
     assert sum(made.compute_kernel is FUSED for made in spilled.tables) == 4

@@ -28,7 +28,7 @@ from dse.sharding import (
 )
 from dse.workload.dlrm import PlanScorer, Problem, Software, predict_plan
 from tests.conftest import ROOT, make_cluster, make_model, make_table
-from tests.sharding.torchrec_tables import DIM, MODULE, ROWS, TABLES
+from tests.sharding.torchrec.tables import DIM, MODULE, ROWS, TABLES
 
 # The library warns of its own deprecations while it is imported and used.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -59,7 +59,7 @@ def plan_of(world_size, *placements):
     )
 
 
-# On four ranks, two a node: uneven columns, two pieces on one rank; all types but table-wise.
+# On four ranks, two a node: uneven columns, two shards on one rank; all types but table-wise.
 EVERY_TYPE = plan_of(
     4,
     (TWRW, (2, 3)),
@@ -111,7 +111,7 @@ def test_objects_of_every_type(types):
         (0, 12, 17, 12, "rank:0/cuda:0"),
         (17, 12, 16, 12, "rank:1/cuda:1"),
     ]
-    # 24 columns in five pieces: 8, 4, 4, 4, 4.
+    # 24 columns in five shards: 8, 4, 4, 4, 4.
     assert [one.shard_sizes[1] for one in module["t3"].sharding_spec.shards] == [8, 4, 4, 4, 4]
     assert module["t1"].sharding_spec is None
     assert module["t3"].cache_params.load_factor == 0.5
@@ -150,7 +150,7 @@ def run_ranks(tmp_path, plans, world_size, devices_per_node):
     for index, plan in enumerate(plans):
         paths.append(tmp_path / f"plan{index}.json")
         paths[-1].write_text(plan_to_torchrec(plan, TABLES, devices_per_node, "cpu", MODULE))
-    worker = ROOT / "tests" / "sharding" / "torchrec_ranks.py"
+    worker = ROOT / "tests" / "sharding" / "torchrec" / "ranks.py"
     command = [sys.executable, "-W", "ignore", str(worker), str(world_size), str(devices_per_node)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
@@ -200,7 +200,7 @@ def test_two_nodes_of_two_ranks_compute_the_same_as_one(types, tmp_path):
 
 def test_uneven_columns_on_one_rank_are_refused_before_torchrec_fails(types):
     plan = plan_of(2, *([(CW, (0, 1, 1, 0, 1))] * 6))
-    with pytest.raises(PlanError, match="pieces of 8 and of 4 columns"):
+    with pytest.raises(PlanError, match="shards of 8 and of 4 columns"):
         to_torchrec(plan, TABLES, devices_per_node=2)
 
 

@@ -1,7 +1,7 @@
-"""From TorchRec's plan to ours: names, ranks and the geometry of every shard are checked.
+"""Import of a TorchRec plan; checks names, ranks and the geometry of every shard.
 
-A plan is taken over only when its shards are those that the model would cut, because a prediction
-for other cuts would be a prediction for another plan.
+A plan is accepted only if its shards are those that dse would cut: a prediction for other shards
+would be a prediction for another plan.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from dse.errors import PlanError
 from dse.indices import Uniform
 from dse.model import DataType, EmbeddingTable, PoolingDistribution
 from dse.sharding._check import name_problems
-from dse.sharding._pieces import Piece, pieces_of
 from dse.sharding._plan import ComputeKernel, ShardingPlan, ShardingType, TablePlan
-from dse.sharding._torchrec_names import model_names
-from dse.sharding._torchrec_rules import order_problem
+from dse.sharding._shards import TableShard, table_shards
+from dse.sharding.torchrec._conventions import model_names, order_problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse.sharding._torchrec_layout import TorchRecParameter, TorchRecPlan, TorchRecShard
+    from dse.sharding.torchrec._document import TorchRecParameter, TorchRecPlan, TorchRecShard
 
 _PLACEMENT = re.compile(r"rank:(\d{1,7})/([a-z]+)(?::\d+)?")
 _REPLICATED_OR_ROW_WISE = (ShardingType.DATA_PARALLEL, ShardingType.ROW_WISE)
@@ -33,16 +32,16 @@ def import_plan(
     tables: Sequence[EmbeddingTable] | None = None,
     world_size: int | None = None,
 ) -> ShardingPlan:
-    """Returns a TorchRec plan in our terms.
+    """Converts a TorchRec plan.
 
     Args:
         foreign: The plan.
         tables: The model's tables; ``None`` skips what needs them (names, rows, columns).
-        world_size: Number of ranks, for plans that do not say it.
+        world_size: Number of ranks, for plans without it.
 
     Raises:
-        PlanError: It is for another model, its kernels or shards are not those that can be
-            predicted, or the number of ranks cannot be told. The message names every problem.
+        PlanError: It is for another model, its kernels or shards cannot be predicted, or the
+            number of ranks is unknown. The message names every problem.
     """
     ranks = _world_size(foreign, world_size)
     known = None if tables is None else {table.name: table for table in tables}
@@ -70,7 +69,7 @@ def import_plan(
 def _world_size(foreign: TorchRecPlan, given: int | None) -> int:
     written = foreign.world_size
     if written is not None and given is not None and written != given:
-        raise PlanError(f"the plan says world_size {written}, but {given} ranks were asked for")
+        raise PlanError(f"the plan says world_size {written}, but {given} ranks were requested")
     known = written if written is not None else given
     if known is not None:
         return known
@@ -81,7 +80,7 @@ def _world_size(foreign: TorchRecPlan, given: int | None) -> int:
     ]
     if not complete:
         raise PlanError(
-            "the number of ranks cannot be told from the plan, because no table is on all of "
+            "the plan does not determine the number of ranks, because no table is on all of "
             'them; write "world_size": N beside "plan"'
         )
     return max(complete)
@@ -111,15 +110,15 @@ def _placement(
         if not ranks:
             problems.append(f"{where}: neither ranks nor shards are given")
         return TablePlan(name, kind, ranks or (), kernel, cached), problems
-    pieces = sorted(
+    shards = sorted(
         (
-            Piece(rank, shard.row_offset, shard.rows, shard.column_offset, shard.columns)
+            TableShard(rank, shard.row_offset, shard.rows, shard.column_offset, shard.columns)
             for rank, shard in zip(placed, parameter.shards, strict=True)
         ),
-        key=lambda piece: (piece.column_offset, piece.row_offset),
+        key=lambda shard: (shard.column_offset, shard.row_offset),
     )
-    plan = TablePlan(name, kind, tuple(piece.rank for piece in pieces), kernel, cached)
-    problem = _shape_problem(pieces, table) or _geometry_problem(plan, pieces, table)
+    plan = TablePlan(name, kind, tuple(shard.rank for shard in shards), kernel, cached)
+    problem = _shape_problem(shards, table) or _geometry_problem(plan, shards, table)
     if problem:
         problems.append(f"{where}: {problem}")
     return plan, problems
@@ -132,7 +131,7 @@ def _kernel_problem(kernel: str) -> str:
 
 
 def _placed_ranks(parameter: TorchRecParameter) -> tuple[tuple[int, ...], str]:
-    """Returns the rank of each shard in the order given, and what is wrong with them."""
+    """Returns the rank of each shard in the given order, and any problem with them."""
     if parameter.shards is None:
         return parameter.ranks or (), ""
     if not parameter.shards:
@@ -147,7 +146,7 @@ def _placed_ranks(parameter: TorchRecParameter) -> tuple[tuple[int, ...], str]:
             )
         placed.append(int(match[1]))
     ranks = tuple(placed)
-    # TorchRec's own description of a table-row-wise plan names the first rank of the node only.
+    # TorchRec itself lists only the first rank of the node of a table-row-wise table.
     first_only = (
         parameter.sharding_type is ShardingType.TABLE_ROW_WISE and parameter.ranks == ranks[:1]
     )
@@ -156,8 +155,8 @@ def _placed_ranks(parameter: TorchRecParameter) -> tuple[tuple[int, ...], str]:
     return ranks, f"`ranks` says {list(parameter.ranks or ())}, the placements say {placed}"
 
 
-def _shape_problem(pieces: list[Piece], table: EmbeddingTable | None) -> str:
-    rows, columns = _shape(pieces)
+def _shape_problem(shards: list[TableShard], table: EmbeddingTable | None) -> str:
+    rows, columns = _shape(shards)
     if table is None or (rows, columns) == (table.rows, table.dim):
         return ""
     return (
@@ -166,15 +165,17 @@ def _shape_problem(pieces: list[Piece], table: EmbeddingTable | None) -> str:
     )
 
 
-def _geometry_problem(plan: TablePlan, pieces: list[Piece], table: EmbeddingTable | None) -> str:
-    """Says where the shards are not those that the model would cut, or nothing."""
-    columns_of_grid = {piece.column_offset for piece in pieces}
-    row_group, rest = divmod(len(pieces), len(columns_of_grid))
+def _geometry_problem(
+    plan: TablePlan, shards: list[TableShard], table: EmbeddingTable | None
+) -> str:
+    """Returns where the shards are not those that dse would cut, or an empty text."""
+    columns_of_grid = {shard.column_offset for shard in shards}
+    row_group, rest = divmod(len(shards), len(columns_of_grid))
     if plan.sharding_type is ShardingType.GRID_SHARD and rest:
-        return f"{len(pieces)} shards do not make {len(columns_of_grid)} equal groups of rows"
-    # A plan without its model still says how large its tables are.
-    cut = pieces_of(plan, table or _table_of(plan.table, pieces), row_group)
-    for index, (theirs, ours) in enumerate(zip(pieces, cut, strict=True)):
+        return f"{len(shards)} shards do not make {len(columns_of_grid)} equal groups of rows"
+    # A plan without its model still determines the size of its tables.
+    cut = table_shards(plan, table or _table_of(plan.table, shards), row_group)
+    for index, (theirs, ours) in enumerate(zip(shards, cut, strict=True)):
         if theirs != ours:
             return (
                 f"shard {index} on rank {theirs.rank} is {_rectangle(theirs)} in the plan, but "
@@ -184,15 +185,15 @@ def _geometry_problem(plan: TablePlan, pieces: list[Piece], table: EmbeddingTabl
     return order_problem(plan, row_group)
 
 
-def _shape(pieces: list[Piece]) -> tuple[int, int]:
+def _shape(shards: list[TableShard]) -> tuple[int, int]:
     return (
-        max(piece.row_offset + piece.rows for piece in pieces),
-        max(piece.column_offset + piece.columns for piece in pieces),
+        max(shard.row_offset + shard.rows for shard in shards),
+        max(shard.column_offset + shard.columns for shard in shards),
     )
 
 
-def _table_of(name: str, pieces: list[Piece]) -> EmbeddingTable:
-    rows, columns = _shape(pieces)
+def _table_of(name: str, shards: list[TableShard]) -> EmbeddingTable:
+    rows, columns = _shape(shards)
     return EmbeddingTable(
         name=name,
         rows=rows,
@@ -204,10 +205,10 @@ def _table_of(name: str, pieces: list[Piece]) -> EmbeddingTable:
     )
 
 
-def _rectangle(piece: Piece) -> str:
+def _rectangle(shard: TableShard) -> str:
     return (
-        f"rows {piece.row_offset}:{piece.row_offset + piece.rows}, "
-        f"columns {piece.column_offset}:{piece.column_offset + piece.columns}"
+        f"rows {shard.row_offset}:{shard.row_offset + shard.rows}, "
+        f"columns {shard.column_offset}:{shard.column_offset + shard.columns}"
     )
 
 

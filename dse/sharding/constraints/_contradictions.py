@@ -1,4 +1,4 @@
-"""Which demands on a table exclude each other, in words."""
+"""Contradictions between constraints on a table."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from dse.model import EmbeddingTable
-    from dse.sharding._constraints import TableConstraints
-    from dse.sharding._request import PlanningRequest
+    from dse.sharding.constraints._types import PlanningRequest, TableConstraints
 
-#: What a constraint may demand that can leave a table no place.
+#: Fields of a constraint that can leave a table without a place.
 _DEMANDS = (
     "allowed_types",
     "allowed_kernels",
@@ -30,43 +29,42 @@ def contradiction(
     applying: Sequence[TableConstraints],
     impossible: Callable[[tuple[TableConstraints, ...]], bool],
 ) -> str:
-    """Names the fewest demands that leave no place: one, else a pair, else all of them.
+    """Names the fewest demands that leave no place: one, a pair, or all of them.
 
     Args:
-        table: A table that has none.
+        table: A table without a place.
         request: What is allowed of all tables.
-        applying: Constraints on this one.
-        impossible: Says whether some constraints leave the table no place.
+        applying: Constraints on this table.
+        impossible: Returns whether some constraints leave the table no place.
     """
-    demands = [single for one in applying for single in _split(one)]
-    alone = next((one for one in demands if impossible((one,))), None)
+    demands = [demand for rule in applying for demand in _split(rule)]
+    alone = next((demand for demand in demands if impossible((demand,))), None)
     allowed = ", ".join(sorted(kind.value for kind in request.allowed_types)) or "none"
     ranks = "1 rank" if request.world_size == 1 else f"{request.world_size} ranks"
     within = f"on {ranks} with the types allowed for all tables ({allowed})"
     if impossible(()):
-        return f"{of_table(table)}there is no place {within}; allow more types"
+        return f"{table_prefix(table)}there is no place {within}; allow more types"
     if alone is not None:
-        return (
-            f"{of_table(table)}{_words(alone)} cannot be met {within}; allow more types or drop it"
-        )
+        remedies = "allow more types or drop it"
+        return f"{table_prefix(table)}{_describe(alone)} cannot be met {within}; {remedies}"
     for index, first in enumerate(demands):
         for second in demands[index + 1 :]:
             if impossible((first, second)):
                 return (
-                    f"{of_table(table)}{_words(first)} contradicts {_words(second)}"
+                    f"{table_prefix(table)}{_describe(first)} contradicts {_describe(second)}"
                     f"{_why((first, second), request)}; drop one of the two"
                 )
-    together = "; ".join(_words(one) for one in demands)
-    return f"{of_table(table)}no placement meets all of: {together}; drop one of them"
+    together = "; ".join(_describe(demand) for demand in demands)
+    return f"{table_prefix(table)}no placement meets all of: {together}; drop one of them"
 
 
-def of_table(table: EmbeddingTable) -> str:
-    """Returns how a line about one table begins."""
+def table_prefix(table: EmbeddingTable) -> str:
+    """Returns the start of a line about a table."""
     return f"table `{table.name}`: "
 
 
 def _split(constraint: TableConstraints) -> Iterator[TableConstraints]:
-    """Yields one constraint a demand, so that a contradiction names just these."""
+    """Yields a constraint for each demand, so that a contradiction names just these."""
     nothing: dict[str, Any] = dict.fromkeys(_DEMANDS)
     for name in _DEMANDS:
         value = getattr(constraint, name)
@@ -74,7 +72,7 @@ def _split(constraint: TableConstraints) -> Iterator[TableConstraints]:
             yield replace(constraint, **{**nothing, name: value})
 
 
-def _words(demand: TableConstraints) -> str:
+def _describe(demand: TableConstraints) -> str:
     if demand.allowed_types is not None:
         what = "only " + " or ".join(sorted(kind.value for kind in demand.allowed_types))
     elif demand.allowed_kernels is not None:
@@ -83,16 +81,16 @@ def _words(demand: TableConstraints) -> str:
         ranks = sorted(demand.pinned_ranks)
         what = f"pinned to rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
     elif demand.min_partition is not None:
-        what = f"column pieces of at least {demand.min_partition} columns"
+        what = f"column shards of at least {demand.min_partition} columns"
     else:
-        what = f"at most {demand.max_partitions} column pieces"
-    return f"{what} ({origin_words(demand)})"
+        what = f"at most {demand.max_partitions} column shards"
+    return f"{what} ({constraint_origin(demand)})"
 
 
 def _why(pair: tuple[TableConstraints, TableConstraints], request: PlanningRequest) -> str:
-    """Says how many ranks a type needs, where pinned ranks are the other side."""
-    types = next((one.allowed_types for one in pair if one.allowed_types is not None), None)
-    if types is None or all(one.pinned_ranks is None for one in pair):
+    """Returns how many ranks a type needs, if it contradicts pinned ranks."""
+    types = next((rule.allowed_types for rule in pair if rule.allowed_types is not None), None)
+    if types is None or all(rule.pinned_ranks is None for rule in pair):
         return ""
     everyone = {ShardingType.ROW_WISE, ShardingType.DATA_PARALLEL}
     if types <= everyone:
@@ -100,6 +98,6 @@ def _why(pair: tuple[TableConstraints, TableConstraints], request: PlanningReque
     return f", which needs all {request.local_size} ranks of a node"
 
 
-def origin_words(constraint: TableConstraints) -> str:
-    """Returns where a constraint was written, in words."""
+def constraint_origin(constraint: TableConstraints) -> str:
+    """Returns where a constraint was written."""
     return constraint.origin or f"constraint on `{constraint.tables}`"

@@ -89,7 +89,7 @@ def test_shards_may_stand_in_any_order(tmp_path):
 
 
 def test_uneven_widths_that_the_model_cuts_too(tmp_path):
-    """Three pieces of 32 values more than 64: 36, 32, 32 in multiples of four."""
+    """Three shards of 32 values more than 64: 36, 32, 32 in multiples of four."""
     table = make_table("t", rows=100, dim=100)
     block = sharding(
         "column_wise",
@@ -339,14 +339,14 @@ def test_what_is_written_is_read(data, tmp_path_factory):
         )
         first = data.draw(node) * per_node
         local = tuple(range(first, first + per_node))
-        pieces = data.draw(st.integers(1, min(world_size, table.dim)))
+        shards = data.draw(st.integers(1, min(world_size, table.dim)))
         groups = data.draw(st.permutations(range(nodes)))[: min(nodes, table.dim)]
         ranks = {
             TW: (data.draw(rank),),
             RW: tuple(range(world_size)),
             DP: tuple(range(world_size)),
             TWRW: local,
-            CW: tuple(data.draw(st.permutations(range(world_size)))[:pieces]),
+            CW: tuple(data.draw(st.permutations(range(world_size)))[:shards]),
             TWCW: local[: min(per_node, table.dim)],
             GRID: tuple(one * per_node + i for one in groups for i in range(per_node)),
         }
@@ -370,7 +370,7 @@ def test_what_is_written_is_read(data, tmp_path_factory):
         (TablePlan("t", DP, (0, 1, 2, 3)), "`fused` cannot be replicated by TorchRec"),
         (TablePlan("t", RW, (0, 1, 3, 2)), "not in rising order"),
         (TablePlan("t", GRID, (0, 1, 3, 2)), r"ranks \[3, 2\] are not in rising order"),
-        (TablePlan("t", CW, (0, 1, 2, 1, 0)), "rank 1 has pieces of 20 and of 16 columns"),
+        (TablePlan("t", CW, (0, 1, 2, 1, 0)), "rank 1 has shards of 20 and of 16 columns"),
     ],
 )
 def test_plans_that_torchrec_would_not_obey(placement, words):

@@ -17,12 +17,12 @@ from dse.sharding import (
     TablePlan,
     check_plan,
     column_widths,
-    pieces_of,
     plan_to_json,
     plan_to_torchrec,
     read_plan,
     row_blocks,
     stored_bytes,
+    table_shards,
 )
 from tests.conftest import make_table
 
@@ -37,12 +37,12 @@ def plan(first: TablePlan, world_size: int = 4) -> ShardingPlan:
 
 
 @given(st.integers(1, 1024), st.integers(1, 64))
-def test_columns_are_split_completely(dim, pieces):
-    pieces = min(pieces, dim)
-    widths = column_widths(dim, pieces)
+def test_columns_are_split_completely(dim, shards):
+    shards = min(shards, dim)
+    widths = column_widths(dim, shards)
     assert sum(widths) == dim
     assert min(widths) >= 1
-    assert len(widths) == pieces
+    assert len(widths) == shards
     assert max(widths) - min(widths) <= 7
 
 
@@ -67,8 +67,8 @@ def test_rows_are_split_as_torchrec_does():
         ),
     ],
 )
-def test_pieces_by_hand(placement, rectangles):
-    found = pieces_of(placement, TABLES[1], devices_per_node=2)
+def test_shards_by_hand(placement, rectangles):
+    found = table_shards(placement, TABLES[1], devices_per_node=2)
     assert [
         (p.rank, p.row_offset, p.rows, p.column_offset, p.columns) for p in found
     ] == rectangles

@@ -1,6 +1,6 @@
-"""Real ranks under a plan file; run as a program by `test_torchrec_real.py`.
+"""Real ranks under a plan file; run as a program by `test_real.py`.
 
-Usage: python torchrec_ranks.py WORLD_SIZE DEVICES_PER_NODE RENDEZVOUS_FILE PLAN...
+Usage: python ranks.py WORLD_SIZE DEVICES_PER_NODE RENDEZVOUS_FILE PLAN...
 
 For every plan file, WORLD_SIZE processes over gloo shard the same small collection of tables with
 TorchRec's `DistributedModelParallel`, do a step forward and backward on batches of their own, and
@@ -25,7 +25,7 @@ from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.model_parallel import DistributedModelParallel
 
 from dse.sharding import read_plan, to_torchrec
-from tests.sharding.torchrec_tables import DIM, FEATURES, MODULE, ROWS, TABLES
+from tests.sharding.torchrec.tables import DIM, FEATURES, MODULE, ROWS, TABLES
 
 BATCH = 8
 RATE = 0.5
@@ -72,7 +72,7 @@ def batch_of(rank: int) -> tuple[KeyedJaggedTensor, torch.Tensor]:
 
 
 def blocks(value: Any) -> list[tuple[torch.Tensor, tuple[slice, slice]]]:
-    """Local pieces of a parameter and where they sit in the whole."""
+    """Local shards of a parameter and where they sit in the whole."""
     if not hasattr(value, "local_shards"):
         return [(value, (slice(None), slice(None)))]
     found = []

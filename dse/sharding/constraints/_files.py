@@ -1,4 +1,4 @@
-"""Constraints as people write them: a YAML or JSON file, and short forms of the command line."""
+"""Constraint files (YAML or JSON), and the short forms of the command line."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from dse.config import (
     read_source,
 )
 from dse.errors import ConfigError
-from dse.sharding._constraints import TableConstraints
 from dse.sharding._plan import ComputeKernel, ShardingType
+from dse.sharding.constraints._types import TableConstraints
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ _Pattern = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
 class ConstraintBlock(StrictModel):
-    """What is demanded of the tables that a pattern matches; names as in TorchRec."""
+    """Constraints on the tables that a pattern matches; names as in TorchRec."""
 
     sharding_types: Annotated[list[ShardingType], Field(min_length=1)] | None = None
     compute_kernels: Annotated[list[ComputeKernel], Field(min_length=1)] | None = None
@@ -48,13 +48,13 @@ class ConstraintBlock(StrictModel):
 
 
 class ConstraintsDocument(Document):
-    """Constraints by name of a table or shell pattern."""
+    """Constraints by table name or shell pattern."""
 
     tables: Annotated[dict[_Pattern, ConstraintBlock], Field(min_length=1)]
 
 
 def read_constraints(path: str | Path) -> tuple[TableConstraints, ...]:
-    """Reads a file of constraints; every one carries its line as origin.
+    """Reads a file of constraints; each of them has its line as origin.
 
     Raises:
         ConfigError: The file is missing or wrong; every problem is listed with its place.
@@ -95,7 +95,7 @@ def parse_allow(text: str) -> TableConstraints:
     """Reads `TABLE=TYPE,KERNEL,…` of the command line: sharding types and compute kernels.
 
     Raises:
-        ConfigError: It is not of that form, or a word is neither a type nor a kernel.
+        ConfigError: It is not of that form, or a name is neither a type nor a kernel.
     """
     table, words = _sides("--allow", text, "TABLE=TYPE,… for example cat_3=row_wise,column_wise")
     types = {kind.value: kind for kind in ShardingType}
@@ -103,7 +103,7 @@ def parse_allow(text: str) -> TableConstraints:
     for word in words:
         if word not in types and word not in kernels:
             raise ConfigError(
-                f"--allow {text}: `{word}` is no sharding type and no compute kernel; "
+                f"--allow {text}: `{word}` is neither a sharding type nor a compute kernel; "
                 f"{hint(word, [*types, *kernels])}"
             )
     return TableConstraints(

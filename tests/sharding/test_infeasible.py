@@ -12,8 +12,8 @@ from dse.sharding import (
     ShardingType,
     TableConstraints,
     explain_infeasible,
+    format_size,
     parse_pin,
-    size_words,
     total_device_bytes,
 )
 from tests.conftest import make_table
@@ -43,7 +43,7 @@ def test_nothing_is_said_of_what_may_fit():
 def test_a_table_that_fits_nowhere_says_how_much_and_what_helps():
     reason = explain(request(TABLE))
     assert reason == (
-        "table `big` fits nowhere: its largest piece takes at least 64.0 MiB (table_wise), a rank "
+        "table `big` fits nowhere: its largest shard takes at least 64.0 MiB (table_wise), a rank "
         "has 24.0 MiB for tables, 40.0 MiB are missing; it would fit with row_wise (16.0 MiB a "
         "rank), or with table_row_wise (16.0 MiB a rank), or with fused_uvm_caching (--allow-uvm; "
         "table_wise, 12.8 MiB of device memory a rank)"
@@ -63,13 +63,13 @@ def test_ranks_on_which_the_job_cannot_run_are_passed_over():
     reason = explain(asked, memory_at=lambda ranks: None if ranks < 20 else 20.0 * MIB)
     assert "20 ranks (row_wise, 12.8 MiB a rank)" in reason
     scarce = explain(asked, memory_at=lambda ranks: 5.0 * MIB)
-    # 256 MiB in pieces of at most 5 MiB: 51.2 ranks, so thirteen nodes.
+    # 256 MiB in shards of at most 5 MiB: 51.2 ranks, so thirteen nodes.
     assert "52 ranks (row_wise, 4.9 MiB a rank)" in scarce
 
 
 def test_columns_help_wide_tables():
     wide = make_table("wide", rows=MIB // 4, dim=64)
-    assert "column_wise (4 column pieces, 16.0 MiB a rank)" in explain(request(wide))
+    assert "column_wise (4 column shards, 16.0 MiB a rank)" in explain(request(wide))
 
 
 def test_a_pin_that_stands_in_the_way_is_named():
@@ -153,4 +153,4 @@ def test_a_dense_part_that_fills_the_memory_is_named():
     ],
 )
 def test_sizes_in_words(size, words):
-    assert size_words(size) == words
+    assert format_size(size) == words
