@@ -97,19 +97,19 @@ def parse_allow(text: str) -> TableConstraints:
     Raises:
         ConfigError: It is not of that form, or a name is neither a type nor a kernel.
     """
-    table, words = _sides("--allow", text, "TABLE=TYPE,… for example cat_3=row_wise,column_wise")
+    table, names = _sides("--allow", text, "TABLE=TYPE,… for example cat_3=row_wise,column_wise")
     types = {kind.value: kind for kind in ShardingType}
     kernels = {kernel.value: kernel for kernel in ComputeKernel}
-    for word in words:
-        if word not in types and word not in kernels:
+    for name in names:
+        if name not in types and name not in kernels:
             raise ConfigError(
-                f"--allow {text}: `{word}` is neither a sharding type nor a compute kernel; "
-                f"{hint(word, [*types, *kernels])}"
+                f"--allow {text}: `{name}` is neither a sharding type nor a compute kernel; "
+                f"{hint(name, [*types, *kernels])}"
             )
     return TableConstraints(
         table,
-        allowed_types=_set([types[word] for word in words if word in types]),
-        allowed_kernels=_set([kernels[word] for word in words if word in kernels]),
+        allowed_types=_set([types[name] for name in names if name in types]),
+        allowed_kernels=_set([kernels[name] for name in names if name in kernels]),
         origin=f"--allow {text}",
     )
 
@@ -117,10 +117,10 @@ def parse_allow(text: str) -> TableConstraints:
 def _sides(option: str, text: str, form: str) -> tuple[str, list[str]]:
     # A pattern may hold an equals sign in brackets; what is allowed never does.
     table, _, right = text.rpartition("=")
-    words = [word.strip() for word in right.split(",") if word.strip()]
-    if not table.strip() or not words:
+    names = [name.strip() for name in right.split(",") if name.strip()]
+    if not table.strip() or not names:
         raise ConfigError(f"{option} {text}: expected {form}")
-    return table.strip(), words
+    return table.strip(), names
 
 
 def _set(values: list[Value] | None) -> frozenset[Value] | None:

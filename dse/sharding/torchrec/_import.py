@@ -81,7 +81,7 @@ def _world_size(foreign: TorchRecPlan, given: int | None) -> int:
     if not complete:
         raise PlanError(
             "the plan does not determine the number of ranks, because no table is on all of "
-            'them; write "world_size": N beside "plan"'
+            'them; write "world_size": N next to "plan"'
         )
     return max(complete)
 

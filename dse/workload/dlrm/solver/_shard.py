@@ -199,7 +199,7 @@ def _not_found(scorer: PlanScorer, request: PlanningRequest, reason: str) -> str
         host = f", and {format_size(cluster.host_memory_bytes)} of host memory a node"
     remedies = ", ".join([*hints, "more ranks"])
     return (
-        f"no plan was found that fits; the best one: {reason}. All tables together take at "
+        f"no plan was found that fits; the best plan found: {reason}. All tables together take at "
         f"least {format_size(total_device_bytes(request))} of the {format_size(available)} that "
         f"{request.world_size} ranks have for them{host}; allow {remedies}"
     )

@@ -100,7 +100,7 @@ def test_host_memory_makes_room():
 
 
 def test_host_memory_is_not_used_where_the_devices_have_room():
-    scorer = make_scorer()
+    scorer = make_scorer(cluster=make_cluster(2, 2))
     without, allowed = find_plan(scorer), find_plan(scorer, allow_uvm=True)
     assert allowed.iteration_time_s <= without.iteration_time_s
     assert not any(table.compute_kernel.on_host for table in allowed.plan.tables)

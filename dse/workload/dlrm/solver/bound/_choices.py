@@ -1,7 +1,7 @@
-"""The choices of every table, reduced to what a bound needs of them.
+"""Choices of every table, reduced to what a bound needs.
 
-Ranks do not matter to an average, so a choice is a sharding type with a number of column shards.
-Tables that differ in their names only are one class.
+An average does not depend on the choice of ranks, so a choice is a sharding type with a number of
+column shards. Tables that differ only by name are one class.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _CHUNK_ELEMENTS = 4_000_000
 
 
-#: Types whose shards are the same, wherever they go.
+#: Types with the same shards on other ranks.
 SAME_SHARDS = {
     ShardingType.TABLE_COLUMN_WISE: ShardingType.COLUMN_WISE,
     ShardingType.GRID_SHARD: ShardingType.TABLE_ROW_WISE,
@@ -44,10 +44,10 @@ class Choices:
         group: Exchange group of each choice; shape `(choices,)`.
         total: Placement features, summed over the ranks; shape `(features, choices)`.
         busiest: Those of the rank that looks up and updates longest; shape `(features, choices)`.
-        alone_s: Durations of the plan-dependent tasks if there were no other table, on the rank
-            where they are longest; shape `(slots, choices)`.
+        alone_s: Durations of the plan-dependent tasks with no other table, on the rank where they
+            are longest; shape `(slots, choices)`.
         memory_bytes: Memory on all ranks together; shape `(choices,)`.
-        free_memory_bytes: What one rank has for it.
+        free_memory_bytes: Memory of one rank that is free for tables.
         class_of: Class of each table; shape `(tables,)`.
         cuts: Type, column shards and kernel of each choice.
     """
@@ -75,8 +75,8 @@ class _Way:
 def table_choices(scorer: PlanScorer, request: PlanningRequest) -> Choices:
     """Returns the choices that a request allows.
 
-    Those that do not fit a rank even alone are left out, unless no choice of some table is left:
-    then no plan fits, and memory is not looked at.
+    Choices that do not fit a rank even alone are excluded. If that leaves a table without choices,
+    no plan fits, and memory is ignored.
 
     Args:
         scorer: The performance model of the problem.
@@ -89,8 +89,8 @@ def table_choices(scorer: PlanScorer, request: PlanningRequest) -> Choices:
     ways: dict[object, tuple[_Way, ...]] = {}
     ways_of: list[tuple[_Way, ...]] = []
     for index, table in enumerate(request.tables):
-        # What is allowed depends on the columns and on the constraints that speak of the table.
-        demands = tuple(one.matches(table.name) for one in request.constraints)
+        # What is allowed depends on the columns and on the constraints that match the table.
+        demands = tuple(rule.matches(table.name) for rule in request.constraints)
         allowed = (table.dim, demands)
         if allowed not in ways:
             ways[allowed] = tuple(_ways(index, request))
@@ -135,7 +135,7 @@ def table_choices(scorer: PlanScorer, request: PlanningRequest) -> Choices:
 
 
 def _ways(table_index: int, request: PlanningRequest) -> Iterator[_Way]:
-    """Yields what a table may be cut into, each set of shards once, spread as far as allowed."""
+    """Yields the ways to cut a table, each set of shards once, spread as far as allowed."""
     seen = set()
     for placement in placements_allowed(table_index, request):
         sets = placement.rank_sets
@@ -157,7 +157,7 @@ def _ways(table_index: int, request: PlanningRequest) -> Iterator[_Way]:
 
 
 def _sums(scorer: PlanScorer, options: NDArray[np.int64]) -> tuple[NDArray[np.float64], ...]:
-    """Returns features of all ranks, of the busiest one, durations, memory of all and most."""
+    """Returns features (sum, busiest rank), durations, and memory (sum, largest) of options."""
     problem = scorer.problem
     groups = scorer.placements.layouts(options)
     probe = scorer.placements.features(options[:1])

@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from dse.workload.dlrm.solver.bound._choices import Choices
 
 
-#: Times that points between their neighbours are dropped before the rest is looked at one by one.
+#: Passes that drop points between their neighbours, before the rest is scanned one by one.
 _PASSES = 12
 
 
-#: Values that a curve over bytes is known at, most of them where plans of whole tables are: points
-#: up to an eighth of that, up to the half, up to that, and beyond.
+#: Samples of a curve over bytes, most of them near plans of whole tables: points up to an eighth
+#: of those bytes, up to half, up to all, and beyond.
 _GRID_POINTS: tuple[int, ...] = (150, 200, 550, 120)
 
 _GRID_SHARES: tuple[float, ...] = (1 / 8, 1 / 2, 1.0)
 
-#: The same on several nodes, where all columns on one of them are far beyond the average: up to
-#: what cuts add to whole tables, to four times that, and beyond.
+#: The same on several nodes, where all columns on one node are far beyond the average; with points
+#: up to what cuts add to whole tables, up to four times that, and beyond.
 _NODES_GRID_POINTS = (360, 540, 1200, 660, 660, 240)
 
 _NODES_GRID_SHARES = (1 / 8, 1 / 2, 1.0, 1.6, 4.0)
 
-#: How many values on all ranks are expanded at once.
+#: Values on all ranks that are expanded at once.
 _CHUNK_ELEMENTS = 200_000
 
 _EVERY_GROUP = (1 << len(ExchangeGroup)) - 1
@@ -73,7 +73,7 @@ def _lower_hull(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.in
     """Returns the points on the lower convex hull of points in ascending order of `x`."""
     left = np.arange(len(x))
     for _ in range(_PASSES):
-        # What is not below the line through its neighbours is no corner, whatever else is.
+        # A point that is not below the line through its neighbours cannot be a corner.
         x_left, y_left = x[left], y[left]
         turns = (x_left[1:-1] - x_left[:-2]) * (y_left[2:] - y_left[:-2]) - (
             y_left[1:-1] - y_left[:-2]
@@ -87,8 +87,8 @@ def _lower_hull(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.in
 
 
 def _scanned(x: list[float], y: list[float]) -> NDArray[np.int64]:
-    """Returns the points on the lower convex hull, found one after the other."""
-    # Lists: numbers that are taken out of arrays one by one cost ten times as much.
+    """Returns the points on the lower convex hull, by a scan."""
+    # Lists, because access to single elements of arrays costs ten times as much.
     hull: list[int] = []
     for point, (right, high) in enumerate(zip(x, y, strict=True)):
         while len(hull) > 1:
@@ -106,12 +106,12 @@ def _scanned(x: list[float], y: list[float]) -> NDArray[np.int64]:
 def envelope(grid: NDArray[np.float64], values: NDArray[np.float64]) -> Envelope:
     """Returns the largest convex function below all non-decreasing ones with these values.
 
-    Between two grid points all that is known of a non-decreasing function is that it is not below
-    its value at the left one. So the envelope is that of the points `(grid[i + 1], values[i])`,
-    the lower right corners of the steps, and of the first point. Behind the last grid point it
-    continues as its last piece, where it says nothing of the function.
+    Between two grid points a non-decreasing function is only known not to be below its value at
+    the left one. So the envelope is that of the points `(grid[i + 1], values[i])`, the lower
+    right corners of the steps, and of the first point. Beyond the last grid point it continues
+    as its last piece, but is no bound there.
 
-    Values that fall nevertheless are lowered by what they fall in their neighbourhood: a smooth
+    Values that decrease nevertheless are lowered by the decrease in their neighbourhood: a smooth
     function that is sampled finely does not go further below the lower of two neighbours.
 
     Args:
@@ -138,17 +138,17 @@ def envelope(grid: NDArray[np.float64], values: NDArray[np.float64]) -> Envelope
 
 @dataclass(frozen=True, slots=True)
 class LinearTerm:
-    """What one feature adds to a lookup or update.
+    """Contribution of one feature to a lookup or update.
 
-    The task lasts at least its launch, where there is work, the longest of the terms that overlap,
-    and the sum of the others.
+    The task lasts at least its launch (if there is work), plus the longest of the overlapping
+    terms, plus the sum of the others.
 
     Attributes:
         slot: The `Slot`.
         feature: Row of the placement features.
         launch_s: Launch of the task.
         slope: Seconds for each unit of the feature.
-        overlaps: Whether other terms hide it if they are longer.
+        overlaps: Whether longer terms hide it.
     """
 
     slot: int
@@ -167,7 +167,7 @@ class Curve:
         feature: Row of the placement features.
         grid: Values of the feature on every rank, ascending; shape `(points,)`.
         duration_s: Shape `(points,)`.
-        known: Envelopes made so far.
+        known: Cached envelopes.
     """
 
     slot: int
@@ -177,7 +177,7 @@ class Curve:
     known: dict[tuple[int, int], Envelope] = field(default_factory=dict)
 
     def at(self, value: float) -> float:
-        """Returns a duration that is not above that of a value."""
+        """Returns a lower bound on the duration at a value."""
         return float(self.duration_s[max(0, int(np.searchsorted(self.grid, value, "right")) - 1)])
 
     def between(self, least: float, most: float) -> Envelope:
@@ -192,7 +192,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class SlotModel:
-    """What plan-dependent tasks last at least.
+    """Lower bounds on the durations of plan-dependent tasks.
 
     Attributes:
         linear: Terms of lookups and updates.
@@ -203,15 +203,15 @@ class SlotModel:
     curves: tuple[Curve, ...]
 
     def alternatives(self, slot: int) -> list[tuple[LinearTerm, ...]]:
-        """Returns sums of terms of which the largest, with a launch, is the task's duration."""
+        """Returns sums of terms; the largest of them, plus a launch, is the task's duration."""
         terms = [term for term in self.linear if term.slot == slot]
-        beside = tuple(term for term in terms if not term.overlaps)
-        overlapping = [(term, *beside) for term in terms if term.overlaps]
-        return overlapping or ([beside] if beside else [])
+        added = tuple(term for term in terms if not term.overlaps)
+        overlapping = [(term, *added) for term in terms if term.overlaps]
+        return overlapping or ([added] if added else [])
 
 
 def slot_model(problem: Problem, choices: Choices) -> SlotModel:
-    """Asks the durations of all plan-dependent tasks for what plans of these choices can hold."""
+    """Samples the durations of all plan-dependent tasks, over what plans of these choices hold."""
     ranks = problem.cluster.world_size
     highest = np.zeros(len(choices.total))
     for feature, values in enumerate(choices.total):
@@ -265,7 +265,7 @@ def _grid(cluster: Cluster, choices: Choices, feature: int, highest: float) -> N
 def _with_overlap(
     problem: Problem, linear: list[LinearTerm], highest: NDArray[np.float64], ranks: int
 ) -> Iterator[LinearTerm]:
-    """Finds out which terms overlap: those that make no difference beside much longer ones."""
+    """Determines which terms overlap: those that make no difference next to much longer ones."""
     for term in linear:
         others = [other for other in linear if other.slot == term.slot and other is not term]
         features = np.zeros((len(highest), 2))
@@ -274,7 +274,7 @@ def _with_overlap(
         for other in others:
             features[other.feature] = 10.0 * alone_s / other.slope
         without_s, with_s = _balanced_s(problem, features, ranks)[term.slot]
-        # The least launch: of terms that come on top, latencies are not counted.
+        # The least launch, because latencies of added terms are not counted.
         launch_s = min([term.launch_s, *(other.launch_s for other in others)])
         overlaps = not others or with_s - without_s < 0.5 * alone_s
         yield replace(term, launch_s=launch_s, overlaps=overlaps)
@@ -283,7 +283,7 @@ def _with_overlap(
 def _balanced_s(
     problem: Problem, features: NDArray[np.float64], ranks: int
 ) -> NDArray[np.float64]:
-    """Returns durations where every rank holds the same.
+    """Returns durations if every rank holds the same.
 
     Args:
         problem: Everything but the plan.

@@ -1,4 +1,4 @@
-"""What tables that cannot be spread put on some rank, whatever the plan."""
+"""Indivisible shards: loads that some rank has in every plan."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from dse.workload.dlrm.solver.bound._layout import Relaxed
     from dse.workload.dlrm.solver.bound._relaxation import LayoutRelaxation
 
-#: Tables whose shard is looked at alone.
+#: Tables whose shard is considered alone.
 _MAX_SINGLE = 3
 
-#: A shard that loads a rank by less than this, of the average load, decides nothing.
+#: A shard below this share of the average load is ignored.
 _MIN_SHARE = 0.5
 
 
 def indivisible_shards(
     choices: Choices, model: SlotModel, relaxation: LayoutRelaxation, found: Relaxed, ranks: int
 ) -> Iterator[IndivisibleShard]:
-    """Yields shards that load a rank by more than a solution allows for on average.
+    """Yields shards that load a rank more than the average of a solution.
 
     Args:
         choices: Choices of all tables.
-        model: What tasks last at least.
-        relaxation: The layout's.
+        model: Lower bounds on durations.
+        relaxation: Relaxation of the layout.
         found: Its solution so far.
         ranks: Ranks of the cluster.
     """
@@ -54,7 +54,7 @@ def indivisible_shards(
 
 
 def _alone_s(model: SlotModel, slot: Slot, features: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Seconds beside the launch of what has these features, alone; shape `(choices,)`."""
+    """Returns seconds without the launch, given features of a shard alone; shape `(choices,)`."""
     sums = _sums_s(model, slot, features)
     return np.maximum.reduce(sums) if sums else np.zeros(features.shape[1])
 
@@ -62,7 +62,7 @@ def _alone_s(model: SlotModel, slot: Slot, features: NDArray[np.float64]) -> NDA
 def _sums_s(
     model: SlotModel, slot: Slot, features: NDArray[np.float64]
 ) -> list[NDArray[np.float64]]:
-    """Additive measures of a task, none of which is above its duration without the launch."""
+    """Returns additive lower bounds on a task's duration without the launch."""
     return [
         np.sum([term.slope * features[term.feature] for term in together], axis=0)
         for together in model.alternatives(slot)
@@ -95,8 +95,8 @@ def _together(
     inside: NDArray[np.bool_],
     ranks: int,
 ) -> Iterator[IndivisibleShard]:
-    """Of `k · ranks + 1` shards some rank has `k + 1`: at least the smallest ones."""
-    # One linear measure for all shards, so that it adds up: memory or cache, whichever is more.
+    """Yields the least load of some rank: of `k · ranks + 1` shards it has `k + 1`."""
+    # One linear measure for all shards, so that it adds up: the larger of memory and cache.
     linear_s = []
     for slot in (Slot(Slot.POOLED_LOOKUP + group), Slot(Slot.POOLED_UPDATE + group)):
         terms = _sums_s(model, slot, choices.busiest)

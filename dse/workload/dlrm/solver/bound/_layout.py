@@ -1,4 +1,4 @@
-"""Plans of one layout: its graph, its demands, and the solution of its relaxation."""
+"""Plans of one layout: graph of a rank, demands, and solution of the relaxation."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SlotGraph:
-    """Longest constant ways between the plan-dependent tasks of one rank.
+    """Plan-dependent tasks of one rank, and the longest constant paths between them.
+
+    Only constants add up between two plan-dependent tasks, so a chain of constant tasks is one
+    weight.
 
     Attributes:
         kind: `Slot` of each node, in topological order; shape `(nodes,)`.
         before_s: Longest constant time from the start of the iteration (column 0) and from the end
-            of each node (column `1 + node`) to the start of each node; minus infinity where there
-            is no way without another node; shape `(nodes, 1 + nodes)`.
+            of each node (column `1 + node`) to the start of each node; minus infinity without a
+            direct path; shape `(nodes, 1 + nodes)`.
         after_s: The same to the end of the iteration; shape `(1 + nodes,)`.
     """
 
@@ -49,7 +52,7 @@ class SlotGraph:
 
 
 def slot_graph(layout: LayoutGraph) -> SlotGraph:
-    """Contracts the graph of one rank; its meetings have one member, so they are plain tasks."""
+    """Contracts the graph of one rank; with one member, its collectives are plain tasks."""
     graph = layout.graph
     kinds = dict(zip(layout.slot_task.tolist(), layout.slot_kind.tolist(), strict=True))
     count = len(kinds)
@@ -86,7 +89,7 @@ class Relaxed:
         durations_s: Durations of the plan-dependent tasks there; shape `(slots,)`.
         shares: Tables of its class that take each choice; shape `(choices,)`.
         features: What a rank holds on average; shape `(features,)`.
-        envelopes: Of exchanges, by slot.
+        envelopes: Envelopes of exchanges, by slot.
         most: The largest average of each feature.
     """
 
@@ -100,16 +103,16 @@ class Relaxed:
 
 @dataclass(frozen=True, slots=True)
 class IndivisibleShard:
-    """What some rank has to look up and update in any plan, in seconds beside the launches.
+    """Lookups and updates that some rank has in any plan, in seconds without the launches.
 
     Attributes:
-        label: What it is, in words.
+        label: Description for messages.
         group: The exchange group.
-        lookup_s: What each choice adds to it, times its share; shape `(choices,)`.
-        update_s: The same of the update.
-        launch: What each choice adds of a launch; shape `(choices,)`.
-        members: Classes whose tables are all in the group, or else `shared_s` is void.
-        shared_s: Then the rank has at least this for lookup, update, and both together.
+        lookup_s: Lookup of each choice, to be multiplied by its share; shape `(choices,)`.
+        update_s: The same for the update.
+        launch: Part of a launch of each choice; shape `(choices,)`.
+        members: Classes of tables; `shared_s` applies only if all of them are in the group.
+        shared_s: Least lookup, update, and both together, of the rank.
     """
 
     label: str
@@ -123,12 +126,12 @@ class IndivisibleShard:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """What a solution undercuts an exchange by.
+    """How far a solution undercuts an exchange.
 
     Attributes:
-        seconds: Of the iteration.
-        feature: What the exchange depends on; -1 where nothing is undercut.
-        value: Average of the feature at which plans are told apart.
+        seconds: Seconds of the iteration.
+        feature: Feature that the exchange depends on; -1 if nothing is undercut.
+        value: Average of the feature at which to split the plans.
         at_bend: Whether that is where the duration bends, not where the solution is.
     """
 
@@ -140,20 +143,20 @@ class Missed:
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """The plans that a relaxation is about, and the demands that are in it so far.
+    """The plans of a relaxation, and the demands on them so far.
 
     Attributes:
         choices: Choices of all tables.
-        model: What tasks last at least.
+        model: Lower bounds on durations.
         graph: One rank's iteration.
-        cluster: Where.
-        groups: Exchange groups in use; some table is in each.
-        open: Choices that are left; shape `(choices,)`.
+        cluster: The cluster.
+        groups: Exchange groups in use; each holds at least one table.
+        open: Remaining choices; shape `(choices,)`.
         least: The least average of each feature.
-        caps: The largest average of some features, where it has been limited.
-        looks: Values at which the envelope of an exchange is looked at, as shares of its range.
-        alone: Tables that alone keep an exchange busy for longer than averages say.
-        floors: What some exchanges last at least, for a choice that some table takes; by slot.
+        caps: Upper limits on the averages of some features.
+        looks: Values at which an envelope is included in the program, as shares of its range.
+        alone: Tables that alone keep an exchange busy for longer than the averages.
+        floors: Least durations of some exchanges, from a choice that some table takes; by slot.
     """
 
     choices: Choices
@@ -175,7 +178,7 @@ class Plans:
 
     @property
     def partial(self) -> list[ExchangeGroup]:
-        """Groups in use whose shards may sit on some of the ranks only."""
+        """Groups in use whose shards may be on some of the ranks only."""
         several = self.cluster.node_count > 1
         return [
             group

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dse.workload.dlrm.solver.bound._layout import Relaxed
 
 
-#: Share of the bound that an argument decides at least, to be named.
+#: Least share of the bound for a reason to be listed.
 _MIN_REASON_SHARE = 0.02
 
 _CLASS_WORDS = {
@@ -49,19 +49,19 @@ _CLASS_WORDS = {
 }
 
 
-#: Choices of tables in all programs together that are solved beyond one of each layout, unless
-#: said otherwise, and limits on the number of these programs.
+#: Default budget of table choices in all programs beyond one for each layout, and limits on the
+#: number of these programs.
 _CHOICES_SOLVED = 60_000
 
 _FEWEST_SOLVED, _MOST_SOLVED = 60, 100
 
-#: Relative gain from which on a shard is named as a reason.
+#: Least relative gain for a shard to be named as a reason.
 _NAMED_GAIN = 1e-4
 
-#: Weight of what a mixed table is worth against an exchange: its shards are hidden in part.
+#: Weight of a mixed table against an exchange: its shards are partly hidden.
 _CURVE_WEIGHT = 0.2
 
-#: Share of the bound that telling plans apart is worth at least.
+#: Least gain of a split, as a share of the bound.
 _LEAST_GAIN = 1e-3
 
 
@@ -71,15 +71,15 @@ class LowerBound:
 
     Attributes:
         iteration_time_s: The bound.
-        reasons: What it consists of, the most important part first, in words. Where a table that
-            cannot be spread raises it, that comes before all others.
+        reasons: What it consists of, the most important part first. A table that cannot be spread
+            comes before all others if it raises the bound.
     """
 
     iteration_time_s: float
     reasons: tuple[str, ...]
 
     def gap(self, iteration_time_s: float) -> float:
-        """Returns by how much a plan can be above the best one, as a share of the bound."""
+        """Returns how much slower than the best plan a plan can be, as a share of the bound."""
         return max(0.0, iteration_time_s / self.iteration_time_s - 1.0)
 
 
@@ -94,18 +94,17 @@ def lower_bound(
 
     Args:
         scorer: The performance model of the problem.
-        request: Tables, ranks and what is allowed; plans are those that
-            :func:`dse.sharding.placements_allowed` makes up.
+        request: Tables, ranks and what is allowed; plans are made of what
+            :func:`dse.sharding.placements_allowed` returns.
         incumbent_s: Iteration time of the best plan known. The bound is not refined beyond it.
-        max_programs: Linear programs to solve beyond one for each set of exchange groups: more
-            take longer and raise the bound. By the size of the problem when None, some seconds at
-            most.
+        max_programs: Linear programs to solve beyond one for each layout: more take longer and
+            raise the bound. None chooses by the size of the problem, for a few seconds at most.
 
     Returns:
-        The bound. Where no plan fits the memory, of plans that do not.
+        The bound. If no plan fits the memory, it is a bound on plans that do not fit.
 
     Raises:
-        ConfigError: Some table may be placed nowhere.
+        ConfigError: Some table has no allowed placement.
     """
     choices = table_choices(scorer, request)
     model = slot_model(scorer.problem, choices)
@@ -120,7 +119,7 @@ def lower_bound(
 
 
 def _reasons(node: Node) -> tuple[str, ...]:
-    """Says what the critical path of the relaxation consists of."""
+    """Returns what the critical path of the relaxation consists of."""
     layout, durations_s = node.layout, node.relaxed.durations_s
     filled = layout.graph.duration_s.copy()
     filled[layout.slot_task] = durations_s[layout.slot_kind]
@@ -153,8 +152,8 @@ class Node:
         layout: One rank's graph.
         relaxation: Their relaxation.
         relaxed: Its solution so far.
-        refined: Whether shards of single ranks are in it.
-        reason: Which of them matters, in words; may be empty.
+        refined: Whether it includes indivisible shards.
+        reason: The shard that matters most; may be empty.
     """
 
     layout: LayoutGraph
@@ -171,15 +170,14 @@ def least_node(
     enough_s: float,
     max_programs: int | None = None,
 ) -> Node | None:
-    """Returns the node that is left with the least bound; None where no plan fits in any layout.
+    """Returns the remaining node with the least bound; None if no plan fits in any layout.
 
     Args:
         problem: Everything but the plan.
         choices: Choices of all tables.
-        model: What tasks last at least.
-        enough_s: Stops refining when the bound is above this.
-        max_programs: Programs to solve beyond one of each layout; by the size of the problem when
-            None.
+        model: Lower bounds on durations.
+        enough_s: Stop refining when the bound exceeds this.
+        max_programs: Programs to solve beyond one for each layout; None chooses by size.
     """
     if max_programs is None:
         by_size = _CHOICES_SOLVED // len(choices.group)
@@ -206,7 +204,7 @@ def least_node(
             heappush(waiting, (refined.relaxed.value_s, number, refined))
             number += 1
         if not waiting:
-            # Whatever this table decides, no plan fits.
+            # No plan fits, whatever this table decides.
             return node if choices.free_memory_bytes == np.inf else None
     return None
 
@@ -219,14 +217,14 @@ def layout_nodes(
     *,
     every: bool = False,
 ) -> Iterator[Node]:
-    """Yields all layouts that have plans that fit.
+    """Yields the layouts with plans that fit.
 
     Args:
         problem: Everything but the plan.
         choices: Choices of all tables.
-        model: What tasks last at least.
+        model: Lower bounds on durations.
         enough_s: Layouts with a bound above this are not refined.
-        every: Whether to refine those behind the best one as well.
+        every: Also refine layouts behind the best one.
     """
     for layout in _layouts(np.unique(choices.group).tolist()):
         graph = build_layout(problem, layout, one_rank=True)
@@ -237,14 +235,14 @@ def layout_nodes(
             continue
         found = relaxation.solve(enough_s=enough_s)
         if found is not None:
-            # The others need not be known better than that they are behind this one.
+            # Of the other layouts it is enough to know that they are behind this one.
             if not every:
                 enough_s = min(enough_s, found.value_s)
             yield Node(graph, relaxation, found)
 
 
 def _layouts(groups: list[int]) -> list[int]:
-    """Sets of exchange groups, few groups first: they tend to be the fastest."""
+    """Returns sets of exchange groups, small ones first: they tend to be the fastest."""
     sets = [0]
     for group in groups:
         sets += [layout | 1 << group for layout in sets]
@@ -252,7 +250,7 @@ def _layouts(groups: list[int]) -> list[int]:
 
 
 def _refined(choices: Choices, model: SlotModel, node: Node, ranks: int) -> Node:
-    """Adds what single ranks have to hold."""
+    """Adds the shards that some rank must hold."""
     found = node.relaxation.solve() or node.relaxed
     shards = tuple(indivisible_shards(choices, model, node.relaxation, found, ranks))
     tighter = node.relaxation.solve(shards) if shards else None
@@ -265,10 +263,10 @@ def _refined(choices: Choices, model: SlotModel, node: Node, ranks: int) -> Node
 
 
 def _parts(choices: Choices, node: Node) -> tuple[LayoutRelaxation, ...]:
-    """Returns relaxations that hold all plans of a node, tighter together; none if not worth it.
+    """Returns tighter relaxations that together hold all plans of a node; none if not worth it.
 
-    Either a table decides, or an exchange is told apart by the volume: its envelope over a shorter
-    range is closer to it.
+    Either a table decides, or the volume of an exchange is split: over a shorter range, its
+    envelope is tighter.
     """
     least_s = _LEAST_GAIN * node.relaxed.value_s
     single = choices.counts[choices.table_class] == 1
@@ -292,7 +290,7 @@ def _parts(choices: Choices, node: Node) -> tuple[LayoutRelaxation, ...]:
 
 
 def _solved(node: Node, parts: tuple[LayoutRelaxation, ...]) -> Iterator[Node]:
-    """Yields a node for each part that has plans that fit."""
+    """Yields a node for each part with plans that fit."""
     for relaxation in parts:
         found = relaxation.solve() if relaxation.possible else None
         if found is not None:
@@ -302,5 +300,5 @@ def _solved(node: Node, parts: tuple[LayoutRelaxation, ...]) -> Iterator[Node]:
 
 
 def _not_below(found: Relaxed, parent: Node) -> Relaxed:
-    """Fewer plans and more demands cannot be faster."""
+    """Raises the value to the parent's: fewer plans with more demands cannot be faster."""
     return replace(found, value_s=max(found.value_s, parent.relaxed.value_s))

@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from dse.workload.dlrm.solver.bound._layout import IndivisibleShard, Plans
 
 
-#: What `linprog` answers where the constraints exclude each other.
+#: Status of `linprog` for contradicting constraints.
 _INFEASIBLE = 2
 
-#: Share by which a solution is lowered, for the solver's tolerances (1e-7, values of order one).
+#: Share by which a solution is lowered, for the tolerances of HiGHS (1e-7, values near one).
 SAFETY = 2e-6
 
 
-#: The program counts in these, so that its values are of order one.
+#: Unit of time in the program, so that its values are near one.
 _UNIT_S = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """A solution of a linear program: the least value, and a point where it is taken."""
+    """Solution of a linear program: the least value, and a point that attains it."""
 
     value: float
     point: NDArray[np.float64]
@@ -77,9 +77,9 @@ class LinearProgram:
         self._equal.append(value)
 
     def minimize(self, variable: int) -> Optimum | None:
-        """Returns the least value of a variable, or None where the constraints exclude each other.
+        """Returns the least value of a variable, or None if the constraints contradict each other.
 
-        Where the solver gives up, the value is only known not to be negative.
+        If the solver gives up, the value is zero: all that is known is that it is not negative.
         """
         from scipy.optimize import linprog
         from scipy.sparse import csr_array
@@ -88,7 +88,7 @@ class LinearProgram:
         cost = np.zeros(size)
         cost[variable] = 1.0
         rows, columns, factors = self._terms
-        # Its stubs do not know that it takes sparse matrices.
+        # Its stubs do not allow sparse matrices.
         solve: Any = linprog
         found = solve(
             cost,
@@ -112,8 +112,8 @@ def solved(plans: Plans, shards: tuple[IndivisibleShard, ...]) -> Relaxed | None
     """Returns the solution of the relaxation, or None where no plan fits.
 
     Args:
-        plans: The plans, and the demands that are in it so far.
-        shards: What single ranks hold.
+        plans: The plans and the demands on them.
+        shards: Shards that some rank must hold.
     """
     return _Rows(plans, shards).solve()
 
@@ -156,7 +156,7 @@ class _Rows:
     # --- variables --------------------------------------------------------------------------
 
     def _worthwhile(self) -> NDArray[np.bool_]:
-        """Choices that are left and that another one of the same group is not better than."""
+        """Returns the remaining choices that no other one of the same group dominates."""
         plans, choices = self._plans, self._choices
         key = choices.table_class * len(ExchangeGroup) + choices.group
         _, first, inverse = np.unique(
@@ -172,7 +172,7 @@ class _Rows:
         return np.asarray(plans.open & ~dominated, dtype=np.bool_)
 
     def _most_of(self, feature: int, *, among: NDArray[np.int64] | None = None) -> float:
-        """The largest average of a feature that some choices can make up."""
+        """Returns the largest average of a feature that some choices allow."""
         choices = self._choices
         chosen = self._chosen if among is None else among
         most = np.zeros(len(choices.counts))
@@ -182,7 +182,7 @@ class _Rows:
         return max(capped, self._plans.least[feature], 1e-300)
 
     def _average(self, feature: int) -> int:
-        """Adds what a rank holds on average, in parts of the largest value of all choices."""
+        """Adds the average of a feature over ranks, scaled by the sum over all choices."""
         values = self._choices.total[feature, self._chosen] / self._ranks
         scale = self._scale[feature]
         low = self._plans.least[feature] / scale * (1.0 - SAFETY)
@@ -191,12 +191,12 @@ class _Rows:
         present = np.flatnonzero(values)
         held = (present + self._shares.start).tolist()
         parts = (-values[present] / scale).tolist()
-        # Not below, instead of equal: choices that others are better than have been left out.
+        # At least, not equal: dominated choices have been removed.
         self._program.at_least([(variable, 1.0), *zip(held, parts, strict=True)], 0.0)
         return variable
 
     def _presence(self) -> dict[ExchangeGroup, int]:
-        """Shares of the busy ranks that hold shards of a group, where several may sit apart."""
+        """Adds the shares of busy ranks that hold a group, if groups may be on different ranks."""
         if len(self._plans.partial) < 2:
             return {}
         present = {
@@ -251,7 +251,7 @@ class _Rows:
     def _add_launched(
         self, terms: list[tuple[int, float]], launch_s: float, group: ExchangeGroup
     ) -> None:
-        """Adds a constant part, which only ranks have that hold shards of the group."""
+        """Adds a constant part, which only ranks with shards of the group have."""
         launch = launch_s / _UNIT_S
         if group in self._present:
             self._program.at_least([*terms, (self._present[group], -launch)], 0.0)
@@ -259,14 +259,14 @@ class _Rows:
             self._program.at_least(terms, launch)
 
     def _launch_s(self, slot: int) -> float:
-        """Launches of a lookup or update; none where some table has nothing to look up."""
+        """Returns the launch of a lookup or update; zero if some table has nothing to look up."""
         terms = [term for term in self._plans.model.linear if term.slot == slot]
         inside = self._plans.open & (self._choices.group == slot % len(ExchangeGroup))
         work = self._choices.total[[term.feature for term in terms]][:, inside].sum(axis=0)
         return min((term.launch_s for term in terms), default=0.0) if (work > 0).all() else 0.0
 
     def _add_alone(self) -> None:
-        """Adds what single tables alone keep an exchange busy for."""
+        """Adds the time that single tables alone keep an exchange busy."""
         choices = self._choices
         for slot, tables in self._plans.alone.items():
             for index in sorted(tables):
@@ -277,7 +277,7 @@ class _Rows:
             self._program.at_least([(self._durations[slot], 1.0)], least_s / _UNIT_S)
 
     def _held(self, seconds: NDArray[np.float64]) -> list[tuple[int, float]]:
-        """Terms that subtract seconds of each choice, times its share."""
+        """Returns terms that subtract seconds of each choice, times its share."""
         return [
             (self._variable_of[choice], -float(seconds[choice]) / _UNIT_S)
             for choice in np.flatnonzero(seconds).tolist()
@@ -291,7 +291,7 @@ class _Rows:
             self._program.at_least(zip(self._shares, memory, strict=True), -1.0 - SAFETY)
 
     def _add_graph(self, makespan: int, durations: dict[int, int]) -> None:
-        """Demands that the makespan is not below any way through one rank's iteration."""
+        """Demands that the makespan is not below any path through one rank's iteration."""
         graph = self._plans.graph
         ends = self._program.variables(len(graph.kind))
         before, after = graph.before_s / _UNIT_S, graph.after_s / _UNIT_S

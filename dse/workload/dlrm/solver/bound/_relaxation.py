@@ -1,4 +1,4 @@
-"""The relaxation of one layout: shares of choices instead of plans, averages instead of ranks."""
+"""Relaxation of one layout: shares of choices for plans, averages for ranks."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from dse.workload.dlrm.solver.bound._durations import Curve, SlotModel
     from dse.workload.dlrm.solver.bound._layout import IndivisibleShard, Relaxed, SlotGraph
 
-#: Where envelopes are looked at first, in parts of the largest value; places that matter are
-#: added while solving.
+#: Values at which envelopes are included at first, as shares of the largest value; those that
+#: matter are added while solving.
 _FIRST_LOOKS = (1e-3, 0.05, 0.2, 0.5, 0.8, 1.0)
 _MAX_ROUNDS = 6
 _ROUND_TOLERANCE = 2e-5
 
-#: Share of what an envelope misses that a split elsewhere has to bring, to be preferred.
+#: Least gain of a split at a bend, as a share of what the envelope misses, to be preferred.
 _BEND_SHARE = 0.5
 
 #: Least share of a choice in a solution that counts as taken.
 _USED_SHARE = 1e-6
 
-#: Tables that are added in one round for what they alone keep busy.
+#: Tables added in one round for exchanges that they alone keep busy.
 _MAX_ALONE = 8
 
 
@@ -39,7 +39,7 @@ class LayoutRelaxation:
     """Bounds the plans of one layout.
 
     Args:
-        plans: Which plans, and what is known of them.
+        plans: The plans and the demands on them.
     """
 
     def __init__(self, plans: Plans) -> None:
@@ -53,10 +53,10 @@ class LayoutRelaxation:
 
         Args:
             choices: Choices of all tables.
-            model: What tasks last at least.
+            model: Lower bounds on durations.
             graph: One rank's iteration in this layout.
             layout: Exchange groups in use.
-            cluster: Where.
+            cluster: The cluster.
         """
         plans = Plans(
             choices=choices,
@@ -81,10 +81,10 @@ class LayoutRelaxation:
         return LayoutRelaxation(replace(self._plans, open=left))
 
     def without(self, coarse: NDArray[np.bool_]) -> LayoutRelaxation:
-        """Returns the relaxation of plans that leave choices out, where a table has others.
+        """Returns the relaxation of plans without some choices, where a table has others.
 
         Args:
-            coarse: Choices to leave out; shape `(choices,)`.
+            coarse: Choices to exclude; shape `(choices,)`.
         """
         choices, open_choices = self._plans.choices, self._plans.open
         left = np.bincount(choices.table_class[open_choices & ~coarse], minlength=1)
@@ -94,7 +94,7 @@ class LayoutRelaxation:
         return LayoutRelaxation(replace(self._plans, open=kept))
 
     def split(self, feature: int, value: float) -> tuple[LayoutRelaxation, LayoutRelaxation]:
-        """Returns the relaxations of plans whose average of a feature is below, or above."""
+        """Returns the relaxations of plans with an average feature below, or above, a value."""
         plans = self._plans
         below = replace(plans, caps={**plans.caps, feature: value})
         above = replace(plans, least={**plans.least, feature: max(value, plans.least[feature])})
@@ -103,12 +103,12 @@ class LayoutRelaxation:
     def split_by_largest(
         self, slot: int, limit_s: float
     ) -> tuple[LayoutRelaxation, LayoutRelaxation]:
-        """Returns the relaxations of plans by the largest shard in an exchange.
+        """Splits the plans by the largest shard in an exchange.
 
         Args:
             slot: An exchange that lasts equally long on all ranks.
-            limit_s: In the first no table takes a choice that alone lasts for longer; in the
-                second some table does, if there is such a choice.
+            limit_s: In the first relaxation no table takes a choice that alone lasts longer; in
+                the second some table does, if such a choice exists.
         """
         plans = self._plans
         alone_s = plans.choices.alone_s[slot]
@@ -127,7 +127,7 @@ class LayoutRelaxation:
         Args:
             slot: An exchange that lasts equally long on all ranks.
             largest_s: How long that shard alone keeps it busy.
-            feature: What the exchange depends on.
+            feature: Feature that the exchange depends on.
             most: The largest average of the feature.
         """
         plans = self._plans
@@ -137,15 +137,15 @@ class LayoutRelaxation:
         return LayoutRelaxation(replace(plans, open=left, floors=floors, caps=caps))
 
     def largest_shard(self, found: Relaxed) -> tuple[float, int, float]:
-        """Returns the exchange that a shard of the solution keeps busy for longest beyond it.
+        """Returns the exchange that some shard of the solution exceeds most.
 
         Returns:
-            Seconds of the iteration that this is worth, the slot, and a limit that all shards of
-            the solution which are beyond it exceed.
+            The gain in seconds of the iteration, the slot, and a limit that separates the shards
+            of the solution that exceed the exchange.
         """
         worst = (0.0, -1, 0.0)
         if self._plans.cluster.node_count == 1:
-            # Shards of one node are small beside an exchange; deciding single tables brings more.
+            # On one node shards are small compared with an exchange; deciding tables gains more.
             return worst
         used = self._plans.open & (found.shares > _USED_SHARE)
         for slot in self._plans.slots:
@@ -164,7 +164,7 @@ class LayoutRelaxation:
         return worst
 
     def widest_envelope(self, found: Relaxed) -> Missed:
-        """Returns the exchange whose duration a solution undercuts most."""
+        """Returns the exchange whose duration the solution undercuts most."""
         worst = Missed(0.0, -1, 0.0, at_bend=False)
         for curve in self._plans.curves:
             value = float(found.features[curve.feature])
@@ -180,10 +180,10 @@ class LayoutRelaxation:
         return worst
 
     def _bend(self, curve: Curve, value: float, most: float) -> float | None:
-        """Returns the value that an exchange is best split at, if that is not a solution's value.
+        """Returns the best value to split an exchange at, if it is not the solution's value.
 
-        A curve that bends down, as where an exchange changes its protocol, is furthest from its
-        envelope at the bend. One split there does what many at the solution's values would.
+        A curve that bends down, for example at a change of protocol, is furthest from its envelope
+        at the bend. One split there replaces many at the solution's values.
         """
         least = self._plans.least[curve.feature]
         now = curve.between(least, most)
@@ -204,12 +204,12 @@ class LayoutRelaxation:
 
     @property
     def partial_groups(self) -> tuple[ExchangeGroup, ...]:
-        """Groups in use whose shards may sit on some of the ranks only."""
+        """Groups in use whose shards may be on some of the ranks only."""
         return tuple(self._plans.partial)
 
     @property
     def open_choices(self) -> NDArray[np.bool_]:
-        """Choices that this layout has; shape `(choices,)`."""
+        """Remaining choices; shape `(choices,)`."""
         return self._plans.open
 
     @property
@@ -224,8 +224,8 @@ class LayoutRelaxation:
         """Returns the relaxation's solution, or None where no plan of the layout fits.
 
         Args:
-            shards: What single ranks hold.
-            enough_s: Stops refining when the value is above this.
+            shards: Shards that some rank must hold.
+            enough_s: Stop refining when the value exceeds this.
         """
         result = None
         for _ in range(_MAX_ROUNDS):
@@ -237,7 +237,7 @@ class LayoutRelaxation:
         return result
 
     def alone_s(self, shard: IndivisibleShard, found: Relaxed) -> float:
-        """Returns how long the iteration takes for the rank that holds a shard, and no other."""
+        """Returns the iteration time of a rank that holds a shard and nothing else."""
         lasts_s = found.durations_s.copy()
         for group in self._plans.partial:
             lasts_s[[Slot.POOLED_LOOKUP + group, Slot.POOLED_UPDATE + group]] = 0.0
@@ -248,7 +248,7 @@ class LayoutRelaxation:
         return self._plans.graph.makespan_s(lasts_s)
 
     def _refine(self, found: Relaxed) -> bool:
-        """Adds the pieces of envelopes that the solution is below; says whether that matters."""
+        """Adds pieces of envelopes that the solution undercuts; returns whether that matters."""
         missed_s = 0.0
         for curve in self._plans.curves:
             value = found.features[curve.feature]
@@ -263,7 +263,7 @@ class LayoutRelaxation:
         return missed_s > _ROUND_TOLERANCE * found.value_s
 
     def _refine_alone(self, found: Relaxed) -> float:
-        """Adds tables that alone keep an exchange busy for longer than the solution says."""
+        """Adds tables that alone keep an exchange busy for longer than in the solution."""
         choices = self._plans.choices
         shares = found.shares / choices.counts[choices.table_class]
         missed_s = 0.0
@@ -283,7 +283,7 @@ class LayoutRelaxation:
 
 
 def _least_of(plans: Plans, feature: int) -> float:
-    """The least average of a feature in this layout: some table is in each group."""
+    """Returns the least average of a feature, given that some table is in each group."""
     choices = plans.choices
     values = np.where(plans.open, choices.total[feature], np.inf)
     least = np.full(len(choices.counts), np.inf)

@@ -206,8 +206,8 @@ class Moves:
         )
         if places is None:
             return found
-        dealt = self.score(shards.moved(found.plan, places))
-        return dealt if dealt.rank_by < found.rank_by else found
+        repacked = self.score(shards.moved(found.plan, places))
+        return repacked if repacked.rank_by < found.rank_by else found
 
     def recut(self, found: Candidate, weights: NDArray[np.float64]) -> Candidate:
         """Scores other cuts of single tables and balances the best combinations of them."""

@@ -134,7 +134,7 @@ class Constructor:
         for row, offered in zip(numbers, keys, strict=True):
             row[: len(offered)] = options.ids(offered)
         known, place = np.unique(numbers, return_inverse=True)
-        # The last cut stands in where there is none.
+        # -1 selects the last cut; `exists` masks it.
         cuts = [options.cuts[number] for number in known.tolist()]
         place = place.reshape(numbers.shape)
         exists = numbers >= 0

@@ -137,7 +137,7 @@ def test_plans_on_several_nodes_are_allowed_and_the_same_for_a_seed(seed):
             dim=int(rng.choice([16, 32, 64])),
             pooling=float(rng.choice([2, 10, 60])),
         )
-        for i in range(10)
+        for i in range(7)
     )
     plans, times = [], []
     for lp_start in (False, True, True):

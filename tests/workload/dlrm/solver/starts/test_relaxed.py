@@ -78,7 +78,7 @@ def test_a_start_from_programs_is_no_worse_and_the_same_for_a_seed():
     tables = small_and_large()
     times, plans = [], []
     for lp_start in (False, True, True):
-        scorer = make_scorer(tables)
+        scorer = make_scorer(tables, 4)
         solved = solve(scorer, ALL, SolverSettings(lns=False, lp_start=lp_start), seed=1)
         plans.append(solved)
         times.append(scorer.score([solved.plan]).iteration_time_s[0])
