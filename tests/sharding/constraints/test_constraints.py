@@ -56,14 +56,14 @@ def request(
 
 
 def kinds(asked, index=0):
-    return [(one.sharding_type, one.compute_kernel) for one in placements_allowed(index, asked)]
+    return [(way.sharding_type, way.compute_kernel) for way in placements_allowed(index, asked)]
 
 
 # --- enumeration --------------------------------------------------------------------------
 
 
 def test_everything_is_allowed_without_constraints():
-    found = {one.sharding_type: one for one in placements_allowed(0, request())}
+    found = {way.sharding_type: way for way in placements_allowed(0, request())}
     assert set(found) == set(ShardingType)
     everyone = tuple(range(8))
     assert found[TW].rank_sets == tuple((rank,) for rank in everyone)
@@ -103,7 +103,7 @@ def test_a_constraint_that_names_uvm_allows_it():
 )
 def test_pinned_ranks_leave_only_what_they_can_hold(ranks, expected):
     found = placements_allowed(0, request(TableConstraints("big", pinned_ranks=frozenset(ranks))))
-    assert {one.sharding_type: one.rank_sets for one in found} == expected
+    assert {way.sharding_type: way.rank_sets for way in found} == expected
 
 
 def test_widths_and_numbers_of_column_shards():
@@ -353,9 +353,9 @@ def test_every_planner_keeps_to_the_constraints(name, constraints, allow_uvm, me
     made = PLANNERS[name](asked)
     assert check_plan(made, tables, 8, 4) == made
     for table in made.tables:
-        applying = [one for one in constraints if one.matches(table.table)]
-        assert all(keeps_to(table, one, 64) for one in applying)
-        named = any(one.allowed_kernels for one in applying)
+        applying = [rule for rule in constraints if rule.matches(table.table)]
+        assert all(keeps_to(table, rule, 64) for rule in applying)
+        named = any(rule.allowed_kernels for rule in applying)
         assert allow_uvm or named or not table.compute_kernel.on_host
 
 

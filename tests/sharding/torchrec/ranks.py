@@ -115,7 +115,7 @@ def step(rank: int, world_size: int, devices_per_node: int, path: str) -> dict[s
         their_indices, their_weights = batch_of(other)
         ((whole(their_indices) * their_weights).sum() / world_size).backward()
     with torch.no_grad():
-        moved = max(float(one.grad.abs().max()) for one in whole.parameters())
+        moved = max(float(weight.grad.abs().max()) for weight in whole.parameters())
         for parameter in whole.parameters():
             parameter -= RATE * parameter.grad
     wanted = whole.state_dict()

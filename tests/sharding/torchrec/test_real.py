@@ -101,18 +101,20 @@ def test_objects_of_every_type(types):
     assert isinstance(made, types.ShardingPlan)
     module = made.plan[MODULE]
     assert isinstance(module, types.EmbeddingModuleShardingPlan)
-    assert {one.sharding_type for one in module.values()} >= {
+    assert {sharding.sharding_type for sharding in module.values()} >= {
         kind.value for kind in types.ShardingType if kind.value != "table_wise"
     }
     grid = module["t2"].sharding_spec.shards
-    assert [(*one.shard_offsets, *one.shard_sizes, str(one.placement)) for one in grid] == [
+    assert [
+        (*shard.shard_offsets, *shard.shard_sizes, str(shard.placement)) for shard in grid
+    ] == [
         (0, 0, 17, 12, "rank:2/cuda:0"),
         (17, 0, 16, 12, "rank:3/cuda:1"),
         (0, 12, 17, 12, "rank:0/cuda:0"),
         (17, 12, 16, 12, "rank:1/cuda:1"),
     ]
     # 24 columns in five shards: 8, 4, 4, 4, 4.
-    assert [one.shard_sizes[1] for one in module["t3"].sharding_spec.shards] == [8, 4, 4, 4, 4]
+    assert [shard.shard_sizes[1] for shard in module["t3"].sharding_spec.shards] == [8, 4, 4, 4, 4]
     assert module["t1"].sharding_spec is None
     assert module["t3"].cache_params.load_factor == 0.5
     assert from_torchrec(made, TABLES) == EVERY_TYPE
@@ -129,8 +131,8 @@ def test_shards_are_those_that_torchrec_cuts(types):
             torch.empty((ROWS[name], DIM), device="meta"), 4, 2, sharding.sharding_type, columns
         )
         shards = sharding.sharding_spec.shards
-        assert [one.shard_sizes for one in shards] == sizes, name
-        assert [one.shard_offsets for one in shards] == offsets, name
+        assert [shard.shard_sizes for shard in shards] == sizes, name
+        assert [shard.shard_offsets for shard in shards] == offsets, name
 
 
 def test_what_the_library_serializes_is_read(types, tmp_path):
@@ -139,9 +141,9 @@ def test_what_the_library_serializes_is_read(types, tmp_path):
     path.write_text(json.dumps(made._serialize()))
     found = check_plan(read_plan(path, TABLES), TABLES, 4, 2)
     # The library leaves the cache's share out.
-    assert [(one.ranks, one.sharding_type, one.compute_kernel) for one in found.tables] == [
-        (one.ranks, one.sharding_type, one.compute_kernel) for one in EVERY_TYPE.tables
-    ]
+    assert [
+        (table.ranks, table.sharding_type, table.compute_kernel) for table in found.tables
+    ] == [(table.ranks, table.sharding_type, table.compute_kernel) for table in EVERY_TYPE.tables]
 
 
 def run_ranks(tmp_path, plans, world_size, devices_per_node):
@@ -249,7 +251,7 @@ def test_the_planners_plans_of_every_type_are_taken_over(types, kind):
             allowed_types=frozenset({kind}),
         )
     )
-    assert {one.sharding_type for one in answer.plan.tables} == {kind}
+    assert {table.sharding_type for table in answer.plan.tables} == {kind}
     again = from_torchrec(
         to_torchrec(answer.plan, tables, devices_per_node=2), tables, world_size=4
     )

@@ -106,14 +106,12 @@ def test_host_memory_is_not_used_where_the_devices_have_room():
     assert not any(table.compute_kernel.on_host for table in allowed.plan.tables)
 
 
-def test_host_memory_that_is_too_small_is_told():
+def test_host_memory_that_is_too_small_is_reported():
     with pytest.raises(InfeasibleError, match=r"and 953\.7 MiB of host memory a node"):
         find_plan(tight(host_memory_bytes=1e9), allow_uvm=True)
     # About 4.1 GB in all, of which the devices cannot hold half.
     found = find_plan(tight(host_memory_bytes=4e9), allow_uvm=True)
-    held = sum(
-        memory.embedding_host_bytes for memory in predict_plan(tight(), found.plan, None).memory
-    )
+    held = sum(memory.host_bytes for memory in predict_plan(tight(), found.plan, None).memory)
     assert 0 < held <= 4e9
 
 
