@@ -270,8 +270,8 @@ def test_two_tables_of_one_name_in_one_module_are_refused():
 # --- number of ranks ----------------------------------------------------------------------
 
 
-def test_the_librarys_own_spelling_is_read(tmp_path):
-    """Shards beside the ranks, and no number of ranks: it is that of the row-wise table."""
+def test_serialized_torchrec_plans_are_read(tmp_path):
+    """Shards next to the ranks, without a world size: the row-wise table determines it."""
     cuts = [(0, 25), (25, 50), (50, 75), (75, 100)]
     block = sharding("row_wise", [shard(rank, rows, (0, 96)) for rank, rows in enumerate(cuts)])
     block["shards"] = block.pop("sharding_spec")["shards"]

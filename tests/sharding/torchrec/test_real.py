@@ -30,7 +30,7 @@ from dse.workload.dlrm import PlanScorer, Problem, Software, predict_plan
 from tests.conftest import ROOT, make_cluster, make_model, make_table
 from tests.sharding.torchrec.tables import DIM, MODULE, ROWS, TABLES
 
-# The library warns of its own deprecations while it is imported and used.
+# TorchRec raises deprecation warnings when it is imported and used.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 TW, CW, RW = ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE, ShardingType.ROW_WISE

@@ -158,7 +158,7 @@ def test_constrained_problems_are_solved_as_by_brute_force(name, seed):
     ],
 )
 def test_host_memory_is_used_as_by_brute_force(types, memory_bytes):
-    # 0.13 to 0.5 GB each, on two devices with little beside what is reserved.
+    # 0.13 to 0.5 GB each, on two devices with little unreserved memory.
     tables = tuple(make_table(f"t{i}", 500_000 * (i + 1), pooling=20 - 5 * i) for i in range(4))
     scorer = make_scorer(tables, device=make_device(memory_bytes=memory_bytes))
     request = request_of(scorer, allow_uvm=True, allowed_types=types)

@@ -138,29 +138,28 @@ class Moves:
         weights[:2] = np.maximum(weights[:2], _HIDDEN_COST)
         return weights
 
-    def descend(self, found: Candidate, rounds: int) -> Candidate:
+    def descend(self, current: Candidate, rounds: int) -> Candidate:
         """Runs rounds of balancing and of other cuts until nothing is better."""
         for _ in range(rounds):
             if self.is_over():
                 break
-            before = found.rank_by
-            weights = self.weights(found.plan)
-            found = self.balanced(found, weights, perturbations=self._effort.perturbations)
+            before = current.rank_by
+            weights = self.weights(current.plan)
+            current = self.balanced(current, weights, perturbations=self._effort.perturbations)
             if self.is_over():
                 break
-            found = self.recut(found, weights)
-            if found.rank_by < before * (1 - _LEAST_GAIN):
-                continue
-            break
-        return found
+            current = self.recut(current, weights)
+            if current.rank_by >= before * (1 - _LEAST_GAIN):
+                break
+        return current
 
     def balanced(
-        self, found: Candidate, weights: NDArray[np.float64], perturbations: int
+        self, current: Candidate, weights: NDArray[np.float64], perturbations: int
     ) -> Candidate:
         """Moves shards between ranks; keeps the plan when the full model does not agree."""
-        shards = self._movable(found.plan)
+        shards = self._movable(current.plan)
         if not len(shards.rank) or self._request.world_size < 2:
-            return found
+            return current
         balancer = Balancer(
             shards, weights, self._usable, self._request.devices_per_node, self.is_over
         )
@@ -173,13 +172,13 @@ class Moves:
             places.append(balancer.places)
         # A plan in which nothing moved is known already.
         plans = [
-            shards.moved(found.plan, ranks)
+            shards.moved(current.plan, ranks)
             for ranks in places
             if not np.array_equal(ranks, shards.rank)
         ]
         if not plans:
-            return found
-        return min([found, *self.score_all(plans)], key=lambda candidate: candidate.rank_by)
+            return current
+        return min([current, *self.score_all(plans)], key=lambda candidate: candidate.rank_by)
 
     def _movable(self, plan: Assignment) -> MovableShards:
         """Returns the movable shards of a plan; the last ones are cached."""
@@ -187,11 +186,11 @@ class Moves:
             self._last_shards = (plan, movable_shards(plan, self._options))
         return self._last_shards[1]
 
-    def repacked(self, found: Candidate, weights: NDArray[np.float64]) -> Candidate:
+    def repacked(self, current: Candidate, weights: NDArray[np.float64]) -> Candidate:
         """Repacks the most loaded, the least loaded and a random rank."""
-        shards = self._movable(found.plan)
+        shards = self._movable(current.plan)
         if not len(shards.rank) or self._request.world_size < 2:
-            return found
+            return current
         order = np.argsort(-shards.load_s(weights), kind="stable")
         middle = int(self._rng.integers(1, len(order)))
         freed = np.unique([order[0], order[middle], order[-1]])
@@ -205,28 +204,28 @@ class Moves:
             remaining_s,
         )
         if places is None:
-            return found
-        repacked = self.score(shards.moved(found.plan, places))
-        return repacked if repacked.rank_by < found.rank_by else found
+            return current
+        repacked = self.score(shards.moved(current.plan, places))
+        return repacked if repacked.rank_by < current.rank_by else current
 
-    def recut(self, found: Candidate, weights: NDArray[np.float64]) -> Candidate:
+    def recut(self, current: Candidate, weights: NDArray[np.float64]) -> Candidate:
         """Scores other cuts of single tables and balances the best combinations of them."""
-        changes = self._neighbourhood.around(found.plan, weights)
-        shards = self._movable(found.plan)
+        changes = self._neighbourhood.around(current.plan, weights)
+        shards = self._movable(current.plan)
         limit = self._max_neighbours // 4
-        changes += self._neighbourhood.exchanges(found.plan, shards, weights, limit)
+        changes += self._neighbourhood.exchanges(current.plan, shards, weights, limit)
         if not changes:
-            return found
-        values = self.evaluator.values(found.plan, changes).rank_by
-        combined = _combine(changes, values, found.rank_by)
+            return current
+        values = self.evaluator.values(current.plan, changes).rank_by
+        combined = _combine(changes, values, current.rank_by)
         if not combined:
             # Nothing helps by itself; the best change may, after other shards have moved.
             combined = [changes[int(np.argmin(values))]]
-        candidates = self._best_of(found.plan, combined, self._effort.combinations)
+        candidates = self._best_of(current.plan, combined, self._effort.combinations)
         if self._effort.groups:
-            regrouped_tables = self._without_groups(found.plan, changes, values)
-            candidates += self._best_of(found.plan, regrouped_tables, self._effort.groups)
-        best = found
+            regrouped_tables = self._without_groups(current.plan, changes, values)
+            candidates += self._best_of(current.plan, regrouped_tables, self._effort.groups)
+        best = current
         for changed in candidates:
             balanced = self.balanced(changed, weights, perturbations=0)
             if balanced.rank_by < best.rank_by:
