@@ -10,9 +10,9 @@ import pytest
 
 from dse.graph import Lane
 from dse.report import build_view, render_report
-from dse.report._details import _runs
-from dse.report._view_front import front_view
-from dse.report._view_timeline import (
+from dse.report.page._details import _runs
+from dse.report.page._front import front_view
+from dse.report.page._timeline import (
     TICKS,
     BarKind,
     _Bar,
@@ -68,12 +68,12 @@ def test_a_time_line_is_the_predicted_iteration(result, view):
         assert one.iteration_ms == pytest.approx(
             1e3 * record.prediction.iteration_time_s, rel=1e-9
         )
-        assert max(lane.start[-1] + lane.duration[-1] for lane in one.lanes) == TICKS
+        assert max(lane.start[-1] + lane.duration[-1] for lane in one.streams) == TICKS
 
 
 def test_bars_of_a_stream_never_overlap(view):
     for one in view.timeline.candidates:
-        for lane in one.lanes:
+        for lane in one.streams:
             assert len(lane.start) == len(lane.duration) == len(lane.name) == len(lane.kind) > 0
             assert min(lane.duration) > 0
             assert lane.start[0] >= 0
@@ -93,7 +93,7 @@ def test_bars_take_the_time_of_the_breakdown(result, view):
     for rank, parts in enumerate(record.prediction.breakdown):
         mine = [
             lane
-            for lane in one.lanes
+            for lane in one.streams
             if lane.title.startswith((f"{word} {rank}:", f"{word} {rank} ("))
         ]
         if not mine:
@@ -148,12 +148,12 @@ def test_a_long_time_line_is_joined_until_it_fits():
     # A hundred tasks of 9 ms, each followed by a pause of 1 ms.
     tasks = [(0, 0.01 * i, 0.01 * i + 0.009, 0) for i in range(100)]
     whole = _drawn(schedule(tasks), 7, {}, "rank", 100)
-    assert (len(whole.lanes[0].start), whole.joined_ms) == (100, 0.0)
+    assert (len(whole.streams[0].start), whole.joined_ms) == (100, 0.0)
     joined = _drawn(schedule(tasks), 7, {}, "rank", 99)
-    assert len(joined.lanes[0].start) == 1
+    assert len(joined.streams[0].start) == 1
     # The pause of 1 ms is closed, but no more than the next power of two above it.
     assert 1.0 <= joined.joined_ms <= 2.1
-    assert joined.lanes[0].start[0] + joined.lanes[0].duration[0] == TICKS
+    assert joined.streams[0].start[0] + joined.streams[0].duration[0] == TICKS
 
 
 def test_of_a_large_front_both_ends_are_kept():
