@@ -52,12 +52,12 @@ def _show(checkup: Checkup, console: Console) -> None:
 
     for topic in Topic:
         console.print(topic.value, style="bold", highlight=False)
-        console.print(_table(one for one in checkup.findings if one.topic is topic))
+        console.print(_table(finding for finding in checkup.findings if finding.topic is topic))
         console.print()
     counts = [
         f"{count} {status.value}"
         for status in Status
-        if (count := sum(one.status is status for one in checkup.findings))
+        if (count := sum(finding.status is status for finding in checkup.findings))
     ]
     verdict = (
         "the core works" if checkup.healthy else "the core does not work; repair what is broken"
@@ -81,12 +81,13 @@ def _table(findings: Iterable[Finding]) -> object:
     table.add_column(min_width=7)
     table.add_column(max_width=34, overflow="fold")
     table.add_column(overflow="fold")
-    for one in findings:
+    for finding in findings:
         # A figure and its unit stay on one line.
-        words = Text(one.text.replace(" %", "\u00a0%"))
-        if one.next_step:
-            words.append(f"{' ' if one.text else ''}→ {one.next_step}", style="italic")
-        table.add_row(Text(one.status.value, style=styles[one.status]), Text(one.subject), words)
+        text = Text(finding.text.replace(" %", "\u00a0%"))
+        if finding.next_step:
+            text.append(f"{' ' if finding.text else ''}→ {finding.next_step}", style="italic")
+        status = Text(finding.status.value, style=styles[finding.status])
+        table.add_row(status, Text(finding.subject), text)
     return table
 
 

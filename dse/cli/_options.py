@@ -88,8 +88,8 @@ def member(kind: type[Member], text: str, option: str) -> Member:
     try:
         return kind(text)
     except ValueError:
-        known = ", ".join(one.value for one in kind)
-        raise ConfigError(f"{option}: expected one of {known}; found `{text}`") from None
+        expected = ", ".join(known.value for known in kind)
+        raise ConfigError(f"{option}: expected one of {expected}; found `{text}`") from None
 
 
 def parsed(option: str, read: Callable[[str], Value], text: str) -> Value:

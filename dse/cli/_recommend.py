@@ -100,7 +100,7 @@ def recommend_command(
         platforms=listed(platforms),
         world_sizes=whole_numbers("--world-sizes", world_sizes),
         batch_sizes=whole_numbers("--batch-sizes", batch_sizes),
-        precisions=tuple(member(Precision, one, "--precisions") for one in listed(precisions)),
+        precisions=tuple(member(Precision, name, "--precisions") for name in listed(precisions)),
         price_basis=_basis(basis),
         price_provider=provider,
         confidence=quantity("--confidence", confidence, UnitKind.FRACTION),
@@ -208,12 +208,12 @@ def _document(found: Recommendation) -> dict[str, object]:
         "verdicts": {verdict.value: found.count(verdict) for verdict in Verdict},
         "undecided": [
             {
-                "configuration": one.option.words,
-                "price_usd_per_hour": one.option.price_usd_per_hour,
-                "best_found_samples_per_s": one.solved and one.solved.throughput_per_s,
-                "bound_samples_per_s": one.bound_per_s,
+                "configuration": judgement.option.words,
+                "price_usd_per_hour": judgement.option.price_usd_per_hour,
+                "best_found_samples_per_s": judgement.solved and judgement.solved.throughput_per_s,
+                "bound_samples_per_s": judgement.bound_per_s,
             }
-            for one in found.undecided_better
+            for judgement in found.undecided_better
         ],
     }
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dse.report import build_view, render_report
-from dse.report.page._failures import failures_view
+from dse.report.page._analysis import failures_view
 from dse.report.page._importance import MIN_TRIALS, importance_views
 from dse.report.page._prices import prices_view
 from dse.report.page._progress import hypervolume_history, hypervolume_view, reference_point

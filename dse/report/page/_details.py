@@ -1,4 +1,4 @@
-"""Details of one candidate."""
+"""Details of one candidate, and the tables of its model."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from dse.errors import DseError
 from dse.report.console import duration, interval, percent
 from dse.report.page._payload import rounded
-from dse.search import change_words
+from dse.search import change_words, stored_model
 from dse.search.space import PLACEMENT_PREFIX, WorkloadKind
 from dse.workload.transformer import StepConfiguration, parallelism_words
 
 if TYPE_CHECKING:
-    from dse.search import TracePrediction, TrialRecord
+    from dse.search import StudyResult, TracePrediction, TrialRecord
     from dse.sharding import ShardingPlan
     from dse.workload import MemoryAccount, Prediction
 
@@ -63,6 +64,25 @@ class TableView:
     kind: str
     kernel: str
     ranks: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableSize:
+    """Size of one embedding table.
+
+    Attributes:
+        name: Table.
+        rows: Rows.
+        dim: Width.
+        size_bytes: Weights of all rows in bytes.
+        read_bytes: Bytes of weights that one sample looks up, before caches.
+    """
+
+    name: str
+    rows: int
+    dim: int
+    size_bytes: float
+    read_bytes: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +160,27 @@ def detail_of(record: TrialRecord) -> DetailView | None:
 def _memory_gib(memory: MemoryAccount) -> tuple[float, ...]:
     """Returns sizes in the order of the purposes of that kind of workload."""
     return tuple(_gib(size_bytes) for _, size_bytes in memory.parts)
+
+
+def table_sizes(study: StudyResult) -> tuple[TableSize, ...]:
+    """Returns the tables of the model that a study keeps; nothing where it keeps none."""
+    if study.kind is not WorkloadKind.DLRM:
+        return ()
+    try:
+        model = stored_model(study)
+    except DseError:
+        # The plan is shown without sizes: they only help to sort it.
+        return ()
+    return tuple(
+        TableSize(
+            table.name,
+            table.rows,
+            table.dim,
+            float(table.weight_bytes),
+            float(f"{table.lookups_per_sample * table.dim * table.data_type.value_bytes:.6g}"),
+        )
+        for table in model.tables
+    )
 
 
 def trace_detail(number: int, changes: str, answer: TracePrediction) -> DetailView:

@@ -36,13 +36,13 @@ class PointView:
         predicted: Ends of the 90 % interval on each axis; None where the axis has none.
         measured: Measured value on each axis with the ends of its 95 % interval; None where what
             was run is not this configuration, or says nothing about the axis.
-        words: Result of its validation; empty where it was not run.
+        note: Result of its validation; empty where it was not run.
     """
 
     number: int
     predicted: tuple[tuple[float, float] | None, ...]
     measured: tuple[Span | None, ...]
-    words: str
+    note: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class FrontView:
 
     Attributes:
         points: By trial number; points with neither interval nor measurement are left out.
-        recommended: The knee of the front, the best in the first objective where there is none;
+        recommended: The knee of the front, or else the best in the first objective;
             None without a front.
-        second: Another one of the front to compare it with; None where there is none.
+        second: Another one of the front to compare it with; None without another one.
     """
 
     points: tuple[PointView, ...]
@@ -74,7 +74,7 @@ def front_view(study: StudyResult) -> FrontView:
         tuple(
             point
             for point in points
-            if point.words or any(ends is not None for ends in point.predicted)
+            if point.note or any(ends is not None for ends in point.predicted)
         ),
         recommended,
         second,
@@ -130,7 +130,7 @@ def _point(study: StudyResult, record: TrialRecord, run: ValidatedCandidate | No
                 low_high = (run.measured_low_s / time_s, run.measured_high_s / time_s)
                 ends = _scaled(study, record, index, low_high)
             measured[index] = (ends[0], found[0], ends[1]) if ends else (None, found[0], None)
-    return PointView(record.number, tuple(predicted), tuple(measured), _words(run))
+    return PointView(record.number, tuple(predicted), tuple(measured), _note(run))
 
 
 def _is_itself(study: StudyResult, record: TrialRecord, run: ValidatedCandidate) -> bool:
@@ -170,7 +170,7 @@ def _pair(values: list[float] | None) -> tuple[float, float] | None:
     return None if values is None else (values[0], values[1])
 
 
-def _words(run: ValidatedCandidate) -> str:
+def _note(run: ValidatedCandidate) -> str:
     return (
         f"run for real on {run.run_world_size} ranks, batch {run.run_batch_size:,}: measured "
         f"{1e3 * run.measured_s:.4g} ms, predicted {1e3 * run.predicted_s:.4g} ms "

@@ -56,7 +56,7 @@ class PricesView:
         prices: Those a study chooses from, in the order of the platforms' files.
         unpriced: Platforms of which no price is known.
         superseded: How many prices are left out because a newer one of the same offer is there.
-        warning: Summary of the warnings; empty where there is none.
+        warning: Summary of the warnings; may be empty.
     """
 
     prices: tuple[PriceView, ...]

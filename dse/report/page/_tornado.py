@@ -65,7 +65,7 @@ class TornadoView:
     """The recommended candidate with one input at a time a little lower and higher.
 
     Attributes:
-        number: Its number; None where there is none.
+        number: Its number, if there is a candidate.
         axes: One a metric, the study's objectives first; empty where nothing could be computed.
         reason: Why `axes` is empty; else empty.
     """

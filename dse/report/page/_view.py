@@ -17,12 +17,12 @@ from dse.report.page._details import (
     MEMORY_PURPOSES,
     DetailView,
     detail_of,
+    table_sizes,
     trace_detail,
 )
 from dse.report.page._figures import figures_view
 from dse.report.page._front import front_view
 from dse.report.page._payload import finite
-from dse.report.page._tables import table_sizes
 from dse.report.page._timeline import timeline_view
 from dse.report.page._validation import validation_view
 from dse.search import TrialStatus, group_reasons
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from dse.report._metrics import MetricFormat
     from dse.report.page._analysis import AnalysisView
+    from dse.report.page._details import TableSize
     from dse.report.page._figures import FiguresView
     from dse.report.page._front import FrontView
-    from dse.report.page._tables import TableSize
     from dse.report.page._timeline import TimelineView
     from dse.report.page._validation import ValidationView
     from dse.search import StudyResult, TrialRecord

@@ -43,7 +43,7 @@ def print_overheads(profile: HostProfile, checks: Sequence[HostCheck], console: 
             operator.name,
             f"{operator.calls + (idle.count if idle else 0):,}",
             f"{operator.launches:.1f}" if operator.calls else UNKNOWN,
-            *(f"{1e6 * one.mean_s:.1f}" if one else UNKNOWN for one in _figures(operator)),
+            *(f"{1e6 * found.mean_s:.1f}" if found else UNKNOWN for found in _figures(operator)),
         )
     table.print(console)
     titles = ("rank", "measured", "outliers", "predicted", "error", "without outliers")

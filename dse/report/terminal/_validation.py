@@ -51,17 +51,17 @@ def _print_candidates(validation: Validation, view: ValidationView, console: Con
 def _notes(validation: Validation) -> list[str]:
     """Returns which rows are the fastest, tie with it, were drawn, or stand for others."""
     found, candidates = validation.agreement, validation.candidates
-    fastest = next(one for one in candidates if one.number == found.fastest)
-    ties = [str(one.number) for one in candidates if one is not fastest and one.ties_with(fastest)]
+    fastest = next(run for run in candidates if run.number == found.fastest)
+    ties = [str(run.number) for run in candidates if run is not fastest and run.ties_with(fastest)]
     first = f"predicted fastest: {found.favourite}; measured fastest: {found.fastest}"
     lines = [first + (f", a tie with {', '.join(ties)}" if ties else "")]
-    drawn = [str(one.number) for one in candidates if one.chosen == "random"]
+    drawn = [str(run.number) for run in candidates if run.chosen == "random"]
     if drawn:
         lines.append(f"chosen at random: {', '.join(drawn)}")
-    for one in candidates:
-        if one.same:
-            same = ", ".join(map(str, one.same))
-            lines.append(f"{one.number} stands for {same}, which would be the same run here")
+    for run in candidates:
+        if run.same:
+            same = ", ".join(map(str, run.same))
+            lines.append(f"{run.number} stands for {same}, which would be the same run here")
     return lines
 
 

@@ -17,7 +17,7 @@ const hoverInterval = (trial, i) => {
 const hover = (trial) => `<b>${label(trial.number)}</b> ${trial.number < 0 ? "" : plain(trial.status)}<br>` +
   data.axes.map((objective, i) => `${plain(objective.title)}: ${show(objective, trial.values[i])}${hoverInterval(trial, i)}`).join("<br>") + "<br>" +
   data.parameters.map((name, i) => `${plain(name)}: ${plain(trial.parameters[i])}`).join("<br>") +
-  (known.get(trial.number)?.words ? `<br>${plain(known.get(trial.number).words)}` : "");
+  (known.get(trial.number)?.note ? `<br>${plain(known.get(trial.number).note)}` : "");
 // SVG marks: the plots that need WebGL build code at run time, which the page forbids itself.
 function points(trials, x, y, extra) {
   return Object.assign({
@@ -72,7 +72,7 @@ function drawScatter() {
       traces.push(points(mine, x, y, { name, legendgroup: name, showlegend: listed, marker }));
     }
   });
-  const run = data.trials.filter((t) => known.get(t.number)?.words && (t.front || toggled("show-dominated")));
+  const run = data.trials.filter((t) => known.get(t.number)?.note && (t.front || toggled("show-dominated")));
   if (run.length) traces.push(points(run, x, y, { name: "run for real", marker: { color: "#d55e00", size: 19, symbol: "circle-open", line: { width: 2 } } }));
   const measured = run.filter((t) => known.get(t.number).measured[x] || known.get(t.number).measured[y]);
   if (measured.length) {
