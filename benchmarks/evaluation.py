@@ -33,22 +33,19 @@ if TYPE_CHECKING:
 PHASES: dict[str, tuple[str, ...]] = {
     "graphs": (
         "dse.workload.dlrm._filled:build_layout",
-        "dse.workload.dlrm.solver._bound_branch:build_layout",
+        "dse.workload.dlrm.solver.bound._lower_bound:build_layout",
     ),
     "compiling": ("dse.workload.dlrm._scorer:program_of",),
     "baselines": ("dse.sharding._planners:plan_greedily",),
-    "cuts": ("dse.workload.dlrm.solver._catalogue:Catalogue._make",),
-    "first plans": (
-        "dse.workload.dlrm.solver._portfolio:Portfolio.__init__",
-        "dse.workload.dlrm.solver._portfolio:Portfolio.plans",
-    ),
+    "cuts": ("dse.workload.dlrm.solver._options:ShardingOptions._make",),
+    "first plans": ("dse.workload.dlrm.solver.starts._constructor:Constructor.plans",),
     "balancing": (
-        "dse.workload.dlrm.solver._balance:Balancer.descend",
-        "dse.workload.dlrm.solver._balance:Balancer.improve",
+        "dse.workload.dlrm.solver.moves._balance:Balancer.descend",
+        "dse.workload.dlrm.solver.moves._balance:Balancer.improve",
     ),
     "neighbours": (
-        "dse.workload.dlrm.solver._neighbours:Neighbourhood.around",
-        "dse.workload.dlrm.solver._neighbours:Neighbourhood.exchanges",
+        "dse.workload.dlrm.solver.moves._neighbours:Neighbourhood.around",
+        "dse.workload.dlrm.solver.moves._neighbours:Neighbourhood.exchanges",
     ),
     "scoring": (
         "dse.workload.dlrm._scorer:PlanScorer.score_features",

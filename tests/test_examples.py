@@ -11,7 +11,7 @@ import pytest
 
 from dse.model import ModelRecipe, compose_model, load_dlrm, read_table_list
 from dse.search.space import load_space
-from tests.cli.test_cli import answer, dse
+from tests.cli.running import answer, dse
 from tests.conftest import ROOT
 from tests.documents_of_users import run_page
 

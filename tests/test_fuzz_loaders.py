@@ -20,12 +20,12 @@ import yaml
 from dse._reading import JsonProblemError, load_json
 from dse.calibration.measurements import ColumnOptions, read_collective, read_embedding, read_gemm
 from dse.calibration.microbench import read_session
-from dse.cli._versus import Asked, changed
+from dse.cli._request import Request, changed
 from dse.config import parse_plain
 from dse.errors import ConfigError
 from dse.machine.platforms import load_platform
 from dse.model import load_model, read_table_list
-from dse.report import print_study, render_validation
+from dse.report.terminal import print_study, print_validation
 from dse.search import (
     Agreement,
     PlatformFactor,
@@ -50,7 +50,7 @@ from dse.trace import (
 )
 from dse.trace.capture import read_records
 from dse.trace.overheads import host_profile_text, load_host_profile, platform_host_block
-from dse.trace.whatif import read_steps
+from dse.trace.whatif import read_changes
 from dse.workload.dlrm import Configuration
 from tests.conftest import ROOT, make_table
 from tests.fuzzing import (
@@ -318,7 +318,7 @@ steps:
 """
 
     def read(path):
-        assert all(step.title for step in read_steps(path))
+        assert all(step.title for step in read_changes(path))
 
     check_reader(variants([seed], count("steps"), 8), tmp_path / "w.yaml", read, valid=1)
 
@@ -409,7 +409,7 @@ def test_lists_of_tables(tmp_path):
 
 def test_second_configurations(tmp_path):
     seed = b"world_size: 16\nlink: pcie\nplan: other.json\nsequence_parallel: true\n"
-    asked = Asked("m", "p", 8, 1024)
+    asked = Request("m", "p", 8, 1024)
 
     def read(path):
         other, words = changed(asked, str(path))
@@ -612,7 +612,7 @@ def use_study(path: Path) -> None:
     result = study.result
     print_study(result, Console(file=io.StringIO(), width=200), [("report", "report.html")])
     if result.validation is not None:
-        render_validation(result.validation, Console(file=io.StringIO(), width=200))
+        print_validation(result.validation, Console(file=io.StringIO(), width=200))
     for record in result.records:
         if isinstance(record.configuration, Configuration):
             assert plan_to_json(record.configuration.plan, result.model_name)

@@ -31,7 +31,7 @@ from dse.search.space import load_space
 from dse.sharding import read_constraints, read_plan
 from dse.trace import read_execution_trace, read_kineto
 from dse.trace.overheads import load_host_profile
-from dse.trace.whatif import read_steps
+from dse.trace.whatif import read_changes
 from tests.conftest import ROOT
 
 # --- what no module may do ------------------------------------------------------------------
@@ -87,15 +87,19 @@ CALLS = {
     "zlib.decompress": set(),
     "gzip.decompress": set(),
     # Names in the code, and Python files that a person names on the command line.
-    "import_module": {"dse/__init__.py", "dse/trace/replay/_run.py"},
+    "import_module": {
+        "dse/__init__.py",
+        "dse/trace/replay/_replay.py",
+        "dse/trace/whatif/optimizations/__init__.py",
+    },
     "importlib.import_module": set(),
-    "runpy.run_path": {"dse/trace/replay/_teach.py"},
+    "runpy.run_path": {"dse/trace/replay/_registry.py"},
     "runpy.run_module": set(),
     # Trees of a calibration, after unpacking within a limit.
     "*.load_model": {"dse/machine/fits/_trees.py"},
     # The machine's own facts, and traces that the profiler just wrote.
     "*.read_text": {
-        "dse/trace/replay/_memory.py",
+        "dse/trace/replay/run/_memory.py",
         "dse/calibration/microbench/_machine.py",
         "dse/trace/capture/_orders.py",
         "dse/doctor/_machine.py",
@@ -230,7 +234,7 @@ READERS = {
     "plan": read_plan,
     "constraints": read_constraints,
     "profile": load_host_profile,
-    "steps": read_steps,
+    "steps": read_changes,
     "gemm": read_gemm,
     "kineto": read_kineto,
     "execution trace": read_execution_trace,

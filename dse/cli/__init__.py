@@ -1,4 +1,4 @@
-"""The command line. It imports the library; nothing imports it."""
+"""Command line. It imports the library; nothing imports it."""
 
 from __future__ import annotations
 

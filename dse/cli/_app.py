@@ -1,8 +1,4 @@
-"""The `dse` command: options that all commands share, errors, and exit codes.
-
-Exit codes: 0 success; 1 a run found nothing feasible; 2 bad input; 130 interrupted; 143 ended by
-SIGTERM.
-"""
+"""The `dse` command: global options, and errors as exit codes."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from typer.core import TyperGroup
 from dse import __version__
 from dse.cli import (
     _calibrate,
-    _compare_studies,
+    _compare,
     _doctor,
     _export,
     _fit,
@@ -30,23 +26,21 @@ from dse.cli import (
     _run,
     _schema,
     _shard,
-    _trace,
     _validate,
-    _whatif_study,
+    _whatif,
+    trace,
 )
-from dse.cli._signals import EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated
+from dse.cli._exit import ExitCode, Terminated
 from dse.errors import DseError
-
-EXIT_BAD_INPUT = 2
 
 
 class _InterruptedError(Exception):
-    """Ctrl-C or SIGTERM, under a name that Typer does not know: it would end without a word."""
+    """Ctrl-C or SIGTERM, under a name that Typer does not know: it would end silently."""
 
     def __init__(self, interrupt: KeyboardInterrupt) -> None:
         super().__init__(str(interrupt) or "interrupted")
         terminated = isinstance(interrupt, Terminated)
-        self.exit_code = EXIT_TERMINATED if terminated else EXIT_INTERRUPTED
+        self.exit_code = ExitCode.TERMINATED if terminated else ExitCode.INTERRUPTED
 
 
 class _Commands(TyperGroup):
@@ -57,7 +51,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
-            # A command that keeps something says so in the interrupt that it passes on.
+            # The interrupt says what the command keeps.
             raise _InterruptedError(interrupt) from None
 
 
@@ -101,14 +95,14 @@ app.command("replay")(_replay.replay_command)
 app.command("validate")(_validate.validate_command)
 app.command("report")(_report.report_command)
 app.command("recommend")(_recommend.recommend_command)
-app.command("whatif")(_whatif_study.whatif_command)
-app.command("compare")(_compare_studies.compare_command)
+app.command("whatif")(_whatif.whatif_command)
+app.command("compare")(_compare.compare_command)
 app.command("export")(_export.export_command)
 app.command("list")(_list.list_command)
 app.add_typer(_model.app, name="model")
 app.command("calibrate")(_calibrate.calibrate_command)
 app.command("fit")(_fit.fit_command)
-app.add_typer(_trace.app, name="trace")
+app.add_typer(trace.app, name="trace")
 app.command("schema")(_schema.schema_command)
 app.command("doctor")(_doctor.doctor_command)
 
@@ -124,14 +118,14 @@ def main() -> None:
 
         for line in str(error).splitlines():
             print(f"error: {visible(line)}", file=sys.stderr)  # noqa: T201
-        sys.exit(EXIT_BAD_INPUT)
+        sys.exit(ExitCode.BAD_INPUT)
     except _InterruptedError as interrupt:
         print(interrupt, file=sys.stderr)  # noqa: T201
         sys.exit(interrupt.exit_code)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)  # noqa: T201
-        sys.exit(EXIT_INTERRUPTED)
+        sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        # The reader (head, less) has gone; there is nobody left to tell.
+        # The reader (head, less) has gone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(EXIT_BAD_INPUT)
+        sys.exit(ExitCode.BAD_INPUT)

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dse.cli._options import JsonOption
+from dse.cli._options import ForceOption, JsonOption, SeedOption, listed, quantity
 from dse.errors import ConfigError, DseError
 
 if TYPE_CHECKING:
+    from dse._terminal import Console
     from dse.calibration import MachineCalibration
     from dse.calibration.microbench import MachineInfo, MeasurementPlan, SessionResult
     from dse.machine import Precision
 
-#: Fewer points than this are no ground for a prediction, unless they were fitted.
+#: Fewer points than this are too few for a prediction, unless they were fitted.
 _FEW_POINTS = 16
 
 
@@ -60,15 +61,13 @@ def calibrate_command(
             "--precisions", help="Such as fp32,bf16; by default all on GPUs and fp32 on a CPU."
         ),
     ] = "",
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the choice of points.")] = 0,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace files that `dse calibrate` did not write.")
-    ] = False,
-    json_output: JsonOption = False,
+    seed: SeedOption = 0,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure kernels, host overheads and collectives here; fit them; write a platform.
 
-    Measured points are kept beside the platform: the same command goes on where it ended.
+    Measured points are kept next to the platform: the same command continues where it ended.
     """
     from dse.calibration import fit_machine, write_machine
     from dse.calibration.microbench import (
@@ -78,15 +77,16 @@ def calibrate_command(
         describe_machine,
         make_plan,
     )
-    from dse.config import UnitKind, parse_quantity
+    from dse.cli._output import emit
+    from dse.config import UnitKind
+    from dse.machine.platforms import CalibrationFile
+    from dse.report.console import line
+    from dse.report.terminal import calibration_rows, print_calibrations
 
     path = out or Path(f"local_{device}.yaml")
     if path.suffix not in (".yaml", ".yml"):
         raise ConfigError(f"--out {path}: expected a name that ends in .yaml")
-    try:
-        budget_s = parse_quantity(budget, UnitKind.TIME)
-    except ValueError as error:
-        raise ConfigError(f"--budget: {error}") from error
+    budget_s = quantity("--budget", budget, UnitKind.TIME)
     log = path.with_name(f"{path.stem}.points.jsonl")
     if not force:
         _refuse_foreign(path, log)
@@ -103,33 +103,52 @@ def calibrate_command(
         busy_devices=busy_devices,
     )
     try:
-        result = _measure(plan, log, budget_s, machine, quiet=json_output)
+        result = _measure(plan, log, budget_s, machine, quiet=as_json)
         calibration = fit_machine(path.stem, result, count)
         write_machine(calibration, path)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_what_is_kept(log)) from None
-    if json_output:
-        _show_json(calibration, result, path, log)
-    else:
-        _show(calibration, result)
-        typer.echo(f"platform: {path}")
-        with_collectives = bool(plan.collectives or result.collectives)
-        typer.echo(_next_step(calibration, result, path, with_collectives=with_collectives))
+        raise KeyboardInterrupt(_kept(log)) from None
+    rows = calibration_rows(CalibrationFile(calibration.kernels, calibration.collectives))
+    measured = result.done - len(result.skipped)
+    document = {
+        "platform": path,
+        "points": log,
+        "measured": measured,
+        "planned": result.planned,
+        "skipped": [skipped.reason for skipped in result.skipped],
+        "left_out": calibration.left_out,
+        "models": rows,
+    }
+
+    def show(console: Console) -> None:
+        print_calibrations(rows, console)
+        line(
+            console,
+            f"{measured} of {result.planned} planned points measured, {len(result.skipped)} could "
+            "not be; the same command measures more of them",
+        )
+        for reason in calibration.left_out:
+            line(console, f"not fitted: {reason}")
+        line(console, f"platform: {path}")
+        collected = bool(plan.collectives or result.collectives)
+        line(console, _next_step(calibration, result, path, with_collectives=collected))
+
+    emit(document, show, as_json=as_json)
 
 
 def _refuse_foreign(path: Path, log: Path) -> None:
-    """Refuses to replace files without a log of points beside them."""
+    """Refuses to replace files without a log of points next to them."""
     if log.is_file() and log.stat().st_size:
         return
     for file in (path, path.with_name(f"{path.stem}.calibration.json")):
         if file.exists():
             raise ConfigError(
-                f"--out {path}: {file} exists and was not written by `dse calibrate`, there is no "
-                f"{log.name} beside it; choose another name, or pass --force to replace it"
+                f"--out {path}: {file} exists and was not written by `dse calibrate` (without "
+                f"{log.name}); choose another name, or pass --force to replace it"
             )
 
 
-def _what_is_kept(log: Path) -> str:
+def _kept(log: Path) -> str:
     from dse.calibration.microbench import read_session
 
     try:
@@ -137,83 +156,33 @@ def _what_is_kept(log: Path) -> str:
     except DseError:
         return "interrupted before the first point"
     points = result.done - len(result.skipped)
-    return f"interrupted; {points} points are kept in {log}, the same command goes on from there"
+    return f"interrupted; {points} points are kept in {log}, the same command continues from there"
 
 
 def _measure(
     plan: MeasurementPlan, log: Path, budget_s: float, machine: MachineInfo, *, quiet: bool
 ) -> SessionResult:
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    from dse._terminal import Console
     from dse.calibration.microbench import run_session
+    from dse.cli._progress import progress
 
-    if quiet:
-        return run_session(plan, log, budget_s, machine=machine)
-    columns = (
-        TextColumn("measuring {task.description:<11}"),
-        BarColumn(),
-        TextColumn("{task.fields[points]} points"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("host", total=budget_s, points=0)
+    with progress("measuring", quiet=quiet, patience_s=0) as display:
         return run_session(
             plan,
             log,
             budget_s,
-            lambda progress: bar.update(
-                task,
-                completed=min(progress.elapsed_s, budget_s),
-                description=progress.stage,
-                points=progress.done,
+            lambda at: display(
+                at.elapsed_s, budget_s, stage=f"measuring {at.stage}", remark=f"{at.done} points"
             ),
             machine=machine,
         )
 
 
-def _show_json(
-    calibration: MachineCalibration, result: SessionResult, path: Path, log: Path
-) -> None:
-    import json
-
-    from dse.machine.platforms import CalibrationFile
-    from dse.report import calibration_rows
-
-    rows = calibration_rows(CalibrationFile(calibration.kernels, calibration.collectives))
-    document = {
-        "platform": str(path),
-        "points": str(log),
-        "measured": result.done - len(result.skipped),
-        "planned": result.planned,
-        "skipped": [skipped.reason for skipped in result.skipped],
-        "left_out": list(calibration.left_out),
-        "models": [row.as_json() for row in rows],
-    }
-    typer.echo(json.dumps(document, indent=1))
-
-
-def _show(calibration: MachineCalibration, result: SessionResult) -> None:
-    from dse._terminal import Console, visible
-    from dse.machine.platforms import CalibrationFile
-    from dse.report import calibration_rows, render_calibrations
-
-    rows = calibration_rows(CalibrationFile(calibration.kernels, calibration.collectives))
-    render_calibrations(rows, Console())
-    typer.echo(
-        f"{result.done - len(result.skipped)} of {result.planned} planned points measured, "
-        f"{len(result.skipped)} could not be; the same command measures more of them"
-    )
-    for line in calibration.left_out:
-        typer.echo(f"not fitted: {visible(line)}")
-
-
 def _next_step(
     calibration: MachineCalibration, result: SessionResult, path: Path, *, with_collectives: bool
 ) -> str:
-    """Returns a command to try, or what is missing for one.
+    """Returns a command to try, or what is missing for it.
 
-    What was fitted can be predicted with, and so can what has many points: it was left out
+    Models that were fitted can predict, and so can those with many points, which were left out
     because the formula is better.
     """
     fitted = {kernel.op for kernel in calibration.kernels}
@@ -243,9 +212,9 @@ def _next_step(
 def _precisions(text: str) -> tuple[Precision, ...] | None:
     from dse.machine import Precision
 
-    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    names = listed(text.lower())
     unknown = [name for name in names if name not in set(Precision)]
     if unknown or (names and Precision.FP32 not in names):
-        wrong = f"`{unknown[0]}` is none" if unknown else "fp32 has to be among them"
+        wrong = f"unknown `{unknown[0]}`" if unknown else "fp32 must be among them"
         raise ConfigError(f"--precisions {text}: {wrong}; expected some of {', '.join(Precision)}")
     return tuple(Precision(name) for name in names) or None

@@ -1,68 +1,80 @@
-"""Two predictions side by side, and why they differ."""
+"""`dse compare`: two studies side by side."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dse.cli._options import JsonOption
 
 if TYPE_CHECKING:
-    from dse.cli._predicted import Predicted
-    from dse.explanation import Difference
-    from dse.workload.dlrm import PairedComparison
+    from dse.search import StudyComparison, StudyResult
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """Two predicted configurations.
+def compare_command(
+    study_a: Annotated[Path, typer.Argument(metavar="STUDY_A", help="A study folder.")],
+    study_b: Annotated[Path, typer.Argument(metavar="STUDY_B", help="Another study folder.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Compare two studies: inputs, fronts, hypervolume, candidates in common."""
+    from dse.cli._output import emit
+    from dse.report.terminal import print_comparison
+    from dse.search import compare_studies, load_study
 
-    Attributes:
-        first: The one the options give.
-        second: The one it is compared with.
-        changes: What the second changes of the first, in words.
-    """
+    comparison = compare_studies(load_study(study_a).result, load_study(study_b).result)
+    folders = (str(study_a), str(study_b))
+    emit(
+        _document(comparison),
+        lambda console: print_comparison(comparison, folders, console),
+        as_json=as_json,
+    )
 
-    first: Predicted
-    second: Predicted
-    changes: tuple[str, ...]
 
-    def document(self) -> dict[str, object]:
-        """Returns what `--json` adds under `versus`."""
-        difference, paired = self._difference(), self._paired()
-        return {
-            "changes": list(self.changes),
-            **self.second.document(),
-            "throughput_ratio": asdict(paired),
-            "difference": {**asdict(difference), "change_s": difference.change_s},
+def _document(comparison: StudyComparison) -> dict[str, object]:
+    from dse.cli._output import fields_of
+
+    return {
+        "same_objectives": comparison.same_objectives,
+        "objectives": [axis.metric.value for axis in comparison.objectives],
+        "differences": [
+            {**fields_of(difference), "moves_predictions": difference.matters}
+            for difference in comparison.differences
+        ],
+        "fronts": [_front(study, comparison) for study in (comparison.first, comparison.second)],
+        "hypervolumes": comparison.hypervolumes,
+        "hypervolume_ratio": comparison.hypervolume_ratio,
+        "best": [
+            {
+                "metric": move.metric.value,
+                "first_number": move.number_before,
+                "first": move.value_before,
+                "second_number": move.number_after,
+                "second": move.value_after,
+                "change": move.change,
+            }
+            for move in comparison.best
+        ],
+        "common": [
+            {
+                name: getattr(pair, name)
+                for name in ("first", "second", "time_ratio", "same_plan", "reasons")
+            }
+            for pair in comparison.common
+        ],
+        "conclusion": comparison.conclusion,
+    }
+
+
+def _front(study: StudyResult, comparison: StudyComparison) -> list[dict[str, object]]:
+    return [
+        {
+            "number": record.number,
+            "parameters": dict(record.parameters),
+            "objectives": {
+                axis.metric.value: record.metrics[axis.metric] for axis in comparison.objectives
+            },
         }
-
-    def render(self) -> None:
-        """Prints the comparison."""
-        from dse._terminal import Console
-        from dse.report import PredictionColumn, render_difference
-
-        columns = (
-            PredictionColumn("A", self.first.planner, self.first.prediction),
-            PredictionColumn(
-                f"B: {', '.join(self.changes)}", self.second.planner, self.second.prediction
-            ),
-        )
-        console = Console()
-        console.print()
-        render_difference(columns, self._paired(), self._difference(), console)
-
-    def _paired(self) -> PairedComparison:
-        from dse.workload.dlrm import compare_plans
-
-        return compare_plans(
-            (self.first.scorer, self.first.plan), (self.second.scorer, self.second.plan)
-        )
-
-    def _difference(self) -> Difference:
-        from dse.explanation import compare_explanations
-        from dse.workload import explain_job
-        from dse.workload.dlrm import DlrmJob
-
-        first, second = (
-            explain_job(DlrmJob.scored(one.scorer, one.plan)) for one in (self.first, self.second)
-        )
-        return compare_explanations(first, second)
+        for record in study.front
+    ]

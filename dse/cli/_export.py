@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from dse.cli._options import StudyArgument
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def export_command(
-    study_dir: Annotated[Path, typer.Argument(metavar="STUDY_DIR", help="A study folder.")],
+    study_dir: StudyArgument,
     candidate: Annotated[int, typer.Option("--candidate", help="Number of the configuration.")],
     kind: Annotated[
         Literal["torchrec", "megatron", "json", "yaml"],

@@ -1,4 +1,4 @@
-"""`dse fit`: a calibration from somebody's measurements."""
+"""`dse fit`: a calibration from published measurements."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dse.cli._options import JsonOption, PlatformOption
+from dse.cli._options import ForceOption, JsonOption, PlatformOption, pairs
 from dse.errors import ConfigError, DseError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dse._terminal import Console
     from dse.calibration import FitOrigin
     from dse.calibration.measurements import ColumnOptions
     from dse.machine import Cluster
@@ -93,15 +94,16 @@ def fit_command(
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Take nccl-tests' in-place times (collectives).")
     ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace a file that `dse fit` did not write.")
-    ] = False,
-    json_output: JsonOption = False,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Fit a calibration and print its error on points that the fit did not see."""
     from dse.calibration import FitOrigin
     from dse.calibration.measurements import ColumnOptions
+    from dse.cli._output import emit
     from dse.machine.platforms import load_platform, write_calibrations
+    from dse.report.console import line
+    from dse.report.terminal import calibration_rows, print_calibrations
 
     given = {
         "--op": op,
@@ -116,13 +118,13 @@ def fit_command(
         raise ConfigError(f"--source: {len(source)} characters; at most {_LONGEST_NAME} are kept")
     _check_out(out, force=force)
     options = ColumnOptions(
-        columns=_pairs("--column", column),
+        columns=pairs("--column", column),
         time_unit=time_unit,
         size_unit=size_unit,
         precision=precision,
         op=op,
         ranks=ranks,
-        filters=_pairs("--where", where),
+        filters=pairs("--where", where),
         in_place=in_place,
     )
     # Two ranks on one node: any platform has them, and all of its links.
@@ -131,7 +133,16 @@ def fit_command(
     origin = FitOrigin(out.stem, cluster.device.name, source or default, as_of)
     fitted, notes = _fit(kind, data, options, cluster, origin)
     write_calibrations(out, fitted)
-    _show(fitted, notes, out, as_json=json_output)
+    rows = calibration_rows(fitted)
+
+    def show(console: Console) -> None:
+        print_calibrations(rows, console)
+        for note in notes:
+            line(console, f"note: {note}")
+        line(console, f"written to {out}; a platform in its folder uses it by")
+        line(console, f"  calibrations:\n    - file: {out.name}")
+
+    emit({"file": out, "notes": notes, "models": rows}, show, as_json=as_json)
 
 
 def _refuse_others(kind: str, given: Sequence[str]) -> None:
@@ -142,7 +153,7 @@ def _refuse_others(kind: str, given: Sequence[str]) -> None:
         if kind not in kinds:
             owners = ", ".join(f"`fit {owner}`" for owner in kinds)
             problems.append(
-                f"{option} is no option of `fit {kind}`; it belongs to {owners}; leave it out"
+                f"{option} does not apply to `fit {kind}`, only to {owners}; leave it out"
             )
     if problems:
         raise ConfigError("\n".join(problems))
@@ -167,7 +178,7 @@ def _is_date(text: str) -> bool:
 
 
 def _check_out(out: Path, *, force: bool) -> None:
-    """Refuses a file that cannot be written, and one that is not ours."""
+    """Refuses a file that cannot be written, or that another program wrote."""
     if out.suffix != ".json":
         raise ConfigError(f"--out {out}: expected a name that ends in .json")
     if len(out.stem) > _LONGEST_NAME:
@@ -176,7 +187,7 @@ def _check_out(out: Path, *, force: bool) -> None:
             "choose a shorter one"
         )
     if not out.parent.is_dir():
-        raise ConfigError(f"--out {out}: there is no folder {out.parent}; create it")
+        raise ConfigError(f"--out {out}: the folder {out.parent} does not exist; create it")
     if not os.access(out.parent, os.W_OK | os.X_OK):
         raise ConfigError(
             f"--out {out}: the folder {out.parent} cannot be written; choose another one"
@@ -189,7 +200,7 @@ def _check_out(out: Path, *, force: bool) -> None:
 
 
 def _is_own(out: Path) -> bool:
-    """Whether a file is a calibration of its own name."""
+    """Returns whether a file is a calibration under its own name."""
     from dse.machine.platforms import read_calibrations
 
     try:
@@ -224,32 +235,3 @@ def _fit(
 
     lookups = read_embedding(data, options)
     return CalibrationFile(kernels=fit_embedding(cluster.device, lookups, origin)), lookups.notes
-
-
-def _pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
-    pairs = {}
-    for text in texts or ():
-        left, equals, right = text.partition("=")
-        if not (left and equals and right):
-            raise ConfigError(f"{option} {text}: expected two names with `=` between them")
-        pairs[left] = right
-    return pairs
-
-
-def _show(fitted: CalibrationFile, notes: tuple[str, ...], out: Path, *, as_json: bool) -> None:
-    import json
-
-    from dse._terminal import Console, visible
-    from dse.report import calibration_rows, render_calibrations
-
-    rows = calibration_rows(fitted)
-    if as_json:
-        models = [row.as_json() for row in rows]
-        document = {"file": str(out), "notes": list(notes), "models": models}
-        typer.echo(json.dumps(document, indent=1))
-        return
-    render_calibrations(rows, Console())
-    for note in notes:
-        typer.echo(f"note: {visible(note)}")
-    typer.echo(f"written to {out}; a platform in its folder uses it by")
-    typer.echo(f"  calibrations:\n    - file: {out.name}")

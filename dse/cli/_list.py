@@ -1,43 +1,43 @@
-"""`dse list`: what ships with dse."""
+"""`dse list`: built-in models, platforms, search spaces and programs."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from dse.cli._options import JsonOption
 
+if TYPE_CHECKING:
+    from dse._terminal import Console
+
 
 def list_command(
     what: Annotated[
-        Literal["models", "platforms", "search-spaces", "software-profiles"],
-        typer.Argument(help="What to list."),
+        Literal["models", "platforms", "search-spaces", "programs", "software-profiles"],
+        typer.Argument(help="What to list; software-profiles is another name of programs."),
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """List built-in models, platforms, search spaces or software profiles."""
-    import json
+    """List built-in models, platforms, search spaces or training programs."""
+    from dse.cli._output import emit
+    from dse.report.console import Table, texts
 
     rows = {
         "models": _models,
         "platforms": _platforms,
         "search-spaces": _spaces,
-        "software-profiles": _profiles,
+        "programs": _programs,
+        "software-profiles": _programs,
     }[what]()
-    if as_json:
-        typer.echo(json.dumps(rows, indent=1))
-        return
-    from rich.table import Table
 
-    from dse._terminal import Console
+    def show(console: Console) -> None:
+        table = Table("", texts(*(column.replace("_", " ") for column in rows[0])))
+        for row in rows:
+            table.add(*("" if value is None else str(value) for value in row.values()))
+        table.print(console)
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in rows[0]:
-        table.add_column(column.replace("_", " "), overflow="fold")
-    for row in rows:
-        table.add_row(*("" if value is None else str(value) for value in row.values()))
-    Console().print(table)
+    emit(rows, show, as_json=as_json)
 
 
 def _models() -> list[dict[str, object]]:
@@ -93,7 +93,7 @@ def _spaces() -> list[dict[str, object]]:
     ]
 
 
-def _profiles() -> list[dict[str, object]]:
+def _programs() -> list[dict[str, object]]:
     from dse.workload.dlrm import SOFTWARE_PROFILES
     from dse.workload.transformer import PROFILE_DESCRIPTIONS
 

@@ -1,4 +1,4 @@
-"""`dse model`: a model from a list of tables, and what a model holds."""
+"""`dse model`: models from lists of tables, and their contents."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dse.cli._options import JsonOption, ModelArgument
+from dse.cli._options import ForceOption, JsonOption, ModelArgument, listed, member
 
 if TYPE_CHECKING:
+    from dse._terminal import Console
     from dse.model import DlrmModel, Interaction, ModelRecipe, TableList, TransformerModel
 
-app = typer.Typer(no_args_is_help=True, help="Make a model from a list of tables; look at one.")
+app = typer.Typer(no_args_is_help=True, help="Make a model from a list of tables, or show one.")
 
 #: Largest tables that `dse model show` names.
 _SHOWN = 10
 
-#: The dense part of the published DLRM benchmark; every one of these is said when it is assumed.
+#: The dense part of the published DLRM benchmark.
 _BOTTOM, _TOP = (512, 256), "1024,1024,512,256,1"
 #: Its last bottom layer, where tables have different widths.
 _WIDTH = 128
@@ -29,7 +30,7 @@ def from_csv_command(
         Path,
         typer.Argument(
             metavar="TABLES.csv",
-            help="A line a table, with the columns rows, and where known name, dim, pooling, "
+            help="One line a table, with the column rows, and where known name, dim, pooling, "
             "data_type, alpha, count.",
         ),
     ],
@@ -64,10 +65,11 @@ def from_csv_command(
         int, typer.Option("--low-rank", min=1, help="Inner width of dcnv2_low_rank.")
     ] = 512,
     dim: Annotated[
-        int | None, typer.Option("--dim", min=1, help="Width of tables that do not say theirs.")
+        int | None, typer.Option("--dim", min=1, help="Width of tables without one in the list.")
     ] = None,
     pooling: Annotated[
-        float, typer.Option("--pooling", help="Lookups a sample of tables that do not say theirs.")
+        float,
+        typer.Option("--pooling", help="Lookups a sample of tables without pooling in the list."),
     ] = 1.0,
     alpha: Annotated[
         float,
@@ -92,17 +94,16 @@ def from_csv_command(
     global_batch_size: Annotated[
         int, typer.Option("--global-batch-size", min=1, help="Samples of one iteration.")
     ] = 65536,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make a recommendation model from a CSV of embedding tables.
 
     Columns go by the usual names (rows: num_embeddings, hash_size; dim: embedding_dim; pooling:
-    pooling_factor, hotness). What the list does not say is assumed as the options do.
+    pooling_factor, hotness). The options give what the list does not contain.
     """
     from dse._files import write_atomically
     from dse._terminal import visible
-    from dse.cli._problem import word_of
     from dse.config import parse_document
     from dse.errors import ConfigError
     from dse.machine import Precision
@@ -129,10 +130,10 @@ def from_csv_command(
         dim=dim,
         pooling=pooling,
         alpha=alpha,
-        data_type=word_of(DataType, data_type, "--data-type"),
-        precision=word_of(Precision, precision, "--precision"),
-        dense_optimizer=word_of(Optimizer, dense_optimizer, "--dense-optimizer"),
-        sparse_optimizer=word_of(Optimizer, sparse_optimizer, "--sparse-optimizer"),
+        data_type=member(DataType, data_type, "--data-type"),
+        precision=member(Precision, precision, "--precision"),
+        dense_optimizer=member(Optimizer, dense_optimizer, "--dense-optimizer"),
+        sparse_optimizer=member(Optimizer, sparse_optimizer, "--sparse-optimizer"),
         global_batch_size=global_batch_size,
     )
     text = compose_model(listed, recipe)
@@ -147,7 +148,7 @@ def from_csv_command(
 
 @app.command("show")
 def show_command(model: ModelArgument, as_json: JsonOption = False) -> None:
-    """Show what a model holds: tables, memory, lookups, dense part, recipe."""
+    """Show a model: tables, memory, lookups, dense part, recipe."""
     from dse.model import load_model
 
     _show(load_model(model), as_json=as_json)
@@ -156,26 +157,25 @@ def show_command(model: ModelArgument, as_json: JsonOption = False) -> None:
 def _widths(text: str, option: str) -> tuple[int, ...]:
     from dse.errors import ConfigError
 
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if not all(word.isdecimal() and int(word) > 0 for word in words):
+    parts = listed(text)
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise ConfigError(f"{option}: expected widths such as {_TOP}; found `{text}`")
-    return tuple(int(word) for word in words)
+    return tuple(map(int, parts))
 
 
 def _interaction(kind: str, layers: int, low_rank: int) -> Interaction | None:
-    from dse.cli._problem import word_of
     from dse.model import Interaction, InteractionKind
 
     if not kind:
         return None
-    chosen = word_of(InteractionKind, kind, "--interaction")
+    chosen = member(InteractionKind, kind, "--interaction")
     if chosen is InteractionKind.DCNV2_LOW_RANK:
         return Interaction(chosen, layers, low_rank)
     return Interaction(chosen)
 
 
 def _notes(listed: TableList, recipe: ModelRecipe, model: DlrmModel) -> list[str]:
-    """Says what was not in the list and has been assumed."""
+    """Returns what was not in the list and has been assumed."""
     notes = []
     if listed.unused_columns:
         notes.append(f"columns that are not used: {', '.join(listed.unused_columns)}")
@@ -198,36 +198,28 @@ def _common_width(listed: TableList, dim: int | None) -> int:
 
 
 def _show(model: DlrmModel | TransformerModel, *, as_json: bool) -> None:
-    import json
-
+    from dse.cli._output import emit
     from dse.model import DlrmModel
 
-    document = _of_dlrm(model) if isinstance(model, DlrmModel) else _of_transformer(model)
-    if as_json:
-        typer.echo(json.dumps(document, indent=1))
-        return
-    from rich.table import Table
+    dlrm = isinstance(model, DlrmModel)
+    document = _dlrm(model) if isinstance(model, DlrmModel) else _transformer(model)
+    largest = _largest_tables(model) if isinstance(model, DlrmModel) else []
 
-    from dse._terminal import Console
+    def show(console: Console) -> None:
+        from dse.report.console import Table, facts, figures, names
 
-    largest = document.pop("largest_tables", None)
-    console = Console()
-    facts = Table(box=None, show_header=False, pad_edge=False)
-    for key, value in document.items():
-        facts.add_row(key.replace("_", " "), _words(value))
-    console.print(facts)
-    if isinstance(largest, list):
-        rows = Table(box=None, header_style="bold", pad_edge=False)
-        for column in largest[0]:
-            left = column in ("table", "data_type")
-            rows.add_column(column.replace("_", " "), justify="left" if left else "right")
-        for table in largest:
-            rows.add_row(*map(_words, table.values()))
-        console.print()
-        console.print(rows)
+        facts(console, ((key.replace("_", " "), _text(value)) for key, value in document.items()))
+        if largest:
+            titles = [column.replace("_", " ") for column in largest[0]]
+            table = Table("largest tables", names(titles[0]), figures(*titles[1:]))
+            for row in largest:
+                table.add(*map(_text, row.values()))
+            table.print(console)
+
+    emit(document | ({"largest_tables": largest} if dlrm else {}), show, as_json=as_json)
 
 
-def _words(value: object) -> str:
+def _text(value: object) -> str:
     if isinstance(value, list):
         return " – ".join(str(item) for item in value) or "none"
     if isinstance(value, int) and not isinstance(value, bool):
@@ -235,10 +227,24 @@ def _words(value: object) -> str:
     return str(value)
 
 
-def _of_dlrm(model: DlrmModel) -> dict[str, object]:
+def _largest_tables(model: DlrmModel) -> list[dict[str, object]]:
+    largest = sorted(model.tables, key=lambda table: -table.weight_bytes)[:_SHOWN]
+    return [
+        {
+            "table": table.name,
+            "rows": table.rows,
+            "dim": table.dim,
+            "pooling": round(table.lookups_per_sample, 3),
+            "data_type": table.data_type.value,
+            "gib": round(table.weight_bytes / 2**30, 3),
+        }
+        for table in largest
+    ]
+
+
+def _dlrm(model: DlrmModel) -> dict[str, object]:
     from dse.model import dense_parameter_count
 
-    largest = sorted(model.tables, key=lambda table: -table.weight_bytes)[:_SHOWN]
     return {
         "name": model.name,
         "kind": "dlrm",
@@ -257,21 +263,10 @@ def _of_dlrm(model: DlrmModel) -> dict[str, object]:
         "dense_optimizer": model.dense_optimizer.value,
         "sparse_optimizer": model.sparse_optimizer.value,
         "global_batch_size": model.global_batch_size,
-        "largest_tables": [
-            {
-                "table": table.name,
-                "rows": table.rows,
-                "dim": table.dim,
-                "pooling": round(table.lookups_per_sample, 3),
-                "data_type": table.data_type.value,
-                "gib": round(table.weight_bytes / 2**30, 3),
-            }
-            for table in largest
-        ],
     }
 
 
-def _of_transformer(model: TransformerModel) -> dict[str, object]:
+def _transformer(model: TransformerModel) -> dict[str, object]:
     return {
         "name": model.name,
         "kind": "transformer",

@@ -1,17 +1,29 @@
-"""Options that several commands take."""
+"""Options that several commands share, and the text of options as values."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from dse.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dse.config import UnitKind
+
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Model name or YAML file.")]
+StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY_DIR", help="A study folder.")]
+TRACES_HELP = "Kineto traces: .json, .json.gz, .tar.gz, or folders with one file a rank."
+TracesArgument = Annotated[list[Path], typer.Argument(metavar="TRACE...", help=TRACES_HELP)]
+
 PlatformOption = Annotated[str, typer.Option("--platform", help="Platform name or YAML file.")]
+WorldSizeOption = Annotated[int, typer.Option("--world-size", min=1, help="Number of ranks.")]
 BatchOption = Annotated[
     int, typer.Option("--global-batch-size", min=1, help="Samples of one iteration, all ranks.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 LinkOption = Annotated[
     str, typer.Option("--link", help="Interconnect inside a node; the platform's own by default.")
 ]
@@ -21,4 +33,120 @@ NetworkOption = Annotated[
 PrecisionOption = Annotated[
     str, typer.Option("--precision", help="fp32, tf32, fp16 or bf16; the model's own by default.")
 ]
-LaunchOption = Annotated[str, typer.Option("--launch", help="eager or cuda_graphs.")]
+LaunchOption = Annotated[
+    str,
+    typer.Option(
+        "--launch", help="eager or cuda_graphs; by default as the program does, or eager."
+    ),
+]
+ProgramOption = Annotated[
+    str,
+    typer.Option(
+        "--program",
+        "--software",
+        "--software-profile",
+        metavar="NAME",
+        help="Training program: torchrec, hugectr, megatron, …; `dse list programs` has all. "
+        "Without one, recommendation models run their kernels only.",
+    ),
+]
+StepOption = Annotated[
+    str | None,
+    typer.Option(
+        "--step",
+        metavar="NUMBER|ANNOTATION",
+        help="Number of a profiler step, or name of an annotation, whose last occurrence counts; "
+        "the last step by default.",
+    ),
+]
+JobsOption = Annotated[int, typer.Option("--jobs", min=1, help="Workers.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of all randomness.")]
+TimelineOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--timeline",
+        metavar="FILE",
+        help="Write the time line for ui.perfetto.dev or chrome://tracing; compressed if the name "
+        "ends in .gz.",
+    ),
+]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Replace files that this command did not write.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+Member = TypeVar("Member", bound=StrEnum)
+Value = TypeVar("Value")
+
+
+def member(kind: type[Member], text: str, option: str) -> Member:
+    """Returns the member of an enumeration that an option names.
+
+    Raises:
+        ConfigError: The enumeration has no such member.
+    """
+    try:
+        return kind(text)
+    except ValueError:
+        expected = ", ".join(known.value for known in kind)
+        raise ConfigError(f"{option}: expected one of {expected}; found `{text}`") from None
+
+
+def parsed(option: str, read: Callable[[str], Value], text: str) -> Value:
+    """Returns the value of an option's text.
+
+    Raises:
+        ConfigError: The text cannot be read; names the option.
+    """
+    try:
+        return read(text)
+    except ValueError as error:
+        raise ConfigError(f"{option}: {error}") from error
+
+
+def quantity(option: str, text: str, kind: UnitKind) -> float:
+    """Returns a quantity in SI units.
+
+    Raises:
+        ConfigError: The text is not a quantity of this kind; names the option.
+    """
+    from dse.config import parse_quantity
+
+    return parsed(option, lambda given: parse_quantity(given, kind), text)
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Returns the parts of a comma-separated list."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def whole_numbers(option: str, text: str) -> tuple[int, ...]:
+    """Returns a comma-separated list of numbers.
+
+    Raises:
+        ConfigError: A part is not a whole number.
+    """
+    for part in listed(text):
+        if not part.isdecimal():
+            raise ConfigError(f"{option}: expected whole numbers such as `8,16`, found `{part}`")
+    return tuple(map(int, listed(text)))
+
+
+def pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
+    """Returns the two sides of each `NAME=VALUE`.
+
+    Raises:
+        ConfigError: A text has another form.
+    """
+    found = {}
+    for text in texts or ():
+        left, _, right = text.partition("=")
+        if not (left and right):
+            raise ConfigError(f"{option} {text}: expected two names with `=` between them")
+        found[left] = right
+    return found
+
+
+def step(text: str | None) -> int | str | None:
+    """Returns what `--step` names: the number of a profiler step, or an annotation."""
+    return int(text) if text is not None and text.strip().isdecimal() else text

@@ -7,17 +7,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dse.cli._options import JsonOption, LaunchOption, ModelArgument
+from dse.cli._exit import ExitCode
+from dse.cli._options import (
+    JsonOption,
+    LaunchOption,
+    ModelArgument,
+    ProgramOption,
+    SeedOption,
+    listed,
+    member,
+    parsed,
+    quantity,
+    whole_numbers,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dse.machine import Precision
+    from dse._terminal import Console
     from dse.model import DlrmModel, TransformerModel
     from dse.search.recommend import Goal, Recommendation, RecommendOptions, Solved
-    from dse.workload.dlrm import Software
-
-_EXIT_NOTHING_FEASIBLE = 1
 
 
 def recommend_command(
@@ -42,7 +49,9 @@ def recommend_command(
     ] = "",
     platforms: Annotated[
         str,
-        typer.Option("--platforms", help="Names or files, with commas between; all with a price."),
+        typer.Option(
+            "--platforms", help="Comma-separated names or files; by default all with a price."
+        ),
     ] = "",
     world_sizes: Annotated[
         str,
@@ -67,58 +76,55 @@ def recommend_command(
         typer.Option("--confidence", help="Least probability to reach the goal, such as `95 %`."),
     ] = "50 %",
     launch: LaunchOption = "",
-    software_profile: Annotated[
-        str,
-        typer.Option(
-            "--software-profile", help="Training program; `dse list software-profiles` has all."
-        ),
-    ] = "",
-    seed: Annotated[int, typer.Option("--seed", help="Seed of what is drawn.")] = 0,
+    program: ProgramOption = "",
+    seed: SeedOption = 0,
     export: Annotated[
         Path | None, typer.Option("--export", help="Write the plan of the answer as JSON.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Find the cheapest configuration that reaches a throughput or a deadline, or the fastest."""
-    import json
-
     from dse._files import write_atomically
-    from dse._terminal import Console
-    from dse.cli._patient import patient_progress
+    from dse.cli._output import emit
+    from dse.cli._progress import progress
+    from dse.config import UnitKind
+    from dse.machine import Precision
     from dse.model import load_model
-    from dse.report import print_recommendation
+    from dse.report.console import line
+    from dse.report.terminal import print_recommendation
     from dse.search.recommend import RecommendOptions, recommend
 
     workload = load_model(model)
     goal = _goal(target, deadline, budget, samples)
     options = RecommendOptions(
-        platforms=_words(platforms),
-        world_sizes=_numbers(world_sizes, "--world-sizes"),
-        batch_sizes=_numbers(batch_sizes, "--batch-sizes"),
-        precisions=_precisions(precisions),
+        platforms=listed(platforms),
+        world_sizes=whole_numbers("--world-sizes", world_sizes),
+        batch_sizes=whole_numbers("--batch-sizes", batch_sizes),
+        precisions=tuple(member(Precision, name, "--precisions") for name in listed(precisions)),
         price_basis=_basis(basis),
         price_provider=provider,
-        confidence=_share(confidence),
+        confidence=quantity("--confidence", confidence, UnitKind.FRACTION),
         seed=seed,
     )
-    options = _with_program(options, workload, launch, software_profile)
-    with patient_progress("looking", quiet=as_json) as progress:
-        found = recommend(workload, goal, options, progress=progress)
-    if export is not None and found.answer is not None:
-        write_atomically(export, _plan(found.answer, workload.name))
-    if as_json:
-        typer.echo(json.dumps(_document(found), indent=1))
-    else:
-        console = Console()
+    options = _with_program(options, workload, launch, program)
+    with progress("looking", quiet=as_json) as display:
+        found = recommend(workload, goal, options, progress=display)
+    written = export if found.answer is not None else None
+    if written is not None and found.answer is not None:
+        write_atomically(written, _plan(found.answer, workload.name))
+
+    def show(console: Console) -> None:
         print_recommendation(found, console)
-        if export is not None and found.answer is not None:
-            console.print(f"plan: {export}", markup=False, highlight=False, soft_wrap=True)
+        if written is not None:
+            line(console, f"plan: {written}")
+
+    emit(_document(found), show, as_json=as_json)
     if found.answer is None:
-        raise typer.Exit(_EXIT_NOTHING_FEASIBLE)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _goal(target: str, deadline: str, budget: str, samples: str) -> Goal:
-    from dse.config import UnitKind, parse_count, parse_quantity, parse_rate
+    from dse.config import UnitKind, parse_count, parse_rate
     from dse.errors import ConfigError
     from dse.search.recommend import Budget, Deadline, HourlyBudget, Target
 
@@ -135,50 +141,13 @@ def _goal(target: str, deadline: str, budget: str, samples: str) -> Goal:
         option = "--deadline" if deadline else "--budget"
         raise ConfigError(f"{option}: say how much is trained, such as --samples 4.2G")
     if target:
-        return Target(_parsed("--target", parse_rate, target))
+        return Target(parsed("--target", parse_rate, target))
     if hourly:
-        return HourlyBudget(
-            _parsed("--budget", lambda text: parse_quantity(text, UnitKind.PRICE), budget)
-        )
-    count = _parsed("--samples", parse_count, samples)
+        return HourlyBudget(quantity("--budget", budget, UnitKind.PRICE))
+    count = parsed("--samples", parse_count, samples)
     if deadline:
-        return Deadline(
-            _parsed("--deadline", lambda text: parse_quantity(text, UnitKind.TIME), deadline),
-            count,
-        )
-    money = _parsed("--budget", lambda text: parse_quantity(text, UnitKind.MONEY), budget)
-    return Budget(money, count)
-
-
-def _parsed(option: str, read: Callable[[str], float], text: str) -> float:
-    from dse.errors import ConfigError
-
-    try:
-        return read(text)
-    except ValueError as error:
-        raise ConfigError(f"{option}: {error}") from error
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())
-
-
-def _numbers(text: str, option: str) -> tuple[int, ...]:
-    from dse.errors import ConfigError
-
-    found = []
-    for word in _words(text):
-        if not word.isdigit():
-            raise ConfigError(f"{option}: expected whole numbers such as `8,16`, found `{word}`")
-        found.append(int(word))
-    return tuple(found)
-
-
-def _precisions(text: str) -> tuple[Precision, ...]:
-    from dse.cli._problem import word_of
-    from dse.machine import Precision
-
-    return tuple(word_of(Precision, word, "--precisions") for word in _words(text))
+        return Deadline(quantity("--deadline", deadline, UnitKind.TIME), count)
+    return Budget(quantity("--budget", budget, UnitKind.MONEY), count)
 
 
 def _basis(text: str) -> str:
@@ -187,49 +156,29 @@ def _basis(text: str) -> str:
 
     known = ("on_demand", "capacity_block", "reserved", "spot")
     if text not in known:
-        raise ConfigError(f"--price-basis: there is no `{text}`; {hint(text, known)}")
+        raise ConfigError(f"--price-basis: unknown basis `{text}`; {hint(text, known)}")
     return text
 
 
-def _share(text: str) -> float:
-    from dse.config import UnitKind, parse_quantity
-
-    return _parsed("--confidence", lambda word: parse_quantity(word, UnitKind.FRACTION), text)
-
-
 def _with_program(
-    options: RecommendOptions,
-    model: DlrmModel | TransformerModel,
-    launch: str,
-    profile: str,
+    options: RecommendOptions, model: DlrmModel | TransformerModel, launch: str, program: str
 ) -> RecommendOptions:
-    """Returns the options with the training program that a model's kind has."""
+    """Returns the options with the training program of the model's kind."""
     from dataclasses import replace
 
+    from dse.cli._predictions import dlrm_software
     from dse.errors import ConfigError
     from dse.model import DlrmModel
     from dse.workload.transformer import software_profile
 
     if isinstance(model, DlrmModel):
-        return replace(options, software=_software(model, launch, profile))
+        return replace(options, software=dlrm_software(program, launch, model.precision))
     if launch:
         raise ConfigError("--launch is for recommendation models; leave it out")
-    if profile:
-        software_profile(profile)
-        return replace(options, program=profile)
+    if program:
+        software_profile(program)
+        return replace(options, program=program)
     return options
-
-
-def _software(model: DlrmModel, launch: str, profile: str) -> Software:
-    from dataclasses import replace
-
-    from dse.cli._problem import word_of
-    from dse.workload.dlrm import LaunchMode, Software, software_profile
-
-    software = software_profile(profile).software_for(model.precision) if profile else Software()
-    if launch:
-        software = replace(software, launch=word_of(LaunchMode, launch, "--launch"))
-    return software
 
 
 def _plan(solved: Solved, model_name: str) -> str:
@@ -259,12 +208,12 @@ def _document(found: Recommendation) -> dict[str, object]:
         "verdicts": {verdict.value: found.count(verdict) for verdict in Verdict},
         "undecided": [
             {
-                "configuration": one.option.words,
-                "price_usd_per_hour": one.option.price_usd_per_hour,
-                "best_found_samples_per_s": one.solved and one.solved.throughput_per_s,
-                "bound_samples_per_s": one.bound_per_s,
+                "configuration": judgement.option.words,
+                "price_usd_per_hour": judgement.option.price_usd_per_hour,
+                "best_found_samples_per_s": judgement.solved and judgement.solved.throughput_per_s,
+                "bound_samples_per_s": judgement.bound_per_s,
             }
-            for one in found.undecided_better
+            for judgement in found.undecided_better
         ],
     }
 
@@ -272,7 +221,7 @@ def _document(found: Recommendation) -> dict[str, object]:
 def _solved(found: Recommendation, solved: Solved) -> dict[str, object]:
     import json
 
-    from dse.report import samples_of
+    from dse.report.terminal import samples_of
     from dse.search.recommend import job_cost_usd
 
     option, prediction = solved.option, solved.prediction

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dse.cli._options import JsonOption
+from dse.cli._options import JsonOption, SeedOption, quantity
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def replay_command(
     kineto: Annotated[
         list[Path] | None,
         typer.Option(
-            "--kineto", help="Kineto traces of the same run; those beside TRACE by default."
+            "--kineto", help="Kineto traces of the same run; those next to TRACE by default."
         ),
     ] = None,
     operators: Annotated[
@@ -87,23 +87,21 @@ def replay_command(
     timeout: Annotated[
         str, typer.Option("--timeout", help="Time for ranks and collectives to answer.")
     ] = "10min",
-    seed: Annotated[int, typer.Option("--seed", help="Seed of indices and values.")] = 0,
+    seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Run captured execution traces as a benchmark, without the code that they are of."""
-    import json
-
-    from dse._terminal import Console
+    """Run captured execution traces as a benchmark, without the original code."""
+    from dse.cli._output import emit
     from dse.config import UnitKind
-    from dse.report import render_replay_result
+    from dse.report.terminal import print_replay_result
     from dse.trace.replay import ReplayOptions, parse_indices, replay
 
     if compute_only and communication_only:
-        raise ConfigError("--compute-only and --communication-only leave nothing; choose one")
+        raise ConfigError("--compute-only and --communication-only exclude each other; choose one")
     part = "compute" if compute_only else "communication" if communication_only else "all"
     limit: int | None = None
     if memory_limit is not None:
-        limit = int(_quantity(memory_limit, UnitKind.SIZE, "memory-limit"))
+        limit = int(quantity("--memory-limit", memory_limit, UnitKind.SIZE))
     options = ReplayOptions(
         device=device,
         iterations=iterations,
@@ -117,47 +115,29 @@ def replay_command(
         indices=parse_indices(indices),
         memory_limit_bytes=limit,
         threads=threads,
-        timeout_s=_quantity(timeout, UnitKind.TIME, "timeout"),
+        timeout_s=quantity("--timeout", timeout, UnitKind.TIME),
         seed=seed,
     )
     result = replay(traces, options, kineto=kineto or (), operators=operators or ())
-    if as_json:
-        typer.echo(json.dumps(replay_json(result), indent=1))
-    else:
-        render_replay_result(result, Console())
+    emit(_document(result), lambda console: print_replay_result(result, console), as_json=as_json)
 
 
-def _quantity(text: str, kind: object, option: str) -> float:
-    from dse.config import UnitKind, parse_quantity
+def _document(result: ReplayResult) -> dict[str, object]:
+    from dse.cli._output import fields_of
 
-    assert isinstance(kind, UnitKind)
-    try:
-        return parse_quantity(text, kind)
-    except ValueError as error:
-        raise ConfigError(f"--{option}: {error}") from error
-
-
-def replay_json(result: ReplayResult) -> dict[str, object]:
-    """Returns the document that `--json` prints."""
-    from dataclasses import asdict
-
+    ranks = [
+        {
+            **fields_of(rank, "replayed_s", "error"),
+            "original": fields_of(rank.original, "reference_s"),
+            "coverage": fields_of(rank.coverage, "operator_share"),
+        }
+        for rank in result.ranks
+    ]
     return {
         "device": result.device,
         "device_name": result.device_name,
         "torch_version": result.torch_version,
         "collectives": result.collectives,
-        "ranks": [
-            {
-                **asdict(rank),
-                "replayed_s": rank.replayed_s,
-                "original": {**asdict(rank.original), "reference_s": rank.original.reference_s},
-                "error": rank.error,
-                "coverage": {
-                    **asdict(rank.coverage),
-                    "operator_share": rank.coverage.operator_share,
-                },
-            }
-            for rank in result.ranks
-        ],
-        "notes": list(result.notes),
+        "ranks": ranks,
+        "notes": result.notes,
     }

@@ -1,15 +1,16 @@
-"""`dse report`: write a study's page again."""
+"""`dse report`: the page of a study."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from dse.cli._options import StudyArgument
+
 
 def report_command(
-    study_dir: Annotated[Path, typer.Argument(metavar="STUDY_DIR", help="A study folder.")],
+    study_dir: StudyArgument,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Write report.html of a study again, and open it on request."""

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dse.cli._signals import terminable
+from dse.cli._exit import ExitCode, terminable
+from dse.cli._options import JobsOption, JsonOption, member
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.progress import Progress
-
     from dse._terminal import Console
+    from dse.cli._progress import Display
     from dse.search import Study, TrialRecord
-    from dse.search.space import SamplerName
 
-_EXIT_NOTHING_FEASIBLE = 1
 _INTERRUPTED_AT_THE_END = (
-    "interrupted before all files were written; where there is a journal.log, --resume goes on"
+    "interrupted before all files were written; with a journal.log, --resume continues"
 )
 
 
@@ -33,7 +32,7 @@ def run_command(
     seed: Annotated[
         int | None, typer.Option("--seed", min=0, help="Seed of all randomness.")
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Workers.")] = 1,
+    jobs: JobsOption = 1,
     executor: Annotated[
         str, typer.Option("--executor", help="process, serial or ray.")
     ] = "process",
@@ -61,7 +60,7 @@ def run_command(
         str,
         typer.Option("--study-name", help="Its name in the database; the space's by default."),
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Search a space for the best configurations and write a study folder with a report."""
     from contextlib import redirect_stdout
@@ -69,13 +68,16 @@ def run_command(
     import sys
 
     from dse._terminal import Console
+    from dse.cli._output import emit
+    from dse.cli._progress import progress
     from dse.report import write_report
     from dse.search import RunOptions, run
+    from dse.search.space import SamplerName
 
     options = RunOptions(
         trials=trials,
         seed=seed,
-        sampler=_sampler(sampler),
+        sampler=None if sampler is None else member(SamplerName, sampler, "--sampler"),
         jobs=jobs,
         executor=executor,
         address=address,
@@ -89,16 +91,13 @@ def run_command(
     # Standard output is for the result; Ray would print there which of its workers died.
     with terminable() as ending:
         try:
-            with redirect_stdout(sys.stderr), _progress(messages, quiet=as_json) as progress:
-                study = run(space, options, progress=_Listener(progress))
+            with redirect_stdout(sys.stderr), progress("evaluating", quiet=as_json) as display:
+                study = run(space, options, progress=_Listener(display))
             write_report(study.result, study.directory.report)
         except KeyboardInterrupt as interrupt:
             interrupt.args = (_INTERRUPTED_AT_THE_END,)
             raise
-    if as_json:
-        typer.echo(_as_json(study))
-    else:
-        _print(study, Console(), messages)
+    emit(_document(study), lambda console: _print(study, console, messages), as_json=as_json)
     if study.interrupted:
         shared = "" if study.storage is None else f" --storage {quote(study.storage.url)}"
         messages.print(
@@ -108,49 +107,14 @@ def run_command(
         )
         raise typer.Exit(ending.exit_code)
     if not study.result.front:
-        raise typer.Exit(_EXIT_NOTHING_FEASIBLE)
-
-
-def _sampler(name: str | None) -> SamplerName | None:
-    from dse.errors import ConfigError
-    from dse.search.space import SamplerName
-
-    if name is None:
-        return None
-    try:
-        return SamplerName(name)
-    except ValueError:
-        known = ", ".join(member.value for member in SamplerName)
-        raise ConfigError(f"--sampler: expected one of {known}; found `{name}`") from None
-
-
-def _progress(console: Console, *, quiet: bool) -> Progress:
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    return Progress(
-        TextColumn("evaluated"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[found]}"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=quiet or not console.is_terminal,
-    )
+        raise typer.Exit(ExitCode.FAILED)
 
 
 class _Listener:
     """Shows done, feasible and best while a study runs."""
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._task = progress.add_task("", total=None, found="")
+    def __init__(self, display: Display) -> None:
+        self._display = display
         self._feasible = 0
         self._done = 0
         self._best: float | None = None
@@ -170,13 +134,12 @@ class _Listener:
             self._best = max(self._best or 0.0, figure)
         self._done += latest.evaluated
         best = "" if self._best is None else f", best {self._best:.2f} {self._unit}"
-        self._progress.update(
-            self._task, total=total, completed=self._done, found=f"{self._feasible} feasible{best}"
-        )
+        self._display(self._done, total, remark=f"{self._feasible} feasible{best}")
 
 
 def _print(study: Study, console: Console, messages: Console) -> None:
-    from dse.report import print_study
+    from dse.report.console import plural
+    from dse.report.terminal import print_study
     from dse.search import TrialStatus
 
     directory = study.directory
@@ -191,21 +154,15 @@ def _print(study: Study, console: Console, messages: Console) -> None:
     failed = sum(record.status is TrialStatus.FAILED for record in study.result.records)
     if failed:
         messages.print(
-            f"{failed} {'evaluation' if failed == 1 else 'evaluations'} failed: reasons and "
-            f"tracebacks in {directory.failures}",
+            f"{plural(failed, 'evaluation')} failed: see {directory.failures}",
             markup=False,
         )
     if study.exhausted:
         messages.print("the whole space was evaluated", markup=False)
 
 
-def _as_json(study: Study) -> str:
-    import json
-
+def _document(study: Study) -> dict[str, object]:
     result = study.result
-    counts: dict[str, int] = {}
-    for record in result.records:
-        counts[record.status.value] = counts.get(record.status.value, 0) + 1
     front = [
         {
             "number": record.number,
@@ -217,14 +174,11 @@ def _as_json(study: Study) -> str:
         }
         for record in result.front
     ]
-    return json.dumps(
-        {
-            "study": str(study.directory.root),
-            "evaluated": sum(record.evaluated for record in result.records),
-            "counts": counts,
-            "front": front,
-            "conclusion": result.conclusion,
-            "report": str(study.directory.report),
-        },
-        indent=1,
-    )
+    return {
+        "study": study.directory.root,
+        "evaluated": sum(record.evaluated for record in result.records),
+        "counts": Counter(record.status.value for record in result.records),
+        "front": front,
+        "conclusion": result.conclusion,
+        "report": study.directory.report,
+    }

@@ -1,10 +1,11 @@
-"""How each metric is called and printed."""
+"""Titles, units and digits of metrics."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dse.report.console import UNKNOWN
 from dse.search.space import Metric, WorkloadKind
 
 if TYPE_CHECKING:
@@ -28,8 +29,12 @@ class MetricFormat:
     digits: int
 
     def text(self, value: float) -> str:
-        """Prints a value without its unit."""
+        """Formats a value without its unit."""
         return f"{value * self.scale:,.{self.digits}f}"
+
+    def with_number(self, number: int | None, value: float) -> str:
+        """Formats a value with the number of its candidate; None stands for no candidate."""
+        return UNKNOWN if number is None else f"{self.text(value)} (#{number})"
 
 
 METRIC_FORMATS: dict[Metric, MetricFormat] = {
@@ -42,10 +47,10 @@ METRIC_FORMATS: dict[Metric, MetricFormat] = {
     Metric.GLOBAL_BATCH_SIZE: MetricFormat("Global batch", "samples", 1.0, 0),
     Metric.SPEEDUP: MetricFormat("Speed-up", "×", 1.0, 3),
     Metric.TOKEN_THROUGHPUT: MetricFormat("Throughput", "tokens/s", 1.0, 0),
-    Metric.UTILIZATION: MetricFormat("Use of peak arithmetic", "%", 100.0, 1),
+    Metric.UTILIZATION: MetricFormat("MFU", "%", 100.0, 1),
 }
 
-#: Of transformers: few samples a second, steps of seconds.
+#: Transformers train few samples a second; their steps take seconds.
 _TRANSFORMER_FORMATS = {
     **METRIC_FORMATS,
     Metric.THROUGHPUT: MetricFormat("Throughput", "samples/s", 1.0, 2),
@@ -53,7 +58,7 @@ _TRANSFORMER_FORMATS = {
     Metric.COST: MetricFormat("Cost", "USD per million samples", 1.0, 2),
 }
 
-#: Of captured jobs: they may be of any size.
+#: Captured jobs may be of any size.
 _TRACE_FORMATS = {
     **METRIC_FORMATS,
     Metric.THROUGHPUT: MetricFormat("Throughput", "samples/s", 1.0, 0),
@@ -68,20 +73,10 @@ _FORMATS = {
 
 
 def metric_formats(study: StudyResult) -> dict[Metric, MetricFormat]:
-    """Returns how a study's metrics are printed."""
+    """Returns the formats of a study's metrics."""
     return _FORMATS[study.kind]
 
 
 def title_with_unit(form: MetricFormat) -> str:
     """Returns a column title."""
     return f"{form.title} ({form.unit})" if form.unit else form.title
-
-
-def milliseconds(seconds: float) -> str:
-    """Prints a duration in milliseconds, from ten seconds on in seconds."""
-    return f"{seconds:.3f} s" if seconds >= 10 else f"{seconds * 1e3:.3f} ms"
-
-
-def gibibytes(size_bytes: float) -> str:
-    """Prints a size in GiB."""
-    return f"{size_bytes / 2**30:.2f} GiB"

@@ -1,7 +1,8 @@
-"""Time lines as files that ui.perfetto.dev and chrome://tracing open.
+"""Time lines for ui.perfetto.dev and chrome://tracing.
 
-The trace-event format is JSON: metadata name processes (ranks) and threads (lanes), `X` events are
-slices in µs, `s` and `f` events are the two ends of an arrow and belong to the slice they lie in.
+The trace-event format is JSON: metadata name processes (ranks) and threads (streams and host
+threads), `X` events are slices in µs, `s` and `f` events are the two ends of an arrow and belong
+to the slice that contains them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _CRITICAL_COLOUR = "terrible"
 _WAIT_COLOUR = "grey"
 
-#: Waits that are shorter would round to no time.
+#: Shorter waits would round to zero.
 _SHORTEST_NS = 1
 
 
@@ -38,29 +39,29 @@ def write_timeline(
     critical: CriticalPath | None = None,
     title: str = "",
     details: Sequence[Iterable[tuple[str, str | float]]] | None = None,
-    meeting_arrows: bool = False,
+    arrival_arrows: bool = False,
 ) -> None:
     """Writes a time line in the trace-event format.
 
-    Each rank is a process, each lane a thread, each task a slice. A member of a meeting that waits
-    for others has a slice of its own before the transfer. The critical path is marked on its tasks
-    (category, colour and argument), drawn by arrows between lanes, and repeated on a track of its
-    own.
+    Each rank is a process, each stream a thread, each task a slice. A member of a collective that
+    waits for others has another slice before the transfer. The critical path is marked on its
+    tasks (category, colour and argument), drawn by arrows between streams, and repeated on a
+    separate track.
 
     Args:
-        timeline: What was simulated.
+        timeline: The simulated time line.
         path: File to write; compressed if its name ends in `.gz`.
-        critical: Critical path of the time line, if it is to be shown.
+        critical: Critical path of the time line, if it should be shown.
         title: Kept in the file as `otherData`.
         details: Further names and values of each task, shown with its slice.
-        meeting_arrows: Draw arrows from the member of a meeting that came last to those that
-            waited for it.
+        arrival_arrows: Draw arrows from the last member of a collective to those that waited for
+            it.
 
     Raises:
         StudyError: The file cannot be written.
     """
     separator, parts = "", []
-    for event in _events(timeline, critical, details, meeting_arrows=meeting_arrows):
+    for event in _events(timeline, critical, details, arrival_arrows=arrival_arrows):
         parts.append(separator + json.dumps(event, separators=(",", ":")))
         separator = ",\n"
     other = json.dumps({"title": title, "makespan_us": 1e6 * timeline.makespan_s})
@@ -75,11 +76,11 @@ def _events(
     critical: CriticalPath | None,
     details: Sequence[Iterable[tuple[str, str | float]]] | None,
     *,
-    meeting_arrows: bool,
+    arrival_arrows: bool,
 ) -> Iterator[dict[str, object]]:
     places = _Places(timeline, critical is not None)
     yield from places.metadata()
-    # Ends and starts are rounded alike, so slices of one lane never overlap by rounding.
+    # Ends and starts are rounded alike, so slices of one stream never overlap by rounding.
     ready, start, end = (
         np.rint(1e9 * seconds).astype(np.int64).tolist()
         for seconds in (timeline.ready_s, timeline.start_s, timeline.end_s)
@@ -95,7 +96,7 @@ def _events(
         event = _slice(place, name, kinds[task], start[task], end[task])
         arguments: dict[str, object] = {"task": task, "kind": kinds[task]}
         if graph.meeting[task] >= 0:
-            arguments["meeting"] = int(graph.meeting[task])
+            arguments["collective"] = int(graph.meeting[task])
             arguments["waited_us"] = (start[task] - ready[task]) / 1e3
         if task in marked:
             event |= {"cat": f"{kinds[task]},critical", "cname": _CRITICAL_COLOUR}
@@ -103,15 +104,15 @@ def _events(
         if details is not None:
             arguments |= dict(details[task])
         yield {**event, "args": arguments}
-    if meeting_arrows:
-        yield from _meeting_arrows(graph, places, ready, start)
+    if arrival_arrows:
+        yield from _arrival_arrows(graph, places, ready, start)
     if critical is None:
         return
     path = critical.tasks.tolist()
     for task in path:
         lane = graph.lanes[graph.lane[task]]
         event = _slice(places.path, graph.names[task], "critical path", start[task], end[task])
-        yield {**event, "args": {"task": task, "rank": lane.rank, "lane": lane.name}}
+        yield {**event, "args": {"task": task, "rank": lane.rank, "stream": lane.name}}
     for number, (source, target) in enumerate(pairwise(path)):
         if graph.lane[source] == graph.lane[target]:
             continue
@@ -122,10 +123,10 @@ def _events(
         yield {"ph": "f", "bp": "e", **arrow, "ts": start[target] / 1e3, **places.of_task[target]}
 
 
-def _meeting_arrows(
+def _arrival_arrows(
     graph: ExecutionGraph, places: _Places, ready: Sequence[int], start: Sequence[int]
 ) -> Iterator[dict[str, object]]:
-    """Arrows from the member of a meeting that came last to those that waited for it."""
+    """Yields arrows from the last member of a collective to those that waited for it."""
     # Numbers below are those of the critical path's arrows.
     numbers = count(graph.task_count)
     for members in meeting_members(graph).values():
@@ -134,7 +135,7 @@ def _meeting_arrows(
             if ready[other] + _SHORTEST_NS > ready[last]:
                 continue
             name = graph.names[last]
-            arrow = {"name": name, "cat": "meeting", "id": next(numbers)}
+            arrow = {"name": name, "cat": "arrival", "id": next(numbers)}
             at = start[last] / 1e3
             yield {"ph": "s", **arrow, "ts": at, **places.of_task[last]}
             yield {"ph": "f", "bp": "e", **arrow, "ts": at, **places.of_task[other]}
@@ -151,20 +152,20 @@ def _slice(
 class _Places:
     """Process and thread of each task and of the track of the critical path.
 
-    Threads are numbered through over all ranks: viewers take some numbers for the same thread even
-    where processes differ.
+    Threads are numbered over all ranks: some viewers take equal numbers for the same thread even
+    in different processes.
     """
 
     def __init__(self, timeline: Timeline, with_path: bool) -> None:
         self._graph = timeline.graph
         self._with_path = with_path
         ranks = [lane.rank for lane in self._graph.lanes]
-        of_lane = [{"pid": rank, "tid": number + 1} for number, rank in enumerate(ranks)]
-        self.of_task = [of_lane[lane] for lane in self._graph.lane.tolist()]
+        of_stream = [{"pid": rank, "tid": number + 1} for number, rank in enumerate(ranks)]
+        self.of_task = [of_stream[lane] for lane in self._graph.lane.tolist()]
         self.path = {"pid": max(ranks, default=-1) + 1, "tid": len(ranks) + 1}
 
     def metadata(self) -> Iterator[dict[str, object]]:
-        """Yields names and order: the critical path first, then ranks with their lanes."""
+        """Yields names and order: the critical path first, then ranks with their streams."""
         lanes = self._graph.lanes
         for rank in sorted({lane.rank for lane in lanes}):
             process = {"pid": rank, "tid": 0}

@@ -1,24 +1,10 @@
-"""Sharding plans: types, geometry, checks, baseline planners, and files."""
+"""Sharding plans: types, geometry, checks, constraints, baseline planners, and files."""
 
 from __future__ import annotations
 
 from dse.sharding._check import check_plan
-from dse.sharding._constraint_files import (
-    ConstraintsDocument,
-    parse_allow,
-    parse_pin,
-    read_constraints,
-)
-from dse.sharding._constraints import (
-    AllowedPlacement,
-    TableConstraints,
-    check_constraints,
-    column_piece_counts,
-    placements_allowed,
-)
-from dse.sharding._diagnose import explain_infeasible, size_words, total_device_bytes
 from dse.sharding._files import plan_to_json, plan_to_torchrec, read_plan
-from dse.sharding._pieces import Piece, column_widths, pieces_of, row_blocks
+from dse.sharding._infeasible import explain_infeasible, format_size, total_device_bytes
 from dse.sharding._plan import (
     DEFAULT_CACHE_LOAD_FACTOR,
     ComputeKernel,
@@ -26,11 +12,28 @@ from dse.sharding._plan import (
     ShardingType,
     TablePlan,
 )
-from dse.sharding._planners import PLANNERS, Cut, largest_piece_bytes, plan_greedily
-from dse.sharding._request import PlanningRequest
-from dse.sharding._storage import PieceStorage, piece_storage, stored_bytes
-from dse.sharding._torchrec_export import TORCHREC_MODULE
-from dse.sharding._torchrec_objects import from_torchrec, to_torchrec
+from dse.sharding._planners import PLANNERS, Cut, largest_shard_bytes, plan_greedily
+from dse.sharding._shards import (
+    ShardStorage,
+    TableShard,
+    column_widths,
+    row_blocks,
+    shard_storage,
+    stored_bytes,
+    table_shards,
+)
+from dse.sharding.constraints import (
+    AllowedPlacement,
+    ConstraintsDocument,
+    PlanningRequest,
+    TableConstraints,
+    check_constraints,
+    parse_allow,
+    parse_pin,
+    placements_allowed,
+    read_constraints,
+)
+from dse.sharding.torchrec import TORCHREC_MODULE, from_torchrec, to_torchrec
 
 __all__ = [
     "DEFAULT_CACHE_LOAD_FACTOR",
@@ -40,24 +43,22 @@ __all__ = [
     "ComputeKernel",
     "ConstraintsDocument",
     "Cut",
-    "Piece",
-    "PieceStorage",
     "PlanningRequest",
+    "ShardStorage",
     "ShardingPlan",
     "ShardingType",
     "TableConstraints",
     "TablePlan",
+    "TableShard",
     "check_constraints",
     "check_plan",
-    "column_piece_counts",
     "column_widths",
     "explain_infeasible",
+    "format_size",
     "from_torchrec",
-    "largest_piece_bytes",
+    "largest_shard_bytes",
     "parse_allow",
     "parse_pin",
-    "piece_storage",
-    "pieces_of",
     "placements_allowed",
     "plan_greedily",
     "plan_to_json",
@@ -65,8 +66,9 @@ __all__ = [
     "read_constraints",
     "read_plan",
     "row_blocks",
-    "size_words",
+    "shard_storage",
     "stored_bytes",
+    "table_shards",
     "to_torchrec",
     "total_device_bytes",
 ]

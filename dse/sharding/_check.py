@@ -1,4 +1,4 @@
-"""Is a plan complete and possible for this model and this cluster?"""
+"""Checks that a plan is complete and possible for a model and a cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_NAMES_SHOWN = 5
 def check_plan(
     plan: ShardingPlan, tables: Sequence[EmbeddingTable], world_size: int, devices_per_node: int
 ) -> ShardingPlan:
-    """Returns the plan with its tables in the model's order, or says everything wrong with it.
+    """Checks a plan and returns it with its tables in the model's order.
 
     Args:
         plan: The plan.
@@ -49,7 +49,7 @@ def check_plan(
 
 
 def name_problems(plan: ShardingPlan, tables: Sequence[EmbeddingTable]) -> list[str]:
-    """Says which tables are missing, unknown or repeated; nothing when all names agree."""
+    """Returns a problem for missing, unknown and repeated tables."""
     wanted = [table.name for table in tables]
     given = [placement.table for placement in plan.tables]
     problems = []
@@ -112,7 +112,7 @@ def _shorten(ranks: tuple[int, ...]) -> str:
 def _expected_ranks(
     plan: TablePlan, table: EmbeddingTable, world_size: int, devices_per_node: int
 ) -> str:
-    """Says what was expected of the ranks, or nothing when they are right."""
+    """Returns what was expected of the ranks; empty if they are right."""
     kind, ranks = plan.sharding_type, plan.ranks
     local_size = min(world_size, devices_per_node)
     nodes = {rank // devices_per_node for rank in ranks}
@@ -123,7 +123,7 @@ def _expected_ranks(
         return "" if everyone else f"all {world_size} ranks are expected, each once"
     if kind in (ShardingType.COLUMN_WISE, ShardingType.TABLE_COLUMN_WISE):
         if not 1 <= len(ranks) <= table.dim:
-            return f"1 to {table.dim} column pieces are expected"
+            return f"1 to {table.dim} column shards are expected"
         if kind is ShardingType.TABLE_COLUMN_WISE and len(nodes) != 1:
             return "ranks of one node are expected"
         return ""
@@ -137,4 +137,4 @@ def _expected_ranks(
     )
     if not whole_nodes:
         return f"groups of all {local_size} ranks of a node are expected"
-    return "" if len(groups) <= table.dim else f"at most {table.dim} column pieces are expected"
+    return "" if len(groups) <= table.dim else f"at most {table.dim} column shards are expected"

@@ -1,4 +1,4 @@
-"""Plan files: our own JSON, and TorchRec's fields; :func:`read_plan` tells them apart."""
+"""Plan files: dse's JSON and TorchRec's; :func:`read_plan` recognises both."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from dse._reading import read_text
 from dse.config import StrictModel, parse_json
 from dse.errors import PlanError
 from dse.sharding._plan import ComputeKernel, ShardingPlan, ShardingType, TablePlan
-from dse.sharding._torchrec_export import TORCHREC_MODULE, export_plan
-from dse.sharding._torchrec_import import import_plan
-from dse.sharding._torchrec_layout import (
+from dse.sharding.torchrec import (
+    TORCHREC_MODULE,
     LoadFactor,
     Ranks,
     WorldSize,
+    export_plan,
+    import_plan,
     is_torchrec,
     parse_torchrec,
     render_torchrec,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class TableBlock(StrictModel):
-    """Placement of one table in our form."""
+    """Placement of one table in dse's JSON."""
 
     sharding_type: ShardingType
     ranks: Ranks
@@ -37,7 +38,7 @@ class TableBlock(StrictModel):
 
 
 class PlanDocument(StrictModel):
-    """A plan in our form."""
+    """A plan in dse's JSON."""
 
     schema_version: Literal[1]
     model: str = ""
@@ -46,7 +47,7 @@ class PlanDocument(StrictModel):
 
 
 def plan_to_json(plan: ShardingPlan, model_name: str) -> str:
-    """Returns a plan in our own form."""
+    """Returns a plan as dse's JSON."""
     document = {
         "schema_version": 1,
         "model": model_name,
@@ -79,7 +80,7 @@ def plan_to_torchrec(
 
 
 def read_plan(path: str | Path, tables: Sequence[EmbeddingTable] | None = None) -> ShardingPlan:
-    """Reads a plan file in either form.
+    """Reads a plan file of either format.
 
     Args:
         path: The file.

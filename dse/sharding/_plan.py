@@ -1,4 +1,4 @@
-"""Sharding plans in TorchRec's terms: for every table a type, its ranks and a compute kernel."""
+"""Sharding plans in TorchRec's terms: type, ranks and compute kernel of every table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ShardingType(StrEnum):
 
 
 class ComputeKernel(StrEnum):
-    """Who looks rows up and updates them, with TorchRec's spellings.
+    """Kernel that looks up and updates rows, with TorchRec's spellings.
 
     DENSE: a dense gradient and the dense optimizer; for copies on every rank.
     FUSED: rows in device memory, updated by the backward pass.
@@ -38,7 +38,7 @@ class ComputeKernel(StrEnum):
         return self in (ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
 
 
-#: Share of a table's rows that `fused_uvm_caching` caches unless said otherwise: TorchRec's.
+#: Default share of a table's rows that `fused_uvm_caching` caches, as in TorchRec.
 DEFAULT_CACHE_LOAD_FACTOR = 0.2
 
 
@@ -49,9 +49,9 @@ class TablePlan:
     Attributes:
         table: Table name.
         sharding_type: How it is cut.
-        ranks: Where the pieces sit. Table-wise: one rank. Column-wise and table-column-wise: one
-            rank per column piece (a rank may hold several). Row-wise and data-parallel: all
-            ranks. Table-row-wise: all ranks of one node. Grid: for each column piece in turn,
+        ranks: Ranks of the shards. Table-wise: one rank. Column-wise and table-column-wise: one
+            rank per column shard (a rank may hold several). Row-wise and data-parallel: all
+            ranks. Table-row-wise: all ranks of one node. Grid: for each column shard in turn,
             all ranks of its node.
         compute_kernel: Kernel family.
         cache_load_factor: For `fused_uvm_caching`, the share of the rows that the device caches;

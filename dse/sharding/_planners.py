@@ -1,9 +1,9 @@
-"""Baseline planners: what teams use before they have a performance model.
+"""Baseline planners, as used without a performance model.
 
-Each one sorts the tables by a cost computed from the table alone and gives the next one to the
-least loaded rank that still has room (TPDS'24's baselines; *random* draws the rank). A table that
-does not fit a rank in one piece is cut by the first allowed sharding type that makes it fit. Where
-that is allowed, a table for which the devices have no room left goes to host memory.
+Each one sorts the tables by a cost computed from the table alone, and places the next one on the
+least loaded rank with room (the baselines of TPDS'24; *random* draws the rank). A table too large
+for one rank is cut by the first allowed sharding type that makes it fit. If allowed, tables for
+which the devices have no room go to host memory.
 """
 
 from __future__ import annotations
@@ -16,18 +16,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.sharding._constraints import placements_allowed
-from dse.sharding._pieces import column_widths, row_blocks
 from dse.sharding._plan import ComputeKernel, ShardingPlan, ShardingType
-from dse.sharding._storage import piece_storage, stored_bytes
+from dse.sharding._shards import column_widths, row_blocks, shard_storage, stored_bytes
+from dse.sharding.constraints import placements_allowed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.model import EmbeddingTable
-    from dse.sharding._constraints import AllowedPlacement
     from dse.sharding._plan import TablePlan
-    from dse.sharding._request import PlanningRequest
+    from dse.sharding.constraints import AllowedPlacement, PlanningRequest
 
 TableCost = Callable[["EmbeddingTable"], float]
 
@@ -39,13 +37,13 @@ def plan_greedily(
     *,
     cuts: Sequence[Cut] | None = None,
 ) -> ShardingPlan:
-    """Places tables in order of falling cost, each piece on the least loaded rank with room.
+    """Places tables by falling cost, each shard on the least loaded rank with room.
 
     Args:
         request: What to place.
-        cost: Load of a whole table; a piece carries its share.
-        rng: Draws the rank (among those with room) instead of taking the least loaded one.
-        cuts: How each table is cut, where that is settled already.
+        cost: Load of a whole table; a shard carries its share.
+        rng: Draws the rank among those with room, instead of the least loaded one.
+        cuts: How each table is cut, if already decided.
     """
     state = _Loads(request, rng)
     order = sorted(
@@ -63,46 +61,45 @@ def plan_greedily(
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How one table is cut, its ranks still open.
+    """How one table is cut, with its ranks still open.
 
     Attributes:
-        placement: Type, kernel and where pieces may go.
-        pieces: Column pieces.
-        largest_bytes: Device memory of the largest piece.
+        placement: Type, kernel and where shards may go.
+        shards: Column shards.
+        largest_bytes: Device memory of the largest shard.
     """
 
     placement: AllowedPlacement
-    pieces: int
+    shards: int
     largest_bytes: float
 
 
 @lru_cache(maxsize=2)
 def _all_cuts(request: PlanningRequest) -> tuple[tuple[Cut, ...], ...]:
-    """Returns the cuts of every table to try: all planners are asked with the same request."""
+    """Returns the cuts of every table to try; all planners use the same request."""
     return tuple(choose_cut(table, request) for table in range(len(request.tables)))
 
 
 def choose_cut(table_index: int, request: PlanningRequest) -> tuple[Cut, ...]:
-    """Returns the cuts of a table to try, one for each place where its rows may live.
+    """Returns the cuts of a table to try, one for each kernel; rows on the device come first.
 
-    Of each kernel it is the first allowed type, and its number of column pieces, of which a rank
-    holds one; when none fits, the one with the smallest piece: the memory check then says by how
-    much it fails. Rows on the device come first.
+    It is the first allowed type, and number of column shards, whose shards fit a rank. If none
+    fits, it is the one with the smallest shards: the memory check then reports the overflow.
     """
     cuts: dict[ComputeKernel, Cut] = {}
     settled: set[ComputeKernel] = set()
     for placement in placements_allowed(table_index, request):
-        # Copies on every rank are one more way to keep rows on the device.
+        # Copies on every rank also keep rows on the device.
         kernel = placement.compute_kernel
         kernel = ComputeKernel.FUSED if kernel is ComputeKernel.DENSE else kernel
-        for pieces in placement.column_pieces:
+        for shards in placement.column_shards:
             if kernel in settled:
                 break
-            size_bytes = largest_piece_bytes(
-                request.tables[table_index], placement, pieces, request
+            size_bytes = largest_shard_bytes(
+                request.tables[table_index], placement, shards, request
             )
-            cut = Cut(placement, pieces, size_bytes)
-            # Half of a rank at most, so that one table does not decide the whole plan.
+            cut = Cut(placement, shards, size_bytes)
+            # At most half of a rank, so that one table does not decide the whole plan.
             if size_bytes <= 0.5 * request.embedding_memory_bytes:
                 settled.add(kernel)
                 cuts[kernel] = cut
@@ -112,17 +109,17 @@ def choose_cut(table_index: int, request: PlanningRequest) -> tuple[Cut, ...]:
     return tuple(cuts[kernel] for kernel in order if kernel in cuts)
 
 
-def largest_piece_bytes(
-    table: EmbeddingTable, placement: AllowedPlacement, pieces: int, request: PlanningRequest
+def largest_shard_bytes(
+    table: EmbeddingTable, placement: AllowedPlacement, shards: int, request: PlanningRequest
 ) -> float:
-    """Returns the device memory of a table's largest piece."""
-    rows, columns = table.rows, max(column_widths(table.dim, pieces))
+    """Returns the device memory of a table's largest shard."""
+    rows, columns = table.rows, max(column_widths(table.dim, shards))
     kind = placement.sharding_type
     if kind is ShardingType.ROW_WISE:
         rows = max(row_blocks(rows, request.world_size))
     elif kind in (ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD):
         rows = max(row_blocks(rows, request.local_size))
-    storage = piece_storage(table, request.optimizer, rows, columns, placement.cached_share)
+    storage = shard_storage(table, request.optimizer, rows, columns, placement.cached_share)
     return storage.device_bytes
 
 
@@ -135,11 +132,11 @@ class _Loads:
         self._free_bytes = np.full(request.world_size, request.embedding_memory_bytes)
 
     def place(self, table: EmbeddingTable, cuts: tuple[Cut, ...], cost: float) -> TablePlan:
-        """Gives the table's pieces to ranks and books their load and memory.
+        """Places the table's shards and books their load and memory.
 
         Args:
             table: The table.
-            cuts: How it may be cut; the first one whose pieces find room is taken, else the last.
+            cuts: How it may be cut; the first one whose shards find room is taken, else the last.
             cost: Load of the whole table.
         """
         for cut in cuts:
@@ -153,7 +150,7 @@ class _Loads:
             self._load[ranks[0]] += cost
             self._free_bytes[ranks[0]] -= cut.largest_bytes
         else:
-            # A rank may hold several pieces.
+            # A rank may hold several shards.
             every = np.array(ranks)
             np.add.at(self._load, every, cost / len(ranks))
             np.subtract.at(self._free_bytes, every, cut.largest_bytes)
@@ -168,19 +165,19 @@ class _Loads:
         if kind in (ShardingType.DATA_PARALLEL, ShardingType.ROW_WISE):
             return sets[0]
         if kind in (ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD):
-            nodes = self._choose(self._of_sets(sets), size_bytes, cut.pieces)
+            nodes = self._choose(self._of_sets(sets), size_bytes, cut.shards)
             return tuple(rank for node in nodes for rank in sets[node])
         if kind is ShardingType.TABLE_WISE:
             local, index = _single_ranks(sets)
             load, free_bytes = self._load[index], self._free_bytes[index]
             return (local[self._choose_one(load, free_bytes, size_bytes)],)
         if kind is ShardingType.TABLE_COLUMN_WISE:
-            wide = tuple(ranks for ranks in sets if len(ranks) >= cut.pieces)
+            wide = tuple(ranks for ranks in sets if len(ranks) >= cut.shards)
             local = wide[self._choose(self._of_sets(wide), size_bytes, 1)[0]]
         else:
             local = sets[0]
         index = np.array(local)
-        chosen = self._choose((self._load[index], self._free_bytes[index]), size_bytes, cut.pieces)
+        chosen = self._choose((self._load[index], self._free_bytes[index]), size_bytes, cut.shards)
         return tuple(local[place] for place in chosen)
 
     def _of_sets(self, sets: tuple[tuple[int, ...], ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -193,7 +190,7 @@ class _Loads:
     def _choose(
         self, places: tuple[np.ndarray, np.ndarray], size_bytes: float, count: int
     ) -> tuple[int, ...]:
-        """Picks `count` places, different ones as long as there are enough."""
+        """Picks `count` places, distinct as long as there are enough."""
         load, free_bytes = places[0].copy(), places[1].copy()
         step = max(1.0, float(load.max(initial=0.0)))
         chosen: list[int] = []
@@ -207,7 +204,7 @@ class _Loads:
     def _choose_one(
         self, load: NDArray[np.float64], free_bytes: NDArray[np.float64], size_bytes: float
     ) -> int:
-        """Picks the least loaded place with room, or a random one; without any the emptiest."""
+        """Picks the least loaded (or a random) place with room; if none has room, the emptiest."""
         room = free_bytes >= size_bytes
         if not room.any():
             return int(free_bytes.argmax())
@@ -219,7 +216,7 @@ class _Loads:
 
 @lru_cache(maxsize=64)
 def _single_ranks(sets: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], NDArray[np.int64]]:
-    """Returns the ranks of sets of one, as numbers and as an index."""
+    """Returns the ranks of single-rank sets, as numbers and as an index."""
     local = tuple(rank for (rank,) in sets)
     return local, np.array(local)
 

@@ -3,7 +3,7 @@
 Plain geometry of a plan, without torch. Every rank computes the same layout and so knows the sizes
 of all messages but those of indices, whose number a batch decides.
 
-Pieces of a rank are ordered by exchange group, then by table, then as :func:`pieces_of` lists
+Pieces of a rank are ordered by exchange group, then by table, then as :func:`table_shards` lists
 them; that is the order in which indices arrive, outputs leave and gradients come back.
 """
 
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from dse.sharding import pieces_of
+from dse.sharding import table_shards
 from dse.workload.dlrm import ExchangeGroup, exchange_group_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.model import EmbeddingTable
-    from dse.sharding import Piece
+    from dse.sharding import TableShard
     from dse.validation._types import Candidate
 
 
@@ -38,7 +38,7 @@ class Shard:
 
     table: int
     group: ExchangeGroup
-    piece: Piece
+    piece: TableShard
     block: tuple[int, int] | None
     features: int
 
@@ -73,7 +73,7 @@ class PlanLayout:
             table = self.tables[index]
             group = exchange_group_of(placement.sharding_type)
             parts = {ExchangeGroup.ROW: self.world_size, ExchangeGroup.NODE: self.local_size}
-            for number, piece in enumerate(pieces_of(placement, table, candidate.node_size)):
+            for number, piece in enumerate(table_shards(placement, table, candidate.node_size)):
                 block = None
                 if group in parts:
                     count = parts[group]

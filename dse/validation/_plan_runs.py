@@ -11,7 +11,7 @@ from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.search import ValidationMode, stored_platform
 from dse.search.space import SpaceDocument
-from dse.sharding import check_plan, size_words
+from dse.sharding import check_plan, format_size
 from dse.validation._fold import fold_plan
 from dse.validation._scale import scale_model, scaling_words
 from dse.validation._types import Candidate
@@ -152,7 +152,7 @@ class Runner:
         if needed_bytes > limit_bytes:
             raise ConfigError(
                 f"{'its ranks need' if together else 'its largest rank needs'} "
-                f"{size_words(needed_bytes)}, and {size_words(limit_bytes)} can be had here; "
+                f"{format_size(needed_bytes)}, and {format_size(limit_bytes)} can be had here; "
                 "choose --mode scaled"
             )
 

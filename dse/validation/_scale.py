@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
-from dse.sharding import size_words, stored_bytes
+from dse.sharding import format_size, stored_bytes
 
 if TYPE_CHECKING:
     from dse.model import DlrmModel
@@ -77,7 +77,7 @@ def _fewer_rows(model: DlrmModel, memory_bytes: float) -> DlrmModel:
     if needed_bytes(0.0) > memory_bytes:
         raise ConfigError(
             f"{len(model.tables)} tables of {_FEWEST_ROWS} rows take "
-            f"{size_words(needed_bytes(0.0))}, more than the {size_words(memory_bytes)} given; "
+            f"{format_size(needed_bytes(0.0))}, more than the {format_size(memory_bytes)} given; "
             "choose fewer tables or give more memory"
         )
     low, high = 0.0, 1.0
@@ -97,7 +97,7 @@ def _smaller_batch(model: DlrmModel, lookup_bytes: float, world_size: int) -> in
     batch = most // world_size * world_size
     if not batch:
         raise ConfigError(
-            f"{world_size} samples look up {size_words(world_size * sample_bytes)}, more than the "
-            f"{size_words(lookup_bytes)} given; choose fewer tables or give more"
+            f"{world_size} samples look up {format_size(world_size * sample_bytes)}, more than "
+            f"the {format_size(lookup_bytes)} given; choose fewer tables or give more"
         )
     return batch

@@ -9,26 +9,11 @@ import pytest
 
 from dse.search import RunOptions, run
 from dse.workload.transformer import SOFTWARE_PROFILES as STEP_PROFILES
+from tests.cli.running import answer, dse
 from tests.conftest import SMALL_SPACE
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def dse(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "dse", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        check=False,
-    )
-
-
-def answer(*arguments: object):
-    done = dse(*arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")

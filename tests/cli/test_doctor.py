@@ -6,7 +6,7 @@ import sys
 
 from dse.doctor import FAMILIES
 from dse.machine.platforms import list_platforms
-from tests.cli.test_cli import answer, dse
+from tests.cli.running import answer, dse
 
 
 def test_the_core_works_here(tmp_path):

@@ -20,7 +20,7 @@ from dse.cli._calibrate import _next_step
 from dse.machine import Precision
 from dse.machine.kernels import gemm_reference_s
 from dse.machine.platforms import load_platform, read_calibrations
-from tests.cli.test_cli import answer, dse
+from tests.cli.running import answer, dse
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
@@ -141,15 +141,9 @@ def test_options_of_other_kinds_are_refused():
         *("--ranks", 4, "--op", "all_reduce", "--size-unit", "bytes", "--in-place"),
     )
     assert done.returncode == 2
-    assert done.stderr.splitlines() == [
-        "error: --op is no option of `fit gemm`; it belongs to `fit collective`, `fit embedding`; "
-        "leave it out",
-        "error: --ranks is no option of `fit gemm`; it belongs to `fit collective`; leave it out",
-        "error: --size-unit is no option of `fit gemm`; it belongs to `fit collective`; "
-        "leave it out",
-        "error: --in-place is no option of `fit gemm`; it belongs to `fit collective`; "
-        "leave it out",
-    ]
+    lines = done.stderr.splitlines()
+    assert [line.split()[1] for line in lines] == ["--op", "--ranks", "--size-unit", "--in-place"]
+    assert "`fit collective`, `fit embedding`" in lines[0]
 
 
 def test_fit_replaces_its_own_files_only(tmp_path, nccl_log):
@@ -190,7 +184,7 @@ def test_an_interrupt_is_one_line(monkeypatch, capsys):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dse.documents.json_schema", interrupt)
+    monkeypatch.setattr("dse.config.json_schema", interrupt)
     monkeypatch.setattr(sys, "argv", ["dse", "schema", "space"])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -222,17 +216,30 @@ def calibrating(out: Path, *options: str, least_lines: int) -> tuple[int, str]:
     return process.returncode, errors
 
 
-def kept_line(out: Path) -> str:
+def says_what_is_kept(errors: str, out: Path) -> bool:
     log = out.with_name(f"{out.stem}.points.jsonl")
     points = log.read_text().count("\n") - 1
-    return f"interrupted; {points} points are kept in {log}, the same command goes on from there\n"
+    return errors.count("\n") == 1 and f"{points} points" in errors and str(log) in errors
 
 
+def test_an_interrupt_before_the_first_point(tmp_path, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dse.calibration.microbench.run_session", interrupt)
+    done = dse("calibrate", "--out", tmp_path / "here.yaml", "--json")
+    assert done.returncode == 130
+    assert "before the first point" in done.stderr
+    assert not (tmp_path / "here.yaml").exists()
+
+
+@pytest.mark.slow
 def test_an_interrupted_calibration_says_what_is_kept(tmp_path):
     pytest.importorskip("torch")
     out = tmp_path / "here.yaml"
     code, errors = calibrating(out, "--budget", "60s", least_lines=5)
-    assert (code, errors) == (130, kept_line(out))
+    assert code == 130
+    assert says_what_is_kept(errors, out)
     assert not out.exists()
 
 
@@ -253,7 +260,8 @@ def test_interrupted_ranks_are_silent(tmp_path):
     code, errors = calibrating(
         out, *measured, "--budget", f"{budget_s + 2}s", least_lines=len(lines) + kernels // 2
     )
-    assert (code, errors) == (130, kept_line(out))
+    assert code == 130
+    assert says_what_is_kept(errors, out)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 
 from dse.indices import Zipf
 from dse.model import InteractionKind, load_dlrm, load_model
-from tests.cli.test_cli import answer, dse
+from tests.cli.running import answer, dse
 
 TABLES = "name,num_embeddings,embedding_dim,pooling_factor,team\na,1000,32,2,x\nb,500,32,1,y\n"
 

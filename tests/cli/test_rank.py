@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.test_cli import answer, dse
+from tests.cli.running import answer, dse
 
 CONFIGURATION = ("--platform", "h100_sxm", "--global-batch-size", 16384)
 

@@ -8,7 +8,7 @@ from dse.machine.platforms import load_platform
 from dse.model import load_model
 from dse.sharding import read_plan
 from dse.workload.dlrm import Configuration, predict
-from tests.cli.test_cli import answer, dse
+from tests.cli.running import answer, dse
 
 SMALL = (
     *("shard", "dlrm_tiny", "--platform", "h100_sxm"),
@@ -51,7 +51,7 @@ def test_for_people():
     assert first.startswith("best ")
     assert " ms, lower bound " in first
     assert "gap ≤" in first
-    for word in ("table_wise", "busiest rank", "lightest rank", "plans scored", "GiB"):
+    for word in ("table_wise", "busiest rank", "least busy rank", "plans scored", "GiB"):
         assert word in done.stdout
     assert "column_wise" not in done.stdout
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tests.cli.test_cli import answer, dse
+from tests.cli.running import answer, dse
 from tests.trace.helpers import call, kernel, operator, span, write
 from tests.trace.test_summary import two_ranks
 
@@ -26,7 +26,7 @@ def test_info_counts_and_lists(folder):
     assert shown.returncode == 0
     assert "all_reduce" in shown.stdout
     assert "gemm" in shown.stdout
-    assert "who was waited for" in shown.stdout
+    assert "stragglers" in shown.stdout
     assert "critical path of the last step: 0.090 ms" in shown.stdout
 
 

@@ -11,13 +11,20 @@ import time
 
 import pytest
 
-from tests.cli.test_cli import dse
+from tests.cli.running import dse as dse_here
+from tests.cli.running import process as dse
 from tests.conftest import ROOT
 
 pytest.importorskip("torch")
 
 from dse.trace import read_execution_trace, read_kineto
-from dse.trace.capture import read_records
+from dse.trace.capture import (
+    CapturedFile,
+    CaptureRecord,
+    CaptureSettings,
+    CommandRecording,
+    read_records,
+)
 
 TRAIN = """\
 import os, sys, time
@@ -65,6 +72,59 @@ def capture(out, *arguments):
     return dse("trace", "capture", "--out", out, *arguments)
 
 
+# Recordings by hand ---------------------------------------------------------------------------
+
+
+def record(rank=0):
+    return CaptureRecord(
+        rank=rank,
+        world_size=2,
+        backend="gloo",
+        host="here",
+        device="cpu",
+        dse="1",
+        python="3",
+        torch="2",
+        cuda="",
+        settings=CaptureSettings(),
+        counted_by="optimizer",
+        steps=(5, 6),
+        complete=True,
+        step_s_profiled=0.03,
+        step_s_unprofiled=0.02,
+        files=(CapturedFile(f"rank{rank}.pt.trace.json.gz", 1000, ""),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("recording", "code", "shown", "warned"),
+    [
+        (
+            CommandRecording(0, False, False, (record(0), record(1)), (), ""),
+            0,
+            "5–6",
+            "20 ms",
+        ),
+        (CommandRecording(3, False, False, (record(),), (), ""), 3, "rank 0", "not rank 1"),
+        (CommandRecording(143, True, False, (record(),), (), ""), 0, "rank 0", "9s"),
+        (CommandRecording(130, False, True, (record(),), (), ""), 130, "rank 0", "interrupted"),
+        (CommandRecording(4, False, False, (), (), "too short"), 4, "", "too short"),
+        (CommandRecording(0, False, False, (), (), "no optimizer"), 2, "", "no optimizer"),
+    ],
+    ids=["captured", "failed", "timed out", "interrupted", "nothing", "nothing at all"],
+)
+def test_recordings_and_exit_codes(monkeypatch, tmp_path, recording, code, shown, warned):
+    monkeypatch.setattr("dse.trace.capture.record_command", lambda *_, **__: recording)
+    done = dse_here("trace", "capture", "--out", tmp_path, "--timeout", "9s", "--", "true")
+    assert done.returncode == code
+    assert shown in done.stdout
+    assert warned in done.stderr
+
+
+# Real commands ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
 def test_a_script_is_captured_and_its_exit_code_passed_on(tmp_path, script):
     out = tmp_path / "out"
     done = capture(out, "--steps", 2, "--", sys.executable, script, 20, 3)
@@ -85,6 +145,7 @@ def test_a_script_is_captured_and_its_exit_code_passed_on(tmp_path, script):
     assert "--overwrite" in again.stderr
 
 
+@pytest.mark.slow
 def test_ranks_of_torchrun(tmp_path, script):
     out = tmp_path / "out"
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone")
@@ -99,6 +160,7 @@ def test_ranks_of_torchrun(tmp_path, script):
     assert [record.backend for record in read_records(out)] == ["gloo", "gloo"]
 
 
+@pytest.mark.slow
 def test_spawned_processes_are_captured(tmp_path):
     script = tmp_path / "spawn.py"
     script.write_text(
@@ -120,6 +182,7 @@ def test_spawned_processes_are_captured(tmp_path):
     assert [trace.rank for trace in read_kineto(tmp_path / "out")] == [0, 1]
 
 
+@pytest.mark.slow
 def test_no_optimizer_is_an_error(tmp_path):
     done = capture(tmp_path / "out", "--", sys.executable, "-c", "import torch")
     assert done.returncode == 2
@@ -127,6 +190,7 @@ def test_no_optimizer_is_an_error(tmp_path):
     assert "dse.capture" in done.stderr
 
 
+@pytest.mark.slow
 def test_too_few_iterations_are_an_error(tmp_path, script):
     done = capture(tmp_path / "out", "--", sys.executable, script, 5, 0)
     assert done.returncode == 2
@@ -136,6 +200,7 @@ def test_too_few_iterations_are_an_error(tmp_path, script):
     assert "nothing was captured: the command ended with exit code 4" in failed.stderr
 
 
+@pytest.mark.slow
 def test_a_command_that_fails_at_once_is_given_no_advice(tmp_path):
     code = "import sys, torch; sys.exit(3)"
     failed = capture(tmp_path / "out", "--", sys.executable, "-c", code)
@@ -144,6 +209,7 @@ def test_a_command_that_fails_at_once_is_given_no_advice(tmp_path):
     assert "dse.capture" not in failed.stderr
 
 
+@pytest.mark.slow
 def test_iterations_of_a_short_run_are_kept(tmp_path, script):
     done = capture(tmp_path / "out", "--", sys.executable, script, 8, 0)
     assert done.returncode == 0, done.stderr
@@ -152,6 +218,7 @@ def test_iterations_of_a_short_run_are_kept(tmp_path, script):
     assert [step.number for step in trace.steps] == [5, 6]
 
 
+@pytest.mark.slow
 def test_a_script_that_captures_itself(tmp_path):
     script = tmp_path / "train.py"
     body = "".join(f"    {line}\n" for line in TRAIN.splitlines() if "sys.exit" not in line)
@@ -163,6 +230,7 @@ def test_a_script_that_captures_itself(tmp_path):
     assert len(read_kineto(tmp_path / "own")) == 1
 
 
+@pytest.mark.slow
 def test_the_time_ends_a_command_that_was_captured(tmp_path, script):
     out = tmp_path / "out"
     done = capture(out, "--timeout", "20s", "--", sys.executable, script, 20, 0, 600)
@@ -171,6 +239,7 @@ def test_the_time_ends_a_command_that_was_captured(tmp_path, script):
     assert read_records(out)[0].complete
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_what_was_recorded(tmp_path, script):
     out = tmp_path / "out"
     process = subprocess.Popen(
@@ -195,6 +264,7 @@ def test_an_interrupt_keeps_what_was_recorded(tmp_path, script):
     assert read_records(out)[0].complete
 
 
+@pytest.mark.slow
 def test_arguments_of_the_command_are_its_own(tmp_path):
     code = "import sys; print(sys.argv[1:])"
     done = capture(tmp_path / "out", sys.executable, "-c", code, "--steps", "9", "--out", "x")
@@ -203,6 +273,7 @@ def test_arguments_of_the_command_are_its_own(tmp_path):
 
 
 def test_a_wrong_time_is_refused(tmp_path):
-    done = capture(tmp_path / "out", "--timeout", "3 parsecs", "--", "true")
+    arguments = ("--timeout", "3 parsecs", "--", "true")
+    done = dse_here("trace", "capture", "--out", tmp_path / "out", *arguments)
     assert done.returncode == 2
     assert "--timeout" in done.stderr

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from dse.trace.overheads import load_host_profile
-from tests.cli.test_cli import answer, dse
+from tests.cli.running import answer, dse
 from tests.trace.helpers import operator, write
 from tests.trace.overheads.test_extract import PLAIN
 

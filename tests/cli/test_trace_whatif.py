@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from tests.cli.test_cli import answer, dse
+from tests.cli.running import answer, dse
 from tests.trace.helpers import operator, span, write
-from tests.trace.whatif.test_core import rank_events
+from tests.trace.whatif.helpers import rank_events
 
 
 @pytest.fixture
@@ -84,6 +84,7 @@ def test_many_samples_are_spelled_out(tmp_path):
     assert "100,000 times the samples" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_progress_is_shown_on_a_terminal(folder, options):
@@ -105,5 +106,5 @@ def test_progress_is_shown_on_a_terminal(folder, options):
         # A terminal that nobody writes to any more.
         pass
     os.close(ours)
-    assert (b"step 1 of 1: network" in shown) == (not options)
-    assert b"step 1 of 1: network" not in done.stdout
+    assert (b"change 1 of 1: network" in shown) == (not options)
+    assert b"change 1 of 1: network" not in done.stdout

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -12,23 +10,17 @@ from typer.testing import CliRunner
 from dse.cli._app import app
 from dse.errors import DseError
 from dse.search import load_study
+from tests.cli.running import dse, process
 from tests.validation.study import Oracle, make_study, write_space
 
 pytest.importorskip("torch")
 
 
-def dse(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "dse", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def validated(folder, *arguments):
     """Runs the best of a study for real and checks what must hold whatever the times are."""
-    done = dse("validate", folder / "study", "--ranks", 2, "--device", "cpu", *arguments, "--json")
+    done = process(
+        "validate", folder / "study", "--ranks", 2, "--device", "cpu", *arguments, "--json"
+    )
     assert done.returncode in (0, 1), done.stderr
     found = json.loads(done.stdout)
     agreement = found["agreement"]
@@ -50,6 +42,7 @@ def validated(folder, *arguments):
     return found
 
 
+@pytest.mark.slow
 def test_the_loop_is_closed(tmp_path):
     make_study(tmp_path)
     found = validated(tmp_path, "--top", 2, "--budget", "1s")
@@ -58,7 +51,7 @@ def test_the_loop_is_closed(tmp_path):
 
 @pytest.mark.slow
 def test_the_whole_loop_is_closed(tmp_path):
-    ran = dse("run", write_space(tmp_path), "--out", tmp_path / "study")
+    ran = process("run", write_space(tmp_path), "--out", tmp_path / "study")
     assert ran.returncode == 0, ran.stderr
     found = validated(tmp_path, "--top", 3, "--random", 3, "--budget", "20s")
     assert len(found["candidates"]) == 6
@@ -112,7 +105,7 @@ def test_an_interrupt_keeps_what_there_is(study, invoke):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--top", "0"], "there is nothing to run"),
+        (["--top", "0"], "--random 0"),
         (["--budget", "soon"], "--budget: expected a time"),
         (["--budget", "0 s"], "--budget: expected more than 0"),
         (["--mode", "fast"], "--mode: expected one of real, rank-serial, scaled; found `fast`"),

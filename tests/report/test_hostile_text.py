@@ -15,7 +15,8 @@ import pytest
 from rich.console import Console as PlainConsole
 
 from dse._terminal import Console, visible
-from dse.report import print_study, render_report, render_validation
+from dse.report import render_report
+from dse.report.terminal import print_study, print_validation
 from dse.search import TrialStatus, run
 from dse.search._directory import StudyDirectory
 from dse.search._tables import csv_text, trial_table
@@ -122,6 +123,7 @@ def browser() -> str | None:
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(browser() is None, reason="no Chromium on the PATH")
 def test_nothing_of_it_runs_in_a_browser(tmp_path):
     page = tmp_path / "report.html"
@@ -162,7 +164,7 @@ def test_a_study_on_a_terminal(order):
     printed = io.StringIO()
     console = Console(file=printed, width=400)
     print_study(study, console, [("report", f"report{order}.html")])
-    render_validation(study.validation, console)
+    print_validation(study.validation, console)
     text = printed.getvalue()
     assert not ACTED_ON.search(text)
     if order.startswith("["):

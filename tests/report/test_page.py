@@ -27,7 +27,10 @@ assert _spec.loader is not None
 _benchmark = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_benchmark)
 chromium, synthetic_study = _benchmark.chromium, _benchmark.synthetic_study
-pytestmark = pytest.mark.skipif(chromium() is None, reason="no Chromium or Chrome on the PATH")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(chromium() is None, reason="no Chromium or Chrome on the PATH"),
+]
 
 TRIALS = 300
 ROWS = "#all-table tbody tr"

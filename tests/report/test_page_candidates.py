@@ -80,8 +80,13 @@ def test_every_candidate_on_the_front_has_a_time_line(opened, result):
     for one in view.timeline.candidates:
         opened.page.select_option("#candidate", str(one.number))
         drawn = traces_of(opened, "timeline")
-        assert drawn[0] == {"name": "Idle", "count": len(one.lanes), "bars": False, "scale": False}
-        bars = sum(len(lane.start) for lane in one.lanes)
+        assert drawn[0] == {
+            "name": "Idle",
+            "count": len(one.streams),
+            "bars": False,
+            "scale": False,
+        }
+        bars = sum(len(lane.start) for lane in one.streams)
         assert sum(trace["count"] for trace in drawn[1:]) == bars
     others = {detail.number for detail in view.details} - {
         one.number for one in view.timeline.candidates

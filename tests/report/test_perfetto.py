@@ -77,7 +77,7 @@ def check(document):
         assert source["ts"] <= target["ts"]
 
 
-def test_ranks_are_processes_and_lanes_threads(tmp_path):
+def test_ranks_are_processes_and_streams_threads(tmp_path):
     document = written(tmp_path / "t.json", two_ranks(), title="hand-made")
     check(document)
     names = {
@@ -104,7 +104,7 @@ def test_waiting_is_a_slice_before_the_transfer(tmp_path):
     ]
     transfer = slices(document, 0)[2]
     assert transfer["cat"] == "collective"
-    assert transfer["args"] == {"task": 2, "kind": "collective", "meeting": 0, "waited_us": 2}
+    assert transfer["args"] == {"task": 2, "kind": "collective", "collective": 0, "waited_us": 2}
     assert [event["name"] for event in slices(document, 1)] == ["late", "all_reduce"]
 
 

@@ -14,16 +14,15 @@ import pytest
 from rich.console import Console
 
 from dse.machine import Precision
-from dse.report import (
+from dse.report import build_view, render_report, write_report
+from dse.report.page._payload import column
+from dse.report.terminal import (
+    PredictionView,
     RankingRow,
-    build_view,
+    print_prediction,
+    print_ranking,
     print_study,
-    render_prediction,
-    render_ranking,
-    render_report,
-    write_report,
 )
-from dse.report._payload import column
 from dse.search import Fact, InputFile, StudyResult, TrialRecord, TrialStatus, mark_front
 from dse.search.analyse._conclusion import conclude, knee_index
 from dse.search.space import Metric, Objective
@@ -268,15 +267,16 @@ def test_terminal_study(study):
 def test_terminal_prediction_groups_equal_ranks():
     shown, out = console()
     prediction = make_prediction(64e3, 0.1)
-    render_prediction(replace(prediction, memory=prediction.memory[:1] * 2), shown)
-    assert "0, 1" in out.getvalue()
+    alike = replace(prediction, memory=prediction.memory[:1] * 2)
+    print_prediction(PredictionView("a job", "a plan", alike), shown)
+    assert "0–1" in out.getvalue()
     assert "0.600 ms" in out.getvalue()
 
 
 def test_terminal_ranking_marks_ties_and_what_does_not_fit():
     shown, out = console()
     slow = replace(make_prediction(1, 1, feasible=False), iteration_time_s=2e-3)
-    render_ranking(
+    print_ranking(
         [
             RankingRow("a.json", make_prediction(1, 1), False),
             RankingRow("b.json", make_prediction(1, 1), True),

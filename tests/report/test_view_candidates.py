@@ -10,9 +10,9 @@ import pytest
 
 from dse.graph import Lane
 from dse.report import build_view, render_report
-from dse.report._details import _runs
-from dse.report._view_front import front_view
-from dse.report._view_timeline import (
+from dse.report.page._details import _runs
+from dse.report.page._front import front_view
+from dse.report.page._timeline import (
     TICKS,
     BarKind,
     _Bar,
@@ -68,12 +68,12 @@ def test_a_time_line_is_the_predicted_iteration(result, view):
         assert one.iteration_ms == pytest.approx(
             1e3 * record.prediction.iteration_time_s, rel=1e-9
         )
-        assert max(lane.start[-1] + lane.duration[-1] for lane in one.lanes) == TICKS
+        assert max(lane.start[-1] + lane.duration[-1] for lane in one.streams) == TICKS
 
 
 def test_bars_of_a_stream_never_overlap(view):
     for one in view.timeline.candidates:
-        for lane in one.lanes:
+        for lane in one.streams:
             assert len(lane.start) == len(lane.duration) == len(lane.name) == len(lane.kind) > 0
             assert min(lane.duration) > 0
             assert lane.start[0] >= 0
@@ -93,7 +93,7 @@ def test_bars_take_the_time_of_the_breakdown(result, view):
     for rank, parts in enumerate(record.prediction.breakdown):
         mine = [
             lane
-            for lane in one.lanes
+            for lane in one.streams
             if lane.title.startswith((f"{word} {rank}:", f"{word} {rank} ("))
         ]
         if not mine:
@@ -148,12 +148,12 @@ def test_a_long_time_line_is_joined_until_it_fits():
     # A hundred tasks of 9 ms, each followed by a pause of 1 ms.
     tasks = [(0, 0.01 * i, 0.01 * i + 0.009, 0) for i in range(100)]
     whole = _drawn(schedule(tasks), 7, {}, "rank", 100)
-    assert (len(whole.lanes[0].start), whole.joined_ms) == (100, 0.0)
+    assert (len(whole.streams[0].start), whole.joined_ms) == (100, 0.0)
     joined = _drawn(schedule(tasks), 7, {}, "rank", 99)
-    assert len(joined.lanes[0].start) == 1
+    assert len(joined.streams[0].start) == 1
     # The pause of 1 ms is closed, but no more than the next power of two above it.
     assert 1.0 <= joined.joined_ms <= 2.1
-    assert joined.lanes[0].start[0] + joined.lanes[0].duration[0] == TICKS
+    assert joined.streams[0].start[0] + joined.streams[0].duration[0] == TICKS
 
 
 def test_of_a_large_front_both_ends_are_kept():
@@ -214,7 +214,7 @@ def test_a_run_of_the_configuration_itself_is_on_the_axes():
     assert (low, high) == (None, None)
     assert value == pytest.approx(4.0 / 1.1, rel=1e-5)
     assert points[1].measured[1][1] == pytest.approx(0.5 * 1.1, rel=1e-5)
-    assert "measured 1.1 ms" in points[1].words
+    assert "measured 1.1 ms" in points[1].note
     # The second is the same on the machine, so the run counts for it too, though it is dominated.
     assert points[2].measured[0][1] == pytest.approx(3.0 / 1.1, rel=1e-5)
 
@@ -227,7 +227,7 @@ def test_a_run_of_the_configuration_itself_is_on_the_axes():
 def test_a_run_of_something_smaller_is_told_in_words_only(study):
     point = front_view(study).points[0]
     assert point.measured == (None, None)
-    assert "measured 1.1 ms" in point.words
+    assert "measured 1.1 ms" in point.note
 
 
 # Plans --------------------------------------------------------------------------------------

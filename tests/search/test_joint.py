@@ -92,10 +92,10 @@ def test_every_table_becomes_a_parameter_with_all_that_some_machine_allows(joint
 
 def test_a_cut_too_fine_for_the_machine_becomes_the_finest_it_allows():
     wide = (make_table("wide", dim=128),)
-    assert _cut(0, request_for(8, wide), "column_wise/4").pieces == 4
-    assert _cut(0, request_for(2, wide), "column_wise/4").pieces == 2
-    assert _cut(0, request_for(1, wide), "column_wise/4").pieces == 1
-    assert _cut(0, request_for(8, wide), "column_wise").pieces == 2
+    assert _cut(0, request_for(8, wide), "column_wise/4").shards == 4
+    assert _cut(0, request_for(2, wide), "column_wise/4").shards == 2
+    assert _cut(0, request_for(1, wide), "column_wise/4").shards == 1
+    assert _cut(0, request_for(8, wide), "column_wise").shards == 2
 
 
 def test_plans_are_as_chosen_and_ranks_are_balanced(joint_space):

@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from dse.report import build_view, print_study
+from dse.report import build_view
+from dse.report.terminal import print_study
 from dse.search import ModelEvaluator, RunOptions, TrialStatus, load_study, read_inputs, run
 from dse.search.analyse._conclusion import conclude
 from dse.search.storage._journal import Journal

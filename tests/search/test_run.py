@@ -260,19 +260,14 @@ def test_the_genetic_search_breeds_from_what_others_found():
 
 
 def test_the_listener_counts_what_is_evaluated(study):
-    from types import SimpleNamespace
-
     from dse.cli._run import _Listener
 
     shown = []
-    bar = SimpleNamespace(
-        add_task=lambda *args, **kinds: 0, update=lambda task, **fields: shown.append(fields)
-    )
-    listener = _Listener(bar)
+    listener = _Listener(lambda done, total, remark: shown.append(done))
     records = study.result.records
     for count in range(1, len(records) + 1):
         listener(records[:count], 12)
-    assert [fields["completed"] for fields in shown] == [
+    assert shown == [
         sum(record.evaluated for record in records[:count]) for count in range(1, len(records) + 1)
     ]
 

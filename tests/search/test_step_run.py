@@ -10,8 +10,7 @@ import yaml
 
 from dse.cli._app import app
 from dse.errors import ConfigError, UnknownNameError
-from dse.report import render_report
-from dse.report._view import build_view
+from dse.report import build_view, render_report
 from dse.search import (
     ProcessExecutor,
     RunOptions,

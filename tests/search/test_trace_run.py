@@ -18,7 +18,7 @@ from dse.search import RunOptions, TrialStatus, load_study, read_inputs, run, st
 from dse.search.evaluate._trace import TraceEvaluator
 from dse.search.space import Metric, SamplerName
 from dse.trace import read_kineto
-from dse.trace.whatif import captured_step, parse_optimization, read_steps
+from dse.trace.whatif import captured_step, parse_optimization, read_changes
 from tests.conftest import ROOT
 from tests.search.traces import CAPTURED_S, HALVED_S, write_job
 
@@ -249,7 +249,7 @@ def test_export_gives_steps_that_can_be_applied(study, tmp_path):
         command = ["export", root, "--candidate", str(record.number), "--format", kind]
         result = CliRunner().invoke(app, [*command, "--out", str(out)])
         assert result.exit_code == 0, result.output
-        answer = captured_step(read_kineto(tmp_path / "run")).what_if(read_steps(out))
+        answer = captured_step(read_kineto(tmp_path / "run")).what_if(read_changes(out))
         assert answer.after_s == record.trace.iteration_time_s
     document = yaml.safe_load(stored_steps(study.result, record))
     assert document["steps"][:2] == [

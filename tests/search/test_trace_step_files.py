@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from dse.search.evaluate._trace_steps import steps_document
-from dse.trace.whatif import parse_optimization, read_steps
+from dse.trace.whatif import parse_optimization, read_changes
 
 
 @pytest.mark.parametrize(
@@ -15,5 +15,5 @@ from dse.trace.whatif import parse_optimization, read_steps
 def test_a_file_says_what_the_command_line_says(tmp_path, text):
     file = tmp_path / "steps.yaml"
     file.write_text(yaml.safe_dump(steps_document("one", "", [text], {})))
-    (step,) = read_steps(file)
+    (step,) = read_changes(file)
     assert step == parse_optimization(text)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dse.machine.platforms import Platform
-    from dse.trace.whatif import CapturedStep, Step, WhatIf
+    from dse.trace.whatif import CapturedStep, Change, WhatIf
 
 _SECONDS_PER_HOUR = 3600.0
 
@@ -35,7 +35,7 @@ class TraceContext(EvaluationContext):
     captured: CapturedStep
     samples_per_step: int | None
     platforms: Mapping[str, Platform]
-    step_files: Mapping[str, tuple[Step, ...]]
+    step_files: Mapping[str, tuple[Change, ...]]
 
     def make_evaluator(self) -> TraceEvaluator:
         """Returns an evaluator of the trace."""

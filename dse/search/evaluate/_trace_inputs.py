@@ -15,13 +15,13 @@ from dse.search.evaluate._trace_steps import optimizations
 from dse.search.evaluate._trace_types import StudyTrace
 from dse.search.space import SAME_PLATFORM, is_step_file
 from dse.trace import read_kineto
-from dse.trace.whatif import captured_step, read_steps
+from dse.trace.whatif import captured_step, read_changes
 
 if TYPE_CHECKING:
     from dse.machine.platforms import Platform
     from dse.search._records import Fact, InputFile
     from dse.search.space import SearchSpace, TraceWorkload
-    from dse.trace.whatif import CapturedStep, Step
+    from dse.trace.whatif import CapturedStep, Change
 
 
 def trace_inputs(space: SearchSpace, workload: TraceWorkload, file: InputFile) -> StudyInputs:
@@ -40,10 +40,10 @@ def trace_inputs(space: SearchSpace, workload: TraceWorkload, file: InputFile) -
     captured = captured_step(traces, step=workload.step, platform=workload.platform)
     _check_world_size(space, workload, captured)
     files = [file, *trace_files(workload.path, traces)]
-    step_files: dict[str, tuple[Step, ...]] = {}
+    step_files: dict[str, tuple[Change, ...]] = {}
     for name in _named_files(space):
         path = Path(workload.folder) / name
-        step_files[name] = read_steps(path)
+        step_files[name] = read_changes(path)
         files.append(text_file(STEPS_ROLE, name, path))
     platforms: dict[str, Platform] = {}
     for value in space.choices("platform"):

@@ -3,7 +3,7 @@
 :func:`replay` takes PyTorch execution traces of one job, rebuilds every operator from its recorded
 signature, and runs them in order on tensors of the recorded shapes, types, strides and shared
 memory, without the code, the data or the frameworks of the job. Collectives run over local
-processes, or are mocked. What cannot be rebuilt is listed with its reason; users teach their own
+processes, or are mocked. What cannot be rebuilt is listed with its reason; users add their own
 operators with :func:`register_operator`.
 
 Traces are data of unknown origin: names are only looked up among the operators that torch has
@@ -13,7 +13,6 @@ loaded, nothing is evaluated, and tensors are counted against a limit before the
 from __future__ import annotations
 
 from dse.trace.replay._options import ReplayOptions, parse_indices
-from dse.trace.replay._recorded import Opaque, TensorRef
 from dse.trace.replay._registry import (
     NotReplayableError,
     OperatorBuilder,
@@ -21,14 +20,15 @@ from dse.trace.replay._registry import (
     register_operator,
     unregister_operator,
 )
-from dse.trace.replay._run import replay
-from dse.trace.replay._types import (
+from dse.trace.replay._replay import replay
+from dse.trace.replay._results import (
     Coverage,
     OriginalTime,
     RankResult,
     ReplayResult,
     SkippedOperators,
 )
+from dse.trace.replay.read._recorded import Opaque, TensorRef
 
 __all__ = [
     "Coverage",

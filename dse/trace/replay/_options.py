@@ -1,4 +1,4 @@
-"""What to replay, and how."""
+"""Options of a replay."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dse._suggest import hint
 from dse.errors import ConfigError
 from dse.indices import IndexDistribution, Uniform, Zipf
 
-#: What becomes of collectives; `auto` runs them if all ranks are there and mocks them if not.
+#: Handling of collectives; `auto` runs them if all ranks are there and mocks them if not.
 COLLECTIVE_MODES = ("auto", "run", "mock", "skip")
-#: What is replayed: everything, all but collectives, or collectives only.
+#: Replayed part: everything, all but collectives, or collectives only.
 PARTS = ("all", "compute", "communication")
 DEVICES = ("cpu", "cuda")
 
@@ -30,7 +30,7 @@ class ReplayOptions:
             finds out what can be replayed.
         part: `all`, `compute` (collectives are left out) or `communication` (all else is).
         collectives: `run` over a process group of as many local processes as there are traces,
-            `mock` (a local copy takes the place of the exchange), `skip`, or `auto`: `run` if
+            `mock` (a local copy takes their place), `skip`, or `auto`: `run` if
             all ranks of all groups are there, else `mock`.
         begin: Annotation with whose first occurrence the range begins; the first node by default.
         end: Annotation with whose end the range ends: the first at or after the beginning; the

@@ -1,22 +1,27 @@
-"""Operators that users teach: a name in traces, and what makes a function of a recorded call."""
+"""Operators registered by users: a name in traces, and a builder of its calls."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 import re
+import runpy
 from typing import TYPE_CHECKING, Any
 
 from dse.errors import ConfigError, DseError
 
 if TYPE_CHECKING:
-    from dse.trace.replay._recorded import Recorded
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from dse.trace.replay.read._recorded import Recorded
+
 
 _NAME = re.compile(r"^[A-Za-z_]\w*::[A-Za-z_]\w*$")
 
 
 class NotReplayableError(DseError):
-    """A builder declines a call; the message is the reason that the replay lists."""
+    """Raised by a builder that declines a call; the message is listed as the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +31,7 @@ class OperatorCall:
     Attributes:
         name: Name without the overload, for example `fbgemm::permute_2D_sparse_data`.
         schema: Its signature as recorded; empty if there was none.
-        inputs: Arguments in the order of the signature: `TensorRef`, numbers, words, None, lists
+        inputs: Arguments in the order of the signature: `TensorRef`, numbers, text, None, lists
             of these; `Opaque` for what traces do not hold.
         outputs: Results.
         device: `cpu` or `cuda`: where the replay runs.
@@ -48,7 +53,7 @@ _builders: dict[str, OperatorBuilder] = {}
 
 
 def register_operator(name: str, builder: OperatorBuilder) -> None:
-    """Says how calls of an operator are replayed; it is asked ahead of torch's own operators.
+    """Registers how calls of an operator are replayed; it takes precedence over torch's operators.
 
     Args:
         name: Name in traces without the overload, for example `mylib::my_lookup`.
@@ -73,10 +78,37 @@ def register_operator(name: str, builder: OperatorBuilder) -> None:
 
 
 def unregister_operator(name: str) -> None:
-    """Forgets an operator; nothing happens if it is not registered."""
+    """Unregisters an operator; nothing happens if it is not registered."""
     _builders.pop(name, None)
 
 
 def builder_of(name: str) -> OperatorBuilder | None:
-    """Returns what was registered for a name without the overload."""
+    """Returns the builder registered for a name without the overload, if any."""
     return _builders.get(name)
+
+
+_loaded: set[Path] = set()
+
+
+def load_operators(files: Sequence[Path]) -> None:
+    """Runs Python files that call `register_operator`, each once in a process.
+
+    Args:
+        files: Files that the user named; a trace cannot name any.
+
+    Raises:
+        ConfigError: A file is not there, or fails.
+    """
+    for file in files:
+        place = file.resolve()
+        if place in _loaded:
+            continue
+        if not place.is_file():
+            raise ConfigError(f"{file}: no such file of operators")
+        try:
+            runpy.run_path(str(place))
+        except DseError:
+            raise
+        except Exception as error:
+            raise ConfigError(f"{file}: {type(error).__name__}: {error}") from error
+        _loaded.add(place)

@@ -12,29 +12,27 @@ from pydantic_core import PydanticCustomError
 from dse._suggest import hint
 from dse.config import Document, load_document, parse_json
 from dse.errors import ConfigError, UnknownNameError
-from dse.trace.whatif._steps import InsertStep, RemoveStep, ScaleStep, ScheduleStep, Step
+from dse.trace.whatif.core import Change, InsertChange, RemoveChange, ScaleChange, ScheduleChange
 from dse.trace.whatif.optimizations import OPTIMIZATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from dse.trace.whatif._steps import Optimization
+    from dse.trace.whatif.core import Optimization
 
-_PRIMITIVES: dict[str, type[Step]] = {
-    "scale": ScaleStep,
-    "remove": RemoveStep,
-    "insert": InsertStep,
-    "schedule": ScheduleStep,
-}
-_BY_NAME: dict[str, type[Optimization]] = {
-    kind.model_fields["optimization"].default: kind for kind in OPTIMIZATIONS
+
+_PRIMITIVES: dict[str, type[Change]] = {
+    "scale": ScaleChange,
+    "remove": RemoveChange,
+    "insert": InsertChange,
+    "schedule": ScheduleChange,
 }
 
 
 def _tag(value: object) -> str | None:
-    """Says which kind of step a block is: by its key, or by the optimization's name."""
-    if isinstance(value, Step):
+    """Returns the kind of a change: by its key, or by the optimization's name."""
+    if isinstance(value, Change):
         return next(key for key, kind in _KINDS.items() if type(value) is kind)
     if not isinstance(value, dict):
         return None
@@ -44,19 +42,21 @@ def _tag(value: object) -> str | None:
 
 
 def _key(name: str) -> str:
-    """Returns a tag that is no key of any file, so that places in files are found."""
+    """Returns a tag that is no key of any file, so that places in files can be found."""
     return f"({name})"
 
 
 def _one_action(value: object) -> object:
-    """Refuses blocks that say two things at once, of which one would be lost."""
+    """Refuses blocks with two actions, of which one would be lost."""
     if not isinstance(value, dict):
         return value
     actions = [name for name in (*_PRIMITIVES, "optimization") if name in value]
     if len(actions) > 1:
         listed = " and ".join(f"`{name}`" for name in actions)
         raise PydanticCustomError(
-            "step", "one action a step, found {listed}; write a step for each", {"listed": listed}
+            "step",
+            "one action a step, found {listed}; write one step for each",
+            {"listed": listed},
         )
     if "remove" in value and value["remove"] is not True:
         raise PydanticCustomError(
@@ -65,45 +65,45 @@ def _one_action(value: object) -> object:
     return value
 
 
-_KINDS: dict[str, type[Step]] = {
-    _key(name): kind for name, kind in {**_PRIMITIVES, **_BY_NAME}.items()
+_KINDS: dict[str, type[Change]] = {
+    _key(name): kind for name, kind in {**_PRIMITIVES, **OPTIMIZATIONS}.items()
 }
 
 
 if TYPE_CHECKING:
-    AnyStep = Step
+    AnyChange = Change
 else:
     _members = [Annotated[kind, Tag(key)] for key, kind in _KINDS.items()]
     _union = _members[0]
     for _member in _members[1:]:
         _union = _union | _member
-    AnyStep = Annotated[
+    AnyChange = Annotated[
         _union,
         Discriminator(
             _tag,
             custom_error_type="step",
             custom_error_message="expected one of `scale`, `remove`, `insert`, `schedule`, or "
-            f"`optimization` with one of {', '.join(_BY_NAME)}",
+            f"`optimization` with one of {', '.join(OPTIMIZATIONS)}",
         ),
         BeforeValidator(_one_action),
     ]
 
 
 class WhatIfDocument(Document):
-    """Changes to a captured step, applied one after the other."""
+    """Changes to a captured step, applied in order."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
     description: str = ""
-    steps: Annotated[list[AnyStep], Field(min_length=1, max_length=1000)]
+    steps: Annotated[list[AnyChange], Field(min_length=1, max_length=1000)]
 
 
 def optimization_names() -> tuple[str, ...]:
     """Returns the names of all optimizations."""
-    return tuple(_BY_NAME)
+    return tuple(OPTIMIZATIONS)
 
 
-def read_steps(path: str | Path) -> tuple[Step, ...]:
-    """Reads the steps of a YAML file.
+def read_changes(path: str | Path) -> tuple[Change, ...]:
+    """Reads the changes of a YAML file.
 
     Raises:
         ConfigError: With every problem at its place.
@@ -111,7 +111,7 @@ def read_steps(path: str | Path) -> tuple[Step, ...]:
     return tuple(load_document(path, WhatIfDocument).steps)
 
 
-def parse_optimization(text: str) -> Step:
+def parse_optimization(text: str) -> Change:
     """Reads `NAME[=VALUE][,OPTION=VALUE…]` of the command line.
 
     Args:
@@ -122,7 +122,7 @@ def parse_optimization(text: str) -> Step:
         ConfigError: An option is unknown, missing or impossible.
     """
     options = optimization_options(text)
-    kind = _BY_NAME[options["optimization"]]
+    kind = OPTIMIZATIONS[options["optimization"]]
     try:
         return parse_json(json.dumps(options), kind)
     except ConfigError as error:
@@ -134,7 +134,7 @@ def parse_optimization(text: str) -> Step:
 
 
 def optimization_options(text: str) -> dict[str, str]:
-    """Returns what `NAME[=VALUE][,OPTION=VALUE…]` gives, as a file of steps would have it.
+    """Returns what `NAME[=VALUE][,OPTION=VALUE…]` gives, as a file of changes would have it.
 
     Args:
         text: As for :func:`parse_optimization`.
@@ -144,14 +144,14 @@ def optimization_options(text: str) -> dict[str, str]:
 
     Raises:
         UnknownNameError: There is no such optimization.
-        ConfigError: A part is no option, or an option is given twice.
+        ConfigError: A part is not an option, or an option is given twice.
     """
     name, *found = re.split(r"([=,])", text, maxsplit=1)
     separator, rest = found or ("", "")
     name = name.strip()
-    kind = _BY_NAME.get(name)
+    kind = OPTIMIZATIONS.get(name)
     if kind is None:
-        raise UnknownNameError(f"no optimization is called `{name}`; {hint(name, _BY_NAME)}")
+        raise UnknownNameError(f"no optimization is called `{name}`; {hint(name, OPTIMIZATIONS)}")
     options = {"optimization": name}
     for place, part in enumerate(rest.split(",") if rest.strip(" ,") else []):
         if not part.strip():
@@ -179,7 +179,7 @@ def describe_optimizations() -> Sequence[tuple[str, str, tuple[str, ...]]]:
     """Returns name, first line of the description, and options of every optimization."""
     return [
         (name, (kind.__doc__ or "").strip().splitlines()[0], _options_of(kind))
-        for name, kind in _BY_NAME.items()
+        for name, kind in OPTIMIZATIONS.items()
     ]
 
 

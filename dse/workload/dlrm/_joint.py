@@ -17,7 +17,7 @@ from dse.sharding import (
     Cut,
     PlanningRequest,
     ShardingType,
-    largest_piece_bytes,
+    largest_shard_bytes,
     placements_allowed,
     plan_greedily,
 )
@@ -120,7 +120,7 @@ def _labels(table_index: int, requests: list[PlanningRequest]) -> Iterator[str]:
     pieces: dict[ShardingType, set[int]] = {}
     for request in requests:
         for placement in placements_allowed(table_index, request):
-            pieces.setdefault(placement.sharding_type, set()).update(placement.column_pieces)
+            pieces.setdefault(placement.sharding_type, set()).update(placement.column_shards)
     for kind, counts in pieces.items():
         # A single piece is what is left on machines too small for a cut; elsewhere it is no cut.
         for count in sorted(counts - {1} or counts):
@@ -135,8 +135,8 @@ def _cut(table_index: int, request: PlanningRequest, label: str) -> Cut:
         one for one in placements_allowed(table_index, request) if one.sharding_type is kind
     )
     pieces = max(
-        (offered for offered in placement.column_pieces if offered <= wanted),
-        default=placement.column_pieces[0],
+        (offered for offered in placement.column_shards if offered <= wanted),
+        default=placement.column_shards[0],
     )
-    size_bytes = largest_piece_bytes(request.tables[table_index], placement, pieces, request)
+    size_bytes = largest_shard_bytes(request.tables[table_index], placement, pieces, request)
     return Cut(placement, pieces, size_bytes)

@@ -13,7 +13,7 @@ from dse.machine.kernels import (
     host_rows_work,
     unfused_embedding_work,
 )
-from dse.sharding import piece_storage
+from dse.sharding import shard_storage
 from dse.workload.dlrm._features import (
     HOST_STORED_COLUMN,
     INDEX_BYTES,
@@ -160,7 +160,7 @@ def piece_features(
     }
     for feature, value in per_group.items():
         features[group_column(group, feature)] = value
-    storage = piece_storage(table, optimizer, rows, columns, cached_share)
+    storage = shard_storage(table, optimizer, rows, columns, cached_share)
     # A replicated table keeps a dense gradient as large as itself beside its optimizer state.
     gradient_bytes = 4.0 * rows * columns if replicated else 0.0
     features[rank_column(RankFeature.WEIGHTS)] = storage.device_weights_bytes

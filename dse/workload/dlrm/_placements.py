@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.machine.kernels import HOST_ROWS_SPREAD
-from dse.sharding import ShardingType, column_widths, pieces_of
+from dse.sharding import ShardingType, column_widths, table_shards
 from dse.workload.dlrm._features import (
     FEATURE_COUNT,
     WIDE_FEATURE_COUNT,
@@ -86,7 +86,7 @@ class Placements:
                 piece.rank,
                 self._piece_class(table_index, group, piece.columns, divisor, cached_share),
             )
-            for piece in pieces_of(plan, table, problem.cluster.devices_per_node)
+            for piece in table_shards(plan, table, problem.cluster.devices_per_node)
         ]
         self._host_columns |= cached_share is not None
         option = len(self._plans)

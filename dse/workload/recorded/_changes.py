@@ -18,7 +18,7 @@ from dse.workload.recorded._parameters import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dse.trace.whatif import Step
+    from dse.trace.whatif import Change
     from dse.workload._parameters import ParameterValue
 
 
@@ -56,7 +56,7 @@ def optimizations(parameters: Mapping[str, ParameterValue]) -> tuple[str, ...]:
     return () if text == NO_OPTIMIZATION else tuple(text.split(OPTIMIZATION_SEPARATOR))
 
 
-def read_changes_of(texts: Sequence[str], files: Mapping[str, tuple[Step, ...]]) -> list[Step]:
+def read_changes_of(texts: Sequence[str], files: Mapping[str, tuple[Change, ...]]) -> list[Change]:
     """Returns changes ready to be applied.
 
     Args:
@@ -66,7 +66,7 @@ def read_changes_of(texts: Sequence[str], files: Mapping[str, tuple[Step, ...]])
     Raises:
         ConfigError: An optimization does not exist, or its options are wrong.
     """
-    steps: list[Step] = []
+    steps: list[Change] = []
     for text in texts:
         steps += files[text] if is_step_file(text) else [parse_optimization(text)]
     return steps

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.machine import Cluster
-    from dse.trace.whatif import CapturedStep, Step, WhatIf
+    from dse.trace.whatif import CapturedStep, Change, WhatIf
     from dse.workload._job import PlanEffort
     from dse.workload._prediction import MemoryAccount
 
@@ -42,7 +42,7 @@ class RecordedJob(Job):
     """
 
     def __init__(
-        self, captured: CapturedStep, changes: tuple[Step, ...], samples_per_step: int | None
+        self, captured: CapturedStep, changes: tuple[Change, ...], samples_per_step: int | None
     ) -> None:
         self._captured = captured
         self._changes = changes

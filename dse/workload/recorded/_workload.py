@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dse.machine import LinkSpec, NetworkSpec
     from dse.machine.host import HostProfile
     from dse.machine.platforms import Platform
-    from dse.trace.whatif import CapturedStep, Step
+    from dse.trace.whatif import CapturedStep, Change
     from dse.workload._parameters import ParametersBlock, ParameterValue
 
 
@@ -50,7 +50,7 @@ class RecordedWorkload(Workload):
     file_name: str
     captured: CapturedStep
     samples_per_step: int | None
-    files: Mapping[str, tuple[Step, ...]]
+    files: Mapping[str, tuple[Change, ...]]
 
     @property
     def name(self) -> str:

@@ -55,7 +55,7 @@ def test_one_step_of_two_has_half_of_the_operators(network):
     options = ReplayOptions(iterations=1, warm_up=0, begin=names[0], end=names[0])
     (half,) = replay([network], options).ranks
     assert half.coverage.operators * 2 == whole.coverage.operators
-    # The record tells of whole steps of the whole trace only.
+    # The record only holds whole steps of the whole trace.
     assert half.original.unprofiled_s is None
     assert half.original.profiled_s < whole.original.profiled_s
 

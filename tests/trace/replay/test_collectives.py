@@ -9,9 +9,9 @@ import pytest
 
 from dse.errors import ConfigError, WorkerError
 from dse.trace.replay import ReplayOptions, replay
-from dse.trace.replay._collective_calls import CollectiveCall, collective_call
-from dse.trace.replay._exchange import Exchange
-from dse.trace.replay._recorded import inputs_of, tensors_in
+from dse.trace.replay.plan._collectives import CollectiveBinder, CollectiveCall, collective_call
+from dse.trace.replay.read import inputs_of, tensors_in
+from dse.trace.replay.run import RankInput, replay_rank
 from tests.trace.replay.making import ALL_REDUCE, RELU, Object, T, call, node, read, write
 
 torch = pytest.importorskip("torch")
@@ -94,6 +94,33 @@ def test_unknown_collectives_are_named_as_such(tmp_path):
     assert collective_call(trace, 0, trace.op_schemas[0], []) == "this collective is not known"
 
 
+@pytest.fixture
+def group():
+    """A process group of this process alone."""
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    yield torch.distributed.group.WORLD
+    torch.distributed.destroy_process_group()
+
+
+def test_collectives_run_in_a_process_group(tmp_path, group):
+    gradient, gathered, rows = T(10, (8,)), T(11, (1, 8)), (T(12, (4, 2)), T(13, (4, 2)))
+    nodes = [
+        call(2, 1, ALL_REDUCE, [[gradient], PG, OP, None, True, -1], [[gradient], Object("W")]),
+        call(3, 1, ALL_GATHER, [gathered, gradient, PG, True, -1], [gathered, Object("W")]),
+        call(4, 1, ALL_TO_ALL, [rows[1], rows[0], PG, [4], [4], True, -1], [Object("W")]),
+        call(5, 1, BROADCAST, [[gradient], PG, 0, 0, True, -1], [[gradient], Object("W")]),
+        call(6, 1, RELU, [gathered], [T(14, (1, 8))]),
+    ]
+    trace = read(tmp_path / "rank0.et.json", nodes)
+    result = replay_rank(RankInput(trace), FEW, "run", {(): group})
+    assert result.skipped == ()
+    assert result.collectives == 4
+    assert result.coverage.replayed == 5
+
+
+@pytest.mark.slow
 def test_ranks_exchange_over_processes(tmp_path):
     result = replay(rank_files(tmp_path), FEW)
     assert result.collectives == "run"
@@ -105,6 +132,7 @@ def test_ranks_exchange_over_processes(tmp_path):
         assert len(rank.iteration_s) == 2
 
 
+@pytest.mark.slow
 def test_a_rank_that_fails_is_named_in_one_line(tmp_path):
     paths = rank_files(tmp_path)
     # Rank 1 receives fewer rows than rank 0 sends.
@@ -170,7 +198,7 @@ def test_times_of_a_part_are_compared_with_that_part_only(tmp_path):
 
 
 def mocked(operation, tensors, numbers=()):
-    return Exchange(torch, None, UNSCALED).bind(
+    return CollectiveBinder(torch, None, UNSCALED).bind(
         CollectiveCall(operation, (None,) * tensors, numbers, (), 2)
     )
 
@@ -193,7 +221,7 @@ def test_mocks_fill_what_would_be_received():
 def test_a_group_that_is_not_there_is_an_error():
     call_ = CollectiveCall("allreduce_", (None,), (), (4, 5), 2)
     with pytest.raises(ConfigError, match=r"ranks \[4, 5\]"):
-        Exchange(torch, {}, UNSCALED).bind(call_)
+        CollectiveBinder(torch, {}, UNSCALED).bind(call_)
 
 
 def test_splits_scale_with_the_batch_or_not_at_all():
@@ -201,8 +229,8 @@ def test_splits_scale_with_the_batch_or_not_at_all():
     group = SimpleNamespace(alltoall_base=lambda *given: seen.append(given))
     scaler = SimpleNamespace(active=True, before=4, after=2)
     call_ = CollectiveCall("alltoall_base_", (None, None), ([2, 4], [6, 2]), (), 2)
-    Exchange(torch, {(): group}, scaler).bind(call_)("out", "in")
+    CollectiveBinder(torch, {(): group}, scaler).bind(call_)("out", "in")
     assert seen == [("out", "in", [1, 2], [3, 1])]
     odd = CollectiveCall("alltoall_base_", (None, None), ([3, 4], [6, 2]), (), 2)
     with pytest.raises(ConfigError, match="cannot be scaled"):
-        Exchange(torch, {(): group}, scaler).bind(odd)
+        CollectiveBinder(torch, {(): group}, scaler).bind(odd)

@@ -9,9 +9,8 @@ import pytest
 
 from dse.trace import read_execution_trace
 from dse.trace.replay import ReplayOptions, replay
-from dse.trace.replay._lookup import Lookup
-from dse.trace.replay._planner import Planner
-from dse.trace.replay._select import Selector
+from dse.trace.replay.plan import OperatorFinder, Planner
+from dse.trace.replay.read import UnitSelector
 from tests.conftest import ROOT
 
 torch = pytest.importorskip("torch")
@@ -24,16 +23,24 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("name", ["resnet_et", "resnet_2gpu_et", "linear_et"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("resnet_et", marks=pytest.mark.slow),
+        pytest.param("resnet_2gpu_et", marks=pytest.mark.slow),
+        "linear_et",
+    ],
+)
 def test_every_operator_of_a_network_is_rebuilt_for_the_cpu(name):
     (trace,) = read_execution_trace(FOLDER / f"{name}.json.gz", arguments=True)
-    lookup = Lookup(torch, "cpu")
-    units = Selector(trace, lookup).units(0, len(trace))
-    plan = Planner(trace, lookup, skip_collectives=False).plan(units)
+    finder = OperatorFinder(torch, "cpu")
+    units = UnitSelector(trace, finder).units(0, len(trace))
+    plan = Planner(trace, finder, skip_collectives=False).plan(units)
     assert len(units) > 300
     assert plan.reasons == {}
 
 
+@pytest.mark.slow
 def test_eight_ranks_of_a_dlrm_are_replayed_or_listed():
     options = ReplayOptions(iterations=1, warm_up=0, collectives="mock")
     result = replay([FOLDER / "dlrm_pytorch_et.tar.gz"], options)

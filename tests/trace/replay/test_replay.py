@@ -173,7 +173,7 @@ def test_a_skewed_distribution_repeats_rows(tmp_path, spy):
     assert len(zipf.unique()) < 0.7 * len(uniform.unique())
 
 
-def test_computed_indices_out_of_range_are_drawn_anew(tmp_path):
+def test_computed_indices_out_of_range_are_replaced(tmp_path):
     full = (
         "aten::full(SymInt[] size, Scalar fill_value, *, ScalarType? dtype=None, "
         "Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor"
@@ -188,7 +188,7 @@ def test_computed_indices_out_of_range_are_drawn_anew(tmp_path):
     assert any(note.startswith("1 arguments with indices") for note in rank.notes)
 
 
-def test_indices_that_nobody_wrote_are_drawn(tmp_path):
+def test_unwritten_indices_are_replaced(tmp_path):
     indices = T(31, (6,), dtype="long int")
     nodes = [
         call(2, 1, EMPTY, [[6], 4, None, None, None, None], [indices]),

@@ -142,3 +142,43 @@ def two_ranks(tmp_path, size_values, *, platform="v100_dgx1", groups=2):
         path.write_text(json.dumps(document(events, rank=rank, world_size=groups)))
         traces += read_kineto(path)
     return captured_step(tuple(traces), platform=platform)
+
+
+#: 64 MiB in 16,777,216 values of four bytes.
+VALUES = 2**24
+REDUCED_BYTES = 4 * VALUES
+
+
+def rank_events(late=0):
+    """One step of 690 µs: forward, backward with an all-reduce, optimizer, wait for the device.
+
+    On stream 7: a GEMM of 100 µs from 20, another of 200 µs from 220, an update of 50 µs from 620;
+    on stream 20 an all-reduce until 620.
+    """
+    ids = {"Collective name": "allreduce", "In msg nelems": VALUES, "Out msg nelems": VALUES}
+    ids |= {"Group size": 2, "dtype": "Float", "Process Group Name": "0"}
+    return [
+        span("user_annotation", "ProfilerStep#1", 0, 690, pid=10, tid=11),
+        operator("aten::linear", 0, 100, **{"Sequence number": 5, "Fwd thread id": 0}),
+        operator("aten::addmm", 5, 90, **{"Input Dims": [[64], [8, 32]], "Input type": ["float"]}),
+        call(10, 10, 1),
+        kernel("sgemm_fw", 20, 100, 1),
+        operator(
+            "autograd::engine::evaluate_function: AddmmBackward0",
+            200,
+            100,
+            **{"Sequence number": 5, "Fwd thread id": 1},
+        ),
+        call(210, 10, 2),
+        kernel("sgemm_bw", 220, 200, 2),
+        operator("c10d::allreduce_", 320, 60),
+        span("user_annotation", "nccl:all_reduce", 325, 40, pid=10, tid=11),
+        span("cuda_runtime", "cudaStreamWaitEvent", 330, 2, pid=10, tid=11),
+        call(340, 10, 3),
+        kernel("ncclDevKernel_AllReduce_Sum", 420 + late, 200 - late, 3, stream=20, **ids),
+        span("user_annotation", "Optimizer.step#SGD.step", 500, 100, pid=10, tid=11),
+        operator("aten::_foreach_add_", 510, 80),
+        call(520, 10, 4),
+        kernel("multi_tensor_apply", 620, 50, 4),
+        call(620, 60, 5, name="cudaDeviceSynchronize"),
+    ]

@@ -29,8 +29,8 @@ from dse.workload.dlrm._features import FEATURE_COUNT
 from dse.workload.dlrm._operators import stack_operators
 from dse.workload.dlrm.solver import lower_bound, planning_request
 from tests.conftest import ROOT, make_cluster, make_model
-from tests.workload.dlrm.solver.bound_oracle import best_time_s
-from tests.workload.dlrm.solver.test_bound import (
+from tests.workload.dlrm.solver.bound.oracle import (
+    best_time_s,
     random_demands,
     random_problem,
     random_tables,
@@ -257,7 +257,7 @@ def test_scorer_and_simulator_agree_under_every_profile(name, precision):
 def test_no_plan_is_below_the_bound_under_any_profile(monkeypatch, seed):
     profiles = list(SOFTWARE_PROFILES.values())
     monkeypatch.setattr(
-        "tests.workload.dlrm.solver.test_bound.random_software",
+        "tests.workload.dlrm.solver.bound.oracle.random_software",
         lambda rng: profiles[rng.integers(len(profiles))].software,
     )
     rng = np.random.default_rng(seed)

@@ -12,7 +12,7 @@ import pytest
 from dse.indices import Zipf
 from dse.machine import HostLinkSpec, Precision
 from dse.model import Optimizer
-from dse.sharding import ComputeKernel, ShardingPlan, ShardingType, TablePlan, pieces_of
+from dse.sharding import ComputeKernel, ShardingPlan, ShardingType, TablePlan, table_shards
 from dse.workload.dlrm import PlanScorer, Problem, Slot, Software, predict_plan, slot_durations_s
 from tests.conftest import make_cluster, make_device, make_model, make_table
 
@@ -221,7 +221,7 @@ def test_single_simulations_agree_with_batches():
     ]
     scores = scorer.score(plans)
     for made, seconds in zip(plans, scores.iteration_time_s, strict=True):
-        assert pieces_of(made.tables[0], TABLE, 4)
+        assert table_shards(made.tables[0], TABLE, 4)
         assert predict_plan(scorer, made, None).iteration_time_s == pytest.approx(
             seconds, rel=1e-12
         )

@@ -1,62 +1,25 @@
-"""Named optimizations; each module is one, written over the primitives of a job."""
+"""Named optimizations, one in each module; adding a module here registers it."""
 
 from __future__ import annotations
 
-from dse.trace.whatif.optimizations._amp import Amp
-from dse.trace.whatif.optimizations._batch_norm import BatchNorm
-from dse.trace.whatif.optimizations._blueconnect import BlueConnect
-from dse.trace.whatif.optimizations._cuda_graphs import CudaGraphs
-from dse.trace.whatif.optimizations._data_parallel import DataParallel
-from dse.trace.whatif.optimizations._dgc import DeepGradientCompression
-from dse.trace.whatif.optimizations._fused_optimizer import FusedOptimizer
-from dse.trace.whatif.optimizations._fusion import Fusion
-from dse.trace.whatif.optimizations._gist import Gist
-from dse.trace.whatif.optimizations._gpu import Device, Gpu
-from dse.trace.whatif.optimizations._network import Network
-from dse.trace.whatif.optimizations._p3 import P3
-from dse.trace.whatif.optimizations._precision import ChangedPrecision
-from dse.trace.whatif.optimizations._reshard import Reshard
-from dse.trace.whatif.optimizations._resize import Resize
-from dse.trace.whatif.optimizations._vdnn import Vdnn
+from importlib import import_module
+import pkgutil
 
-#: All of them, in the order of the documentation.
-OPTIMIZATIONS = (
-    Network,
-    Gpu,
-    Device,
-    ChangedPrecision,
-    Resize,
-    Reshard,
-    Amp,
-    FusedOptimizer,
-    BatchNorm,
-    Fusion,
-    CudaGraphs,
-    DataParallel,
-    P3,
-    BlueConnect,
-    DeepGradientCompression,
-    Vdnn,
-    Gist,
-)
+from dse.trace.whatif.core import Optimization
 
-__all__ = [
-    "OPTIMIZATIONS",
-    "P3",
-    "Amp",
-    "BatchNorm",
-    "BlueConnect",
-    "ChangedPrecision",
-    "CudaGraphs",
-    "DataParallel",
-    "DeepGradientCompression",
-    "Device",
-    "FusedOptimizer",
-    "Fusion",
-    "Gist",
-    "Gpu",
-    "Network",
-    "Reshard",
-    "Resize",
-    "Vdnn",
-]
+
+def _found() -> dict[str, type[Optimization]]:
+    found = {}
+    for module in pkgutil.iter_modules(__path__):
+        for kind in vars(import_module(f"{__name__}.{module.name}")).values():
+            if isinstance(kind, type) and issubclass(kind, Optimization):
+                name = kind.model_fields["optimization"].default
+                if isinstance(name, str):
+                    found[name] = kind
+    return dict(sorted(found.items()))
+
+
+#: All optimizations by name.
+OPTIMIZATIONS = _found()
+
+__all__ = ["OPTIMIZATIONS"]

@@ -1,4 +1,4 @@
-"""Automatic mixed precision: kernels that compute in fp32 get shorter."""
+"""Automatic mixed precision."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dse.errors import ConfigError
 from dse.trace import Phase, Role
-from dse.trace.whatif._kernel_kinds import MATRIX, accumulates, operator_name
-from dse.trace.whatif._select import Selector, matches
-from dse.trace.whatif._steps import Factor, Optimization, Patterns
-from dse.trace.whatif._tensors import tensors_of
+from dse.trace.whatif.core import (
+    MATRIX,
+    Factor,
+    Optimization,
+    Patterns,
+    Selector,
+    accumulates,
+    innermost_operator,
+    matches,
+    tensors_of,
+)
 
 if TYPE_CHECKING:
-    from dse.trace.whatif._job import Job
+    from dse.trace.whatif.core import StepEditor
 
 
 class Amp(Optimization):
@@ -22,7 +29,7 @@ class Amp(Optimization):
         matmul: Speed-up of matrix products, convolutions and attention.
         other: Speed-up of other kernels of the forward and the backward pass.
         communication: Speed-up of all-reduces; gradients stay in fp32 by default.
-        keep: Patterns of operators that keep fp32.
+        keep: Patterns of operators that stay in fp32.
     """
 
     main_option: ClassVar[str] = "matmul"
@@ -33,39 +40,40 @@ class Amp(Optimization):
     communication: Factor = 1.0
     keep: Patterns | None = None
 
-    def apply(self, job: Job) -> None:
+    def apply(self, editor: StepEditor) -> None:
         """Scales kernels."""
-        if job.machine.kind == "cpu" and not {"matmul", "other"} <= self.model_fields_set:
+        if editor.machine.kind == "cpu" and not {"matmul", "other"} <= self.model_fields_set:
             raise ConfigError(
-                "the usual speed-ups were measured on GPUs and the step was captured on a CPU; "
-                "precision=bf16 asks the platform's models, or give both matmul=… and other=…"
+                "the default speed-ups were measured on GPUs and the step was captured on a CPU; "
+                "use precision=bf16 for the platform's models, or give both matmul=… and other=…"
             )
         if self.matmul == self.other == self.communication == 1.0:
             raise ConfigError("all speed-ups are 1, so nothing changes; give others")
-        kernels = [
-            task for task in job.select(Selector(role=(Role.KERNEL,))) if self._fits(job, task)
-        ]
+        kernels = editor.select(Selector(role=(Role.KERNEL,)))
+        kernels = tuple(task for task in kernels if self._in_fp32(editor, task))
         if not kernels:
             raise ConfigError(
                 "no kernel of the forward or backward pass computes in fp32, so mixed precision "
                 "changes nothing"
             )
-        matrix = [task for task in kernels if MATRIX.fits(job, task)]
-        plain = sorted(set(kernels) - set(matrix))
-        for tasks, speed_up in ((matrix, self.matmul), (plain, self.other)):
+        matrix = {task for task in kernels if MATRIX.fits(editor, task)}
+        reduces = editor.select(Selector(role=(Role.COLLECTIVE,), collective=("all_reduce",)))
+        for tasks, speed_up in (
+            ([task for task in kernels if task in matrix], self.matmul),
+            ([task for task in kernels if task not in matrix], self.other),
+            (reduces, self.communication),
+        ):
             if tasks:
-                job.scale(tasks, 1.0 / speed_up)
-        reduces = job.select(Selector(role=(Role.COLLECTIVE,), collective=("all_reduce",)))
-        if reduces and self.communication != 1.0:
-            job.scale(reduces, 1.0 / self.communication)
+                editor.scale(tasks, 1.0 / speed_up)
 
-    def _fits(self, job: Job, task: int) -> bool:
-        phase, known = job.phase_of(task), bool(job.stack_of(task))
-        # Without operators nothing tells the parts of a step apart.
+    def _in_fp32(self, editor: StepEditor, task: int) -> bool:
+        phase, known = editor.phase_of(task), bool(editor.stack_of(task))
+        # Without operators the phases of a step are not known.
         if phase == Phase.OPTIMIZER or (phase == Phase.OTHER and known):
             return False
         # Gradients of weights are added up in the type of the weights.
-        if accumulates(job, task) or matches(operator_name(job, task), tuple(self.keep or ())):
+        operator = innermost_operator(editor, task)
+        if accumulates(editor, task) or matches(operator, tuple(self.keep or ())):
             return False
-        types = {tensor.dtype for tensor in tensors_of(job.inputs_of(task))} - {""}
+        types = {tensor.dtype for tensor in tensors_of(editor.inputs_of(task))} - {""}
         return not types or "fp32" in types

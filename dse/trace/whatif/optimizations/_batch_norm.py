@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dse.errors import ConfigError
 from dse.trace import Phase, Role
-from dse.trace.whatif._host_operators import remove_operators
-from dse.trace.whatif._kernel_kinds import BATCH_NORM, RELU
-from dse.trace.whatif._select import Selector
-from dse.trace.whatif._steps import Factor, Optimization
+from dse.trace.whatif.core import BATCH_NORM, RELU, Factor, Optimization, Selector, neighbours
+from dse.trace.whatif.retime import remove_operators
 
 if TYPE_CHECKING:
-    from dse.trace.whatif._job import Job
+    from dse.trace.whatif.core import StepEditor
 
 
 class BatchNorm(Optimization):
@@ -30,36 +27,34 @@ class BatchNorm(Optimization):
     factor: Factor = 0.5
     activations: bool = True
 
-    def apply(self, job: Job) -> None:
-        """Scales batch-norm kernels and removes the activations beside them."""
-        kernels = job.select(Selector(role=(Role.KERNEL,)))
-        norms = [task for task in kernels if BATCH_NORM.fits(job, task)]
+    def apply(self, editor: StepEditor) -> None:
+        """Scales batch-norm kernels and removes the activations next to them."""
+        kernels = editor.select(Selector(role=(Role.KERNEL,)))
+        norms = [task for task in kernels if BATCH_NORM.fits(editor, task)]
         if not norms:
             raise ConfigError("the captured step has no batch-norm kernel")
         if self.factor == 1.0 and not self.activations:
             raise ConfigError("factor=1 without activations changes nothing; give another factor")
-        if job.machine.kind == "cpu" and "factor" not in self.model_fields_set:
-            job.notes.append(
+        if editor.machine.kind == "cpu" and "factor" not in self.model_fields_set:
+            editor.notes.append(
                 "batch_norm: half the time is a rule for GPUs and the step was captured on a CPU; "
                 "give factor=… if it is known, and for another arithmetic use `precision`"
             )
-        job.scale(norms, self.factor)
-        if self.activations:
-            fused = _activations(job, frozenset(norms), kernels)
-            if fused:
-                remove_operators(job, fused)
-
-
-def _activations(job: Job, norms: frozenset[int], kernels: tuple[int, ...]) -> list[int]:
-    """Returns activations right after a batch norm, or backward right before its gradient."""
-    fused = []
-    for lane in job.lanes_of(kernels):
-        row = [task for task in job.tasks_on(*lane) if job.role_of(task) == Role.KERNEL]
-        for first, second in pairwise(row):
-            backward = job.phase_of(second) == Phase.BACKWARD
-            norm, other = (second, first) if backward else (first, second)
-            if job.phase_of(first) != job.phase_of(second):
-                continue
-            if norm in norms and other not in norms and RELU.fits(job, other):
+        editor.scale(norms, self.factor)
+        if not self.activations:
+            return
+        # An activation follows its batch norm; in the backward pass it comes right before it.
+        before, behind = neighbours(editor, kernels, (Role.KERNEL,))
+        fused = []
+        for norm in norms:
+            backward = editor.phase_of(norm) == Phase.BACKWARD
+            other = (before if backward else behind).get(norm)
+            if (
+                other is not None
+                and other not in norms
+                and editor.phase_of(other) == editor.phase_of(norm)
+                and RELU.fits(editor, other)
+            ):
                 fused.append(other)
-    return list(dict.fromkeys(fused))
+        if fused:
+            remove_operators(editor, fused)

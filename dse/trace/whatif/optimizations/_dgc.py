@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 import math
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -10,21 +9,25 @@ from pydantic import Field
 
 from dse.config import Fraction, Seconds
 from dse.trace import Role
-from dse.trace.whatif._gradient_reduces import all_reduces, meet_by_stage, take_out
-from dse.trace.whatif._retime_collectives import collective_model_s
-from dse.trace.whatif._steps import Optimization
+from dse.trace.whatif.core import Optimization
+from dse.trace.whatif.retime import (
+    all_reduces,
+    collective_model_s,
+    remove_all_reduces,
+    traffic,
+    with_message,
+)
 
 if TYPE_CHECKING:
-    from dse.trace.whatif._gradient_reduces import AllReduce
-    from dse.trace.whatif._job import Job
+    from dse.trace.whatif.core import StepEditor
 
 _INDEX_BYTES = 4
 _LANE = "gradient compression"
 #: Times that a gradient is read or written: momentum and residual are read and written, the
 #: gradient is read; the threshold is found on a sample; chosen values are masked out of both.
 _PASSES = 8
-#: A value that arrives is read with its index and added to one in memory.
-_ADDED = 4
+#: Bytes per received value: it is read with its index and added to one in memory.
+_ADDED_BYTES = 16
 
 
 class DeepGradientCompression(Optimization):
@@ -43,67 +46,53 @@ class DeepGradientCompression(Optimization):
     compress: Annotated[Seconds, Field(ge=0)] | None = None
     decompress: Annotated[Seconds, Field(ge=0)] | None = None
 
-    def apply(self, job: Job) -> None:
+    def apply(self, editor: StepEditor) -> None:
         """Replaces each all-reduce by compression, all-gather and decompression."""
-        cluster = job.machine.cluster("dgc")
-        reduces = all_reduces(job, cluster)
-        followers = job.followers()
-        for one in reduces:
-            value_bytes = 2 if one.info.dtype in ("fp16", "bf16") else 4
-            values = math.ceil(self.ratio * one.info.message_bytes / value_bytes)
-            sent = values * (value_bytes + _INDEX_BYTES) * one.group_size
-            info = replace(
-                one.info,
-                operation="all_gather",
-                message_bytes=sent,
-                input_elements=-1,
-                output_elements=-1,
+        cluster = editor.machine.cluster("dgc")
+        platform = editor.machine.known_platform("dgc")
+        reduces = all_reduces(editor, cluster)
+        followers = editor.followers()
+        for reduce in reduces:
+            size_bytes = reduce.info.message_bytes
+            value_bytes = 2 if reduce.info.dtype in ("fp16", "bf16") else 4
+            values = math.ceil(self.ratio * size_bytes / value_bytes)
+            sent = values * (value_bytes + _INDEX_BYTES) * reduce.group_size
+            info = with_message(reduce.info, sent, operation="all_gather")
+            pack_s, unpack_s = self.compress, self.decompress
+            if pack_s is None:
+                pack_s = traffic(_PASSES * size_bytes).time_s(platform)
+            if unpack_s is None:
+                unpack_s = traffic(_ADDED_BYTES * values * reduce.group_size).time_s(platform)
+            packed = [
+                editor.insert(
+                    "compress",
+                    Role.KERNEL,
+                    (editor.rank_of(task), _LANE),
+                    pack_s,
+                    after=editor.waits_of(task),
+                    like=task,
+                )
+                for task in reduce.tasks
+            ]
+            gathers = reduce.insert(
+                editor,
+                "{}, compressed",
+                info,
+                collective_model_s(cluster, info) / reduce.model_s,
+                after=[(task,) for task in packed],
             )
-            share = collective_model_s(cluster, info) / one.model_s
-            pack_s, unpack_s = self._kernels_s(job, one, values)
-            met: dict[int, list[int]] = {}
-            for task, transfer_s, wait_s in zip(
-                one.members, one.transfer_s, one.wait_s, strict=True
-            ):
-                rank = job.rank_of(task)
-                side = (rank, _LANE)
-                packed = job.insert(
-                    "compress", Role.KERNEL, side, pack_s, after=job.waits_of(task), like=task
-                )
-                gather = job.insert(
-                    f"{job.name_of(task)}, compressed",
-                    Role.COLLECTIVE,
-                    (rank, job.lane_of(task)),
-                    share * transfer_s + wait_s,
-                    after=(packed,),
-                    behind=task,
-                    collective=info,
-                )
-                job.insert(
+            for task, gather in zip(reduce.tasks, gathers, strict=True):
+                editor.insert(
                     "decompress",
                     Role.KERNEL,
-                    (rank, f"{_LANE}, arrivals"),
+                    (editor.rank_of(task), f"{_LANE}, arrivals"),
                     unpack_s,
                     after=(gather,),
                     before=followers.get(task, ()),
                     like=task,
                 )
-                met.setdefault(0, []).append(gather)
-            meet_by_stage(job, met)
-        take_out(job, reduces)
-        job.notes.append(
-            "dgc: compression runs beside other kernels and does not slow them down; how training "
-            "converges is not modelled"
-        )
-
-    def _kernels_s(self, job: Job, one: AllReduce, values: int) -> tuple[float, float]:
-        platform = job.machine.known_platform("dgc")
-        added = _ADDED * 4 * values * one.group_size
-        pack_s = platform.kernel_time(
-            "elementwise", traffic_bytes=_PASSES * one.info.message_bytes
-        )
-        unpack_s = platform.kernel_time("elementwise", traffic_bytes=added)
-        return (
-            float(pack_s) if self.compress is None else self.compress,
-            float(unpack_s) if self.decompress is None else self.decompress,
+        remove_all_reduces(editor, reduces)
+        editor.notes.append(
+            "dgc: compression overlaps other kernels and does not slow them down; its effect on "
+            "convergence is not modelled"
         )

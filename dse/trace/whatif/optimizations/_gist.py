@@ -6,13 +6,18 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dse.errors import ConfigError
 from dse.trace import Role
-from dse.trace.whatif._kernel_kinds import POOLING, RELU
-from dse.trace.whatif._layers import layers_with_backward
-from dse.trace.whatif._steps import Factor, Optimization
-from dse.trace.whatif._tensors import tensors_of
+from dse.trace.whatif.core import (
+    POOLING,
+    RELU,
+    Factor,
+    Optimization,
+    layers_with_backward,
+    tensors_of,
+)
+from dse.trace.whatif.retime import insert_launched, traffic
 
 if TYPE_CHECKING:
-    from dse.trace.whatif._job import Job
+    from dse.trace.whatif.core import StepEditor
 
 
 class Gist(Optimization):
@@ -30,54 +35,27 @@ class Gist(Optimization):
     share: Factor | None = None
     encoded: Factor = 0.25
 
-    def apply(self, job: Job) -> None:
+    def apply(self, editor: StepEditor) -> None:
         """Inserts encoders and decoders."""
-        layers = layers_with_backward(
-            job,
-            lambda task: (
-                job.role_of(task) == Role.KERNEL
-                and (RELU.fits(job, task) or POOLING.fits(job, task))
-            ),
-        )
+
+        def wanted(task: int) -> bool:
+            activation = RELU.fits(editor, task) or POOLING.fits(editor, task)
+            return editor.role_of(task) == Role.KERNEL and activation
+
+        layers = layers_with_backward(editor, wanted)
         if not layers:
             raise ConfigError(
                 "no activation or pooling has both forward and backward kernels in the captured "
                 "step"
             )
         for layer in layers:
-            last, first = layer.forward[-1], layer.backward[0]
-            duration_s = self._duration_s(job, last)
-            for name, neighbour in (("encode", last), ("decode", first)):
-                _beside(job, name, neighbour, duration_s)
+            duration_s = self._duration_s(editor, layer.forward[-1])
+            insert_launched(editor, "encode", layer.forward[-1], duration_s, behind=True)
+            insert_launched(editor, "decode", layer.backward[0], duration_s, behind=False)
 
-    def _duration_s(self, job: Job, task: int) -> float:
-        tensors = tensors_of(job.inputs_of(task))
-        if self.share is None and tensors and job.machine.platform is not None:
-            moved = tensors[0].size_bytes * (1 + self.encoded)
-            time_s = job.machine.platform.kernel_time("elementwise", traffic_bytes=moved)
-            return float(time_s)
-        return job.duration_of(task) * (1.0 if self.share is None else self.share)
-
-
-def _beside(job: Job, name: str, neighbour: int, duration_s: float) -> None:
-    """Inserts a kernel behind (`encode`) or ahead of another one, launched as that one was."""
-    behind = name == "encode"
-    call, launch = job.launch_of(neighbour), -1
-    if call >= 0 and not job.is_removed(call):
-        launch = job.insert(
-            f"launch of {name}",
-            Role.CALL,
-            (job.rank_of(call), job.lane_of(call)),
-            job.duration_of(call),
-            behind=call if behind else None,
-            ahead_of=None if behind else call,
-        )
-    job.insert(
-        name,
-        Role.KERNEL,
-        (job.rank_of(neighbour), job.lane_of(neighbour)),
-        duration_s,
-        after=(launch,) if launch >= 0 else (),
-        behind=neighbour if behind else None,
-        ahead_of=None if behind else neighbour,
-    )
+    def _duration_s(self, editor: StepEditor, task: int) -> float:
+        tensors = tensors_of(editor.inputs_of(task))
+        if self.share is None and tensors and editor.machine.platform is not None:
+            moved = traffic(tensors[0].size_bytes * (1 + self.encoded))
+            return moved.time_s(editor.machine.platform)
+        return editor.duration_of(task) * (1.0 if self.share is None else self.share)

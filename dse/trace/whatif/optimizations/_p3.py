@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 import math
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -10,24 +9,23 @@ from pydantic import Field
 
 from dse.config import Bytes, UnitKind, format_quantity
 from dse.errors import ConfigError
-from dse.trace import Role
-from dse.trace.whatif._gradient_reduces import (
-    all_reduces,
-    meet_by_stage,
-    one_after_the_other,
-    take_out,
+from dse.trace.whatif.core import (
+    Optimization,
+    backward_position,
+    first_of_layer,
+    training_passes,
 )
-from dse.trace.whatif._passes import training_passes
-from dse.trace.whatif._retime_collectives import collective_model_s
-from dse.trace.whatif._steps import Optimization
+from dse.trace.whatif.retime import (
+    all_reduces,
+    collective_model_s,
+    remove_all_reduces,
+    serialized,
+    with_message,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dse.trace import CollectiveInfo
-    from dse.trace.whatif._gradient_reduces import AllReduce
-    from dse.trace.whatif._job import Job
-    from dse.trace.whatif._passes import TrainingPass
+    from dse.trace.whatif.core import StepEditor
+    from dse.trace.whatif.retime import AllReduce
 
 _LANE = "all-reduces by priority"
 #: Each slice is a task on each traced rank.
@@ -46,107 +44,57 @@ class P3(Optimization):
     optimization: Literal["p3"] = "p3"
     slice: Annotated[Bytes, Field(gt=0)] = 4 * 2**20
 
-    def apply(self, job: Job) -> None:
-        """Slices the all-reduces, lets forward layers wait for them, and orders them."""
-        cluster = job.machine.cluster("p3")
-        reduces = one_after_the_other(job, all_reduces(job, cluster), "p3")
-        slices = sum(math.ceil(one.info.message_bytes / self.slice) for one in reduces)
+    def apply(self, editor: StepEditor) -> None:
+        """Slices the all-reduces, makes forward layers wait for them, and orders them."""
+        cluster = editor.machine.cluster("p3")
+        reduces = serialized(editor, all_reduces(editor, cluster), "p3")
+        slices = sum(self._count(reduce) for reduce in reduces)
         if slices > _MOST_SLICES:
             raise ConfigError(
                 f"slices of {format_quantity(self.slice, UnitKind.SIZE)} make {slices:,} of them; "
                 f"at most {_MOST_SLICES:,} are simulated, so give larger ones"
             )
-        passes = {rank: training_passes(job, rank) for rank in job.ranks}
-        priority: dict[int, tuple[int, int, int]] = {}
-        for one in reduces:
-            for task in one.members:
-                priority[task] = _position(job, passes[job.rank_of(task)], task)
-        # Members of a collective have to agree; tasks of one layer go as they came.
+        passes = {rank: training_passes(editor, rank) for rank in editor.ranks}
+        position = {
+            task: backward_position(editor, passes[editor.rank_of(task)], task)
+            for reduce in reduces
+            for task in reduce.tasks
+        }
+
+        def priority(reduce: AllReduce) -> tuple[int, ...]:
+            # All ranks have to agree; of one layer the last one goes first.
+            task = reduce.tasks[0]
+            return (*position[task], -editor.start_of(task), task)
+
         order: dict[int, float] = {}
-        ranked = sorted(reduces, key=lambda one: (*priority[one.members[0]], one.members[0]))
-        for place, one in enumerate(ranked):
-            for task in self._slices(job, one, passes, priority):
-                order[task] = place
-        take_out(job, reduces)
-        job.schedule(job.lanes_of(order), lambda task: order.get(task, -1.0))
-        job.notes.append(
+        for place, reduce in enumerate(sorted(reduces, key=priority)):
+            count = self._count(reduce)
+            info = with_message(reduce.info, math.ceil(reduce.info.message_bytes / count))
+            before = []
+            for task in reduce.tasks:
+                number, layer = position[task]
+                of_rank = passes[editor.rank_of(task)]
+                before.append(first_of_layer(editor, of_rank, number + 1, layer))
+            # Slices of an earlier p3 keep their own lane and order.
+            sliced = editor.lane_of(reduce.tasks[0]) == _LANE
+            for number in range(count):
+                inserted = reduce.insert(
+                    editor,
+                    f"{{}}, slice {number + 1} of {count}",
+                    info,
+                    collective_model_s(cluster, info) / reduce.model_s,
+                    lane=f"{_LANE}, again" if sliced else _LANE,
+                    after=[editor.waits_of(task) for task in reduce.tasks],
+                    before=before,
+                    first=not number,
+                )
+                order.update(dict.fromkeys(inserted, place))
+        remove_all_reduces(editor, reduces)
+        editor.schedule(editor.lanes_of(order), lambda task: order.get(task, -1.0))
+        editor.notes.append(
             "p3: weight updates do not wait for all-reduces, the next forward pass does, layer by "
             "layer; of the last captured pass all of the transfer counts"
         )
 
-    def _slices(
-        self,
-        job: Job,
-        one: AllReduce,
-        passes: dict[int, list[TrainingPass]],
-        priority: dict[int, tuple[int, int, int]],
-    ) -> list[int]:
-        cluster = job.machine.cluster("p3")
-        size = one.info.message_bytes
-        count = math.ceil(size / self.slice)
-        info = _resized(one, math.ceil(size / count))
-        share = collective_model_s(cluster, info) / one.model_s
-        stages: dict[int, list[int]] = {}
-        for task, transfer_s, wait_s in zip(one.members, one.transfer_s, one.wait_s, strict=True):
-            rank = job.rank_of(task)
-            number, layer, _ = priority[task]
-            # Other slices are on their lane in their own order already.
-            lane = _LANE if job.lane_of(task) != _LANE else f"{_LANE}, again"
-            before = _first_of_layer(job, passes[rank], number + 1, layer)
-            for place in range(count):
-                inserted = job.insert(
-                    f"{job.name_of(task)}, slice {place + 1} of {count}",
-                    Role.COLLECTIVE,
-                    (rank, lane),
-                    share * transfer_s + (0.0 if place else wait_s),
-                    after=job.waits_of(task),
-                    before=before,
-                    like=task,
-                    collective=info,
-                )
-                stages.setdefault(place, []).append(inserted)
-        meet_by_stage(job, stages)
-        return [task for members in stages.values() for task in members]
-
-
-def _resized(one: AllReduce, size_bytes: int) -> CollectiveInfo:
-    return replace(one.info, message_bytes=size_bytes, input_elements=-1, output_elements=-1)
-
-
-def _position(job: Job, passes: Sequence[TrainingPass], task: int) -> tuple[int, int, int]:
-    """Returns the pass of an all-reduce, its layer counted from the pass's first, and its time.
-
-    The layer is the lowest whose backward work had begun by then.
-    """
-    start = job.start_of(task)
-    number = max(
-        (
-            place
-            for place, one in enumerate(passes)
-            if one.backward and job.start_of(one.backward[0]) <= start
-        ),
-        default=0,
-    )
-    one = passes[number]
-    layers = [
-        job.layer_of(work)
-        for work in one.backward
-        if job.layer_of(work) >= 0 and job.start_of(work) <= start
-    ]
-    first = _first_layer(job, one)
-    return number, max(min(layers, default=first) - first, 0), -start
-
-
-def _first_layer(job: Job, one: TrainingPass) -> int:
-    return min((job.layer_of(task) for task in one.forward if job.layer_of(task) >= 0), default=0)
-
-
-def _first_of_layer(
-    job: Job, passes: Sequence[TrainingPass], number: int, layer: int
-) -> list[int]:
-    """Returns the first forward work of a layer, or of the next one that has work."""
-    if number >= len(passes):
-        return []
-    one = passes[number]
-    wanted = _first_layer(job, one) + layer
-    return [task for task in one.forward if job.layer_of(task) >= wanted][:1]
+    def _count(self, reduce: AllReduce) -> int:
+        return math.ceil(reduce.info.message_bytes / self.slice)

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.trace import COMPUTING, Phase, Role
-from dse.trace.whatif._arguments import arguments_of, with_precision
-from dse.trace.whatif._operators import is_lookup, operator_name, traffic, weight_of
-from dse.trace.whatif._resize_collectives import resize_collectives
-from dse.trace.whatif._retime_kernels import (
+from dse.trace.whatif.core import (
+    Optimization,
+    Patterns,
+    Selector,
+    arguments_of,
+    matches_any,
+    with_precision,
+)
+from dse.trace.whatif.retime import (
+    convert_collectives,
     describe_inputs,
+    is_lookup,
     is_product,
     kernel_times,
+    operator_name,
     retime_kernels,
+    traffic,
+    weight_of,
 )
-from dse.trace.whatif._select import Selector, matches_any
-from dse.trace.whatif._steps import Optimization, Patterns
 
 if TYPE_CHECKING:
-    from dse.trace.whatif._job import Job
+    from collections.abc import Sequence
+
+    from dse.trace.whatif.core import StepEditor
 
 #: What autocast leaves in FP32, and where gradients of master weights are gathered.
 _KEPT = [
@@ -58,107 +67,95 @@ class ChangedPrecision(Optimization):
     communication: bool = False
     casts: bool = False
 
-    def apply(self, job: Job) -> None:
+    def apply(self, editor: StepEditor) -> None:
         """Re-times what computes in floating point."""
         precision = Precision(self.precision)
-        platform = job.machine.known_platform("precision")
-        tasks = [task for task in job.select(Selector(role=COMPUTING)) if self._changes(job, task)]
+        platform = editor.machine.known_platform("precision")
+        tasks = [
+            task for task in editor.select(Selector(role=COMPUTING)) if self._changes(editor, task)
+        ]
         if not tasks:
             raise ConfigError(
                 "the captured step has no operator whose precision could change; `keep` leaves "
                 "out " + ", ".join(self.keep)
             )
-        inserted = self._weights(job, tasks, precision) if self.casts else []
-        before = kernel_times(job, tasks, platform)
+        casts = _weights_to_cast(editor, tasks, precision) if self.casts else []
+        before = kernel_times(editor, tasks, platform)
         for task in tasks:
-            inputs = job.inputs_of(task)
+            inputs = editor.inputs_of(task)
             if inputs is not None:
-                describe_inputs(job, task, with_precision(inputs, precision))
-        after = kernel_times(job, tasks, platform, precision)
-        without = retime_kernels(job, tasks, before, after)
+                describe_inputs(editor, task, with_precision(inputs, precision))
+        after = kernel_times(editor, tasks, platform, precision)
+        without = retime_kernels(editor, tasks, before, after)
         if without:
-            job.notes.append(
+            editor.notes.append(
                 f"{len(without)} of {len(tasks)} kernels have no shapes: products go with the "
                 "peak rates of the two precisions, others with the bytes of a value"
             )
         peak = platform.device.peak
         if precision != Precision.FP32 and peak.of(precision) == peak.of(Precision.FP32):
-            job.notes.append(
+            editor.notes.append(
                 f"{platform.device.name} has no {precision.value} arithmetic faster than its fp32"
             )
-        self._cast(job, inserted)
-        if self.communication:
-            self._communicate(job, precision)
-
-    def _changes(self, job: Job, task: int) -> bool:
-        stack = job.stack_of(task)
-        if job.phase_of(task) == Phase.OPTIMIZER and not self.optimizer:
-            return False
-        name = job.name_of(task).lower()
-        if job.role_of(task) == Role.COPY and ("htod" in name or "dtoh" in name):
-            return False
-        if is_lookup(operator_name(stack)) or matches_any(stack, tuple(self.keep)):
-            return False
-        inputs = job.inputs_of(task)
-        floats = [one for one in arguments_of(inputs) if one.precision] if inputs else []
-        return bool(floats) or inputs is None or (is_product(job, task) and not inputs.shapes)
-
-    def _weights(
-        self, job: Job, tasks: list[int], precision: Precision
-    ) -> list[tuple[int, bool, float]]:
-        """Returns tasks beside which a conversion goes, whether ahead, and its bytes."""
-        first: dict[tuple[int, int], int] = {}
-        last: dict[tuple[int, int], int] = {}
-        for task in tasks:
-            if not is_product(job, task):
-                continue
-            if job.phase_of(task) == Phase.FORWARD:
-                first.setdefault((job.rank_of(task), job.operator_of(task)), task)
-            elif job.phase_of(task) == Phase.BACKWARD:
-                last[job.rank_of(task), job.layer_of(task)] = task
-        result = []
-        for task in first.values():
-            inputs = job.inputs_of(task)
-            weight = weight_of(job.stack_of(task), inputs) if inputs is not None else None
-            if weight is None or weight.value_bytes == precision.value_bytes:
-                continue
-            moved = float(weight.elements * (weight.value_bytes + precision.value_bytes))
-            result.append((task, True, moved))
-            behind = last.get((job.rank_of(task), job.layer_of(task)))
-            if behind is not None and job.layer_of(task) >= 0:
-                result.append((behind, False, moved))
-        return result
-
-    def _cast(self, job: Job, places: list[tuple[int, bool, float]]) -> None:
-        platform = job.machine.known_platform("precision")
-        for task, ahead, moved in places:
-            job.insert(
+        for task, ahead, moved_bytes in casts:
+            editor.insert(
                 "cast of weights" if ahead else "cast of gradients",
                 Role.KERNEL,
-                (job.rank_of(task), job.lane_of(task)),
-                traffic(moved).time_s(platform),
+                (editor.rank_of(task), editor.lane_of(task)),
+                traffic(moved_bytes).time_s(platform),
                 ahead_of=task if ahead else None,
                 behind=None if ahead else task,
             )
-        if places:
-            job.notes.append(
-                f"{len(places)} conversions were added without the calls that launch them"
+        if casts:
+            editor.notes.append(
+                f"{len(casts)} conversions were added without the calls that launch them"
             )
+        if self.communication:
+            convert_collectives(editor, precision, editor.machine.cluster("precision"))
 
-    def _communicate(self, job: Job, precision: Precision) -> None:
-        known = {one.value for one in Precision}
-        after = {}
-        for task in job.select(Selector(role=(Role.COLLECTIVE,))):
-            info = job.collective_of(task)
-            if info is None or info.dtype not in known:
-                continue
-            factor = precision.value_bytes / Precision(info.dtype).value_bytes
-            if factor != 1.0:
-                # As many elements of another type.
-                size = round(info.message_bytes * factor)
-                dtype = Precision.FP32 if precision == Precision.TF32 else precision
-                after[task] = replace(
-                    info, message_bytes=size if info.message_bytes >= 0 else -1, dtype=dtype.value
-                )
-        if after:
-            resize_collectives(job, after, job.machine.cluster("precision"))
+    def _changes(self, editor: StepEditor, task: int) -> bool:
+        stack = editor.stack_of(task)
+        if editor.phase_of(task) == Phase.OPTIMIZER and not self.optimizer:
+            return False
+        name = editor.name_of(task).lower()
+        if editor.role_of(task) == Role.COPY and ("htod" in name or "dtoh" in name):
+            return False
+        if is_lookup(operator_name(stack)) or matches_any(stack, tuple(self.keep)):
+            return False
+        inputs = editor.inputs_of(task)
+        if inputs is None:
+            return True
+        if any(argument.precision for argument in arguments_of(inputs)):
+            return True
+        return is_product(editor, task) and not inputs.shapes
+
+
+def _weights_to_cast(
+    editor: StepEditor, tasks: Sequence[int], precision: Precision
+) -> list[tuple[int, bool, float]]:
+    """Returns tasks next to which a conversion goes, whether ahead of it, and its bytes.
+
+    The weights are converted ahead of the first kernel of a forward product, their gradients
+    behind the last one of its layer's backward pass.
+    """
+    first: dict[tuple[int, int], int] = {}
+    last: dict[tuple[int, int], int] = {}
+    for task in tasks:
+        if not is_product(editor, task):
+            continue
+        if editor.phase_of(task) == Phase.FORWARD:
+            first.setdefault((editor.rank_of(task), editor.operator_of(task)), task)
+        elif editor.phase_of(task) == Phase.BACKWARD:
+            last[editor.rank_of(task), editor.layer_of(task)] = task
+    result = []
+    for task in first.values():
+        inputs = editor.inputs_of(task)
+        weight = weight_of(editor.stack_of(task), inputs) if inputs is not None else None
+        if weight is None or weight.value_bytes == precision.value_bytes:
+            continue
+        moved = float(weight.elements * (weight.value_bytes + precision.value_bytes))
+        result.append((task, True, moved))
+        behind = last.get((editor.rank_of(task), editor.layer_of(task)))
+        if behind is not None and editor.layer_of(task) >= 0:
+            result.append((behind, False, moved))
+    return result

@@ -1,11 +1,11 @@
-"""The inner search: from a problem to a sharding plan."""
+"""Sharding solver: the best plan for a problem, and a lower bound on all plans."""
 
 from __future__ import annotations
 
-from dse.workload.dlrm.solver._bound import LowerBound, lower_bound
-from dse.workload.dlrm.solver._result import ShardingSolution
-from dse.workload.dlrm.solver._search import SolvedPlan, SolverSettings, planning_request, solve
+from dse.workload.dlrm.solver._result import ShardingSolution, SolvedPlan
+from dse.workload.dlrm.solver._search import SolverSettings, planning_request, solve
 from dse.workload.dlrm.solver._shard import find_plan, shard
+from dse.workload.dlrm.solver.bound import LowerBound, lower_bound
 
 __all__ = [
     "LowerBound",

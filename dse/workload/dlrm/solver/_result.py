@@ -1,4 +1,4 @@
-"""What comes out of a search for a sharding plan."""
+"""Results of a plan search."""
 
 from __future__ import annotations
 
@@ -10,20 +10,35 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class SolvedPlan:
+    """The best plan found.
+
+    Attributes:
+        plan: The plan.
+        planner: How it was found.
+        plans_scored: Plans scored by the search.
+    """
+
+    plan: ShardingPlan
+    planner: str
+    plans_scored: int
+
+
+@dataclass(frozen=True, slots=True)
 class ShardingSolution:
-    """The best plan found, and how good it is known to be.
+    """The best plan found, and how far it can be from the optimum.
 
     Attributes:
         plan: The plan.
         iteration_time_s: Expected time of one iteration.
-        lower_bound_s: No plan within the same limits is faster; None when it is not known.
-        gap: By how much the plan may be slower than the best one, as a share of the lower bound;
-            None without a bound.
+        lower_bound_s: No plan within the same limits is faster; None if unknown.
+        gap: How much slower than the best plan it may be, as a share of the lower bound; None
+            without a bound.
         planning_time_s: Wall-clock time of the search.
-        bound_time_s: Wall-clock time of the lower bound, which comes after it.
-        plans_scored: Plans that were scored on the way.
-        planner: How the plan was found, in words.
-        fits: Whether devices and host memory hold it.
+        bound_time_s: Wall-clock time of the lower bound, which follows the search.
+        plans_scored: Plans scored by the search.
+        planner: How the plan was found.
+        fits: Whether devices and host memory can hold it.
         peak_memory_bytes: Device memory of the fullest rank.
     """
 

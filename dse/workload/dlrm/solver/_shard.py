@@ -1,4 +1,4 @@
-"""From a model and machines to the best sharding plan, or to the reason why there is none."""
+"""Sharding of a model: the best plan found, with its bound, or the reason why none fits."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dse.sharding import (
     check_constraints,
     check_plan,
     explain_infeasible,
-    size_words,
+    format_size,
     total_device_bytes,
 )
 from dse.workload.dlrm import Configuration, PlanScorer, Software, predict_plan, problem_of
-from dse.workload.dlrm.solver._bound import lower_bound
-from dse.workload.dlrm.solver._catalogue import may_use_host
+from dse.workload.dlrm.solver._options import may_use_host
 from dse.workload.dlrm.solver._result import ShardingSolution
 from dse.workload.dlrm.solver._search import SolverSettings, planning_request, solve
+from dse.workload.dlrm.solver.bound._lower_bound import lower_bound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,19 +59,18 @@ def shard(
         world_size: Number of ranks.
         global_batch_size: Samples of one iteration over all ranks.
         allowed_types: Sharding types that may be used.
-        constraints: What is demanded of single tables.
+        constraints: Constraints on single tables.
         allow_uvm: Whether tables may live in host memory.
         precision: Arithmetic of the dense part; the model's own by default.
         link: Interconnect inside a node; the platform's default when empty.
         network: Network between nodes; the platform's default when empty.
         software: How the training program is written.
-        time_limit_s: Stop looking for better plans after this many seconds; the bound takes some
-            more.
-        seed: Seed of the planners that draw.
+        time_limit_s: Stop searching after this many seconds; the bound takes some more.
+        seed: Seed of all random draws.
 
     Raises:
         ConfigError: A value does not fit the platform, or constraints exclude each other.
-        InfeasibleError: No plan fits; says what is missing and what would help.
+        InfeasibleError: No plan fits; the message says what is missing and what would help.
     """
     workload = load_dlrm(model) if isinstance(model, str) else model
     machine = load_platform(platform) if isinstance(platform, str) else platform
@@ -108,12 +107,12 @@ def find_plan(
     """Finds a plan for a problem that is already modelled; see :func:`shard`.
 
     Raises:
-        ConfigError: Constraints exclude each other, UVM is asked for where the device has no
-            memory of its own, or the time limit is not positive.
+        ConfigError: Constraints exclude each other, UVM is requested on a device without its own
+            memory, or the time limit is not positive.
         InfeasibleError: No plan fits.
     """
     started = time.monotonic()
-    _check_time_limit(time_limit_s)
+    settings = SolverSettings(lp_start=True, time_limit_s=time_limit_s)
     request = replace(
         planning_request(scorer, allowed_types, seed),
         constraints=tuple(constraints),
@@ -127,7 +126,7 @@ def find_plan(
     solved = solve(
         scorer,
         allowed_types,
-        SolverSettings(lp_start=True, time_limit_s=time_limit_s),
+        settings,
         seed,
         constraints=constraints,
         allow_uvm=allow_uvm,
@@ -152,34 +151,23 @@ def find_plan(
     )
 
 
-def _check_time_limit(time_limit_s: float | None) -> None:
-    if time_limit_s is not None and not time_limit_s > 0:
-        raise ConfigError(
-            f"time limit {time_limit_s} s; expected a positive number of seconds, or none for no "
-            "limit"
-        )
-
-
 def _check_request(scorer: PlanScorer, request: PlanningRequest) -> None:
     device = scorer.problem.cluster.device
     if device.kind != "gpu" and may_use_host(request):
         raise ConfigError(
-            f"tables in host memory need a device with a memory of its own, and {device.name} has "
-            "none; leave UVM out"
+            f"tables in host memory need a device with its own memory, which {device.name} does "
+            "not have; leave UVM out"
         )
     check_constraints(request)
 
 
 def _free_bytes(scorer: PlanScorer) -> float:
-    """Memory of a rank that the parts that no plan changes leave free."""
+    """Returns the memory of a rank that is free for tables."""
     return scorer.problem.cluster.device.usable_memory_bytes - scorer.memory.fixed_bytes
 
 
 def _free_bytes_at(scorer: PlanScorer, world_size: int) -> float | None:
-    """The same on another number of ranks, where the local batch is another one.
-
-    None where the job cannot run.
-    """
+    """Returns the same on another number of ranks; None where the job cannot run."""
     problem = scorer.problem
     try:
         there = replace(problem, cluster=replace(problem.cluster, world_size=world_size))
@@ -190,7 +178,7 @@ def _free_bytes_at(scorer: PlanScorer, world_size: int) -> float | None:
 
 def _why_infeasible(scorer: PlanScorer, request: PlanningRequest) -> str:
     free_bytes = _free_bytes(scorer)
-    # Planners leave room for what follows the tables; what is proposed leaves the same share.
+    # Planners leave room for indices and buffers; remedies leave the same share.
     share = request.embedding_memory_bytes / free_bytes if free_bytes > 0 else 0.0
 
     def memory_at(world_size: int) -> float | None:
@@ -208,10 +196,10 @@ def _not_found(scorer: PlanScorer, request: PlanningRequest, reason: str) -> str
     hints += [] if request.allow_uvm else ["--allow-uvm"]
     host = ""
     if may_use_host(request) and cluster.host_memory_bytes is not None:
-        host = f", and {size_words(cluster.host_memory_bytes)} of host memory a node"
+        host = f", and {format_size(cluster.host_memory_bytes)} of host memory a node"
     remedies = ", ".join([*hints, "more ranks"])
     return (
-        f"no plan was found that fits; of the best one: {reason}. All tables together take at "
-        f"least {size_words(total_device_bytes(request))} of the {size_words(available)} that "
+        f"no plan was found that fits; the best plan found: {reason}. All tables together take at "
+        f"least {format_size(total_device_bytes(request))} of the {format_size(available)} that "
         f"{request.world_size} ranks have for them{host}; allow {remedies}"
     )

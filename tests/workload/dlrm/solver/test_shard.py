@@ -100,20 +100,18 @@ def test_host_memory_makes_room():
 
 
 def test_host_memory_is_not_used_where_the_devices_have_room():
-    scorer = make_scorer()
+    scorer = make_scorer(cluster=make_cluster(2, 2))
     without, allowed = find_plan(scorer), find_plan(scorer, allow_uvm=True)
     assert allowed.iteration_time_s <= without.iteration_time_s
     assert not any(table.compute_kernel.on_host for table in allowed.plan.tables)
 
 
-def test_host_memory_that_is_too_small_is_told():
+def test_host_memory_that_is_too_small_is_reported():
     with pytest.raises(InfeasibleError, match=r"and 953\.7 MiB of host memory a node"):
         find_plan(tight(host_memory_bytes=1e9), allow_uvm=True)
     # About 4.1 GB in all, of which the devices cannot hold half.
     found = find_plan(tight(host_memory_bytes=4e9), allow_uvm=True)
-    held = sum(
-        memory.embedding_host_bytes for memory in predict_plan(tight(), found.plan, None).memory
-    )
+    held = sum(memory.host_bytes for memory in predict_plan(tight(), found.plan, None).memory)
     assert 0 < held <= 4e9
 
 
@@ -123,7 +121,7 @@ def test_a_table_that_fits_nowhere_is_named():
     with pytest.raises(InfeasibleError) as caught:
         find_plan(scorer, allowed_types=frozenset({TW}))
     # 10 million rows of 64 values and one of state: 2.6 GB, or 2.42 GiB.
-    assert "`huge` fits nowhere: its largest piece takes at least 2.4 GiB" in str(caught.value)
+    assert "`huge` fits nowhere: its largest shard takes at least 2.4 GiB" in str(caught.value)
     assert "row_wise (619.9 MiB a rank)" in str(caught.value)
     assert find_plan(scorer).fits
 
@@ -158,8 +156,8 @@ def test_a_time_limit_still_gives_a_plan():
     constraints = (parse_pin("t0=1"),)
     found = find_plan(make_scorer(), constraints=constraints, time_limit_s=1e-9)
     assert by_name(found.plan)["t0"].ranks == (1,)
-    # Nothing but the starts was scored: a single round would look at many more.
-    assert found.plans_scored < 40
+    # Only starts were scored: a single round scores many more plans.
+    assert found.plans_scored < 150
 
 
 def test_constraints_do_not_change_what_solvers_are_asked_otherwise():

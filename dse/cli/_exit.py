@@ -1,0 +1,59 @@
+"""Exit codes, and SIGTERM as Ctrl-C."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import IntEnum
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+
+class ExitCode(IntEnum):
+    """Exit codes of all commands."""
+
+    SUCCESS = 0
+    #: Nothing is feasible, a plan does not fit, a target is missed, or a validation failed.
+    FAILED = 1
+    BAD_INPUT = 2
+    INTERRUPTED = 128 + signal.SIGINT
+    TERMINATED = 128 + signal.SIGTERM
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM; code that handles Ctrl-C handles it too."""
+
+
+@dataclass(slots=True)
+class Ending:
+    """How a command is being ended.
+
+    Attributes:
+        exit_code: Exit code of the command when it was interrupted.
+    """
+
+    exit_code: int = ExitCode.INTERRUPTED
+
+
+@contextmanager
+def terminable() -> Iterator[Ending]:
+    """Turns SIGTERM into :class:`Terminated` within the block."""
+    ending = Ending()
+    if threading.current_thread() is not threading.main_thread():
+        yield ending
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        ending.exit_code = ExitCode.TERMINATED
+        raise Terminated
+
+    former = signal.signal(signal.SIGTERM, end)
+    try:
+        yield ending
+    finally:
+        signal.signal(signal.SIGTERM, former)

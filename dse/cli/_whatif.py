@@ -1,0 +1,129 @@
+"""`dse whatif`: a finished study under other prices and machines, without searching again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dse.cli._exit import ExitCode
+from dse.cli._options import JobsOption, JsonOption, StudyArgument
+
+if TYPE_CHECKING:
+    from dse._terminal import Console
+    from dse.search import Rescored, StudyResult
+
+
+def whatif_command(
+    study_dir: StudyArgument,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="PATH=VALUE",
+            help="A figure of the platforms by its name in their YAML, and what becomes of it: "
+            "platform.h100_sxm.price=40USD/h, link.bandwidth=+20%, device.memory.bandwidth=*1.5, "
+            "network.latency=3us; may be repeated.",
+        ),
+    ] = None,
+    top: Annotated[
+        int, typer.Option("--top", min=1, help="Rows of the front that are printed.")
+    ] = 15,
+    replan: Annotated[
+        int,
+        typer.Option("--replan", min=0, help="Search new plans for this many of the best."),
+    ] = 0,
+    jobs: JobsOption = 1,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Write the changed study with its report into a new folder."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Score a finished study again under other prices, links, memories; plans are kept.
+
+    For changes of a captured trace there is `dse trace whatif`.
+    """
+    from dse.cli._output import emit
+    from dse.cli._progress import progress
+    from dse.errors import ConfigError
+    from dse.report import write_report
+    from dse.report.console import line
+    from dse.report.terminal import print_rescored
+    from dse.search import load_study, rescore, write_rescored
+
+    if not changes:
+        raise ConfigError(
+            "nothing to change: give --set PATH=VALUE, such as --set link.bandwidth=+20%"
+        )
+    study = load_study(study_dir)
+    with progress("scoring again", quiet=as_json) as display:
+        rescored = rescore(study.result, changes, replan=replan, jobs=jobs, progress=display)
+    report = None
+    if out is not None:
+        with progress("writing", quiet=as_json) as display:
+            written = write_rescored(rescored, study.directory, out, progress=display)
+        report = written.directory.report
+        write_report(written.result, report)
+
+    def show(console: Console) -> None:
+        print_rescored(rescored, console, top=top)
+        if report is not None:
+            line(console, f"report: {report}")
+
+    emit(_document(rescored, report), show, as_json=as_json)
+    if not rescored.after.front:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _document(rescored: Rescored, report: Path | None) -> dict[str, object]:
+    from dse.search import best_moves, front_moves
+
+    before, after = rescored.before, rescored.after
+    names = [axis.metric.value for axis in before.objectives]
+    return {
+        "study": before.name,
+        "changes": [change.text for change in rescored.changes],
+        "figures": rescored.figures,
+        "candidates": {
+            "kept": rescored.kept,
+            "repriced": rescored.repriced,
+            "simulated": rescored.simulated,
+            "newly_allowed": rescored.newly_allowed,
+        },
+        "plans": "kept",
+        "searched_again": [
+            {"number": number, "better": better} for number, better in rescored.searched
+        ],
+        "front": [
+            {
+                "number": move.number,
+                "rank_before": move.rank_before,
+                "rank_after": move.rank_after,
+                "before": dict(zip(names, move.values_before, strict=False)),
+                "after": dict(zip(names, move.values_after, strict=False)),
+                "reason": move.reason,
+            }
+            for move in front_moves(before, after)
+        ],
+        "best": [
+            {
+                "metric": move.metric.value,
+                "number_before": move.number_before,
+                "before": move.value_before,
+                "number_after": move.number_after,
+                "after": move.value_after,
+                "change": move.change,
+            }
+            for move in best_moves(before, after)
+        ],
+        "feasible_before": _feasible(before),
+        "feasible_after": _feasible(after),
+        "conclusion": after.conclusion,
+        "report": report,
+    }
+
+
+def _feasible(study: StudyResult) -> int:
+    return sum(record.status.value == "feasible" for record in study.records)

@@ -1,0 +1,229 @@
+"""Lines, tables, units and numbers for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rich.cells import cell_len
+import rich.table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.console import Console
+
+#: Stands for a value that is not known.
+UNKNOWN = "–"
+
+#: Narrowest name and narrowest text when a table has to shrink.
+_SHORTEST_NAME = 8
+_SHORTEST_TEXT = 16
+#: Blanks next to a column.
+_PADDING = 2
+#: Runs of ranks that are listed.
+_RANK_RUNS = 4
+
+
+def line(console: Console, text: str, style: str = "") -> None:
+    """Prints one line; the terminal wraps it, so that paths and commands stay whole."""
+    console.print(Text(text), soft_wrap=True, highlight=False, style=style)
+
+
+def notes(console: Console, pairs: Iterable[tuple[int | None, str]]) -> None:
+    """Prints notes; a note shared by several ranks is printed once.
+
+    Args:
+        console: Where to print.
+        pairs: Rank and note; the rank is None for a note on the whole.
+    """
+    ranks_of: dict[str, list[str]] = {}
+    for rank, note in pairs:
+        ranks = ranks_of.setdefault(note, [])
+        if rank is not None:
+            ranks.append(str(rank))
+    for note, ranks in ranks_of.items():
+        whose = f"rank {', '.join(ranks)}: " if ranks else ""
+        line(console, f"note: {whose}{note}")
+
+
+# Tables -----------------------------------------------------------------------------------------
+
+
+class Column(NamedTuple):
+    """A column of a :class:`Table`.
+
+    Attributes:
+        title: Heading; may be empty.
+        kind: ``figure`` (right-aligned, never shortened), ``name`` (shortened with an ellipsis) or
+            ``text`` (wrapped).
+    """
+
+    title: str
+    kind: str
+
+
+def figures(*titles: str) -> list[Column]:
+    """Returns columns of numbers."""
+    return [Column(title, "figure") for title in titles]
+
+
+def names(*titles: str) -> list[Column]:
+    """Returns columns of names."""
+    return [Column(title, "name") for title in titles]
+
+
+def texts(*titles: str) -> list[Column]:
+    """Returns columns of text."""
+    return [Column(title, "text") for title in titles]
+
+
+class Table:
+    """A table in the one style of the commands.
+
+    Figures keep all their digits on a narrow terminal: headings wrap first, then names are
+    shortened and text is wrapped.
+
+    Args:
+        title: Printed above the table, after an empty line; may be empty.
+        *columns: Columns; lists of columns are joined.
+    """
+
+    def __init__(self, title: str, *columns: Sequence[Column]) -> None:
+        self._title = title
+        self._kinds = [column.kind for group in columns for column in group]
+        titles = [column.title for group in columns for column in group]
+        self._table = rich.table.Table(
+            box=None, header_style="bold", show_header=any(titles), pad_edge=False
+        )
+        for kind, heading in zip(self._kinds, titles, strict=True):
+            if kind == "name":
+                self._table.add_column(Text(heading), no_wrap=True, overflow="ellipsis")
+            else:
+                self._table.add_column(
+                    Text(heading),
+                    justify="right" if kind == "figure" else "left",
+                    overflow="fold",
+                )
+
+    def add(self, *cells: str | Text, style: str | None = None) -> None:
+        """Adds a row; missing cells at its end are empty."""
+        texts = [cell if isinstance(cell, Text) else Text(cell) for cell in cells]
+        self._table.add_row(*texts, style=style)
+
+    def print(self, console: Console) -> None:
+        """Prints title and table."""
+        if self._title:
+            console.print()
+            line(console, self._title, "bold")
+        self._fit(console.width)
+        console.print(self._table, crop=False)
+
+    def _fit(self, width: int) -> None:
+        """Sets the widths of columns where the table is wider than the console."""
+        least: list[int] = []
+        whole: list[int] = []
+        for kind, column in zip(self._kinds, self._table.columns, strict=True):
+            heading = str(column.header)
+            cells = [cell_len(part) for cell in column.cells for part in str(cell).split("\n")]
+            wanted = max([cell_len(heading), *cells])
+            whole.append(wanted)
+            if kind == "figure":
+                # Headings of figures may take several lines.
+                wanted = max([*map(cell_len, heading.split()), *cells], default=0)
+            elif kind == "name":
+                wanted = min(wanted, _SHORTEST_NAME)
+            else:
+                wanted = min(wanted, _SHORTEST_TEXT)
+            least.append(wanted)
+        padding = _PADDING * (len(whole) - 1)
+        if sum(whole) + padding <= width:
+            return
+        sizes = [
+            small if kind == "figure" else large
+            for kind, small, large in zip(self._kinds, least, whole, strict=True)
+        ]
+        while sum(sizes) + padding > width:
+            place = max(range(len(sizes)), key=lambda at: (sizes[at] > least[at], sizes[at]))
+            if sizes[place] <= least[place]:
+                break
+            sizes[place] -= 1
+        for size, column in zip(sizes, self._table.columns, strict=True):
+            column.width = size
+        # On a terminal that is too narrow even then, the lines wrap.
+        self._table.width = sum(sizes) + _PADDING * len(sizes)
+
+
+def facts(console: Console, rows: Iterable[tuple[str, str]]) -> None:
+    """Prints names and values, one pair a line."""
+    table = rich.table.Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(Text(name), Text(value))
+    console.print(table)
+
+
+# Numbers ----------------------------------------------------------------------------------------
+
+
+def ms(seconds: float | None, digits: int = 3) -> str:
+    """Formats a duration in milliseconds, without the unit."""
+    return UNKNOWN if seconds is None else f"{1e3 * seconds:.{digits}f}"
+
+
+def duration(seconds: float) -> str:
+    """Formats a duration in milliseconds, from ten seconds on in seconds."""
+    return f"{seconds:.3f} s" if seconds >= 10 else f"{ms(seconds)} ms"
+
+
+def interval(low_s: float, high_s: float) -> str:
+    """Formats the two ends of an interval of durations."""
+    return f"{duration(low_s)} – {duration(high_s)}"
+
+
+def gib(size_bytes: float) -> str:
+    """Formats a size in GiB."""
+    return f"{size_bytes / 2**30:.2f} GiB"
+
+
+def size(size_bytes: float) -> str:
+    """Formats a size in the largest binary unit below it."""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size_bytes >= 2**power:
+            return f"{size_bytes / 2**power:.1f} {unit}"
+    return f"{size_bytes:.0f} B"
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """Formats a share."""
+    return UNKNOWN if share is None else f"{100 * share:.{digits}f} %"
+
+
+def signed_percent(share: float | None, digits: int = 1) -> str:
+    """Formats a relative difference with its sign."""
+    return UNKNOWN if share is None else f"{100 * share:+.{digits}f} %"
+
+
+def change(before: float, after: float) -> str:
+    """Formats a relative change; empty where nothing changed or the change is not defined."""
+    if before == after or before != before or after != after or before == 0:
+        return ""
+    return signed_percent(after / before - 1)
+
+
+def plural(count: int, noun: str, suffix: str = "s") -> str:
+    """Formats a count with its noun."""
+    return f"{count:,} {noun}{'' if count == 1 else suffix}"
+
+
+def rank_names(ranks: Sequence[int]) -> str:
+    """Formats ranks, consecutive ones as first and last: ``0–3, 7``."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    shown = [str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs]
+    return ", ".join(shown[:_RANK_RUNS]) + (" …" if len(shown) > _RANK_RUNS else "")

@@ -1,0 +1,178 @@
+"""Intervals and measurements of the front."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.report._metrics import metric_formats
+from dse.report.console import signed_percent
+from dse.report.page._payload import rounded
+from dse.search import ValidationMode, knee_index
+from dse.search.space import Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dse.search import StudyResult, TrialRecord, ValidatedCandidate
+
+#: Low, expected and high value on an axis.
+Span = tuple[float | None, float, float | None]
+
+#: Metrics that grow with the iteration time, and those that shrink with it.
+_LIKE_TIME = (Metric.ITERATION_TIME, Metric.COST)
+_LIKE_RATE = (Metric.THROUGHPUT, Metric.TOKEN_THROUGHPUT, Metric.UTILIZATION)
+
+
+@dataclass(frozen=True, slots=True)
+class PointView:
+    """A point of the front with intervals and measurements.
+
+    Attributes:
+        number: Trial number.
+        predicted: Ends of the 90 % interval on each axis; None where the axis has none.
+        measured: Measured value on each axis with the ends of its 95 % interval; None where what
+            was run is not this configuration, or says nothing about the axis.
+        note: Result of its validation; empty where it was not run.
+    """
+
+    number: int
+    predicted: tuple[tuple[float, float] | None, ...]
+    measured: tuple[Span | None, ...]
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class FrontView:
+    """Points of the front and validated ones.
+
+    Attributes:
+        points: By trial number; points with neither interval nor measurement are left out.
+        recommended: The knee of the front, or else the best in the first objective;
+            None without a front.
+        second: Another one of the front to compare it with; None without another one.
+    """
+
+    points: tuple[PointView, ...]
+    recommended: int | None
+    second: int | None
+
+
+def front_view(study: StudyResult) -> FrontView:
+    """Extracts intervals and measurements, and which two candidates to compare first."""
+    runs = _runs(study)
+    points = [
+        _point(study, record, runs.get(record.number))
+        for record in study.records
+        if record.evaluated and (record.on_front or record.number in runs)
+    ]
+    recommended, second = _first_two(study)
+    return FrontView(
+        tuple(
+            point
+            for point in points
+            if point.note or any(ends is not None for ends in point.predicted)
+        ),
+        recommended,
+        second,
+    )
+
+
+def _first_two(study: StudyResult) -> tuple[int | None, int | None]:
+    # In the order of the numbers, as the conclusion of the study looks for its knee: where several
+    # points are equally far out, the first of them counts.
+    front = [record for record in study.records if record.on_front]
+    if not front:
+        return None, None
+    best = study.front[0].number
+    if len(front) > 2 and len(study.objectives) > 1:
+        signs = np.array([-1.0 if axis.maximize else 1.0 for axis in study.objectives[:2]])
+        values = np.array([record.values[:2] for record in front])
+        best = front[knee_index(values * signs)].number
+    others = [record.number for record in study.front if record.number != best]
+    return best, others[0] if others else None
+
+
+def _runs(study: StudyResult) -> dict[int, ValidatedCandidate]:
+    """Returns the run of each configuration, including those that another one stands for."""
+    if study.validation is None:
+        return {}
+    return {
+        number: run for run in study.validation.candidates for number in (run.number, *run.same)
+    }
+
+
+def _point(study: StudyResult, record: TrialRecord, run: ValidatedCandidate | None) -> PointView:
+    prediction = record.prediction
+    predicted: Sequence[tuple[float, float] | None] = [None] * len(study.objectives)
+    if prediction is not None:
+        factors = (
+            prediction.iteration_time_p5_s / prediction.iteration_time_s,
+            prediction.iteration_time_p95_s / prediction.iteration_time_s,
+        )
+        predicted = [
+            _pair(_scaled(study, record, index, factors)) for index in range(len(study.objectives))
+        ]
+    if run is None or prediction is None:
+        return PointView(record.number, tuple(predicted), (None,) * len(study.objectives), "")
+    measured: list[Span | None] = [None] * len(study.objectives)
+    if _is_itself(study, record, run):
+        time_s = prediction.iteration_time_s
+        for index in range(len(measured)):
+            found = _scaled(study, record, index, (run.measured_s / time_s,))
+            if found is None:
+                continue
+            ends: list[float] | None = None
+            if run.measured_low_s is not None and run.measured_high_s is not None:
+                low_high = (run.measured_low_s / time_s, run.measured_high_s / time_s)
+                ends = _scaled(study, record, index, low_high)
+            measured[index] = (ends[0], found[0], ends[1]) if ends else (None, found[0], None)
+    return PointView(record.number, tuple(predicted), tuple(measured), _note(run))
+
+
+def _is_itself(study: StudyResult, record: TrialRecord, run: ValidatedCandidate) -> bool:
+    """Returns whether the run was the configuration itself: its ranks, its batch, its platform."""
+    setting = study.validation.setting if study.validation else None
+    configuration = record.configuration
+    return (
+        setting is not None
+        and configuration is not None
+        and setting.mode is not ValidationMode.SCALED
+        and setting.platform == configuration.platform
+        and run.run_world_size == configuration.world_size
+        and run.run_batch_size == configuration.global_batch_size
+    )
+
+
+def _scaled(
+    study: StudyResult, record: TrialRecord, index: int, factors: Sequence[float]
+) -> list[float] | None:
+    """Returns the value on an axis if the iteration took so many times as long, ascending.
+
+    None where the axis does not depend on the iteration time.
+    """
+    axis = study.objectives[index]
+    value = record.values[index] if index < len(record.values) else math.nan
+    if not math.isfinite(value):
+        return None
+    shown = value * metric_formats(study)[axis.metric].scale
+    if axis.metric in _LIKE_TIME:
+        return sorted(rounded(shown * factor) for factor in factors)
+    if axis.metric in _LIKE_RATE:
+        return sorted(rounded(shown / factor) for factor in factors)
+    return None
+
+
+def _pair(values: list[float] | None) -> tuple[float, float] | None:
+    return None if values is None else (values[0], values[1])
+
+
+def _note(run: ValidatedCandidate) -> str:
+    return (
+        f"run for real on {run.run_world_size} ranks, batch {run.run_batch_size:,}: measured "
+        f"{1e3 * run.measured_s:.4g} ms, predicted {1e3 * run.predicted_s:.4g} ms "
+        f"({signed_percent(run.error)})"
+    )

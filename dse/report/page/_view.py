@@ -1,0 +1,243 @@
+"""Content of the page as plain data.
+
+The page gets one JSON payload. Every trial has a short entry; only the front and the best other
+feasible candidates have full details (breakdown, memory, plan), which bounds the file's size.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dse.report._metrics import metric_formats, title_with_unit
+from dse.report.page._analysis import analysis_view
+from dse.report.page._details import (
+    BREAKDOWN_PARTS,
+    MEMORY_PURPOSES,
+    DetailView,
+    detail_of,
+    table_sizes,
+    trace_detail,
+)
+from dse.report.page._figures import figures_view
+from dse.report.page._front import front_view
+from dse.report.page._payload import finite
+from dse.report.page._timeline import timeline_view
+from dse.report.page._validation import validation_view
+from dse.search import TrialStatus, group_reasons
+from dse.search.space import PLACEMENT_PREFIX, WorkloadKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dse.report._metrics import MetricFormat
+    from dse.report.page._analysis import AnalysisView
+    from dse.report.page._details import TableSize
+    from dse.report.page._figures import FiguresView
+    from dse.report.page._front import FrontView
+    from dse.report.page._timeline import TimelineView
+    from dse.report.page._validation import ValidationView
+    from dse.search import StudyResult, TrialRecord
+    from dse.search.space import Metric, ParameterValue
+
+#: Feasible configurations, apart from the front, that get full details.
+_MAX_OTHER_DETAILS = 40
+
+#: Number of the details of the step as captured.
+AS_CAPTURED = -1
+
+#: Reasons shown, most frequent first.
+_MAX_REASONS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class AxisView:
+    """One objective.
+
+    Attributes:
+        title: Name with unit.
+        maximize: Direction.
+        scale: Factor from SI to the shown unit.
+        digits: Decimal places.
+    """
+
+    title: str
+    maximize: bool
+    scale: float
+    digits: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrialView:
+    """One row of the table of all trials.
+
+    Attributes:
+        number: Trial number.
+        status: Status word.
+        front: Whether it is on the front.
+        group: Platform, or optimizations where only they vary, for colour and shape.
+        values: Objective values in shown units; empty when not evaluated.
+        parameters: Values of the outer parameters, in the order of `ReportView.parameters`.
+        reason: Why it is not feasible.
+        speedup: Of a changed trace, times the captured throughput; else None.
+    """
+
+    number: int
+    status: str
+    front: bool
+    group: str
+    values: tuple[float | None, ...]
+    parameters: tuple[str | int | float | bool, ...]
+    reason: str
+    speedup: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReportView:
+    """All data of the page.
+
+    Attributes:
+        axes: Objectives.
+        parameters: Names of the outer parameters.
+        trials: All trials by number.
+        details: Full details of some.
+        reasons: `(reason, status, count)`, most frequent first.
+        counts: `(status, count)`.
+        breakdown_parts: Names of the shares of an iteration.
+        memory_purposes: What memory is used for; empty where it is not known.
+        rank_word: What the bars of a breakdown are: ranks, or the stages of a pipeline, whose
+            ranks all do the same.
+        best_speedup: Largest of the feasible ones; None in studies of a model.
+        baseline: The captured step's values in the order of `axes`; None in studies of a model.
+        front: Intervals and measurements of points, and which two to compare first.
+        figures: Figures of the candidates that have details.
+        timeline: Predicted iterations of candidates on the front.
+        tables: Sizes of the model's tables; empty where they are not known.
+        validation: Candidates that were run for real; None where none was.
+        analysis: Sections on the study as a whole.
+    """
+
+    axes: tuple[AxisView, ...]
+    parameters: tuple[str, ...]
+    trials: tuple[TrialView, ...]
+    details: tuple[DetailView, ...]
+    reasons: tuple[tuple[str, str, int], ...]
+    counts: tuple[tuple[str, int], ...]
+    breakdown_parts: tuple[str, ...]
+    memory_purposes: tuple[str, ...]
+    rank_word: str
+    best_speedup: float | None
+    baseline: tuple[float | None, ...] | None
+    front: FrontView
+    figures: FiguresView
+    timeline: TimelineView
+    tables: tuple[TableSize, ...]
+    analysis: AnalysisView
+    validation: ValidationView | None = None
+
+
+def build_view(study: StudyResult) -> ReportView:
+    """Extracts what the page shows from a study."""
+    counts = Counter(record.status for record in study.records)
+    formats = metric_formats(study)
+    group = _group_of(study)
+    trace = study.trace
+    front = front_view(study)
+    return ReportView(
+        axes=tuple(
+            AxisView(title_with_unit(form), axis.maximize, form.scale, form.digits)
+            for axis in study.objectives
+            for form in (formats[axis.metric],)
+        ),
+        parameters=tuple(name for name, _ in _shown_parameters(study.records[0]))
+        if study.records
+        else (),
+        trials=tuple(_trial(study, record, group) for record in study.records),
+        details=_details(study),
+        reasons=tuple(
+            (group.example, group.status.value, group.count)
+            for group in group_reasons(study.records)[:_MAX_REASONS]
+        ),
+        counts=tuple((status.value, counts[status]) for status in TrialStatus),
+        breakdown_parts=BREAKDOWN_PARTS[study.kind],
+        memory_purposes=MEMORY_PURPOSES[study.kind],
+        rank_word="Stage" if study.kind is WorkloadKind.TRANSFORMER else "Rank",
+        best_speedup=max(
+            (
+                record.trace.speedup
+                for record in study.records
+                if record.trace is not None and record.status is TrialStatus.FEASIBLE
+            ),
+            default=None,
+        ),
+        baseline=None if trace is None else _shown(study, trace.baseline.metrics, formats),
+        front=front,
+        figures=figures_view(study, _detailed(study), AS_CAPTURED),
+        timeline=timeline_view(study),
+        tables=table_sizes(study),
+        analysis=analysis_view(study, front.recommended),
+        validation=None if study.validation is None else validation_view(study.validation),
+    )
+
+
+def _shown(
+    study: StudyResult, metrics: Mapping[Metric, float], formats: Mapping[Metric, MetricFormat]
+) -> tuple[float | None, ...]:
+    return tuple(
+        finite(metrics[axis.metric] * formats[axis.metric].scale) for axis in study.objectives
+    )
+
+
+def _details(study: StudyResult) -> tuple[DetailView, ...]:
+    found = [detail for record in _detailed(study) if (detail := detail_of(record)) is not None]
+    if study.trace is not None:
+        found.append(trace_detail(AS_CAPTURED, "as captured", study.trace.baseline))
+    return tuple(found)
+
+
+def _group_of(study: StudyResult) -> str:
+    """Returns the parameter that decides colours: the platform, unless there is only one."""
+    if study.kind is WorkloadKind.DLRM:
+        return "platform"
+    platforms = {dict(record.parameters).get("platform") for record in study.records}
+    if len(platforms) > 1:
+        return "platform"
+    return "optimizations" if study.kind is WorkloadKind.TRACE else "recompute"
+
+
+def _trial(study: StudyResult, record: TrialRecord, group: str) -> TrialView:
+    formats = metric_formats(study)
+    values = tuple(
+        finite(value * formats[axis.metric].scale)
+        for axis, value in zip(study.objectives, record.values, strict=False)
+    )
+    chosen = dict(record.parameters)
+    return TrialView(
+        number=record.number,
+        status=record.status.value,
+        front=record.on_front,
+        group=str(chosen.get(group, "")),
+        values=values,
+        parameters=tuple(value for _, value in _shown_parameters(record)),
+        reason=record.reason,
+        speedup=None if record.trace is None else finite(record.trace.speedup),
+    )
+
+
+def _shown_parameters(record: TrialRecord) -> list[tuple[str, ParameterValue]]:
+    """Returns outer parameters without placements of tables, which the details show as a plan."""
+    return [pair for pair in record.parameters if not pair[0].startswith(PLACEMENT_PREFIX)]
+
+
+def _detailed(study: StudyResult) -> list[TrialRecord]:
+    sign = -1.0 if study.objectives[0].maximize else 1.0
+    others = sorted(
+        (
+            record
+            for record in study.records
+            if record.status is TrialStatus.FEASIBLE and not record.on_front and record.values
+        ),
+        key=lambda record: (sign * record.values[0], record.number),
+    )
+    return [*study.front, *others[:_MAX_OTHER_DETAILS]]

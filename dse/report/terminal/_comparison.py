@@ -1,0 +1,156 @@
+"""Two studies side by side."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from dse.report._metrics import metric_formats, title_with_unit
+from dse.report.console import (
+    UNKNOWN,
+    Table,
+    change,
+    duration,
+    figures,
+    line,
+    names,
+    signed_percent,
+    texts,
+)
+from dse.report.terminal._study import short_name
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dse.search import StudyComparison, StudyResult, TrialRecord
+
+#: Rows of each table, and of the table of predictions that differ.
+_MAX_ROWS = 12
+_MAX_MOVED = 5
+
+
+def print_comparison(
+    comparison: StudyComparison, folders: tuple[str, str], console: Console
+) -> None:
+    """Prints differences of the inputs, both fronts, the best, common candidates, a conclusion.
+
+    Args:
+        comparison: Both studies.
+        folders: What they are called, such as their folders.
+        console: Where to print.
+    """
+    studies = (comparison.first, comparison.second)
+    for letter, folder, study in zip("AB", folders, studies, strict=True):
+        front = f"{len(study.front)} on the front"
+        line(console, f"{letter}: {folder}   {study.name}, {study.created}, {front}")
+    if not comparison.same_objectives:
+        shared = ", ".join(axis.metric.value for axis in comparison.objectives)
+        line(console, f"the objectives differ; compared in {shared} only")
+    _print_differences(comparison, console)
+    for letter, study in zip("AB", studies, strict=True):
+        _print_front(letter, study, comparison, console)
+    _print_best(comparison, console)
+    if comparison.hypervolumes is not None and comparison.hypervolume_ratio is not None:
+        line(
+            console,
+            f"hypervolume, both fronts in one box: {comparison.hypervolumes[0]:.4f} → "
+            f"{comparison.hypervolumes[1]:.4f} ({comparison.hypervolume_ratio:.3f} times)",
+        )
+    _print_common(comparison, console)
+    line(console, comparison.conclusion, "bold")
+
+
+def _print_differences(comparison: StudyComparison, console: Console) -> None:
+    if not comparison.differences:
+        line(console, "made from the same inputs, versions and settings")
+        return
+    table = Table("what differs", names("", "of"), texts("A", "B"))
+    for difference in comparison.differences[:_MAX_ROWS]:
+        table.add(
+            difference.kind,
+            " ".join(filter(None, (difference.name, difference.quantity))),
+            difference.first or UNKNOWN,
+            difference.second or UNKNOWN,
+        )
+    table.print(console)
+    hidden = len(comparison.differences) - _MAX_ROWS
+    if hidden > 0:
+        line(console, f"… and {hidden} more; --json has all")
+
+
+def _print_front(
+    letter: str, study: StudyResult, comparison: StudyComparison, console: Console
+) -> None:
+    first = letter == "A"
+    forms = [(axis, metric_formats(study)[axis.metric]) for axis in comparison.objectives]
+    titles = [title_with_unit(form) for _, form in forms]
+    columns = (figures("#", *titles), texts("Configuration", "in B" if first else "in A"))
+    table = Table(f"front of {letter}", *columns)
+    elsewhere = {
+        pair.first if first else pair.second: pair.second if first else pair.first
+        for pair in comparison.common
+    }
+    other = comparison.second if first else comparison.first
+    on_front = {record.number for record in other.front}
+    for record in study.front[:_MAX_ROWS]:
+        table.add(
+            str(record.number),
+            *(form.text(record.metrics[axis.metric]) for axis, form in forms),
+            short_name(record),
+            _elsewhere(record, elsewhere, on_front),
+        )
+    table.print(console)
+    hidden = len(study.front) - _MAX_ROWS
+    if hidden > 0:
+        line(console, f"… and {hidden} more")
+
+
+def _elsewhere(record: TrialRecord, elsewhere: dict[int, int], on_front: set[int]) -> str:
+    number = elsewhere.get(record.number)
+    if number is None:
+        return "not evaluated"
+    return f"#{number}, on the front" if number in on_front else f"#{number}"
+
+
+def _print_best(comparison: StudyComparison, console: Console) -> None:
+    table = Table("best", names("objective"), figures("A", "B", "change"))
+    formats = metric_formats(comparison.first)
+    for move in comparison.best:
+        form = formats[move.metric]
+        unknown = math.isnan(move.value_before) or math.isnan(move.value_after)
+        moved = change(move.value_before, move.value_after) or (UNKNOWN if unknown else "same")
+        before = form.with_number(move.number_before, move.value_before)
+        after = form.with_number(move.number_after, move.value_after)
+        table.add(title_with_unit(form), before, after, moved)
+    table.print(console)
+
+
+def _print_common(comparison: StudyComparison, console: Console) -> None:
+    common = comparison.common
+    if not common:
+        line(console, "no configuration was evaluated in both studies")
+        return
+    moved = sorted(
+        (pair for pair in common if pair.moved),
+        key=lambda pair: (-abs(math.log(pair.time_ratio)), pair.first),
+    )
+    line(console, f"{len(common)} configurations in both, {len(moved)} predicted differently")
+    if not moved:
+        return
+    title = "predicted differently, largest difference first"
+    columns = (figures("A", "B", "time in A", "time in B", "change"), texts("because"))
+    table = Table(title, *columns)
+    records = {record.number: record for record in comparison.first.records}
+    for pair in moved[:_MAX_MOVED]:
+        answer = records[pair.first].prediction or records[pair.first].trace
+        assert answer is not None
+        seconds = answer.iteration_time_s
+        table.add(
+            f"#{pair.first}",
+            f"#{pair.second}",
+            duration(seconds),
+            duration(seconds * pair.time_ratio),
+            signed_percent(pair.time_ratio - 1),
+            "; ".join(pair.reasons) or "the program itself",
+        )
+    table.print(console)

@@ -1,0 +1,219 @@
+"""Predicted iterations: one, two side by side, and a ranking of plans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dse.report.console import (
+    Table,
+    duration,
+    facts,
+    figures,
+    gib,
+    interval,
+    line,
+    ms,
+    names,
+    percent,
+    rank_names,
+    signed_percent,
+    texts,
+)
+from dse.report.terminal._explanation import print_waterfall
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from dse.explanation import Difference
+    from dse.simulate import RankBreakdown
+    from dse.workload import PairedComparison, Prediction
+
+
+#: What distinguishes configurations, by what their breakdown is of.
+_SETUPS = {"rank": "plan", "stage": "parallelism"}
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionView:
+    """One predicted configuration as it is printed.
+
+    Attributes:
+        job: Model, devices and batch.
+        setup: Plan, or degrees of parallelism.
+        prediction: What the performance model predicts.
+        title: Distinguishes it from another one.
+        place: What one entry of the breakdown stands for.
+        ranks_per_place: Ranks of one entry.
+        remarks: Lines below the tables.
+    """
+
+    job: str
+    setup: str
+    prediction: Prediction
+    title: str = ""
+    place: str = "rank"
+    ranks_per_place: int = 1
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RankingRow:
+    """One plan of a ranking.
+
+    Attributes:
+        name: Plan file.
+        prediction: What the performance model predicts.
+        tie: Whether it cannot be told from the best plan.
+    """
+
+    name: str
+    prediction: Prediction
+    tie: bool
+
+
+def print_prediction(view: PredictionView, console: Console) -> None:
+    """Prints one prediction: figures, then time and memory of the ranks or pipeline stages."""
+    prediction = view.prediction
+    line(console, view.job)
+    line(console, f"{_SETUPS[view.place]}: {view.setup}")
+    facts(console, _figures(prediction))
+    if view.place == "stage":
+        _print_stages(prediction, view.ranks_per_place, console)
+    else:
+        _print_ranks(prediction, console)
+    line(console, f"usable memory {gib(prediction.usable_memory_bytes)} per device")
+    for remark in view.remarks:
+        line(console, remark)
+
+
+def print_difference(
+    views: Sequence[PredictionView],
+    paired: PairedComparison,
+    difference: Difference,
+    console: Console,
+) -> None:
+    """Prints two predictions side by side, whether they are a tie, and why they differ.
+
+    Args:
+        views: The two predictions.
+        paired: Their comparison under the same errors of the performance model.
+        difference: Where their iteration times differ.
+        console: Where to print.
+    """
+    first, second = views
+    table = Table("", names(""), texts(*(view.title for view in views)))
+    table.add(_SETUPS[first.place], *(view.setup for view in views))
+    for (name, before), (_, after) in zip(
+        _figures(first.prediction), _figures(second.prediction), strict=True
+    ):
+        table.add(name, before, after)
+    table.add("memory", *(_memory(view.prediction) for view in views))
+    console.print()
+    table.print(console)
+    print_waterfall(second.title, paired, difference, console)
+
+
+def print_ranking(rows: Sequence[RankingRow], console: Console) -> None:
+    """Prints plans in order, fastest first."""
+    titles = ("iteration time", "90 % interval", "samples/s", "vs. best")
+    table = Table("", figures(""), texts("plan"), figures(*titles), texts(""))
+    best_s = rows[0].prediction.iteration_time_s
+    for place, row in enumerate(rows, start=1):
+        prediction = row.prediction
+        note = "" if prediction.feasible else "does not fit"
+        if row.tie and prediction.feasible:
+            note = "tie with the best: run both"
+        table.add(
+            str(place),
+            row.name,
+            duration(prediction.iteration_time_s),
+            interval(prediction.iteration_time_p5_s, prediction.iteration_time_p95_s),
+            f"{prediction.throughput_samples_per_s:,.0f}",
+            signed_percent(prediction.iteration_time_s / best_s - 1) if place > 1 else "best",
+            note,
+        )
+    table.print(console)
+    for row in rows:
+        if not row.prediction.feasible:
+            line(console, f"{row.name}: {row.prediction.infeasible_reason}")
+
+
+def _figures(prediction: Prediction) -> list[tuple[str, str]]:
+    cost, price = prediction.cost_usd_per_million_samples, prediction.price_usd_per_hour
+    rate = f"{prediction.throughput_samples_per_s:,.0f} samples/s"
+    digits, mfu = 5, []
+    tokens_per_s = prediction.metric("throughput_tokens_per_s")
+    if tokens_per_s is not None:
+        rate = (
+            f"{prediction.throughput_samples_per_s:,.2f} samples/s, {tokens_per_s:,.0f} tokens/s"
+        )
+        digits = 2
+    utilization = prediction.metric("model_flops_utilization")
+    if utilization is not None:
+        mfu = [("MFU", f"{percent(utilization)} (without recomputation)")]
+    return [
+        ("iteration time", duration(prediction.iteration_time_s)),
+        (
+            "90 % interval",
+            interval(prediction.iteration_time_p5_s, prediction.iteration_time_p95_s),
+        ),
+        ("throughput", rate),
+        *mfu,
+        (
+            "cost",
+            "no price"
+            if cost is None or price is None
+            else f"{cost:,.{digits}f} USD per million samples ({price:,.2f} USD/h)",
+        ),
+        ("feasible", "yes" if prediction.feasible else prediction.infeasible_reason),
+    ]
+
+
+def _memory(prediction: Prediction) -> str:
+    return f"{gib(prediction.peak_memory_bytes)} of {gib(prediction.usable_memory_bytes)}"
+
+
+def _print_ranks(prediction: Prediction, console: Console) -> None:
+    """Prints time and memory of the ranks; ranks with equal figures share a row."""
+    titles = ("ranks", "compute", "exposed communication", "host", "idle", "memory")
+    table = Table("", figures(*titles))
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for rank, (parts, size_bytes) in enumerate(
+        zip(prediction.breakdown, prediction.memory_bytes_per_rank, strict=True)
+    ):
+        cells = (*map(duration, _seconds(parts)), gib(size_bytes))
+        groups.setdefault(cells, []).append(rank)
+    for cells, ranks in groups.items():
+        table.add(rank_names(ranks), *cells)
+    table.print(console)
+
+
+def _print_stages(prediction: Prediction, ranks: int, console: Console) -> None:
+    parts_of = ("compute", "exposed communication", "host", "bubble")
+    times = Table("", figures("stage", "ranks", *parts_of))
+    purposes = (purpose for purpose, _ in prediction.memory[0].parts)
+    sizes = Table("", figures("stage", *purposes, "memory"))
+    for stage, (parts, memory) in enumerate(
+        zip(prediction.breakdown, prediction.memory, strict=True)
+    ):
+        times.add(
+            str(stage),
+            rank_names(range(stage * ranks, (stage + 1) * ranks)),
+            *(_part(seconds, prediction.iteration_time_s) for seconds in _seconds(parts)),
+        )
+        parts_bytes = (size_bytes for _, size_bytes in memory.parts)
+        sizes.add(str(stage), *map(gib, (*parts_bytes, memory.total_bytes)))
+    times.print(console)
+    sizes.print(console)
+
+
+def _part(seconds: float, whole_s: float) -> str:
+    """Formats a part of a step in one unit for all parts."""
+    return f"{seconds:.3f} s" if whole_s >= 1 else f"{ms(seconds)} ms"
+
+
+def _seconds(parts: RankBreakdown) -> tuple[float, ...]:
+    return (parts.compute_s, parts.exposed_communication_s, parts.host_s, parts.idle_s)

@@ -1,0 +1,210 @@
+"""Recommendations: the answer, the runners-up, and the space they are relative to."""
+
+from __future__ import annotations
+
+from collections import Counter
+import math
+from typing import TYPE_CHECKING
+
+from dse.config import UnitKind, format_quantity
+from dse.report.console import (
+    UNKNOWN,
+    Table,
+    duration,
+    facts,
+    figures,
+    gib,
+    line,
+    percent,
+    signed_percent,
+    texts,
+)
+from dse.search.recommend import (
+    Budget,
+    Deadline,
+    Verdict,
+    duration_words,
+    job_cost_usd,
+    rate_words,
+)
+from dse.workload.transformer import StepConfiguration, parallelism_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+
+    from dse.search.recommend import Goal, Option, Recommendation, Solved
+
+_MAX_UNDECIDED = 5
+_MAX_REASONS = 3
+
+
+def print_recommendation(found: Recommendation, console: Console) -> None:
+    """Prints a recommendation.
+
+    Args:
+        found: The recommendation.
+        console: Where to print.
+    """
+    if found.answer is not None:
+        line(console, f"{found.goal.words}: {found.answer.option.words}", "bold")
+        facts(console, _figures(found, found.answer))
+    else:
+        count = len(found.judgements)
+        line(console, f"{found.goal.words}: none of {count} configurations does", "bold")
+        for text in _closest(found):
+            line(console, text)
+    if found.runners_up:
+        _print_runners_up(found, console)
+    line(console, _proof(found))
+    line(console, f"space: {'; '.join(found.space)}")
+    for judgement in found.undecided_better[:_MAX_UNDECIDED]:
+        solved = judgement.solved
+        assert solved is not None
+        reaches = f"reaches {rate_words(solved.throughput_per_s)}"
+        line(
+            console,
+            f"undecided: {judgement.option.words} at {_price(judgement.option)} would be better, "
+            f"but its best plan found "
+            f"{reaches if solved.prediction.feasible else 'does not fit the memory'}; no plan can "
+            f"exceed {rate_words(judgement.bound_per_s, 5)}",
+        )
+    hidden = len(found.undecided_better) - _MAX_UNDECIDED
+    if hidden > 0:
+        line(console, f"… and {hidden} more undecided")
+
+
+def samples_of(goal: Goal) -> float | None:
+    """Returns the samples of the whole job, where the goal has a job."""
+    return goal.samples if isinstance(goal, Deadline | Budget) else None
+
+
+def _price(option: Option) -> str:
+    return format_quantity(option.price_usd_per_hour, UnitKind.PRICE)
+
+
+def _figures(found: Recommendation, solved: Solved) -> list[tuple[str, str]]:
+    prediction, batch = solved.prediction, solved.option.global_batch_size
+    cost, samples = prediction.cost_usd_per_million_samples, samples_of(found.goal)
+    memory = f"{gib(prediction.peak_memory_bytes)} of {gib(prediction.usable_memory_bytes)}"
+    return [
+        (
+            "throughput",
+            f"{rate_words(solved.throughput_per_s)} (90 % interval "
+            f"{rate_words(batch / prediction.iteration_time_p95_s)} – "
+            f"{rate_words(batch / prediction.iteration_time_p5_s)}), "
+            f"an iteration of {duration(prediction.iteration_time_s)}",
+        ),
+        (
+            "price",
+            _price(solved.option)
+            + ("" if cost is None else f", {cost:.4g} USD per million samples"),
+        ),
+        *([] if samples is None else [("whole job", _job(samples, solved))]),
+        ("reaches it", _chance(found, solved)),
+        ("plan", _plan(solved)),
+        ("memory", f"{memory} a device"),
+    ]
+
+
+def _job(samples: float, solved: Solved) -> str:
+    cost = job_cost_usd(samples, solved.throughput_per_s, solved.option.price_usd_per_hour)
+    return (
+        f"{duration_words(samples / solved.throughput_per_s)} for "
+        f"{format_quantity(cost, UnitKind.MONEY)}, without starting the machines"
+    )
+
+
+def _chance(found: Recommendation, solved: Solved) -> str:
+    required = found.goal.required_per_s(solved.option.price_usd_per_hour)
+    if required <= 0:
+        return "for certain, by its price"
+    return (
+        f"with a probability of {_probability(solved.probability(found.goal))}, "
+        f"{signed_percent(solved.throughput_per_s / required - 1)} from what is needed"
+    )
+
+
+def _probability(probability: float) -> str:
+    """Formats a probability; the tails of a fitted interval are not known to a thousandth."""
+    if probability > 0.995:
+        return "over 99 %"
+    return "under 1 %" if probability < 0.005 else percent(probability, 0)
+
+
+def _plan(solved: Solved) -> str:
+    configuration = solved.configuration
+    if isinstance(configuration, StepConfiguration):
+        return parallelism_words(configuration.parallelism)
+    kinds = Counter(table.sharding_type.value for table in configuration.plan.tables)
+    plan = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    gap = solved.bound_per_s / solved.throughput_per_s - 1
+    if not math.isfinite(gap):
+        return f"{plan} ({solved.planner})"
+    return f"{plan} ({solved.planner}; no plan is more than {percent(gap)} faster)"
+
+
+def _print_runners_up(found: Recommendation, console: Console) -> None:
+    samples = samples_of(found.goal)
+    titles = ["samples/s", "USD/h", "USD per million", "probability"]
+    if samples is not None:
+        titles += ["job takes", "job costs"]
+    table = Table("best of the other platforms", texts("configuration"), figures(*titles))
+    for solved in found.runners_up:
+        price = solved.option.price_usd_per_hour
+        cost = solved.prediction.cost_usd_per_million_samples
+        row = [
+            solved.option.words,
+            rate_words(solved.throughput_per_s).removesuffix(" samples/s"),
+            f"{price:,.2f}",
+            UNKNOWN if cost is None else f"{cost:.4g}",
+            _probability(solved.probability(found.goal)),
+        ]
+        if samples is not None:
+            whole = job_cost_usd(samples, solved.throughput_per_s, price)
+            row.append(duration_words(samples / solved.throughput_per_s))
+            row.append(format_quantity(whole, UnitKind.MONEY))
+        table.add(*row)
+    table.print(console)
+
+
+def _closest(found: Recommendation) -> Iterator[str]:
+    """Yields what comes closest to a goal that nothing reaches, and why."""
+    closest = found.closest
+    if closest is not None:
+        required = found.goal.required_per_s(closest.option.price_usd_per_hour)
+        share = ""
+        if math.isfinite(required) and required > 0:
+            share = f", {percent(closest.throughput_per_s / required)} of what is needed"
+        rate = rate_words(closest.throughput_per_s)
+        yield f"the closest is {closest.option.words}: {rate} at {_price(closest.option)}{share}"
+        yield f"what limits it: {found.limit}"
+        return
+    possible = [
+        judgement.option
+        for judgement in found.judgements
+        if judgement.verdict is not Verdict.IMPOSSIBLE
+    ]
+    if possible:
+        cheapest = min(possible, key=lambda option: option.price_usd_per_hour)
+        yield f"the cheapest that can run it is {cheapest.words} at {_price(cheapest)}"
+        return
+    reasons = dict.fromkeys(judgement.reason for judgement in found.judgements)
+    yield from list(reasons)[:_MAX_REASONS]
+
+
+def _proof(found: Recommendation) -> str:
+    """Returns how many configurations were compared, and how the others were ruled out."""
+    bounded = sum(
+        judgement.solved is None and judgement.verdict is Verdict.BOUNDED
+        for judgement in found.judgements
+    )
+    parts = [
+        (found.solved, "solved"),
+        (bounded, "ruled out by a bound on their throughput or by their price"),
+        (found.count(Verdict.WORSE), "no better than the best found on their platform"),
+        (found.count(Verdict.IMPOSSIBLE), "impossible"),
+    ]
+    ways = ", ".join(f"{count} {what}" for count, what in parts if count)
+    return f"{len(found.judgements)} configurations looked at: {ways}"

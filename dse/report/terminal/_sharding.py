@@ -1,0 +1,88 @@
+"""The answer of a search for a sharding plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dse.report.console import Table, duration, figures, gib, line, names, percent
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dse.workload import Prediction
+    from dse.workload.dlrm.solver import ShardingSolution
+
+
+@dataclass(frozen=True, slots=True)
+class ShardingView:
+    """A plan as it is printed.
+
+    Attributes:
+        solution: The plan with its bound.
+        prediction: Its prediction.
+        lookup_load_s: Time of each rank in lookups and updates.
+        host_memory_bytes: Host memory of a node, or None if unknown.
+    """
+
+    solution: ShardingSolution
+    prediction: Prediction
+    lookup_load_s: tuple[float, ...]
+    host_memory_bytes: float | None
+
+
+def print_sharding(view: ShardingView, console: Console) -> None:
+    """Prints how good the plan is, the placement of tables, and the extreme ranks."""
+    solution = view.solution
+    line(console, _headline(solution), "bold")
+    _print_kinds(view, console)
+    _print_ranks(view, console)
+    held_bytes = sum(memory.host_bytes for memory in view.prediction.memory)
+    if held_bytes:
+        limit = (
+            f"{gib(view.host_memory_bytes)} a node"
+            if view.host_memory_bytes is not None
+            else "not checked, because the platform does not give its size"
+        )
+        line(console, f"in host memory: {gib(held_bytes)}; {limit}")
+    line(
+        console,
+        f"{solution.plans_scored:,} plans scored in {solution.planning_time_s:.1f} s, bounded in "
+        f"{solution.bound_time_s:.1f} s; found by {solution.planner}; usable memory "
+        f"{gib(view.prediction.usable_memory_bytes)} per device",
+    )
+
+
+def _headline(solution: ShardingSolution) -> str:
+    best = f"best {duration(solution.iteration_time_s)}"
+    if solution.lower_bound_s is None or solution.gap is None:
+        return f"{best}, lower bound unknown"
+    return f"{best}, lower bound {duration(solution.lower_bound_s)}, gap ≤ {percent(solution.gap)}"
+
+
+def _print_kinds(view: ShardingView, console: Console) -> None:
+    counts = Counter(
+        (table.sharding_type.value, table.compute_kernel.value)
+        for table in view.solution.plan.tables
+    )
+    table = Table("", names("sharding type", "kernel"), figures("tables"))
+    for (kind, kernel), count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        table.add(kind, kernel, f"{count:,}")
+    table.print(console)
+
+
+def _print_ranks(view: ShardingView, console: Console) -> None:
+    shards = Counter(rank for table in view.solution.plan.tables for rank in table.ranks)
+    ranks = range(len(view.lookup_load_s))
+    memory = view.prediction.memory_bytes_per_rank
+    chosen = {
+        "busiest rank": max(ranks, key=lambda rank: view.lookup_load_s[rank]),
+        "least busy rank": min(ranks, key=lambda rank: view.lookup_load_s[rank]),
+        "fullest rank": max(ranks, key=lambda rank: memory[rank]),
+    }
+    table = Table("", names(""), figures("rank", "shards", "lookups and updates", "memory"))
+    for name, rank in chosen.items():
+        load = duration(view.lookup_load_s[rank])
+        table.add(name, str(rank), f"{shards[rank]:,}", load, gib(memory[rank]))
+    table.print(console)

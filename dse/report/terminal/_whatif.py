@@ -1,0 +1,75 @@
+"""What-if answers on captured steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dse.report.console import Table, figures, line, ms, names, notes, percent, texts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from dse.trace.whatif import WhatIf
+
+#: Share of the critical path from which a kind of task is named.
+_SMALL = 0.01
+#: Factors from here on are printed in full.
+_LARGE = 1000
+
+
+def print_what_if(answer: WhatIf, console: Console) -> None:
+    """Prints each change with its effect, every rank before and after, and what binds the step."""
+    from dse.trace.whatif import bound_by
+
+    titles = ("tasks", "inserted", "removed", "step after", "speed-up")
+    table = Table("changes, applied in order", names("change"), figures(*titles))
+    for effect in answer.effects:
+        table.add(
+            effect.title,
+            f"{effect.tasks:,}",
+            f"{effect.inserted:,}",
+            f"{effect.removed:,}",
+            f"{ms(effect.after_s)} ms",
+            f"{effect.before_s / effect.after_s:.3f}×" if effect.after_s else "–",
+        )
+    table.print(console)
+    parts = ("before", "after", "compute", "exposed", "idle", "waiting")
+    table = Table("one step of each rank, in ms", figures("rank", *parts))
+    for old, new in zip(answer.before, answer.after, strict=True):
+        seconds = (
+            old.simulated_s,
+            new.simulated_s,
+            new.compute_s,
+            new.exposed_communication_s,
+            new.idle_s,
+            new.wait_s,
+        )
+        table.add(str(new.rank), *map(ms, seconds))
+    table.print(console)
+    work = f", {_times(answer.work_factor)} the samples" if answer.work_factor != 1.0 else ""
+    line(
+        console,
+        f"step {ms(answer.before_s)} ms → {ms(answer.after_s)} ms{work}: "
+        f"{answer.speedup:.3f} times the throughput",
+    )
+    bounds = [part for part in bound_by(answer) if part.share >= _SMALL]
+    if bounds:
+        shares = ", ".join(f"{part.part} {percent(part.share, 0)}" for part in bounds)
+        line(console, f"the changed step is bound by: {shares}")
+    notes(console, ((None, note) for note in (*answer.machine.notes, *answer.notes)))
+
+
+def _times(factor: float) -> str:
+    return f"{factor:,.0f} times" if factor >= _LARGE else f"{factor:.4g} times"
+
+
+def print_optimizations(
+    optimizations: Sequence[tuple[str, str, tuple[str, ...]]], console: Console
+) -> None:
+    """Prints names, descriptions and options; `NAME=VALUE` sets the first option."""
+    table = Table("optimizations", names("name"), texts("effect", "options"))
+    for name, text, options in optimizations:
+        table.add(name, text, ", ".join(options))
+    table.print(console)

@@ -1,0 +1,171 @@
+"""Shards of a table: rows and columns on each rank, and their bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+from typing import TYPE_CHECKING
+
+from dse.sharding._plan import ShardingType
+
+if TYPE_CHECKING:
+    from dse.model import EmbeddingTable, Optimizer
+    from dse.sharding._plan import TablePlan
+
+#: Column shards start at multiples of this many values, so that rows stay 16-byte aligned.
+_COLUMN_ALIGNMENT = 4
+
+#: Narrowest column shard that is worth a separate lookup.
+MIN_COLUMNS = 16
+
+
+#: Bytes of a value of optimizer state.
+_STATE_BYTES = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class TableShard:
+    """A rectangle of one table on one rank.
+
+    Attributes:
+        rank: Rank that holds it.
+        row_offset: First row.
+        rows: Number of rows.
+        column_offset: First column.
+        columns: Number of columns.
+    """
+
+    rank: int
+    row_offset: int
+    rows: int
+    column_offset: int
+    columns: int
+
+
+def column_widths(dim: int, shards: int) -> tuple[int, ...]:
+    """Splits `dim` columns into `shards` widths, as even as aligned starts allow.
+
+    Args:
+        dim: Columns of the table.
+        shards: Number of widths, at most `dim`.
+
+    Returns:
+        Positive widths that add up to `dim`; all but the last few are multiples of four when the
+        table is wide enough for that.
+    """
+    unit = _COLUMN_ALIGNMENT if dim >= shards * _COLUMN_ALIGNMENT else 1
+    units, rest = divmod(dim, unit)
+    base, extra = divmod(units, shards)
+    widths = [unit * (base + (index < extra)) for index in range(shards)]
+    widths[-1] += rest
+    return tuple(widths)
+
+
+def row_blocks(rows: int, shards: int) -> tuple[int, ...]:
+    """Splits `rows` into `shards` blocks of equal size as TorchRec does; the last may be short.
+
+    Returns:
+        Block heights that add up to `rows`; trailing blocks may be empty.
+    """
+    block = math.ceil(rows / shards)
+    return tuple(max(0, min(block, rows - index * block)) for index in range(shards))
+
+
+def table_shards(
+    plan: TablePlan, table: EmbeddingTable, devices_per_node: int
+) -> tuple[TableShard, ...]:
+    """Returns the rectangles of `table` under `plan`.
+
+    Args:
+        plan: The table's placement; must be valid for the table and the cluster.
+        table: The table.
+        devices_per_node: Ranks of a full node; row groups of a grid are that long.
+    """
+    kind = plan.sharding_type
+    if kind in (ShardingType.TABLE_WISE, ShardingType.DATA_PARALLEL):
+        return tuple(TableShard(rank, 0, table.rows, 0, table.dim) for rank in plan.ranks)
+    if kind in (ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE):
+        return _row_shards(plan.ranks, table.rows, 0, table.dim)
+    if kind in (ShardingType.COLUMN_WISE, ShardingType.TABLE_COLUMN_WISE):
+        shards = []
+        offset = 0
+        for rank, width in zip(plan.ranks, column_widths(table.dim, len(plan.ranks)), strict=True):
+            shards.append(TableShard(rank, 0, table.rows, offset, width))
+            offset += width
+        return tuple(shards)
+    row_group = min(devices_per_node, len(plan.ranks))
+    column_groups = len(plan.ranks) // row_group
+    grid: list[TableShard] = []
+    offset = 0
+    for group, width in enumerate(column_widths(table.dim, column_groups)):
+        ranks = plan.ranks[group * row_group : (group + 1) * row_group]
+        grid.extend(_row_shards(ranks, table.rows, offset, width))
+        offset += width
+    return tuple(grid)
+
+
+def _row_shards(
+    ranks: tuple[int, ...], rows: int, column_offset: int, columns: int
+) -> tuple[TableShard, ...]:
+    shards = []
+    offset = 0
+    for rank, height in zip(ranks, row_blocks(rows, len(ranks)), strict=True):
+        shards.append(TableShard(rank, offset, height, column_offset, columns))
+        offset += height
+    return tuple(shards)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStorage:
+    """Bytes of a shard, by place.
+
+    Attributes:
+        device_weights_bytes: Weights in device memory, those of a cache included.
+        device_state_bytes: Optimizer state in device memory.
+        host_bytes: Weights and optimizer state in host memory.
+    """
+
+    device_weights_bytes: float
+    device_state_bytes: float
+    host_bytes: float
+
+    @property
+    def device_bytes(self) -> float:
+        """Weights and state in device memory."""
+        return self.device_weights_bytes + self.device_state_bytes
+
+
+def stored_bytes(table: EmbeddingTable, optimizer: Optimizer, rows: int, columns: int) -> float:
+    """Returns the bytes of weights and optimizer state of a shard of a table."""
+    state_values = optimizer.state_values_per_row(columns)
+    return rows * (columns * table.data_type.value_bytes + _STATE_BYTES * state_values)
+
+
+def shard_storage(
+    table: EmbeddingTable,
+    optimizer: Optimizer,
+    rows: int,
+    columns: int,
+    cached_share: float | None = None,
+) -> ShardStorage:
+    """Returns where the weights and the optimizer state of a shard are kept.
+
+    Rows in host memory have their state there too, and a cached row is a copy with its state.
+    State of one value per row stays on the device, as in FBGEMM.
+
+    Args:
+        table: The table.
+        optimizer: Its update rule.
+        rows: Rows of the shard.
+        columns: Columns of the shard.
+        cached_share: Share of rows in host memory that the device caches; None for a shard that
+            is on the device.
+    """
+    weights_bytes = float(rows * columns * table.data_type.value_bytes)
+    state_bytes = rows * (_STATE_BYTES * optimizer.state_values_per_row(columns))
+    if cached_share is None:
+        return ShardStorage(weights_bytes, state_bytes, 0.0)
+    cached = min(rows, math.ceil(cached_share * rows)) / rows if rows else 0.0
+    if optimizer.keeps_state_by_row:
+        return ShardStorage(cached * weights_bytes, state_bytes, weights_bytes)
+    return ShardStorage(cached * weights_bytes, cached * state_bytes, weights_bytes + state_bytes)

@@ -1,0 +1,127 @@
+"""Constraint files (YAML or JSON), and the short forms of the command line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from dse._suggest import hint
+from dse.config import (
+    MAX_COUNT,
+    MAX_RANKS,
+    Document,
+    StrictModel,
+    key_places,
+    parse_document,
+    read_source,
+)
+from dse.errors import ConfigError
+from dse.sharding._plan import ComputeKernel, ShardingType
+from dse.sharding.constraints._types import TableConstraints
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Value = TypeVar("Value")
+
+_Rank = Annotated[int, Field(ge=0, lt=MAX_RANKS)]
+_Pattern = Annotated[str, Field(min_length=1, max_length=1000)]
+
+
+class ConstraintBlock(StrictModel):
+    """Constraints on the tables that a pattern matches; names as in TorchRec."""
+
+    sharding_types: Annotated[list[ShardingType], Field(min_length=1)] | None = None
+    compute_kernels: Annotated[list[ComputeKernel], Field(min_length=1)] | None = None
+    ranks: Annotated[list[_Rank], Field(min_length=1)] | None = None
+    min_partition: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
+    max_partitions: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
+    cache_load_factor: Annotated[float, Field(gt=0, le=1)] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> ConstraintBlock:
+        if not self.model_fields_set:
+            raise PydanticCustomError("empty", "nothing is demanded; expected at least one key")
+        return self
+
+
+class ConstraintsDocument(Document):
+    """Constraints by table name or shell pattern."""
+
+    tables: Annotated[dict[_Pattern, ConstraintBlock], Field(min_length=1)]
+
+
+def read_constraints(path: str | Path) -> tuple[TableConstraints, ...]:
+    """Reads a file of constraints; each of them has its line as origin.
+
+    Raises:
+        ConfigError: The file is missing or wrong; every problem is listed with its place.
+    """
+    source = read_source(path)
+    document = parse_document(source.text, ConstraintsDocument, file=str(path))
+    places = key_places(source.text, file=str(path))
+    return tuple(
+        TableConstraints(
+            tables=pattern,
+            allowed_types=_set(block.sharding_types),
+            allowed_kernels=_set(block.compute_kernels),
+            pinned_ranks=_set(block.ranks),
+            min_partition=block.min_partition,
+            max_partitions=block.max_partitions,
+            cache_load_factor=block.cache_load_factor,
+            origin=places.get(("tables", pattern), str(path)),
+        )
+        for pattern, block in document.tables.items()
+    )
+
+
+def parse_pin(text: str) -> TableConstraints:
+    """Reads `TABLE=RANK` or `TABLE=RANK,RANK` of the command line.
+
+    Raises:
+        ConfigError: It is not of that form.
+    """
+    table, ranks = _sides("--pin", text, "TABLE=RANK, for example cat_3=0")
+    try:
+        chosen = frozenset(int(rank) for rank in ranks)
+    except ValueError:
+        raise ConfigError(f"--pin {text}: ranks are whole numbers, for example cat_3=0") from None
+    return TableConstraints(table, pinned_ranks=chosen, origin=f"--pin {text}")
+
+
+def parse_allow(text: str) -> TableConstraints:
+    """Reads `TABLE=TYPE,KERNEL,…` of the command line: sharding types and compute kernels.
+
+    Raises:
+        ConfigError: It is not of that form, or a name is neither a type nor a kernel.
+    """
+    table, names = _sides("--allow", text, "TABLE=TYPE,… for example cat_3=row_wise,column_wise")
+    types = {kind.value: kind for kind in ShardingType}
+    kernels = {kernel.value: kernel for kernel in ComputeKernel}
+    for name in names:
+        if name not in types and name not in kernels:
+            raise ConfigError(
+                f"--allow {text}: `{name}` is neither a sharding type nor a compute kernel; "
+                f"{hint(name, [*types, *kernels])}"
+            )
+    return TableConstraints(
+        table,
+        allowed_types=_set([types[name] for name in names if name in types]),
+        allowed_kernels=_set([kernels[name] for name in names if name in kernels]),
+        origin=f"--allow {text}",
+    )
+
+
+def _sides(option: str, text: str, form: str) -> tuple[str, list[str]]:
+    # A pattern may hold an equals sign in brackets; what is allowed never does.
+    table, _, right = text.rpartition("=")
+    names = [name.strip() for name in right.split(",") if name.strip()]
+    if not table.strip() or not names:
+        raise ConfigError(f"{option} {text}: expected {form}")
+    return table.strip(), names
+
+
+def _set(values: list[Value] | None) -> frozenset[Value] | None:
+    return frozenset(values) if values else None

@@ -1,0 +1,112 @@
+"""Export of a plan to TorchRec: every shard with its offsets, sizes and placement."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dse.errors import PlanError
+from dse.sharding._plan import ComputeKernel, ShardingType
+from dse.sharding._shards import table_shards
+from dse.sharding.torchrec._conventions import (
+    empty_problem,
+    order_problem,
+    own_name,
+    width_problem,
+)
+from dse.sharding.torchrec._document import TorchRecParameter, TorchRecPlan, TorchRecShard
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dse.model import EmbeddingTable
+    from dse.sharding._plan import ShardingPlan, TablePlan
+    from dse.sharding._shards import TableShard
+
+#: Module with the tables in TorchRec's DLRM.
+TORCHREC_MODULE = "model.sparse_arch.embedding_bag_collection"
+
+
+def export_plan(
+    plan: ShardingPlan,
+    tables: Sequence[EmbeddingTable],
+    devices_per_node: int,
+    device_kind: str,
+    module_path: str | Mapping[str, str],
+) -> TorchRecPlan:
+    """Returns a plan in TorchRec's terms.
+
+    Args:
+        plan: A checked plan.
+        tables: The model's tables, in the plan's order.
+        devices_per_node: Ranks of a full node; gives the local device of a placement.
+        device_kind: `cuda` or `cpu`.
+        module_path: Path of the module that holds the tables, or the path for each table's name.
+
+    Raises:
+        PlanError: TorchRec would not follow the plan, or a table has no module.
+    """
+    problems: list[str] = []
+    parameters: list[TorchRecParameter] = []
+    taken: dict[tuple[str, str], str] = {}
+    for placement, table in zip(plan.tables, tables, strict=True):
+        module = module_path if isinstance(module_path, str) else module_path.get(placement.table)
+        shards = table_shards(placement, table, devices_per_node)
+        found = "`module_path` has no module for it" if module is None else ""
+        found = found or _problem(placement, shards, min(devices_per_node, plan.world_size))
+        if device_kind == "cpu":
+            found = found or empty_problem(shards)
+        own = (module or "", own_name(module or "", placement.table))
+        if not found and own in taken:
+            found = f"TorchRec would call it `{own[1]}` in `{own[0]}`, as table `{taken[own]}`"
+        if found:
+            where = f"table `{placement.table}` ({placement.sharding_type.value})"
+            problems.append(f"{where}: {found}")
+            continue
+        taken[own] = placement.table
+        parameters.append(
+            TorchRecParameter(
+                module=own[0],
+                table=own[1],
+                sharding_type=placement.sharding_type,
+                compute_kernel=placement.compute_kernel.value,
+                ranks=placement.ranks,
+                shards=_shards(placement, shards, devices_per_node, device_kind),
+                cache_load_factor=placement.cache_load_factor,
+            )
+        )
+    if problems:
+        raise PlanError("; ".join(problems))
+    return TorchRecPlan(plan.world_size, tuple(parameters))
+
+
+def _problem(placement: TablePlan, shards: Sequence[TableShard], local_size: int) -> str:
+    replicated = placement.sharding_type is ShardingType.DATA_PARALLEL
+    if replicated and placement.compute_kernel is not ComputeKernel.DENSE:
+        return (
+            f"compute kernel `{placement.compute_kernel.value}` cannot be replicated by TorchRec; "
+            "use `dense`"
+        )
+    return order_problem(placement, local_size) or width_problem(shards)
+
+
+def _shards(
+    placement: TablePlan, shards: Sequence[TableShard], devices_per_node: int, device_kind: str
+) -> tuple[TorchRecShard, ...] | None:
+    if placement.sharding_type is ShardingType.DATA_PARALLEL:
+        return None
+    return tuple(
+        TorchRecShard(
+            row_offset=shard.row_offset,
+            rows=shard.rows,
+            column_offset=shard.column_offset,
+            columns=shard.columns,
+            placement=_device(shard.rank, devices_per_node, device_kind),
+        )
+        for shard in shards
+    )
+
+
+def _device(rank: int, devices_per_node: int, device_kind: str) -> str:
+    if device_kind == "cpu":
+        return f"rank:{rank}/cpu"
+    return f"rank:{rank}/{device_kind}:{rank % devices_per_node}"

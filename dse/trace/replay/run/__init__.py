@@ -1,0 +1,8 @@
+"""Running a plan on this machine: tensors, memory, streams and time."""
+
+from __future__ import annotations
+
+from dse.trace.replay.run._memory import MemoryBudget
+from dse.trace.replay.run._rank import RankInput, replay_rank
+
+__all__ = ["MemoryBudget", "RankInput", "replay_rank"]

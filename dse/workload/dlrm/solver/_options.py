@@ -1,0 +1,347 @@
+"""Sharding options: the ways to cut each table, and what every shard costs its rank.
+
+A cut is independent of places: on other ranks it has the same shards. So the model computes the
+features of a cut once, and the search moves its shards around freely.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from dse.sharding import (
+    ComputeKernel,
+    ShardingType,
+    TablePlan,
+    placements_allowed,
+    stored_bytes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from dse.sharding import AllowedPlacement, PlanningRequest
+    from dse.workload.dlrm import PlanScorer
+
+#: Cuts whose features are expanded at once, times ranks; bounds memory.
+_CHUNK_RANKS = 32_768
+
+#: A table is worth a copy on every rank only if it takes at most this share of a rank's memory.
+_COPIED_MEMORY_SHARE = 0.02
+
+#: Placed cuts whose shards are cached; bounds memory.
+_REMEMBERED = 200_000
+
+
+class PlacementScope(IntEnum):
+    """Where a shard of a cut is placed: on one rank, on all ranks of a node, or on all ranks."""
+
+    RANK = 0
+    NODE = 1
+    ALL = 2
+
+
+_SCOPE = {
+    ShardingType.TABLE_WISE: PlacementScope.RANK,
+    ShardingType.COLUMN_WISE: PlacementScope.RANK,
+    ShardingType.TABLE_COLUMN_WISE: PlacementScope.RANK,
+    ShardingType.TABLE_ROW_WISE: PlacementScope.NODE,
+    ShardingType.GRID_SHARD: PlacementScope.NODE,
+    ShardingType.ROW_WISE: PlacementScope.ALL,
+    ShardingType.DATA_PARALLEL: PlacementScope.ALL,
+}
+
+
+#: On a single node the key is the same as the value.
+_ONE_NODE_TWINS = {
+    ShardingType.TABLE_COLUMN_WISE: ShardingType.COLUMN_WISE,
+    ShardingType.GRID_SHARD: ShardingType.TABLE_ROW_WISE,
+}
+
+
+class CutKey(NamedTuple):
+    """Identifies a cut: table number, type, number of shards to place, and kernel."""
+
+    table: int
+    kind: ShardingType
+    shards: int
+    kernel: ComputeKernel
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One way to cut one table.
+
+    Attributes:
+        key: Identifies it.
+        scope: Where a shard is placed.
+        group_bit: Exchange group as a bit of the layout.
+        features: Placement features of a shard on each of its ranks; shape `(shards, features)`.
+        costs: Additive loads of a shard on such a rank and, last, its bytes; shape
+            `(shards, loads + 1)`.
+        terms: What adds up within a rank, and bytes; shape `(shards, terms + 1)`.
+        first: Row of its first shard in the arrays of all shards.
+        rows: Rows of all its shards; shape `(shards,)`.
+        allowed: Ranks, or nodes, that its shards may go to; shape `(ranks,)` or `(nodes,)`, empty
+            for cuts on all ranks.
+        anywhere: Whether these are all.
+    """
+
+    key: CutKey
+    scope: PlacementScope
+    group_bit: int
+    features: NDArray[np.float64]
+    costs: NDArray[np.float64]
+    terms: NDArray[np.float64]
+    first: int
+    rows: NDArray[np.int64]
+    allowed: NDArray[np.bool_]
+    anywhere: bool
+
+
+class PlacedShards(NamedTuple):
+    """Shards of a placed cut on all their ranks.
+
+    Attributes:
+        rows: Rows of the arrays of all shards; shape `(placed,)`.
+        ranks: Rank of each; shape `(placed,)`.
+    """
+
+    rows: NDArray[np.int64]
+    ranks: NDArray[np.int64]
+
+
+class ShardingOptions:
+    """The cuts of one problem, created on first use.
+
+    They are what :func:`dse.sharding.placements_allowed` allows, so they respect constraints on
+    single tables and on host memory.
+
+    Args:
+        scorer: The performance model.
+        request: What may be placed where.
+
+    Attributes:
+        cuts: All cuts created so far, by number.
+        shard_features: Placement features of the shards of all cuts; shape `(shards, features)`.
+        shard_costs: Their loads and bytes; shape `(shards, loads + 1)`.
+    """
+
+    def __init__(self, scorer: PlanScorer, request: PlanningRequest) -> None:
+        self.scorer = scorer
+        self.request = request
+        self.cuts: list[Cut] = []
+        self.shard_features = np.zeros((0, 0))
+        self.shard_costs = np.zeros((0, 0))
+        self._ids: dict[CutKey, int] = {}
+        self._placements: dict[int, tuple[AllowedPlacement, ...]] = {}
+        self._keys: dict[int, list[CutKey]] = {}
+        self._masks: dict[object, NDArray[np.bool_]] = {}
+        self._placed: dict[tuple[int, tuple[int, ...]], PlacedShards] = {}
+        self._every = np.arange(request.world_size)
+        self._single = list(self._every.reshape(-1, 1))
+        if may_use_host(request):
+            scorer.placements.include_host_columns()
+
+    def ids(self, keys: Iterable[CutKey]) -> list[int]:
+        """Returns the numbers of cuts; new ones are created together."""
+        wanted = list(keys)
+        new = [key for key in dict.fromkeys(wanted) if key not in self._ids]
+        chunk = max(1, _CHUNK_RANKS // self.request.world_size)
+        for start in range(0, len(new), chunk):
+            self._make(new[start : start + chunk])
+        return [self._ids[key] for key in wanted]
+
+    def keys_of(self, table: int) -> list[CutKey]:
+        """Returns the cuts of a table that are worth trying, each of equal ones once."""
+        found = self._keys.get(table)
+        if found is None:
+            found = self._keys[table] = list(self._all_keys(table))
+        return list(found)
+
+    def _all_keys(self, table: int) -> Iterator[CutKey]:
+        placements = self.placements_of(table)
+        for placement in placements:
+            kind, kernel = placement.sharding_type, placement.compute_kernel
+            twin = _ONE_NODE_TWINS.get(kind)
+            if self.request.node_count == 1 and any(
+                (other.sharding_type, other.compute_kernel) == (twin, kernel)
+                for other in placements
+            ):
+                continue
+            for shards in placement.column_shards:
+                yield CutKey(table, kind, shards, kernel)
+
+    def placements_of(self, table: int) -> tuple[AllowedPlacement, ...]:
+        """Returns the allowed placements of a table."""
+        found = self._placements.get(table)
+        if found is None:
+            found = self._placements[table] = placements_allowed(table, self.request)
+        return found
+
+    def placed_shards(self, cut: int, places: tuple[int, ...]) -> PlacedShards:
+        """Returns the shards of a placed cut, with their ranks."""
+        key = (cut, places)
+        found = self._placed.get(key)
+        if found is None:
+            if len(self._placed) >= _REMEMBERED:
+                self._placed.clear()
+            found = self._placed[key] = self._place_shards(self.cuts[cut], places)
+        return found
+
+    def placed_lists(self, cut: int, places: tuple[int, ...]) -> tuple[list[int], list[int]]:
+        """Returns rows and ranks of :meth:`placed_shards` as lists, which are faster to join."""
+        chosen = self.cuts[cut]
+        if chosen.scope is PlacementScope.RANK:
+            return list(range(chosen.first, chosen.first + len(places))), list(places)
+        shards = self.placed_shards(cut, places)
+        return shards.rows.tolist(), shards.ranks.tolist()
+
+    def _place_shards(self, cut: Cut, places: tuple[int, ...]) -> PlacedShards:
+        if cut.scope is PlacementScope.RANK:
+            # Searches need thousands of these, most with a single shard.
+            ranks = self._single[places[0]] if len(places) == 1 else np.array(places, np.int64)
+            return PlacedShards(cut.rows, ranks)
+        if cut.scope is PlacementScope.ALL:
+            return PlacedShards(np.full(len(self._every), cut.first), self._every)
+        size, local = self.request.devices_per_node, self.request.local_size
+        nodes = np.array(places, dtype=np.int64)
+        rows = np.repeat(cut.rows, local)
+        return PlacedShards(rows, (nodes[:, None] * size + np.arange(local)).reshape(-1))
+
+    def plan(self, cut: int, places: tuple[int, ...]) -> TablePlan:
+        """Returns the placement of a cut's shards; `places` are ranks or nodes, by its scope."""
+        return self._plan(self.cuts[cut].key, places)
+
+    def _plan(self, key: CutKey, places: tuple[int, ...]) -> TablePlan:
+        placement = self._placement(key)
+        return TablePlan(
+            self.request.tables[key.table].name,
+            key.kind,
+            self._ranks(_SCOPE[key.kind], places),
+            key.kernel,
+            None if placement is None else placement.cache_load_factor,
+        )
+
+    def _placement(self, key: CutKey) -> AllowedPlacement | None:
+        """Returns the allowed placement of a cut; None if the request does not allow it."""
+        for placement in self.placements_of(key.table):
+            if (placement.sharding_type, placement.compute_kernel) == (key.kind, key.kernel):
+                return placement
+        return None
+
+    def _allowed(self, key: CutKey) -> NDArray[np.bool_]:
+        """Returns the ranks, or nodes, that shards of a cut may go to."""
+        placement, request = self._placement(key), self.request
+        scope = _SCOPE[key.kind]
+        if scope is PlacementScope.ALL:
+            return np.ones(0, dtype=bool)
+        count = request.world_size if scope is PlacementScope.RANK else request.node_count
+        if placement is None:
+            return np.ones(count, dtype=bool)
+        # A node must have room for all shards of a table that stays on it.
+        least = key.shards if key.kind is ShardingType.TABLE_COLUMN_WISE else 1
+        known = (scope, placement.rank_sets, least)
+        if known not in self._masks:
+            mask = np.zeros(count, dtype=bool)
+            for ranks in placement.rank_sets:
+                if scope is PlacementScope.NODE:
+                    mask[ranks[0] // request.devices_per_node] = True
+                elif len(ranks) >= least:
+                    mask[list(ranks)] = True
+            self._masks[known] = mask
+        return self._masks[known]
+
+    def key_and_places(self, table: int, plan: TablePlan) -> tuple[CutKey, tuple[int, ...]]:
+        """Returns the cut and the places of a table's placement."""
+        scope = _SCOPE[plan.sharding_type]
+        places = plan.ranks
+        if scope is PlacementScope.ALL:
+            places = ()
+        elif scope is PlacementScope.NODE:
+            places = tuple(
+                rank // self.request.devices_per_node
+                for rank in plan.ranks[:: self.request.local_size]
+            )
+        key = CutKey(table, plan.sharding_type, max(1, len(places)), plan.compute_kernel)
+        return key, places
+
+    def _ranks(self, scope: PlacementScope, places: tuple[int, ...]) -> tuple[int, ...]:
+        if scope is PlacementScope.RANK:
+            return places
+        if scope is PlacementScope.ALL:
+            return tuple(range(self.request.world_size))
+        size = self.request.devices_per_node
+        return tuple(
+            rank
+            for node in places
+            for rank in range(node * size, node * size + self.request.local_size)
+        )
+
+    def _cached_share(self, key: CutKey) -> float | None:
+        """Returns the share of rows that the device caches; None if none are in host memory."""
+        if not key.kernel.on_host:
+            return None
+        places = () if _SCOPE[key.kind] is PlacementScope.ALL else tuple(range(key.shards))
+        return self._plan(key, places).cached_share
+
+    def _make(self, keys: list[CutKey]) -> None:
+        """Creates cuts."""
+        made = [
+            self.scorer.placements.parts(key.table, key.kind, key.shards, self._cached_share(key))
+            for key in keys
+        ]
+        shards = [features for _, features in made]
+        ends = np.cumsum([len(shard) for shard in shards])[:-1]
+        together = np.concatenate(shards).T
+        memory = self.scorer.memory_bytes(together)[None]
+        loads = np.concatenate((self.scorer.rank_loads(together), memory))
+        costs = np.split(loads.T, ends)
+        terms = np.split(np.concatenate((self.scorer.rank_terms(together), memory)).T, ends)
+        first = len(self.shard_features)
+        self.shard_features = _below(self.shard_features, together.T)
+        self.shard_costs = _below(self.shard_costs, loads.T)
+        for index, key in enumerate(keys):
+            self._ids[key] = len(self.cuts)
+            allowed = self._allowed(key)
+            self.cuts.append(
+                Cut(
+                    key=key,
+                    scope=_SCOPE[key.kind],
+                    group_bit=made[index][0],
+                    features=shards[index],
+                    costs=costs[index],
+                    terms=terms[index],
+                    first=first,
+                    rows=np.arange(first, first + len(shards[index])),
+                    allowed=allowed,
+                    anywhere=bool(allowed.all()),
+                )
+            )
+            first += len(shards[index])
+
+
+def _below(rows: NDArray[np.float64], more: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Appends rows; an empty first array takes its columns from the second."""
+    return np.concatenate((rows, more)) if len(rows) else np.ascontiguousarray(more)
+
+
+def may_use_host(request: PlanningRequest) -> bool:
+    """Returns whether some table may be in host memory."""
+    return request.allow_uvm or any(
+        kernel.on_host
+        for constraint in request.constraints
+        for kernel in constraint.allowed_kernels or ()
+    )
+
+
+def worth_copying(request: PlanningRequest, table: int) -> bool:
+    """Returns whether a table is so small that a copy on every rank may pay."""
+    chosen = request.tables[table]
+    size_bytes = stored_bytes(chosen, request.optimizer, chosen.rows, chosen.dim)
+    return size_bytes <= _COPIED_MEMORY_SHARE * request.embedding_memory_bytes

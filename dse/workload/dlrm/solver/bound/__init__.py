@@ -1,0 +1,28 @@
+"""Lower bound on the iteration time, and the relaxation it comes from."""
+
+from __future__ import annotations
+
+from dse.workload.dlrm.solver.bound._choices import SAME_SHARDS, Choices, table_choices
+from dse.workload.dlrm.solver.bound._durations import SlotModel, slot_model
+from dse.workload.dlrm.solver.bound._layout import Relaxed
+from dse.workload.dlrm.solver.bound._lower_bound import (
+    LowerBound,
+    Node,
+    layout_nodes,
+    lower_bound,
+)
+from dse.workload.dlrm.solver.bound._relaxation import LayoutRelaxation
+
+__all__ = [
+    "SAME_SHARDS",
+    "Choices",
+    "LayoutRelaxation",
+    "LowerBound",
+    "Node",
+    "Relaxed",
+    "SlotModel",
+    "layout_nodes",
+    "lower_bound",
+    "slot_model",
+    "table_choices",
+]

@@ -1,0 +1,304 @@
+"""Convex functions below the durations of plan-dependent tasks, of what ranks hold on average.
+
+Lookups and updates are a launch plus the longer of two linear terms, so they are convex. Exchanges
+never get faster with more bytes, so their lower convex envelopes serve. All of them are sampled at
+plans that are equal on all ranks, through the same functions that score plans.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.workload.dlrm import ExchangeGroup, Slot, slot_durations_s
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from dse.machine import Cluster
+    from dse.workload.dlrm import Problem
+    from dse.workload.dlrm.solver.bound._choices import Choices
+
+
+#: Passes that drop points between their neighbours, before the rest is scanned one by one.
+_PASSES = 12
+
+
+#: Samples of a curve over bytes, most of them near plans of whole tables: points up to an eighth
+#: of those bytes, up to half, up to all, and beyond.
+_GRID_POINTS: tuple[int, ...] = (150, 200, 550, 120)
+
+_GRID_SHARES: tuple[float, ...] = (1 / 8, 1 / 2, 1.0)
+
+#: The same on several nodes, where all columns on one node are far beyond the average; with points
+#: up to what cuts add to whole tables, up to four times that, and beyond.
+_NODES_GRID_POINTS = (360, 540, 1200, 660, 660, 240)
+
+_NODES_GRID_SHARES = (1 / 8, 1 / 2, 1.0, 1.6, 4.0)
+
+#: Values on all ranks that are expanded at once.
+_CHUNK_ELEMENTS = 200_000
+
+_EVERY_GROUP = (1 << len(ExchangeGroup)) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A convex, piecewise linear function, as the largest of its affine pieces.
+
+    Attributes:
+        starts: Where each piece begins, ascending; shape `(pieces,)`.
+        slopes: Their slopes, ascending and not negative; shape `(pieces,)`.
+        intercepts: Their values at zero; shape `(pieces,)`.
+    """
+
+    starts: NDArray[np.float64]
+    slopes: NDArray[np.float64]
+    intercepts: NDArray[np.float64]
+
+    def piece_at(self, value: float) -> int:
+        """Returns the piece that is the largest at a value."""
+        return max(0, int(np.searchsorted(self.starts, value, side="right")) - 1)
+
+    def at(self, value: float) -> float:
+        """Returns the largest of all pieces at a value."""
+        return float((self.slopes * value + self.intercepts).max())
+
+
+def _lower_hull(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Returns the points on the lower convex hull of points in ascending order of `x`."""
+    left = np.arange(len(x))
+    for _ in range(_PASSES):
+        # A point that is not below the line through its neighbours cannot be a corner.
+        x_left, y_left = x[left], y[left]
+        turns = (x_left[1:-1] - x_left[:-2]) * (y_left[2:] - y_left[:-2]) - (
+            y_left[1:-1] - y_left[:-2]
+        ) * (x_left[2:] - x_left[:-2])
+        below = np.ones(len(left), dtype=bool)
+        below[1:-1] = turns > 0
+        if below.all():
+            return left
+        left = left[below]
+    return left[_scanned(x[left].tolist(), y[left].tolist())]
+
+
+def _scanned(x: list[float], y: list[float]) -> NDArray[np.int64]:
+    """Returns the points on the lower convex hull, by a scan."""
+    # Lists, because access to single elements of arrays costs ten times as much.
+    hull: list[int] = []
+    for point, (right, high) in enumerate(zip(x, y, strict=True)):
+        while len(hull) > 1:
+            first, middle = hull[-2], hull[-1]
+            turn = (x[middle] - x[first]) * (high - y[first]) - (y[middle] - y[first]) * (
+                right - x[first]
+            )
+            if turn > 0:
+                break
+            hull.pop()
+        hull.append(point)
+    return np.array(hull)
+
+
+def envelope(grid: NDArray[np.float64], values: NDArray[np.float64]) -> Envelope:
+    """Returns the largest convex function below all non-decreasing ones with these values.
+
+    Between two grid points a non-decreasing function is only known not to be below its value at
+    the left one. So the envelope is that of the points `(grid[i + 1], values[i])`, the lower
+    right corners of the steps, and of the first point. Beyond the last grid point it continues
+    as its last piece, but is no bound there.
+
+    Values that decrease nevertheless are lowered by the decrease in their neighbourhood: a smooth
+    function that is sampled finely does not go further below the lower of two neighbours.
+
+    Args:
+        grid: Ascending; shape `(points,)`.
+        values: Shape `(points,)`.
+    """
+    steps = np.diff(values)
+    low = np.minimum(values[:-1], values[1:])
+    if (steps < 0).any():
+        dips = np.maximum(0.0, -steps)
+        dips = np.maximum(dips, np.maximum(np.append(dips[1:], 0.0), np.append(0.0, dips[:-1])))
+        low = np.minimum.accumulate((low - 2.0 * dips)[::-1])[::-1]
+    x = np.append(grid[0], grid[1:])
+    y = np.append(low[:1], low)
+    corners = _lower_hull(x, y)
+    if len(corners) == 1:
+        return Envelope(x[:1], np.zeros(1), y[:1])
+    slopes = np.maximum(0.0, np.diff(y[corners]) / np.diff(x[corners]))
+    # From the right end of a piece backwards, so that rounding a slope up lifts nothing.
+    intercepts = y[corners[1:]] - slopes * x[corners[1:]]
+    intercepts = np.minimum(intercepts, y[corners[:-1]] - slopes * x[corners[:-1]])
+    return Envelope(x[corners[:-1]], slopes, intercepts)
+
+
+@dataclass(frozen=True, slots=True)
+class LinearTerm:
+    """Contribution of one feature to a lookup or update.
+
+    The task lasts at least its launch (if there is work), plus the longest of the overlapping
+    terms, plus the sum of the others.
+
+    Attributes:
+        slot: The `Slot`.
+        feature: Row of the placement features.
+        launch_s: Launch of the task.
+        slope: Seconds for each unit of the feature.
+        overlaps: Whether longer terms hide it.
+    """
+
+    slot: int
+    feature: int
+    launch_s: float
+    slope: float
+    overlaps: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """The duration of an exchange over the one feature that it depends on.
+
+    Attributes:
+        slot: The `Slot`.
+        feature: Row of the placement features.
+        grid: Values of the feature on every rank, ascending; shape `(points,)`.
+        duration_s: Shape `(points,)`.
+        known: Cached envelopes.
+    """
+
+    slot: int
+    feature: int
+    grid: NDArray[np.float64]
+    duration_s: NDArray[np.float64]
+    known: dict[tuple[int, int], Envelope] = field(default_factory=dict)
+
+    def at(self, value: float) -> float:
+        """Returns a lower bound on the duration at a value."""
+        return float(self.duration_s[max(0, int(np.searchsorted(self.grid, value, "right")) - 1)])
+
+    def between(self, least: float, most: float) -> Envelope:
+        """Returns the envelope for values from `least` to `most`, or a little beyond."""
+        first = max(0, int(np.searchsorted(self.grid, least, side="right")) - 1)
+        last = max(first + 2, int(np.searchsorted(self.grid, most, side="left")) + 1)
+        if (first, last) not in self.known:
+            part = slice(first, last)
+            self.known[first, last] = envelope(self.grid[part], self.duration_s[part])
+        return self.known[first, last]
+
+
+@dataclass(frozen=True, slots=True)
+class SlotModel:
+    """Lower bounds on the durations of plan-dependent tasks.
+
+    Attributes:
+        linear: Terms of lookups and updates.
+        curves: One of each exchange and feature.
+    """
+
+    linear: tuple[LinearTerm, ...]
+    curves: tuple[Curve, ...]
+
+    def alternatives(self, slot: int) -> list[tuple[LinearTerm, ...]]:
+        """Returns sums of terms; the largest of them, plus a launch, is the task's duration."""
+        terms = [term for term in self.linear if term.slot == slot]
+        added = tuple(term for term in terms if not term.overlaps)
+        overlapping = [(term, *added) for term in terms if term.overlaps]
+        return overlapping or ([added] if added else [])
+
+
+def slot_model(problem: Problem, choices: Choices) -> SlotModel:
+    """Samples the durations of all plan-dependent tasks, over what plans of these choices hold."""
+    ranks = problem.cluster.world_size
+    highest = np.zeros(len(choices.total))
+    for feature, values in enumerate(choices.total):
+        most = np.zeros(len(choices.counts))
+        np.maximum.at(most, choices.table_class, values)
+        # All columns on one node: as many times the average as there are nodes.
+        highest[feature] = (most * choices.counts).sum() / problem.cluster.local_size
+    used = np.flatnonzero(highest > 0)
+    once = np.zeros((len(highest), 2 * len(used)))
+    once[used, np.arange(len(used))] = highest[used]
+    once[used, len(used) + np.arange(len(used))] = 2.0 * highest[used]
+    durations = _balanced_s(problem, once, ranks)
+    linear, curves = [], []
+    for column, feature in enumerate(used.tolist()):
+        single, double = durations[:, column], durations[:, len(used) + column]
+        for slot in np.flatnonzero(single > 0).tolist():
+            if slot < Slot.INPUT_EXCHANGE:
+                slope = (double[slot] - single[slot]) / highest[feature]
+                launch_s = max(0.0, 2.0 * single[slot] - double[slot])
+                linear.append(LinearTerm(slot, feature, launch_s, slope))
+        exchanges = [int(s) for s in np.flatnonzero(single > 0) if s >= Slot.INPUT_EXCHANGE]
+        if exchanges:
+            grid = _grid(problem.cluster, choices, feature, highest[feature])
+            features = np.zeros((len(highest), len(grid)))
+            features[feature] = grid
+            sampled = _balanced_s(problem, features, ranks)
+            curves += [Curve(slot, feature, grid, sampled[slot]) for slot in exchanges]
+    return SlotModel(tuple(_with_overlap(problem, linear, highest, ranks)), tuple(curves))
+
+
+def _grid(cluster: Cluster, choices: Choices, feature: int, highest: float) -> NDArray[np.float64]:
+    ranks, points, shares = cluster.world_size, _GRID_POINTS, _GRID_SHARES
+    if cluster.node_count > 1:
+        points, shares = _NODES_GRID_POINTS, _NODES_GRID_SHARES
+    values = choices.total[feature]
+    positive = np.where(values > 0, values, np.inf)
+    # Shards of one grid column differ in width by less than a factor of two.
+    least = 0.5 * float(positive.min()) / ranks
+    whole = np.full(len(choices.counts), np.inf)
+    np.minimum.at(whole, choices.table_class, positive)
+    usual = float((whole * choices.counts)[np.isfinite(whole)].sum()) / ranks
+    ends = [least, *(share * usual for share in shares), highest * (1 + 1e-9)]
+    parts = [
+        np.geomspace(low, high, count, endpoint=False)
+        for low, high, count in zip(ends, ends[1:], points, strict=False)
+        if low < high
+    ]
+    return np.unique(np.concatenate([*parts, ends[-1:]]))
+
+
+def _with_overlap(
+    problem: Problem, linear: list[LinearTerm], highest: NDArray[np.float64], ranks: int
+) -> Iterator[LinearTerm]:
+    """Determines which terms overlap: those that make no difference next to much longer ones."""
+    for term in linear:
+        others = [other for other in linear if other.slot == term.slot and other is not term]
+        features = np.zeros((len(highest), 2))
+        features[term.feature, 1] = highest[term.feature]
+        alone_s = term.slope * highest[term.feature]
+        for other in others:
+            features[other.feature] = 10.0 * alone_s / other.slope
+        without_s, with_s = _balanced_s(problem, features, ranks)[term.slot]
+        # The least launch, because latencies of added terms are not counted.
+        launch_s = min([term.launch_s, *(other.launch_s for other in others)])
+        overlaps = not others or with_s - without_s < 0.5 * alone_s
+        yield replace(term, launch_s=launch_s, overlaps=overlaps)
+
+
+def _balanced_s(
+    problem: Problem, features: NDArray[np.float64], ranks: int
+) -> NDArray[np.float64]:
+    """Returns durations if every rank holds the same.
+
+    Args:
+        problem: Everything but the plan.
+        features: Of every rank; shape `(features, points)`.
+        ranks: Ranks of the cluster.
+
+    Returns:
+        Seconds; shape `(slots, points)`.
+    """
+    result = np.empty((len(Slot), features.shape[1]))
+    chunk = max(1, _CHUNK_ELEMENTS // ranks)
+    for start in range(0, features.shape[1], chunk):
+        part = features[:, start : start + chunk]
+        everywhere = np.broadcast_to(part[:, None, :], (len(part), ranks, part.shape[1]))
+        result[:, start : start + chunk] = slot_durations_s(problem, _EVERY_GROUP, everywhere)[
+            :, 0
+        ]
+    return result

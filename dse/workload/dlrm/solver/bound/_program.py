@@ -1,0 +1,356 @@
+"""Linear program of a relaxation: its variables, its rows, and its solution by HiGHS.
+
+Variables are the shares of choices, what a rank holds on average, the duration of each
+plan-dependent task on a rank, and the ends of these tasks; the last end is minimized. All rows are
+inequalities that every plan meets (docs/method.md, "Lower bound").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dse.workload.dlrm import ExchangeGroup, Slot
+from dse.workload.dlrm.solver.bound._layout import Relaxed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from dse.workload.dlrm.solver.bound._durations import Envelope
+    from dse.workload.dlrm.solver.bound._layout import IndivisibleShard, Plans
+
+
+#: Status of `linprog` for contradicting constraints.
+_INFEASIBLE = 2
+
+#: Share by which a solution is lowered, for the tolerances of HiGHS (1e-7, values near one).
+SAFETY = 2e-6
+
+
+#: Unit of time in the program, so that its values are near one.
+_UNIT_S = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """Solution of a linear program: the least value, and a point that attains it."""
+
+    value: float
+    point: NDArray[np.float64]
+
+
+class LinearProgram:
+    """Minimizes one variable under linear constraints."""
+
+    def __init__(self) -> None:
+        self._low: list[float] = []
+        self._high: list[float] = []
+        self._terms: tuple[list[int], list[int], list[float]] = ([], [], [])
+        self._limits: list[float] = []
+        self._equal_terms: tuple[list[int], list[int], list[float]] = ([], [], [])
+        self._equal: list[float] = []
+
+    def variables(self, count: int, low: float = 0.0, high: float = np.inf) -> range:
+        """Adds variables and returns their indices."""
+        first = len(self._low)
+        self._low += [low] * count
+        self._high += [high] * count
+        return range(first, first + count)
+
+    def at_least(self, terms: Iterable[tuple[int, float]], limit: float) -> None:
+        """Demands that a sum of variables times factors is not below a limit."""
+        for variable, factor in terms:
+            self._terms[0].append(len(self._limits))
+            self._terms[1].append(variable)
+            self._terms[2].append(-factor)
+        self._limits.append(-limit)
+
+    def equal(self, variables: Sequence[int], factors: Sequence[float], value: float) -> None:
+        """Demands that a sum of variables times factors has a value."""
+        self._equal_terms[0].extend([len(self._equal)] * len(variables))
+        self._equal_terms[1].extend(variables)
+        self._equal_terms[2].extend(factors)
+        self._equal.append(value)
+
+    def minimize(self, variable: int) -> Optimum | None:
+        """Returns the least value of a variable, or None if the constraints contradict each other.
+
+        If the solver gives up, the value is zero: all that is known is that it is not negative.
+        """
+        from scipy.optimize import linprog
+        from scipy.sparse import csr_array
+
+        size = len(self._low)
+        cost = np.zeros(size)
+        cost[variable] = 1.0
+        rows, columns, factors = self._terms
+        # Its stubs do not allow sparse matrices.
+        solve: Any = linprog
+        found = solve(
+            cost,
+            A_ub=csr_array((factors, (rows, columns)), shape=(len(self._limits), size)),
+            b_ub=np.array(self._limits),
+            A_eq=csr_array(
+                (self._equal_terms[2], self._equal_terms[:2]), shape=(len(self._equal), size)
+            ),
+            b_eq=np.array(self._equal),
+            bounds=np.column_stack((self._low, self._high)),
+            method="highs",
+        )
+        if found.status == _INFEASIBLE:
+            return None
+        if found.status != 0:
+            return Optimum(0.0, np.zeros(size))
+        return Optimum(float(found.fun), np.asarray(found.x))
+
+
+def solved(plans: Plans, shards: tuple[IndivisibleShard, ...]) -> Relaxed | None:
+    """Returns the solution of the relaxation, or None where no plan fits.
+
+    Args:
+        plans: The plans and the demands on them.
+        shards: Shards that some rank must hold.
+    """
+    return _Rows(plans, shards).solve()
+
+
+class _Rows:
+    def __init__(self, plans: Plans, shards: tuple[IndivisibleShard, ...]) -> None:
+        self._plans, self._shards = plans, shards
+        self._choices = plans.choices
+        self._ranks = plans.cluster.world_size
+        self._program = LinearProgram()
+        self._chosen = np.flatnonzero(self._worthwhile())
+        self._shares = self._program.variables(len(self._chosen))
+        self._variable_of = dict(zip(self._chosen.tolist(), self._shares, strict=True))
+        self._most = {feature: self._most_of(feature) for feature in plans.features}
+        self._scale = {
+            feature: max(float(self._choices.total[feature, self._chosen].sum()), 1e-300)
+            / self._ranks
+            for feature in plans.features
+        }
+        self._features = {feature: self._average(feature) for feature in plans.features}
+        slots = plans.slots
+        self._durations = dict(zip(slots, self._program.variables(len(slots)), strict=True))
+        self._present = self._presence()
+        self._envelopes: dict[int, Envelope] = {}
+
+    def solve(self) -> Relaxed | None:
+        """Puts the rows together and solves them."""
+        self._add_choices()
+        self._add_lookups()
+        self._add_exchanges()
+        self._add_alone()
+        self._add_memory()
+        makespan = self._program.variables(1)[0]
+        self._add_graph(makespan, self._durations)
+        for shard in self._shards:
+            self._add_shard(makespan, shard)
+        optimum = self._program.minimize(makespan)
+        return None if optimum is None else self._result(optimum)
+
+    # --- variables --------------------------------------------------------------------------
+
+    def _worthwhile(self) -> NDArray[np.bool_]:
+        """Returns the remaining choices that no other one of the same group dominates."""
+        plans, choices = self._plans, self._choices
+        key = choices.table_class * len(ExchangeGroup) + choices.group
+        _, first, inverse = np.unique(
+            np.where(plans.open, key, -1), return_index=True, return_inverse=True
+        )
+        base = first[inverse]
+        costs = np.vstack((choices.total[plans.features], choices.memory_bytes))
+        dominated = (costs >= costs[:, base]).all(axis=0) & (base != np.arange(len(base)))
+        for shard in self._shards:
+            dominated &= shard.launch == 0
+        for tables in plans.alone.values():
+            dominated &= ~np.isin(choices.table_class, list(tables))
+        return np.asarray(plans.open & ~dominated, dtype=np.bool_)
+
+    def _most_of(self, feature: int, *, among: NDArray[np.int64] | None = None) -> float:
+        """Returns the largest average of a feature that some choices allow."""
+        choices = self._choices
+        chosen = self._chosen if among is None else among
+        most = np.zeros(len(choices.counts))
+        np.maximum.at(most, choices.table_class[chosen], choices.total[feature, chosen])
+        together = float((most * choices.counts).sum()) / self._ranks
+        capped = min(together, self._plans.caps.get(feature, np.inf))
+        return max(capped, self._plans.least[feature], 1e-300)
+
+    def _average(self, feature: int) -> int:
+        """Adds the average of a feature over ranks, scaled by the sum over all choices."""
+        values = self._choices.total[feature, self._chosen] / self._ranks
+        scale = self._scale[feature]
+        low = self._plans.least[feature] / scale * (1.0 - SAFETY)
+        high = self._plans.caps.get(feature, np.inf) / scale * (1.0 + SAFETY)
+        variable = self._program.variables(1, low, high)[0]
+        present = np.flatnonzero(values)
+        held = (present + self._shares.start).tolist()
+        parts = (-values[present] / scale).tolist()
+        # At least, not equal: dominated choices have been removed.
+        self._program.at_least([(variable, 1.0), *zip(held, parts, strict=True)], 0.0)
+        return variable
+
+    def _presence(self) -> dict[ExchangeGroup, int]:
+        """Adds the shares of busy ranks that hold a group, if groups may be on different ranks."""
+        if len(self._plans.partial) < 2:
+            return {}
+        present = {
+            ExchangeGroup.POOLED: self._program.variables(1, 1.0 / self._ranks, 1.0)[0],
+            ExchangeGroup.NODE: self._program.variables(
+                1, 1.0 / self._plans.cluster.node_count, 1.0
+            )[0],
+        }
+        self._program.at_least([(variable, 1.0) for variable in present.values()], 1.0)
+        return present
+
+    # --- rows -------------------------------------------------------------------------------
+
+    def _add_choices(self) -> None:
+        of_class: dict[int, list[int]] = {}
+        for choice, variable in self._variable_of.items():
+            of_class.setdefault(int(self._choices.table_class[choice]), []).append(variable)
+        for index, variables in of_class.items():
+            count = float(self._choices.counts[index])
+            self._program.equal(variables, [1.0] * len(variables), count)
+
+    def _add_lookups(self) -> None:
+        for slot, duration in self._durations.items():
+            if slot >= Slot.INPUT_EXCHANGE:
+                continue
+            for together in self._plans.model.alternatives(slot):
+                terms = [(duration, 1.0)]
+                for term in together:
+                    slope = term.slope * self._scale[term.feature] / _UNIT_S
+                    terms.append((self._features[term.feature], -slope))
+                group = ExchangeGroup(slot % len(ExchangeGroup))
+                self._add_launched(terms, self._launch_s(slot), group)
+
+    def _add_exchanges(self) -> None:
+        plans = self._plans
+        for curve in plans.curves:
+            slot, feature = curve.slot, curve.feature
+            if plans.by_node(slot):
+                # One node may hold as many times the average as there are nodes.
+                most = self._most_of(feature, among=np.flatnonzero(plans.open))
+                found = curve.between(curve.grid[0], most * plans.cluster.node_count)
+            else:
+                most = self._most[feature]
+                found = curve.between(plans.least[feature], most)
+            self._envelopes[slot] = found
+            group = ExchangeGroup.NODE if plans.by_node(slot) else ExchangeGroup.ROW
+            for piece in sorted({found.piece_at(share * most) for share in plans.looks[slot]}):
+                slope = float(found.slopes[piece]) * self._scale[feature] / _UNIT_S
+                terms = [(self._durations[slot], 1.0), (self._features[feature], -slope)]
+                self._add_launched(terms, float(found.intercepts[piece]), group)
+
+    def _add_launched(
+        self, terms: list[tuple[int, float]], launch_s: float, group: ExchangeGroup
+    ) -> None:
+        """Adds a constant part, which only ranks with shards of the group have."""
+        launch = launch_s / _UNIT_S
+        if group in self._present:
+            self._program.at_least([*terms, (self._present[group], -launch)], 0.0)
+        else:
+            self._program.at_least(terms, launch)
+
+    def _launch_s(self, slot: int) -> float:
+        """Returns the launch of a lookup or update; zero if some table has nothing to look up."""
+        terms = [term for term in self._plans.model.linear if term.slot == slot]
+        inside = self._plans.open & (self._choices.group == slot % len(ExchangeGroup))
+        work = self._choices.total[[term.feature for term in terms]][:, inside].sum(axis=0)
+        return min((term.launch_s for term in terms), default=0.0) if (work > 0).all() else 0.0
+
+    def _add_alone(self) -> None:
+        """Adds the time that single tables alone keep an exchange busy."""
+        choices = self._choices
+        for slot, tables in self._plans.alone.items():
+            for index in sorted(tables):
+                part = (choices.table_class == index) / choices.counts[index]
+                held = self._held(choices.alone_s[slot] * part)
+                self._program.at_least([(self._durations[slot], 1.0), *held], 0.0)
+        for slot, least_s in self._plans.floors.items():
+            self._program.at_least([(self._durations[slot], 1.0)], least_s / _UNIT_S)
+
+    def _held(self, seconds: NDArray[np.float64]) -> list[tuple[int, float]]:
+        """Returns terms that subtract seconds of each choice, times its share."""
+        return [
+            (self._variable_of[choice], -float(seconds[choice]) / _UNIT_S)
+            for choice in np.flatnonzero(seconds).tolist()
+            if choice in self._variable_of
+        ]
+
+    def _add_memory(self) -> None:
+        if np.isfinite(self._choices.free_memory_bytes):
+            limit = max(self._choices.free_memory_bytes, 1.0) * self._ranks
+            memory = (-self._choices.memory_bytes[self._chosen] / limit).tolist()
+            self._program.at_least(zip(self._shares, memory, strict=True), -1.0 - SAFETY)
+
+    def _add_graph(self, makespan: int, durations: dict[int, int]) -> None:
+        """Demands that the makespan is not below any path through one rank's iteration."""
+        graph = self._plans.graph
+        ends = self._program.variables(len(graph.kind))
+        before, after = graph.before_s / _UNIT_S, graph.after_s / _UNIT_S
+        for node, kind in enumerate(graph.kind.tolist()):
+            lasts = [(ends[node], 1.0), (durations[kind], -1.0)]
+            for source in np.flatnonzero(np.isfinite(before[node])).tolist():
+                waited = [(ends[source - 1], -1.0)] if source else []
+                self._program.at_least([*lasts, *waited], float(before[node, source]))
+        for source in np.flatnonzero(np.isfinite(after)).tolist():
+            waited = [(ends[source - 1], -1.0)] if source else []
+            self._program.at_least([(makespan, 1.0), *waited], float(after[source]))
+
+    def _add_shard(self, makespan: int, shard: IndivisibleShard) -> None:
+        """Demands that the makespan is not below that of the rank that holds a shard."""
+        lookup, update = Slot.POOLED_LOOKUP + shard.group, Slot.POOLED_UPDATE + shard.group
+        own = dict(self._durations)
+        for group in self._plans.partial:
+            for slot in (Slot.POOLED_LOOKUP + group, Slot.POOLED_UPDATE + group):
+                own[slot] = self._program.variables(1)[0]
+        if self._plans.by_node(Slot.NODE_EXCHANGE_INSIDE):
+            own[Slot.NODE_EXCHANGE_INSIDE] = self._program.variables(1)[0]
+        for slot, seconds in ((lookup, shard.lookup_s), (update, shard.update_s)):
+            held = self._held(seconds + self._launch_s(slot) * shard.launch)
+            self._program.at_least([(own[slot], 1.0), *held], 0.0)
+        if shard.members:
+            self._add_members(shard, own[lookup], own[update])
+        self._add_graph(makespan, own)
+
+    def _add_members(self, shard: IndivisibleShard, lookup: int, update: int) -> None:
+        """Adds what tables together load a rank with, void where one of them is elsewhere."""
+        inside = (self._choices.group == shard.group) & np.isin(
+            self._choices.table_class, shard.members
+        )
+        # As many tables of these classes as are elsewhere may be among the members.
+        everyone = float(self._choices.counts[list(shard.members)].sum())
+        launches = (
+            self._launch_s(Slot.POOLED_LOOKUP + shard.group),
+            self._launch_s(Slot.POOLED_UPDATE + shard.group),
+        )
+        for variables, seconds in (
+            ((lookup,), shard.shared_s[0] + launches[0]),
+            ((update,), shard.shared_s[1] + launches[1]),
+            ((lookup, update), shard.shared_s[2] + sum(launches)),
+        ):
+            terms = [(variable, 1.0) for variable in variables] + self._held(seconds * inside)
+            self._program.at_least(terms, seconds / _UNIT_S * (1.0 - everyone))
+
+    def _result(self, optimum: Optimum) -> Relaxed:
+        shares = np.zeros(len(self._choices.group))
+        shares[self._chosen] = optimum.point[self._shares.start : self._shares.stop]
+        lasts_s = np.zeros(len(Slot))
+        for slot, variable in self._durations.items():
+            lasts_s[slot] = optimum.point[variable] * _UNIT_S
+        at_least_s = self._plans.graph.makespan_s(np.zeros(len(Slot)))
+        return Relaxed(
+            value_s=(1.0 - SAFETY) * max(optimum.value * _UNIT_S, at_least_s),
+            durations_s=lasts_s,
+            shares=shares,
+            features=self._choices.total @ shares / self._ranks,
+            envelopes=self._envelopes,
+            most=self._most,
+        )

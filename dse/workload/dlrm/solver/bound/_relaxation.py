@@ -1,0 +1,293 @@
+"""Relaxation of one layout: shares of choices for plans, averages for ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.workload.dlrm import ExchangeGroup, Slot
+from dse.workload.dlrm.solver.bound._layout import Missed, Plans
+from dse.workload.dlrm.solver.bound._program import solved
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dse.machine import Cluster
+    from dse.workload.dlrm.solver.bound._choices import Choices
+    from dse.workload.dlrm.solver.bound._durations import Curve, SlotModel
+    from dse.workload.dlrm.solver.bound._layout import IndivisibleShard, Relaxed, SlotGraph
+
+#: Values at which envelopes are included at first, as shares of the largest value; those that
+#: matter are added while solving.
+_FIRST_LOOKS = (1e-3, 0.05, 0.2, 0.5, 0.8, 1.0)
+_MAX_ROUNDS = 6
+_ROUND_TOLERANCE = 2e-5
+
+#: Least gain of a split at a bend, as a share of what the envelope misses, to be preferred.
+_BEND_SHARE = 0.5
+
+#: Least share of a choice in a solution that counts as taken.
+_USED_SHARE = 1e-6
+
+#: Tables added in one round for exchanges that they alone keep busy.
+_MAX_ALONE = 8
+
+
+class LayoutRelaxation:
+    """Bounds the plans of one layout.
+
+    Args:
+        plans: The plans and the demands on them.
+    """
+
+    def __init__(self, plans: Plans) -> None:
+        self._plans = plans
+
+    @staticmethod
+    def of(
+        choices: Choices, model: SlotModel, graph: SlotGraph, layout: int, cluster: Cluster
+    ) -> LayoutRelaxation:
+        """Returns the relaxation of all plans of a layout.
+
+        Args:
+            choices: Choices of all tables.
+            model: Lower bounds on durations.
+            graph: One rank's iteration in this layout.
+            layout: Exchange groups in use.
+            cluster: The cluster.
+        """
+        plans = Plans(
+            choices=choices,
+            model=model,
+            graph=graph,
+            cluster=cluster,
+            groups=tuple(group for group in ExchangeGroup if layout >> group & 1),
+            open=(layout >> choices.group & 1).astype(bool),
+            least={},
+            caps={},
+            looks={int(kind): set(_FIRST_LOOKS) for kind in graph.kind},
+            alone={},
+            floors={},
+        )
+        least = {feature: _least_of(plans, feature) for feature in plans.features}
+        return LayoutRelaxation(replace(plans, least=least))
+
+    def decided(self, table_class: int, choice: int) -> LayoutRelaxation:
+        """Returns the relaxation of plans in which all tables of a class take one choice."""
+        left = self._plans.open & (self._plans.choices.table_class != table_class)
+        left[choice] = True
+        return LayoutRelaxation(replace(self._plans, open=left))
+
+    def without(self, coarse: NDArray[np.bool_]) -> LayoutRelaxation:
+        """Returns the relaxation of plans without some choices, where a table has others.
+
+        Args:
+            coarse: Choices to exclude; shape `(choices,)`.
+        """
+        choices, open_choices = self._plans.choices, self._plans.open
+        left = np.bincount(choices.table_class[open_choices & ~coarse], minlength=1)
+        others = np.zeros(len(choices.counts), dtype=bool)
+        others[: len(left)] = left > 0
+        kept = open_choices & ~(coarse & others[choices.table_class])
+        return LayoutRelaxation(replace(self._plans, open=kept))
+
+    def split(self, feature: int, value: float) -> tuple[LayoutRelaxation, LayoutRelaxation]:
+        """Returns the relaxations of plans with an average feature below, or above, a value."""
+        plans = self._plans
+        below = replace(plans, caps={**plans.caps, feature: value})
+        above = replace(plans, least={**plans.least, feature: max(value, plans.least[feature])})
+        return LayoutRelaxation(below), LayoutRelaxation(above)
+
+    def split_by_largest(
+        self, slot: int, limit_s: float
+    ) -> tuple[LayoutRelaxation, LayoutRelaxation]:
+        """Splits the plans by the largest shard in an exchange.
+
+        Args:
+            slot: An exchange that lasts equally long on all ranks.
+            limit_s: In the first relaxation no table takes a choice that alone lasts longer; in
+                the second some table does, if such a choice exists.
+        """
+        plans = self._plans
+        alone_s = plans.choices.alone_s[slot]
+        large = plans.open & (alone_s > limit_s)
+        shortest_s = float(alone_s[large].min()) if large.any() else 0.0
+        least_s = max(shortest_s, plans.floors.get(slot, 0.0))
+        small = replace(plans, open=plans.open & ~large)
+        return (
+            LayoutRelaxation(small),
+            LayoutRelaxation(replace(plans, floors={**plans.floors, slot: least_s})),
+        )
+
+    def filled(self, slot: int, largest_s: float, feature: int, most: float) -> LayoutRelaxation:
+        """Returns the relaxation of plans with a given largest shard in an exchange.
+
+        Args:
+            slot: An exchange that lasts equally long on all ranks.
+            largest_s: How long that shard alone keeps it busy.
+            feature: Feature that the exchange depends on.
+            most: The largest average of the feature.
+        """
+        plans = self._plans
+        floors = {**plans.floors, slot: max(largest_s, plans.floors.get(slot, 0.0))}
+        caps = {**plans.caps, feature: min(most, plans.caps.get(feature, np.inf))}
+        left = plans.open & (plans.choices.alone_s[slot] <= largest_s)
+        return LayoutRelaxation(replace(plans, open=left, floors=floors, caps=caps))
+
+    def largest_shard(self, found: Relaxed) -> tuple[float, int, float]:
+        """Returns the exchange that some shard of the solution exceeds most.
+
+        Returns:
+            The gain in seconds of the iteration, the slot, and a limit that separates the shards
+            of the solution that exceed the exchange.
+        """
+        worst = (0.0, -1, 0.0)
+        if self._plans.cluster.node_count == 1:
+            # On one node shards are small compared with an exchange; deciding tables gains more.
+            return worst
+        used = self._plans.open & (found.shares > _USED_SHARE)
+        for slot in self._plans.slots:
+            if slot < Slot.INPUT_EXCHANGE or self._plans.by_node(slot):
+                continue
+            alone_s = self._plans.choices.alone_s[slot]
+            limit_s = float(found.durations_s[slot]) * (1.0 + _ROUND_TOLERANCE)
+            large = used & (alone_s > limit_s)
+            if large.any():
+                times = int((self._plans.graph.kind == slot).sum())
+                least_s = float(alone_s[large].min())
+                beyond_s = times * (least_s - limit_s)
+                below = self._plans.open & (alone_s < least_s)
+                limit_s = max(limit_s, float(alone_s[below].max(initial=0.0)))
+                worst = max(worst, (beyond_s, slot, limit_s))
+        return worst
+
+    def widest_envelope(self, found: Relaxed) -> Missed:
+        """Returns the exchange whose duration the solution undercuts most."""
+        worst = Missed(0.0, -1, 0.0, at_bend=False)
+        for curve in self._plans.curves:
+            value = float(found.features[curve.feature])
+            if not self._plans.by_node(curve.slot) and value > self._plans.least[curve.feature]:
+                times = int((self._plans.graph.kind == curve.slot).sum())
+                gap_s = times * (curve.at(value) - float(found.durations_s[curve.slot]))
+                if gap_s > worst.seconds:
+                    several = self._plans.cluster.node_count > 1
+                    most = found.most[curve.feature]
+                    bend = self._bend(curve, value, most) if several else None
+                    split = value if bend is None else bend
+                    worst = Missed(gap_s, curve.feature, split, at_bend=bend is not None)
+        return worst
+
+    def _bend(self, curve: Curve, value: float, most: float) -> float | None:
+        """Returns the best value to split an exchange at, if it is not the solution's value.
+
+        A curve that bends down, for example at a change of protocol, is furthest from its envelope
+        at the bend. One split there replaces many at the solution's values.
+        """
+        least = self._plans.least[curve.feature]
+        now = curve.between(least, most)
+        missed_s = curve.at(value) - now.at(value)
+        lines_s = now.slopes[:, None] * curve.grid + now.intercepts[:, None]
+        over_s = curve.duration_s - lines_s.max(axis=0)
+        best_s, best = _BEND_SHARE * missed_s, None
+        for low, high in ((least, value), (value, most)):
+            inside = (curve.grid > low) & (curve.grid < high)
+            if not inside.any():
+                continue
+            bend = float(curve.grid[np.argmax(np.where(inside, over_s, -np.inf))])
+            side = curve.between(bend, most) if bend < value else curve.between(least, bend)
+            gained_s = side.at(value) - now.at(value)
+            if gained_s > max(0.0, best_s):
+                best_s, best = gained_s, bend
+        return best
+
+    @property
+    def partial_groups(self) -> tuple[ExchangeGroup, ...]:
+        """Groups in use whose shards may be on some of the ranks only."""
+        return tuple(self._plans.partial)
+
+    @property
+    def open_choices(self) -> NDArray[np.bool_]:
+        """Remaining choices; shape `(choices,)`."""
+        return self._plans.open
+
+    @property
+    def possible(self) -> bool:
+        """Whether every table has a choice in this layout."""
+        choices = self._plans.choices
+        return len(np.unique(choices.table_class[self._plans.open])) == len(choices.counts)
+
+    def solve(
+        self, shards: tuple[IndivisibleShard, ...] = (), enough_s: float = np.inf
+    ) -> Relaxed | None:
+        """Returns the relaxation's solution, or None where no plan of the layout fits.
+
+        Args:
+            shards: Shards that some rank must hold.
+            enough_s: Stop refining when the value exceeds this.
+        """
+        result = None
+        for _ in range(_MAX_ROUNDS):
+            result = solved(self._plans, shards)
+            if result is None or result.value_s >= enough_s:
+                return result
+            if not self._refine(result):
+                break
+        return result
+
+    def alone_s(self, shard: IndivisibleShard, found: Relaxed) -> float:
+        """Returns the iteration time of a rank that holds a shard and nothing else."""
+        lasts_s = found.durations_s.copy()
+        for group in self._plans.partial:
+            lasts_s[[Slot.POOLED_LOOKUP + group, Slot.POOLED_UPDATE + group]] = 0.0
+        lookup_s = float(shard.lookup_s @ found.shares) + shard.shared_s[0]
+        update_s = float(shard.update_s @ found.shares) + shard.shared_s[2] - shard.shared_s[0]
+        lasts_s[Slot.POOLED_LOOKUP + shard.group] = lookup_s
+        lasts_s[Slot.POOLED_UPDATE + shard.group] = update_s
+        return self._plans.graph.makespan_s(lasts_s)
+
+    def _refine(self, found: Relaxed) -> bool:
+        """Adds pieces of envelopes that the solution undercuts; returns whether that matters."""
+        missed_s = 0.0
+        for curve in self._plans.curves:
+            value = found.features[curve.feature]
+            if self._plans.by_node(curve.slot):
+                continue
+            gap_s = found.envelopes[curve.slot].at(value) - found.durations_s[curve.slot]
+            share = value / found.most[curve.feature]
+            if gap_s > 0 and share not in self._plans.looks[curve.slot]:
+                self._plans.looks[curve.slot].add(share)
+                missed_s += gap_s
+        missed_s += self._refine_alone(found)
+        return missed_s > _ROUND_TOLERANCE * found.value_s
+
+    def _refine_alone(self, found: Relaxed) -> float:
+        """Adds tables that alone keep an exchange busy for longer than in the solution."""
+        choices = self._plans.choices
+        shares = found.shares / choices.counts[choices.table_class]
+        missed_s = 0.0
+        for slot in self._plans.slots:
+            if slot < Slot.INPUT_EXCHANGE or self._plans.by_node(slot):
+                continue
+            alone_s = np.bincount(
+                choices.table_class, shares * choices.alone_s[slot], len(choices.counts)
+            )
+            known = self._plans.alone.setdefault(slot, set())
+            for index in np.argsort(-alone_s, kind="stable")[:_MAX_ALONE].tolist():
+                gap_s = float(alone_s[index] - found.durations_s[slot])
+                if index not in known and gap_s > _ROUND_TOLERANCE * found.value_s:
+                    known.add(index)
+                    missed_s += gap_s
+        return missed_s
+
+
+def _least_of(plans: Plans, feature: int) -> float:
+    """Returns the least average of a feature, given that some table is in each group."""
+    choices = plans.choices
+    values = np.where(plans.open, choices.total[feature], np.inf)
+    least = np.full(len(choices.counts), np.inf)
+    np.minimum.at(least, choices.table_class, values)
+    found = [float((least * choices.counts).sum())]
+    found += [float(values[choices.group == group].min(initial=np.inf)) for group in plans.groups]
+    return max(value for value in [0.0, *found] if np.isfinite(value)) / plans.cluster.world_size

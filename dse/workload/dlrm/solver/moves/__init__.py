@@ -1,0 +1,38 @@
+"""Moves of the local search: plans, their scores, and how shards and cuts change."""
+
+from __future__ import annotations
+
+from dse.workload.dlrm.solver.moves._annealing import AnnealingBalancer
+from dse.workload.dlrm.solver.moves._assignment import (
+    Assignment,
+    Change,
+    Evaluator,
+    Values,
+    from_plan,
+    to_plan,
+)
+from dse.workload.dlrm.solver.moves._balance import Balancer
+from dse.workload.dlrm.solver.moves._moves import QUICK, THOROUGH, Candidate, Effort, Moves
+from dse.workload.dlrm.solver.moves._neighbours import Neighbourhood
+from dse.workload.dlrm.solver.moves._repack import repack
+from dse.workload.dlrm.solver.moves._shards import MovableShards, movable_shards
+
+__all__ = [
+    "QUICK",
+    "THOROUGH",
+    "AnnealingBalancer",
+    "Assignment",
+    "Balancer",
+    "Candidate",
+    "Change",
+    "Effort",
+    "Evaluator",
+    "MovableShards",
+    "Moves",
+    "Neighbourhood",
+    "Values",
+    "from_plan",
+    "movable_shards",
+    "repack",
+    "to_plan",
+]

@@ -1,0 +1,347 @@
+"""Sharding plans inside the search, and incremental scoring of their neighbours.
+
+The features of a neighbour are those of the base plan, minus the shards that leave some ranks,
+plus the shards that arrive on others. Only these ranks change; the rest of a batch is a copy.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from dse.sharding import ShardingPlan
+from dse.workload.dlrm.solver._options import PlacementScope
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from dse.workload.dlrm import PlanScorer
+    from dse.workload.dlrm.solver._options import ShardingOptions
+
+#: Feature values of one batch; bounds memory.
+_BATCH_VALUES = 12_000_000
+
+#: Plans whose features are cached.
+_PLANS_KEPT = 4
+
+#: Share of a rank's feature below which what is left after a removal is rounding, not work.
+_ROUNDING = 1e-9
+
+#: Weight of the load spread against the iteration time: it only breaks ties.
+_SPREAD_WEIGHT = 1e-3
+
+#: Penalty of a plan that does not fit, for each time it would fill the memory.
+OVERFLOW_S = 1e6
+
+
+class Change(NamedTuple):
+    """A different cut or different places of one table."""
+
+    table: int
+    cut: int
+    places: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A plan: the cut of every table, and the places of its shards.
+
+    Attributes:
+        cuts: Number of the cut in :class:`ShardingOptions`, by table.
+        places: Ranks or nodes of the shards, by table; empty for cuts on all ranks.
+    """
+
+    cuts: tuple[int, ...]
+    places: tuple[tuple[int, ...], ...]
+
+    def changed(self, changes: Sequence[Change]) -> Assignment:
+        """Returns the plan with some tables placed differently."""
+        cuts, places = list(self.cuts), list(self.places)
+        for table, cut, where in changes:
+            cuts[table], places[table] = cut, where
+        return Assignment(tuple(cuts), tuple(places))
+
+
+def from_plan(plan: ShardingPlan, options: ShardingOptions) -> Assignment:
+    """Converts a checked plan."""
+    placed = [options.key_and_places(index, table) for index, table in enumerate(plan.tables)]
+    return Assignment(
+        tuple(options.ids(key for key, _ in placed)), tuple(places for _, places in placed)
+    )
+
+
+def to_plan(assignment: Assignment, options: ShardingOptions) -> ShardingPlan:
+    """Converts an assignment back to a plan."""
+    tables = zip(assignment.cuts, assignment.places, strict=True)
+    return ShardingPlan(
+        options.request.world_size, tuple(options.plan(cut, places) for cut, places in tables)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Scores of a batch of plans.
+
+    Attributes:
+        time_s: Iteration time of plans that fit; other plans come after them, by overflow.
+        rank_by: `time_s` plus a little of the load spread; plans are ordered by it.
+    """
+
+    time_s: NDArray[np.float64]
+    rank_by: NDArray[np.float64]
+
+
+class Evaluator:
+    """Scores assignments, and changes of them, under the full model.
+
+    Args:
+        options: The cuts.
+    """
+
+    def __init__(self, options: ShardingOptions) -> None:
+        self._options = options
+        self._scorer: PlanScorer = options.scorer
+        self._cluster = self._scorer.problem.cluster
+        self._usable = self._cluster.device.usable_memory_bytes
+        self._known: list[tuple[Assignment, NDArray[np.float64]]] = []
+        self.plans_scored = 0
+
+    def features(self, assignment: Assignment) -> NDArray[np.float64]:
+        """Returns the placement features of a plan; shape `(features, ranks)`."""
+        # Moves ask for the same plan several times in a row.
+        for known, features in self._known:
+            if known is assignment:
+                return features
+        features = self._features([assignment])[..., 0]
+        features.flags.writeable = False
+        self._known = [(assignment, features), *self._known[: _PLANS_KEPT - 1]]
+        return features
+
+    def _features(self, plans: Sequence[Assignment]) -> NDArray[np.float64]:
+        """Returns the placement features of plans; shape `(features, ranks, plans)`."""
+        options = self._options
+        cuts, shard_features = options.cuts, options.shard_features
+        ranks, count = options.request.world_size, shard_features.shape[1]
+        everywhere: list[int] = []
+        ends: list[int] = []
+        rows: list[int] = []
+        where: list[int] = []
+        held = np.zeros((count, len(plans)))
+        for number, plan in enumerate(plans):
+            everywhere.clear()
+            for cut, places in zip(plan.cuts, plan.places, strict=True):
+                chosen = cuts[cut]
+                if chosen.scope is PlacementScope.RANK:
+                    rows.extend(range(chosen.first, chosen.first + len(places)))
+                    where.extend(places)
+                elif chosen.scope is PlacementScope.ALL:
+                    everywhere.append(chosen.first)
+                else:
+                    on_nodes, nodes = options.placed_lists(cut, places)
+                    rows.extend(on_nodes)
+                    where.extend(nodes)
+            if everywhere:
+                held[:, number] = shard_features[everywhere].sum(axis=0)
+            ends.append(len(rows))
+        features = np.repeat(held[:, None], ranks, axis=1)
+        if rows:
+            values = shard_features[rows]
+            columns = np.repeat(np.arange(len(plans)), np.diff(ends, prepend=0))
+            keys = np.array(where) * len(plans) + columns
+            slots = keys[:, None] + np.arange(count) * (ranks * len(plans))
+            summed = np.bincount(slots.reshape(-1), values.reshape(-1), features.size)
+            features += summed.reshape(features.shape)
+        return features
+
+    def layout(self, assignment: Assignment) -> int:
+        """Returns the exchange groups in use as a bit set."""
+        cuts, layout = self._options.cuts, 0
+        for cut in assignment.cuts:
+            layout |= cuts[cut].group_bit
+        return layout
+
+    def value(self, assignment: Assignment) -> tuple[float, float]:
+        """Returns `time_s` and `rank_by` of one plan."""
+        values = self.values(assignment, [()])
+        return float(values.time_s[0]), float(values.rank_by[0])
+
+    def of_plans(self, plans: Sequence[Assignment]) -> Values:
+        """Scores unrelated plans."""
+        layouts = np.array([self.layout(plan) for plan in plans])
+        values = Values(np.empty(len(plans)), np.empty(len(plans)))
+        request, features = self._options.request, self._options.shard_features.shape[1]
+        # At most one shard of every table on every rank.
+        each = features * request.world_size * len(request.tables)
+        chunk = max(1, _BATCH_VALUES // each)
+        for layout in np.unique(layouts):
+            members = np.flatnonzero(layouts == layout)
+            for start in range(0, len(members), chunk):
+                index = members[start : start + chunk]
+                batch = self._features([plans[number] for number in index])
+                values.time_s[index], values.rank_by[index] = self._scored(int(layout), batch)
+        self.plans_scored += len(plans)
+        return values
+
+    def _scored(
+        self, layout: int, batch: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Returns `time_s` and `rank_by` of plans of one layout, given their features."""
+        scored = self._scorer.score_features(layout, batch)
+        overflow = np.maximum(1.0, scored.scores.peak_memory_bytes / self._usable)
+        overflow += self._scorer.memory.host_overflow(batch, self._cluster)
+        time_s = np.where(
+            scored.scores.fits, scored.scores.iteration_time_s, OVERFLOW_S * overflow
+        )
+        return time_s, time_s + _SPREAD_WEIGHT * scored.load_s
+
+    def values(self, base: Assignment, changes: Sequence[Sequence[Change]]) -> Values:
+        """Scores the plans that each group of changes turns a base plan into."""
+        features = self.features(base)
+        layouts = self._layouts(base, changes)
+        time_s, rank_by = np.empty(len(changes)), np.empty(len(changes))
+        chunk = max(1, _BATCH_VALUES // features.size)
+        for layout in np.unique(layouts):
+            members = np.flatnonzero(layouts == layout)
+            for start in range(0, len(members), chunk):
+                index = members[start : start + chunk]
+                batch = self._batch(base, features, [changes[number] for number in index])
+                time_s[index], rank_by[index] = self._scored(int(layout), batch)
+        self.plans_scored += len(changes)
+        return Values(time_s, rank_by)
+
+    def _layouts(self, base: Assignment, changes: Sequence[Sequence[Change]]) -> NDArray[np.int64]:
+        """Returns the layout of every changed plan, by counting the tables in each group."""
+        cuts = self._options.cuts
+        bits = [cuts[cut].group_bit for cut in base.cuts]
+        tables_in = Counter(bits)
+        layouts = np.full(len(changes), self.layout(base), dtype=np.int64)
+        for row, group in enumerate(changes):
+            if len(group) == 1:
+                old, new = bits[group[0].table], cuts[group[0].cut].group_bit
+                if old != new:
+                    layouts[row] = layouts[row] & ~(old * (tables_in[old] == 1)) | new
+                continue
+            if all(cuts[cut].group_bit == bits[table] for table, cut, _ in group):
+                continue
+            more = Counter(cuts[change.cut].group_bit for change in group)
+            less = Counter(bits[change.table] for change in group)
+            layouts[row] = sum(
+                bit for bit in tables_in | more if tables_in[bit] + more[bit] > less[bit]
+            )
+        return layouts
+
+    def _moved(
+        self, base: Assignment, changes: Sequence[Sequence[Change]]
+    ) -> tuple[_ShardDelta, _ShardDelta]:
+        """Returns the shards that leave their ranks, and those that arrive."""
+        options = self._options
+        cuts = options.cuts
+        columns = [column for column, group in enumerate(changes) for _ in group]
+        present: dict[int, tuple[list[int], list[int]]] = {}
+        leaving, coming = _ShardDelta(columns, [], [], []), _ShardDelta(columns, [], [], [])
+        _, old_lengths, old_rows, old_ranks = leaving
+        _, new_lengths, new_rows, new_ranks = coming
+        for group in changes:
+            for table, cut, places in group:
+                known = present.get(table)
+                if known is None:
+                    known = options.placed_lists(base.cuts[table], base.places[table])
+                    present[table] = known
+                old_lengths.append(len(known[0]))
+                old_rows += known[0]
+                old_ranks += known[1]
+                chosen = cuts[cut]
+                if len(places) == 1 and chosen.scope is PlacementScope.RANK:
+                    # By far the most common case.
+                    new_lengths.append(1)
+                    new_rows.append(chosen.first)
+                    new_ranks.append(places[0])
+                    continue
+                rows, ranks = options.placed_lists(cut, places)
+                new_lengths.append(len(rows))
+                new_rows += rows
+                new_ranks += ranks
+        return leaving, coming
+
+    def _batch(
+        self,
+        base: Assignment,
+        features: NDArray[np.float64],
+        changes: Sequence[Sequence[Change]],
+    ) -> NDArray[np.float64]:
+        """Returns features of the changed plans; shape `(features, ranks, plans)`."""
+        count, ranks = len(changes), features.shape[1]
+        batch = np.empty((len(features), ranks, count))
+        batch[:] = features[:, :, None]
+        leaving, coming = self._moved(base, changes)
+        if not leaving.columns:
+            return batch
+        columns = np.repeat(leaving.columns + coming.columns, leaving.lengths + coming.lengths)
+        keys = np.array(leaving.ranks + coming.ranks) * count + columns
+        rows = np.array(leaving.rows + coming.rows)
+        signs = np.repeat([-1.0, 1.0], [len(leaving.rows), len(coming.rows)])
+        touched, changed = _summed(keys, rows, signs, self._options.shard_features)
+        before = features[:, touched // count]
+        after = before + changed.T
+        after[np.abs(after) <= _ROUNDING * before] = 0.0
+        batch.reshape(len(features), -1)[:, touched] = after
+        return batch
+
+
+class _ShardDelta(NamedTuple):
+    """Shards that leave ranks, or arrive on them.
+
+    Attributes:
+        columns: The plan that each table changes in.
+        lengths: How many shards each table has.
+        rows: Rows of all these shards, table by table.
+        ranks: Their ranks.
+    """
+
+    columns: list[int]
+    lengths: list[int]
+    rows: list[int]
+    ranks: list[int]
+
+
+def _summed(
+    keys: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    signs: NDArray[np.float64],
+    features: NDArray[np.float64],
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Sums arriving and leaving rows by key, in ascending order of row.
+
+    A row that leaves and returns adds nothing, not even a rounding error.
+
+    Args:
+        keys: Key of each row; shape `(entries,)`.
+        rows: Row numbers; shape `(entries,)`.
+        signs: 1 for arriving rows, -1 for leaving rows; shape `(entries,)`.
+        features: Values of all rows; shape `(rows, features)`.
+
+    Returns:
+        Distinct keys, ascending; shape `(keys,)`. Their sums; shape `(keys, features)`.
+    """
+    both = keys * len(features) + rows
+    order = both.argsort()
+    both, signs = both[order], signs[order]
+    again = both[1:] == both[:-1]
+    if again.any():
+        first = np.flatnonzero(np.append(True, ~again))
+        both, signs = both[first], np.add.reduceat(signs, first)
+    keys, rows = np.divmod(both, len(features))
+    starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
+    lengths = np.diff(starts, append=len(keys))
+    values = features[rows]
+    values *= signs[:, None]
+    sums = values[starts]
+    for later in range(1, int(lengths.max())):
+        longer = np.flatnonzero(lengths > later)
+        sums[longer] += values[starts[longer] + later]
+    return keys[starts], sums

@@ -1,0 +1,303 @@
+"""Moves of the local search: each takes a plan and returns one that is no worse.
+
+A move changes where shards are, under loads that are linear around the plan (balancing,
+repacking), or how tables are cut (neighbours). The full model decides what is kept. A perturbation
+returns another start instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from dse.workload.dlrm.solver.moves._assignment import OVERFLOW_S, Assignment, Change, Evaluator
+from dse.workload.dlrm.solver.moves._balance import Balancer
+from dse.workload.dlrm.solver.moves._neighbours import Neighbourhood
+from dse.workload.dlrm.solver.moves._repack import repack
+from dse.workload.dlrm.solver.moves._shards import movable_shards
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from dse.workload.dlrm.solver._options import ShardingOptions
+    from dse.workload.dlrm.solver.moves._shards import MovableShards
+
+#: Improving changes that are combined in one round.
+_MAX_COMBINED = 12
+
+#: Least relative gain of a round to start another one.
+_LEAST_GAIN = 1e-6
+
+#: Least cost of a second of kernel load: what is hidden now may not stay hidden.
+_HIDDEN_COST = 0.02
+
+
+class Effort(NamedTuple):
+    """How much the search does.
+
+    Attributes:
+        starts: Constructed plans that are balanced.
+        perturbations: How often a few ranks are perturbed.
+        chains: Whether chains of two moves are tried.
+        combinations: Combinations of changes that are balanced.
+        groups: Ways of emptying an exchange group that are balanced.
+    """
+
+    starts: int
+    perturbations: int
+    chains: bool
+    combinations: int
+    groups: int
+
+
+THOROUGH = Effort(starts=6, perturbations=12, chains=True, combinations=2, groups=1)
+
+#: Around a good start the rest finds next to nothing and takes half of the time.
+QUICK = Effort(starts=3, perturbations=4, chains=False, combinations=1, groups=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A plan and its rank.
+
+    Attributes:
+        plan: The plan.
+        rank_by: Less is better; see :class:`dse.workload.dlrm.solver.moves.Values`.
+    """
+
+    plan: Assignment
+    rank_by: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether devices and host memory can hold the plan."""
+        return self.rank_by < OVERFLOW_S
+
+
+class Moves:
+    """The moves of one search; they share its options, random numbers and deadline.
+
+    Args:
+        options: Cuts of every table.
+        max_neighbours: Other cuts scored in one round.
+        effort: How much to do.
+        time_limit_s: Seconds from now after which no move starts, or None.
+
+    Attributes:
+        evaluator: Scores plans.
+    """
+
+    def __init__(
+        self,
+        options: ShardingOptions,
+        *,
+        max_neighbours: int,
+        effort: Effort,
+        time_limit_s: float | None,
+    ) -> None:
+        self._scorer = options.scorer
+        self._request = options.request
+        self._options = options
+        self._max_neighbours = max_neighbours
+        self._effort = effort
+        self._usable = self._scorer.problem.cluster.device.usable_memory_bytes
+        self.evaluator = Evaluator(options)
+        self._neighbourhood = Neighbourhood(options, max_neighbours)
+        self._last_shards: tuple[Assignment, MovableShards] | None = None
+        self._rng = np.random.default_rng(self._request.seed)
+        self._deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether there is a deadline."""
+        return self._deadline is not None
+
+    def is_over(self) -> bool:
+        """Returns whether the deadline has passed."""
+        return self._deadline is not None and time.monotonic() >= self._deadline
+
+    def score(self, plan: Assignment) -> Candidate:
+        """Scores a plan."""
+        return Candidate(plan, self.evaluator.value(plan)[1])
+
+    def score_all(self, plans: Sequence[Assignment]) -> list[Candidate]:
+        """Scores plans together, equal ones once."""
+        different = list(dict.fromkeys(plans))
+        values = self.evaluator.of_plans(different).rank_by.tolist()
+        return [Candidate(plan, value) for plan, value in zip(different, values, strict=True)]
+
+    def weights(self, plan: Assignment) -> NDArray[np.float64]:
+        """Returns the cost of the largest of each load around a plan; shape `(loads,)`."""
+        features = self.evaluator.features(plan)
+        weights = self._scorer.marginal_costs(self.evaluator.layout(plan), features)
+        weights[:2] = np.maximum(weights[:2], _HIDDEN_COST)
+        return weights
+
+    def descend(self, current: Candidate, rounds: int) -> Candidate:
+        """Runs rounds of balancing and of other cuts until nothing is better."""
+        for _ in range(rounds):
+            if self.is_over():
+                break
+            before = current.rank_by
+            weights = self.weights(current.plan)
+            current = self.balanced(current, weights, perturbations=self._effort.perturbations)
+            if self.is_over():
+                break
+            current = self.recut(current, weights)
+            if current.rank_by >= before * (1 - _LEAST_GAIN):
+                break
+        return current
+
+    def balanced(
+        self, current: Candidate, weights: NDArray[np.float64], perturbations: int
+    ) -> Candidate:
+        """Moves shards between ranks; keeps the plan when the full model does not agree."""
+        shards = self._movable(current.plan)
+        if not len(shards.rank) or self._request.world_size < 2:
+            return current
+        balancer = Balancer(
+            shards, weights, self._usable, self._request.devices_per_node, self.is_over
+        )
+        max_steps = 30 + 3 * len(shards.rank)
+        # Chains take longest and find least: only for plans that are searched further anyway.
+        balancer.descend(max_steps, chains=perturbations > 0 and self._effort.chains)
+        places = [balancer.places]
+        if perturbations:
+            balancer.improve(self._rng, perturbations, max_steps)
+            places.append(balancer.places)
+        # A plan in which nothing moved is known already.
+        plans = [
+            shards.moved(current.plan, ranks)
+            for ranks in places
+            if not np.array_equal(ranks, shards.rank)
+        ]
+        if not plans:
+            return current
+        return min([current, *self.score_all(plans)], key=lambda candidate: candidate.rank_by)
+
+    def _movable(self, plan: Assignment) -> MovableShards:
+        """Returns the movable shards of a plan; the last ones are cached."""
+        if self._last_shards is None or self._last_shards[0] is not plan:
+            self._last_shards = (plan, movable_shards(plan, self._options))
+        return self._last_shards[1]
+
+    def repacked(self, current: Candidate, weights: NDArray[np.float64]) -> Candidate:
+        """Repacks the most loaded, the least loaded and a random rank."""
+        shards = self._movable(current.plan)
+        if not len(shards.rank) or self._request.world_size < 2:
+            return current
+        order = np.argsort(-shards.load_s(weights), kind="stable")
+        middle = int(self._rng.integers(1, len(order)))
+        freed = np.unique([order[0], order[middle], order[-1]])
+        remaining_s = None if self._deadline is None else self._deadline - time.monotonic()
+        places = repack(
+            shards,
+            freed,
+            weights,
+            self._usable,
+            self._request.devices_per_node,
+            remaining_s,
+        )
+        if places is None:
+            return current
+        repacked = self.score(shards.moved(current.plan, places))
+        return repacked if repacked.rank_by < current.rank_by else current
+
+    def recut(self, current: Candidate, weights: NDArray[np.float64]) -> Candidate:
+        """Scores other cuts of single tables and balances the best combinations of them."""
+        changes = self._neighbourhood.around(current.plan, weights)
+        shards = self._movable(current.plan)
+        limit = self._max_neighbours // 4
+        changes += self._neighbourhood.exchanges(current.plan, shards, weights, limit)
+        if not changes:
+            return current
+        values = self.evaluator.values(current.plan, changes).rank_by
+        combined = _combine(changes, values, current.rank_by)
+        if not combined:
+            # Nothing helps by itself; the best change may, after other shards have moved.
+            combined = [changes[int(np.argmin(values))]]
+        candidates = self._best_of(current.plan, combined, self._effort.combinations)
+        if self._effort.groups:
+            regrouped_tables = self._without_groups(current.plan, changes, values)
+            candidates += self._best_of(current.plan, regrouped_tables, self._effort.groups)
+        best = current
+        for changed in candidates:
+            balanced = self.balanced(changed, weights, perturbations=0)
+            if balanced.rank_by < best.rank_by:
+                best = balanced
+        return best
+
+    def _best_of(
+        self, plan: Assignment, changes: Sequence[tuple[Change, ...]], count: int
+    ) -> list[Candidate]:
+        """Returns the plans that the best of some changes result in."""
+        if not changes:
+            return []
+        values = self.evaluator.values(plan, changes).rank_by
+        return [
+            Candidate(plan.changed(changes[index]), float(values[index]))
+            for index in np.argsort(values, kind="stable")[:count].tolist()
+        ]
+
+    def _without_groups(
+        self, plan: Assignment, changes: Sequence[tuple[Change, ...]], values: NDArray[np.float64]
+    ) -> list[tuple[Change, ...]]:
+        """Returns changes that take all tables out of an exchange group into another one.
+
+        The last table that leaves a group saves its kernels and its collective, so tables that
+        leave together may gain what none of them gains alone.
+        """
+        cuts = self._options.cuts
+        best: dict[tuple[int, int], tuple[float, Change]] = {}
+        for single, value in zip(changes, values.tolist(), strict=True):
+            if len(single) == 1:
+                key = (single[0].table, cuts[single[0].cut].group_bit)
+                if key not in best or value < best[key][0]:
+                    best[key] = (value, single[0])
+        group_of = [cuts[cut].group_bit for cut in plan.cuts]
+        targets = sorted({group for _, group in best})
+        together: list[tuple[Change, ...]] = []
+        for group in sorted(set(group_of)):
+            members = [table for table, own in enumerate(group_of) if own == group]
+            for target in targets:
+                known = all((table, target) in best for table in members)
+                if target != group and known:
+                    changed = tuple(best[table, target][1] for table in members)
+                    together.append(changed)
+        return together
+
+    def perturbed(self, plan: Assignment) -> Candidate:
+        """Recuts a few promising tables at random, and balances."""
+        weights = self.weights(plan)
+        changes = self._neighbourhood.around(plan, weights)
+        chosen: dict[int, Change] = {}
+        for index in self._rng.permutation(len(changes))[: 2 + len(plan.cuts) // 20].tolist():
+            (change,) = changes[index]
+            chosen[change.table] = change
+        return self.balanced(
+            self.score(plan.changed(list(chosen.values()))), weights, perturbations=0
+        )
+
+
+def _combine(
+    changes: Sequence[tuple[Change, ...]], values: NDArray[np.float64], value: float
+) -> list[tuple[Change, ...]]:
+    """Returns prefixes of the improving changes, best first, that touch different tables."""
+    combined: list[tuple[Change, ...]] = []
+    current: tuple[Change, ...] = ()
+    touched: set[int] = set()
+    for index in np.argsort(values, kind="stable").tolist():
+        if values[index] >= value or len(combined) == _MAX_COMBINED:
+            break
+        tables = {change.table for change in changes[index]}
+        if tables & touched:
+            continue
+        touched |= tables
+        current = (*current, *changes[index])
+        combined.append(current)
+    return combined

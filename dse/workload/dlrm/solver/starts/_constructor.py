@@ -1,0 +1,332 @@
+"""Constructed starts: greedy plans from the predicted cost of shards, many in one batch.
+
+Tables are cut until no shard costs more than some share of a rank's mean, into columns where that
+helps, else into rows over a node or over all ranks. Which share is best depends on the model, so
+several are tried. Small tables are copied to every rank in growing numbers, because an exchange
+group that pays only once several tables are in it is out of reach of a search that changes one
+table after another. The shards are then placed, largest first, each where it costs least.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from dse.sharding import ComputeKernel, ShardingType
+from dse.workload.dlrm.solver._options import PlacementScope, worth_copying
+from dse.workload.dlrm.solver.moves import Assignment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from dse.workload.dlrm.solver._options import Cut, CutKey, ShardingOptions
+
+#: How many of the tables that may be copied are, as shares of all of them.
+_COPIED_SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+
+#: A share that no table reaches: cost alone is no reason to cut it.
+_ANY_SHARE = 1e9
+
+#: Largest shard as a share of a rank's mean cost.
+_CUT_SHARES = (_ANY_SHARE, 4.0, 2.0, 1.0, 0.5, 0.25)
+
+#: Largest shard as a share of a rank's memory, and the same in the plan for memory alone.
+_MEMORY_SHARE = 0.5
+_TIGHT_MEMORY_SHARE = 0.2
+
+#: Weight of all loads against the largest: decides between ranks that do not become the largest.
+_SPREAD_WEIGHT = 1e-3
+
+#: More than any load costs.
+_NO_ROOM = 1e200
+
+#: Types in order of preference; those that cut rows, and with them a table's lookups, come last.
+_TYPES = (
+    ShardingType.TABLE_WISE,
+    ShardingType.COLUMN_WISE,
+    ShardingType.TABLE_COLUMN_WISE,
+    ShardingType.TABLE_ROW_WISE,
+    ShardingType.GRID_SHARD,
+    ShardingType.ROW_WISE,
+)
+
+#: Kernels in order of preference, fastest first.
+_KERNELS = (
+    ComputeKernel.FUSED,
+    ComputeKernel.DENSE,
+    ComputeKernel.FUSED_UVM_CACHING,
+    ComputeKernel.FUSED_UVM,
+)
+
+
+class _Offered(NamedTuple):
+    """Cuts that tables may take, coarsest first; they do not include copies on every rank.
+
+    Attributes:
+        cuts: Numbers of cuts, -1 beyond the last one; shape `(tables, offered)`.
+        exists: Where there is one; shape `(tables, offered)`.
+        whole_rows: Those that keep every shard on a single rank; shape `(tables, offered)`.
+        largest: Loads and bytes of the largest shard; shape `(tables, offered, loads + 1)`.
+        sums: Loads and bytes of the coarsest cut over all its ranks; shape `(tables, loads + 1)`.
+    """
+
+    cuts: NDArray[np.int64]
+    exists: NDArray[np.bool_]
+    whole_rows: NDArray[np.bool_]
+    largest: NDArray[np.float64]
+    sums: NDArray[np.float64]
+
+
+class Constructor:
+    """Constructs plans.
+
+    Args:
+        options: The cuts.
+        fallback: A plan whose cuts are used for tables that may only be copied to every rank.
+        memory_bytes: What a rank may hold.
+    """
+
+    def __init__(
+        self, options: ShardingOptions, fallback: Assignment, memory_bytes: float
+    ) -> None:
+        self._options = options
+        self._fallback = fallback
+        self._memory_bytes = memory_bytes
+
+    def plans(self, weights: NDArray[np.float64]) -> list[Assignment]:
+        """Returns distinct plans.
+
+        Args:
+            weights: Seconds that one more unit of each load costs; shape `(loads,)`.
+        """
+        cuts = list(dict.fromkeys(self._all_cuts(weights)))
+        return list(dict.fromkeys(self._placed(np.array(cuts), weights)))
+
+    def plan_by_bytes(self) -> Assignment:
+        """Returns a plan that balances memory alone, of finely cut tables."""
+        weights = np.zeros(self._offered.sums.shape[1] - 1)
+        cuts = self._small_enough(self._limits(weights, _ANY_SHARE, _TIGHT_MEMORY_SHARE))
+        return self._placed(cuts[None], weights, by_bytes=True)[0]
+
+    def placed(self, keys: Sequence[CutKey], weights: NDArray[np.float64]) -> Assignment:
+        """Returns a plan of given cuts.
+
+        Args:
+            keys: One cut for each table.
+            weights: Seconds that one more unit of each load costs; shape `(loads,)`.
+        """
+        cuts = np.array([self._options.ids(keys)])
+        return self._placed(cuts, weights)[0]
+
+    @cached_property
+    def _offered(self) -> _Offered:
+        options = self._options
+        keys = [
+            _by_preference(options.keys_of(table)) or [options.cuts[number].key]
+            for table, number in enumerate(self._fallback.cuts)
+        ]
+        options.ids(key for offered in keys for key in offered)
+        numbers = np.full((len(keys), max(len(offered) for offered in keys)), -1)
+        for row, offered in zip(numbers, keys, strict=True):
+            row[: len(offered)] = options.ids(offered)
+        known, place = np.unique(numbers, return_inverse=True)
+        # -1 selects the last cut; `exists` masks it.
+        cuts = [options.cuts[number] for number in known.tolist()]
+        place = place.reshape(numbers.shape)
+        exists = numbers >= 0
+        on_ranks = np.array([cut.scope is PlacementScope.RANK for cut in cuts])
+        return _Offered(
+            cuts=numbers,
+            exists=exists,
+            whole_rows=exists & on_ranks[place],
+            largest=_largest(cuts)[place],
+            sums=np.array([self._sum(cuts[number]) for number in place[:, 0].tolist()]),
+        )
+
+    @cached_property
+    def _copies(self) -> list[tuple[int, int]]:
+        """Tables worth copying with the cut that does, those that exchange most first."""
+        options, request = self._options, self._options.request
+        keys = [
+            key
+            for table in range(len(request.tables))
+            if worth_copying(request, table)
+            for key in options.keys_of(table)
+            if key.kind is ShardingType.DATA_PARALLEL
+        ]
+        # A copy exchanges gradients of all its rows instead of its pooled vectors.
+        keys.sort(
+            key=lambda key: (
+                request.tables[key.table].rows / request.tables[key.table].feature_count
+            )
+        )
+        return list(zip((key.table for key in keys), options.ids(keys), strict=True))
+
+    def _sum(self, cut: Cut) -> NDArray[np.float64]:
+        """Returns the loads and bytes of a cut, over all its ranks."""
+        request = self._options.request
+        ranks = {
+            PlacementScope.RANK: 1,
+            PlacementScope.NODE: request.local_size,
+            PlacementScope.ALL: request.world_size,
+        }
+        return np.asarray(cut.costs.sum(axis=0) * ranks[cut.scope])
+
+    def _all_cuts(self, weights: NDArray[np.float64]) -> Iterator[tuple[int, ...]]:
+        """Yields a cut for each table, for every number of copied tables and every share."""
+        counts = sorted({round(share * len(self._copies)) for share in _COPIED_SHARES})
+        for count in counts:
+            copied = self._copies[:count]
+            others = np.ones(len(self._fallback.cuts), dtype=bool)
+            others[[table for table, _ in copied]] = False
+            for share in _CUT_SHARES:
+                limits = self._limits(weights, share, _MEMORY_SHARE, others)
+                for by_rows in (False, True):
+                    chosen = self._small_enough(limits, by_rows=by_rows)
+                    for table, number in copied:
+                        chosen[table] = number
+                    yield tuple(chosen.tolist())
+
+    def _limits(
+        self,
+        weights: NDArray[np.float64],
+        cost_share: float,
+        memory_share: float,
+        tables: NDArray[np.bool_] | slice = slice(None),
+    ) -> NDArray[np.float64]:
+        """Returns limits on the loads and bytes of a shard; shape `(loads + 1,)`."""
+        sums = self._offered.sums[tables].sum(axis=0)
+        limits = cost_share * sums / self._options.request.world_size
+        limits[:-1][weights <= 0] = np.inf
+        fixed_bytes = self._options.scorer.memory_bytes_without_tables
+        limits[-1] = memory_share * max(0.0, self._memory_bytes - fixed_bytes)
+        return np.asarray(limits)
+
+    def _small_enough(
+        self, limits: NDArray[np.float64], *, by_rows: bool = True
+    ) -> NDArray[np.int64]:
+        """Returns for every table the coarsest cut whose shards are within the limits.
+
+        If no cut is, the one with the smallest shards. Without `by_rows` a table is then cut into
+        rows only if it is too large for the memory otherwise.
+        """
+        offered = self._offered
+        # Nothing is a share of zero, whatever the limit.
+        shares = (offered.largest / np.maximum(limits, 1e-300)).max(axis=2)
+        excess = np.where(offered.exists, shares, np.inf)
+        small = excess <= 1.0
+        kept = offered.exists if by_rows else offered.whole_rows
+        fits = kept & (offered.largest[..., -1] <= limits[-1])
+        usable = np.where(fits.any(axis=1)[:, None], fits, True)
+        smallest = np.where(usable, excess, np.inf).argmin(axis=1)
+        place = np.where(small.any(axis=1), small.argmax(axis=1), smallest)
+        return np.asarray(offered.cuts[np.arange(len(place)), place])
+
+    def _placed(
+        self,
+        cuts: NDArray[np.int64],
+        weights: NDArray[np.float64],
+        *,
+        by_bytes: bool = False,
+    ) -> list[Assignment]:
+        """Places all shards of all plans.
+
+        The shards of a table cost about the same, so they go to the best ranks in one step.
+
+        Args:
+            cuts: Numbers of cuts; shape `(plans, tables)`.
+            weights: Seconds that one more unit of each load costs; shape `(loads,)`.
+            by_bytes: Whether to look at memory only.
+        """
+        options, request = self._options, self._options.request
+        plans, tables = cuts.shape
+        every = np.arange(plans)
+        known, at = np.unique(cuts, return_inverse=True)
+        at = at.reshape(cuts.shape)
+        used = [options.cuts[number] for number in known.tolist()]
+        costs = _largest(used)
+        shards = np.array([cut.key.shards for cut in used])
+        moves = np.array([cut.scope is PlacementScope.RANK for cut in used])
+        stays = np.array([cut.key.kind is ShardingType.TABLE_COLUMN_WISE for cut in used])
+        allowed = np.ones((len(used), request.world_size), dtype=bool)
+        for row in np.flatnonzero(moves).tolist():
+            allowed[row] = used[row].allowed
+        total = np.zeros((plans, costs.shape[1], request.world_size))
+        total[:, -1] = options.scorer.memory_bytes_without_tables
+        places: list[list[tuple[int, ...]]] = [[()] * tables for _ in range(plans)]
+        # What orders shards and nodes: seconds, or bytes.
+        measure = np.append(weights, float(by_bytes))
+        self._place_on_nodes(cuts, total, places, measure)
+        size = costs @ measure
+        order = np.argsort(np.where(moves, -size, np.inf)[at], axis=1, kind="stable")
+        nodes = np.arange(request.world_size) // request.devices_per_node
+        for step in range(int(moves[at].sum(axis=1).max(initial=0))):
+            table = order[:, step]
+            cut = at[every, table]
+            cost = np.where(moves[cut, None], costs[cut], 0.0)
+            room = total[:, -1] + cost[:, -1, None] <= self._memory_bytes
+            after = total[:, :-1] + cost[:, :-1, None]
+            largest = np.maximum(after, total[:, :-1].max(axis=2, keepdims=True))
+            value = weights @ (largest + _SPREAD_WEIGHT * after)
+            # Ranks without room come last, those that hold the fewest bytes first.
+            full = _NO_ROOM * (1.0 + total[:, -1] / self._memory_bytes)
+            value = full if by_bytes else np.where(room, value, full)
+            value[~allowed[cut]] = np.inf
+            if stays.any():
+                home = nodes[value.argmin(axis=1)]
+                value[stays[cut, None] & (nodes != home[:, None])] = np.inf
+            ranked = np.argsort(value, axis=1, kind="stable")
+            taken = np.zeros(value.shape, dtype=bool)
+            taken[every[:, None], ranked] = np.arange(value.shape[1]) < shards[cut, None]
+            total += cost[:, :, None] * taken[:, None, :]
+            for plan, row in enumerate(ranked.tolist()):
+                if moves[cut[plan]]:
+                    places[plan][table[plan]] = tuple(row[: shards[cut[plan]]])
+        return [
+            Assignment(tuple(row), tuple(where))
+            for row, where in zip(cuts.tolist(), places, strict=True)
+        ]
+
+    def _place_on_nodes(
+        self,
+        cuts: NDArray[np.int64],
+        total: NDArray[np.float64],
+        places: list[list[tuple[int, ...]]],
+        measure: NDArray[np.float64],
+    ) -> None:
+        """Places shards that fill nodes on the least loaded ones, and adds those on all ranks."""
+        options, request = self._options, self._options.request
+        for plan, row in enumerate(cuts.tolist()):
+            chosen = [options.cuts[number] for number in row]
+            everywhere = [cut.first for cut in chosen if cut.scope is PlacementScope.ALL]
+            if everywhere:
+                total[plan] += options.shard_costs[everywhere].sum(axis=0)[:, None]
+            held = np.zeros((request.node_count, total.shape[1]))
+            busy = [0.0] * request.node_count
+            for table, cut in enumerate(chosen):
+                if cut.scope is PlacementScope.NODE:
+                    order = sorted(range(request.node_count), key=busy.__getitem__)
+                    where = [node for node in order if cut.allowed[node]][: cut.key.shards]
+                    for node, costs in zip(where, cut.costs, strict=True):
+                        held[node] += costs
+                        busy[node] += float(measure @ costs)
+                    places[plan][table] = tuple(where)
+            total[plan] += np.repeat(held.T, request.local_size, axis=1)
+
+
+def _largest(cuts: Sequence[Cut]) -> NDArray[np.float64]:
+    """Returns the loads and bytes of each cut's largest shard; shape `(cuts, loads + 1)`."""
+    return np.array([cut.costs.max(axis=0) for cut in cuts])
+
+
+def _by_preference(keys: list[CutKey]) -> list[CutKey]:
+    """Returns cuts in the order in which they are tried, without copies on every rank."""
+    kept = [key for key in keys if key.kind in _TYPES]
+    # Host memory is for tables that fit nowhere else. Which others to put there is left to the
+    # baselines and the linear programs.
+    kept = [key for key in kept if not key.kernel.on_host] or kept
+    return sorted(kept, key=lambda key: (_KERNELS.index(key.kernel), _TYPES.index(key.kind)))

@@ -1,0 +1,202 @@
+"""Lower bound against brute force, and the properties it must have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dse.sharding import ShardingType, placements_allowed
+from dse.simulate import simulate
+from dse.workload.dlrm import LaunchMode, PlanScorer, Slot, build_layout
+from dse.workload.dlrm.solver import lower_bound, planning_request
+from dse.workload.dlrm.solver.bound._layout import slot_graph
+from tests.conftest import make_cluster, make_table
+from tests.workload.dlrm.solver.bound.oracle import (
+    ALL,
+    TABLE_WISE,
+    TW,
+    best_time_s,
+    bound_of,
+    dlrm,
+    random_demands,
+    random_problem,
+    random_tables,
+    random_types,
+)
+
+
+@pytest.mark.parametrize(
+    ("seed", "problems"),
+    [(0, 8), (1, 8), *(pytest.param(s, 20, marks=pytest.mark.slow) for s in range(2, 12))],
+)
+def test_no_plan_of_a_small_problem_is_below_the_bound(seed, problems):
+    rng = np.random.default_rng(seed)
+    checked = 0
+    for _ in range(problems):
+        count = int(rng.integers(1, 5))
+        problem = random_problem(rng, count, [(1, 4), (2, 2), (3, 3), (2, 1), (4, 2)])
+        types = random_types(rng)
+        scorer = PlanScorer(problem)
+        request = random_demands(rng, planning_request(scorer, types, 0))
+        optimum = best_time_s(scorer, request, limit=2500, seed=seed)
+        bound = lower_bound(scorer, request)
+        assert bound.iteration_time_s <= optimum, (problem, types)
+        assert bound.iteration_time_s > 0
+        assert bound.reasons
+        checked += np.isfinite(optimum)
+    assert checked > problems / 2
+
+
+@pytest.mark.parametrize(
+    ("world", "per_node", "tables"),
+    [
+        (8, 8, 8),
+        (8, 4, 8),
+        *(pytest.param(*size, 20, marks=pytest.mark.slow) for size in [(8, 8), (8, 4), (12, 4)]),
+    ],
+)
+def test_no_random_plan_of_a_larger_problem_is_below_the_bound(world, per_node, tables):
+    rng = np.random.default_rng(world * per_node)
+    problem = dlrm(random_tables(rng, tables), make_cluster(world, per_node), batch=world * 1024)
+    scorer = PlanScorer(problem)
+    request = planning_request(scorer, ALL, 0)
+    bound = lower_bound(scorer, request)
+    assert bound.iteration_time_s <= best_time_s(scorer, request, limit=3000)
+
+
+def test_one_rank_leaves_no_choice_and_no_gap():
+    problem = dlrm(random_tables(np.random.default_rng(1), 6), make_cluster(1, 4))
+    scorer = PlanScorer(problem)
+    request = planning_request(scorer, TW, 0)
+    only = best_time_s(scorer, request, limit=10)
+    assert lower_bound(scorer, request).iteration_time_s == pytest.approx(only, rel=1e-5)
+
+
+def test_equal_tables_that_spread_evenly_leave_hardly_a_gap():
+    tables = tuple(make_table(f"t{index}", rows=400_000, pooling=20) for index in range(8))
+    scorer = PlanScorer(dlrm(tables, make_cluster(4, 4)))
+    request = planning_request(scorer, TW, 0)
+    even = [scorer.placements.option(i, next_of(request, i, i % 4)) for i in range(8)]
+    time_s = float(scorer.score_options(np.array([even])).iteration_time_s[0])
+    bound = lower_bound(scorer, request)
+    assert bound.iteration_time_s <= time_s
+    assert bound.gap(time_s) < 0.01
+
+
+def next_of(request, index, rank):
+    return placements_allowed(index, request)[0].on(request.tables[index].name, (rank,))
+
+
+def test_one_table_more_than_ranks_means_that_two_share_a_rank():
+    tables = tuple(make_table(f"t{index}", rows=2_000_000, pooling=200) for index in range(5))
+    problem = dlrm(tables, make_cluster(4, 4))
+    scorer = PlanScorer(problem)
+    request = planning_request(scorer, TW, 0)
+    optimum = best_time_s(scorer, request, limit=1024)
+    bound = lower_bound(scorer, request)
+    assert bound.iteration_time_s <= optimum
+    # On average a rank has five quarters of a table; some rank has two.
+    assert bound.gap(optimum) < 0.05
+    assert "share a rank" in bound.reasons[0]
+
+
+def test_a_table_that_cannot_be_cut_decides():
+    tables = (
+        make_table("small", rows=1000, pooling=1),
+        make_table("large", rows=2_000_000, pooling=300),
+    )
+    problem = dlrm(tables, make_cluster(4, 4))
+    scorer = PlanScorer(problem)
+    request = planning_request(scorer, TW, 0)
+    bound = lower_bound(scorer, request)
+    assert bound.reasons[0] == "largest indivisible shard: table `large` on one rank"
+    assert bound.gap(best_time_s(scorer, request, limit=16)) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("seed", "tables"),
+    [(0, 4), *(pytest.param(seed, 8, marks=pytest.mark.slow) for seed in range(3))],
+)
+def test_more_types_never_raise_the_bound(seed, tables):
+    rng = np.random.default_rng(seed)
+    problem = dlrm(random_tables(rng, tables), make_cluster(4, 2))
+    types = frozenset()
+    least = np.inf
+    for kind in rng.permutation(np.arange(len(ShardingType))):
+        types |= {list(ShardingType)[kind]}
+        bound_s = bound_of(problem, types).iteration_time_s
+        # Refinement stops at different points; what it leaves open is below this.
+        assert bound_s <= least * 1.005
+        least = min(least, bound_s)
+
+
+@pytest.mark.parametrize(
+    "faster",
+    [
+        lambda c: replace(c, link=replace(c.link, bandwidth_bytes_per_s=6e11)),
+        lambda c: replace(c, network=replace(c.network, nic_bandwidth_bytes_per_s=5e10)),
+        lambda c: replace(c, device=replace(c.device, memory_bandwidth_bytes_per_s=4e12)),
+    ],
+)
+def test_more_bandwidth_never_raises_the_bound(faster):
+    tables = random_tables(np.random.default_rng(4), 5)
+    cluster = make_cluster(4, 2)
+    slow = bound_of(dlrm(tables, cluster)).iteration_time_s
+    fast = bound_of(dlrm(tables, faster(cluster))).iteration_time_s
+    assert fast <= slow * 1.005
+
+
+def test_memory_is_ignored_if_no_plan_fits():
+    tables = tuple(make_table(f"t{index}", rows=100_000_000) for index in range(8))
+    problem = dlrm(tables)
+    scorer = PlanScorer(problem)
+    request = planning_request(scorer, TW, 0)
+    assert best_time_s(scorer, request, limit=2000) == np.inf
+    assert 0 < lower_bound(scorer, request).iteration_time_s < np.inf
+
+
+def test_tight_memory_raises_the_bound_of_copies():
+    tables = tuple(make_table(f"t{index}", rows=3_000_000, pooling=1) for index in range(4))
+    roomy = dlrm(tables, make_cluster(2, 2))
+    scorer = PlanScorer(roomy)
+    floor = scorer.memory_bytes_without_tables
+    tight = replace(
+        roomy.cluster,
+        device=replace(roomy.cluster.device, memory_bytes=floor + 4e9 + 2e9),
+    )
+    either = frozenset({ShardingType.DATA_PARALLEL, TABLE_WISE})
+    copies = bound_of(roomy, frozenset({ShardingType.DATA_PARALLEL})).iteration_time_s
+    scorer = PlanScorer(replace(roomy, cluster=tight))
+    request = planning_request(scorer, either, 0)
+    optimum = best_time_s(scorer, request, limit=4000)
+    assert lower_bound(scorer, request).iteration_time_s <= optimum < copies
+
+
+def test_the_bound_of_an_optimal_plan_needs_no_refining_beyond_it():
+    problem = dlrm(random_tables(np.random.default_rng(7), 4), make_cluster(2, 2))
+    scorer = PlanScorer(problem)
+    request = planning_request(scorer, TW, 0)
+    optimum = best_time_s(scorer, request, limit=16)
+    full = lower_bound(scorer, request)
+    with_incumbent = lower_bound(scorer, request, incumbent_s=optimum)
+    assert with_incumbent.iteration_time_s <= full.iteration_time_s * (1 + 1e-9) <= optimum
+
+
+@pytest.mark.parametrize("launch", list(LaunchMode))
+@pytest.mark.parametrize(("world", "per_node"), [(4, 4), (4, 2), (3, 1)])
+def test_one_rank_stands_for_all_where_all_do_the_same(launch, world, per_node):
+    problem = dlrm(None, make_cluster(world, per_node), batch=world * 512, launch=launch)
+    rng = np.random.default_rng(world)
+    for layout in range(1, 16):
+        one = build_layout(problem, layout, one_rank=True)
+        everyone = build_layout(problem, layout)
+        durations_s = rng.uniform(0, 1e-3, len(Slot))
+        times = []
+        for graph in (one, everyone):
+            filled = graph.graph.duration_s.copy()
+            filled[graph.slot_task] = durations_s[graph.slot_kind]
+            times.append(simulate(graph.graph, filled).end_s.max())
+        contracted = slot_graph(one).makespan_s(durations_s)
+        assert times == pytest.approx([contracted, contracted], rel=1e-12)
