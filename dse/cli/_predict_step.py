@@ -120,7 +120,7 @@ def predicted_step(asked: Asked) -> PredictedStep:
         software=asked.software or "default",
     )
     problem = step_problem(model, platform, configuration)
-    quote = platform.price_for(asked.world_size)
+    quote = platform.quote(asked.world_size)
     prediction = predict_step(problem, quote.usd_per_hour if quote else None)
     return PredictedStep(model, platform, configuration, problem, prediction)
 

@@ -94,7 +94,7 @@ def predicted(asked: Asked, first: Predicted | None = None) -> Predicted:
     problem = problem_of(model, platform, configuration, host_profile=profile)
     scorer = PlanScorer(problem)
     plan, planner = _plan(asked.plan or SEARCH_PLAN, scorer, first)
-    quote = platform.price_for(asked.world_size)
+    quote = platform.quote(asked.world_size)
     return Predicted(
         asked=asked,
         model=model,

@@ -76,7 +76,7 @@ def rank_command(
         scorer = scorers[plan.world_size]
         cluster = scorer.problem.cluster
         checked = check_plan(plan, workload.tables, plan.world_size, cluster.devices_per_node)
-        quote = machine.price_for(plan.world_size)
+        quote = machine.quote(plan.world_size)
         prediction = predict_plan(scorer, checked, quote.usd_per_hour if quote else None)
         scored.append((str(path), prediction, sample_iteration_times_s(scorer, checked)))
     scored.sort(key=lambda row: (not row[1].feasible, row[1].iteration_time_s, row[0]))

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dse.machine.fits import CollectiveCalibration, KernelCalibration
 
+_SECONDS_PER_HOUR = 3600
+
 
 class Precision(StrEnum):
     """Arithmetic of the dense part: the rate of matrix multiplications and the bytes of values.
@@ -215,8 +217,27 @@ class PriceSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Quote:
+    """What renting a cluster costs.
+
+    Attributes:
+        usd_per_hour: Price of the whole cluster.
+        instances: Whole instances that are rented; None when only the price is known.
+        price: The list price behind it; None when only the price is known.
+    """
+
+    usd_per_hour: float
+    instances: int | None = None
+    price: PriceSpec | None = None
+
+    def cost_usd_per_million(self, throughput_per_s: float) -> float:
+        """Returns USD per million samples (or tokens) at a throughput per second."""
+        return self.usd_per_hour / _SECONDS_PER_HOUR / throughput_per_s * 1e6
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
-    """`world_size` devices on as few nodes as hold them; the performance model is asked about it.
+    """`world_size` devices on as few nodes as hold them; what the performance model predicts for.
 
     Ranks are numbered node by node: rank ``r`` sits on node ``r // devices_per_node``.
 

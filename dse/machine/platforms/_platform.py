@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import math
+from operator import itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from dse._suggest import hint
@@ -16,6 +17,7 @@ from dse.machine import (
     LinkSpec,
     NetworkSpec,
     PriceSpec,
+    Quote,
 )
 
 if TYPE_CHECKING:
@@ -28,21 +30,6 @@ if TYPE_CHECKING:
     from dse.machine.platforms._provenance import CalibrationSource, PlatformFact
 
 Named = TypeVar("Named", LinkSpec, NetworkSpec)
-
-
-@dataclass(frozen=True, slots=True)
-class PriceQuote:
-    """What a number of devices costs.
-
-    Attributes:
-        price: The list price it is made from.
-        instances: Whole instances that are rented.
-        usd_per_hour: Price of all of them.
-    """
-
-    price: PriceSpec
-    instances: int
-    usd_per_hour: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,32 +104,27 @@ class Platform:
             host_memory_bytes=self.host_memory_bytes,
         )
 
-    def price_for(
-        self, world_size: int, *, basis: str = "on_demand", provider: str | None = None
-    ) -> PriceQuote | None:
+    def quote(
+        self, world_size: int, *, basis: str = "on_demand", provider: str = ""
+    ) -> Quote | None:
         """Returns the cheapest way to rent `world_size` devices in whole instances.
 
         Args:
             world_size: Number of devices.
-            basis: Which list prices count.
-            provider: Restricts the choice to one provider.
+            basis: Basis of the list prices to choose from.
+            provider: Provider to rent from; empty for the cheapest.
 
         Returns:
             None when no price fits. Superseded prices are never chosen; ties go by name.
         """
         quotes = []
         for price in self.prices:
-            if price.superseded or price.basis != basis:
-                continue
-            if provider is not None and price.provider != provider:
+            if price.superseded or price.basis != basis or provider not in ("", price.provider):
                 continue
             instances = math.ceil(world_size / price.devices)
-            quotes.append(PriceQuote(price, instances, instances * price.usd_per_hour))
-        return min(
-            quotes,
-            key=lambda quote: (quote.usd_per_hour, quote.price.provider, quote.price.instance),
-            default=None,
-        )
+            offer = Quote(instances * price.usd_per_hour, instances, price)
+            quotes.append((offer.usd_per_hour, price.provider, price.instance, offer))
+        return min(quotes, key=itemgetter(0, 1, 2))[-1] if quotes else None
 
     def kernel_time(self, op: str, **shape: ArrayLike) -> NDArray[np.float64]:
         """Returns the duration of one operator on this platform's device.
