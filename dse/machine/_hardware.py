@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 import math
 from typing import TYPE_CHECKING
@@ -85,7 +85,7 @@ class DeviceSpec:
     reserved_memory_bytes: float
     kernel_floor_s: float = 2.5e-6
     resident_warps_per_unit: int = 64
-    calibrations: tuple[KernelCalibration, ...] = ()
+    calibrations: tuple[KernelCalibration, ...] = field(default=(), repr=False)
 
     def calibration(self, op: str, precision: Precision | None = None) -> KernelCalibration | None:
         """Returns what was learned of an operator in a precision, or None."""
@@ -133,7 +133,7 @@ class LinkSpec:
     bandwidth_bytes_per_s: float
     latency_s: float
     pair_bandwidth_bytes_per_s: float | None = None
-    calibrations: tuple[CollectiveCalibration, ...] = ()
+    calibrations: tuple[CollectiveCalibration, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)

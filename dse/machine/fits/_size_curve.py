@@ -9,7 +9,7 @@ of timings is one-sided, others only ever add time; that is why points are lower
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 import math
 from typing import TYPE_CHECKING
@@ -45,8 +45,8 @@ class SizeCurve:
 
     latency_s: float
     bandwidth_bytes_per_s: float
-    size_bytes: tuple[float, ...]
-    time_s: tuple[float, ...]
+    size_bytes: tuple[float, ...] = field(repr=False)
+    time_s: tuple[float, ...] = field(repr=False)
 
     def at(self, nbytes: ArrayLike) -> NDArray[np.float64]:
         """Returns seconds for message sizes of any shape; they must be positive.

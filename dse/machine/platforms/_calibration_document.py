@@ -90,7 +90,7 @@ class SizeBlock(StrictModel):
 
 
 class TreesBlock(StrictModel):
-    """Boosted trees: XGBoost's UBJSON, compressed by xz, in base64."""
+    """Boosted trees: XGBoost's JSON, compressed by xz, in base64."""
 
     kind: Literal["trees"]
     features: Annotated[list[Name], _Features]

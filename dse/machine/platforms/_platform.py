@@ -64,6 +64,14 @@ class Platform:
     calibrations: tuple[CalibrationSource, ...] = ()
     host_memory_bytes: float | None = None
 
+    def __repr__(self) -> str:
+        """Returns the platform in one line."""
+        return (
+            f"Platform({self.name!r}, {self.devices_per_node} × {self.device.name!r} per node, "
+            f"links={[link.name for link in self.links]}, "
+            f"networks={[network.name for network in self.networks]})"
+        )
+
     def cluster(
         self,
         world_size: int,

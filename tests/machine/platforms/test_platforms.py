@@ -106,3 +106,10 @@ def test_collective_times_by_contract():
         assert np.all(between > inside)
     with pytest.raises(UnknownNameError, match="unknown collective"):
         platform.collective_time("all_for_one", 1.0, 8)
+
+
+def test_a_platform_prints_in_one_line():
+    text = repr(load_platform("h100_sxm"))
+    assert text.startswith("Platform('h100_sxm', 8 × 'NVIDIA H100")
+    assert len(text) < 300
+    assert len(repr(load_platform("h100_sxm").cluster(16))) < 2000
