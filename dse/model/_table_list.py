@@ -1,28 +1,30 @@
-"""A list of embedding tables as a spreadsheet or a data warehouse gives it: CSV, a line a table.
+"""Lists of embedding tables, as a spreadsheet or a data warehouse exports them.
 
-Columns go by the names that DLRM programs use (`num_embeddings` and `hash_size` are rows). All
-problems are collected, each with its line, so that a list of thousands can be mended at once.
+One row describes one table (or `count` equal ones). Columns go by the names that DLRM programs use
+(`num_embeddings` and `hash_size` are rows). All problems are collected, each with its line, so
+that a list of thousands can be corrected at once.
 """
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
+import hashlib
 import math
 from typing import TYPE_CHECKING, TypeVar
 
+from dse._reading import read_bytes
 from dse._suggest import hint, nearest
-from dse.config import read_source
+from dse._tables import Table, parse_table
 from dse.errors import ConfigError, Diagnostic
 from dse.model._dlrm import DataType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 Value = TypeVar("Value")
 
-#: Columns, and other names for them; capitals, spaces and hyphens do not count.
+#: Columns, and other names for them; case, spaces and hyphens do not matter.
 TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
     "name": ("table", "table_name", "feature", "feature_name"),
     "rows": ("num_embeddings", "hash_size", "num_rows", "vocabulary_size", "cardinality"),
@@ -33,8 +35,7 @@ TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
     "alpha": ("zipf_alpha", "zipf_exponent"),
 }
 
-_DELIMITERS = (",", "\t", ";", "|")
-#: Between the pooling factors of features that share a table; no delimiter of columns.
+#: Between the pooling factors of features that share a table; not a delimiter of columns.
 _BETWEEN_FACTORS = "+"
 _DATA_TYPES = {
     **{kind.value: kind for kind in DataType},
@@ -51,22 +52,21 @@ _MAX_ALPHA = 10.0
 _MAX_TABLES = 100_000
 _MAX_NAME = 200
 
-#: More problems than this are not listed: they are one mistake, made on every line.
-_MAX_PROBLEMS = 50
 _MAX_SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """One line of a list of tables.
+    """One row of a list of tables.
 
     Attributes:
-        line: Where it stands in its file.
-        name: Name of the table, or the first part of the names of `count` equal ones.
+        line: Its line in the file (row of a Parquet file).
+        name: Name of the table, or the prefix of the names of `count` equal ones.
         rows: Rows of the table.
         dim: Columns of a row; None where the list has no such column or value.
-        pooling_factors: Mean lookups a sample of each feature that reads the table; None likewise.
-        count: Equal tables.
+        pooling_factors: Mean lookups per sample of each feature that reads the table; None
+            likewise.
+        count: Number of equal tables.
         data_type: Storage type; None likewise.
         alpha: Zipf exponent of the popularity of rows, 0 if uniform; None likewise.
     """
@@ -88,8 +88,8 @@ class TableList:
     Attributes:
         file: Its path, as given.
         sha256: Digest of its bytes.
-        entries: One for each line.
-        unused_columns: Columns of the file that say nothing here.
+        entries: One for each row.
+        unused_columns: Columns of the file that have no meaning here.
     """
 
     file: str
@@ -99,17 +99,16 @@ class TableList:
 
     @property
     def table_count(self) -> int:
-        """Tables, equal ones counted each."""
+        """Number of tables, each of several equal ones counted."""
         return sum(entry.count for entry in self.entries)
 
 
 def read_table_list(path: str | Path) -> TableList:
-    """Reads a CSV of embedding tables.
+    """Reads a CSV, JSON-lines or Parquet file of embedding tables.
 
-    The first line names the columns (:data:`TABLE_COLUMNS`), of which only `rows` is needed.
-    Without names, tables are called `table_0`, `table_1`, … Values are separated by commas, tabs,
-    semicolons or vertical bars. Empty lines and lines that begin with `#` are left out. Several
-    features that share a table write their pooling factors as `3+1`.
+    The columns are those of :data:`TABLE_COLUMNS`, of which only `rows` is required. Without
+    names, tables are called `table_0`, `table_1`, … Several features that share a table write
+    their pooling factors as `3+1`. For the formats see :func:`dse._tables.parse_table`.
 
     Args:
         path: The file.
@@ -117,147 +116,109 @@ def read_table_list(path: str | Path) -> TableList:
     Raises:
         ConfigError: The file is missing, or has problems; each is listed with its line.
     """
-    source = read_source(path)
-    file = str(path)
-    lines = _lines(source.text.removeprefix("\ufeff"), file)
-    first = next(lines, None)
-    if first is None:
-        message = "no header; expected one such as `name,rows,dim,pooling`"
-        raise ConfigError(diagnostics=(Diagnostic(file, 1, None, "", message),))
-    columns, unused = _columns(first[1], first[0], file)
-    reader = _Reader(file, columns, len(first[1]))
-    for number, cells in lines:
-        reader.read(number, cells)
+    file, content = str(path), read_bytes(path)
+    table = parse_table(content, file)
+    columns = _columns(table)
+    if not len(table):
+        raise table.header_error("", "no tables below the header; expected one line for each")
+    reader = _Reader(table, columns)
+    for index, line in enumerate(table.rows.tolist()):
+        reader.read(index, line)
         if reader.total > _MAX_TABLES:
-            raise ConfigError(f"{file}:{number}: more than the limit of {_MAX_TABLES} tables")
-    if not reader.entries and not reader.problems:
-        message = "no tables below the header; expected one line for each"
-        reader.problems.append(Diagnostic(file, first[0], None, "", message))
+            raise ConfigError(f"{file}:{line}: more than the limit of {_MAX_TABLES} tables")
     if reader.problems:
-        raise ConfigError(diagnostics=_bounded(reader.problems, file))
-    return TableList(file, source.sha256, tuple(reader.entries), unused)
+        raise ConfigError(diagnostics=tuple(reader.problems))
+    unused = tuple(name for name in table.columns if name not in columns.values())
+    return TableList(file, hashlib.sha256(content).hexdigest(), tuple(reader.entries), unused)
 
 
-def _lines(text: str, file: str) -> Iterator[tuple[int, list[str]]]:
-    """Yields lines with their number, as stripped cells."""
-    numbered = [
-        (number, line)
-        for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), start=1)
-        if line.strip() and not line.lstrip().startswith("#")
-    ]
-    if not numbered:
-        return
-    header = numbered[0][1]
-    delimiter = max(_DELIMITERS, key=header.count)
-    for number, line in numbered:
-        try:
-            cells = next(csv.reader([line], delimiter=delimiter, strict=True))
-        except (csv.Error, StopIteration) as error:
-            message = f"not valid CSV: {error}"
-            raise ConfigError(diagnostics=(Diagnostic(file, number, None, "", message),)) from None
-        yield number, [cell.strip() for cell in cells]
-
-
-def _columns(header: list[str], line: int, file: str) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Returns the index of each known column, and the names of the others.
+def _columns(table: Table) -> dict[str, str]:
+    """Returns the file's column for each of our names that it has.
 
     Raises:
-        ConfigError: There is no column of rows, or two mean the same.
+        ConfigError: There is no column of rows, or two have the same meaning.
     """
-    meanings = {other: name for name, others in TABLE_COLUMNS.items() for other in (name, *others)}
-    found: dict[str, int] = {}
-    unused = []
-    for index, title in enumerate(header):
-        word = title.lower().replace(" ", "_").replace("-", "_")
-        meaning = meanings.get(word)
-        if meaning is None:
-            unused.append(title)
-        elif meaning in found:
-            message = (
-                f"`{header[found[meaning]]}` and `{title}` both mean {meaning}; "
-                "keep one of the two columns"
-            )
-            raise ConfigError(diagnostics=(Diagnostic(file, line, None, "", message),))
-        else:
-            found[meaning] = index
+    found = {}
+    for meaning, others in TABLE_COLUMNS.items():
+        fitting = table.named({meaning, *others})
+        if len(fitting) > 1:
+            both = " and ".join(f"`{title[:_MAX_SHOWN]}`" for title in fitting[:2])
+            raise table.header_error("", f"{both} both mean {meaning}; keep one of the columns")
+        if fitting:
+            found[meaning] = fitting[0]
     if "rows" not in found:
+        meanings = [name for key, others in TABLE_COLUMNS.items() for name in (key, *others)]
+        unused = [title for title in table.columns if title not in found.values()]
         near = next((title for title in unused if nearest(title.lower(), meanings)), None)
         meant = f" (`{near}`? {hint(near.lower(), meanings)})" if near else ""
-        message = (
+        raise table.header_error(
+            "",
             f"no column of rows{meant}; expected `rows` or one of "
             f"{', '.join(f'`{other}`' for other in TABLE_COLUMNS['rows'])}, found "
-            f"{', '.join(f'`{title[:_MAX_SHOWN]}`' for title in header[:10])}"
+            f"{', '.join(f'`{title[:_MAX_SHOWN]}`' for title in [*table.columns][:10])}",
         )
-        raise ConfigError(diagnostics=(Diagnostic(file, line, None, "", message),))
-    return found, tuple(unused)
+    return found
 
 
 class _Reader:
-    """Turns lines into entries and collects what is wrong with them."""
+    """Turns rows into entries and collects their problems."""
 
-    def __init__(self, file: str, columns: dict[str, int], width: int) -> None:
+    def __init__(self, table: Table, columns: dict[str, str]) -> None:
         self.entries: list[TableEntry] = []
         self.problems: list[Diagnostic] = []
         self.total = 0
-        self._file = file
-        self._columns = columns
-        self._width = width
+        self._table = table
+        self._values = {name: table.columns[column] for name, column in columns.items()}
         self._seen: dict[str, int] = {}
 
-    def read(self, line: int, cells: list[str]) -> None:
-        """Reads one line."""
-        if len(cells) != self._width:
-            self._report(
-                line,
-                "",
-                f"expected {self._width} values as in the header, found {len(cells)}; numbers "
-                "are written without separators of thousands",
-            )
-            return
+    def read(self, index: int, line: int) -> None:
+        """Reads one row."""
         before = len(self.problems)
-        count = self._value(line, cells, "count", _whole(_MAX_TABLES)) or 1
-        rows = self._value(line, cells, "rows", _whole(_MAX_ROWS))
+        count = self._value(index, "count", _whole(_MAX_TABLES)) or 1
+        rows = self._value(index, "rows", _whole(_MAX_ROWS))
         if rows is None and len(self.problems) == before:
-            self._report(line, "rows", "expected the number of rows, found nothing")
-        name = self._name(line, cells)
+            self._report(index, "rows", "expected the number of rows, found nothing")
         entry = TableEntry(
             line=line,
-            name=name,
+            name=self._name(index, line),
             rows=rows or 1,
-            dim=self._value(line, cells, "dim", _whole(_MAX_DIM)),
-            pooling_factors=self._value(line, cells, "pooling", _factors),
+            dim=self._value(index, "dim", _whole(_MAX_DIM)),
+            pooling_factors=self._value(index, "pooling", _factors),
             count=count,
-            data_type=self._value(line, cells, "data_type", _data_type),
-            alpha=self._value(line, cells, "alpha", _alpha),
+            data_type=self._value(index, "data_type", _data_type),
+            alpha=self._value(index, "alpha", _alpha),
         )
         self.total += count
         if len(self.problems) == before:
             self.entries.append(entry)
 
-    def _value(
-        self, line: int, cells: list[str], column: str, read: Callable[[str], Value]
-    ) -> Value | None:
-        index = self._columns.get(column)
-        if index is None or not cells[index]:
+    def _text(self, index: int, column: str) -> str:
+        """Returns a cell as text; empty where the file has no value."""
+        value = self._values[column][index] if column in self._values else None
+        # Data frames write a missing number as NaN.
+        return "" if value is None or value != value else str(value).strip()
+
+    def _value(self, index: int, column: str, read: Callable[[str], Value]) -> Value | None:
+        text = self._text(index, column)
+        if not text:
             return None
         try:
-            return read(cells[index])
+            return read(text)
         except ValueError as error:
-            shown = cells[index][:_MAX_SHOWN]
-            self._report(line, column, f"expected {error}, found `{shown}`")
+            self._report(index, column, f"expected {error}, found `{text[:_MAX_SHOWN]}`")
             return None
 
-    def _name(self, line: int, cells: list[str]) -> str:
-        index = self._columns.get("name")
-        name = f"table_{len(self._seen)}" if index is None else cells[index]
+    def _name(self, index: int, line: int) -> str:
+        named = "name" in self._values
+        name = self._text(index, "name") if named else f"table_{len(self._seen)}"
         if not 0 < len(name) <= _MAX_NAME or not name.isprintable():
             shown = ascii(name[:_MAX_SHOWN])
             self._report(
-                line, "name", f"expected 1 to {_MAX_NAME} printable characters, found {shown}"
+                index, "name", f"expected 1 to {_MAX_NAME} printable characters, found {shown}"
             )
         elif name in self._seen:
             self._report(
-                line,
+                index,
                 "name",
                 f"`{name}` is the name of line {self._seen[name]} too; a table that several "
                 "features share has one line, with a pooling factor for each, such as `3+1`",
@@ -265,8 +226,8 @@ class _Reader:
         self._seen.setdefault(name, line)
         return name
 
-    def _report(self, line: int, column: str, message: str) -> None:
-        self.problems.append(Diagnostic(self._file, line, None, column, message))
+    def _report(self, index: int, column: str, message: str) -> None:
+        self.problems.append(self._table.problem(index, column, message))
 
 
 def _whole(limit: int) -> Callable[[str], int]:
@@ -312,10 +273,3 @@ def _data_type(text: str) -> DataType:
     if kind is None:
         raise ValueError(f"one of {', '.join(DataType)}")
     return kind
-
-
-def _bounded(problems: list[Diagnostic], file: str) -> tuple[Diagnostic, ...]:
-    if len(problems) <= _MAX_PROBLEMS:
-        return tuple(problems)
-    rest = len(problems) - _MAX_PROBLEMS
-    return (*problems[:_MAX_PROBLEMS], Diagnostic(file, None, None, "", f"and {rest} more"))

@@ -58,7 +58,7 @@ def test_a_bare_time_needs_a_unit(csv, column):
 def test_a_told_unit_is_stronger_than_the_name_and_noted(csv):
     samples = read(csv("1,2,3,fp16,2"), time_unit="ms")
     assert samples.time_s == pytest.approx([2e-3])
-    assert samples.notes == ("times of `time_us` taken in ms as told",)
+    assert samples.notes == ("times of `time_us` taken in ms as given",)
 
 
 def test_units_that_do_not_exist():
