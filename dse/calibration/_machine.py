@@ -164,7 +164,7 @@ class _Fits:
     ) -> None:
         """Fits one collective on one number of ranks."""
         samples = _collective_samples(points)
-        fresh = np.array([point.purpose is Purpose.FRESH for point in points])
+        fresh = np.array([point.purpose is Purpose.HELD_OUT for point in points])
         try:
             (fitted,) = fit_collectives(samples, self._origin, fresh)
             if link is not None:
@@ -209,7 +209,7 @@ def _arrays(
     values = np.array([[value for _, value in point.sizes] for point in points])
     sizes = {name: values[:, index] for index, name in enumerate(names)}
     time_s = np.array([point.time_s for point in points])
-    return sizes, time_s, np.array([point.purpose is Purpose.FRESH for point in points])
+    return sizes, time_s, np.array([point.purpose is Purpose.HELD_OUT for point in points])
 
 
 def _embedding_samples(

@@ -6,26 +6,31 @@ from contextlib import contextmanager
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dse.calibration.microbench._allocator import keep_freed_memory
-from dse.calibration.microbench._busy import busy_ranks
-from dse.calibration.microbench._collectives import LocalRanks, collective_ranks
-from dse.calibration.microbench._host import measure_host
-from dse.calibration.microbench._operands import ColdCaches, point_kernel
-from dse.calibration.microbench._timing import CpuTimer, CudaTimer, MeasureSettings, Timer, measure
-from dse.calibration.microbench._torch import load_torch
+from dse.calibration.microbench._machine import keep_freed_memory, load_torch
+from dse.calibration.microbench.operators._operands import ColdCaches, point_kernel
+from dse.calibration.microbench.ranks._collectives import LocalRanks, collective_ranks
+from dse.calibration.microbench.ranks._concurrent import concurrent_ranks
+from dse.calibration.microbench.timing._host import measure_host
+from dse.calibration.microbench.timing._timers import (
+    CpuTimer,
+    CudaTimer,
+    MeasureSettings,
+    Timer,
+    measure,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from dse.calibration.microbench._busy import BusyRanks
-    from dse.calibration.microbench._design import MeasurementPlan
-    from dse.calibration.microbench._types import (
+    from dse.calibration.microbench.plan._design import MeasurementPlan
+    from dse.calibration.microbench.plan._points import (
         CollectivePoint,
         HostMeasurement,
         KernelPoint,
         Sample,
     )
+    from dse.calibration.microbench.ranks._concurrent import ConcurrentRanks
 
 
 class Measurer(Protocol):
@@ -67,7 +72,7 @@ class TorchMeasurer:
         plan: MeasurementPlan,
         settings: MeasureSettings,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
-        busy: BusyRanks | None = None,
+        busy: ConcurrentRanks | None = None,
     ) -> None:
         self._torch: Any = load_torch()
         self._plan = plan
@@ -126,7 +131,7 @@ def torch_measurer(
     """
     torch = load_torch()
     if plan.busy_devices > 1:
-        with busy_ranks(plan.busy_devices, plan.threads, plan.seed, clock_ns) as busy:
+        with concurrent_ranks(plan.busy_devices, plan.threads, plan.seed, clock_ns) as busy:
             yield TorchMeasurer(plan, settings, clock_ns, busy)
         return
     if plan.device == "cpu":

@@ -6,18 +6,17 @@ import multiprocessing
 import pytest
 
 from dse.calibration.microbench import (
-    CollectivePoint,
     MeasureSettings,
     Purpose,
-    RefusedCollectiveError,
     available_cores,
-    collective_ranks,
     describe_machine,
     make_plan,
-    measure_host,
     run_session,
 )
 from dse.calibration.microbench._machine import _last_level_cache_bytes
+from dse.calibration.microbench.plan import CollectivePoint
+from dse.calibration.microbench.ranks import RefusedCollectiveError, collective_ranks
+from dse.calibration.microbench.timing import measure_host
 from dse.errors import CalibrationError
 
 torch = pytest.importorskip("torch")

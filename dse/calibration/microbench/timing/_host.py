@@ -31,9 +31,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dse.calibration.microbench._timing import CpuTimer, MeasureSettings, measure
-from dse.calibration.microbench._torch import load_torch
-from dse.calibration.microbench._types import HostMeasurement
+from dse.calibration.microbench._machine import load_torch
+from dse.calibration.microbench.plan._points import HostMeasurement
+from dse.calibration.microbench.timing._timers import CpuTimer, MeasureSettings, measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,19 +11,16 @@ import time
 import pytest
 
 from dse.calibration.microbench import (
-    BusyRanks,
-    CpuTimer,
     HostMeasurement,
-    KernelPoint,
     MeasureSettings,
     Purpose,
-    RefusedKernelError,
-    busy_ranks,
     make_plan,
-    measure,
     torch_measurer,
 )
-from dse.calibration.microbench._busy_rank import (
+from dse.calibration.microbench.operators._operands import ColdCaches
+from dse.calibration.microbench.plan import KernelPoint
+from dse.calibration.microbench.ranks import ConcurrentRanks, RefusedKernelError, concurrent_ranks
+from dse.calibration.microbench.ranks._concurrent import (
     MeasureHost,
     Prepared,
     PrepareKernel,
@@ -31,8 +28,8 @@ from dse.calibration.microbench._busy_rank import (
     TakeSamples,
     _KernelWorker,
 )
-from dse.calibration.microbench._in_step import InStep, shared_counters
-from dse.calibration.microbench._operands import ColdCaches
+from dse.calibration.microbench.ranks._in_step import InStep, shared_counters
+from dse.calibration.microbench.timing import CpuTimer, measure
 from dse.errors import CalibrationError
 
 torch = pytest.importorskip("torch")
@@ -74,7 +71,7 @@ class MadeUpRanks:
 
 def test_a_sample_is_the_mean_over_the_ranks():
     ranks = MadeUpRanks([1e-3], [3e-3])
-    sample = BusyRanks(ranks).kernel(POINT, SETTINGS)
+    sample = ConcurrentRanks(ranks).kernel(POINT, SETTINGS)
     assert (sample.time_s, sample.repeats) == (pytest.approx(2e-3), 12)
     assert sample.half_width_s == pytest.approx(0.0, abs=1e-12)
     assert ranks.orders[0] == PrepareKernel(POINT)
@@ -83,7 +80,7 @@ def test_a_sample_is_the_mean_over_the_ranks():
 
 def test_short_calls_are_repeated_alike_on_all_ranks():
     ranks = MadeUpRanks([1e-6], [2e-6])
-    assert BusyRanks(ranks).kernel(POINT, SETTINGS).time_s == pytest.approx(1.5e-6)
+    assert ConcurrentRanks(ranks).kernel(POINT, SETTINGS).time_s == pytest.approx(1.5e-6)
     # 1, 10, 100 calls are too short; 1.2 × 1 ms / 1.5 µs = 800 are enough, rounded up.
     *short, enough = sorted(ranks.calls())
     assert short == [1, 10, 100]
@@ -92,7 +89,7 @@ def test_short_calls_are_repeated_alike_on_all_ranks():
 
 def test_samples_with_cold_caches_are_one_call():
     ranks = MadeUpRanks([1e-6], [1e-6], answer=Prepared(one_call=True))
-    BusyRanks(ranks).kernel(LOOKUP, SETTINGS)
+    ConcurrentRanks(ranks).kernel(LOOKUP, SETTINGS)
     assert ranks.calls() == {1}
 
 
@@ -108,13 +105,13 @@ def test_one_rank_measures_what_is_measured_without_ranks():
 
     settings = MeasureSettings(min_repeats=6, max_repeats=12, warm_up_s=0.0, time_limit_s=1e9)
     alone = measure(Listed(), lambda: None, settings)
-    assert BusyRanks(MadeUpRanks(times_s)).kernel(POINT, settings) == alone
+    assert ConcurrentRanks(MadeUpRanks(times_s)).kernel(POINT, settings) == alone
 
 
 def test_a_point_that_a_rank_refuses_is_named():
     ranks = MadeUpRanks([1e-3], answer=Prepared(refusal="RuntimeError: no memory"))
     with pytest.raises(RefusedKernelError, match="no memory"):
-        BusyRanks(ranks).kernel(POINT, SETTINGS)
+        ConcurrentRanks(ranks).kernel(POINT, SETTINGS)
     assert [type(order) for order in ranks.orders] == [PrepareKernel]
 
 
@@ -129,7 +126,7 @@ def test_host_figures_are_means_with_the_widest_interval():
                 HostMeasurement(3e-6, 2e-6, 0.0, 5e-6, 2e-6, None, 4e-8),
             ]
 
-    found = BusyRanks(Hosts()).host(SETTINGS)
+    found = ConcurrentRanks(Hosts()).host(SETTINGS)
     assert found.between_operators_s == pytest.approx(2e-6)
     assert found.launch_s == pytest.approx(4e-6)
     assert found.between_launches_s == pytest.approx(1.5e-6)
@@ -239,7 +236,7 @@ def test_every_call_runs_while_that_of_the_companion_runs():
 
 def test_a_rank_answers_every_order(monkeypatch):
     monkeypatch.setattr(
-        "dse.calibration.microbench._operands.describe_machine", lambda _: TinyCache()
+        "dse.calibration.microbench.operators._operands.describe_machine", lambda _: TinyCache()
     )
     with meetings(1) as (_, steps):
         (one,) = workers(steps)
@@ -260,7 +257,7 @@ class TinyCache:
 
 def test_lookups_and_updates_only_find_cold_caches(monkeypatch):
     monkeypatch.setattr(
-        "dse.calibration.microbench._operands.describe_machine", lambda _: TinyCache()
+        "dse.calibration.microbench.operators._operands.describe_machine", lambda _: TinyCache()
     )
     cold = ColdCaches(0)
     assert cold.before("gemm") is None
@@ -292,7 +289,7 @@ def test_a_rank_that_dies_is_told():
     import signal
 
     def run():
-        with busy_ranks(2, 1, 0, time.perf_counter_ns, PATIENCE_S) as ranks:
+        with concurrent_ranks(2, 1, 0, time.perf_counter_ns, PATIENCE_S) as ranks:
             os.kill(ranks._group.process_ids[1], signal.SIGKILL)
             ranks.kernel(POINT, SETTINGS)
 

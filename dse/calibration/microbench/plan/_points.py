@@ -1,4 +1,4 @@
-"""Points that are measured, and what measuring them yields."""
+"""Points of a plan and their measurements."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from enum import StrEnum
 
 
 class Purpose(StrEnum):
-    """What a measurement may be used for: fitting, or checking a fit that has not seen it."""
+    """Use of a measurement: for fitting, or for checking the fit."""
 
     FIT = "fit"
-    FRESH = "fresh"
+    #: The value is the one in logs.
+    HELD_OUT = "fresh"
 
 
 #: Names and values of an operator's sizes, in the operator's own order.
@@ -68,56 +69,60 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelMeasurement:
+class KernelMeasurement(KernelPoint):
     """Measured time of one operator.
 
     Attributes:
-        op: Name of the operator.
-        sizes: Names and values, in the operator's own order.
-        precision: A :class:`dse.machine.Precision` by its value.
         time_s: Median time of one call, in seconds.
         half_width_s: Half the width of the median's 95 % interval, in seconds.
         repeats: Number of samples.
-        purpose: Fitting or checking.
     """
 
-    op: str
-    sizes: Sizes
-    precision: str
     time_s: float
     half_width_s: float
     repeats: int
-    purpose: Purpose
+
+    @property
+    def point(self) -> KernelPoint:
+        """The point that was measured."""
+        return KernelPoint(self.op, self.sizes, self.precision, self.purpose)
 
 
 @dataclass(frozen=True, slots=True)
-class CollectiveMeasurement:
+class CollectiveMeasurement(CollectivePoint):
     """Measured time of one collective, from the arrival of its last rank to the end of its last.
 
     Attributes:
-        op: Name of the operation.
-        ranks: Ranks that took part, all on this machine.
-        size_bytes: Message size as nccl-tests counts it.
         time_s: Median time of one call, in seconds.
         half_width_s: Half the width of the median's 95 % interval, in seconds.
         repeats: Number of samples.
-        purpose: Fitting or checking.
     """
 
-    op: str
-    ranks: int
-    size_bytes: int
     time_s: float
     half_width_s: float
     repeats: int
-    purpose: Purpose
+
+    @property
+    def point(self) -> CollectivePoint:
+        """The point that was measured."""
+        return CollectivePoint(self.op, self.ranks, self.size_bytes, self.purpose)
+
+
+def measured(
+    point: KernelPoint | CollectivePoint, sample: Sample
+) -> KernelMeasurement | CollectiveMeasurement:
+    """Returns a point with its time."""
+    time = (sample.time_s, sample.half_width_s, sample.repeats)
+    if isinstance(point, KernelPoint):
+        return KernelMeasurement(point.op, point.sizes, point.precision, point.purpose, *time)
+    return CollectiveMeasurement(point.op, point.ranks, point.size_bytes, point.purpose, *time)
 
 
 @dataclass(frozen=True, slots=True)
 class HostMeasurement:
     """Host time per operator and launch, by the fields of :class:`dse.machine.HostSpec`.
 
-    :func:`dse.calibration.microbench.measure_host` says what each figure is taken from.
+    :func:`dse.calibration.microbench.measure_host` defines each figure.
 
     Attributes:
         between_operators_s: T1, in seconds.

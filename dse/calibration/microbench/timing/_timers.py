@@ -21,8 +21,8 @@ import statistics
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dse.calibration.microbench._torch import load_torch
-from dse.calibration.microbench._types import Sample
+from dse.calibration.microbench._machine import load_torch
+from dse.calibration.microbench.plan._points import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dse.calibration.microbench import OPERATORS, make_kernel
-from dse.calibration.microbench._embedding_kernels import LEARNING_RATE, _pool
-from dse.calibration.microbench._kernels import KERNELS
+from dse.calibration.microbench import OPERATORS
+from dse.calibration.microbench.operators import make_kernel
+from dse.calibration.microbench.operators._dense import KERNELS
+from dse.calibration.microbench.operators._embedding import LEARNING_RATE, _pool
 from dse.errors import CalibrationError
 
 torch = pytest.importorskip("torch")

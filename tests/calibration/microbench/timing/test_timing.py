@@ -8,14 +8,9 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from dse.calibration.microbench import (
-    CpuTimer,
-    CudaTimer,
-    MeasureSettings,
-    Sample,
-    measure,
-    summarise,
-)
+from dse.calibration.microbench import MeasureSettings
+from dse.calibration.microbench.plan import Sample
+from dse.calibration.microbench.timing import CpuTimer, CudaTimer, measure, summarise
 
 
 class Clock:

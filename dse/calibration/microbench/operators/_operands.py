@@ -9,15 +9,14 @@ import zlib
 
 import numpy as np
 
-from dse.calibration.microbench._kernels import make_kernel
-from dse.calibration.microbench._machine import describe_machine
-from dse.calibration.microbench._torch import load_torch
+from dse.calibration.microbench._machine import describe_machine, load_torch
+from dse.calibration.microbench.operators._dense import make_kernel
 from dse.machine import Precision
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dse.calibration.microbench._types import KernelPoint
+    from dse.calibration.microbench.plan._points import KernelPoint
 
 #: Operators whose operands other tables have driven out of the caches when it is their turn.
 _COLD_OPERATORS = frozenset({"embedding_forward", "embedding_backward"})

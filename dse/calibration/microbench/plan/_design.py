@@ -19,8 +19,8 @@ import json
 from typing import TYPE_CHECKING
 import zlib
 
-from dse.calibration.microbench._operators import CPU_LIMITS, CUDA_LIMITS, OPERATORS, Limits
-from dse.calibration.microbench._types import CollectivePoint, KernelPoint, Purpose, Sizes
+from dse.calibration.microbench.plan._operators import CPU_LIMITS, CUDA_LIMITS, OPERATORS, Limits
+from dse.calibration.microbench.plan._points import CollectivePoint, KernelPoint, Purpose, Sizes
 from dse.errors import CalibrationError
 from dse.machine import Precision
 
@@ -249,7 +249,7 @@ def _series(
         is_fresh = index % _FRESH_EVERY == _FRESH_EVERY - 1
         sizes = next(fresh if is_fresh else fit, None)
         if sizes is not None:
-            purpose = Purpose.FRESH if is_fresh else Purpose.FIT
+            purpose = Purpose.HELD_OUT if is_fresh else Purpose.FIT
             points.append(KernelPoint(op, sizes, precision.value, purpose))
     return points
 
@@ -300,7 +300,7 @@ def collective_points(local_ranks: int) -> tuple[CollectivePoint, ...]:
     for index, size_bytes in enumerate(fit):
         order.append((size_bytes, Purpose.FIT))
         if index % (_FRESH_EVERY - 1) == _FRESH_EVERY - 2:
-            order.append((next(fresh), Purpose.FRESH))
+            order.append((next(fresh), Purpose.HELD_OUT))
     points = []
     ranks = 2
     while ranks <= local_ranks:

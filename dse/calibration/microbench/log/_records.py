@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any, TypeAlias, TypeVar
 
-from dse.calibration.microbench._types import (
+from dse.calibration.microbench.plan._points import (
     CollectiveMeasurement,
     CollectivePoint,
     HostMeasurement,

@@ -11,17 +11,19 @@ import numpy as np
 import pytest
 
 from dse.calibration.microbench import (
-    COLLECTIVES,
-    CPU_LIMITS,
-    CUDA_LIMITS,
     OPERATORS,
-    Axis,
-    KernelPoint,
-    Limits,
     Purpose,
     default_local_ranks,
     default_threads,
     make_plan,
+)
+from dse.calibration.microbench.plan import (
+    COLLECTIVES,
+    CPU_LIMITS,
+    CUDA_LIMITS,
+    Axis,
+    KernelPoint,
+    Limits,
 )
 from dse.errors import CalibrationError
 from dse.machine import Precision
@@ -79,7 +81,7 @@ def test_limits_are_parameters():
 def test_fit_and_fresh_points_are_disjoint_and_without_duplicates():
     for op in OPERATORS:
         fit = [point.sizes for point in of(op, Purpose.FIT)]
-        fresh = [point.sizes for point in of(op, Purpose.FRESH)]
+        fresh = [point.sizes for point in of(op, Purpose.HELD_OUT)]
         assert len(set(fit)) == len(fit)
         assert len(set(fresh)) == len(fresh)
         assert not set(fit) & set(fresh)
@@ -159,9 +161,9 @@ def test_collectives_cover_operations_ranks_and_sizes():
                 if point.op == op:
                     sizes[point.purpose].append(point.size_bytes)
             assert sorted(sizes[Purpose.FIT]) == [2**power for power in range(9, 27)]
-            assert len(sizes[Purpose.FRESH]) == 6
-            assert not set(sizes[Purpose.FRESH]) & set(sizes[Purpose.FIT])
-            assert all(512 < size < 2**26 for size in sizes[Purpose.FRESH])
+            assert len(sizes[Purpose.HELD_OUT]) == 6
+            assert not set(sizes[Purpose.HELD_OUT]) & set(sizes[Purpose.FIT])
+            assert all(512 < size < 2**26 for size in sizes[Purpose.HELD_OUT])
         assert all(point.size_bytes % (4 * ranks) == 0 for point in points)
 
 
