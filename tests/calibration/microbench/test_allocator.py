@@ -36,6 +36,7 @@ def faults(mode: str) -> tuple[str, int]:
     return kept, int(count)
 
 
+@pytest.mark.slow
 def test_large_blocks_are_kept():
     kept, count = faults("keep")
     if kept == "False":

@@ -58,6 +58,7 @@ def test_host_overheads_on_a_cpu():
     assert host.graph_launch_s is None
 
 
+@pytest.mark.slow
 def test_a_session_on_two_ranks(tmp_path):
     whole = make_plan(local_ranks=2, threads=1, points=4)
     small = [point for point in whole.collectives if point.size_bytes in (512, 768)]
@@ -75,6 +76,7 @@ def test_a_session_on_two_ranks(tmp_path):
         assert entry.repeats >= 6
 
 
+@pytest.mark.slow
 def test_ranks_go_on_after_a_refusal_and_end_with_a_failure():
     def point(op: str, size_bytes: int) -> CollectivePoint:
         return CollectivePoint(op, 2, size_bytes, Purpose.FIT)
@@ -93,6 +95,7 @@ def test_ranks_go_on_after_a_refusal_and_end_with_a_failure():
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.slow
 def test_a_killed_rank_leaves_no_process_behind():
     def kill_one() -> None:
         with collective_ranks("gloo", 2, 1, timeout_s=30.0) as ranks:

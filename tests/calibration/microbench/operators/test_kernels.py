@@ -56,7 +56,13 @@ def test_every_operator_has_a_benchmark():
         assert set(sizes) == {axis.name for axis in OPERATORS[op].axes}
 
 
-@pytest.mark.parametrize("op", sorted(TINY))
+#: Importing torch.optim takes seconds.
+SLOW = {"optimizer_step"}
+
+
+@pytest.mark.parametrize(
+    "op", [pytest.param(op, marks=[pytest.mark.slow] * (op in SLOW)) for op in sorted(TINY)]
+)
 def test_results_have_the_shape_that_the_sizes_say(op):
     call = make(op)
     for _ in range(3):

@@ -59,7 +59,7 @@ def test_sizes_have_five_significant_bits_and_reach_both_ends():
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_no_point_is_beyond_the_limits(device):
     limits = CPU_LIMITS if device == "cpu" else CUDA_LIMITS
-    plan = make_plan(device, local_ranks=1, threads=1)
+    plan = make_plan(device, local_ranks=1, threads=1, points=16)
     for point in plan.kernels:
         work = OPERATORS[point.op].work(dict(point.sizes))
         assert limits.allow(work), point
@@ -70,12 +70,12 @@ def test_limits_are_parameters():
     tight = Limits(
         2.0**26, 0.001, CPU_LIMITS.flops_per_s, CPU_LIMITS.bytes_per_s, CPU_LIMITS.accesses_per_s
     )
-    plan = make_plan(local_ranks=1, threads=1, limits=tight)
+    plan = make_plan(local_ranks=1, threads=1, points=4, limits=tight)
     assert {point.op for point in plan.kernels} == set(OPERATORS)
     for point in plan.kernels:
         assert OPERATORS[point.op].work(dict(point.sizes)).memory_bytes <= 2**26
     with pytest.raises(CalibrationError, match="`embedding_forward` is within"):
-        make_plan(local_ranks=1, threads=1, limits=replace(tight, memory_bytes=2.0**20))
+        make_plan(local_ranks=1, threads=1, points=4, limits=replace(tight, memory_bytes=2.0**20))
 
 
 def test_fit_and_fresh_points_are_disjoint_and_without_duplicates():

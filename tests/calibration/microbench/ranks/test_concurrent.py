@@ -269,6 +269,7 @@ def test_lookups_and_updates_only_find_cold_caches(monkeypatch):
     assert widths == 2 * [32, 64, 32, 64]
 
 
+@pytest.mark.slow
 def test_real_ranks_measure_and_leave_nothing_behind():
     settings = MeasureSettings(min_repeats=6, max_repeats=6, time_limit_s=0.01, warm_up_s=0.0)
     plan = make_plan("cpu", local_ranks=2, threads=1, points=2)
@@ -284,6 +285,7 @@ def test_real_ranks_measure_and_leave_nothing_behind():
     assert not any(_alive(process) for process in processes)
 
 
+@pytest.mark.slow
 def test_a_rank_that_dies_is_told():
     import os
     import signal
