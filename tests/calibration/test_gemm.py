@@ -55,9 +55,9 @@ def test_the_split_does_not_depend_on_the_order_of_rows():
     np.testing.assert_array_equal(straight[order], shuffled)
 
 
-@pytest.mark.parametrize("widths", [8, 20])
+@pytest.mark.parametrize("widths", [8, 19])
 def test_the_law_is_learned_by_either_kind_of_curve(widths):
-    """8 widths give 256 points for the smooth curve, 20 give 1,600 for the trees."""
+    """8 widths give 256 points for the smooth curve, 19 give 1,444 for the trees."""
     (fitted,) = fit_gemm(DEVICE, samples(widths), ORIGIN)
     assert fitted.precisions == ("fp16",)
     assert fitted.held_out.mape < 0.15

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from dse.config import SCHEMA_VERSION, parse_document
 from dse.errors import ConfigError, Diagnostic
 from dse.machine import Precision
-from dse.model._dlrm import DataType, Interaction, InteractionKind, Optimizer
-from dse.model._schema import ModelDocument
+from dse.model._common import Optimizer
+from dse.model.dlrm._model import DataType, Interaction, InteractionKind
+from dse.model.dlrm._schema import ModelDocument
 
 if TYPE_CHECKING:
-    from dse.model._table_list import TableEntry, TableList
+    from dse.model.dlrm._table_list import TableEntry, TableList
 
 _TABLE_FIELD = re.compile(r"tables\[(\d+)\]")
 

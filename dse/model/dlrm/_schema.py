@@ -1,4 +1,4 @@
-"""The YAML of a model: pydantic classes, and their expansion to a `DlrmModel`."""
+"""YAML of a recommendation model: pydantic classes that expand to a `DlrmModel`."""
 
 from __future__ import annotations
 
@@ -10,24 +10,22 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from dse.config import Count, Document, NonNegativeFloat, PositiveFloat, StrictModel
 from dse.indices import IndexDistribution, ReuseHistogram, Uniform, Zipf
 from dse.machine import Precision
-from dse.model._dlrm import (
+from dse.model._common import Name, Optimizer, Width
+from dse.model.dlrm._model import (
     DataType,
     DlrmModel,
     EmbeddingTable,
     Interaction,
     InteractionKind,
-    Optimizer,
     PoolingDistribution,
 )
-from dse.model._statistics import STATISTICS, generate_tables
+from dse.model.dlrm._statistics import STATISTICS, generate_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MAX_TABLES = 100_000
 
-Name = Annotated[str, Field(min_length=1, max_length=200)]
-Width = Annotated[Count, Field(le=2**24)]
 Rows = Annotated[Count, Field(le=10**12)]
 
 

@@ -1,4 +1,4 @@
-"""What a deep-learning recommendation model is, as plain values."""
+"""Deep-learning recommendation model as plain values."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dse.indices import IndexDistribution
     from dse.machine import Precision
+    from dse.model._common import Optimizer
 
 
 class DataType(StrEnum):
@@ -23,29 +24,6 @@ class DataType(StrEnum):
     def value_bytes(self) -> int:
         """Bytes of one stored value."""
         return {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1}[self.value]
-
-
-class Optimizer(StrEnum):
-    """Update rule; it decides the state kept beside the weights."""
-
-    SGD = "sgd"
-    ROWWISE_ADAGRAD = "rowwise_adagrad"
-    ADAGRAD = "adagrad"
-    ADAM = "adam"
-
-    def state_values_per_row(self, dim: int) -> int:
-        """Returns how many 4-byte state values one embedding row of `dim` columns needs."""
-        return {"sgd": 0, "rowwise_adagrad": 1, "adagrad": dim, "adam": 2 * dim}[self.value]
-
-    @property
-    def keeps_state_by_row(self) -> bool:
-        """Whether a row has one state value, not one for each of its columns."""
-        return self is Optimizer.ROWWISE_ADAGRAD
-
-    @property
-    def state_values_per_parameter(self) -> int:
-        """Four-byte state values of one dense parameter (row-wise Adagrad counts as Adagrad)."""
-        return {"sgd": 0, "rowwise_adagrad": 1, "adagrad": 1, "adam": 2}[self.value]
 
 
 class InteractionKind(StrEnum):

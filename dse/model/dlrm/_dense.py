@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from dse.model._dlrm import InteractionKind
-from dse.model._operators import Operator, OperatorKind
+from dse.model._common import Operator, OperatorKind
+from dse.model.dlrm._model import InteractionKind
 
 if TYPE_CHECKING:
     from dse.machine import Precision
-    from dse.model._dlrm import DlrmModel
+    from dse.model.dlrm._model import DlrmModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,20 @@
-"""The YAML of a transformer, and of a model of either kind."""
+"""YAML of a transformer."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import ConfigDict, Field, RootModel, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from dse.config import Count, Document
 from dse.machine import Precision
-from dse.model._dlrm import Optimizer
-from dse.model._schema import ModelDocument, Name, Width
-from dse.model._transformer import AttentionKind, TransformerFamily, TransformerModel
+from dse.model._common import Name, Optimizer, Width
+from dse.model.transformer._model import AttentionKind, TransformerFamily, TransformerModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dse.model._dlrm import DlrmModel
 
 Layers = Annotated[Count, Field(le=10_000)]
 
@@ -94,31 +92,6 @@ class TransformerDocument(Document):
             optimizer=self.optimizer,
             global_batch_size=self.global_batch_size,
         )
-
-
-class ModelFile(
-    RootModel[Annotated[ModelDocument | TransformerDocument, Field(discriminator="kind")]]
-):
-    """A model of any kind; `kind` says which."""
-
-    # What all kinds share stands beside the alternatives, for readers that look no deeper.
-    model_config = ConfigDict(
-        json_schema_extra={
-            "properties": {
-                "schema_version": {"title": "Schema Version", "type": "integer"},
-                "kind": {"enum": ["dlrm", "transformer"], "title": "Kind", "type": "string"},
-            }
-        }
-    )
-
-    @property
-    def aliases(self) -> list[str]:
-        """Other names of the model."""
-        return self.root.aliases
-
-    def to_model(self) -> DlrmModel | TransformerModel:
-        """Returns the model as plain values."""
-        return self.root.to_model()
 
 
 def _problem(field: str, message: str) -> InitErrorDetails:

@@ -1,9 +1,41 @@
-"""Operators: what one rank computes, without saying where or how fast."""
+"""Optimizers, operators and field types that models of all kinds share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from dse.config import Count
+
+#: Fields of model files.
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Width = Annotated[Count, Field(le=2**24)]
+
+
+class Optimizer(StrEnum):
+    """Update rule; it decides the state kept beside the weights."""
+
+    SGD = "sgd"
+    ROWWISE_ADAGRAD = "rowwise_adagrad"
+    ADAGRAD = "adagrad"
+    ADAM = "adam"
+
+    def state_values_per_row(self, dim: int) -> int:
+        """Returns how many 4-byte state values one embedding row of `dim` columns needs."""
+        return {"sgd": 0, "rowwise_adagrad": 1, "adagrad": dim, "adam": 2 * dim}[self.value]
+
+    @property
+    def keeps_state_by_row(self) -> bool:
+        """Whether a row has one state value, not one for each of its columns."""
+        return self is Optimizer.ROWWISE_ADAGRAD
+
+    @property
+    def state_values_per_parameter(self) -> int:
+        """Four-byte state values of one dense parameter (row-wise Adagrad counts as Adagrad)."""
+        return {"sgd": 0, "rowwise_adagrad": 1, "adagrad": 1, "adam": 2}[self.value]
 
 
 class OperatorKind(StrEnum):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.indices import ReuseHistogram
-from dse.model._dlrm import DataType, EmbeddingTable, PoolingDistribution
+from dse.model.dlrm._model import DataType, EmbeddingTable, PoolingDistribution
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

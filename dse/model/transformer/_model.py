@@ -1,4 +1,4 @@
-"""What a transformer is, as plain values: sizes, parameters and arithmetic.
+"""Transformer as plain values: sizes, parameters and arithmetic.
 
 Counted as in Narayanan et al. (SC 2021, arXiv 2104.04473) and Korthikanti et al. (MLSys 2023,
 arXiv 2205.05198): only matrix products count as arithmetic, the scores of attention in full even
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dse.machine import Precision
-    from dse.model._dlrm import Optimizer
+    from dse.model._common import Optimizer
 
 
 class TransformerFamily(StrEnum):

@@ -16,7 +16,7 @@ from dse._reading import read_bytes
 from dse._suggest import hint, nearest
 from dse._tables import Table, parse_table
 from dse.errors import ConfigError, Diagnostic
-from dse.model._dlrm import DataType
+from dse.model.dlrm._model import DataType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
