@@ -1,4 +1,4 @@
-"""Fitting embedding lookup and update: a learned factor on the bytes that one piece moves."""
+"""Fitting embedding lookup and update: a learned factor on the bytes that a shard moves."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def fit_embedding(
     """Fits lookups and updates, each direction that was measured.
 
     Args:
-        device: The device that was measured; its calibrations are not looked at.
+        device: The device that was measured; its calibrations are ignored.
         samples: Measurements of single tables.
         origin: Where they come from.
         fresh: Points for checking only; shape `(points,)`. A quarter is held out without.

@@ -1,4 +1,4 @@
-"""From a session of microbenchmarks to a platform: device figures, fitted kernels, curves."""
+"""Platform from a session of microbenchmarks: device figures, fitted kernels, curves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hardware: what a cluster is made of, in SI units. Nothing here computes time."""
+"""Hardware of a cluster as plain values in SI units, and its prices."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class DeviceSpec:
     calibrations: tuple[KernelCalibration, ...] = field(default=(), repr=False)
 
     def calibration(self, op: str, precision: Precision | None = None) -> KernelCalibration | None:
-        """Returns what was learned of an operator in a precision, or None."""
+        """Returns the calibration of an operator in a precision, or None."""
         for calibration in self.calibrations:
             if calibration.op == op and (
                 precision is None
@@ -142,7 +142,7 @@ class NetworkSpec:
 
     Attributes:
         name: Name by which a search space or the command line chooses it.
-        kind: ``infiniband``, ``ethernet``, ``efa`` or another word for the reader.
+        kind: ``infiniband``, ``ethernet``, ``efa`` or another label.
         nics_per_node: Network cards of one node.
         nic_bandwidth_bytes_per_s: Line rate of one card in one direction.
         latency_s: End-to-end latency of a small message between two nodes.

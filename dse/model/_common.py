@@ -16,7 +16,7 @@ Width = Annotated[Count, Field(le=2**24)]
 
 
 class Optimizer(StrEnum):
-    """Update rule; it decides the state kept beside the weights."""
+    """Update rule, which determines the state kept with the weights."""
 
     SGD = "sgd"
     ROWWISE_ADAGRAD = "rowwise_adagrad"

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 class ModelFile(
     RootModel[Annotated[ModelDocument | TransformerDocument, Field(discriminator="kind")]]
 ):
-    """A model of any kind; `kind` says which."""
+    """File of a model of any kind, distinguished by `kind`."""
 
-    # What all kinds share stands beside the alternatives, for readers that look no deeper.
+    # Fields of all kinds next to the alternatives, for tools that read only the top level.
     model_config = ConfigDict(
         json_schema_extra={
             "properties": {
@@ -73,7 +73,7 @@ def load_model(name_or_path: str) -> DlrmModel | TransformerModel:
 
 
 def load_dlrm(name_or_path: str) -> DlrmModel:
-    """Loads a recommendation model, for what only such a model can be asked.
+    """Loads a recommendation model.
 
     Raises:
         ConfigError: As for :func:`load_model`, or the model is a transformer.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: Whole numbers up to here are exact in double precision.
 _MAX_WHOLE = 2**53
 
-#: Unknown words of a column that are reported one by one, and how much of a value is shown.
+#: Unknown terms of a column that are listed, and characters of a value that are shown.
 _MAX_WORDS = 5
 _MAX_SHOWN = 60
 
@@ -87,7 +87,7 @@ class Checker:
         self.refuse(
             column,
             np.array([word in rest for word in values.tolist()], dtype=np.bool_),
-            f"of {len(rest)} more unknown words",
+            f"of {len(rest)} more unknown terms",
             where,
         )
         return np.array(

@@ -1,4 +1,4 @@
-"""The text that nccl-tests prints (`all_reduce_perf` and its sisters), several runs in one file.
+"""Output of nccl-tests (`all_reduce_perf` and its siblings), with one run or several.
 
 A run opens with `# nThread …` and names its ranks in `# Rank` lines; its columns stand in a line
 `# size count type …`, which older versions print without `root` and, for operations that reduce
@@ -46,7 +46,7 @@ class _Run:
     header: list[str] = field(default_factory=list)
 
     def ranks(self) -> int | None:
-        """Returns the ranks of one communicator, or None where the log does not tell."""
+        """Returns the ranks of one communicator, or None where the log does not say."""
         sizes = {len(members) for members in self.groups.values()}
         return sizes.pop() if len(sizes) == 1 and not self.cut_short else None
 

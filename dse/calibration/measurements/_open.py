@@ -210,7 +210,7 @@ def _filtered(
         table: The file.
         columns: Its columns by our names.
         filters: Column (the file's name or ours) to the wanted value.
-        vocabularies: Our names of columns to the words they hold, which may be spelled otherwise.
+        vocabularies: The terms that a column holds, by our name of the column.
 
     Raises:
         ConfigError: A column does not exist, or nothing is left.
@@ -267,6 +267,6 @@ def _nothing_left(table: Table, column: str, wanted: object) -> ConfigError:
     shown = ", ".join(f"`{value}`" for value in there[:_MAX_VALUES_SHOWN])
     more = f" and {len(there) - _MAX_VALUES_SHOWN} more" if len(there) > _MAX_VALUES_SHOWN else ""
     return ConfigError(
-        f"{table.origin.file}: --where {column}={wanted} leaves none of {len(table)} rows; "
+        f"{table.origin.file}: --where {column}={wanted} matches none of {len(table)} rows; "
         f"the column has {shown}{more}"
     )

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Measurer(Protocol):
-    """What a session asks for times."""
+    """Source of a session's times."""
 
     def kernel(self, point: KernelPoint) -> Sample:
         """Measures one operator."""
@@ -55,10 +55,10 @@ class TorchMeasurer:
     filled: on a CPU a block of twice the last cache is written before each call, and another
     table has its turn, of each of some sizes; on a GPU caches are emptied for any operator.
 
-    With busy ranks operators and host overheads are measured on all of them at once. Without,
-    they run in this process while the other cores are idle: what ranks of one machine take from
-    each other (memory bandwidth, caches, clock) is then not in their times. Collectives run in
-    one process a rank. All compute with the plan's number of threads.
+    With several busy devices, operators and host overheads are measured on all of them at once;
+    with one, in this process while the other cores are idle. The times of the latter lack the
+    contention between the ranks of a machine (memory bandwidth, caches, clock). Collectives run in
+    one process per rank. All compute with the plan's number of threads.
 
     Args:
         plan: Device, threads, backend and seed.

@@ -230,7 +230,7 @@ def log_spread(predicted: NDArray[np.float64], measured: NDArray[np.float64]) ->
     residuals = np.log(measured / predicted)
     count = len(residuals)
     if not count:
-        raise CalibrationError("no points are left to tell the spread of a fit; measure more")
+        raise CalibrationError("no points are left for the spread of a fit; measure more")
     square = float(np.mean(residuals**2))
     if count < _FEW_RESIDUALS:
         return max(math.sqrt(square), _UNFITTED_SPREAD)

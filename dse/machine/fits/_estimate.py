@@ -1,4 +1,4 @@
-"""A duration with its uncertainty."""
+"""Durations with their uncertainty."""
 
 from __future__ import annotations
 

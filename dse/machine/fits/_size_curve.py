@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
     from scipy.interpolate import PchipInterpolator
 
-#: Fewest different sizes that tell a curve from a line.
+#: Fewest different sizes that distinguish a curve from a line.
 MIN_SIZES = 4
 
 #: Knots that the curve gets between two measured sizes.

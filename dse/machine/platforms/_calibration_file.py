@@ -1,4 +1,4 @@
-"""Files of fitted models that lie beside platforms, as JSON (SI units; written by `dse`)."""
+"""Files of fitted models next to platforms: JSON in SI units, written by `dse`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading platforms."""
+"""Loading platforms by name or path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A platform: device × node × interconnect × price."""
+"""Platform: device × node × interconnect × price."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ class Platform:
             world_size: Number of ranks: at most one node's, or a multiple of it.
             link: Name of the interconnect inside a node; empty for the default.
             network: Name of the network between nodes; empty for the default.
-            extra_links: Interconnects that may be named beside the platform's own.
-            extra_networks: Networks that may be named beside the platform's own.
+            extra_links: Interconnects that may be named in addition to the platform's.
+            extra_networks: Networks that may be named in addition to the platform's.
 
         Raises:
             ConfigError: The ranks would leave a node partly empty.

@@ -1,4 +1,4 @@
-"""Where a platform's figures come from."""
+"""Provenance of a platform's figures."""
 
 from __future__ import annotations
 

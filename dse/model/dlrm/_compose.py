@@ -1,4 +1,4 @@
-"""From a list of tables and the rest of a model to the YAML of a model.
+"""YAML of a model from a list of tables and the rest of the model.
 
 The YAML holds the tables themselves, not the name of their file: a study keeps it as it is, and
 somebody else can use it alone.
@@ -157,7 +157,7 @@ def _indices(alpha: float) -> str:
 
 
 def _number(value: float) -> str:
-    """A number as YAML 1.1 reads it: `1e-05` would be a word there."""
+    """Formats a number for YAML 1.1, where `1e-05` would be text."""
     text = f"{value:.9g}"
     return text.replace("e", ".0e") if "e" in text and "." not in text else text
 
@@ -165,8 +165,8 @@ def _number(value: float) -> str:
 def _text(value: str) -> str:
     """A string as YAML reads it whatever it holds: JSON's strings are YAML's, too."""
     plain = value.isascii() and value.isidentifier()
-    words = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
-    if plain and value.lower() not in words:
+    reserved = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
+    if plain and value.lower() not in reserved:
         return value
     printable = "".join(letter if letter.isprintable() else "?" for letter in value)
     return json.dumps(printable, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""The dense part of a recommendation model as a list of operators of one rank.
+"""Dense part of a recommendation model as a list of operators of one rank.
 
 GEMM shapes follow PyTorch's linear layer: forward `(b, in) · (in, out)`; backward one product for
 the gradient of the input and one for the gradient of the weights. Bias and activation are one

@@ -27,7 +27,7 @@ class DataType(StrEnum):
 
 
 class InteractionKind(StrEnum):
-    """How dense and sparse features meet."""
+    """How dense and sparse features are combined."""
 
     DOT = "dot"
     DCNV2_LOW_RANK = "dcnv2_low_rank"
@@ -107,7 +107,7 @@ class DlrmModel:
         description: One line for listings.
         source: Where its figures come from.
         dense_features: Width of the dense input.
-        bottom_mlp: Output widths of the bottom MLP's layers; empty when there is none.
+        bottom_mlp: Output widths of the bottom MLP's layers; empty without one.
         interaction: The interaction layer.
         top_mlp: Output widths of the top MLP's layers, the final 1 included.
         tables: The embedding tables.

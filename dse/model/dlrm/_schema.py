@@ -196,7 +196,7 @@ class ModelDocument(Document):
         else:
             problems = [*self._no_tables(), *self._repeated_names(), *self._wrong_dims()]
         if problems:
-            # Pydantic keeps the places of an error of its own class, one for each problem.
+            # A ValidationError keeps the place of each problem.
             raise ValidationError.from_exception_data(type(self).__name__, problems)
         return self
 

@@ -1,4 +1,4 @@
-"""One line of a log of measurements: from a record to JSON, and back with every type checked."""
+"""Records of a log as JSON, read back with every type checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Benchmarks of operators that work on dense tensors, and the register of all benchmarks.
+"""Benchmarks of dense operators, and the registry of all benchmarks.
 
 A benchmark is a factory: from sizes, precision, device and a random generator it makes the
 operands and returns a callable that runs the operator once and returns its result. The same code
@@ -6,7 +6,7 @@ serves both devices; only host copies differ.
 
 Operators are called as eager code calls them: each call allocates its result. On a GPU that is
 free, for torch keeps freed blocks. On a CPU a session sets the C library to keep them, too (see
-:mod:`_allocator`), so times hold no clearing of pages: they are those of processes
+`keep_freed_memory`), so times hold no clearing of pages: they are those of processes
 whose allocator keeps its memory. Where the C library has no such setting, large results come from
 the system every time and clearing their pages is part of the time.
 """

@@ -1,4 +1,4 @@
-"""Benchmarks of the lookup in one embedding table and of its update.
+"""Benchmarks of embedding lookup and update.
 
 In training every iteration brings other lookups. So does every call here: a pool of draws is cut
 into index sets that take turns. On a GPU the pool is large enough that the rows of all sets

@@ -1,4 +1,4 @@
-"""The callable of a point, and the state of the machine that it finds."""
+"""Call of a point, and the state of the caches before it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from dse.calibration.microbench.plan._points import KernelPoint
 
-#: Operators whose operands other tables have driven out of the caches when it is their turn.
+#: Operators whose operands other tables have evicted from the caches before each call.
 _COLD_OPERATORS = frozenset({"embedding_forward", "embedding_backward"})
 
-#: Size of a last cache that the system does not tell.
+#: Size of a last-level cache that the system does not report.
 _ASSUMED_CACHE_BYTES = 2**25
 
 #: Rows, width, batch and pooling of the tables whose turn it is before, from a few hundred lookups

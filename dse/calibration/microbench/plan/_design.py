@@ -1,13 +1,13 @@
-"""Which points are measured, and in which order.
+"""Design of a plan: the points to measure, and their order.
 
 Sizes of an operator are a scrambled Sobol sequence in the logarithm of the sizes. Points outside
 the limits are left out, and so are duplicates after rounding; what remains keeps the order of the
 sequence, so the first points of an operator always fill its space, however many are reached.
 Operators take turns, weighted by how many sizes they have, and every fourth point of an operator
-is a fresh one, from a sequence of another seed, that is not among its fit points.
+is held out: it comes from a sequence of another seed and is not among its fit points.
 
 Collectives are measured at powers of two of the size, taken in the order of the van der Corput
-sequence, all operations at each size; fresh sizes lie between them.
+sequence, all operations at each size; held-out sizes lie between them.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ COLLECTIVES = (
     "send_recv",
 )
 
-#: One point in so many is fresh.
-_FRESH_EVERY = 4
+#: One point in so many is held out.
+_HELD_OUT_EVERY = 4
 
-#: Sobol points looked at for one operator at most, as a power of two.
+#: Most Sobol points considered for one operator, as a power of two.
 _MAX_LOG2_CANDIDATES = 14
 
 #: Powers of two of the smallest and the largest message.
@@ -130,7 +130,7 @@ def make_plan(
             a process with ``cores // local_ranks`` threads, see :func:`default_threads`.
         seed: Seed of the design and of the operands.
         operators: Names of the operators; all of them by default.
-        points: Points of an operator of weight 1, fit and fresh together.
+        points: Points of an operator of weight 1, fit and held out together.
         limits: What a point may cost; the device's by default.
         precisions: Those that operators are measured in where they can be; by default all on a
             GPU and fp32 on a CPU.
@@ -209,7 +209,7 @@ def kernel_points(
     Args:
         device: ``cpu`` or ``cuda``.
         operators: Names.
-        points: Points of an operator of weight 1, fit and fresh together.
+        points: Points of an operator of weight 1, fit and held out together.
         limits: What a point may cost.
         seed: Seed of the design.
         precisions: Those that operators are measured in where they can be; by default all on a
@@ -239,17 +239,19 @@ def kernel_points(
 def _series(
     op: str, precision: Precision, count: int, limits: Limits, seed: int
 ) -> list[KernelPoint]:
-    """Points of one operator in one precision: three to fit, one fresh, and so on."""
-    fresh_count = count // _FRESH_EVERY
-    fit_sizes = _sobol_sizes(op, count - fresh_count, limits, (seed, 0, precision), frozenset())
-    fresh_sizes = _sobol_sizes(op, fresh_count, limits, (seed, 1, precision), frozenset(fit_sizes))
-    fit, fresh = iter(fit_sizes), iter(fresh_sizes)
+    """Points of one operator in one precision: three to fit, one held out, and so on."""
+    held_out_count = count // _HELD_OUT_EVERY
+    fit_sizes = _sobol_sizes(op, count - held_out_count, limits, (seed, 0, precision), frozenset())
+    held_out_sizes = _sobol_sizes(
+        op, held_out_count, limits, (seed, 1, precision), frozenset(fit_sizes)
+    )
+    fit, held_out = iter(fit_sizes), iter(held_out_sizes)
     points = []
     for index in range(count):
-        is_fresh = index % _FRESH_EVERY == _FRESH_EVERY - 1
-        sizes = next(fresh if is_fresh else fit, None)
+        is_held_out = index % _HELD_OUT_EVERY == _HELD_OUT_EVERY - 1
+        sizes = next(held_out if is_held_out else fit, None)
         if sizes is not None:
-            purpose = Purpose.HELD_OUT if is_fresh else Purpose.FIT
+            purpose = Purpose.HELD_OUT if is_held_out else Purpose.FIT
             points.append(KernelPoint(op, sizes, precision.value, purpose))
     return points
 
@@ -285,12 +287,12 @@ def _sobol_sizes(
 def collective_points(local_ranks: int) -> tuple[CollectivePoint, ...]:
     """Returns the points of all collectives over 2, 4, 8, … up to `local_ranks` ranks.
 
-    Fit sizes are the powers of two from 512 B to 64 MiB, fresh sizes 1.5 times some of them, one
-    for each three of the former. All are multiples of the size of a value on every rank, up to
-    64 ranks.
+    Fit sizes are the powers of two from 512 B to 64 MiB; held-out sizes are 1.5 times some of
+    them, one for each three of the former. All are multiples of the size of a value on every
+    rank, up to 64 ranks.
     """
     fit = [2**power for power in _corput_order(_SMALLEST_LOG2_BYTES, _LARGEST_LOG2_BYTES)]
-    fresh = iter(
+    held_out = iter(
         [
             3 * 2**power
             for power in _corput_order(_SMALLEST_LOG2_BYTES - 1, _LARGEST_LOG2_BYTES - 2)
@@ -299,8 +301,8 @@ def collective_points(local_ranks: int) -> tuple[CollectivePoint, ...]:
     order: list[tuple[int, Purpose]] = []
     for index, size_bytes in enumerate(fit):
         order.append((size_bytes, Purpose.FIT))
-        if index % (_FRESH_EVERY - 1) == _FRESH_EVERY - 2:
-            order.append((next(fresh), Purpose.HELD_OUT))
+        if index % (_HELD_OUT_EVERY - 1) == _HELD_OUT_EVERY - 2:
+            order.append((next(held_out), Purpose.HELD_OUT))
     points = []
     ranks = 2
     while ranks <= local_ranks:

@@ -1,7 +1,7 @@
 """Operators that are measured: their sizes, the range of each size and the work they imply.
 
-The work is a rough count from which the design tells whether a point is too large; times are
-measured, never derived from it.
+The work is a rough count that shows whether a point is too large; times are measured, never
+derived from it.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Limits:
     accesses_per_s: float
 
     def allow(self, work: Work) -> bool:
-        """Tells whether a point of this work is within the limits."""
+        """Returns whether a point of this work is within the limits."""
         estimate_s = (
             work.flops / self.flops_per_s
             + work.traffic_bytes / self.bytes_per_s
@@ -109,7 +109,7 @@ class OperatorSpec:
         work: Rough cost of one call, from the sizes by name.
         weight: Points for each point of an operator of weight 1; more sizes need more points.
         precisions: Precisions it can be measured in, all of them on a GPU; on a CPU it is fp32
-            unless others are asked for.
+            unless others are requested.
     """
 
     axes: tuple[Axis, ...]

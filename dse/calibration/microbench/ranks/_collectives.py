@@ -1,4 +1,4 @@
-"""Timing collectives over processes of this machine.
+"""Collectives measured over processes of this machine.
 
 One process a rank is started for a number of ranks and serves all points of that number. Ranks
 meet at a barrier before each repeat. With gloo a repeat lasts from the *last* start to the last
@@ -7,7 +7,7 @@ waits, and waiting is not transfer. With nccl each rank takes the mean of a row 
 two events, and the slowest rank counts.
 
 torch 2.13's gloo has all six operations. Where a backend lacks one, its points are skipped with
-the backend's own words; nothing is put together from other operations instead.
+the backend's message; no substitute is composed from other operations.
 
 Ranks, and gloo's own threads, share the cores with the process that starts them, which sleeps
 meanwhile; where there are as many ranks as cores, single repeats are held up by milliseconds. The
@@ -41,7 +41,7 @@ _CUDA_CALLS = 20
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Tells a rank to make the buffers of a collective."""
+    """Order to make the buffers of a collective."""
 
     op: str
     size_bytes: int
@@ -49,20 +49,20 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Tells a rank to run the prepared collective so many times."""
+    """Order to run the prepared collective `count` times."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """There is no memory for the buffers, or the backend does not have the collective."""
+    """Answer of a rank that lacks the memory or the collective."""
 
     reason: str
 
 
 def collective_worker(context: RankContext) -> Worker:
-    """Returns what answers a rank's orders.
+    """Returns the worker that answers the orders of one rank.
 
     The answer to :class:`Prepare` is ``None``, the one to :class:`Repeat` a list of pairs of start
     and end in seconds, on the clock that all processes of the machine share. A :class:`Refusal`
@@ -85,7 +85,7 @@ class _CollectiveWorker:
             return self._prepare(order)
         if isinstance(order, Repeat):
             return self._repeat(order)
-        raise TypeError(f"rank {self._context.rank} does not know what to do with {order!r}")
+        raise TypeError(f"rank {self._context.rank} received an unknown order {order!r}")
 
     def _prepare(self, order: Prepare) -> Refusal | None:
         self._call = list  # frees the buffers of the last collective first
@@ -191,7 +191,7 @@ class RefusedCollectiveError(DseError):
 def collective_ranks(
     backend: str, ranks: int, threads: int, timeout_s: float = 60.0
 ) -> Iterator[LocalRanks]:
-    """Starts the ranks of a group on this machine and ends them afterwards, whatever happens.
+    """Starts the ranks of a group on this machine and ends them afterwards in any case.
 
     The processes are spawned, so a script that calls this needs the usual ``__main__`` guard.
 
@@ -222,7 +222,7 @@ class LocalRanks:
     """The running ranks of one group.
 
     Args:
-        group: Whom to ask.
+        group: Their processes.
     """
 
     def __init__(self, group: RankGroup) -> None:
@@ -242,7 +242,7 @@ class LocalRanks:
             clock: Seconds on any scale that only grows.
 
         Raises:
-            RefusedCollectiveError: There is no memory for it, or the backend lacks the operation.
+            RefusedCollectiveError: Memory or backend do not suffice for it.
             WorkerError: A rank has died or does not answer.
         """
         settings = settings or MeasureSettings()
@@ -266,7 +266,7 @@ class LocalRanks:
 
         Raises:
             WorkerError: A rank has died or does not answer.
-            RefusedCollectiveError: There is no memory for it, or the backend lacks the operation.
+            RefusedCollectiveError: Memory or backend do not suffice for it.
         """
         answers = self._group.ask(order)
         for answer in answers:

@@ -2,11 +2,11 @@
 
 Ranks of one machine share its memory, its last cache and its clock, so a kernel that misses the
 caches takes longer when the others run, too; and in training they run the same kernels at the same
-time. One process a rank is started for a session. Each makes operands of its own, and before every
-sample all meet in shared memory (see `_in_step`), so that samples overlap from end to end. What a
-sample counts is the mean over the ranks.
+time. One process per rank is started for a session. Each makes its own operands, and before every
+sample all wait for each other in shared memory (see `_in_step`), so that samples overlap from end
+to end. A sample is the mean over the ranks.
 
-GPUs have memory of their own and are measured one at a time.
+GPUs have separate memories and are measured one at a time.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PrepareKernel:
-    """Tells a rank to make the operands of a point, its own, and to run it once."""
+    """Order to make the operands of a point and to run it once."""
 
     point: KernelPoint
 
 
 @dataclass(frozen=True, slots=True)
 class TakeSamples:
-    """Tells a rank to take samples of the prepared point, each in step with the other ranks.
+    """Order to take samples of the prepared point, each in step with the other ranks.
 
     Attributes:
         samples: How many.
@@ -58,23 +58,23 @@ class TakeSamples:
 
 @dataclass(frozen=True, slots=True)
 class MeasureHost:
-    """Tells a rank to measure its host overheads while the others do."""
+    """Order to measure the host overheads while the other ranks do."""
 
     settings: MeasureSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Tells a rank to free its operands."""
+    """Order to free the operands."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Operands are made.
+    """Answer to :class:`PrepareKernel`.
 
     Attributes:
-        refusal: Why not, or empty.
-        one_call: Every sample is one call, as caches are emptied before each.
+        refusal: Why the operator cannot be run; empty if it can.
+        one_call: Every sample is one call, because caches are emptied before each.
     """
 
     refusal: str = ""
@@ -84,35 +84,35 @@ class Prepared:
 def kernel_worker(
     path: Path, seed: int, clock_ns: Callable[[], int], context: RankContext
 ) -> Worker:
-    """Returns what answers a rank's orders.
+    """Returns the worker that answers the orders of one rank.
 
     The answer to :class:`PrepareKernel` is :class:`Prepared`, to :class:`TakeSamples` the list of
-    seconds of the samples, to :class:`MeasureHost` the figures, to :class:`Release` ``None``. What
-    a point may raise is a refusal; every other failure ends the rank.
+    seconds of the samples, to :class:`MeasureHost` the figures, to :class:`Release` ``None``. An
+    error of the point is a refusal; every other failure ends the rank.
 
     Args:
         path: Counters that the ranks share.
         seed: Seed of the operands.
         clock_ns: Clock of the samples, in nanoseconds.
-        context: Which rank this is.
+        context: Rank and group.
     """
     keep_freed_memory()
-    meeting = InStep(path, context.rank, context.world_size)
+    barrier = InStep(path, context.rank, context.world_size)
     cold = ColdCaches(seed, context.world_size)
-    return _KernelWorker(load_torch(), meeting, cold, seed, clock_ns).answer
+    return _KernelWorker(load_torch(), barrier, cold, seed, clock_ns).answer
 
 
 class _KernelWorker:
     def __init__(
         self,
         torch: Any,
-        meeting: InStep,
+        barrier: InStep,
         cold: ColdCaches,
         seed: int,
         clock_ns: Callable[[], int],
     ) -> None:
         self._torch = torch
-        self._meeting = meeting
+        self._barrier = barrier
         self._seed = seed
         self._clock_ns = clock_ns
         self._cold = cold
@@ -129,7 +129,7 @@ class _KernelWorker:
         if isinstance(order, Release):
             self._free()
             return None
-        raise TypeError(f"a rank does not know what to do with {order!r}")
+        raise TypeError(f"unknown order {order!r}")
 
     def _prepare(self, point: KernelPoint) -> Prepared:
         self._free()
@@ -147,14 +147,14 @@ class _KernelWorker:
         self._call, self._others = list, None
 
     def _sample(self, order: TakeSamples) -> list[float]:
-        timer = CpuTimer(clock_ns=self._clock_ns, between=partial(self._meet, order.calls))
+        timer = CpuTimer(clock_ns=self._clock_ns, between=partial(self._wait, order.calls))
         return [timer.time_s(self._call, order.calls) for _ in range(order.samples)]
 
-    def _meet(self, calls: int) -> None:
-        """Meets the other ranks with the caches that the sample should find."""
+    def _wait(self, calls: int) -> None:
+        """Waits for the other ranks, and leaves the caches that the sample should find."""
         if self._others is not None:
             self._others.evict()
-        self._meeting.wait()
+        self._barrier.wait()
         if self._others is not None:
             self._others.neighbour()
         elif calls > 1:
@@ -162,15 +162,15 @@ class _KernelWorker:
 
     def _measure_host(self, settings: MeasureSettings) -> HostMeasurement:
         value = self._torch.zeros(1)
-        self._meeting.wait()
+        self._barrier.wait()
         measured = measure_host("cpu", settings)
-        # The others should not be alone at the end.
-        self._meeting.wait(lambda: value.add_(1.0))
+        # No rank should finish with idle neighbours.
+        self._barrier.wait(lambda: value.add_(1.0))
         return measured
 
 
-#: Least duration of a sample, in seconds. Samples are apart, so the first microseconds of each
-#: find what waiting has left in the caches.
+#: Least duration of a sample, in seconds. There is a wait between samples, so the first
+#: microseconds of each find the caches that waiting has left.
 _LEAST_SAMPLE_S = 1e-3
 
 #: Samples that the ranks take before they answer.
@@ -189,7 +189,7 @@ def concurrent_ranks(
     clock_ns: Callable[[], int] = time.perf_counter_ns,
     timeout_s: float = 120.0,
 ) -> Iterator[ConcurrentRanks]:
-    """Starts the ranks of a machine and ends them afterwards, whatever happens.
+    """Starts the ranks of a machine and ends them afterwards in any case.
 
     The processes are spawned, so a script that calls this needs the usual ``__main__`` guard.
 
@@ -214,7 +214,7 @@ def concurrent_ranks(
                 timeout_s=timeout_s,
                 own_cores=True,
             ) as group:
-                # All have opened it; so nothing stays behind, however this process ends.
+                # All have opened it, so nothing is left behind however this process ends.
                 path.unlink()
                 yield ConcurrentRanks(group)
     except WorkerError as error:
@@ -225,7 +225,7 @@ class ConcurrentRanks:
     """Ranks that run the same operators at the same time.
 
     Args:
-        group: Whom to ask.
+        group: Their processes.
     """
 
     def __init__(self, group: RankGroup) -> None:
@@ -266,9 +266,9 @@ class ConcurrentRanks:
         means = {
             field.name: statistics.fmean(values)
             for field in fields(found[0])
-            if None not in (values := [getattr(one, field.name) for one in found])
+            if None not in (values := [getattr(host, field.name) for host in found])
         }
-        means["half_width_s"] = max(one.half_width_s for one in found)
+        means["half_width_s"] = max(host.half_width_s for host in found)
         return replace(found[0], **means)
 
     def release(self) -> None:
@@ -286,4 +286,4 @@ class ConcurrentRanks:
 
     def _samples_s(self, samples: int, calls: int) -> list[float]:
         by_rank = self._group.ask(TakeSamples(samples, calls))
-        return [math.fsum(one) / (calls * len(one)) for one in zip(*by_rank, strict=True)]
+        return [math.fsum(times) / (calls * len(times)) for times in zip(*by_rank, strict=True)]

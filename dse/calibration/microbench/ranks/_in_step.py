@@ -1,10 +1,10 @@
-"""Bringing processes of one machine to the same point within a microsecond.
+"""Barrier in shared memory: processes of one machine reach the same point within a microsecond.
 
-Every process has a counter in memory that all of them share. To meet, it raises its own and looks
-at the others until they are as high. They do so twice. The first time, who waits for long sleeps,
-so that others can run where there are fewer free cores than processes. The second time all have
-just come, and none sleeps: none is late because it had to be woken up. That is why messages or
-collectives would not do.
+Every process has a counter in memory that all of them share. To wait, it increments its own
+and polls the others until they are as high; it does so twice. In the first round, a process that
+waits for long sleeps, so that others can run where there are fewer free cores than processes. In
+the second round all have just arrived and nobody sleeps: no process is late because it had to be
+woken up, as with messages or collectives.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _STRIDE_BYTES = 128
 #: Bytes of a counter.
 _COUNTER_BYTES = 8
 
-#: Looks before one sleeps, for that long; some tenths of a millisecond the first time. The second
-#: time it takes as many only if a process has lost its core in between.
+#: Polls before a process sleeps, and for how long: some tenths of a millisecond in the first
+#: round. The second round needs as many only if a process has lost its core in between.
 _LOOKS = (2_000, 50_000)
 _SLEEP_S = 200e-6
 
@@ -39,7 +39,7 @@ def shared_counters(processes: int) -> Iterator[Path]:
     Processes keep the memory once they have opened it, so the file may go before they do.
 
     Args:
-        processes: Processes that meet.
+        processes: Processes that wait for each other.
     """
     descriptor, name = tempfile.mkstemp(prefix="dse_in_step_")
     try:
@@ -51,13 +51,13 @@ def shared_counters(processes: int) -> Iterator[Path]:
 
 
 class InStep:
-    """Where one process of a group meets the others.
+    """Barrier of one process with the others of its group.
 
     Args:
         path: The file of :func:`shared_counters`.
-        number: Which process this is.
-        processes: Processes that meet.
-        timeout_s: Time after which a process that does not come is an error, in seconds.
+        number: Number of this process.
+        processes: Processes that wait for each other.
+        timeout_s: Time after which a missing process is an error, in seconds.
     """
 
     def __init__(self, path: Path, number: int, processes: int, timeout_s: float = 60.0) -> None:
@@ -76,10 +76,10 @@ class InStep:
         """Returns when every process of the group has called this as often.
 
         Args:
-            meanwhile: Called again and again until then.
+            meanwhile: Called repeatedly until then.
 
         Raises:
-            TimeoutError: A process does not come.
+            TimeoutError: A process does not arrive.
         """
         until_s = time.monotonic() + self._timeout_s
         for patience in _LOOKS:
@@ -103,6 +103,6 @@ class InStep:
                     time.sleep(_SLEEP_S)
                 if time.monotonic() > until_s:
                     raise TimeoutError(
-                        f"a process did not come within {self._timeout_s:g} s; it has ended, or "
+                        f"a process did not arrive within {self._timeout_s:g} s; it has ended, or "
                         "the machine is overloaded"
                     )

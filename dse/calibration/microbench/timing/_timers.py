@@ -1,4 +1,4 @@
-"""Timing one call, and repeating until the time is known well enough.
+"""Timers of one call, and repetition until the time is known well enough.
 
 A *timer* turns a call into a sampler, a function that takes one sample: the seconds of one call.
 :func:`measure` warms up and draws samples until the 95 % interval of their median is narrow, or
@@ -33,7 +33,7 @@ _FEWEST_REPEATS = 6
 #: The interval misses the true median once in so many times.
 _ONE_IN = 20
 
-#: More samples before the interval is looked at again, as a share of those at hand.
+#: Growth of the number of samples between two looks at the interval, as a share.
 _GROWTH = 0.2
 
 
@@ -126,7 +126,7 @@ class CpuTimer:
 def next_count(count: int, total_s: float, least_s: float) -> int:
     """Returns how many calls to try next, when `count` of them take `total_s`, too short a time.
 
-    It aims a little higher than needed, but grows at most tenfold on the word of one sample.
+    It aims a little higher than needed, but grows at most tenfold on one sample.
     """
     wanted = 1.2 * count * least_s / max(total_s, 1e-9)
     return max(count + 1, min(10 * count, math.ceil(wanted)))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dse.machine.kernels._embedding import (
+from dse.machine.kernels.embedding._fused import (
     LOOKUP_LAUNCHES,
     UPDATE_LAUNCHES,
     EmbeddingWork,
@@ -24,7 +24,7 @@ from dse.machine.kernels._embedding import (
 
 if TYPE_CHECKING:
     from dse.machine import DeviceSpec
-    from dse.machine.kernels._embedding import EmbeddingShape, IndexStatistics
+    from dse.machine.kernels.embedding._fused import EmbeddingShape, IndexStatistics
 
 #: Share of the peak bandwidth at which rows and numbers are streamed.
 _STREAM_EFFICIENCY = 0.8
@@ -134,7 +134,7 @@ def unfused_embedding_work(
 
 
 def _alone(device: DeviceSpec, work: EmbeddingWork) -> EmbeddingWork:
-    """Work of kernels of their own, as bytes at device-memory speed that take as long."""
+    """Work of separate kernels, as bytes that take as long at device-memory speed."""
     bandwidth = device.memory_bandwidth_bytes_per_s
     forward_s = embedding_time_s(
         device, work.forward_memory_bytes, work.forward_cache_bytes, LOOKUP_LAUNCHES

@@ -10,7 +10,7 @@ import pytest
 
 from dse.indices import Uniform
 from dse.machine.kernels import EmbeddingShape, embedding_work
-from dse.machine.kernels._embedding_cpu import cpu_lookup_bytes, cpu_update_bytes
+from dse.machine.kernels.embedding._cpu import cpu_lookup_bytes, cpu_update_bytes
 from dse.machine.platforms import load_platform
 
 SHAPE = EmbeddingShape(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.machine.kernels._embedding import (
+from dse.machine.kernels.embedding._fused import (
     EmbeddingWork,
     embedding_traffic,
     embedding_work,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from dse.machine import DeviceSpec, HostLinkSpec
-    from dse.machine.kernels._embedding import EmbeddingShape, IndexStatistics
+    from dse.machine.kernels.embedding._fused import EmbeddingShape, IndexStatistics
 
 #: Most bytes of one read of host memory: a cache line, which a warp reads in one request.
 _REQUEST_BYTES = 128
@@ -76,7 +76,7 @@ def host_rows_work(
         shape: What is looked up.
         indices: How rows are drawn.
         cached_rows: Rows of the piece that the device caches; 0 without a cache.
-        state_on_host: Whether the optimizer state is beside the rows; state of one value a row
+        state_on_host: Whether the optimizer state is with the rows; state of one value a row
             stays in device memory.
     """
     if shape.bags <= 0 or shape.lookups <= 0:

@@ -13,7 +13,7 @@ from dse.machine.kernels import (
     host_rows_time_s,
     host_rows_work,
 )
-from dse.machine.kernels._embedding_uvm import request_bytes
+from dse.machine.kernels.embedding._uvm import request_bytes
 from tests.conftest import make_device
 
 DEVICE = make_device()

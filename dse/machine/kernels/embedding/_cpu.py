@@ -13,7 +13,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dse.machine.kernels._embedding import EmbeddingShape
+    from dse.machine.kernels.embedding._fused import EmbeddingShape
 
 #: Share of the peak bandwidth at which rows and numbers are streamed.
 _STREAM_EFFICIENCY = 0.8

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from dse.machine.kernels._embedding_cpu import cpu_lookup_bytes, cpu_update_bytes
 from dse.machine.kernels._memory import HEURISTIC_SPREAD
+from dse.machine.kernels.embedding._cpu import cpu_lookup_bytes, cpu_update_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
