@@ -125,6 +125,7 @@ def test_interaction_is_that_of_all_pairs():
     assert torch.allclose(products[0], torch.stack(expected), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state_values", [0, 1, 2])
 def test_optimizers_keep_as_many_state_values(state_values):
     call = make("optimizer_step", state_values=state_values)
