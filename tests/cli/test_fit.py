@@ -190,7 +190,7 @@ def test_an_interrupt_is_one_line(monkeypatch, capsys):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dse.documents.json_schema", interrupt)
+    monkeypatch.setattr("dse.config.json_schema", interrupt)
     monkeypatch.setattr(sys, "argv", ["dse", "schema", "space"])
     with pytest.raises(SystemExit) as ended:
         main()
