@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse.machine import Quote
 from dse.workload._prediction import Prediction
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ def predict_job(job: Job, price_usd_per_hour: float | None = None) -> Prediction
     memory = job.memory()
     reason = _memory_reason(job, memory) or _host_memory_reason(memory, job.cluster)
     throughput = job.samples_per_iteration / seconds
-    cost = None if price_usd_per_hour is None else price_usd_per_hour / 3600 / throughput * 1e6
+    price = price_usd_per_hour
+    cost = None if price is None else Quote(price).cost_usd_per_million(throughput)
     return Prediction(
         iteration_time_s=seconds,
         iteration_time_p5_s=min(float(low_s), seconds),
