@@ -206,7 +206,9 @@ def machine_rows(points: Path) -> Iterator[AccuracyRow]:
     # All that was measured: a fit that was left out must not leave the average.
     for op in sorted({point.op for point in result.kernels}):
         fresh = [
-            point for point in result.kernels if point.op == op and point.purpose is Purpose.FRESH
+            point
+            for point in result.kernels
+            if point.op == op and point.purpose is Purpose.HELD_OUT
         ]
         measured_s = np.array([point.time_s for point in fresh])
         names = [name for name, _ in fresh[0].sizes]
@@ -225,7 +227,7 @@ def machine_rows(points: Path) -> Iterator[AccuracyRow]:
         fresh_points = [
             (point.size_bytes, point.time_s)
             for point in result.collectives
-            if (point.op, point.ranks) == (op, ranks) and point.purpose is Purpose.FRESH
+            if (point.op, point.ranks) == (op, ranks) and point.purpose is Purpose.HELD_OUT
         ]
         size_bytes, measured_s = np.array(fresh_points).T
         for model, chosen in (("dse", platform), ("analytical", bare)):

@@ -23,13 +23,13 @@ from selection_tasks import SOFTWARE, configuration_of, draw_model
 
 from dse.calibration import fit_machine, write_machine
 from dse.calibration.microbench import (
-    Limits,
     MeasureSettings,
     describe_machine,
     make_plan,
     run_session,
     torch_measurer,
 )
+from dse.calibration.microbench.plan import Limits
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
 from dse.validation import Candidate
 from dse.workload.dlrm import software_profile

@@ -1,4 +1,4 @@
-"""Which rows a table's lookups draw, and what that means for unique rows and cache hits.
+"""Distributions of embedding indices: unique rows and cache hits of lookups.
 
 Every distribution is brought into one form, *popularity buckets*: groups of rows that are drawn
 with the same probability. Two questions are answered from it:

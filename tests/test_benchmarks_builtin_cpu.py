@@ -14,10 +14,10 @@ from dse.calibration.microbench import (
     PLAN_VERSION,
     HostMeasurement,
     MachineInfo,
-    Sample,
     make_plan,
     run_session,
 )
+from dse.calibration.microbench.plan import Sample
 from dse.machine.platforms import platform_from_text
 from tests.conftest import ROOT
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 #: From the bottom up; a package imports from earlier lines only.
 ORDER = (
-    {"errors", "_suggest", "_reading", "_terminal", "_interrupts"},
+    {"errors", "_suggest", "_reading", "_tables", "_terminal", "_interrupts"},
     {"ranking", "indices"},
     {"_files", "config", "graph"},
     {"launch", "machine"},

@@ -113,8 +113,8 @@ CALLS = {
 OPENS = {
     # What this process has just written.
     "dse/trace/capture/_pack.py",
-    "dse/calibration/microbench/_log.py",
-    "dse/calibration/microbench/_in_step.py",
+    "dse/calibration/microbench/log/_journal.py",
+    "dse/calibration/microbench/ranks/_in_step.py",
     "dse/search/storage/_journal_repair.py",
 }
 

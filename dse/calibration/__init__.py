@@ -1,4 +1,4 @@
-"""From measurements to calibrations: fits with held-out errors, and microbenchmarks."""
+"""Calibration: microbenchmarks, measurements, and fits with held-out errors."""
 
 from __future__ import annotations
 

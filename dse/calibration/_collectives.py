@@ -47,20 +47,21 @@ def held_out_sizes(size_bytes: NDArray[np.int64]) -> NDArray[np.bool_]:
 def fit_collectives(
     samples: CollectiveSamples,
     origin: FitOrigin,
-    fresh: NDArray[np.bool_] | None = None,
+    held_out: NDArray[np.bool_] | None = None,
     *,
     link: LinkSpec | None = None,
 ) -> tuple[CollectiveCalibration, ...]:
     """Fits one curve for each operation and number of ranks.
 
     The error is that of a curve through every other size on the sizes between; what is returned
-    goes through all sizes. With fresh points the curve goes through the others, and the error is
-    that on the fresh ones. Data types at the same size are repeats: the wire does not know them.
+    goes through all sizes. With held-out points the curve goes through the others, and the
+    error is that on the held-out ones. Data types at the same size are repeats: the wire does
+    not know them.
 
     Args:
         samples: Measurements.
         origin: Where they come from.
-        fresh: Points for checking only; shape `(points,)`.
+        held_out: Points for checking only; shape `(points,)`.
         link: Interconnect that was measured: times are compared with its own, without
             calibrations, and refused when their unit must be another one.
 
@@ -75,7 +76,7 @@ def fit_collectives(
     for op, ranks in sorted(set(zip(samples.op.tolist(), samples.ranks.tolist(), strict=True))):
         rows = (samples.op == op) & (samples.ranks == ranks)
         chosen = samples.select(rows)
-        unseen = held_out_sizes(chosen.size_bytes) if fresh is None else fresh[rows]
+        unseen = held_out_sizes(chosen.size_bytes) if held_out is None else held_out[rows]
         different = len(np.unique(chosen.size_bytes))
         if different < _MIN_SIZES:
             raise CalibrationError(
@@ -86,15 +87,15 @@ def fit_collectives(
         sizes = chosen.size_bytes.astype(np.float64)
         checked = fit_size_curve(sizes[~unseen], chosen.time_s[~unseen])
         predicted_s, measured_s = checked.at(sizes[unseen]), chosen.time_s[unseen]
-        rule = "odd-indexed sizes" if fresh is None else "fresh points that the fit did not see"
+        rule = "odd-indexed sizes" if held_out is None else "held-out points of the session"
         fitted.append(
             CollectiveCalibration(
                 op=op,
                 ranks=ranks,
-                curve=fit_size_curve(sizes, chosen.time_s) if fresh is None else checked,
+                curve=fit_size_curve(sizes, chosen.time_s) if held_out is None else checked,
                 spread=log_spread(predicted_s, measured_s),
                 provenance=origin.provenance(
-                    len(chosen) if fresh is None else int(np.count_nonzero(~unseen))
+                    len(chosen) if held_out is None else int(np.count_nonzero(~unseen))
                 ),
                 held_out=held_out_errors(predicted_s, measured_s, rule),
             )

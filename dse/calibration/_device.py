@@ -41,7 +41,7 @@ def device_spec(result: SessionResult, ranks: int) -> DeviceSpec:
 
     Args:
         result: Measurements.
-        ranks: Ranks that share a CPU; on GPUs a rank has a device of its own.
+        ranks: Ranks that share a CPU; on GPUs each rank has its own device.
 
     Raises:
         CalibrationError: The session ended before any product or stream was measured.
@@ -117,7 +117,7 @@ def host_link_spec(result: SessionResult) -> HostLinkSpec:
     latency_s = min(time_s for _, time_s in copies)
     beyond = _BEYOND_CACHE * result.machine.last_level_cache_bytes
     large = [copy for copy in copies if copy[0] > beyond] or copies[-1:]
-    # What a model of latency and bandwidth has to have to meet the best of them.
+    # A model of latency and bandwidth should reproduce the best of them.
     rate = max(size / max(time_s - latency_s, 0.1 * time_s) for size, time_s in large)
     return HostLinkSpec(bandwidth_bytes_per_s=rate / HOST_COPY_EFFICIENCY, latency_s=latency_s)
 
@@ -125,7 +125,7 @@ def host_link_spec(result: SessionResult) -> HostLinkSpec:
 def link_spec(collectives: Iterable[CollectiveMeasurement], device: str) -> LinkSpec | None:
     """Returns the interconnect between the ranks; None when no all-reduce was measured.
 
-    Its figures are those with which the formulas meet the shortest all-reduce of two ranks and
+    With its figures the formulas reproduce the shortest all-reduce of two ranks and
     the best rate of a large one. The wiring is shared memory on a CPU; on GPUs it is taken for
     PCIe or NVSwitch by what the largest messages reach.
 

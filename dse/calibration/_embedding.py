@@ -1,4 +1,4 @@
-"""Fitting embedding lookup and update: a learned factor on the bytes that one piece moves."""
+"""Fitting embedding lookup and update: a learned factor on the bytes that a shard moves."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def fit_embedding(
     device: DeviceSpec,
     samples: EmbeddingSamples,
     origin: FitOrigin,
-    fresh: NDArray[np.bool_] | None = None,
+    held_out: NDArray[np.bool_] | None = None,
 ) -> tuple[KernelCalibration, ...]:
     """Fits lookups and updates, each direction that was measured.
 
     Args:
-        device: The device that was measured; its calibrations are not looked at.
+        device: The device that was measured; its calibrations are ignored.
         samples: Measurements of single tables.
         origin: Where they come from.
-        fresh: Points for checking only; shape `(points,)`. A quarter is held out without.
+        held_out: Points for checking only; shape `(points,)`. If omitted, a quarter is held out.
 
     Raises:
         CalibrationError: Too few points, or times that cannot be seconds.
     """
-    checked = np.zeros(len(samples), dtype=bool) if fresh is None else fresh
+    checked = np.zeros(len(samples), dtype=bool) if held_out is None else held_out
     bare = replace(device, calibrations=())
     return tuple(
         _fit_direction(bare, samples.select(chosen), str(direction), origin, checked[chosen])
@@ -61,7 +61,7 @@ def _fit_direction(
     samples: EmbeddingSamples,
     direction: str,
     origin: FitOrigin,
-    fresh: NDArray[np.bool_],
+    held_out: NDArray[np.bool_],
 ) -> KernelCalibration:
     backward = direction == "backward"
     sizes = {name: np.empty(len(samples)) for name in EMBEDDING_SIZES}
@@ -89,7 +89,7 @@ def _fit_direction(
     launches = UPDATE_LAUNCHES if backward else LOOKUP_LAUNCHES
     fixed_s = launches * device.kernel_floor_s
     check_units(samples, fixed_s + busy_s, fast_share=1.0)
-    points = SmoothPoints(sizes, samples.time_s, busy_s, fixed_s, fresh)
+    points = SmoothPoints(sizes, samples.time_s, busy_s, fixed_s, held_out)
     return fit_smooth(f"embedding_{direction}", (), points, origin)
 
 

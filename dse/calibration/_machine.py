@@ -1,4 +1,4 @@
-"""From a session of microbenchmarks to a platform: device figures, fitted kernels, curves."""
+"""Platform from a session of microbenchmarks: device figures, fitted kernels, curves."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class MachineCalibration:
 
 
 def fit_machine(name: str, result: SessionResult, ranks: int) -> MachineCalibration:
-    """Fits all that a session measured; the errors are those on its fresh points.
+    """Fits all that a session measured; the errors are those on its held-out points.
 
     What has too few points, or is met better by the formulas, is left out and listed.
 
@@ -132,11 +132,11 @@ class _Fits:
         every_precision: bool,
     ) -> None:
         """Fits one operator in one precision."""
-        sizes, time_s, fresh = _arrays(points)
+        sizes, time_s, held_out = _arrays(points)
         try:
             if op.startswith("embedding_"):
                 samples = _embedding_samples(op.removeprefix("embedding_"), sizes, time_s)
-                (fitted,) = fit_embedding(self._device, samples, self._origin, fresh)
+                (fitted,) = fit_embedding(self._device, samples, self._origin, held_out)
                 if self._device.kind == "gpu":
                     fitted = replace(
                         fitted,
@@ -145,11 +145,11 @@ class _Fits:
                     )
             else:
                 reference_s = self._reference_s(op, sizes, Precision(precision))
-                known = SmoothPoints(sizes, time_s, reference_s, 0.0, fresh)
+                known = SmoothPoints(sizes, time_s, reference_s, 0.0, held_out)
                 fitted = fit_smooth(
                     op, () if every_precision else (precision,), known, self._origin
                 )
-                self._refuse_worse(fitted.held_out, reference_s[fresh], time_s[fresh])
+                self._refuse_worse(fitted.held_out, reference_s[held_out], time_s[held_out])
         except CalibrationError as error:
             self.left_out.append(f"{op} {precision}: {error}")
         else:
@@ -164,13 +164,13 @@ class _Fits:
     ) -> None:
         """Fits one collective on one number of ranks."""
         samples = _collective_samples(points)
-        fresh = np.array([point.purpose is Purpose.FRESH for point in points])
+        held_out = np.array([point.purpose is Purpose.HELD_OUT for point in points])
         try:
-            (fitted,) = fit_collectives(samples, self._origin, fresh)
+            (fitted,) = fit_collectives(samples, self._origin, held_out)
             if link is not None:
-                sizes = samples.size_bytes[fresh].astype(np.float64)
+                sizes = samples.size_bytes[held_out].astype(np.float64)
                 formula_s = inside_time_s(link, CollectiveOp(op), sizes, ranks)
-                self._refuse_worse(fitted.held_out, formula_s, samples.time_s[fresh])
+                self._refuse_worse(fitted.held_out, formula_s, samples.time_s[held_out])
         except CalibrationError as error:
             prefix = f"{op} on {ranks} ranks: "
             self.left_out.append(prefix + str(error).removeprefix(prefix))
@@ -196,7 +196,7 @@ class _Fits:
         formula = held_out_errors(formula_s, measured_s, held_out.rule)
         if held_out.gmae > formula.gmae:
             raise CalibrationError(
-                f"the fit misses fresh points by {held_out.gmae:.0%}, the formula by "
+                f"the fit misses held-out points by {held_out.gmae:.0%}, the formula by "
                 f"{formula.gmae:.0%} (geometric mean); the formula is kept, measure more"
             )
 
@@ -204,12 +204,12 @@ class _Fits:
 def _arrays(
     points: Sequence[KernelMeasurement],
 ) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.float64], NDArray[np.bool_]]:
-    """Sizes by name, times, and which points are fresh."""
+    """Sizes by name, times, and the mask of held-out points."""
     names = [name for name, _ in points[0].sizes]
     values = np.array([[value for _, value in point.sizes] for point in points])
     sizes = {name: values[:, index] for index, name in enumerate(names)}
     time_s = np.array([point.time_s for point in points])
-    return sizes, time_s, np.array([point.purpose is Purpose.FRESH for point in points])
+    return sizes, time_s, np.array([point.purpose is Purpose.HELD_OUT for point in points])
 
 
 def _embedding_samples(

@@ -1,4 +1,4 @@
-"""What is known of the measurements that a fit uses."""
+"""Origin of the measurements that a fit uses."""
 
 from __future__ import annotations
 

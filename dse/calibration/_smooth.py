@@ -38,14 +38,14 @@ class SmoothPoints:
         time_s: Measured; shape `(points,)`.
         reference_s: What the ratio multiplies; shape `(points,)`.
         fixed_s: What is added to it (launches of a fused kernel); shape `(points,)` or zero.
-        fresh: Points for checking only; none for cross-validation. Shape `(points,)`.
+        held_out: Points for checking only; none for cross-validation. Shape `(points,)`.
     """
 
     sizes: Mapping[str, NDArray[np.float64]]
     time_s: NDArray[np.float64]
     reference_s: NDArray[np.float64]
     fixed_s: NDArray[np.float64] | float
-    fresh: NDArray[np.bool_]
+    held_out: NDArray[np.bool_]
 
 
 def fit_smooth(
@@ -53,7 +53,7 @@ def fit_smooth(
 ) -> KernelCalibration:
     """Fits a smooth ratio over the logarithms of the sizes.
 
-    The error is that on the fresh points. Without any, a quarter of the points is held out, and
+    The error is that on the held-out points. Without any, a quarter of the points is held out, and
     the result is then fitted on all of them.
 
     Raises:
@@ -65,12 +65,8 @@ def fit_smooth(
     features = np.column_stack([log_size(points.sizes[name]) for name in names])
     busy_s = np.maximum(points.time_s - points.fixed_s, _LEAST_BUSY_SHARE * points.time_s)
     log_ratio = np.log(busy_s / points.reference_s)
-    unseen = points.fresh if points.fresh.any() else _quarter(len(log_ratio))
-    rule = (
-        "fresh points that the fit did not see"
-        if points.fresh.any()
-        else "a quarter of the points"
-    )
+    unseen = points.held_out if points.held_out.any() else _quarter(len(log_ratio))
+    rule = "held-out points of the session" if points.held_out.any() else "a quarter of the points"
     seen = ~unseen
     fit = fit_smooth_curve(log_size_names(names), features[seen], log_ratio[seen])
     predicted = fit.curve.log_ratio(
@@ -79,7 +75,7 @@ def fit_smooth(
     fixed_s = np.broadcast_to(points.fixed_s, points.time_s.shape)
     predicted_s = fixed_s[unseen] + np.exp(predicted) * points.reference_s[unseen]
     measured_s = points.time_s[unseen]
-    if not points.fresh.any():
+    if not points.held_out.any():
         seen = np.ones(len(log_ratio), dtype=bool)
         fit = fit_smooth_curve(log_size_names(names), features, log_ratio)
     return KernelCalibration(

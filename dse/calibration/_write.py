@@ -1,4 +1,4 @@
-"""Writing a calibrated machine as a platform with its fitted models beside it."""
+"""Writing a calibrated machine as a platform with its file of fitted models."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def write_machine(calibration: MachineCalibration, path: Path) -> Platform:
-    """Writes `NAME.yaml` and, beside it, `NAME.calibration.json`; returns the platform.
+    """Writes `NAME.yaml` and, next to it, `NAME.calibration.json`; returns the platform.
 
     Both are written under other names and checked by loading before anything is replaced: a
     platform that cannot be read is worse than none. Without any fitted model there is no second
@@ -39,28 +39,30 @@ def write_machine(calibration: MachineCalibration, path: Path) -> Platform:
         ConfigError: A measured figure does not make a platform, for example a bandwidth of zero.
         StudyError: The folder cannot be written.
     """
-    beside = path.with_name(f"{path.stem}.calibration.json")
+    fits_path = path.with_name(f"{path.stem}.calibration.json")
     content = CalibrationFile(calibration.kernels, calibration.collectives)
-    fitted = [beside.name] if content.kernels or content.collectives else []
+    fitted = [fits_path.name] if content.kernels or content.collectives else []
     text = _yaml_text(calibration, fitted)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # In the same folder, so that renaming is one step.
         with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
             new = Path(folder) / path.name
-            new_beside = Path(folder) / beside.name
+            new_fits = Path(folder) / fits_path.name
             kept = []
             if fitted:
-                write_calibrations(new_beside, content)
-                source = read_source(new_beside)
-                kept = [CalibrationSource(beside.name, str(beside), source.sha256, source.text)]
+                write_calibrations(new_fits, content)
+                source = read_source(new_fits)
+                kept = [
+                    CalibrationSource(fits_path.name, str(fits_path), source.sha256, source.text)
+                ]
             write_atomically(new, text)
             platform = platform_from_text(read_source(new).text, str(path), kept)
             if fitted:
-                os.replace(new_beside, beside)
+                os.replace(new_fits, fits_path)
             os.replace(new, path)
             if not fitted:
-                beside.unlink(missing_ok=True)
+                fits_path.unlink(missing_ok=True)
     except OSError as error:
         raise StudyError(
             f"cannot write {path}: {error.strerror or error}; choose another folder"

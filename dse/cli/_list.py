@@ -65,7 +65,7 @@ def _platforms() -> list[dict[str, object]]:
     platforms = [load_platform(name) for name in list_platforms()]
     rows: list[dict[str, object]] = []
     for platform in platforms:
-        quote = platform.price_for(platform.devices_per_node)
+        quote = platform.quote(platform.devices_per_node)
         rows.append(
             {
                 "name": platform.name,

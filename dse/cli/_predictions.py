@@ -322,7 +322,7 @@ def dlrm_software(program: str, launch: str, precision: Precision) -> Software:
 
 def price_usd_per_hour(platform: Platform, world_size: int) -> float | None:
     """Returns the price of that many devices, if known."""
-    quote = platform.price_for(world_size)
+    quote = platform.quote(world_size)
     return quote.usd_per_hour if quote else None
 
 

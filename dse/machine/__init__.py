@@ -20,6 +20,7 @@ from dse.machine._hardware import (
     PeakRates,
     Precision,
     PriceSpec,
+    Quote,
 )
 
 __all__ = [
@@ -35,5 +36,6 @@ __all__ = [
     "PeakRates",
     "Precision",
     "PriceSpec",
+    "Quote",
     "contention_factors",
 ]

@@ -1,14 +1,16 @@
-"""Hardware: what a cluster is made of, in SI units. Nothing here computes time."""
+"""Hardware of a cluster as plain values in SI units, and its prices."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dse.machine.fits import CollectiveCalibration, KernelCalibration
+
+_SECONDS_PER_HOUR = 3600
 
 
 class Precision(StrEnum):
@@ -83,10 +85,10 @@ class DeviceSpec:
     reserved_memory_bytes: float
     kernel_floor_s: float = 2.5e-6
     resident_warps_per_unit: int = 64
-    calibrations: tuple[KernelCalibration, ...] = ()
+    calibrations: tuple[KernelCalibration, ...] = field(default=(), repr=False)
 
     def calibration(self, op: str, precision: Precision | None = None) -> KernelCalibration | None:
-        """Returns what was learned of an operator in a precision, or None."""
+        """Returns the calibration of an operator in a precision, or None."""
         for calibration in self.calibrations:
             if calibration.op == op and (
                 precision is None
@@ -131,7 +133,7 @@ class LinkSpec:
     bandwidth_bytes_per_s: float
     latency_s: float
     pair_bandwidth_bytes_per_s: float | None = None
-    calibrations: tuple[CollectiveCalibration, ...] = ()
+    calibrations: tuple[CollectiveCalibration, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ class NetworkSpec:
 
     Attributes:
         name: Name by which a search space or the command line chooses it.
-        kind: ``infiniband``, ``ethernet``, ``efa`` or another word for the reader.
+        kind: ``infiniband``, ``ethernet``, ``efa`` or another label.
         nics_per_node: Network cards of one node.
         nic_bandwidth_bytes_per_s: Line rate of one card in one direction.
         latency_s: End-to-end latency of a small message between two nodes.
@@ -215,8 +217,27 @@ class PriceSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Quote:
+    """What renting a cluster costs.
+
+    Attributes:
+        usd_per_hour: Price of the whole cluster.
+        instances: Whole instances that are rented; None when only the price is known.
+        price: The list price behind it; None when only the price is known.
+    """
+
+    usd_per_hour: float
+    instances: int | None = None
+    price: PriceSpec | None = None
+
+    def cost_usd_per_million(self, throughput_per_s: float) -> float:
+        """Returns USD per million samples (or tokens) at a throughput per second."""
+        return self.usd_per_hour / _SECONDS_PER_HOUR / throughput_per_s * 1e6
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
-    """`world_size` devices on as few nodes as hold them; the performance model is asked about it.
+    """`world_size` devices on as few nodes as hold them; what the performance model predicts for.
 
     Ranks are numbered node by node: rank ``r`` sits on node ``r // devices_per_node``.
 

@@ -1,38 +1,45 @@
-"""Workloads: what is trained, and the operators that one rank executes for it."""
+"""Models: what is trained, and the operators that one rank executes for it.
+
+:mod:`~dse.model.dlrm` holds recommendation models, :mod:`~dse.model.transformer` transformers;
+files of both are loaded here.
+"""
 
 from __future__ import annotations
 
-from dse.model._compose import ModelRecipe, compose_model
-from dse.model._dense import (
-    DenseOperators,
-    ParameterGroup,
-    activation_bytes,
-    dense_operators,
-    dense_parameter_count,
-    interaction_width,
-)
-from dse.model._dlrm import (
+from dse.model._common import Operator, OperatorKind, Optimizer
+from dse.model._load import ModelFile, find_model, list_models, load_dlrm, load_model
+from dse.model.dlrm import (
+    META_2021,
+    META_2022,
+    STATISTICS,
+    TABLE_COLUMNS,
     DataType,
+    DenseOperators,
     DlrmModel,
     EmbeddingTable,
     Interaction,
     InteractionKind,
-    Optimizer,
+    ModelDocument,
+    ModelRecipe,
+    ParameterGroup,
     PoolingDistribution,
-)
-from dse.model._load import find_model, list_models, load_dlrm, load_model
-from dse.model._operators import Operator, OperatorKind
-from dse.model._schema import ModelDocument
-from dse.model._statistics import (
-    META_2021,
-    META_2022,
-    STATISTICS,
+    TableEntry,
+    TableList,
     TableStatistics,
+    activation_bytes,
+    compose_model,
+    dense_operators,
+    dense_parameter_count,
     generate_tables,
+    interaction_width,
+    read_table_list,
 )
-from dse.model._table_list import TABLE_COLUMNS, TableEntry, TableList, read_table_list
-from dse.model._transformer import AttentionKind, TransformerFamily, TransformerModel
-from dse.model._transformer_schema import ModelFile, TransformerDocument
+from dse.model.transformer import (
+    AttentionKind,
+    TransformerDocument,
+    TransformerFamily,
+    TransformerModel,
+)
 
 __all__ = [
     "META_2021",

@@ -1,20 +1,47 @@
-"""Reading models by name, alias or path."""
+"""Loading models of any kind by name, alias or path."""
 
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import ConfigDict, Field, RootModel
 
 from dse._suggest import hint
 from dse.config import DocumentKind, find_document, list_documents, load_document
 from dse.errors import ConfigError, UnknownNameError
-from dse.model._transformer import TransformerModel
-from dse.model._transformer_schema import ModelFile
+from dse.model.dlrm import ModelDocument
+from dse.model.transformer import TransformerDocument, TransformerModel
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dse.model._dlrm import DlrmModel
+    from dse.model.dlrm import DlrmModel
+
+
+class ModelFile(
+    RootModel[Annotated[ModelDocument | TransformerDocument, Field(discriminator="kind")]]
+):
+    """File of a model of any kind, distinguished by `kind`."""
+
+    # Fields of all kinds next to the alternatives, for tools that read only the top level.
+    model_config = ConfigDict(
+        json_schema_extra={
+            "properties": {
+                "schema_version": {"title": "Schema Version", "type": "integer"},
+                "kind": {"enum": ["dlrm", "transformer"], "title": "Kind", "type": "string"},
+            }
+        }
+    )
+
+    @property
+    def aliases(self) -> list[str]:
+        """Other names of the model."""
+        return self.root.aliases
+
+    def to_model(self) -> DlrmModel | TransformerModel:
+        """Returns the model as plain values."""
+        return self.root.to_model()
 
 
 def find_model(name_or_path: str) -> Path:
@@ -46,7 +73,7 @@ def load_model(name_or_path: str) -> DlrmModel | TransformerModel:
 
 
 def load_dlrm(name_or_path: str) -> DlrmModel:
-    """Loads a recommendation model, for what only such a model can be asked.
+    """Loads a recommendation model.
 
     Raises:
         ConfigError: As for :func:`load_model`, or the model is a transformer.

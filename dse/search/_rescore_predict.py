@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.errors import StudyError
+from dse.machine import Quote
 from dse.search._rescore_inputs import model_context, stored_inputs
 from dse.search.evaluate._dlrm import ModelContext
 from dse.sharding import check_plan
@@ -37,10 +38,10 @@ class StoredPlans:
     def price_of(self, configuration: Configuration | StepConfiguration) -> float | None:
         """Returns USD per hour of the machines of a configuration; None without a price."""
         space = self.context.space
-        quote = self._platform(configuration.platform).price_for(
+        quote = self._platform(configuration.platform).quote(
             configuration.world_size,
             basis=space.price_basis,
-            provider=space.price_provider or None,
+            provider=space.price_provider,
         )
         return None if quote is None else quote.usd_per_hour
 
@@ -175,4 +176,6 @@ def surely_fits(prediction: Prediction | StepPrediction, cluster: Cluster) -> bo
 
 def cost_of(price_usd_per_hour: float | None, throughput: float) -> float | None:
     """Returns USD per million samples, in the order of operations of predictions."""
-    return None if price_usd_per_hour is None else price_usd_per_hour / 3600 / throughput * 1e6
+    if price_usd_per_hour is None:
+        return None
+    return Quote(price_usd_per_hour).cost_usd_per_million(throughput)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
+from dse.machine import Quote
 from dse.search._records import TrialRecord, TrialStatus
 from dse.search._rescore_result import Rescored, broken, rescored_study
 
@@ -67,8 +68,8 @@ def _repriced_trace(
     if answer is None or platform is None:
         return record
     space = changed.space
-    quote = platform.price_for(
-        answer.world_size, basis=space.price_basis, provider=space.price_provider or None
+    quote = platform.quote(
+        answer.world_size, basis=space.price_basis, provider=space.price_provider
     )
     price = None if quote is None else quote.usd_per_hour
     if price == answer.price_usd_per_hour:
@@ -76,7 +77,7 @@ def _repriced_trace(
     throughput = answer.throughput_samples_per_s
     cost = None
     if price is not None and throughput is not None:
-        cost = 1e6 * price / (3600.0 * throughput)
+        cost = Quote(price).cost_usd_per_million(throughput)
     moved = replace(answer, price_usd_per_hour=price, cost_usd_per_million_samples=cost)
     values = moved.metrics
     reasons = broken(space.constraints, values)

@@ -13,19 +13,19 @@ from dse.workload._prediction import Prediction
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dse.machine import Cluster, DeviceSpec
+    from dse.machine import Cluster, DeviceSpec, Quote
     from dse.workload._job import Job
     from dse.workload._prediction import MemoryAccount
 
 _GIB = 2**30
 
 
-def predict_job(job: Job, price_usd_per_hour: float | None = None) -> Prediction:
+def predict_job(job: Job, quote: Quote | None = None) -> Prediction:
     """Predicts a job.
 
     Args:
         job: What is trained, where and how.
-        price_usd_per_hour: Price of the whole cluster, or None if it is not known.
+        quote: Price of the whole cluster, or None if it is not known.
 
     Raises:
         ConfigError: The job is impossible. One that only does not fit the memory is predicted and
@@ -44,14 +44,14 @@ def predict_job(job: Job, price_usd_per_hour: float | None = None) -> Prediction
         reason = reason or _host_memory_reason(memory, cluster)
     throughput = job.samples_per_iteration / seconds
     cost = None
-    if price_usd_per_hour is not None and not math.isnan(throughput):
-        cost = price_usd_per_hour / 3600 / throughput * 1e6
+    if quote is not None and not math.isnan(throughput):
+        cost = quote.cost_usd_per_million(throughput)
     return Prediction(
         iteration_time_s=seconds,
         iteration_time_p5_s=low_s,
         iteration_time_p95_s=high_s,
         throughput_samples_per_s=throughput,
-        price_usd_per_hour=price_usd_per_hour,
+        price_usd_per_hour=None if quote is None else quote.usd_per_hour,
         cost_usd_per_million_samples=cost,
         breakdown=parts,
         memory=memory,

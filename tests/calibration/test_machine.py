@@ -36,9 +36,9 @@ HOST = HostMeasurement(1e-6, 2e-6, 0.0, 1e-6, 0.0, None, 1e-8)
 
 
 def kernel(op: str, sizes: dict[str, float], time_s: float, index: int) -> KernelMeasurement:
-    purpose = Purpose.FRESH if index % 4 == 3 else Purpose.FIT
+    purpose = Purpose.HELD_OUT if index % 4 == 3 else Purpose.FIT
     return KernelMeasurement(
-        op, tuple(sizes.items()), "fp32", float(time_s), time_s / 100, 20, purpose
+        op, tuple(sizes.items()), "fp32", purpose, float(time_s), time_s / 100, 20
     )
 
 
@@ -71,10 +71,10 @@ def session(count: int = 60) -> SessionResult:
             "all_reduce",
             2,
             size,
+            Purpose.HELD_OUT if size & (size - 1) else Purpose.FIT,
             1e-4 + size / 1e9,
             1e-6,
             20,
-            Purpose.FRESH if size & (size - 1) else Purpose.FIT,
         )
         for power in range(10, 24)
         for size in (2**power, 3 * 2 ** (power - 1))
@@ -109,14 +109,14 @@ def test_figures_of_the_device_are_the_best_that_was_measured():
     assert (machine.host.between_operators_s, machine.host.launch_s) == (1e-6, 0.0)
 
 
-def test_laws_are_learned_and_checked_on_fresh_points():
+def test_laws_are_learned_and_checked_on_held_out_points():
     machine = fit_machine("here", session(), 2)
     fitted = {kernel.op: kernel for kernel in machine.kernels}
     assert set(fitted) == {"gemm", "elementwise", "embedding_forward", "memcpy_h2d"}
     for op, most in (("gemm", 0.1), ("elementwise", 0.03), ("embedding_forward", 0.25)):
         assert fitted[op].held_out.points == 15
         assert fitted[op].held_out.gmae < most, op
-        assert "fresh" in fitted[op].held_out.rule
+        assert "held-out" in fitted[op].held_out.rule
     (reduce,) = machine.collectives
     assert reduce.held_out.points == 14
     assert reduce.held_out.mape < 0.03
@@ -138,10 +138,10 @@ def test_fits_that_the_formula_beats_are_left_out():
     assert "the formula is kept" in reason
 
 
-def test_fresh_points_do_not_enter_the_device():
+def test_held_out_points_do_not_enter_the_device():
     usual = session()
     spoiled = tuple(
-        replace(point, time_s=point.time_s / 100) if point.purpose is Purpose.FRESH else point
+        replace(point, time_s=point.time_s / 100) if point.purpose is Purpose.HELD_OUT else point
         for point in usual.kernels
     )
     spoiled_device = fit_machine("here", replace(usual, kernels=spoiled), 2).device

@@ -143,24 +143,24 @@ def test_other_platforms_stay():
     assert changed("platform.a100_sxm_80.price=1USD/h", H100) == H100
     assert changed("platform.my/own.v2.yaml.price=1USD/h", A100) == A100
     moved = changed("platform.my/own.v2.yaml.price=1USD/h", A100, "my/own.v2.yaml")
-    assert moved.price_for(1).usd_per_hour == 1
+    assert moved.quote(1).usd_per_hour == 1
 
 
 def test_a_price_is_that_of_a_node():
-    assert changed("price=40USD/h").price_for(8).usd_per_hour == 40
-    assert changed("price=40USD/h").price_for(16).usd_per_hour == 80
+    assert changed("price=40USD/h").quote(8).usd_per_hour == 40
+    assert changed("price=40USD/h").quote(16).usd_per_hour == 80
     # A share moves every list price, so the cheapest stays the cheapest.
     half = changed("price=-50%")
-    assert half.price_for(8).usd_per_hour == H100.price_for(8).usd_per_hour / 2
+    assert half.quote(8).usd_per_hour == H100.quote(8).usd_per_hour / 2
     assert [price.usd_per_hour for price in half.prices if price.superseded] == [
         price.usd_per_hour for price in H100.prices if price.superseded
     ]
     spot = PriceChoice("spot", "")
     platform, figures = changed_platform(H100, parse_changes(["price=20USD/h"], NAMES), "", spot)
-    assert platform.price_for(8, basis="spot").usd_per_hour == 20
-    assert platform.price_for(8).usd_per_hour == H100.price_for(8).usd_per_hour
+    assert platform.quote(8, basis="spot").usd_per_hour == 20
+    assert platform.quote(8).usd_per_hour == H100.quote(8).usd_per_hour
     assert figures[0].before == "not set"
-    dear = changed("price.AWS=1000USD/h").price_for(8)
+    dear = changed("price.AWS=1000USD/h").quote(8)
     assert dear.price.provider != "AWS"
 
 

@@ -1,13 +1,15 @@
-"""Other people's measurements: files of kernel and collective times → checked arrays.
+"""Published and own measurements: files of kernel and collective times as checked arrays.
 
 Tables (CSV, Parquet, JSON lines) and the text that nccl-tests prints become samples in SI units.
 Columns are recognised by usual names or named by :class:`ColumnOptions`. A file that could mislead
-a fit is refused with the place, the value and the next step; what a reader leaves out on purpose
-is counted in the samples' notes. Nothing here fits or computes times.
+a fit is refused with the place, the value and the next step; deliberate omissions are counted in
+the samples' notes. Nothing is fitted here.
 """
 
 from __future__ import annotations
 
+from dse._tables import Origin, RowKind
+from dse.calibration.measurements._columns import ColumnOptions
 from dse.calibration.measurements._names import (
     COLLECTIVE_OPS,
     DATA_TYPES,
@@ -17,8 +19,6 @@ from dse.calibration.measurements._names import (
     TIME_UNITS,
     value_bytes_of,
 )
-from dse.calibration.measurements._options import ColumnOptions
-from dse.calibration.measurements._origin import Origin, RowKind
 from dse.calibration.measurements._read import read_collective, read_embedding, read_gemm
 from dse.calibration.measurements._samples import (
     CollectiveSamples,

@@ -1,20 +1,20 @@
-"""Which column of a file is which, and in what unit."""
+"""Columns of measurement files: meaning, unit, and the options that state them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 import re
 from typing import TYPE_CHECKING
 
 from dse._suggest import hint
-from dse.calibration.measurements._names import UNIT_OF_SUFFIX, snake_case
+from dse._tables import snake_case
+from dse.calibration.measurements._names import SIZE_UNITS, TIME_UNITS, UNIT_OF_SUFFIX
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dse.calibration.measurements._options import ColumnOptions
-    from dse.calibration.measurements._table import Table
+    from dse._tables import Table
 
 #: Our names of columns to usual ones, in snake case.
 USUAL_NAMES: Mapping[str, tuple[str, ...]] = {
@@ -79,6 +79,46 @@ _AICONFIGURATOR_TYPES = {"gemm_dtype", "nccl_dtype"}
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnOptions:
+    """Options for reading a file of measurements.
+
+    Attributes:
+        columns: Our name of a column to the file's name, for columns that are not recognised:
+            `m`, `n`, `k`, `precision`, `op`, `ranks`, `size`, `dtype`, `rows`, `dim`, `batch`,
+            `pooling`, `value_bytes`, `alpha`, `time`.
+        time_unit: `s`, `ms`, `us` or `ns`; overrides the name of the column.
+        size_unit: `bytes` or `elements` of a message size; overrides the name of the column.
+        precision: Precision of all rows (for collectives and embeddings: type of the values), for
+            a file without such a column.
+        op: Operation of all rows, for a file that does not name it.
+        ranks: Number of ranks of all rows, for a file that does not name it.
+        filters: Column (the file's name or ours) to the value that rows must have to be kept.
+        in_place: Take the in-place times of an nccl-tests log instead of the out-of-place ones.
+    """
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    time_unit: str | None = None
+    size_unit: str | None = None
+    precision: str | None = None
+    op: str | None = None
+    ranks: int | None = None
+    filters: Mapping[str, str | int | float] = field(default_factory=dict)
+    in_place: bool = False
+
+    def __post_init__(self) -> None:
+        _expect("--time-unit", self.time_unit, tuple(TIME_UNITS))
+        _expect("--size-unit", self.size_unit, SIZE_UNITS)
+
+
+def _expect(option: str, value: str | None, known: tuple[str, ...]) -> None:
+    if value is not None and value not in known:
+        names = ", ".join(f"`{name}`" for name in known)
+        raise ConfigError(
+            f"{option}: expected one of {names}; found `{value}`; {hint(value, known)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Columns:
     """The columns of a table by our names.
 
@@ -107,19 +147,19 @@ def find_columns(
     """
     wanted = (*required, *optional)
     found = _named(table, wanted, options)
-    for field in wanted:
-        if field in found:
+    for ours in wanted:
+        if ours in found:
             continue
-        fitting = _fitting(field, table)
+        fitting = _fitting(ours, table)
         if len(fitting) > 1:
             listed = ", ".join(f"`{name}`" for name in fitting)
             raise table.header_error(
-                field,
-                f"{len(fitting)} columns fit: {listed}; name one with --column {field}=NAME",
+                ours,
+                f"{len(fitting)} columns fit: {listed}; name one with --column {ours}=NAME",
             )
         if fitting:
-            found[field] = fitting[0]
-    missing = [field for field in required if field not in found]
+            found[ours] = fitting[0]
+    missing = [ours for ours in required if ours not in found]
     if missing:
         raise _missing(table, missing)
     names = set(table.columns)
@@ -131,13 +171,13 @@ def time_unit(table: Table, columns: Columns, options: ColumnOptions) -> tuple[s
     """Returns the unit of the times, and notes on how it is known.
 
     Raises:
-        ConfigError: Neither the column's name nor an option tells.
+        ConfigError: Neither the column's name nor an option states it.
     """
     column = columns.of["time"]
     by_name = unit_suffix(column)
     if options.time_unit is not None:
         differs = by_name not in (None, options.time_unit)
-        note = f"times of `{column}` taken in {options.time_unit} as told"
+        note = f"times of `{column}` taken in {options.time_unit} as given"
         return options.time_unit, [note] if differs else []
     if by_name is not None:
         return by_name, []
@@ -154,7 +194,7 @@ def size_unit(table: Table, columns: Columns, options: ColumnOptions) -> tuple[s
     """Returns `bytes` or `elements` for the message sizes, and notes on how it is known.
 
     Raises:
-        ConfigError: Neither the column's name nor an option tells.
+        ConfigError: Neither the column's name nor an option states it.
     """
     column = columns.of["size"]
     plain = snake_case(column)
@@ -167,7 +207,7 @@ def size_unit(table: Table, columns: Columns, options: ColumnOptions) -> tuple[s
     )
     if options.size_unit is not None:
         differs = by_name not in (None, options.size_unit)
-        note = f"sizes of `{column}` taken in {options.size_unit} as told"
+        note = f"sizes of `{column}` taken in {options.size_unit} as given"
         return options.size_unit, [note] if differs else []
     if by_name is not None:
         return by_name, []
@@ -187,31 +227,27 @@ def unit_suffix(column: str) -> str | None:
 
 
 def _named(table: Table, wanted: Sequence[str], options: ColumnOptions) -> dict[str, str]:
-    for field, column in options.columns.items():
-        if field not in wanted:
+    for ours, column in options.columns.items():
+        if ours not in wanted:
             raise ConfigError(
-                f"--column {field}={column}: `{field}` is not read here; {hint(field, wanted)}"
+                f"--column {ours}={column}: `{ours}` is not read here; {hint(ours, wanted)}"
             )
         if column not in table.columns:
             raise ConfigError(
-                f"{table.origin.file}: --column {field}={column}: no column is called "
+                f"{table.origin.file}: --column {ours}={column}: no column is called "
                 f"`{column}`; {hint(column, table.columns)}"
             )
     return dict(options.columns)
 
 
-def _fitting(field: str, table: Table) -> list[str]:
-    plain = {name: snake_case(name) for name in table.columns}
-    if field == "time":
-        return [name for name in plain if _TIME.fullmatch(plain[name])]
-    if field != "size":
-        return [name for name in plain if plain[name] in USUAL_NAMES[field]]
-    # A column in bytes needs no further column, so it is taken where a file has several.
-    for usual in (_SIZE_IN_BYTES, _SIZE_UNIT_UNKNOWN, _SIZE_IN_ELEMENTS):
-        names = [name for name in plain if plain[name] in usual]
-        if names:
-            return names
-    return []
+def _fitting(ours: str, table: Table) -> list[str]:
+    if ours == "time":
+        return [name for name in table.columns if _TIME.fullmatch(snake_case(name))]
+    if ours != "size":
+        return table.named(USUAL_NAMES[ours])
+    # A column in bytes needs no further column, so it is preferred where a file has several.
+    sizes = (_SIZE_IN_BYTES, _SIZE_UNIT_UNKNOWN, _SIZE_IN_ELEMENTS)
+    return next(filter(None, map(table.named, sizes)), [])
 
 
 def _missing(table: Table, missing: Sequence[str]) -> ConfigError:
@@ -220,7 +256,7 @@ def _missing(table: Table, missing: Sequence[str]) -> ConfigError:
         "time": _TIME_SHOWN,
         "size": (*_SIZE_IN_BYTES[:3], *_SIZE_UNIT_UNKNOWN[:1], _SIZE_IN_ELEMENTS[0]),
     }
-    usual = "; ".join(f"`{field}` (recognised: {', '.join(spelled[field])})" for field in missing)
+    usual = "; ".join(f"`{ours}` (recognised: {', '.join(spelled[ours])})" for ours in missing)
     found = ", ".join(f"`{name}`" for name in table.columns) or "none"
     advice = f"name a column with --column {missing[0]}=NAME"
     if missing[0] in _OPTION_FOR:

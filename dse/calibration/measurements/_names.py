@@ -1,10 +1,11 @@
-"""Words in measurement files: operations, data types, units, and how others spell them."""
+"""Vocabularies of measurement files: operations, data types and units, with their spellings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-import re
 from typing import TYPE_CHECKING
+
+from dse._tables import snake_case
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,10 +61,10 @@ _SPELLED_PASSES = {
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The words that one kind of column may hold.
+    """The terms that one kind of column may hold.
 
     Attributes:
-        kind: What a word means, for messages.
+        kind: What a term means, for messages.
         names: Our names.
         other: Other people's spellings, in lower case, to our names.
     """
@@ -73,7 +74,7 @@ class Vocabulary:
     other: Mapping[str, str]
 
     def find(self, word: str) -> str | None:
-        """Returns our name of a word in any spelling, or None."""
+        """Returns our name for any spelling, or None."""
         plain = snake_case(word.removeprefix("torch.").removeprefix("nccl").removesuffix("_perf"))
         return plain if plain in self.names else self.other.get(plain)
 
@@ -107,9 +108,3 @@ def value_bytes_of(data_type: str) -> int | None:
     """Returns the bytes of one value of a data type in any spelling, or None if unknown."""
     name = TYPE_WORDS.find(data_type)
     return None if name is None else _BYTES[name]
-
-
-def snake_case(name: str) -> str:
-    """Returns a column's name in lower case and plain signs: `time_us` for `Time (µs)`."""
-    plain = name.strip().lower().replace("µ", "u").replace("μ", "u")
-    return re.sub(r"[^0-9a-z]+", "_", plain).strip("_")

@@ -1,4 +1,4 @@
-"""The text that nccl-tests prints (`all_reduce_perf` and its sisters), several runs in one file.
+"""Output of nccl-tests (`all_reduce_perf` and its siblings), with one run or several.
 
 A run opens with `# nThread …` and names its ranks in `# Rank` lines; its columns stand in a line
 `# size count type …`, which older versions print without `root` and, for operations that reduce
@@ -11,16 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from dse.calibration.measurements._origin import Origin, RowKind
-from dse.calibration.measurements._table import Table
+from dse._tables import Origin, RowKind, Table, objects
 from dse.errors import ConfigError, Diagnostic
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _HEADER = re.compile(r"^#\s+size\s+count\s+type\s")
 _RUN = re.compile(r"^# nThread\s+\d+")
@@ -36,9 +32,10 @@ _ROW_INSIDE = re.compile(r"\s\d+\s+\d+\s+[a-z]\w*\s+(?:[a-z]+\s+-?\d+\s+)?\d+\.\
 _TIME, _CPU_TIME, _WRONG = "time", "cputime", "#wrong"
 
 
-def is_nccl_log(text: str) -> bool:
-    """Tells whether a text holds a table of nccl-tests."""
-    return any(_HEADER.match(_unlabelled(line)) for line in text.split("\n"))
+def is_nccl_log(content: bytes) -> bool:
+    """Returns whether a file holds a table of nccl-tests."""
+    lines = content.split(b"\n") if b"count" in content else []
+    return any(_HEADER.match(_unlabelled(line.decode("latin-1"))) for line in lines)
 
 
 @dataclass
@@ -49,7 +46,7 @@ class _Run:
     header: list[str] = field(default_factory=list)
 
     def ranks(self) -> int | None:
-        """Returns the ranks of one communicator, or None where the log does not tell."""
+        """Returns the ranks of one communicator, or None where the log does not say."""
         sizes = {len(members) for members in self.groups.values()}
         return sizes.pop() if len(sizes) == 1 and not self.cut_short else None
 
@@ -184,7 +181,7 @@ def _table(rows: _Rows, file: str, in_place: bool) -> Table:
         )
         raise ConfigError(diagnostics=(origin.diagnostic(rows.wrong[0], _WRONG, message),))
     columns = {
-        name: _objects(values)
+        name: objects(values)
         for name, values in rows.values.items()
         if any(value is not None for value in values)
     }
@@ -210,9 +207,3 @@ def _notes(rows: _Rows, file: str, in_place: bool) -> list[str]:
             f"up to {max(rows.groups)} groups at the same time; ranks are those of one group"
         )
     return notes
-
-
-def _objects(values: list[Any]) -> NDArray[Any]:
-    array = np.empty(len(values), dtype=object)
-    array[:] = values
-    return array

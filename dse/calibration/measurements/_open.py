@@ -1,4 +1,4 @@
-"""What all readers do first: the table, its columns, the filters, and words for a whole file."""
+"""Opening a file of measurements: its table, columns and filters."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dse._reading import MAX_TABLE_BYTES, read_bytes
 from dse._suggest import hint
+from dse._tables import Table, parse_table, snake_case, table_text
+from dse.calibration.measurements._checks import Checker
 from dse.calibration.measurements._columns import Columns, find_columns, time_unit
-from dse.calibration.measurements._filters import apply_filters
-from dse.calibration.measurements._formats import read_table
 from dse.calibration.measurements._names import TIME_UNITS
-from dse.calibration.measurements._values import Checker
+from dse.calibration.measurements._nccl_log import is_nccl_log, parse_nccl_log
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,23 +22,26 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dse._tables import Origin
+    from dse.calibration.measurements._columns import ColumnOptions
     from dse.calibration.measurements._names import Vocabulary
-    from dse.calibration.measurements._options import ColumnOptions
-    from dse.calibration.measurements._origin import Origin
-    from dse.calibration.measurements._table import Table
+
+
+#: Values of a column that a message lists.
+_MAX_VALUES_SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A file whose columns are known and whose rows are those that were asked for.
+    """A file with known columns and the selected rows.
 
     Attributes:
         table: The rows.
         columns: Its columns by our names.
-        options: What the user said.
+        options: Options of the user.
         checker: Collects what is wrong with the values.
         unit: Unit of the times.
-        notes: What was left out or taken for granted.
+        notes: What was left out or assumed.
     """
 
     table: Table
@@ -61,7 +65,7 @@ class Opened:
         return self.checker.positive(self.columns.of["time"]) * TIME_UNITS[self.unit]
 
     def words(self, field: str, constant: str | None, words: Vocabulary) -> NDArray[np.str_]:
-        """Returns our names of a column's words, or the one that holds for the whole file.
+        """Returns our names for the terms of a column, or the one given for the whole file.
 
         Raises:
             ConfigError: The one for the whole file is unknown, or the file says otherwise.
@@ -78,7 +82,7 @@ class Opened:
         return self.checker.words(column, words)
 
     def numbers_or(self, field: str, constant: int | None, *, least: int) -> NDArray[np.int64]:
-        """Returns the whole numbers of a column, or the one that holds for the whole file.
+        """Returns the whole numbers of a column, or the one given for the whole file.
 
         Raises:
             ConfigError: The one for the whole file is too small, or the file says otherwise.
@@ -111,20 +115,20 @@ def open_measurements(
     vocabularies: Mapping[str, Vocabulary],
     logs: bool = False,
 ) -> Opened:
-    """Reads a file as far as all operators have in common.
+    """Reads the part of a file that all operators have in common.
 
     Args:
         path: The file.
-        options: What the user said.
+        options: Options of the user.
         required: Our names of columns that must be there.
         optional: Our names of columns that may be there.
-        vocabularies: Our names of columns to the words they hold.
+        vocabularies: The terms that a column holds, by our name of the column.
         logs: True if a log of nccl-tests may be given.
 
     Raises:
         ConfigError: The file cannot be read so.
     """
-    table = read_table(path, in_place=options.in_place)
+    table = _read_table(path, in_place=options.in_place)
     if table.is_log:
         if not logs:
             raise ConfigError(
@@ -134,12 +138,33 @@ def open_measurements(
         table = _complete_log(table, options)
     columns = find_columns(table, required, optional, options)
     unit, notes = time_unit(table, columns, options)
-    table = apply_filters(table, columns, options.filters, vocabularies)
+    table = _filtered(table, columns, options.filters, vocabularies)
     return Opened(table, columns, options, Checker(table), unit, (*table.notes, *notes))
 
 
+def _read_table(path: str | Path, *, in_place: bool) -> Table:
+    """Reads a CSV, Parquet or JSON-lines file, or a log of nccl-tests.
+
+    Raises:
+        ConfigError: The file is missing, too large, or in none of these formats.
+    """
+    content, file = read_bytes(path, MAX_TABLE_BYTES), str(path)
+    if is_nccl_log(content):
+        table = parse_nccl_log(table_text(content, file), file, in_place=in_place)
+    else:
+        table = parse_table(content, file)
+    if in_place and not table.is_log:
+        raise ConfigError(
+            f"{file}: --in-place is for logs of nccl-tests, and this is a table; "
+            "name the column with --column time=NAME"
+        )
+    if not len(table):
+        raise ConfigError(f"{file}: no measurements; at least one row is expected")
+    return table
+
+
 def needed(field: str, constant: object) -> tuple[str, ...]:
-    """Returns the column if no word for the whole file stands for it."""
+    """Returns the column unless a constant for the whole file replaces it."""
     return (field,) if constant is None else ()
 
 
@@ -154,7 +179,7 @@ def _known(table: Table, field: str, word: str, words: Vocabulary) -> str:
 
 
 def _complete_log(table: Table, options: ColumnOptions) -> Table:
-    """Fills in what the runs of a log do not say of themselves."""
+    """Fills in what the runs of a log do not state."""
     columns = dict(table.columns)
     for name, constant, what in (
         ("op", options.op, "operation"),
@@ -171,3 +196,77 @@ def _complete_log(table: Table, options: ColumnOptions) -> Table:
         given[unsaid] = constant
         columns[name] = given
     return replace(table, columns=columns)
+
+
+def _filtered(
+    table: Table,
+    columns: Columns,
+    filters: Mapping[str, str | int | float],
+    vocabularies: Mapping[str, Vocabulary],
+) -> Table:
+    """Keeps the rows that have the wanted values; each filter leaves a note with its count.
+
+    Args:
+        table: The file.
+        columns: Its columns by our names.
+        filters: Column (the file's name or ours) to the wanted value.
+        vocabularies: The terms that a column holds, by our name of the column.
+
+    Raises:
+        ConfigError: A column does not exist, or nothing is left.
+    """
+    for key, wanted in filters.items():
+        column = _column(table, columns, key)
+        ours = next((ours for ours, name in columns.of.items() if name == column), "")
+        mask = _equal(table.columns[column], wanted, vocabularies.get(ours))
+        if not mask.any():
+            raise _nothing_left(table, column, wanted)
+        note = f"filter {column}={wanted}: {int(mask.sum())} of {len(table)} rows kept"
+        table = replace(table.select(mask), notes=(*table.notes, note))
+    return table
+
+
+def _column(table: Table, columns: Columns, key: str) -> str:
+    if key in table.columns:
+        return key
+    if key in columns.of:
+        return columns.of[key]
+    same = [name for name in table.columns if snake_case(name) == snake_case(key)]
+    if len(same) == 1:
+        return same[0]
+    raise ConfigError(
+        f"{table.origin.file}: --where {key}: no column is called `{key}`; "
+        f"{hint(key, (*table.columns, *columns.of))}"
+    )
+
+
+def _equal(
+    values: NDArray[Any], wanted: str | int | float, words: Vocabulary | None
+) -> NDArray[np.bool_]:
+    """Returns where a column has a value; other spellings count only if nobody uses this one."""
+    texts = [str(value).strip() for value in values.tolist()]
+    different = list(dict.fromkeys(texts))
+    same = {text for text in different if _is_exactly(text, wanted)}
+    meant = words.find(str(wanted)) if words is not None and not same else None
+    if words is not None and meant is not None:
+        same = {text for text in different if words.find(text) == meant}
+    return np.fromiter((text in same for text in texts), dtype=np.bool_)
+
+
+def _is_exactly(text: str, wanted: str | int | float) -> bool:
+    if text == str(wanted).strip():
+        return True
+    try:
+        return float(text) == float(wanted)
+    except (ValueError, OverflowError):
+        return False
+
+
+def _nothing_left(table: Table, column: str, wanted: object) -> ConfigError:
+    there = list(dict.fromkeys(str(value) for value in table.columns[column].tolist()))
+    shown = ", ".join(f"`{value}`" for value in there[:_MAX_VALUES_SHOWN])
+    more = f" and {len(there) - _MAX_VALUES_SHOWN} more" if len(there) > _MAX_VALUES_SHOWN else ""
+    return ConfigError(
+        f"{table.origin.file}: --where {column}={wanted} matches none of {len(table)} rows; "
+        f"the column has {shown}{more}"
+    )

@@ -1,4 +1,4 @@
-"""The readers: a file in, checked samples out."""
+"""Readers of measurements: GEMM, collectives and embedding lookups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from dse._suggest import hint
 from dse.calibration.measurements._checks import check_count, check_repeats
-from dse.calibration.measurements._columns import size_unit
+from dse.calibration.measurements._columns import ColumnOptions, size_unit
 from dse.calibration.measurements._names import (
     COLLECTIVE_WORDS,
     DATA_TYPES,
@@ -18,7 +18,6 @@ from dse.calibration.measurements._names import (
     value_bytes_of,
 )
 from dse.calibration.measurements._open import needed, open_measurements
-from dse.calibration.measurements._options import ColumnOptions
 from dse.calibration.measurements._samples import CollectiveSamples, EmbeddingSamples, GemmSamples
 from dse.errors import ConfigError
 
@@ -43,7 +42,7 @@ def read_gemm(
 
     Args:
         path: A CSV, Parquet or JSON-lines file with columns for m, n, k, precision and time.
-        options: Columns, units and filters where the file does not say.
+        options: Columns, units and filters that the file does not state.
         minimum_points: Fewest rows.
         tolerance: How much longer, as a fraction, the longest of several times of the same sizes
             and precision may be than the shortest.
@@ -92,7 +91,7 @@ def read_collective(
     Args:
         path: A CSV, Parquet or JSON-lines file with columns for operation, ranks, size and time
             (and data type where sizes are in elements), or a log.
-        options: Columns, units and filters where the file does not say.
+        options: Columns, units and filters that the file does not state.
         minimum_points: Fewest rows.
         tolerance: How much longer, as a fraction, the longest of several times of the same
             operation, ranks, size and data type may be than the shortest.
@@ -112,12 +111,12 @@ def read_collective(
     )
     op = opened.words("op", options.op, COLLECTIVE_WORDS)
     ranks = opened.numbers_or("ranks", options.ranks, least=2)
-    size, dtype, told = _message_sizes(opened)
+    size, dtype, unit_notes = _message_sizes(opened)
     time_s = opened.time_s()
     keys = {"op": op, "ranks": ranks, "size_bytes": size, "dtype": dtype}
     notes = _finish(opened, keys, time_s, minimum_points, tolerance)
     rows, origin = opened.table.rows, opened.origin
-    return CollectiveSamples(op, ranks, size, time_s, rows, dtype, origin, (*told, *notes))
+    return CollectiveSamples(op, ranks, size, time_s, rows, dtype, origin, (*unit_notes, *notes))
 
 
 def read_embedding(
@@ -135,7 +134,7 @@ def read_embedding(
     Args:
         path: A CSV, Parquet or JSON-lines file with columns for pass, rows, dim, batch, pooling,
             bytes of a value, exponent and time.
-        options: Columns, units and filters where the file does not say.
+        options: Columns, units and filters that the file does not state.
         minimum_points: Fewest rows.
         tolerance: How much longer, as a fraction, the longest of several times of the same shape
             may be than the shortest.
@@ -163,12 +162,12 @@ def read_embedding(
     rows, dim, batch = (opened.sizes(name) for name in sizes)
     pooling = opened.checker.positive(opened.columns.of["pooling"])
     value_bytes = _value_bytes(opened)
-    told: tuple[str, ...] = ()
+    uniform: tuple[str, ...] = ()
     if "alpha" in opened.columns.of:
         alpha = opened.checker.not_negative(opened.columns.of["alpha"])
     else:
         alpha = np.zeros(len(opened.table))
-        told = ("no column `alpha`: looked-up rows taken to be uniform",)
+        uniform = ("no column `alpha`: looked-up rows taken to be uniform",)
     time_s = opened.time_s()
     keys: dict[str, NDArray[Any]] = {
         "op": op,
@@ -179,7 +178,7 @@ def read_embedding(
         "value_bytes": value_bytes,
         "alpha": alpha,
     }
-    notes = (*told, *_finish(opened, keys, time_s, minimum_points, tolerance))
+    notes = (*uniform, *_finish(opened, keys, time_s, minimum_points, tolerance))
     return EmbeddingSamples(
         op=op,
         rows=rows,

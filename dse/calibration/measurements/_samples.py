@@ -1,11 +1,11 @@
-"""Measurements as arrays: one entry a row, SI units."""
+"""Measurements as arrays, one entry per row, in SI units."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from dse.calibration.measurements._origin import Origin
+from dse._tables import Origin
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,7 +17,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GemmSamples:
+class _Points:
+    """What all samples share: a length, and the selection of points."""
+
+    def __len__(self) -> int:
+        return len(self.time_s)  # type: ignore[attr-defined]
+
+    def select(self, chosen: NDArray[Any]) -> Self:
+        """Returns the points of a mask or of indices."""
+        names = {item.name for item in fields(self)} - {"origin", "notes"}
+        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GemmSamples(_Points):
     """Times of matrix multiplications `(m, k) × (k, n)`; every array has shape `(points,)`.
 
     Attributes:
@@ -28,7 +41,7 @@ class GemmSamples:
         time_s: Duration.
         source_rows: Line or row of the file, from 1.
         origin: The file.
-        notes: What a reader of the result should know: what was left out or taken for granted.
+        notes: What a reader of the result should know: what was left out or assumed.
     """
 
     m: Integers
@@ -40,16 +53,9 @@ class GemmSamples:
     origin: Origin = field(default_factory=Origin)
     notes: tuple[str, ...] = ()
 
-    def __len__(self) -> int:
-        return len(self.time_s)
-
-    def select(self, chosen: NDArray[Any]) -> GemmSamples:
-        """Returns the points of a mask or of indices."""
-        return _select(self, chosen)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CollectiveSamples:
+class CollectiveSamples(_Points):
     """Times of collectives; every array has shape `(points,)`.
 
     Attributes:
@@ -61,7 +67,7 @@ class CollectiveSamples:
         source_rows: Line or row of the file, from 1.
         dtype: Type of the elements by our name, as written where we have none; empty if unknown.
         origin: The file.
-        notes: What a reader of the result should know: what was left out or taken for granted.
+        notes: What a reader of the result should know: what was left out or assumed.
     """
 
     op: Words
@@ -73,16 +79,9 @@ class CollectiveSamples:
     origin: Origin = field(default_factory=Origin)
     notes: tuple[str, ...] = ()
 
-    def __len__(self) -> int:
-        return len(self.time_s)
-
-    def select(self, chosen: NDArray[Any]) -> CollectiveSamples:
-        """Returns the points of a mask or of indices."""
-        return _select(self, chosen)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class EmbeddingSamples:
+class EmbeddingSamples(_Points):
     """Times of pooled embedding lookups in one table; every array has shape `(points,)`.
 
     Attributes:
@@ -96,7 +95,7 @@ class EmbeddingSamples:
         time_s: Duration.
         source_rows: Line or row of the file, from 1.
         origin: The file.
-        notes: What a reader of the result should know: what was left out or taken for granted.
+        notes: What a reader of the result should know: what was left out or assumed.
     """
 
     op: Words
@@ -111,23 +110,5 @@ class EmbeddingSamples:
     origin: Origin = field(default_factory=Origin)
     notes: tuple[str, ...] = ()
 
-    def __len__(self) -> int:
-        return len(self.time_s)
-
-    def select(self, chosen: NDArray[Any]) -> EmbeddingSamples:
-        """Returns the points of a mask or of indices."""
-        return _select(self, chosen)
-
 
 Samples: TypeAlias = GemmSamples | CollectiveSamples | EmbeddingSamples
-
-_AnySamples = TypeVar("_AnySamples", GemmSamples, CollectiveSamples, EmbeddingSamples)
-
-
-def _select(samples: _AnySamples, chosen: NDArray[Any]) -> _AnySamples:
-    arrays = {
-        item.name: getattr(samples, item.name)[chosen]
-        for item in fields(samples)
-        if item.name not in ("origin", "notes")
-    }
-    return replace(samples, **arrays)

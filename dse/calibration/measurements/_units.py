@@ -1,4 +1,4 @@
-"""Times against what hardware can do: a wrong unit shows as a factor of a thousand."""
+"""Plausibility of units: measured times against the shortest possible ones."""
 
 from __future__ import annotations
 

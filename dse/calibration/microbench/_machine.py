@@ -1,17 +1,18 @@
-"""What machine this is, from /proc, /sys and torch."""
+"""This machine: its description, torch, and the memory of this process."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 from pathlib import Path
 import platform
 import re
+from typing import Any
 
 import numpy as np
 
-from dse.calibration.microbench._torch import load_torch
-from dse.calibration.microbench._types import MachineInfo
-from dse.errors import CalibrationError
+from dse.calibration.microbench.plan._points import MachineInfo
+from dse.errors import CalibrationError, OptionalDependencyError
 
 _CACHE_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
 _SIZE_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
@@ -107,3 +108,41 @@ def _read(path: Path) -> str:
         return path.read_text(errors="replace")
     except OSError:
         return ""
+
+
+def load_torch() -> Any:
+    """Returns the torch module.
+
+    Raises:
+        OptionalDependencyError: torch is not installed.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise OptionalDependencyError(
+            "microbenchmarks need torch; install the extra `calibrate`, in the project's folder: "
+            "pip install '.[calibrate]'"
+        ) from error
+    return torch
+
+
+#: Parameters of glibc's mallopt, from malloc.h.
+_TRIM_THRESHOLD = -1
+_MMAP_MAX = -4
+
+
+def keep_freed_memory() -> bool:
+    """Makes this process keep freed memory until it ends.
+
+    The C library returns large blocks to the system when they are freed, so that every result of
+    more than 32 MiB is paid for by page faults: a tenth of the speed from one size on. Training
+    processes avoid that by an allocator that keeps its memory (jemalloc, tcmalloc).
+
+    Returns:
+        Whether the C library took the settings; false where it is not glibc.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    # No separate mappings for large requests, and no trimming of the heap.
+    return bool(mallopt(_MMAP_MAX, 0)) and bool(mallopt(_TRIM_THRESHOLD, 2**31 - 1))

@@ -6,30 +6,35 @@ from contextlib import contextmanager
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dse.calibration.microbench._allocator import keep_freed_memory
-from dse.calibration.microbench._busy import busy_ranks
-from dse.calibration.microbench._collectives import LocalRanks, collective_ranks
-from dse.calibration.microbench._host import measure_host
-from dse.calibration.microbench._operands import ColdCaches, point_kernel
-from dse.calibration.microbench._timing import CpuTimer, CudaTimer, MeasureSettings, Timer, measure
-from dse.calibration.microbench._torch import load_torch
+from dse.calibration.microbench._machine import keep_freed_memory, load_torch
+from dse.calibration.microbench.operators._operands import ColdCaches, point_kernel
+from dse.calibration.microbench.ranks._collectives import LocalRanks, collective_ranks
+from dse.calibration.microbench.ranks._concurrent import concurrent_ranks
+from dse.calibration.microbench.timing._host import measure_host
+from dse.calibration.microbench.timing._timers import (
+    CpuTimer,
+    CudaTimer,
+    MeasureSettings,
+    Timer,
+    measure,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from dse.calibration.microbench._busy import BusyRanks
-    from dse.calibration.microbench._design import MeasurementPlan
-    from dse.calibration.microbench._types import (
+    from dse.calibration.microbench.plan._design import MeasurementPlan
+    from dse.calibration.microbench.plan._points import (
         CollectivePoint,
         HostMeasurement,
         KernelPoint,
         Sample,
     )
+    from dse.calibration.microbench.ranks._concurrent import ConcurrentRanks
 
 
 class Measurer(Protocol):
-    """What a session asks for times."""
+    """Source of a session's times."""
 
     def kernel(self, point: KernelPoint) -> Sample:
         """Measures one operator."""
@@ -50,10 +55,10 @@ class TorchMeasurer:
     filled: on a CPU a block of twice the last cache is written before each call, and another
     table has its turn, of each of some sizes; on a GPU caches are emptied for any operator.
 
-    With busy ranks operators and host overheads are measured on all of them at once. Without,
-    they run in this process while the other cores are idle: what ranks of one machine take from
-    each other (memory bandwidth, caches, clock) is then not in their times. Collectives run in
-    one process a rank. All compute with the plan's number of threads.
+    With several busy devices, operators and host overheads are measured on all of them at once;
+    with one, in this process while the other cores are idle. The times of the latter lack the
+    contention between the ranks of a machine (memory bandwidth, caches, clock). Collectives run in
+    one process per rank. All compute with the plan's number of threads.
 
     Args:
         plan: Device, threads, backend and seed.
@@ -67,7 +72,7 @@ class TorchMeasurer:
         plan: MeasurementPlan,
         settings: MeasureSettings,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
-        busy: BusyRanks | None = None,
+        busy: ConcurrentRanks | None = None,
     ) -> None:
         self._torch: Any = load_torch()
         self._plan = plan
@@ -126,7 +131,7 @@ def torch_measurer(
     """
     torch = load_torch()
     if plan.busy_devices > 1:
-        with busy_ranks(plan.busy_devices, plan.threads, plan.seed, clock_ns) as busy:
+        with concurrent_ranks(plan.busy_devices, plan.threads, plan.seed, clock_ns) as busy:
             yield TorchMeasurer(plan, settings, clock_ns, busy)
         return
     if plan.device == "cpu":

@@ -1,9 +1,9 @@
-"""A session: the points of a plan within a budget of time, logged one by one.
+"""Sessions: the points of a plan within a time budget, logged one by one.
 
-The host overheads come first, they take a second. Operators have two thirds of the budget,
-collectives the rest in equal parts for each number of ranks; what a part leaves over goes to the
-next, and what collectives leave over goes back to operators. A point that has begun is finished,
-so a session exceeds its budget by one point at most.
+The host overheads come first; they take a second. Operators have two thirds of the budget,
+collectives the rest in equal parts for each number of ranks; time left over passes to the next
+part, and from collectives back to operators. A point that has begun is finished, so a session
+exceeds its budget by one point at most.
 """
 
 from __future__ import annotations
@@ -13,28 +13,27 @@ from dataclasses import dataclass
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from dse.calibration.microbench._busy import RefusedKernelError
-from dse.calibration.microbench._collectives import RefusedCollectiveError
-from dse.calibration.microbench._log import SessionLog, SessionResult
 from dse.calibration.microbench._machine import describe_machine
 from dse.calibration.microbench._measurer import Measurer, torch_measurer
-from dse.calibration.microbench._timing import MeasureSettings
-from dse.calibration.microbench._types import (
-    CollectiveMeasurement,
+from dse.calibration.microbench.log import SessionLog, SessionResult
+from dse.calibration.microbench.plan import (
     CollectivePoint,
-    KernelMeasurement,
     KernelPoint,
     MachineInfo,
     Sample,
     SkippedPoint,
+    measured,
 )
+from dse.calibration.microbench.ranks import RefusedCollectiveError, RefusedKernelError
+from dse.calibration.microbench.timing import MeasureSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from dse.calibration.microbench._design import MeasurementPlan
+    from dse.calibration.microbench.plan import MeasurementPlan
+
 
 _Point = TypeVar("_Point", KernelPoint, CollectivePoint)
 
@@ -47,7 +46,7 @@ _POINT_ERRORS = (RuntimeError, MemoryError, ValueError, RefusedCollectiveError, 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a session has come.
+    """Progress of a session.
 
     Attributes:
         stage: ``host``, ``kernels`` or ``collectives``.
@@ -81,7 +80,7 @@ def run_session(
 
     An interrupt ends the session at once; the log keeps what is finished, and the next session
     with the same options goes on from there. Collectives may be added to a log without them, and
-    left out again; what is measured is not measured anew.
+    left out again; no point is measured twice.
 
     Args:
         plan: What is measured.
@@ -89,9 +88,9 @@ def run_session(
         budget_s: Time for this session once its ranks are there, in seconds.
         on_progress: Called after every point.
         settings: When a point is measured well enough; the defaults if omitted.
-        measurer: What is asked for times; torch on this machine if omitted.
-        machine: Where; found out if omitted.
-        clock: Seconds on any scale that only grows.
+        measurer: Source of the times; torch on this machine if omitted.
+        machine: The machine; detected if omitted.
+        clock: Monotonic clock, in seconds.
 
     Returns:
         Everything that is in the log now.
@@ -115,7 +114,7 @@ def run_session(
 
 
 class _Session:
-    """One run over what is left of a plan."""
+    """One run over the rest of a plan."""
 
     def __init__(
         self,
@@ -136,15 +135,9 @@ class _Session:
         self._done, self._planned = before.done, before.planned
         self._skipped = len(before.skipped)
         finished: set[KernelPoint | CollectivePoint | None] = {
-            record.point for record in before.skipped
-        }
-        finished |= {
-            KernelPoint(record.op, record.sizes, record.precision, record.purpose)
-            for record in before.kernels
-        }
-        finished |= {
-            CollectivePoint(record.op, record.ranks, record.size_bytes, record.purpose)
-            for record in before.collectives
+            *(record.point for record in before.kernels),
+            *(record.point for record in before.collectives),
+            *(record.point for record in before.skipped),
         }
         self._host = plan.host and before.host is None and None not in finished
         self._kernels = [point for point in plan.kernels if point not in finished]
@@ -192,7 +185,7 @@ class _Session:
             self._log.add(SkippedPoint(point, _reason(error)))
             self._skipped += 1
         else:
-            self._log.add(_measurement(point, sample))
+            self._log.add(measured(point, sample))
         self._report(stage)
 
     def _report(self, stage: str) -> None:
@@ -204,30 +197,6 @@ class _Session:
                     stage, self._done, self._planned, self._skipped, elapsed_s, self._budget_s
                 )
             )
-
-
-def _measurement(
-    point: KernelPoint | CollectivePoint, sample: Sample
-) -> KernelMeasurement | CollectiveMeasurement:
-    if isinstance(point, KernelPoint):
-        return KernelMeasurement(
-            op=point.op,
-            sizes=point.sizes,
-            precision=point.precision,
-            time_s=sample.time_s,
-            half_width_s=sample.half_width_s,
-            repeats=sample.repeats,
-            purpose=point.purpose,
-        )
-    return CollectiveMeasurement(
-        op=point.op,
-        ranks=point.ranks,
-        size_bytes=point.size_bytes,
-        time_s=sample.time_s,
-        half_width_s=sample.half_width_s,
-        repeats=sample.repeats,
-        purpose=point.purpose,
-    )
 
 
 def _reason(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Collectives between nodes: what passes the network cards, and at which rate.
+"""Collectives between nodes: traffic through the network cards, and its rate.
 
 All-reduce is a double binary tree or a ring over all `N` ranks on `k` nodes, the faster of both:
 
@@ -133,7 +133,7 @@ def _efficiency(cluster: Cluster) -> _Efficiency:
 
 
 def _rank_bandwidth(cluster: Cluster) -> float:
-    """What one rank can send: the cards beside its device, at least one."""
+    """Bandwidth of one rank: its share of the node's cards, at least one card."""
     network = cluster.network
-    beside = network.node_bandwidth_bytes_per_s / cluster.devices_per_node
-    return max(network.nic_bandwidth_bytes_per_s, beside)
+    share = network.node_bandwidth_bytes_per_s / cluster.devices_per_node
+    return max(network.nic_bandwidth_bytes_per_s, share)

@@ -1,4 +1,4 @@
-"""Collectives inside a node from volume and topology, where nothing was measured.
+"""Collectives inside a node from volume and topology, for want of measurements.
 
 Each device moves `volume(op, n)` bytes through its link for every byte of the message
 (nccl-tests' definition of bus bandwidth). Over NVSwitch and inside an NVLink pair the message also
@@ -55,7 +55,7 @@ def inside_time_s(
     """Returns seconds of a collective among `ranks` devices of one node, by physics alone.
 
     Args:
-        link: The interconnect; its calibrations are not looked at.
+        link: The interconnect; its calibrations are ignored.
         op: The operation.
         nbytes: Message sizes as nccl-tests counts them, any shape.
         ranks: Devices taking part, at least two.

@@ -1,4 +1,4 @@
-"""Measured curves inside a node, and what they say of operations and sizes not measured.
+"""Measured curves inside a node, and their use for other operations and sizes.
 
 A curve of its own operation and rank count is used as it is. Between and above measured rank
 counts, the curves' lines are continued: the latency is linear in the steps of the algorithm, the

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dse.machine.fits._calibrations import (
     SPREAD_PER_EFOLD_OUTSIDE,
     CollectiveCalibration,
+    Estimate,
     HeldOut,
     KernelCalibration,
     Provenance,
@@ -21,7 +22,6 @@ from dse.machine.fits._calibrations import (
     log_size_names,
     log_spread,
 )
-from dse.machine.fits._estimate import Estimate
 from dse.machine.fits._size_curve import SizeCurve, fit_size_curve
 from dse.machine.fits._smooth import SmoothCurve, fit_smooth_curve
 from dse.machine.fits._trees import TreeCurve, fit_tree_curve

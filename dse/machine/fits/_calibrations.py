@@ -1,4 +1,4 @@
-"""Calibrations: a learned function with its range, its error and its origin."""
+"""Calibrations (learned functions with range, error and origin) and the estimates they give."""
 
 from __future__ import annotations
 
@@ -27,6 +27,19 @@ _LEAST_SPREAD = 0.02
 #: Residuals below which a fit may not claim more than a model that was fitted nowhere.
 _FEW_RESIDUALS = 4
 _UNFITTED_SPREAD = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Durations of operators or collectives of one kind.
+
+    Attributes:
+        time_s: Expected seconds, any shape.
+        spread: Standard deviation of the logarithm of actual over expected time, same shape.
+    """
+
+    time_s: NDArray[np.float64]
+    spread: NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +243,7 @@ def log_spread(predicted: NDArray[np.float64], measured: NDArray[np.float64]) ->
     residuals = np.log(measured / predicted)
     count = len(residuals)
     if not count:
-        raise CalibrationError("no points are left to tell the spread of a fit; measure more")
+        raise CalibrationError("no points are left for the spread of a fit; measure more")
     square = float(np.mean(residuals**2))
     if count < _FEW_RESIDUALS:
         return max(math.sqrt(square), _UNFITTED_SPREAD)

@@ -9,7 +9,7 @@ of timings is one-sided, others only ever add time; that is why points are lower
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 import math
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
     from scipy.interpolate import PchipInterpolator
 
-#: Fewest different sizes that tell a curve from a line.
+#: Fewest different sizes that distinguish a curve from a line.
 MIN_SIZES = 4
 
 #: Knots that the curve gets between two measured sizes.
@@ -45,8 +45,8 @@ class SizeCurve:
 
     latency_s: float
     bandwidth_bytes_per_s: float
-    size_bytes: tuple[float, ...]
-    time_s: tuple[float, ...]
+    size_bytes: tuple[float, ...] = field(repr=False)
+    time_s: tuple[float, ...] = field(repr=False)
 
     def at(self, nbytes: ArrayLike) -> NDArray[np.float64]:
         """Returns seconds for message sizes of any shape; they must be positive.

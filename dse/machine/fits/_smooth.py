@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -69,8 +69,8 @@ class SmoothCurve:
     kernel: RadialKernel
     smoothing: float
     scale: tuple[float, ...]
-    nodes: tuple[tuple[float, ...], ...]
-    values: tuple[float, ...]
+    nodes: tuple[tuple[float, ...], ...] = field(repr=False)
+    values: tuple[float, ...] = field(repr=False)
 
     def log_ratio(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
         """Evaluates the curve; shape `(points, features)` to `(points,)`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 import lzma
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import CalibrationError, OptionalDependencyError
-from dse.machine.fits._tree_check import check_trees
+from dse.machine.fits._tree_model import plain_json
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 #: Bytes that a packed model may have once it is unpacked.
 _MAX_MODEL_BYTES = 64 * 2**20
 
+#: How a model in UBJSON begins: a block whose first key has a length of eight bytes.
+_UBJSON = b"{L"
+
 #: Depth-limited trees: XGBoost walks them in lock step, three times faster than leaf-wise ones of
-#: the same accuracy. The absolute error of the logarithm is not led by the outliers of timings.
+#: the same accuracy. The absolute error of the logarithm is robust against outliers.
 _PARAMETERS = {
     "objective": "reg:absoluteerror",
     "tree_method": "hist",
@@ -43,12 +46,12 @@ class TreeCurve:
 
     Attributes:
         feature_names: Columns of the features, in order.
-        packed: The model in XGBoost's UBJSON, compressed by xz, in base64.
+        packed: The model in XGBoost's JSON, compressed by xz, in base64.
         offset_feature: Column that the trees' sum is added to; empty for none.
     """
 
     feature_names: tuple[str, ...]
-    packed: str
+    packed: str = field(repr=False)
     offset_feature: str = ""
 
     def log_ratio(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -92,7 +95,7 @@ def fit_tree_curve(
         target = log_ratio - features[:, feature_names.index(offset_feature)]
     matrix = module.DMatrix(features.astype(np.float32), target)
     booster = module.train(dict(_PARAMETERS), matrix, num_boost_round=rounds)
-    raw = bytes(booster.save_raw("ubj"))
+    raw = plain_json(bytes(booster.save_raw("json")), len(feature_names))
     packed = base64.b64encode(lzma.compress(raw, preset=9)).decode("ascii")
     return TreeCurve(feature_names, packed, offset_feature)
 
@@ -111,9 +114,13 @@ def _unpacked(packed: str, features: int) -> xgb.Booster:
             )
         if not unpacker.eof:
             raise ValueError("it ends too early")  # noqa: TRY301 - reported like other damage
-        check_trees(raw, features)
+        if raw.startswith(_UBJSON):
+            raise CalibrationError(
+                "the trees of a calibration are in the binary format of earlier versions; fit "
+                "them again with `dse fit gemm`"
+            )
         booster: xgb.Booster = module.Booster()
-        booster.load_model(bytearray(raw))
+        booster.load_model(bytearray(plain_json(raw, features)))
     except (ValueError, LookupError, lzma.LZMAError, module.core.XGBoostError) as error:
         raise CalibrationError(
             f"the packed model of a calibration is damaged ({error}); fit it again"

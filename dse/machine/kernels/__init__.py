@@ -8,25 +8,6 @@ vectorised over shapes.
 from __future__ import annotations
 
 from dse.machine.fits import Estimate
-from dse.machine.kernels._embedding import (
-    EMBEDDING_SIZES,
-    LOOKUP_LAUNCHES,
-    UPDATE_LAUNCHES,
-    EmbeddingShape,
-    EmbeddingWork,
-    IndexStatistics,
-    embedding_sizes,
-    embedding_time_s,
-    embedding_work,
-)
-from dse.machine.kernels._embedding_unfused import EmbeddingKernels, unfused_embedding_work
-from dse.machine.kernels._embedding_uvm import (
-    HOST_ROWS_SPREAD,
-    HostRowsWork,
-    cached_row_count,
-    host_rows_time_s,
-    host_rows_work,
-)
 from dse.machine.kernels._gemm import gemm_curve_features, gemm_estimate, gemm_time_s
 from dse.machine.kernels._gemm_features import (
     GEMM_FEATURES,
@@ -50,6 +31,24 @@ from dse.machine.kernels._streaming_operators import (
     STREAMING_OPERATORS,
     StreamingOperator,
     StreamingWork,
+)
+from dse.machine.kernels.embedding import (
+    EMBEDDING_SIZES,
+    HOST_ROWS_SPREAD,
+    LOOKUP_LAUNCHES,
+    UPDATE_LAUNCHES,
+    EmbeddingKernels,
+    EmbeddingShape,
+    EmbeddingWork,
+    HostRowsWork,
+    IndexStatistics,
+    cached_row_count,
+    embedding_sizes,
+    embedding_time_s,
+    embedding_work,
+    host_rows_time_s,
+    host_rows_work,
+    unfused_embedding_work,
 )
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What a learned GEMM looks at: the roofline, waves of tiles, and the cache.
+"""Features of learned GEMM: the roofline, waves of tiles, and the cache.
 
 All features are logarithms or ratios of the shape to the device, so that a model learned on one
 device means something on another.

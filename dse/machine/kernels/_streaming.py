@@ -1,4 +1,4 @@
-"""Durations of the operators in `_streaming_operators`.
+"""Durations of streaming operators: all but GEMM and embedding.
 
 The reference of an operator is its launches plus the longer of its stream and its arithmetic. A
 calibration of the operator multiplies the reference; without one, a calibration of `elementwise`
@@ -37,7 +37,7 @@ _VECTOR_EFFICIENCY = 0.5
 #: an assumption.
 _BORROWED_SPREAD = 0.15
 
-#: Arithmetic of operators whose sizes do not tell the bytes of a value.
+#: Arithmetic of operators whose sizes do not give the bytes of a value.
 _DEFAULT_PRECISION = Precision.FP16
 
 
@@ -67,7 +67,7 @@ def streaming_reference_s(
         op: A key of :data:`STREAMING_OPERATORS`.
         sizes: Its sizes by name; they broadcast.
         precision: Arithmetic of products; by default by the bytes of a value, FP16 where the
-            sizes do not tell.
+            sizes do not give.
 
     Returns:
         Seconds in the broadcast shape; zero where nothing is moved.
@@ -107,7 +107,7 @@ def streaming_estimate(
         op: A key of :data:`STREAMING_OPERATORS`.
         sizes: Its sizes by name; they broadcast.
         precision: Arithmetic of products; by default by the bytes of a value, FP16 where the
-            sizes do not tell. Also chooses among calibrations.
+            sizes do not give. Also chooses among calibrations.
 
     Returns:
         In the broadcast shape; zero seconds where nothing is moved.

@@ -1,7 +1,7 @@
-"""What operators other than GEMM and embedding move and compute.
+"""Traffic and arithmetic of operators other than GEMM and embedding.
 
 Each function counts one operator's bytes, read plus written with every operand touched once, and
-its arithmetic, from its sizes. Where an operator has no `value_bytes` of its own, the precision
+its arithmetic, from its sizes. Where an operator has no `value_bytes`, the precision
 gives them. Indices that all rows share stay in the cache and are not counted.
 """
 

@@ -10,7 +10,7 @@ from dse.machine.platforms._calibration_file import (
 )
 from dse.machine.platforms._calibrations import builtin_calibrations
 from dse.machine.platforms._load import list_platforms, load_platform, platform_from_text
-from dse.machine.platforms._platform import Platform, PriceQuote
+from dse.machine.platforms._platform import Platform
 from dse.machine.platforms._provenance import CalibrationSource, PlatformFact
 from dse.machine.platforms._schema import PlatformDocument
 
@@ -20,7 +20,6 @@ __all__ = [
     "Platform",
     "PlatformDocument",
     "PlatformFact",
-    "PriceQuote",
     "builtin_calibrations",
     "calibrations_from_text",
     "list_platforms",

@@ -1,4 +1,4 @@
-"""The JSON of fitted models: what a file may hold, and what is checked before it is used."""
+"""JSON of fitted models, with the checks that make it safe to use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SIZES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("memcpy_h2d", "memcpy_d2h"), ("size_bytes",)),
 }
 
-#: How much of a word of a file is shown.
+#: Characters of a name from a file that are shown.
 _MAX_SHOWN = 60
 
 
@@ -41,7 +41,7 @@ def _error(message: str) -> PydanticCustomError:
 
 
 def _at_most(limit: int, what: str, advice: str) -> BeforeValidator:
-    """Returns a check that refuses long lists before their entries are looked at."""
+    """Returns a check that refuses long lists before their entries are checked."""
 
     def check(value: object) -> object:
         if isinstance(value, list) and len(value) > limit:
@@ -90,7 +90,7 @@ class SizeBlock(StrictModel):
 
 
 class TreesBlock(StrictModel):
-    """Boosted trees: XGBoost's UBJSON, compressed by xz, in base64."""
+    """Boosted trees: XGBoost's JSON, compressed by xz, in base64."""
 
     kind: Literal["trees"]
     features: Annotated[list[Name], _Features]
@@ -266,16 +266,16 @@ class CollectiveBlock(StrictModel):
         return self
 
 
-def _known(word: str, what: str, names: tuple[str, ...]) -> str:
-    """Returns a word that is among the names.
+def _known(name: str, what: str, names: tuple[str, ...]) -> str:
+    """Returns a name that is known.
 
     Raises:
         PydanticCustomError: It is not.
     """
-    if word not in names:
-        found = word[:_MAX_SHOWN]
+    if name not in names:
+        found = name[:_MAX_SHOWN]
         raise _error(f"unknown {what} `{found}`; {hint(found, names)}")
-    return word
+    return name
 
 
 class CalibrationDocument(Document):

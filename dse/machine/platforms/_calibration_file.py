@@ -1,8 +1,8 @@
-"""Files of fitted models that lie beside platforms, as JSON (SI units; written by `dse`)."""
+"""Files of fitted models next to platforms: JSON in SI units, written by `dse`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 import json
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from dse.machine.fits import (
     SmoothCurve,
     TreeCurve,
 )
-from dse.machine.platforms._calibration_document import CalibrationDocument, HeldOutBlock
+from dse.machine.platforms._calibration_document import CalibrationDocument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,11 +68,11 @@ def calibrations_from_text(text: str, file: str) -> CalibrationFile:
         KernelCalibration(
             op=block.op,
             precisions=tuple(block.precisions),
-            sizes=tuple(SizeRange(size.name, size.low, size.high) for size in block.sizes),
+            sizes=tuple(SizeRange(**size.model_dump()) for size in block.sizes),
             curve=block.curve.to_curve(),
             spread=block.spread,
             provenance=provenance(block.points),
-            held_out=_held_out(block.held_out),
+            held_out=HeldOut(**block.held_out.model_dump()),
         )
         for block in document.kernels
     ]
@@ -88,7 +88,7 @@ def calibrations_from_text(text: str, file: str) -> CalibrationFile:
             ),
             spread=block.spread,
             provenance=provenance(block.points),
-            held_out=_held_out(block.held_out),
+            held_out=HeldOut(**block.held_out.model_dump()),
         )
         for block in document.collectives
     ]
@@ -201,17 +201,10 @@ def _different(
     return [list(place) for place in merged], _all_rounded(means)
 
 
-def _held_out(block: HeldOutBlock) -> HeldOut:
-    return HeldOut(block.points, block.gmae, block.mape, block.p90, block.rule)
-
-
 def _held_out_data(held_out: HeldOut) -> dict[str, object]:
     return {
-        "points": held_out.points,
-        "gmae": _rounded(held_out.gmae),
-        "mape": _rounded(held_out.mape),
-        "p90": _rounded(held_out.p90),
-        "rule": held_out.rule,
+        name: _rounded(value) if isinstance(value, float) else value
+        for name, value in asdict(held_out).items()
     }
 
 

@@ -1,4 +1,4 @@
-"""Fitted models that a platform names: finding, reading, and adapting them to it."""
+"""Fitted models of a platform: finding, reading and adapting them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dse.machine.fits import CollectiveCalibration, HeldOut, KernelCalibration
     from dse.machine.platforms._schema import CalibrationBlock
 
-#: Folder of fitted models beside the built-in platforms.
+#: Folder of fitted models next to the built-in platforms.
 _FOLDER = "calibrations"
 
 
@@ -146,14 +146,14 @@ def _source(
             f"{shown}: the text of calibration `{name}` is not kept with the platform; run the "
             "study again"
         )
-    beside = Path(platform_path).parent / name
-    if not beside.is_file():
+    own = Path(platform_path).parent / name
+    if not own.is_file():
         raise ConfigError(
-            f"{shown}: calibration {beside}: no such file; put it into the platform's "
+            f"{shown}: calibration {own}: no such file; put it into the platform's "
             "folder or take the line out"
         )
-    read = read_source(beside)
-    return CalibrationSource(name, str(beside), read.sha256, read.text)
+    read = read_source(own)
+    return CalibrationSource(name, str(own), read.sha256, read.text)
 
 
 def _builtin_folder() -> Path:

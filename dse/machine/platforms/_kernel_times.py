@@ -52,13 +52,6 @@ _SIZES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 _EMBEDDING_DEFAULTS = {"value_bytes": 4.0, "alpha": 0.0}
 
 
-def kernel_time_s(
-    device: DeviceSpec, host_link: HostLinkSpec, op: str, shape: Mapping[str, ArrayLike]
-) -> NDArray[np.float64]:
-    """Returns the duration of an operator; see :meth:`machine.platforms.Platform.kernel_time`."""
-    return kernel_estimate(device, host_link, op, shape).time_s
-
-
 def kernel_estimate(
     device: DeviceSpec, host_link: HostLinkSpec, op: str, shape: Mapping[str, ArrayLike]
 ) -> Estimate:

@@ -1,4 +1,4 @@
-"""Reading platforms."""
+"""Loading platforms by name or path."""
 
 from __future__ import annotations
 
@@ -118,17 +118,7 @@ def _platform(
             graph_launch_s=document.host.graph_launch,
         ),
         prices=tuple(
-            PriceSpec(
-                provider=price.provider,
-                instance=price.instance,
-                devices=price.devices,
-                usd_per_hour=price.price,
-                region=price.region,
-                as_of=price.as_of,
-                basis=price.basis,
-                source=price.source,
-                superseded=price.superseded,
-            )
+            PriceSpec(usd_per_hour=price.price, **price.model_dump(exclude={"price"}))
             for price in document.prices
         ),
         facts=(*_facts(document), *calibration_facts(used)),

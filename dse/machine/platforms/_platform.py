@@ -1,9 +1,10 @@
-"""A platform: device × node × interconnect × price."""
+"""Platform: device × node × interconnect × price."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 import math
+from operator import itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from dse._suggest import hint
@@ -16,6 +17,7 @@ from dse.machine import (
     LinkSpec,
     NetworkSpec,
     PriceSpec,
+    Quote,
 )
 
 if TYPE_CHECKING:
@@ -28,21 +30,6 @@ if TYPE_CHECKING:
     from dse.machine.platforms._provenance import CalibrationSource, PlatformFact
 
 Named = TypeVar("Named", LinkSpec, NetworkSpec)
-
-
-@dataclass(frozen=True, slots=True)
-class PriceQuote:
-    """What a number of devices costs.
-
-    Attributes:
-        price: The list price it is made from.
-        instances: Whole instances that are rented.
-        usd_per_hour: Price of all of them.
-    """
-
-    price: PriceSpec
-    instances: int
-    usd_per_hour: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +64,14 @@ class Platform:
     calibrations: tuple[CalibrationSource, ...] = ()
     host_memory_bytes: float | None = None
 
+    def __repr__(self) -> str:
+        """Returns the platform in one line."""
+        return (
+            f"Platform({self.name!r}, {self.devices_per_node} × {self.device.name!r} per node, "
+            f"links={[link.name for link in self.links]}, "
+            f"networks={[network.name for network in self.networks]})"
+        )
+
     def cluster(
         self,
         world_size: int,
@@ -92,8 +87,8 @@ class Platform:
             world_size: Number of ranks: at most one node's, or a multiple of it.
             link: Name of the interconnect inside a node; empty for the default.
             network: Name of the network between nodes; empty for the default.
-            extra_links: Interconnects that may be named beside the platform's own.
-            extra_networks: Networks that may be named beside the platform's own.
+            extra_links: Interconnects that may be named in addition to the platform's.
+            extra_networks: Networks that may be named in addition to the platform's.
 
         Raises:
             ConfigError: The ranks would leave a node partly empty.
@@ -117,32 +112,27 @@ class Platform:
             host_memory_bytes=self.host_memory_bytes,
         )
 
-    def price_for(
-        self, world_size: int, *, basis: str = "on_demand", provider: str | None = None
-    ) -> PriceQuote | None:
+    def quote(
+        self, world_size: int, *, basis: str = "on_demand", provider: str = ""
+    ) -> Quote | None:
         """Returns the cheapest way to rent `world_size` devices in whole instances.
 
         Args:
             world_size: Number of devices.
-            basis: Which list prices count.
-            provider: Restricts the choice to one provider.
+            basis: Basis of the list prices to choose from.
+            provider: Provider to rent from; empty for the cheapest.
 
         Returns:
             None when no price fits. Superseded prices are never chosen; ties go by name.
         """
         quotes = []
         for price in self.prices:
-            if price.superseded or price.basis != basis:
-                continue
-            if provider is not None and price.provider != provider:
+            if price.superseded or price.basis != basis or provider not in ("", price.provider):
                 continue
             instances = math.ceil(world_size / price.devices)
-            quotes.append(PriceQuote(price, instances, instances * price.usd_per_hour))
-        return min(
-            quotes,
-            key=lambda quote: (quote.usd_per_hour, quote.price.provider, quote.price.instance),
-            default=None,
-        )
+            offer = Quote(instances * price.usd_per_hour, instances, price)
+            quotes.append((offer.usd_per_hour, price.provider, price.instance, offer))
+        return min(quotes, key=itemgetter(0, 1, 2))[-1] if quotes else None
 
     def kernel_time(self, op: str, **shape: ArrayLike) -> NDArray[np.float64]:
         """Returns the duration of one operator on this platform's device.

@@ -1,8 +1,8 @@
-"""Where a platform's figures come from."""
+"""Provenance of a platform's figures."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,4 +38,4 @@ class CalibrationSource:
     name: str
     path: str
     sha256: str
-    text: str
+    text: str = field(repr=False)

@@ -1,4 +1,4 @@
-"""The YAML of a platform."""
+"""YAML of a platform."""
 
 from __future__ import annotations
 

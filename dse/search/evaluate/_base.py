@@ -99,9 +99,7 @@ class Evaluator(ABC):
     def _price(self, platform: Platform, world_size: int) -> float | None:
         """Returns USD per hour of as many devices, or None without a price."""
         space = self._space
-        quote = platform.price_for(
-            world_size, basis=space.price_basis, provider=space.price_provider or None
-        )
+        quote = platform.quote(world_size, basis=space.price_basis, provider=space.price_provider)
         return None if quote is None else quote.usd_per_hour
 
     def _over_limit(self, platform: Platform | None, known: Mapping[Metric, float | None]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError, DseError
+from dse.machine import Quote
 from dse.search._records import TrialRecord, TrialStatus
 from dse.search.evaluate._base import EvaluationContext, Evaluator, without_answer
 from dse.search.evaluate._trace_steps import machine_steps, named, optimizations, read_texts
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     from dse.machine.platforms import Platform
     from dse.trace.whatif import CapturedStep, Change, WhatIf
-
-_SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ class TraceEvaluator(Evaluator):
         throughput = None if samples is None else samples * answer.work_factor / answer.after_s
         cost = None
         if price is not None and throughput is not None:
-            cost = 1e6 * price / (_SECONDS_PER_HOUR * throughput)
+            cost = Quote(price).cost_usd_per_million(throughput)
         return TracePrediction(
             iteration_time_s=answer.after_s,
             speedup=answer.speedup,

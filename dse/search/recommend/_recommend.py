@@ -145,9 +145,7 @@ def _platforms(options: RecommendOptions) -> dict[str, Platform]:
 
 
 def _price(platform: Platform, world_size: int, options: RecommendOptions) -> float | None:
-    quote = platform.price_for(
-        world_size, basis=options.price_basis, provider=options.price_provider or None
-    )
+    quote = platform.quote(world_size, basis=options.price_basis, provider=options.price_provider)
     return None if quote is None else quote.usd_per_hour
 
 

@@ -93,5 +93,5 @@ def predict(
         problem.cluster.world_size,
         problem.cluster.devices_per_node,
     )
-    quote = platform.price_for(configuration.world_size)
+    quote = platform.quote(configuration.world_size)
     return predict_plan(PlanScorer(problem), plan, quote.usd_per_hour if quote else None)

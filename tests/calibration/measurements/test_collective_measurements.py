@@ -94,7 +94,7 @@ def test_a_bare_size_needs_a_unit(read):
 def test_a_told_size_unit_is_stronger_than_the_name_and_noted(read):
     samples = read(ELEMENTS, "all_reduce,2,1000,half,5", size_unit="bytes")
     assert samples.size_bytes[0] == 1000
-    assert samples.notes == ("sizes of `count` taken in bytes as told",)
+    assert samples.notes == ("sizes of `count` taken in bytes as given",)
 
 
 def test_bytes_are_preferred_to_elements(read):

@@ -58,7 +58,7 @@ def test_a_bare_time_needs_a_unit(csv, column):
 def test_a_told_unit_is_stronger_than_the_name_and_noted(csv):
     samples = read(csv("1,2,3,fp16,2"), time_unit="ms")
     assert samples.time_s == pytest.approx([2e-3])
-    assert samples.notes == ("times of `time_us` taken in ms as told",)
+    assert samples.notes == ("times of `time_us` taken in ms as given",)
 
 
 def test_units_that_do_not_exist():
@@ -140,7 +140,7 @@ def test_a_column_of_many_unknown_words_is_cut_short(csv):
     assert len(caught.value.diagnostics) == 6
     last = caught.value.diagnostics[-1]
     assert last.line == 7
-    assert "35 of 40 values are of 35 more unknown words, here `word6`" in last.message
+    assert "35 of 40 values are of 35 more unknown terms, here `word6`" in last.message
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_filters_that_leave_nothing_or_name_nothing(csv):
     path = csv("1,2,3,bf16,1", "1,2,3,fp16,1")
     message = refusal(ConfigError, lambda: read(path, filters={"dtype": "fp8"}))
     assert message == (
-        f"{path}: --where dtype=fp8 leaves none of 2 rows; the column has `bf16`, `fp16`"
+        f"{path}: --where dtype=fp8 matches none of 2 rows; the column has `bf16`, `fp16`"
     )
     message = refusal(ConfigError, lambda: read(path, filters={"dtipe": "fp8"}))
     assert "no column is called `dtipe`; did you mean `dtype`?" in message

@@ -163,7 +163,7 @@ def test_numbers_of_thousands_of_digits(tmp_path):
     digits = HUGE[:300]
     path = write(tmp_path, "a.jsonl", json.dumps(RECORDS[0]).replace("128", digits))
     assert "out of range, here `9999" in refusal(ConfigError, lambda: read(path))
-    assert "leaves none" in refusal(ConfigError, lambda: read(path, filters={"m": 10**400}))
+    assert "matches none" in refusal(ConfigError, lambda: read(path, filters={"m": 10**400}))
     path = write(tmp_path, "a.csv", gemm_csv(f"{HUGE},2,3,bf16,10"))
     assert "infinite" in refusal(ConfigError, lambda: read(path))
 
@@ -193,7 +193,7 @@ def test_nested_columns_of_parquet(tmp_path, kind, value, name):
     path = tmp_path / "a.parquet"
     pq.write_table(table.append_column(name, pa.array([value] * 5, kind)), path)
     message = refusal(ConfigError, lambda: read(path))
-    assert f"{path}: {name}: expected a column of numbers or words, found lists" in message
+    assert f"{path}: {name}: expected a column of numbers or text, found lists" in message
     assert message.endswith("write one value a row, or leave the column out")
 
 
@@ -228,7 +228,7 @@ def test_parquet_of_many_equal_rows(tmp_path):
 def test_long_words_of_parquet_are_held_once(tmp_path):
     path = tmp_path / "a.parquet"
     remark = pa.DictionaryArray.from_arrays(
-        pa.array([0] * 99_999 + [None], pa.int32()), ["x" * 10_000_000]
+        pa.array([0] * 99_999 + [None], pa.int32()), ["x" * 1_000_000]
     )
     columns = {name: [value] * 100_000 for name, value in RECORDS[0].items()}
     pq.write_table(pa.table({**columns, "remark": remark}), path, store_schema=False)

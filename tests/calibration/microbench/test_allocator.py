@@ -10,7 +10,7 @@ import pytest
 #: Page faults of filling and freeing 64 MiB five times, after a first time.
 _PROGRAM = """
 import ctypes, resource, sys
-from dse.calibration.microbench._allocator import keep_freed_memory
+from dse.calibration.microbench._machine import keep_freed_memory
 kept = keep_freed_memory() if sys.argv[1] == "keep" else None
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
@@ -36,6 +36,7 @@ def faults(mode: str) -> tuple[str, int]:
     return kept, int(count)
 
 
+@pytest.mark.slow
 def test_large_blocks_are_kept():
     kept, count = faults("keep")
     if kept == "False":

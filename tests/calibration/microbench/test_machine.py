@@ -6,18 +6,17 @@ import multiprocessing
 import pytest
 
 from dse.calibration.microbench import (
-    CollectivePoint,
     MeasureSettings,
     Purpose,
-    RefusedCollectiveError,
     available_cores,
-    collective_ranks,
     describe_machine,
     make_plan,
-    measure_host,
     run_session,
 )
 from dse.calibration.microbench._machine import _last_level_cache_bytes
+from dse.calibration.microbench.plan import CollectivePoint
+from dse.calibration.microbench.ranks import RefusedCollectiveError, collective_ranks
+from dse.calibration.microbench.timing import measure_host
 from dse.errors import CalibrationError
 
 torch = pytest.importorskip("torch")
@@ -59,6 +58,7 @@ def test_host_overheads_on_a_cpu():
     assert host.graph_launch_s is None
 
 
+@pytest.mark.slow
 def test_a_session_on_two_ranks(tmp_path):
     whole = make_plan(local_ranks=2, threads=1, points=4)
     small = [point for point in whole.collectives if point.size_bytes in (512, 768)]
@@ -76,6 +76,7 @@ def test_a_session_on_two_ranks(tmp_path):
         assert entry.repeats >= 6
 
 
+@pytest.mark.slow
 def test_ranks_go_on_after_a_refusal_and_end_with_a_failure():
     def point(op: str, size_bytes: int) -> CollectivePoint:
         return CollectivePoint(op, 2, size_bytes, Purpose.FIT)
@@ -94,6 +95,7 @@ def test_ranks_go_on_after_a_refusal_and_end_with_a_failure():
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.slow
 def test_a_killed_rank_leaves_no_process_behind():
     def kill_one() -> None:
         with collective_ranks("gloo", 2, 1, timeout_s=30.0) as ranks:

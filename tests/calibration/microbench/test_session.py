@@ -10,12 +10,12 @@ from dse.calibration.microbench import (
     PLAN_VERSION,
     HostMeasurement,
     MachineInfo,
-    RefusedCollectiveError,
-    Sample,
     make_plan,
     read_session,
     run_session,
 )
+from dse.calibration.microbench.plan import Sample
+from dse.calibration.microbench.ranks import RefusedCollectiveError
 from dse.errors import CalibrationError
 
 MACHINE = MachineInfo(
@@ -164,7 +164,7 @@ def test_a_torn_last_line_is_cut_off_and_measured_again(tmp_path):
         json.loads(line)
 
 
-def test_a_torn_header_starts_anew(tmp_path):
+def test_a_torn_header_is_written_again(tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_text('{"kind": "hea')
     assert session(path, FakeMeasurer(), budget_s=3).done == 3
@@ -192,12 +192,16 @@ def other_plan(**changes):
             replace(MACHINE, libraries=(("python", "3.11"), ("torch", "2.14.0"))),
             "libraries was",
         ),
-        (other_plan(threads=2), MACHINE, r"--threads was 1, now 2; .*: go on with --threads 1,"),
+        (
+            other_plan(threads=2),
+            MACHINE,
+            "--threads was 1, now 2; .*with --threads 1,",
+        ),
         (
             other_plan(seed=3, local_ranks=2),
             MACHINE,
             "--ranks was 4, now 2; --busy-devices was 4, now 2; --seed was 0, now 3; .*: "
-            "go on with --ranks 4 --busy-devices 4 --seed 0,",
+            "continue with --ranks 4 --busy-devices 4 --seed 0,",
         ),
         (other_plan(busy_devices=1), MACHINE, "--busy-devices was 4, now 1; .*-devices 4,"),
         (other_plan(points=5), MACHINE, "points of an operator was 4, now 5"),

@@ -57,12 +57,12 @@ def test_every_file_names_its_schema():
 
 def test_the_cheapest_current_price_is_taken_in_whole_instances():
     h100 = load_platform("h100_sxm")
-    quote = h100.price_for(9)
+    quote = h100.quote(9)
     assert (quote.price.provider, quote.instances, quote.usd_per_hour) == ("AWS", 2, 110.08)
-    assert h100.price_for(4, provider="GCP").usd_per_hour == 88.49
-    assert h100.price_for(8, basis="capacity_block").usd_per_hour == 39.33
-    assert h100.price_for(8, basis="spot") is None
-    assert load_platform("l40s_pcie").price_for(8) is None
+    assert h100.quote(4, provider="GCP").usd_per_hour == 88.49
+    assert h100.quote(8, basis="capacity_block").usd_per_hour == 39.33
+    assert h100.quote(8, basis="spot") is None
+    assert load_platform("l40s_pcie").quote(8) is None
 
 
 def test_clusters_fill_nodes():
@@ -106,3 +106,10 @@ def test_collective_times_by_contract():
         assert np.all(between > inside)
     with pytest.raises(UnknownNameError, match="unknown collective"):
         platform.collective_time("all_for_one", 1.0, 8)
+
+
+def test_a_platform_prints_in_one_line():
+    text = repr(load_platform("h100_sxm"))
+    assert text.startswith("Platform('h100_sxm', 8 × 'NVIDIA H100")
+    assert len(text) < 300
+    assert len(repr(load_platform("h100_sxm").cluster(16))) < 2000

@@ -41,7 +41,7 @@ def brute_force(model_name):
     found = []
     for name, platform in platforms.items():
         for world_size in SMALL.world_sizes:
-            price = platform.price_for(world_size).usd_per_hour
+            price = platform.quote(world_size).usd_per_hour
             for batch in SMALL.batch_sizes:
                 option = Option(name, world_size, batch, model.precision, price)
                 if bench.impossible(option):
@@ -271,7 +271,7 @@ def test_transformers_get_the_best_way_to_spread_them():
                 size,
                 64,
                 model.precision,
-                platform.price_for(size).usd_per_hour,
+                platform.quote(size).usd_per_hour,
             ),
             math.inf,
         )

@@ -1,0 +1,232 @@
+"""Benchmarks of dense operators, and the registry of all benchmarks.
+
+A benchmark is a factory: from sizes, precision, device and a random generator it makes the
+operands and returns a callable that runs the operator once and returns its result. The same code
+serves both devices; only host copies differ.
+
+Operators are called as eager code calls them: each call allocates its result. On a GPU that is
+free, for torch keeps freed blocks. On a CPU a session sets the C library to keep them, too (see
+`keep_freed_memory`), so times hold no clearing of pages: they are those of processes
+whose allocator keeps its memory. Where the C library has no such setting, large results come from
+the system every time and clearing their pages is part of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dse.calibration.microbench._machine import load_torch
+from dse.calibration.microbench.operators._embedding import embedding_backward, embedding_forward
+from dse.errors import CalibrationError
+from dse.machine import Precision
+
+if TYPE_CHECKING:
+    import numpy as np
+
+#: Makes the operands of one point; returns the callable that runs the operator once.
+KernelFactory = Callable[
+    [Mapping[str, float], Precision, str, "np.random.Generator"], Callable[[], Any]
+]
+
+
+def make_kernel(
+    op: str,
+    sizes: Mapping[str, float],
+    precision: Precision | str,
+    torch_device: str,
+    rng: np.random.Generator,
+) -> Callable[[], Any]:
+    """Makes the operands of one point and returns the callable that runs the operator once.
+
+    Args:
+        op: Name of the operator.
+        sizes: Its sizes by name.
+        precision: Type of the values.
+        torch_device: ``cpu``, ``cuda`` or ``cuda:0``.
+        rng: Source of the operands.
+
+    Raises:
+        CalibrationError: The operator is unknown.
+    """
+    if op not in KERNELS:
+        raise CalibrationError(f"unknown operator `{op}`; expected one of {', '.join(KERNELS)}")
+    return KERNELS[op](sizes, Precision(precision), torch_device, rng)
+
+
+def _values(
+    shape: tuple[int, ...], precision: Precision, torch_device: str, rng: np.random.Generator
+) -> Any:
+    """Normal random values; zeros would let a GPU run at a higher clock."""
+    torch = load_torch()
+    dtype = {Precision.FP16: torch.float16, Precision.BF16: torch.bfloat16}.get(
+        precision, torch.float32
+    )
+    generator = torch.Generator(torch_device).manual_seed(int(rng.integers(2**31)))
+    return torch.randn(shape, generator=generator, device=torch_device).to(dtype)
+
+
+def _size(sizes: Mapping[str, float], *names: str) -> tuple[int, ...]:
+    return tuple(int(sizes[name]) for name in names)
+
+
+def _gemm(
+    sizes: Mapping[str, float], precision: Precision, torch_device: str, rng: np.random.Generator
+) -> Callable[[], Any]:
+    """``C = A Bᵀ`` with B stored as the weight of a linear layer, n × k."""
+    torch = load_torch()
+    if torch_device.startswith("cuda"):
+        torch.set_float32_matmul_precision("high" if precision is Precision.TF32 else "highest")
+    elif precision is Precision.TF32:
+        raise ValueError("tf32 is measured on CUDA devices only")
+    m, n, k = _size(sizes, "m", "n", "k")
+    left = _values((m, k), precision, torch_device, rng)
+    right = _values((n, k), precision, torch_device, rng).t()
+    return lambda: torch.mm(left, right)
+
+
+def _elementwise(
+    sizes: Mapping[str, float], precision: Precision, torch_device: str, rng: np.random.Generator
+) -> Callable[[], Any]:
+    """A multiplication by a number: half of the traffic is read, half is written."""
+    torch = load_torch()
+    count = max(1, int(sizes["traffic_bytes"]) // (2 * precision.value_bytes))
+    values = _values((count,), precision, torch_device, rng)
+    return lambda: torch.mul(values, 1.5)
+
+
+def _concat(
+    sizes: Mapping[str, float], precision: Precision, torch_device: str, rng: np.random.Generator
+) -> Callable[[], Any]:
+    """Two matrices of half the columns, side by side; `rows` × `columns` is the result."""
+    torch = load_torch()
+    rows, columns = _size(sizes, "rows", "columns")
+    left = _values((rows, columns // 2), precision, torch_device, rng)
+    right = _values((rows, columns - columns // 2), precision, torch_device, rng)
+    return lambda: torch.cat((left, right), dim=1)
+
+
+def _layer_norm(
+    sizes: Mapping[str, float], precision: Precision, torch_device: str, rng: np.random.Generator
+) -> Callable[[], Any]:
+    """Layer normalisation of every row, with weight and bias."""
+    torch = load_torch()
+    rows, columns = _size(sizes, "rows", "columns")
+    values = _values((rows, columns), precision, torch_device, rng)
+    weight, bias = (_values((columns,), precision, torch_device, rng) for _ in range(2))
+    return lambda: torch.nn.functional.layer_norm(values, (columns,), weight, bias)
+
+
+def _softmax(
+    sizes: Mapping[str, float], precision: Precision, torch_device: str, rng: np.random.Generator
+) -> Callable[[], Any]:
+    """Softmax of every row."""
+    torch = load_torch()
+    values = _values(_size(sizes, "rows", "columns"), precision, torch_device, rng)
+    return lambda: torch.softmax(values, dim=1)
+
+
+def _interaction_dot(
+    sizes: Mapping[str, float], precision: Precision, torch_device: str, rng: np.random.Generator
+) -> Callable[[], Any]:
+    """Dot products of all pairs of a sample's vectors: ``x xᵀ``, then its lower triangle."""
+    torch = load_torch()
+    batch, vectors, dim = _size(sizes, "batch", "vectors", "dim")
+    values = _values((batch, vectors, dim), precision, torch_device, rng)
+    row, column = torch.tril_indices(vectors, vectors, offset=-1, device=torch_device)
+
+    def call() -> Any:
+        products = torch.bmm(values, values.transpose(1, 2))
+        return products[:, row, column]
+
+    return call
+
+
+def _optimizer_step(
+    sizes: Mapping[str, float], precision: Precision, torch_device: str, rng: np.random.Generator
+) -> Callable[[], Any]:
+    """One step of SGD, Adagrad or Adam (0, 1, 2 state values) on one tensor.
+
+    The fused implementation where torch has one for the device, else the foreach one.
+    """
+    torch = load_torch()
+    count, state_values = _size(sizes, "parameters", "state_values")
+    optimizer = (torch.optim.SGD, torch.optim.Adagrad, torch.optim.Adam)[state_values]
+    parameter = _values((count,), precision, torch_device, rng).requires_grad_()
+    # Steps so small that values stay as they are however often it is called.
+    try:
+        chosen = optimizer([parameter], lr=1e-12, fused=True)
+    except (RuntimeError, ValueError):
+        chosen = optimizer([parameter], lr=1e-12, foreach=True)
+    parameter.grad = _values((count,), precision, torch_device, rng)
+
+    def call() -> Any:
+        chosen.step()
+        return parameter
+
+    return call
+
+
+def _index_permute(
+    sizes: Mapping[str, float], precision: Precision, torch_device: str, rng: np.random.Generator
+) -> Callable[[], Any]:
+    """A gather of 8-byte integers by a random permutation; `precision` has no meaning."""
+    torch = load_torch()
+    count = int(sizes["values"])
+    generator = torch.Generator(torch_device).manual_seed(int(rng.integers(2**31)))
+    order = torch.randperm(count, generator=generator, device=torch_device)
+    values = torch.arange(count, device=torch_device)
+    return lambda: torch.index_select(values, 0, order)
+
+
+def _attention(
+    sizes: Mapping[str, float], precision: Precision, torch_device: str, rng: np.random.Generator
+) -> Callable[[], Any]:
+    """Scaled dot-product attention without mask, by the kernel that torch chooses."""
+    torch = load_torch()
+    batch, heads, queries, keys, dim = _size(sizes, "batch", "heads", "queries", "keys", "dim")
+    query = _values((batch, heads, queries, dim), precision, torch_device, rng)
+    key, value = (_values((batch, heads, keys, dim), precision, torch_device, rng) for _ in "kv")
+    return lambda: torch.nn.functional.scaled_dot_product_attention(query, key, value)
+
+
+def _copy(source_on_host: bool, target_on_host: bool) -> KernelFactory:
+    """A copy between pinned host memory and the device; on a CPU a copy in memory."""
+
+    def factory(
+        sizes: Mapping[str, float],
+        precision: Precision,
+        torch_device: str,
+        rng: np.random.Generator,
+    ) -> Callable[[], Any]:
+        torch = load_torch()
+        count = max(1, int(sizes["size_bytes"]) // 4)
+        on_gpu = torch_device.startswith("cuda")
+
+        def buffer(on_host: bool) -> Any:
+            device = "cpu" if on_host else torch_device
+            return torch.ones(count, device=device, pin_memory=on_host and on_gpu)
+
+        source, target = buffer(source_on_host), buffer(target_on_host)
+        return lambda: target.copy_(source, non_blocking=True)
+
+    return factory
+
+
+#: All benchmarks by the names of :data:`dse.calibration.microbench.OPERATORS`.
+KERNELS: dict[str, KernelFactory] = {
+    "gemm": _gemm,
+    "embedding_forward": embedding_forward,
+    "embedding_backward": embedding_backward,
+    "elementwise": _elementwise,
+    "concat": _concat,
+    "layer_norm": _layer_norm,
+    "softmax": _softmax,
+    "interaction_dot": _interaction_dot,
+    "optimizer_step": _optimizer_step,
+    "index_permute": _index_permute,
+    "attention": _attention,
+    "memcpy_h2d": _copy(source_on_host=True, target_on_host=False),
+    "memcpy_d2h": _copy(source_on_host=False, target_on_host=True),
+    "memcpy_d2d": _copy(source_on_host=False, target_on_host=False),
+}

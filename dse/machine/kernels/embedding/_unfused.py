@@ -1,0 +1,157 @@
+"""Lookups and updates by framework operators instead of fused kernels.
+
+A framework without fused embedding kernels looks rows up, sums them, and carries gradients as a
+list of rows with their numbers. Whole rows are then read and written several times for each
+lookup, numbers are sorted or united to add up the gradients of one row, and the sum over a popular
+row's gradients is serial. The work comes on top of reading rows once and of one update a distinct
+row, as additive bytes at device-memory speed, so that pieces still add up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dse.machine.kernels.embedding._fused import (
+    LOOKUP_LAUNCHES,
+    UPDATE_LAUNCHES,
+    EmbeddingWork,
+    embedding_time_s,
+    embedding_traffic,
+    embedding_work,
+    whole_sectors,
+)
+
+if TYPE_CHECKING:
+    from dse.machine import DeviceSpec
+    from dse.machine.kernels.embedding._fused import EmbeddingShape, IndexStatistics
+
+#: Share of the peak bandwidth at which rows and numbers are streamed.
+_STREAM_EFFICIENCY = 0.8
+
+#: Bytes of a value while gradients are added up.
+_GRADIENT_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingKernels:
+    """What a program does around lookups and updates besides what fused kernels do.
+
+    The defaults are those of fused kernels (FBGEMM, HugeCTR): one kernel over all tables, sums on
+    chip, one update a distinct row.
+
+    Attributes:
+        fused: Gradients of a row are summed by the kernel that updates it; otherwise a gradient
+            row is written for each lookup.
+        forward_row_passes: Reads or writes of a four-byte row for each lookup, forward.
+        backward_row_passes: The same in the backward pass, where the update is not fused.
+        index_bytes: Bytes moved for each lookup to order or unite row numbers.
+        hot_row_s: Time for each draw of the most popular row of the table.
+        kernels_per_feature: Small kernels for each feature, both passes together, a third of them
+            forward; each takes at least the device's shortest kernel time.
+        one_table_at_a_time: Kernels are those of one table, one after the other: each has launches
+            of its own, and the cache work of one does not hide behind the memory work of another.
+        output_row_passes: Reads or writes of a four-byte pooled row, forward: sums of the tables
+            of a rank brought side by side.
+        joined_index_bytes: Bytes moved for each lookup to bring what all ranks sent into the order
+            of tables, forward.
+        routed_index_bytes: Bytes moved for each lookup of a table whose rows are cut, to sort
+            indices by the rank that holds the row. Every rank does that for its own samples;
+            since row blocks are looked up evenly, it is counted where the lookup is.
+    """
+
+    fused: bool = True
+    forward_row_passes: float = 0.0
+    backward_row_passes: float = 0.0
+    index_bytes: float = 0.0
+    hot_row_s: float = 0.0
+    kernels_per_feature: float = 0.0
+    one_table_at_a_time: bool = False
+    output_row_passes: float = 0.0
+    joined_index_bytes: float = 0.0
+    routed_index_bytes: float = 0.0
+
+
+#: Share of the kernels for each feature that is in the forward pass.
+_FORWARD_SHARE = 1.0 / 3.0
+
+
+def unfused_embedding_work(
+    device: DeviceSpec,
+    shape: EmbeddingShape,
+    indices: IndexStatistics,
+    kernels: EmbeddingKernels,
+    features: int = 1,
+    *,
+    received: bool = True,
+    cut_rows: bool = False,
+) -> EmbeddingWork:
+    """Returns the bytes that lookup and update of one piece of a table move in such a program.
+
+    Args:
+        device: The device.
+        shape: What is looked up.
+        indices: How rows are drawn.
+        kernels: What comes on top of the fused minimum.
+        features: Pooled vectors a sample of the piece.
+        received: Whether the indices come from other ranks.
+        cut_rows: Whether the table's rows are cut over ranks.
+    """
+    work = embedding_work(device, shape, indices)
+    if kernels.one_table_at_a_time:
+        work = _alone(device, work)
+    if shape.bags <= 0 or shape.lookups <= 0:
+        return work
+    bandwidth = device.memory_bandwidth_bytes_per_s
+    row_bytes = whole_sectors(shape.dim * _GRADIENT_BYTES) / _STREAM_EFFICIENCY
+    forward_bytes = shape.lookups * kernels.forward_row_passes * row_bytes
+    floors_bytes = features * kernels.kernels_per_feature * device.kernel_floor_s * bandwidth
+    forward_bytes += _FORWARD_SHARE * floors_bytes
+    forward_bytes += shape.bags * kernels.output_row_passes * row_bytes
+    index_bytes = kernels.joined_index_bytes if received else 0.0
+    index_bytes += kernels.routed_index_bytes if cut_rows else 0.0
+    forward_bytes += shape.lookups * index_bytes / _STREAM_EFFICIENCY
+    backward_bytes = shape.lookups * kernels.index_bytes / _STREAM_EFFICIENCY
+    backward_bytes += (1.0 - _FORWARD_SHARE) * floors_bytes
+    hot_draws = shape.lookups * _top_share(indices, shape.rows)
+    backward_bytes += hot_draws * kernels.hot_row_s * bandwidth
+    if kernels.fused:
+        return replace(
+            work,
+            forward_memory_bytes=work.forward_memory_bytes + forward_bytes,
+            backward_memory_bytes=work.backward_memory_bytes + backward_bytes,
+        )
+    traffic = embedding_traffic(device, shape, indices)
+    updated = 2.0 * traffic.unique_rows
+    backward_bytes += updated * (traffic.row_bytes / traffic.efficiency + traffic.state_row_bytes)
+    backward_bytes += shape.lookups * kernels.backward_row_passes * row_bytes
+    return replace(
+        work,
+        forward_memory_bytes=work.forward_memory_bytes + forward_bytes,
+        backward_memory_bytes=backward_bytes,
+        backward_cache_bytes=0.0,
+    )
+
+
+def _alone(device: DeviceSpec, work: EmbeddingWork) -> EmbeddingWork:
+    """Work of separate kernels, as bytes that take as long at device-memory speed."""
+    bandwidth = device.memory_bandwidth_bytes_per_s
+    forward_s = embedding_time_s(
+        device, work.forward_memory_bytes, work.forward_cache_bytes, LOOKUP_LAUNCHES
+    )
+    backward_s = embedding_time_s(
+        device, work.backward_memory_bytes, work.backward_cache_bytes, UPDATE_LAUNCHES
+    )
+    return replace(
+        work,
+        forward_memory_bytes=float(forward_s) * bandwidth,
+        forward_cache_bytes=0.0,
+        backward_memory_bytes=float(backward_s) * bandwidth,
+        backward_cache_bytes=0.0,
+    )
+
+
+def _top_share(indices: IndexStatistics, rows: int) -> float:
+    """Share of the draws that go to the most popular row."""
+    others, _ = indices.expected_tail(rows, 1.0, 1.0)
+    return 1.0 - others

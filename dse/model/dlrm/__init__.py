@@ -1,0 +1,57 @@
+"""Recommendation models (DLRM): tables, dense part, files, and lists of tables."""
+
+from __future__ import annotations
+
+from dse.model.dlrm._compose import ModelRecipe, compose_model
+from dse.model.dlrm._dense import (
+    DenseOperators,
+    ParameterGroup,
+    activation_bytes,
+    dense_operators,
+    dense_parameter_count,
+    interaction_width,
+)
+from dse.model.dlrm._model import (
+    DataType,
+    DlrmModel,
+    EmbeddingTable,
+    Interaction,
+    InteractionKind,
+    PoolingDistribution,
+)
+from dse.model.dlrm._schema import ModelDocument
+from dse.model.dlrm._statistics import (
+    META_2021,
+    META_2022,
+    STATISTICS,
+    TableStatistics,
+    generate_tables,
+)
+from dse.model.dlrm._table_list import TABLE_COLUMNS, TableEntry, TableList, read_table_list
+
+__all__ = [
+    "META_2021",
+    "META_2022",
+    "STATISTICS",
+    "TABLE_COLUMNS",
+    "DataType",
+    "DenseOperators",
+    "DlrmModel",
+    "EmbeddingTable",
+    "Interaction",
+    "InteractionKind",
+    "ModelDocument",
+    "ModelRecipe",
+    "ParameterGroup",
+    "PoolingDistribution",
+    "TableEntry",
+    "TableList",
+    "TableStatistics",
+    "activation_bytes",
+    "compose_model",
+    "dense_operators",
+    "dense_parameter_count",
+    "generate_tables",
+    "interaction_width",
+    "read_table_list",
+]

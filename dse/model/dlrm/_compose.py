@@ -1,0 +1,172 @@
+"""YAML of a model from a list of tables and the rest of the model.
+
+The YAML holds the tables themselves, not the name of their file: a study keeps it as it is, and
+somebody else can use it alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import json
+import re
+from typing import TYPE_CHECKING
+
+from dse.config import SCHEMA_VERSION, parse_document
+from dse.errors import ConfigError, Diagnostic
+from dse.machine import Precision
+from dse.model._common import Optimizer
+from dse.model.dlrm._model import DataType, Interaction, InteractionKind
+from dse.model.dlrm._schema import ModelDocument
+
+if TYPE_CHECKING:
+    from dse.model.dlrm._table_list import TableEntry, TableList
+
+_TABLE_FIELD = re.compile(r"tables\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRecipe:
+    """What a list of tables does not say of a recommendation model.
+
+    Attributes:
+        name: Name of the model.
+        dense_features: Width of the dense input.
+        bottom_mlp: Output widths of the bottom MLP's layers.
+        top_mlp: Output widths of the top MLP's layers, the final 1 included.
+        interaction: The interaction layer; None for `dot` where all tables (and the bottom MLP)
+            are equally wide, else `concat`.
+        dim: Columns of tables that do not say theirs; None if all do.
+        pooling: Mean lookups a sample of tables that do not say theirs.
+        alpha: Zipf exponent of tables that do not say theirs; 0 is uniform.
+        data_type: Storage type of tables that do not say theirs.
+        precision: Default arithmetic.
+        dense_optimizer: Update rule of the dense part.
+        sparse_optimizer: Update rule of the tables.
+        global_batch_size: Batch of the training recipe.
+        description: One line for listings.
+    """
+
+    name: str
+    dense_features: int
+    bottom_mlp: tuple[int, ...]
+    top_mlp: tuple[int, ...]
+    interaction: Interaction | None = None
+    dim: int | None = None
+    pooling: float = 1.0
+    alpha: float = 0.0
+    data_type: DataType = DataType.FP32
+    precision: Precision = Precision.TF32
+    dense_optimizer: Optimizer = Optimizer.SGD
+    sparse_optimizer: Optimizer = Optimizer.ROWWISE_ADAGRAD
+    global_batch_size: int = 65536
+    description: str = ""
+
+
+def compose_model(tables: TableList, recipe: ModelRecipe) -> str:
+    """Returns the YAML of the model that has these tables; it was read back once.
+
+    Args:
+        tables: The tables.
+        recipe: Everything else.
+
+    Raises:
+        ConfigError: Tables have no width, or tables, MLPs and interaction do not fit together.
+    """
+    without_dim = [entry.name for entry in tables.entries if entry.dim is None]
+    if without_dim and recipe.dim is None:
+        raise ConfigError(
+            f"{tables.file}: {len(without_dim)} tables have no `dim`, the first is "
+            f"`{without_dim[0]}`; give the column, or one width for all of them"
+        )
+    interaction = recipe.interaction or _usual_interaction(tables, recipe)
+    lines = [
+        f"# Tables from {_text(tables.file)}; everything else can be changed here.",
+        f"schema_version: {SCHEMA_VERSION}",
+        "kind: dlrm",
+        f"name: {_text(recipe.name)}",
+        f"description: {_text(recipe.description or f'{tables.table_count} tables')}",
+        f"source: {_text(f'tables: {tables.file}, sha256 {tables.sha256}')}",
+        f"dense_features: {recipe.dense_features}",
+        f"bottom_mlp: {list(recipe.bottom_mlp)}",
+        f"interaction: {_interaction(interaction)}",
+        f"top_mlp: {list(recipe.top_mlp)}",
+        f"precision: {recipe.precision}",
+        f"optimizer: {{dense: {recipe.dense_optimizer}, sparse: {recipe.sparse_optimizer}}}",
+        f"global_batch_size: {recipe.global_batch_size}",
+        "table_defaults:",
+        *([f"  dim: {recipe.dim}"] if recipe.dim is not None else []),
+        f"  pooling: {_number(recipe.pooling)}",
+        f"  indices: {_indices(recipe.alpha)}",
+        f"  data_type: {recipe.data_type}",
+        "tables:",
+        *(f"  - {{{', '.join(_fields(entry))}}}" for entry in tables.entries),
+    ]
+    text = "\n".join(lines) + "\n"
+    try:
+        parse_document(text, ModelDocument, file=tables.file)
+    except ConfigError as error:
+        # Nobody has seen the YAML yet: a table is named by its line in the list.
+        raise ConfigError(
+            diagnostics=tuple(_in_list(problem, tables) for problem in error.diagnostics)
+        ) from None
+    return text
+
+
+def _in_list(problem: Diagnostic, tables: TableList) -> Diagnostic:
+    table = _TABLE_FIELD.match(problem.field)
+    line = tables.entries[int(table[1])].line if table else None
+    field = problem.field[table.end() :].lstrip(".") if table else problem.field
+    return Diagnostic(tables.file, line, None, field, problem.message)
+
+
+def _usual_interaction(tables: TableList, recipe: ModelRecipe) -> Interaction:
+    """A dot product where the widths allow it, as in DLRM; else the features side by side."""
+    widths = {entry.dim or recipe.dim for entry in tables.entries}
+    dot = recipe.bottom_mlp and widths == {recipe.bottom_mlp[-1]}
+    return Interaction(InteractionKind.DOT if dot else InteractionKind.CONCAT)
+
+
+def _interaction(interaction: Interaction) -> str:
+    fields = [f"kind: {interaction.kind}"]
+    if interaction.kind is InteractionKind.DCNV2_LOW_RANK:
+        fields += [f"layers: {interaction.layers}", f"low_rank: {interaction.low_rank}"]
+    if interaction.stride > 1:
+        fields.append(f"stride: {interaction.stride}")
+    return f"{{{', '.join(fields)}}}"
+
+
+def _fields(entry: TableEntry) -> list[str]:
+    fields = [f"name: {_text(entry.name)}", f"rows: {entry.rows}"]
+    if entry.dim is not None:
+        fields.append(f"dim: {entry.dim}")
+    if entry.pooling_factors is not None:
+        factors = [_number(factor) for factor in entry.pooling_factors]
+        joined = factors[0] if len(factors) == 1 else f"[{', '.join(factors)}]"
+        fields.append(f"pooling: {joined}")
+    if entry.alpha is not None:
+        fields.append(f"indices: {_indices(entry.alpha)}")
+    if entry.data_type is not None:
+        fields.append(f"data_type: {entry.data_type}")
+    if entry.count > 1:
+        fields.append(f"count: {entry.count}")
+    return fields
+
+
+def _indices(alpha: float) -> str:
+    return f"{{kind: zipf, alpha: {_number(alpha)}}}" if alpha else "{kind: uniform}"
+
+
+def _number(value: float) -> str:
+    """Formats a number for YAML 1.1, where `1e-05` would be text."""
+    text = f"{value:.9g}"
+    return text.replace("e", ".0e") if "e" in text and "." not in text else text
+
+
+def _text(value: str) -> str:
+    """A string as YAML reads it whatever it holds: JSON's strings are YAML's, too."""
+    plain = value.isascii() and value.isidentifier()
+    reserved = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
+    if plain and value.lower() not in reserved:
+        return value
+    printable = "".join(letter if letter.isprintable() else "?" for letter in value)
+    return json.dumps(printable, ensure_ascii=False)

@@ -1,0 +1,136 @@
+"""Deep-learning recommendation model as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dse.indices import IndexDistribution
+    from dse.machine import Precision
+    from dse.model._common import Optimizer
+
+
+class DataType(StrEnum):
+    """Storage type of embedding rows."""
+
+    FP32 = "fp32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    INT8 = "int8"
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of one stored value."""
+        return {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1}[self.value]
+
+
+class InteractionKind(StrEnum):
+    """How dense and sparse features are combined."""
+
+    DOT = "dot"
+    DCNV2_LOW_RANK = "dcnv2_low_rank"
+    CONCAT = "concat"
+
+
+class PoolingDistribution(StrEnum):
+    """How the number of lookups of one bag varies around its mean."""
+
+    FIXED = "fixed"
+    POISSON = "poisson"
+    LOGNORMAL = "lognormal"
+
+
+@dataclass(frozen=True, slots=True)
+class Interaction:
+    """The interaction layer.
+
+    Attributes:
+        kind: Which interaction.
+        layers: Cross layers (DCNv2 only).
+        low_rank: Inner width of a cross layer (DCNv2 only).
+        stride: Average-pooling stride over the concatenated features (concat only; 1 = none).
+    """
+
+    kind: InteractionKind
+    layers: int = 0
+    low_rank: int = 0
+    stride: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingTable:
+    """One embedding table and the features that look it up.
+
+    Attributes:
+        name: Unique in its model.
+        rows: Number of rows.
+        dim: Columns of a row.
+        pooling_factors: Mean lookups a sample, one entry per feature that shares the table;
+            each feature yields one pooled vector of `dim` values.
+        pooling_distribution: How a bag's length varies around its mean.
+        indices: Which rows are drawn.
+        data_type: Storage type.
+    """
+
+    name: str
+    rows: int
+    dim: int
+    pooling_factors: tuple[float, ...]
+    pooling_distribution: PoolingDistribution
+    indices: IndexDistribution
+    data_type: DataType
+
+    @property
+    def lookups_per_sample(self) -> float:
+        """Mean lookups a sample over all features of the table."""
+        return sum(self.pooling_factors)
+
+    @property
+    def feature_count(self) -> int:
+        """Pooled vectors a sample."""
+        return len(self.pooling_factors)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all rows."""
+        return self.rows * self.dim * self.data_type.value_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DlrmModel:
+    """A recommendation model with its training recipe.
+
+    Attributes:
+        name: Name of the model.
+        description: One line for listings.
+        source: Where its figures come from.
+        dense_features: Width of the dense input.
+        bottom_mlp: Output widths of the bottom MLP's layers; empty without one.
+        interaction: The interaction layer.
+        top_mlp: Output widths of the top MLP's layers, the final 1 included.
+        tables: The embedding tables.
+        precision: Default arithmetic.
+        dense_optimizer: Update rule of the dense part.
+        sparse_optimizer: Update rule of the tables.
+        global_batch_size: The batch that the recipe uses.
+    """
+
+    name: str
+    description: str
+    source: str
+    dense_features: int
+    bottom_mlp: tuple[int, ...]
+    interaction: Interaction
+    top_mlp: tuple[int, ...]
+    tables: tuple[EmbeddingTable, ...]
+    precision: Precision
+    dense_optimizer: Optimizer
+    sparse_optimizer: Optimizer
+    global_batch_size: int
+
+    @property
+    def embedding_bytes(self) -> int:
+        """Bytes of all tables' weights."""
+        return sum(table.weight_bytes for table in self.tables)

@@ -1,0 +1,8 @@
+"""Transformers: sizes, parameters, arithmetic, and their files."""
+
+from __future__ import annotations
+
+from dse.model.transformer._model import AttentionKind, TransformerFamily, TransformerModel
+from dse.model.transformer._schema import TransformerDocument
+
+__all__ = ["AttentionKind", "TransformerDocument", "TransformerFamily", "TransformerModel"]
