@@ -24,7 +24,7 @@ from dse.machine import Precision
 from dse.machine.platforms import Platform, load_platform
 from dse.model import load_dlrm
 from dse.sharding import ShardingType
-from dse.workload.dlrm import PlanScorer, Problem, sample_iteration_times_s, software_profile
+from dse.workload.dlrm import DlrmProblem, PlanScorer, sample_iteration_times_s, software_profile
 from dse.workload.dlrm.solver import SolverSettings, solve
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ def predict_case(row: pd.Series) -> CaseResult:
         # The last batch of an uneven split is smaller; the nearest even split is predicted.
         batch = math.ceil(int(row["global_batch"]) / cluster.world_size) * cluster.world_size
         scorer = PlanScorer(
-            Problem(
+            DlrmProblem(
                 load_dlrm(str(row["model"])),
                 cluster,
                 batch,

@@ -36,7 +36,7 @@ from dse.workload.dlrm import predict
 
 if TYPE_CHECKING:
     from dse.machine.platforms import Platform
-    from dse.workload.dlrm import Software
+    from dse.workload.dlrm import DlrmRuntime
 
 
 def run_task(
@@ -46,7 +46,7 @@ def run_task(
     megabytes: float,
     limits: MeasureLimits,
     platform: Platform,
-    software: Software | None = None,
+    software: DlrmRuntime | None = None,
 ) -> TaskRow:
     """Predicts and measures the plans of one task."""
     model = draw_model(number, seed, ranks, megabytes)

@@ -37,7 +37,7 @@ from dse.workload.dlrm import software_profile
 if TYPE_CHECKING:
     from dse.calibration.microbench import MeasurementPlan
     from dse.machine.platforms import Platform
-    from dse.workload.dlrm import Software
+    from dse.workload.dlrm import DlrmRuntime
 
 #: How long a calibration is good for, in seconds: neighbours of a virtual machine change.
 KEPT_S = 3600.0
@@ -79,7 +79,7 @@ LIMITS = Limits(280e6, 0.1, 20e9, 2e9, 10e6)
 TRAINER_SEED = 1000
 
 
-def calibrated_machine(ranks: int, budget_s: float) -> tuple[Platform, Software]:
+def calibrated_machine(ranks: int, budget_s: float) -> tuple[Platform, DlrmRuntime]:
     """Returns this machine as a platform, and the trainer with its own work as measured here.
 
     Args:
@@ -90,7 +90,7 @@ def calibrated_machine(ranks: int, budget_s: float) -> tuple[Platform, Software]
     return platform, measured_trainer(platform, ranks)
 
 
-def measured_trainer(platform: Platform, ranks: int) -> Software:
+def measured_trainer(platform: Platform, ranks: int) -> DlrmRuntime:
     """Measures what the trainer does beside kernels: a constant, and routing for each index.
 
     Two plans of one made-up task are trained: all tables whole, and all tables by rows.

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from selection_clock import RankPhases
 
     from dse.machine.platforms import Platform
-    from dse.workload.dlrm import Software
+    from dse.workload.dlrm import DlrmRuntime
 
 #: Parts of an iteration and the measured phases that are in them; what is left is transfers.
 PARTS = {
@@ -145,7 +145,7 @@ def straggler_s(ranks: list[RankPhases]) -> float:
 
 
 def run_task(
-    number: int, platform: Platform, software: Software | None, arguments: Any
+    number: int, platform: Platform, software: DlrmRuntime | None, arguments: Any
 ) -> list[PhaseRow]:
     """Measures the plans of one task."""
     model = draw_model(number, arguments.seed, arguments.ranks, arguments.megabytes)

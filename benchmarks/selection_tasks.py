@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dse.machine.platforms import Platform
     from dse.model import EmbeddingTable
     from dse.sharding import PlanningRequest
-    from dse.workload.dlrm import Software
+    from dse.workload.dlrm import DlrmRuntime
 
 PLATFORM = "cpu"
 
@@ -117,7 +117,7 @@ def plans_of(
     ranks: int,
     number: int,
     platform: Platform,
-    software: Software | None = None,
+    software: DlrmRuntime | None = None,
 ) -> dict[ShardingPlan, list[str]]:
     """Returns the different plans of a task and who made each."""
     scorer = PlanScorer(
@@ -136,7 +136,7 @@ def configuration_of(
     model: DlrmModel,
     ranks: int,
     plan: ShardingPlan | None = None,
-    software: Software | None = None,
+    software: DlrmRuntime | None = None,
 ) -> Configuration:
     """Returns a plan of a task with the program that trains it."""
     return Configuration(

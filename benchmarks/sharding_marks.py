@@ -18,7 +18,7 @@ from speed import best_of, random_options
 
 from dse.machine.platforms import load_platform
 from dse.model import load_dlrm
-from dse.workload.dlrm import PlanScorer, Problem, Software
+from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -98,7 +98,7 @@ def rate_marks() -> Iterator[Mark]:
         model = load_dlrm(name)
         cluster = load_platform("h100_sxm").cluster(ranks)
         batch = model.global_batch_size // ranks * ranks
-        scorer = PlanScorer(Problem(model, cluster, batch, model.precision, Software()))
+        scorer = PlanScorer(DlrmProblem(model, cluster, batch, model.precision, DlrmRuntime()))
         options = random_options(scorer, plans, seed=0)
         scorer.score_options(options[:64])
         clocked_s = []

@@ -20,7 +20,7 @@ from dse.errors import DseError
 from dse.machine.platforms import load_platform
 from dse.model import load_dlrm
 from dse.sharding import PLANNERS, ShardingType
-from dse.workload.dlrm import PlanScorer, Problem, Software, predict_plan
+from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer, predict_plan
 from dse.workload.dlrm.solver import SolverSettings, lower_bound, planning_request, solve
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class ShardingTask:
         number: Which draw of tables it is.
     """
 
-    problem: Problem
+    problem: DlrmProblem
     tight: bool
     number: int
 
@@ -152,11 +152,11 @@ def draw_task(
     return ShardingTask(_problem(drawn, machine.cluster(ranks)), tight, number)
 
 
-def _problem(model: DlrmModel, cluster: Cluster) -> Problem:
-    return Problem(model, cluster, model.global_batch_size, model.precision, Software())
+def _problem(model: DlrmModel, cluster: Cluster) -> DlrmProblem:
+    return DlrmProblem(model, cluster, model.global_batch_size, model.precision, DlrmRuntime())
 
 
-def _tight_memory_bytes(problem: Problem) -> float:
+def _tight_memory_bytes(problem: DlrmProblem) -> float:
     """Returns the device memory that an even plan's weights, state and buffers nearly fill."""
     scorer = PlanScorer(problem)
     plan = PLANNERS["memory_balanced"](planning_request(scorer, ALL_TYPES, 0))

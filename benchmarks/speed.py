@@ -26,7 +26,7 @@ from dse.machine.platforms import Platform, load_platform
 from dse.model import load_dlrm
 from dse.sharding import ShardingType, TablePlan
 from dse.simulate import simulate
-from dse.workload.dlrm import PlanScorer, Problem, Software
+from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer
 from dse.workload.dlrm.solver import SolverSettings, solve
 
 
@@ -59,7 +59,7 @@ def best_of(repeats: int, work) -> float:
     return min(durations)
 
 
-def solving(problem: Problem) -> dict[str, float]:
+def solving(problem: DlrmProblem) -> dict[str, float]:
     """Times a search from nothing, and compares its plan with the best baseline."""
     allowed = frozenset(ShardingType)
     start = time.perf_counter()
@@ -118,12 +118,12 @@ def main() -> None:
     platform = load_platform(arguments.platform)
     load_s = time.perf_counter() - start
     cluster = platform.cluster(arguments.world_size)
-    problem = Problem(
+    problem = DlrmProblem(
         model,
         cluster,
         model.global_batch_size // arguments.world_size * arguments.world_size,
         model.precision,
-        Software(),
+        DlrmRuntime(),
     )
     scorer = PlanScorer(problem)
     options = random_options(scorer, arguments.plans, seed=0)

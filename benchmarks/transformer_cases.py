@@ -33,7 +33,7 @@ from dse.workload.transformer import (
     DataSharding,
     Parallelism,
     Recompute,
-    StepProblem,
+    TransformerJob,
     predict_step,
 )
 
@@ -96,7 +96,7 @@ class StepCase:
     predicted_s: float
     predicted_p5_s: float
     predicted_p95_s: float
-    problem: StepProblem
+    problem: TransformerJob
 
     @property
     def error(self) -> float:
@@ -162,7 +162,7 @@ def _gpt_case(row: dict[str, str]) -> StepCase:
     chunks = _stated(row["interleave"], known and known.interleave, range(1, _MAX_INTERLEAVE + 1))
     sizes = _stated(row["micro_batch"], known and known.micro_batch, _MICRO_BATCHES)
     candidates = [
-        StepProblem(
+        TransformerJob(
             model,
             cluster,
             batch,
@@ -190,7 +190,7 @@ def _mpt_case(row: dict[str, str]) -> StepCase:
     gpus = int(row["# GPUs"])
     checkpointed = row["Activation Checkpointing"] == "True"
     pure = row["MP Mode"] == "PURE"
-    problem = StepProblem(
+    problem = TransformerJob(
         model,
         platform_of(row["GPU"]).cluster(gpus),
         int(row["GlobalBatchSize"]),
@@ -215,8 +215,8 @@ def _transformer(name: str) -> TransformerModel:
     return model
 
 
-def _fastest(candidates: Iterable[StepProblem]) -> tuple[StepProblem, StepPrediction]:
-    best: tuple[StepProblem, StepPrediction] | None = None
+def _fastest(candidates: Iterable[TransformerJob]) -> tuple[TransformerJob, StepPrediction]:
+    best: tuple[TransformerJob, StepPrediction] | None = None
     reason = ""
     for problem in candidates:
         try:
@@ -236,7 +236,7 @@ def _rank(prediction: StepPrediction) -> tuple[bool, float]:
 
 
 def _case(
-    name: str, family: str, measured_s: float, problem: StepProblem, prediction: StepPrediction
+    name: str, family: str, measured_s: float, problem: TransformerJob, prediction: StepPrediction
 ) -> StepCase:
     return StepCase(
         case=name,

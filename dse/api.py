@@ -186,6 +186,4 @@ def _check_names(parameters: dict[str, ParameterValue], workload: Workload) -> N
     known = tuple(workload.parameters.model_fields)
     for name in parameters:
         if name not in known:
-            raise ConfigError(
-                f"a {workload.title} has no parameter `{name}`; {hint(name, known)}"
-            )
+            raise ConfigError(f"a {workload.title} has no parameter `{name}`; {hint(name, known)}")

@@ -11,7 +11,7 @@ import pytest
 
 from dse.model import load_dlrm
 from dse.sharding import ShardingType
-from dse.workload.dlrm import PlanScorer, Problem, software_profile
+from dse.workload.dlrm import DlrmProblem, PlanScorer, software_profile
 from tests.conftest import ROOT, make_model, make_table
 
 pd = pytest.importorskip("pandas")
@@ -112,7 +112,7 @@ def test_a_plan_that_does_not_fit_is_left_for_the_solvers(published):
     model = load_dlrm("dle_criteo_t0_xl")
     software = software_profile("deeplearningexamples").software
     cluster = published.cluster_of(row(gpu="A100-SXM-40GB", gpus=16, nodes=2))
-    scorer = PlanScorer(Problem(model, cluster, 65536, model.precision, software))
+    scorer = PlanScorer(DlrmProblem(model, cluster, 65536, model.precision, software))
     plan = published.plan_of(scorer, "deeplearningexamples")
     assert scorer.score([plan]).fits[0]
 

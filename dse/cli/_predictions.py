@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dse.report.terminal import PredictionView
     from dse.sharding import ShardingPlan
     from dse.workload import Job, PairedComparison, Prediction
-    from dse.workload.dlrm import Configuration, PlanScorer, Software
+    from dse.workload.dlrm import Configuration, DlrmRuntime, PlanScorer
     from dse.workload.transformer import Parallelism
 
 
@@ -306,15 +306,15 @@ def dlrm_configuration(request: Request, model: DlrmModel, platform: Platform) -
     )
 
 
-def dlrm_software(program: str, launch: str, precision: Precision) -> Software:
+def dlrm_software(program: str, launch: str, precision: Precision) -> DlrmRuntime:
     """Returns how a program trains a recommendation model; `launch` overrides the program.
 
     Raises:
         ConfigError: The program or the way to launch is unknown.
     """
-    from dse.workload.dlrm import LaunchMode, Software, software_profile
+    from dse.workload.dlrm import DlrmRuntime, LaunchMode, software_profile
 
-    software = software_profile(program).software_for(precision) if program else Software()
+    software = software_profile(program).software_for(precision) if program else DlrmRuntime()
     if launch:
         software = replace(software, launch=member(LaunchMode, launch, "--launch"))
     return software

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from dse.search.evaluate._transformer import StepContext
     from dse.search.space import SearchSpace
     from dse.workload import Job
-    from dse.workload.dlrm import Configuration, Prediction, Problem
-    from dse.workload.transformer import StepPrediction, StepProblem
+    from dse.workload.dlrm import Configuration, DlrmProblem, Prediction
+    from dse.workload.transformer import StepPrediction, TransformerJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class StoredPlans:
         )
         return DlrmJob.scored(PlanScorer(problem), plan)
 
-    def problem(self, record: TrialRecord) -> Problem | StepProblem:
+    def problem(self, record: TrialRecord) -> DlrmProblem | TransformerJob:
         """Returns a candidate as the model of iterations or steps takes it, its plan left out.
 
         Args:
@@ -120,7 +120,7 @@ class StoredPlans:
                 f"the study keeps no platform `{name}`; its study.yaml was changed"
             ) from None
 
-    def _problem(self, configuration: Configuration) -> Problem:
+    def _problem(self, configuration: Configuration) -> DlrmProblem:
         assert isinstance(self.context, ModelContext)
         space = self.context.space
         return problem_of(
@@ -131,7 +131,7 @@ class StoredPlans:
             extra_networks=space.networks,
         )
 
-    def _step_problem(self, configuration: StepConfiguration) -> StepProblem:
+    def _step_problem(self, configuration: StepConfiguration) -> TransformerJob:
         assert not isinstance(self.context, ModelContext)
         space = self.context.space
         return step_problem(

@@ -17,9 +17,9 @@ from dse.validation._scale import scale_model, scaling_words
 from dse.validation._types import Candidate
 from dse.workload.dlrm import (
     Configuration,
+    DlrmRuntime,
     PlanScorer,
     Prediction,
-    Software,
     predict_plan,
     problem_of,
     software_profile,
@@ -271,7 +271,7 @@ def _smaller(configuration: Configuration, factor: float) -> Configuration:
     return replace(configuration, global_batch_size=batch)
 
 
-def trained_software(software: Software) -> Software:
+def trained_software(software: DlrmRuntime) -> DlrmRuntime:
     """Returns the trainer's own program with what it can be told of another one."""
     return replace(
         software_profile("dse_trainer").software,

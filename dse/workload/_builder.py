@@ -142,9 +142,7 @@ class StepBuilder:
         """
         graph = self._builder.build()
         cluster = self._cluster
-        ranks = SymmetricRanks(
-            graph, cluster.node_count, cluster.local_size, tuple(self._scopes)
-        )
+        ranks = SymmetricRanks(graph, cluster.node_count, cluster.local_size, tuple(self._scopes))
         number = {name: index for index, name in enumerate(dict.fromkeys(graph.names))}
         group = np.array([number[name] for name in graph.names], dtype=np.int64)
         spreads = np.array([task.spread for task in self._tasks])
@@ -192,7 +190,5 @@ class StepBuilder:
         )
 
     def _host(self, name: str, seconds: float, spread: float) -> int:
-        self._tasks.append(
-            _Task(DurationClass.HOST, spread, "host dispatch", Resource.HOST)
-        )
+        self._tasks.append(_Task(DurationClass.HOST, spread, "host dispatch", Resource.HOST))
         return self._builder.add_task(name, TaskKind.HOST, self._streams["host"], seconds)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 
+from dse.search.propose._joint import _cut, joint_plan, with_placements
 import numpy as np
 import pytest
 
@@ -12,7 +13,6 @@ from dse.machine.platforms import load_platform
 from dse.model import Optimizer
 from dse.report import build_view
 from dse.search import RunOptions, TrialStatus, load_study, read_inputs, run
-from dse.search.propose._joint import _cut, joint_plan, with_placements
 from dse.search.space import PlanSearch, SamplerName, SpaceDocument, load_space
 from dse.sharding import PLANNERS, PlanningRequest, ShardingType, check_plan
 from dse.workload.dlrm import PlanScorer, problem_of

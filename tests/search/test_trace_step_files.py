@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dse.search.evaluate._trace_steps import steps_document
 import pytest
 import yaml
 
-from dse.search.evaluate._trace_steps import steps_document
 from dse.trace.whatif import parse_optimization, read_changes
 
 

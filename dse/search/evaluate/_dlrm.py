@@ -16,9 +16,9 @@ from dse.search.space import TYPE_SEPARATOR, Metric, ParameterValue, PlanSearch
 from dse.sharding import ShardingPlan, ShardingType
 from dse.workload.dlrm import (
     Configuration,
+    DlrmRuntime,
     LaunchMode,
     PlanScorer,
-    Software,
     predict_plan,
     problem_of,
     software_profile,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from dse.machine.platforms import Platform
     from dse.model import DlrmModel
-    from dse.workload.dlrm import Prediction, Problem
+    from dse.workload.dlrm import DlrmProblem, Prediction
 
 _WIRE_BYTES = {"fp32": 4, "fp16": 2}
 
@@ -199,7 +199,7 @@ class ModelEvaluator(Evaluator):
             software=_software(parameters, Precision(str(precision))),
         )
 
-    def _problem(self, configuration: Configuration) -> Problem:
+    def _problem(self, configuration: Configuration) -> DlrmProblem:
         space = self._context.space
         return problem_of(
             self._context.model,
@@ -245,11 +245,11 @@ def _with_headroom(scorer: PlanScorer, share: float) -> PlanScorer:
     return PlanScorer(replace(scorer.problem, cluster=smaller))
 
 
-def _software(parameters: Mapping[str, ParameterValue], precision: Precision) -> Software:
+def _software(parameters: Mapping[str, ParameterValue], precision: Precision) -> DlrmRuntime:
     """Returns the training program that a trial's parameters describe."""
     if "software_profile" in parameters:
         return software_profile(str(parameters["software_profile"])).software_for(precision)
-    return Software(
+    return DlrmRuntime(
         launch=LaunchMode(str(parameters["launch"])),
         overlap_dense_all_reduce=bool(parameters["overlap_dense_all_reduce"]),
         prefetch_input=bool(parameters["prefetch_input"]),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from dse.machine.platforms import Platform
     from dse.model import TransformerModel
-    from dse.workload.transformer import StepProblem
+    from dse.workload.transformer import TransformerJob
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class StepEvaluator(Evaluator):
             software=str(parameters["software"]),
         )
 
-    def _problem(self, configuration: StepConfiguration) -> StepProblem:
+    def _problem(self, configuration: StepConfiguration) -> TransformerJob:
         space = self._context.space
         return step_problem(
             self._context.model,

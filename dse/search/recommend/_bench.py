@@ -14,8 +14,8 @@ from dse.workload import explain_job
 from dse.workload.dlrm import (
     Configuration,
     DlrmJob,
+    DlrmRuntime,
     PlanScorer,
-    Software,
     predict_plan,
     problem_of,
 )
@@ -92,13 +92,13 @@ class ShardingBench(Bench):
         platforms: Mapping[str, Platform],
         *,
         allowed_types: frozenset[ShardingType] = frozenset(ShardingType),
-        software: Software | None = None,
+        software: DlrmRuntime | None = None,
         seed: int = 0,
     ) -> None:
         self._model = model
         self._platforms = platforms
         self._types = allowed_types
-        self._software = software or Software()
+        self._software = software or DlrmRuntime()
         self._seed = seed
         self._scorer = lru_cache(maxsize=_SCORERS_KEPT)(self._make_scorer)
 
@@ -154,7 +154,9 @@ class ShardingBench(Bench):
         assert isinstance(configuration, Configuration)
         if not solved.prediction.feasible:
             return solved.prediction.infeasible_reason
-        return explain_job(DlrmJob.scored(self._scorer(solved.option), configuration.plan)).sentence
+        return explain_job(
+            DlrmJob.scored(self._scorer(solved.option), configuration.plan)
+        ).sentence
 
     def _make_scorer(self, option: Option) -> PlanScorer:
         empty = ShardingPlan(option.world_size, ())

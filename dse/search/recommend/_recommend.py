@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dse.model import TransformerModel
     from dse.search.recommend._goals import Goal
     from dse.search.recommend._types import Recommendation
-    from dse.workload.dlrm import Software
+    from dse.workload.dlrm import DlrmRuntime
 
 #: World sizes that are tried unless others are named: powers of two up to this, in whole nodes.
 MAX_WORLD_SIZE = 64
@@ -52,7 +52,7 @@ class RecommendOptions:
     batch_sizes: tuple[int, ...] = ()
     precisions: tuple[Precision, ...] = ()
     types: frozenset[ShardingType] = frozenset(ShardingType)
-    software: Software | None = None
+    software: DlrmRuntime | None = None
     program: str = "default"
     price_basis: str = "on_demand"
     price_provider: str = ""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dse.machine.platforms import Platform
     from dse.model import TransformerModel
     from dse.search.recommend._types import Option
-    from dse.workload.transformer import StepProblem
+    from dse.workload.transformer import TransformerJob
 
 _MICRO_BATCHES = (1, 2, 4, 8, 16)
 
@@ -110,7 +110,7 @@ class StepBench(Bench):
         assert isinstance(solved.configuration, StepConfiguration)
         return explain_step(self._problem(solved.configuration)).sentence
 
-    def _find_fitting(self, option: Option) -> list[tuple[StepConfiguration, StepProblem]]:
+    def _find_fitting(self, option: Option) -> list[tuple[StepConfiguration, TransformerJob]]:
         found = []
         for degrees in self._degrees(option):
             for recompute in _RECOMPUTE:
@@ -160,10 +160,10 @@ class StepBench(Bench):
             software=self._software,
         )
 
-    def _problem(self, configuration: StepConfiguration) -> StepProblem:
+    def _problem(self, configuration: StepConfiguration) -> TransformerJob:
         return step_problem(self._model, self._platforms[configuration.platform], configuration)
 
-    def _fits(self, problem: StepProblem) -> bool:
+    def _fits(self, problem: TransformerJob) -> bool:
         usable = problem.cluster.device.usable_memory_bytes
         stages = range(problem.parallelism.pipeline)
         return all(stage_memory(problem, stage).total_bytes <= usable for stage in stages)

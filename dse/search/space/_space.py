@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 import math
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dse.machine import LinkSpec, NetworkSpec
     from dse.search.space._metrics import Metric
+
 
 class SamplerName(StrEnum):
     """Optuna samplers by their names in YAML."""

@@ -18,12 +18,12 @@ from dse.workload.dlrm._job import (
     sample_iteration_times_s,
 )
 from dse.workload.dlrm._layout import build_layout
-from dse.workload.dlrm._problem import Problem, make_problem
 from dse.workload.dlrm._parameters import PLACEMENT_PREFIX, TYPE_SEPARATOR, DlrmParameters
+from dse.workload.dlrm._problem import DlrmProblem, make_problem
 from dse.workload.dlrm._programs import DLRM_PROGRAMS, DlrmProgram
 from dse.workload.dlrm._scorer import PlanScorer, PlanScores
 from dse.workload.dlrm._slots import LayoutGraph, Slot
-from dse.workload.dlrm._software import DenseBottom, InputPath, Software
+from dse.workload.dlrm._software import DenseBottom, DlrmRuntime, InputPath
 from dse.workload.dlrm._types import Configuration
 from dse.workload.dlrm._workload import DlrmWorkload
 
@@ -35,7 +35,9 @@ __all__ = [
     "DenseBottom",
     "DlrmJob",
     "DlrmParameters",
+    "DlrmProblem",
     "DlrmProgram",
+    "DlrmRuntime",
     "DlrmWorkload",
     "DurationClass",
     "EmbeddingKernels",
@@ -47,10 +49,8 @@ __all__ = [
     "PlanScorer",
     "PlanScores",
     "Prediction",
-    "Problem",
     "RankMemory",
     "Slot",
-    "Software",
     "build_layout",
     "compare_plans",
     "exchange_group_of",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dse.sharding import check_plan
 from dse.workload.dlrm._job import predict_plan
-from dse.workload.dlrm._problem import Problem
+from dse.workload.dlrm._problem import DlrmProblem
 from dse.workload.dlrm._scorer import PlanScorer
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def problem_of(
     extra_links: Sequence[LinkSpec] = (),
     extra_networks: Sequence[NetworkSpec] = (),
     host_profile: HostProfile | None = None,
-) -> Problem:
+) -> DlrmProblem:
     """Returns the problem that a configuration poses, its plan left out.
 
     Args:
@@ -53,7 +53,7 @@ def problem_of(
     )
     if host_profile is not None:
         cluster = replace(cluster, host=host_profile.host_spec(cluster.host))
-    return Problem(
+    return DlrmProblem(
         model,
         cluster,
         configuration.global_batch_size,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dse.machine import DeviceSpec, HostSpec, Precision
     from dse.model import Operator
     from dse.trace.overheads import HostProfile
-    from dse.workload.dlrm._problem import Problem
+    from dse.workload.dlrm._problem import DlrmProblem
 
 
 class Cost(NamedTuple):
@@ -73,7 +73,7 @@ class DeviceCosts(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def device_costs(problem: Problem) -> DeviceCosts:
+def device_costs(problem: DlrmProblem) -> DeviceCosts:
     """Returns the costs of a problem; what decides how many there are decides its shape as well.
 
     Args:
@@ -98,7 +98,7 @@ def device_costs(problem: Problem) -> DeviceCosts:
 
 
 def host_costs(
-    problem: Problem, work: Sequence[HostWork]
+    problem: DlrmProblem, work: Sequence[HostWork]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Returns durations of what the host does, and their spreads.
 
@@ -135,7 +135,7 @@ def host_times(host: HostSpec, profile: HostProfile | None) -> HostTimes:
     return HostTimes(host, profile)
 
 
-def _copy_costs(problem: Problem) -> Iterator[Cost]:
+def _copy_costs(problem: DlrmProblem) -> Iterator[Cost]:
     """Yields the copies of indices and of the dense operators' input."""
     software, cluster = problem.software, problem.cluster
     if software.input_path is InputPath.ON_DEVICE:
@@ -150,7 +150,7 @@ def _copy_costs(problem: Problem) -> Iterator[Cost]:
         yield Cost(float(estimate.time_s), float(estimate.spread), DurationClass.COPY)
 
 
-def _all_reduce_cost(problem: Problem, size_bytes: int) -> Cost:
+def _all_reduce_cost(problem: DlrmProblem, size_bytes: int) -> Cost:
     if problem.cluster.world_size == 1:
         return Cost(0.0, 0.0, DurationClass.COMMUNICATION)
     estimate = collective_estimate(problem.cluster, CollectiveOp.ALL_REDUCE, size_bytes)

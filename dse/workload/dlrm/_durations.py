@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.machine import Cluster
-    from dse.workload.dlrm._problem import Problem
+    from dse.workload.dlrm._problem import DlrmProblem
 
 #: Durations of one kind that are computed at once where calls are what costs.
 _CACHED_VALUES = 30_000
@@ -53,7 +53,7 @@ _GRADIENT_BYTES = 4
 
 
 def slot_durations_s(
-    problem: Problem, layout: int, features: NDArray[np.float64]
+    problem: DlrmProblem, layout: int, features: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Turns placement features into durations.
 
@@ -118,7 +118,7 @@ def slot_durations_s(
 
 
 def slot_spreads(
-    problem: Problem, features: NDArray[np.float64], lookup_spreads: NDArray[np.float64]
+    problem: DlrmProblem, features: NDArray[np.float64], lookup_spreads: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Returns how far off the duration of each slot of one plan may be.
 
@@ -168,7 +168,7 @@ def slot_spreads(
 
 
 def lookup_durations_s(
-    problem: Problem, layout: int, features: NDArray[np.float64]
+    problem: DlrmProblem, layout: int, features: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Returns the first rows of :func:`slot_durations_s`, lookups and updates, alone.
 
@@ -186,7 +186,10 @@ def lookup_durations_s(
 
 
 def _fill_all_lookups(
-    problem: Problem, layout: int, features: NDArray[np.float64], durations: NDArray[np.float64]
+    problem: DlrmProblem,
+    layout: int,
+    features: NDArray[np.float64],
+    durations: NDArray[np.float64],
 ) -> None:
     used = [group for group in ExchangeGroup if layout >> group & 1]
     blocks = features[:RANK_BLOCK_START].reshape(len(ExchangeGroup), -1, *features.shape[1:])
@@ -210,7 +213,7 @@ def _fill_all_lookups(
 
 
 def _fill_lookups(
-    problem: Problem,
+    problem: DlrmProblem,
     groups: list[ExchangeGroup],
     blocks: NDArray[np.float64],
     durations: NDArray[np.float64],
@@ -246,7 +249,7 @@ def _fill_lookups(
     )
 
 
-def _input_parts(problem: Problem) -> tuple[float, ...]:
+def _input_parts(problem: DlrmProblem) -> tuple[float, ...]:
     """Shares of the input's bytes that its collectives carry.
 
     Lengths and indices have the same ratio on every rank as in the whole batch: a table's are
@@ -262,7 +265,7 @@ def _input_parts(problem: Problem) -> tuple[float, ...]:
 
 
 def _fill_replicated_update(
-    problem: Problem, features: NDArray[np.float64], durations: NDArray[np.float64]
+    problem: DlrmProblem, features: NDArray[np.float64], durations: NDArray[np.float64]
 ) -> None:
     """A dense optimizer step over every row of the replicated tables.
 
@@ -308,7 +311,7 @@ def _all_to_all_s(cluster: Cluster, held_bytes: NDArray[np.float64]) -> NDArray[
     return all_to_all_v_time_s(cluster, local_bytes, remote_bytes, node_remote_bytes)
 
 
-def _between_nodes_s(problem: Problem, node_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+def _between_nodes_s(problem: DlrmProblem, node_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
     """Second step of a node-wise exchange: each local rank deals its part of the batch out.
 
     Args:

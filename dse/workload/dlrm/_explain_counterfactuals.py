@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from dse.machine import Cluster, DeviceSpec
     from dse.model import Operator
-    from dse.workload.dlrm._problem import Problem
+    from dse.workload.dlrm._problem import DlrmProblem
 
 #: A rate at which nothing takes time, and what is left of time at it.
 _FREE = 1e40
@@ -79,7 +79,7 @@ class CollectiveSides:
     between_latency_s: NDArray[np.float64]
 
 
-def dense_sides(problem: Problem, operators: Sequence[Operator]) -> KernelSides:
+def dense_sides(problem: DlrmProblem, operators: Sequence[Operator]) -> KernelSides:
     """Returns the sides of dense operators by their analytical models; shape `(operators,)`.
 
     What was learned of a kernel is a ratio to its analytical time and does not say which side it
@@ -107,7 +107,7 @@ def dense_sides(problem: Problem, operators: Sequence[Operator]) -> KernelSides:
     )
 
 
-def slot_sides(problem: Problem, layout: int, features: NDArray[np.float64]) -> KernelSides:
+def slot_sides(problem: DlrmProblem, layout: int, features: NDArray[np.float64]) -> KernelSides:
     """Returns the sides of lookups and updates; shape `(slots, ranks)`."""
     cluster = problem.cluster
     device: DeviceSpec = cluster.device
@@ -139,7 +139,7 @@ def slot_sides(problem: Problem, layout: int, features: NDArray[np.float64]) -> 
 
 
 def exchange_sides(
-    problem: Problem, layout: int, features: NDArray[np.float64]
+    problem: DlrmProblem, layout: int, features: NDArray[np.float64]
 ) -> CollectiveSides:
     """Returns the sides of exchanges; shape `(slots, ranks)`."""
 
@@ -150,7 +150,7 @@ def exchange_sides(
     return _levels(problem.cluster, seconds, features, features * _HARDLY_ANY)
 
 
-def all_reduce_sides(problem: Problem, sizes_bytes: NDArray[np.float64]) -> CollectiveSides:
+def all_reduce_sides(problem: DlrmProblem, sizes_bytes: NDArray[np.float64]) -> CollectiveSides:
     """Returns the sides of all-reduces over all ranks; shape of the sizes."""
 
     def seconds(cluster: Cluster, nbytes: NDArray[np.float64]) -> NDArray[np.float64]:

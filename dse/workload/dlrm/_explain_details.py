@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dse.model import Operator
     from dse.sharding import ShardingPlan
     from dse.workload._explain import Details
-    from dse.workload.dlrm._problem import Problem
+    from dse.workload.dlrm._problem import DlrmProblem
     from dse.workload.dlrm._scorer import PlanScorer
     from dse.workload.dlrm._slots import LayoutGraph
 
@@ -81,7 +81,7 @@ def _operator_sizes(operator: Operator) -> list[tuple[str, str | float]]:
 
 
 def _slot_sizes(
-    problem: Problem, features: NDArray[np.float64], slot: Slot
+    problem: DlrmProblem, features: NDArray[np.float64], slot: Slot
 ) -> list[tuple[str, str | float]]:
     """Bytes of one rank's part; of an exchange those that it holds of the whole batch."""
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dse.model import Operator
     from dse.sharding import ShardingPlan
     from dse.workload.dlrm._explain_counterfactuals import CollectiveSides, KernelSides
-    from dse.workload.dlrm._problem import Problem
+    from dse.workload.dlrm._problem import DlrmProblem
     from dse.workload.dlrm._scorer import PlanScorer
     from dse.workload.dlrm._slots import LayoutGraph
 
@@ -79,13 +79,13 @@ def plan_resources(scorer: PlanScorer, plan: ShardingPlan, layout: LayoutGraph) 
     return TaskResources.of(graph.duration_s, parts.overlapped_s, parts.sequential_s, names)
 
 
-def dense_buckets(problem: Problem) -> list[int]:
+def dense_buckets(problem: DlrmProblem) -> list[int]:
     """Returns the bytes of the dense all-reduces in the order in which they are issued."""
     gradients = stack_operators(problem).gradients
     return [size for size, _ in bucket_sizes(gradients, problem.software.dense_bucket_bytes)]
 
 
-def operators_by_name(problem: Problem) -> dict[str, Operator]:
+def operators_by_name(problem: DlrmProblem) -> dict[str, Operator]:
     """Returns the dense operators of a rank by the names of their tasks."""
     stack = stack_operators(problem)
     phases = (
@@ -121,14 +121,14 @@ def _fill_host(layout: LayoutGraph, parts: _Parts) -> None:
         parts.add_sequential(resource, tasks, parts.duration_s[tasks])
 
 
-def _fill_copies(problem: Problem, layout: LayoutGraph, parts: _Parts) -> None:
+def _fill_copies(problem: DlrmProblem, layout: LayoutGraph, parts: _Parts) -> None:
     tasks = np.flatnonzero(layout.duration_class == DurationClass.COPY)
     latency_s = np.minimum(problem.cluster.host_link.latency_s, parts.duration_s[tasks])
     parts.add_sequential(Resource.KERNEL_LATENCY, tasks, latency_s)
     parts.add_sequential(Resource.HOST_LINK, tasks, parts.duration_s[tasks] - latency_s)
 
 
-def _fill_dense(problem: Problem, layout: LayoutGraph, parts: _Parts) -> None:
+def _fill_dense(problem: DlrmProblem, layout: LayoutGraph, parts: _Parts) -> None:
     operators = operators_by_name(problem)
     tasks = np.flatnonzero(layout.duration_class == DurationClass.DENSE)
     known = [task for task in tasks.tolist() if layout.graph.names[task] in operators]
@@ -159,7 +159,7 @@ def _fill_slots(
         _add_collectives(parts, tasks, chosen, exchange_sides(problem, bits, features))
 
 
-def _fill_all_reduces(problem: Problem, layout: LayoutGraph, parts: _Parts) -> None:
+def _fill_all_reduces(problem: DlrmProblem, layout: LayoutGraph, parts: _Parts) -> None:
     bucket = all_reduce_buckets(layout)
     tasks = np.flatnonzero(bucket >= 0)
     sizes = np.array(dense_buckets(problem), dtype=np.float64)

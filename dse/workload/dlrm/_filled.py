@@ -16,7 +16,7 @@ from dse.workload.dlrm._slots import EQUAL_SLOTS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dse.workload.dlrm._problem import Problem
+    from dse.workload.dlrm._problem import DlrmProblem
     from dse.workload.dlrm._slots import LayoutGraph
 
 
@@ -46,7 +46,7 @@ class FilledIteration:
     spread: NDArray[np.float64]
 
 
-def program_of(problem: Problem, layout: int) -> Program:
+def program_of(problem: DlrmProblem, layout: int) -> Program:
     """Returns the compiled iteration of one layout; the same problem comes back in studies.
 
     Args:
@@ -58,7 +58,7 @@ def program_of(problem: Problem, layout: int) -> Program:
 
 
 @lru_cache(maxsize=_PROGRAMS_KEPT)
-def _program(problem: Problem, layout: int) -> Program:
+def _program(problem: DlrmProblem, layout: int) -> Program:
     return Program(problem, layout)
 
 
@@ -73,7 +73,7 @@ class Program:
         layout: Bit set of the exchange groups in use.
     """
 
-    def __init__(self, problem: Problem, layout: int) -> None:
+    def __init__(self, problem: DlrmProblem, layout: int) -> None:
         cluster = problem.cluster
         self._alike = not bottom_on_first_rank(problem)
         graph = build_layout(problem, layout, one_rank=self._alike)

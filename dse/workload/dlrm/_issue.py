@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dse.workload.dlrm._problem import Problem
+    from dse.workload.dlrm._problem import DlrmProblem
     from dse.workload.dlrm._shape import Phase, Shape
 
 #: The cost of tasks whose duration the plan decides.
@@ -54,7 +54,7 @@ class Structure:
     host_work: tuple[HostWork, ...]
     ranks: int
 
-    def priced(self, problem: Problem) -> LayoutGraph:
+    def priced(self, problem: DlrmProblem) -> LayoutGraph:
         """Returns the graph with the durations and spreads of a problem of this shape."""
         on_device = device_costs(problem)
         host_s, host_spread = host_costs(problem, self.host_work)

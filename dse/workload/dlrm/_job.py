@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from dse.machine import Cluster
     from dse.sharding import ShardingPlan, TableConstraints
     from dse.workload._explain import AttributedGraph
+    from dse.workload._job import PlanEffort
     from dse.workload._predict import PairedComparison
     from dse.workload._prediction import MemoryAccount, Prediction
-    from dse.workload._job import PlanEffort
-    from dse.workload.dlrm._problem import Problem
+    from dse.workload.dlrm._problem import DlrmProblem
     from dse.workload.dlrm.solver import ShardingSolution, SolvedPlan
 
 
@@ -57,7 +57,7 @@ class DlrmJob(Job):
 
     def __init__(
         self,
-        problem: Problem,
+        problem: DlrmProblem,
         plan: ShardingPlan | None = None,
         *,
         planner: str = "",
@@ -252,9 +252,7 @@ class DlrmJob(Job):
             )
             for duration_class in DurationClass
         )
-        return Iteration(
-            filled.ranks, filled.duration_s, errors, self.problem.software.spread
-        )
+        return Iteration(filled.ranks, filled.duration_s, errors, self.problem.software.spread)
 
     def memory(self) -> tuple[MemoryAccount, ...]:
         """Returns the account of every rank."""

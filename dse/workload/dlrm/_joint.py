@@ -31,12 +31,6 @@ if TYPE_CHECKING:
     from dse.sharding import ShardingPlan
     from dse.workload.dlrm._scorer import PlanScorer
 
-    from dse.machine.platforms import Platform
-    from dse.model import DlrmModel, EmbeddingTable
-    from dse.search.space import ParameterValue, SearchSpace
-    from dse.sharding import ShardingPlan
-    from dse.workload.dlrm import PlanScorer
-
 #: More parameters than this are too many for a sampler to learn from some hundred trials.
 MAX_JOINT_TABLES = 30
 
@@ -100,8 +94,7 @@ def joint_plan(
         placements: How each table is sharded, by its name.
     """
     cuts = [
-        _cut(index, request, placements[table.name])
-        for index, table in enumerate(request.tables)
+        _cut(index, request, placements[table.name]) for index, table in enumerate(request.tables)
     ]
     plans = [plan_greedily(request, cost, cuts=cuts) for cost in _COSTS.values()]
     scores = scorer.score(plans)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.workload.dlrm._issue import Structure
-    from dse.workload.dlrm._problem import Problem
+    from dse.workload.dlrm._problem import DlrmProblem
     from dse.workload.dlrm._shape import Phase, Shape
     from dse.workload.dlrm._slots import LayoutGraph
 
@@ -56,7 +56,7 @@ _LOOKUP_SLOTS = {
 
 
 def build_layout(
-    problem: Problem, layout: int, *, one_rank: bool = False, forward_only: bool = False
+    problem: DlrmProblem, layout: int, *, one_rank: bool = False, forward_only: bool = False
 ) -> LayoutGraph:
     """Builds the graph of one iteration.
 
@@ -254,7 +254,7 @@ class _Iteration(Issuer):
         return result
 
 
-def node_group(problem: Problem) -> Group:
+def node_group(problem: DlrmProblem) -> Group:
     """Returns the group of one exchange between nodes: one rank of every node, all at once."""
     cluster = problem.cluster
     return Group(cluster.node_count, 1, card_sharers=cluster.local_size)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.machine import Cluster
-    from dse.workload.dlrm._problem import Problem
+    from dse.workload.dlrm._problem import DlrmProblem
 
 #: Bytes of a master weight, a gradient and a value of optimizer state.
 _MASTER_BYTES = 4
@@ -56,7 +56,7 @@ class MemoryModel:
     value_bytes: int
 
     @staticmethod
-    def of(problem: Problem) -> MemoryModel:
+    def of(problem: DlrmProblem) -> MemoryModel:
         """Returns the memory model of a problem."""
         model, software = problem.model, problem.software
         parameters = dense_parameter_count(model)

@@ -16,7 +16,7 @@ from dse.workload.dlrm._software import DenseBottom
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dse.workload.dlrm._problem import Problem
+    from dse.workload.dlrm._problem import DlrmProblem
 
 #: Ends of the names of operators that a product with a fused epilogue does on the way.
 _EPILOGUES = (".activation", ".activation.backward")
@@ -67,7 +67,7 @@ class StackOperators:
         return 3
 
 
-def bottom_on_first_rank(problem: Problem) -> bool:
+def bottom_on_first_rank(problem: DlrmProblem) -> bool:
     """Whether the first of several ranks computes the bottom MLP for all of them."""
     return (
         problem.software.dense_bottom is DenseBottom.FIRST_RANK
@@ -77,7 +77,7 @@ def bottom_on_first_rank(problem: Problem) -> bool:
 
 
 @lru_cache(maxsize=256)
-def stack_operators(problem: Problem) -> StackOperators:
+def stack_operators(problem: DlrmProblem) -> StackOperators:
     """Returns the dense operators of one rank as the problem's software runs them."""
     dense = dense_operators(problem.model, problem.local_batch_size, problem.precision)
     on_first = bottom_on_first_rank(problem)
@@ -109,7 +109,7 @@ def stack_operators(problem: Problem) -> StackOperators:
     )
 
 
-def _kept(problem: Problem, operators: Iterable[Operator]) -> tuple[Operator, ...]:
+def _kept(problem: DlrmProblem, operators: Iterable[Operator]) -> tuple[Operator, ...]:
     """Operators that are kernels of their own."""
     if not problem.software.fused_activations:
         return tuple(operators)
@@ -117,7 +117,7 @@ def _kept(problem: Problem, operators: Iterable[Operator]) -> tuple[Operator, ..
 
 
 def _interaction(
-    problem: Problem, operators: tuple[Operator, ...], directions: int
+    problem: DlrmProblem, operators: tuple[Operator, ...], directions: int
 ) -> tuple[Operator, ...]:
     """A dot interaction in one kernel reads vectors and writes products, and back.
 

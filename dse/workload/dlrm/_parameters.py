@@ -7,18 +7,18 @@ from typing import Annotated, Literal
 from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from dse.sharding import ShardingType
 from dse.workload._parameters import (
     Counts,
     Names,
-    ParametersBlock,
-    Precisions,
     Parameter,
+    ParametersBlock,
     ParameterValue,
+    Precisions,
     RankCounts,
     Switches,
     as_list,
 )
-from dse.sharding import ShardingType
 
 #: Joins the names of a set of sharding types into one value of an outer parameter.
 TYPE_SEPARATOR = "+"

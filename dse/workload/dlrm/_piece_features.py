@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dse.machine import DeviceSpec
     from dse.machine.kernels import EmbeddingKernels
     from dse.model import EmbeddingTable, Optimizer
-    from dse.workload.dlrm._problem import Problem
+    from dse.workload.dlrm._problem import DlrmProblem
 
 #: Pieces whose features are kept; bounds memory.
 _PIECES_KEPT = 20_000
@@ -74,7 +74,7 @@ def piece_context(
     return PieceContext(device, optimizer, kernels, samples, tables)
 
 
-def piece_contexts(problem: Problem) -> tuple[PieceContext, PieceContext]:
+def piece_contexts(problem: DlrmProblem) -> tuple[PieceContext, PieceContext]:
     """Returns the contexts of pieces for the global batch, and of replicated ones for a rank's."""
     model = problem.model
     on_all, on_one = (

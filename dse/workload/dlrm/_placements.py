@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.sharding import ShardingPlan, TablePlan
-    from dse.workload.dlrm._problem import Problem
+    from dse.workload.dlrm._problem import DlrmProblem
 
 #: Where the work of a lookup and of its update stands: memory and cache bytes.
 _WORK_FEATURES = (
@@ -49,7 +49,7 @@ class Placements:
         problem: Everything but the plan.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: DlrmProblem) -> None:
         self._problem = problem
         self._contexts = piece_contexts(problem)
         self._class_ids: dict[tuple[int, ExchangeGroup, int, int, float | None], int] = {}
@@ -266,7 +266,7 @@ class _Arrays:
         self.class_features = np.ascontiguousarray(wide[:, :width])
 
 
-def _row_divisor(kind: ShardingType, problem: Problem) -> int:
+def _row_divisor(kind: ShardingType, problem: DlrmProblem) -> int:
     """Parts that the rows (and with them the lookups) are spread over."""
     if kind is ShardingType.ROW_WISE:
         return problem.cluster.world_size

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from dse.machine import Cluster, Precision
     from dse.model import DlrmModel
     from dse.trace.overheads import HostProfile
-    from dse.workload.dlrm._software import Software
+    from dse.workload.dlrm._software import DlrmRuntime
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class DlrmProblem:
     """What stays fixed while sharding plans vary.
 
     Attributes:
@@ -35,7 +35,7 @@ class Problem:
     cluster: Cluster
     global_batch_size: int
     precision: Precision
-    software: Software
+    software: DlrmRuntime
     host_profile: HostProfile | None = None
 
     def __post_init__(self) -> None:
@@ -58,9 +58,9 @@ def make_problem(
     cluster: Cluster,
     global_batch_size: int,
     precision: Precision,
-    software: Software,
+    software: DlrmRuntime,
     host_profile: HostProfile | None = None,
-) -> Problem:
+) -> DlrmProblem:
     """Returns a problem; host overheads measured from traces replace those of the cluster.
 
     Raises:
@@ -68,4 +68,4 @@ def make_problem(
     """
     if host_profile is not None:
         cluster = replace(cluster, host=host_profile.host_spec(cluster.host))
-    return Problem(model, cluster, global_batch_size, precision, software, host_profile)
+    return DlrmProblem(model, cluster, global_batch_size, precision, software, host_profile)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dse.machine.kernels import EmbeddingKernels
 from dse.workload._launch import LaunchMode
 from dse.workload._programs import IDEAL, FittedValue, Program
-from dse.workload.dlrm._software import DEFAULT_SOFTWARE, DenseBottom, InputPath, Software
+from dse.workload.dlrm._software import DEFAULT_RUNTIME, DenseBottom, DlrmRuntime, InputPath
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,10 +35,10 @@ class DlrmProgram(Program):
             their own.
     """
 
-    software: Software = DEFAULT_SOFTWARE
+    software: DlrmRuntime = DEFAULT_RUNTIME
     casts_rows: bool = False
 
-    def software_for(self, precision: Precision) -> Software:
+    def software_for(self, precision: Precision) -> DlrmRuntime:
         """Returns the program in a precision of the dense part.
 
         Under mixed precision, pooled values travel in two bytes.
@@ -85,7 +85,7 @@ _PROGRAMS = (
     DlrmProgram(
         name="pytorch_eager",
         description="DLRM in eager PyTorch on one stream, table-batched lookups",
-        software=Software(
+        software=DlrmRuntime(
             prefetch_input=False,
             calls_per_operator=_PYTORCH_CALLS,
             triangle_gradient_bytes=2400.0,
@@ -104,7 +104,7 @@ _PROGRAMS = (
     DlrmProgram(
         name="torchrec",
         description="TorchRec with its pipelined loop: fused lookups, eager launches",
-        software=Software(
+        software=DlrmRuntime(
             calls_per_operator=_TORCHREC_CALLS, triangle_gradient_bytes=200.0, spread=0.1
         ),
         origin=(
@@ -116,7 +116,7 @@ _PROGRAMS = (
     DlrmProgram(
         name="dse_trainer",
         description="The trainer of `dse validate`: eager PyTorch, one process a rank",
-        software=Software(
+        software=DlrmRuntime(
             lengths_first=True,
             step_host_s=_TRAINER_STEP_S,
             embedding=EmbeddingKernels(
@@ -139,7 +139,7 @@ _PROGRAMS = (
     DlrmProgram(
         name="torchrec_dlrm",
         description="The torchrec_dlrm training script: TorchRec, batches made by the same thread",
-        software=Software(
+        software=DlrmRuntime(
             calls_per_operator=_TORCHREC_CALLS,
             triangle_gradient_bytes=200.0,
             loader_s_per_sample=5.6e-6,
@@ -154,7 +154,7 @@ _PROGRAMS = (
     DlrmProgram(
         name="deeplearningexamples",
         description="NVIDIA DeepLearningExamples DLRM in PyTorch: forward and backward captured",
-        software=Software(
+        software=DlrmRuntime(
             launch=LaunchMode.CUDA_GRAPHS,
             prefetch_input=False,
             dense_bottom=DenseBottom.FIRST_RANK,
@@ -177,7 +177,7 @@ _PROGRAMS = (
     DlrmProgram(
         name="hugectr_3_1",
         description="HugeCTR 3.1 with the hybrid embedding of one-hot models (mid 2021)",
-        software=Software(
+        software=DlrmRuntime(
             launch=LaunchMode.CUDA_GRAPHS,
             fused_interaction=True,
             input_path=InputPath.BY_TABLE,
@@ -191,7 +191,7 @@ _PROGRAMS = (
     DlrmProgram(
         name="hugectr_hybrid",
         description="HugeCTR with the hybrid embedding of one-hot models (end of 2021, 2022)",
-        software=Software(
+        software=DlrmRuntime(
             launch=LaunchMode.CUDA_GRAPHS,
             fused_activations=True,
             fused_interaction=True,
@@ -205,7 +205,7 @@ _PROGRAMS = (
     DlrmProgram(
         name="hugectr",
         description="HugeCTR with the embedding collection of multi-hot models (2023 on)",
-        software=Software(
+        software=DlrmRuntime(
             launch=LaunchMode.CUDA_GRAPHS,
             fused_activations=True,
             fused_interaction=True,
@@ -219,7 +219,7 @@ _PROGRAMS = (
     DlrmProgram(
         name="distributed_embeddings",
         description="TensorFlow with distributed-embeddings and Horovod",
-        software=Software(
+        software=DlrmRuntime(
             launch=LaunchMode.CUDA_GRAPHS,
             overlap_dense_all_reduce=False,
             input_path=InputPath.ON_DEVICE,

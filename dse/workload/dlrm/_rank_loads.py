@@ -31,7 +31,7 @@ from dse.workload.dlrm._slots import Slot
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dse.workload.dlrm._problem import Problem
+    from dse.workload.dlrm._problem import DlrmProblem
 
 #: Relative change around a plan by which marginal costs are taken.
 CHANGE = 0.05
@@ -69,7 +69,7 @@ def lookup_and_update_s(slots: NDArray[np.float64]) -> tuple[NDArray[np.float64]
     return np.asarray(forward), np.asarray(backward)
 
 
-def rank_loads(problem: Problem, features: NDArray[np.float64]) -> NDArray[np.float64]:
+def rank_loads(problem: DlrmProblem, features: NDArray[np.float64]) -> NDArray[np.float64]:
     """Returns the loads of pieces, or of sums of pieces, without the launches of kernels.
 
     Args:
@@ -92,7 +92,7 @@ def rank_loads(problem: Problem, features: NDArray[np.float64]) -> NDArray[np.fl
     return loads
 
 
-def rank_terms(problem: Problem, features: NDArray[np.float64]) -> NDArray[np.float64]:
+def rank_terms(problem: DlrmProblem, features: NDArray[np.float64]) -> NDArray[np.float64]:
     """Returns what adds up within one exchange group: memory and cache apart.
 
     Args:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from dse.graph import ExecutionGraph
     from dse.sharding import ShardingPlan
-    from dse.workload.dlrm._problem import Problem
+    from dse.workload.dlrm._problem import DlrmProblem
     from dse.workload.dlrm._slots import LayoutGraph
 
 #: Feature values that are expanded at once; bounds memory and stays near the cache.
@@ -93,7 +93,7 @@ class PlanScorer:
         memory: Memory of a rank.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: DlrmProblem) -> None:
         self.problem = problem
         self.placements = Placements(problem)
         self.memory = MemoryModel.of(problem)

@@ -19,7 +19,7 @@ from dse.workload.dlrm._software import InputPath
 if TYPE_CHECKING:
     from dse.workload._launch import LaunchMode
     from dse.workload.dlrm._operators import StackOperators
-    from dse.workload.dlrm._problem import Problem
+    from dse.workload.dlrm._problem import DlrmProblem
 
 #: Enough to tell that there are several.
 _SEVERAL = 2
@@ -96,7 +96,7 @@ class Shape:
 
 
 def shape_of(
-    problem: Problem, layout: int, *, one_rank: bool = False, forward_only: bool = False
+    problem: DlrmProblem, layout: int, *, one_rank: bool = False, forward_only: bool = False
 ) -> Shape:
     """Returns the shape of an iteration; for the arguments see `build_layout`."""
     software, cluster = problem.software, problem.cluster

@@ -37,7 +37,7 @@ _FUSED = EmbeddingKernels()
 
 
 @dataclass(frozen=True, slots=True)
-class Software:
+class DlrmRuntime:
     """How the training program is written, as far as time depends on it.
 
     Attributes:
@@ -83,4 +83,4 @@ class Software:
     spread: float = 0.0
 
 
-DEFAULT_SOFTWARE = Software()
+DEFAULT_RUNTIME = DlrmRuntime()

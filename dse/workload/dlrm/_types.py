@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dse.machine import Precision
 from dse.sharding import ShardingPlan
-from dse.workload.dlrm._software import DEFAULT_SOFTWARE, Software
+from dse.workload.dlrm._software import DEFAULT_RUNTIME, DlrmRuntime
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,4 +31,4 @@ class Configuration:
     precision: Precision
     link: str = ""
     network: str = ""
-    software: Software = DEFAULT_SOFTWARE
+    software: DlrmRuntime = DEFAULT_RUNTIME

@@ -17,9 +17,9 @@ from dse.workload._workload import Workload
 from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm._joint import placement_parameters
 from dse.workload.dlrm._parameters import PLACEMENT_PREFIX, TYPE_SEPARATOR, DlrmParameters
-from dse.workload.dlrm._problem import Problem, make_problem
+from dse.workload.dlrm._problem import make_problem
 from dse.workload.dlrm._programs import DLRM_PROGRAMS
-from dse.workload.dlrm._software import Software
+from dse.workload.dlrm._software import DlrmRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -123,7 +123,7 @@ def _global_batch_size(parameters: Mapping[str, ParameterValue]) -> int:
     return int(parameters["local_batch_size"]) * int(parameters["world_size"])
 
 
-def _software(parameters: Mapping[str, ParameterValue], precision: Precision) -> Software:
+def _software(parameters: Mapping[str, ParameterValue], precision: Precision) -> DlrmRuntime:
     """Returns the training program that parameters name or describe."""
     program = str(parameters.get("program", ""))
     if program:
@@ -132,9 +132,9 @@ def _software(parameters: Mapping[str, ParameterValue], precision: Precision) ->
             # The parameter says more about this job than the program.
             software = replace(software, launch=LaunchMode(str(parameters["launch"])))
         return software
-    default = Software()
+    default = DlrmRuntime()
     wire = parameters.get("communication_precision")
-    return Software(
+    return DlrmRuntime(
         launch=LaunchMode(str(parameters.get("launch", default.launch))),
         overlap_dense_all_reduce=bool(
             parameters.get("overlap_dense_all_reduce", default.overlap_dense_all_reduce)

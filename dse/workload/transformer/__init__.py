@@ -15,7 +15,7 @@ from dse.workload.transformer._configuration import (
 )
 from dse.workload.transformer._deploy import configuration_to_json, configuration_to_megatron
 from dse.workload.transformer._groups import group_of
-from dse.workload.transformer._job import StepProblem
+from dse.workload.transformer._job import TransformerJob
 from dse.workload.transformer._memory import layer_activation_bytes, stage_memory, stage_parameters
 from dse.workload.transformer._parameters import TransformerParameters
 from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS, TransformerProgram
@@ -27,14 +27,14 @@ from dse.workload.transformer._types import (
     LossKernels,
     Parallelism,
     Recompute,
-    StepSoftware,
+    TransformerRuntime,
 )
 from dse.workload.transformer._workload import TransformerWorkload
 
 __all__ = [
-    "TRANSFORMER_PROGRAMS",
     "COMPOSER",
     "MEGATRON",
+    "TRANSFORMER_PROGRAMS",
     "DataSharding",
     "FlashKernel",
     "LossKernels",
@@ -43,10 +43,10 @@ __all__ = [
     "StepConfiguration",
     "StepMemory",
     "StepPrediction",
-    "StepProblem",
-    "StepSoftware",
+    "TransformerJob",
     "TransformerParameters",
     "TransformerProgram",
+    "TransformerRuntime",
     "TransformerWorkload",
     "check_parallelism",
     "compare_steps",

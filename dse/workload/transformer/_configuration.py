@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.machine import Precision
-from dse.workload.transformer._job import StepProblem
 from dse.workload._programs import find_program
+from dse.workload.transformer._job import TransformerJob
 from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS
 from dse.workload.transformer._types import Parallelism
 
@@ -51,7 +51,7 @@ def step_problem(
     *,
     extra_links: Sequence[LinkSpec] = (),
     extra_networks: Sequence[NetworkSpec] = (),
-) -> StepProblem:
+) -> TransformerJob:
     """Returns the problem that a configuration poses.
 
     Args:
@@ -64,7 +64,7 @@ def step_problem(
     Raises:
         ConfigError: The platform cannot have that many ranks, or a name is unknown.
     """
-    return StepProblem(
+    return TransformerJob(
         model=model,
         cluster=platform.cluster(
             configuration.world_size,

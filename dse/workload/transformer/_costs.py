@@ -18,12 +18,12 @@ from dse.workload.transformer._work import LayerWork, Stream
 
 if TYPE_CHECKING:
     from dse.machine import DeviceSpec, Precision
-    from dse.workload.transformer._job import StepProblem
-    from dse.workload.transformer._types import StepSoftware
+    from dse.workload.transformer._job import TransformerJob
+    from dse.workload.transformer._types import TransformerRuntime
     from dse.workload.transformer._work import Kernel
 
 
-def structure_of(problem: StepProblem) -> Structure:
+def structure_of(problem: TransformerJob) -> Structure:
     """Returns what the structure of the problem's step depends on."""
     parallelism, software = problem.parallelism, problem.software
     sharding = parallelism.data_sharding
@@ -45,11 +45,13 @@ def structure_of(problem: StepProblem) -> Structure:
 
 
 @lru_cache(maxsize=32)
-def _kernel_times(device: DeviceSpec, precision: Precision, software: StepSoftware) -> KernelTimes:
+def _kernel_times(
+    device: DeviceSpec, precision: Precision, software: TransformerRuntime
+) -> KernelTimes:
     return KernelTimes(device, precision, software)
 
 
-def _dispatch_s(problem: StepProblem) -> float:
+def _dispatch_s(problem: TransformerJob) -> float:
     """Returns the time of the host for one kernel: T1 to T5 of each framework call it takes."""
     software = problem.software
     if software.launch is LaunchMode.CUDA_GRAPHS:
@@ -62,7 +64,7 @@ def _dispatch_s(problem: StepProblem) -> float:
 class StepCosts:
     """Costs of one problem's tasks."""
 
-    def __init__(self, problem: StepProblem) -> None:
+    def __init__(self, problem: TransformerJob) -> None:
         self._problem = problem
         self._model = problem.model
         self._cluster = problem.cluster

@@ -21,10 +21,10 @@ from dse.workload.transformer._iteration import Segment, step_graph
 from dse.workload.transformer._program import program_of
 
 if TYPE_CHECKING:
-    from dse.workload.transformer._job import StepProblem
+    from dse.workload.transformer._job import TransformerJob
 
 
-def attributed_step(problem: StepProblem) -> AttributedGraph:
+def attributed_step(problem: TransformerJob) -> AttributedGraph:
     """Returns the graph of a step, with each pass divided by what its kernels are for.
 
     Ranks are pipeline stages.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.machine import DeviceSpec, Precision
-    from dse.workload.transformer._job import StepProblem
+    from dse.workload.transformer._job import TransformerJob
     from dse.workload.transformer._work import Kernel
 
 #: A rate at which nothing takes time.
@@ -103,7 +103,7 @@ class StepKernels:
         core_s: Both directions of the core of attention, in seconds.
     """
 
-    def __init__(self, problem: StepProblem) -> None:
+    def __init__(self, problem: TransformerJob) -> None:
         work, device = LayerWork(problem), problem.cluster.device
         self._device, self._precision = device, problem.precision
         self._times = KernelTimes(device, problem.precision, problem.software)
@@ -172,7 +172,7 @@ def _layer_groups(kernels: Sequence[Kernel], core: Sequence[Kernel]) -> list[str
     return groups
 
 
-def _recomputed(problem: StepProblem, work: LayerWork) -> list[Kernel]:
+def _recomputed(problem: TransformerJob, work: LayerWork) -> list[Kernel]:
     """Kernels of a layer that run a second time before its backward pass."""
     recompute = problem.parallelism.recompute
     if recompute is Recompute.FULL:

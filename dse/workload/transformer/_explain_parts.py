@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dse.workload.transformer._explain_kernels import KernelSides
-    from dse.workload.transformer._job import StepProblem
+    from dse.workload.transformer._job import TransformerJob
     from dse.workload.transformer._program import Kind
 
 TENSOR = "tensor-parallel collectives"
@@ -74,7 +74,7 @@ class StepParts:
         problem: What is trained, where and how.
     """
 
-    def __init__(self, problem: StepProblem) -> None:
+    def __init__(self, problem: TransformerJob) -> None:
         self._problem = problem
         self._kernels = StepKernels(problem)
         self._costs = StepCosts(problem)
@@ -232,7 +232,7 @@ def _at_most(part: Cost, whole: Cost) -> Cost:
     )
 
 
-def _unlimited(problem: StepProblem) -> StepProblem:
+def _unlimited(problem: TransformerJob) -> TransformerJob:
     """The same step where moving bytes takes no time, so that latencies remain."""
     cluster = problem.cluster
     return replace(

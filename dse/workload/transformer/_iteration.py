@@ -20,7 +20,7 @@ from dse.simulate import SymmetricRanks
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
 from dse.workload.transformer._cost import Cost
 from dse.workload.transformer._costs import StepCosts, structure_of
-from dse.workload.transformer._program import LaneName, program_of
+from dse.workload.transformer._program import StreamName, program_of
 from dse.workload.transformer._spread import model_spreads
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dse.workload.transformer._job import StepProblem
+    from dse.workload.transformer._job import TransformerJob
     from dse.workload.transformer._program import Structure
 
 #: Graphs that are kept; a study has a few dozen structures.
@@ -77,7 +77,7 @@ class StepGraph:
     duration: NDArray[np.int64]
 
 
-def step_iteration(problem: StepProblem) -> Iteration:
+def step_iteration(problem: TransformerJob) -> Iteration:
     """Returns one training step with its durations and their errors.
 
     Args:
@@ -124,7 +124,7 @@ def step_iteration(problem: StepProblem) -> Iteration:
 
 
 def step_graph(
-    problem: StepProblem,
+    problem: TransformerJob,
     structure: Structure,
     costs: Sequence[Cost],
     segments: tuple[tuple[Segment, ...], ...],
@@ -172,7 +172,7 @@ def _graph_of(
         name = role.value if chunk == 0 else f"{role.value} chunk {chunk}"
         after = [task for other in waits for task in ends[other]]
         end: tuple[int, ...] = ()
-        if launch_bound and tasks.lanes[stream][1] is LaneName.COMPUTE:
+        if launch_bound and tasks.lanes[stream][1] is StreamName.COMPUTE:
             before = dispatched.get(stage)
             thread = threads[stage]
             dispatched[stage] = builder.add_task(

@@ -10,7 +10,7 @@ from dse.workload.transformer._check import check_parallelism
 from dse.workload.transformer._explain import attributed_step
 from dse.workload.transformer._iteration import step_iteration
 from dse.workload.transformer._memory import ACTIVATIONS, stage_memory
-from dse.workload.transformer._types import DEFAULT_PROGRAM, StepSoftware
+from dse.workload.transformer._types import DEFAULT_PROGRAM, TransformerRuntime
 
 if TYPE_CHECKING:
     from dse.machine import Cluster, Precision
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class StepProblem(Job):
+class TransformerJob(Job):
     """A training step of a transformer.
 
     Attributes:
@@ -41,7 +41,7 @@ class StepProblem(Job):
     global_batch_size: int
     precision: Precision
     parallelism: Parallelism
-    software: StepSoftware = DEFAULT_PROGRAM
+    software: TransformerRuntime = DEFAULT_PROGRAM
     host_profile: HostProfile | None = None
 
     @property

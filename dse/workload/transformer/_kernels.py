@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dse.machine import DeviceSpec, Precision
-    from dse.workload.transformer._types import StepSoftware
+    from dse.workload.transformer._types import TransformerRuntime
     from dse.workload.transformer._work import Kernel
 
 #: Arithmetic rate of one compute unit up to which a device sustains what it reaches in short
@@ -135,7 +135,9 @@ class KernelTimes:
         software: How the training program is written.
     """
 
-    def __init__(self, device: DeviceSpec, precision: Precision, software: StepSoftware) -> None:
+    def __init__(
+        self, device: DeviceSpec, precision: Precision, software: TransformerRuntime
+    ) -> None:
         self._device = device
         self._precision = precision
         self._flash_kernel = software.flash_kernel

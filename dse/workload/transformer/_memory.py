@@ -22,7 +22,7 @@ from dse.workload.transformer._schedule import chunks_in_flight
 from dse.workload.transformer._types import DataSharding, LossKernels, Recompute
 
 if TYPE_CHECKING:
-    from dse.workload.transformer._job import StepProblem
+    from dse.workload.transformer._job import TransformerJob
 
 #: Bytes of a master weight and of a value of optimizer state.
 _MASTER_BYTES = 4
@@ -34,7 +34,7 @@ _GATHERED_LAYERS = 2
 ACTIVATIONS = "activations"
 
 
-def layer_activation_bytes(problem: StepProblem, recompute: Recompute) -> float:
+def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> float:
     """Returns the bytes that a rank keeps of one layer and micro-batch for the backward pass.
 
     Args:
@@ -63,7 +63,7 @@ def layer_activation_bytes(problem: StepProblem, recompute: Recompute) -> float:
     return shared + split + core
 
 
-def end_parameters(problem: StepProblem, *, last: bool) -> float:
+def end_parameters(problem: TransformerJob, *, last: bool) -> float:
     """Returns the parameters of a rank before the layers, or after them, of that stage.
 
     Tensor parallelism splits the rows of the vocabulary; positions, segments, the final norm and
@@ -82,7 +82,7 @@ def end_parameters(problem: StepProblem, *, last: bool) -> float:
     return held / parallelism.tensor + model.head_parameters - own
 
 
-def stage_parameters(problem: StepProblem, stage: int) -> float:
+def stage_parameters(problem: TransformerJob, stage: int) -> float:
     """Returns the parameters of a rank of a stage before any sharding over replicas."""
     model, parallelism = problem.model, problem.parallelism
     tensor, last = parallelism.tensor, parallelism.pipeline - 1
@@ -97,7 +97,7 @@ def stage_parameters(problem: StepProblem, stage: int) -> float:
     return total
 
 
-def stage_memory(problem: StepProblem, stage: int) -> MemoryAccount:
+def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
     """Returns what a rank of a stage has to hold at the fullest moment of an iteration."""
     parameters = stage_parameters(problem, stage)
     sharding, replicas = problem.parallelism.data_sharding, problem.parallelism.replicas
@@ -126,7 +126,7 @@ def stage_memory(problem: StepProblem, stage: int) -> MemoryAccount:
     )
 
 
-def _activations_bytes(problem: StepProblem, stage: int) -> float:
+def _activations_bytes(problem: TransformerJob, stage: int) -> float:
     model, parallelism = problem.model, problem.parallelism
     recompute = parallelism.recompute
     layers = model.layers // (parallelism.pipeline * parallelism.interleave)
@@ -153,7 +153,7 @@ def _activations_bytes(problem: StepProblem, stage: int) -> float:
     return kept
 
 
-def _buffers_bytes(problem: StepProblem) -> float:
+def _buffers_bytes(problem: TransformerJob) -> float:
     model, parallelism, software = problem.model, problem.parallelism, problem.software
     value = problem.precision.value_bytes
     tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context

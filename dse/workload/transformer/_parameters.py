@@ -48,9 +48,9 @@ class TransformerParameters(ParametersBlock):
     sequence_parallel: Switches = [False]
     recompute: Recomputations = ["none"]
     data_sharding: DataShardings = ["none"]
-    program: Annotated[
-        Names, Field(validation_alias=AliasChoices("program", "software"))
-    ] = [IDEAL]
+    program: Annotated[Names, Field(validation_alias=AliasChoices("program", "software"))] = [
+        IDEAL
+    ]
 
     @model_validator(mode="before")
     @classmethod

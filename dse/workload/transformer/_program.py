@@ -63,7 +63,7 @@ _TRANSFERS = {
 }
 
 
-class LaneName(StrEnum):
+class StreamName(StrEnum):
     """Serial resources of a rank."""
 
     COMPUTE = "compute"
@@ -129,7 +129,7 @@ class Program:
         waits: What each task waits for, its predecessor on the lane included.
     """
 
-    lanes: tuple[tuple[int, LaneName], ...]
+    lanes: tuple[tuple[int, StreamName], ...]
     kinds: tuple[Kind, ...]
     kind: tuple[int, ...]
     lane: tuple[int, ...]
@@ -149,7 +149,7 @@ def program_of(structure: Structure) -> Program:
 
 class _Builder:
     def __init__(self) -> None:
-        self._lanes: dict[tuple[int, LaneName], int] = {}
+        self._lanes: dict[tuple[int, StreamName], int] = {}
         self._kinds: dict[Kind, int] = {}
         self._kind: list[int] = []
         self._lane: list[int] = []
@@ -163,7 +163,7 @@ class _Builder:
         after: tuple[int, ...] = (),
         *,
         chunk: int = 0,
-        lane: LaneName = LaneName.COMPUTE,
+        lane: StreamName = StreamName.COMPUTE,
     ) -> int:
         """Adds a task at the end of a lane and returns its index."""
         task = len(self._kind)
@@ -217,7 +217,7 @@ def _pipeline(structure: Structure, builder: _Builder) -> None:
                         break
                     waits = (done[key],)
                     if structure.receives_beside:
-                        lane = LaneName.BACKWARD if backward else LaneName.FORWARD
+                        lane = StreamName.BACKWARD if backward else StreamName.FORWARD
                         waits = (builder.add(Role.RECEIVE, stage, waits, lane=lane),)
                 task = _add_pass(structure, builder, stage, (backward, chunk, micro_batch), waits)
                 done[stage, backward, chunk, micro_batch] = task
@@ -256,13 +256,13 @@ def _add_pass(
     ends = stage == structure.pipeline - 1 and chunk == structure.interleave - 1
     if ends:
         task = builder.add(Role.HEAD_BACKWARD, stage, waits)
-        builder.add(Role.REDUCE_ENDS, stage, (task,), chunk=1, lane=LaneName.DATA)
+        builder.add(Role.REDUCE_ENDS, stage, (task,), chunk=1, lane=StreamName.DATA)
     for _ in range(structure.chunk_layers):
         task = builder.add(Role.LAYER_BACKWARD, stage, waits, chunk=chunk)
-        builder.add(Role.REDUCE_LAYER, stage, (task,), lane=LaneName.DATA)
+        builder.add(Role.REDUCE_LAYER, stage, (task,), lane=StreamName.DATA)
     if stage == 0 and chunk == 0:
         task = builder.add(Role.EMBEDDING_BACKWARD, stage)
-        builder.add(Role.REDUCE_ENDS, stage, (task,), lane=LaneName.DATA)
+        builder.add(Role.REDUCE_ENDS, stage, (task,), lane=StreamName.DATA)
     return task
 
 
@@ -270,18 +270,18 @@ def _after_backward(structure: Structure, builder: _Builder) -> None:
     stages = range(structure.pipeline)
     if structure.reduces and not structure.reduces_beside:
         for stage in stages:
-            builder.add(Role.REDUCE_ALL, stage, builder.last_of(stage), lane=LaneName.DATA)
+            builder.add(Role.REDUCE_ALL, stage, builder.last_of(stage), lane=StreamName.DATA)
     if structure.ties_ends:
         ends = (0, structure.pipeline - 1)
         both = tuple(task for stage in ends for task in builder.last_of(stage))
         for stage in ends:
-            builder.add(Role.REDUCE_EMBEDDING, stage, both, lane=LaneName.DATA)
+            builder.add(Role.REDUCE_EMBEDDING, stage, both, lane=StreamName.DATA)
     # The norm of all gradients is known only when the last stage has its own.
     everything = tuple(task for stage in stages for task in builder.last_of(stage))
     for stage in stages:
         task = builder.add(Role.OPTIMIZER, stage, everything)
         if structure.gathers_updated:
-            builder.add(Role.GATHER_UPDATED, stage, (task,), lane=LaneName.DATA)
+            builder.add(Role.GATHER_UPDATED, stage, (task,), lane=StreamName.DATA)
 
 
 def _sharded(structure: Structure, builder: _Builder) -> None:
@@ -295,7 +295,7 @@ def _sharded(structure: Structure, builder: _Builder) -> None:
         if not gathers:
             return ()
         waits = (computed[-ahead],) if len(computed) >= ahead else ()
-        return (builder.add(role, 0, waits, lane=LaneName.DATA),)
+        return (builder.add(role, 0, waits, lane=StreamName.DATA),)
 
     def compute(role: Role, waits: tuple[int, ...]) -> int:
         computed.append(builder.add(role, 0, waits))
@@ -312,9 +312,9 @@ def _sharded(structure: Structure, builder: _Builder) -> None:
             if layer + 1 < structure.chunk_layers:
                 # The next layer is gathered before this one's gradient is reduced.
                 gathered = gather(Role.GATHER_LAYER)
-            builder.add(Role.REDUCE_LAYER, 0, (task,), lane=LaneName.DATA)
+            builder.add(Role.REDUCE_LAYER, 0, (task,), lane=StreamName.DATA)
         task = compute(Role.EMBEDDING_BACKWARD, ())
-        builder.add(Role.REDUCE_ENDS, 0, (task,), lane=LaneName.DATA)
+        builder.add(Role.REDUCE_ENDS, 0, (task,), lane=StreamName.DATA)
     task = builder.add(Role.OPTIMIZER, 0, builder.last_of(0))
     if structure.gathers_updated:
-        builder.add(Role.GATHER_UPDATED, 0, (task,), lane=LaneName.DATA)
+        builder.add(Role.GATHER_UPDATED, 0, (task,), lane=StreamName.DATA)

@@ -6,8 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.workload._programs import IDEAL, FittedValue, Program
-from dse.workload.transformer._types import COMPOSER, DEFAULT_PROGRAM, EAGER_CALLS, MEGATRON
-from dse.workload.transformer._types import StepSoftware
+from dse.workload.transformer._types import (
+    COMPOSER,
+    DEFAULT_PROGRAM,
+    EAGER_CALLS,
+    MEGATRON,
+    TransformerRuntime,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +29,7 @@ class TransformerProgram(Program):
         software: How it is written.
     """
 
-    software: StepSoftware = DEFAULT_PROGRAM
+    software: TransformerRuntime = DEFAULT_PROGRAM
 
 
 _PROGRAMS = (

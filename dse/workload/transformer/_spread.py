@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dse.workload.transformer._cost import Cost
 
 if TYPE_CHECKING:
-    from dse.workload.transformer._job import StepProblem
+    from dse.workload.transformer._job import TransformerJob
 
 #: Standard deviation of the logarithm of actual over expected time, by kind of model. That of
 #: products comes from their calibration.
@@ -25,7 +25,7 @@ _ATTENTION_SPREAD_PER_EFOLD = 0.20
 _COMMON_SHARE = 0.6
 
 
-def model_spreads(problem: StepProblem, product_spread: float) -> Cost:
+def model_spreads(problem: TransformerJob, product_spread: float) -> Cost:
     """Returns the spread of each field of a cost.
 
     Args:

@@ -11,7 +11,7 @@ from dse.workload.transformer._types import DataSharding
 
 if TYPE_CHECKING:
     from dse.machine.collectives import Group
-    from dse.workload.transformer._job import StepProblem
+    from dse.workload.transformer._job import TransformerJob
 
 
 class Transfers:
@@ -22,7 +22,7 @@ class Transfers:
         tokens: Tokens of one micro-batch on a rank.
     """
 
-    def __init__(self, problem: StepProblem, tokens: int) -> None:
+    def __init__(self, problem: TransformerJob, tokens: int) -> None:
         self._model = problem.model
         self._cluster = problem.cluster
         self._parallelism = problem.parallelism

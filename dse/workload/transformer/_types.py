@@ -113,7 +113,7 @@ EAGER_CALLS = 3.25
 
 
 @dataclass(frozen=True, slots=True)
-class StepSoftware:
+class TransformerRuntime:
     """How the training program is written, as far as time and memory depend on it.
 
     Attributes:
@@ -160,13 +160,13 @@ class StepSoftware:
 
 
 #: Overlaps and fuses all that can be.
-DEFAULT_PROGRAM = StepSoftware()
+DEFAULT_PROGRAM = TransformerRuntime()
 
 #: Megatron-LM of 2022 with Apex: DDP after the last backward pass, gradients in the precision of
 #: the weights. An update copies the gradient to FP32 (6 bytes), unscales it (8), takes the norm
 #: (4), clips (8), reads the gradient and updates weight and two moments (28), and copies the
 #: weight back to its precision (6).
-MEGATRON = StepSoftware(
+MEGATRON = TransformerRuntime(
     overlap_gradients=False,
     overlap_pipeline=False,
     loss=LossKernels.SPLIT_VOCABULARY,
@@ -179,7 +179,7 @@ MEGATRON = StepSoftware(
 #: Composer over PyTorch FSDP with the Triton kernel of FlashAttention, as LLM Foundry ran MPT.
 #: The optimizer is a loop of separate kernels: decay (8), two moments (12 + 16), denominator
 #: (8 + 8), quotient and update (16), clipping by norm (4 + 8).
-COMPOSER = StepSoftware(
+COMPOSER = TransformerRuntime(
     fused_elementwise=False,
     loss=LossKernels.TORCH,
     gradient_bytes=4,

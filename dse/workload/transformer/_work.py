@@ -15,7 +15,7 @@ from dse.model import AttentionKind, TransformerFamily
 from dse.workload.transformer._types import LossKernels
 
 if TYPE_CHECKING:
-    from dse.workload.transformer._job import StepProblem
+    from dse.workload.transformer._job import TransformerJob
 
 
 class Product(NamedTuple):
@@ -81,7 +81,7 @@ _FUSED_BACKWARD = 2.5
 class LayerWork:
     """Counts the kernels of one rank for one micro-batch."""
 
-    def __init__(self, problem: StepProblem) -> None:
+    def __init__(self, problem: TransformerJob) -> None:
         self._problem = problem
         self._model = problem.model
         parallelism = problem.parallelism

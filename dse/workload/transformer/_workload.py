@@ -13,7 +13,7 @@ from dse.workload._metrics import COMMON_METRICS, Metric
 from dse.workload._parameters import named
 from dse.workload._programs import IDEAL, find_program
 from dse.workload._workload import Workload
-from dse.workload.transformer._job import StepProblem
+from dse.workload.transformer._job import TransformerJob
 from dse.workload.transformer._parameters import TransformerParameters
 from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS
 from dse.workload.transformer._types import DataSharding, Parallelism, Recompute
@@ -66,7 +66,7 @@ class TransformerWorkload(Workload):
         links: Sequence[LinkSpec] = (),
         networks: Sequence[NetworkSpec] = (),
         host_profile: HostProfile | None = None,
-    ) -> StepProblem:
+    ) -> TransformerJob:
         """Returns the job; data parallelism takes the ranks that the other degrees leave over."""
         cluster = platform.cluster(
             int(parameters["world_size"]),
@@ -78,7 +78,7 @@ class TransformerWorkload(Workload):
         if host_profile is not None:
             cluster = replace(cluster, host=host_profile.host_spec(cluster.host))
         program = find_program(TRANSFORMER_PROGRAMS, str(parameters.get("program", IDEAL)))
-        return StepProblem(
+        return TransformerJob(
             model=self.model,
             cluster=cluster,
             global_batch_size=int(parameters["global_batch_size"]),

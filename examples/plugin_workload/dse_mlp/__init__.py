@@ -29,8 +29,9 @@ from dse.workload import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dse.machine import Cluster, LinkSpec, NetworkSpec
     from dse.machine.host import HostProfile
+
+    from dse.machine import Cluster, LinkSpec, NetworkSpec
     from dse.machine.platforms import Platform
     from dse.workload import AttributedGraph, Iteration, ParameterValue
 
@@ -172,7 +173,9 @@ class MlpJob(Job):
     def _step(self) -> StepBuilder:
         model, device, precision = self.model, self.cluster.device, self.precision
         samples, width = self.global_batch_size // self.cluster.world_size, model.width
-        step = StepBuilder(self.cluster, precision, calls_per_op=3.0, host_profile=self.host_profile)
+        step = StepBuilder(
+            self.cluster, precision, calls_per_op=3.0, host_profile=self.host_profile
+        )
         product = gemm_estimate(device, samples, width, width, precision)
         weight_gradient = gemm_estimate(device, width, width, samples, precision)
         for layer in range(model.layers):

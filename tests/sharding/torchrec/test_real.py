@@ -26,7 +26,7 @@ from dse.sharding import (
     read_plan,
     to_torchrec,
 )
-from dse.workload.dlrm import PlanScorer, Problem, Software, predict_plan
+from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer, predict_plan
 from tests.conftest import ROOT, make_cluster, make_model, make_table
 from tests.sharding.torchrec.tables import DIM, MODULE, ROWS, TABLES
 
@@ -231,7 +231,7 @@ def test_the_planners_plan_is_taken_over_and_scored(types):
     answer = plan_with_torchrec(request())
     assert answer.proposals >= answer.placed > 0
     assert check_plan(answer.plan, TABLES, 2, 2) == answer.plan
-    scorer = PlanScorer(Problem(model, make_cluster(2, 2), 64, Precision.TF32, Software()))
+    scorer = PlanScorer(DlrmProblem(model, make_cluster(2, 2), 64, Precision.TF32, DlrmRuntime()))
     theirs = predict_plan(scorer, answer.plan, None)
     alone = predict_plan(scorer, plan_of(2, *([(TW, (0,))] * 6)), None)
     assert theirs.feasible

@@ -15,10 +15,10 @@ from dse.sharding import ComputeKernel, ShardingPlan, ShardingType, TablePlan
 from dse.workload import compare_jobs, explain_job, task_details
 from dse.workload.dlrm import (
     DlrmJob,
+    DlrmProblem,
+    DlrmRuntime,
     LaunchMode,
     PlanScorer,
-    Problem,
-    Software,
 )
 from dse.workload.dlrm._explain_resources import plan_resources
 from tests.conftest import make_cluster, make_model
@@ -49,7 +49,7 @@ def make_plan(world_size, local_size, types=TYPES):
 def make_problem(world_size=4, devices_per_node=4, batch=4096, software=None, **changes):
     cluster = make_cluster(world_size, devices_per_node, **changes)
     model = make_model()
-    return Problem(model, cluster, batch, model.precision, software or Software())
+    return DlrmProblem(model, cluster, batch, model.precision, software or DlrmRuntime())
 
 
 def explained(problem, types=TYPES):
@@ -64,11 +64,11 @@ CASES = {
     "one node": make_problem(),
     "two nodes": make_problem(8, 4, batch=65536),
     "one rank": make_problem(1, 4),
-    "graphs": make_problem(software=Software(launch=LaunchMode.CUDA_GRAPHS)),
+    "graphs": make_problem(software=DlrmRuntime(launch=LaunchMode.CUDA_GRAPHS)),
     "nothing beside": make_problem(
-        software=Software(overlap_dense_all_reduce=False, prefetch_input=False)
+        software=DlrmRuntime(overlap_dense_all_reduce=False, prefetch_input=False)
     ),
-    "on the host": make_problem(software=Software(step_host_s=1e-3, loader_s_per_sample=1e-7)),
+    "on the host": make_problem(software=DlrmRuntime(step_host_s=1e-3, loader_s_per_sample=1e-7)),
 }
 
 

@@ -12,18 +12,18 @@ from dse.sharding import PLANNERS, ShardingType
 from dse.simulate import breakdown, simulate
 from dse.workload.dlrm import (
     DenseBottom,
+    DlrmProblem,
+    DlrmRuntime,
     LaunchMode,
     PlanScorer,
-    Problem,
-    Software,
     predict_plan,
     sample_iteration_times_s,
 )
 from dse.workload.dlrm.solver import planning_request
 from tests.conftest import make_cluster, make_model
 
-EAGER = Software()
-GRAPHS = Software(launch=LaunchMode.CUDA_GRAPHS, prefetch_input=False)
+EAGER = DlrmRuntime()
+GRAPHS = DlrmRuntime(launch=LaunchMode.CUDA_GRAPHS, prefetch_input=False)
 FIRST_RANK = replace(GRAPHS, dense_bottom=DenseBottom.FIRST_RANK)
 ALL = frozenset(ShardingType)
 
@@ -42,7 +42,7 @@ def plans_of(scorer: PlanScorer):
 @pytest.mark.parametrize(("world", "per_node"), [(1, 4), (4, 4), (8, 4), (4, 1)])
 def test_predictions_are_those_of_the_graph_of_all_ranks(software, world, per_node):
     cluster = make_cluster(world, per_node)
-    scorer = PlanScorer(Problem(make_model(), cluster, 8192, Precision.TF32, software))
+    scorer = PlanScorer(DlrmProblem(make_model(), cluster, 8192, Precision.TF32, software))
     for plan in plans_of(scorer):
         timeline = simulate(scorer.layout_graph(plan).graph)
         scored_s = scorer.score([plan]).iteration_time_s[0]
@@ -57,7 +57,7 @@ def test_predictions_are_those_of_the_graph_of_all_ranks(software, world, per_no
 
 def test_samples_are_the_same_each_time_and_those_of_other_plans_are_others():
     cluster = make_cluster(8, 4)
-    scorer = PlanScorer(Problem(make_model(), cluster, 8192, Precision.TF32, GRAPHS))
+    scorer = PlanScorer(DlrmProblem(make_model(), cluster, 8192, Precision.TF32, GRAPHS))
     plan, other = plans_of(scorer)[:2]
     samples_s = sample_iteration_times_s(scorer, plan)
     assert samples_s.std() > 0
@@ -67,7 +67,9 @@ def test_samples_are_the_same_each_time_and_those_of_other_plans_are_others():
 
 @pytest.mark.parametrize("software", [EAGER, GRAPHS, FIRST_RANK], ids=["eager", "graphs", "first"])
 def test_the_prediction_is_the_median_of_its_samples(software):
-    scorer = PlanScorer(Problem(make_model(), make_cluster(8, 4), 8192, Precision.TF32, software))
+    scorer = PlanScorer(
+        DlrmProblem(make_model(), make_cluster(8, 4), 8192, Precision.TF32, software)
+    )
     for plan in plans_of(scorer):
         prediction = predict_plan(scorer, plan, None)
         samples_s = sample_iteration_times_s(scorer, plan)

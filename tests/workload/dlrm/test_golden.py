@@ -15,7 +15,7 @@ from dse.machine import Precision
 from dse.machine.platforms import load_platform
 from dse.model import load_model
 from dse.sharding import PLANNERS, ShardingType
-from dse.workload.dlrm import LaunchMode, PlanScorer, Problem, Software
+from dse.workload.dlrm import DlrmProblem, DlrmRuntime, LaunchMode, PlanScorer
 from dse.workload.dlrm.solver import planning_request
 from tests.conftest import ROOT
 
@@ -37,8 +37,8 @@ CASES = {
 def iteration_time_s(model_name: str, platform: str, ranks: int, planner: str) -> float:
     model = load_model(model_name)
     cluster = load_platform(platform).cluster(ranks)
-    software = Software(launch=LaunchMode.CUDA_GRAPHS, communication_precision_bytes=2)
-    scorer = PlanScorer(Problem(model, cluster, 32768, Precision.FP16, software))
+    software = DlrmRuntime(launch=LaunchMode.CUDA_GRAPHS, communication_precision_bytes=2)
+    scorer = PlanScorer(DlrmProblem(model, cluster, 32768, Precision.FP16, software))
     plan = PLANNERS[planner](planning_request(scorer, frozenset(ShardingType), 0))
     return float(scorer.score([plan]).iteration_time_s[0])
 

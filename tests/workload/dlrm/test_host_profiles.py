@@ -20,7 +20,7 @@ from dse.trace.overheads import (
     SharedFigures,
 )
 from dse.workload._host import HostTimes
-from dse.workload.dlrm import LaunchMode, PlanScorer, Problem, Software, predict_plan
+from dse.workload.dlrm import DlrmProblem, DlrmRuntime, LaunchMode, PlanScorer, predict_plan
 from tests.conftest import make_cluster, make_model
 from tests.workload.dlrm.test_prediction import spread_plan
 
@@ -111,8 +111,8 @@ def problem(given_profile=None, **software):
     cluster = make_cluster()
     if given_profile is not None:
         cluster = replace(cluster, host=given_profile.host_spec(cluster.host))
-    return Problem(
-        make_model(), cluster, 1024, Precision.TF32, Software(**software), given_profile
+    return DlrmProblem(
+        make_model(), cluster, 1024, Precision.TF32, DlrmRuntime(**software), given_profile
     )
 
 

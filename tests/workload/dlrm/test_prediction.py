@@ -17,10 +17,10 @@ from dse.sharding import PLANNERS, ShardingPlan, ShardingType, TablePlan
 from dse.simulate import simulate
 from dse.workload.dlrm import (
     Configuration,
+    DlrmProblem,
+    DlrmRuntime,
     LaunchMode,
     PlanScorer,
-    Problem,
-    Software,
     predict_plan,
     sample_iteration_times_s,
 )
@@ -31,9 +31,9 @@ from tests.conftest import make_cluster, make_device, make_model, make_table
 TW = ShardingType.TABLE_WISE
 
 
-def make_problem(cluster=None, batch=4096, **software) -> Problem:
-    return Problem(
-        make_model(), cluster or make_cluster(), batch, Precision.TF32, Software(**software)
+def make_problem(cluster=None, batch=4096, **software) -> DlrmProblem:
+    return DlrmProblem(
+        make_model(), cluster or make_cluster(), batch, Precision.TF32, DlrmRuntime(**software)
     )
 
 
@@ -45,7 +45,7 @@ def spread_plan(world_size: int = 4) -> ShardingPlan:
     )
 
 
-def random_plans(problem: Problem, count: int, seed: int = 0) -> list[ShardingPlan]:
+def random_plans(problem: DlrmProblem, count: int, seed: int = 0) -> list[ShardingPlan]:
     """Plans with all sharding types mixed."""
     rng = np.random.default_rng(seed)
     world, per_node = problem.cluster.world_size, problem.cluster.local_size
@@ -208,7 +208,7 @@ def test_a_slower_link_or_another_topology_changes_the_answer():
 def test_equal_tables_are_fastest_when_balanced(ranks):
     tables = tuple(make_table(f"t{i}", rows=400_000, pooling=20) for i in range(8))
     model = make_model(tables)
-    problem = Problem(model, make_cluster(), 8192, Precision.TF32, Software())
+    problem = DlrmProblem(model, make_cluster(), 8192, Precision.TF32, DlrmRuntime())
     balanced, other = (
         ShardingPlan(
             4, tuple(TablePlan(t.name, TW, (r,)) for t, r in zip(tables, placed, strict=True))
@@ -250,7 +250,7 @@ def test_eager_launches_bound_small_batches_and_graphs_remove_them():
 def test_predict_by_contract():
     model, platform = load_model("dlrm_dcnv2"), load_platform("h100_sxm")
     configuration = Configuration("h100_sxm", 8, 55296, ShardingPlan(8, ()), model.precision)
-    problem = Problem(model, platform.cluster(8), 55296, model.precision, Software())
+    problem = DlrmProblem(model, platform.cluster(8), 55296, model.precision, DlrmRuntime())
     scorer = PlanScorer(problem)
     plan = PLANNERS["dim_greedy"](planning_request(scorer, frozenset(ShardingType), 0))
     prediction = dse.predict(model, platform, replace(configuration, plan=plan))

@@ -11,12 +11,12 @@ from dse.machine import Precision
 from dse.sharding import PLANNERS, ShardingType
 from dse.workload.dlrm import (
     DenseBottom,
+    DlrmProblem,
+    DlrmRuntime,
     ExchangeGroup,
     InputPath,
     LaunchMode,
     PlanScorer,
-    Problem,
-    Software,
     build_layout,
 )
 from dse.workload.dlrm._filled import program_of
@@ -28,13 +28,15 @@ from tests.conftest import make_cluster, make_model
 POOLED = 1 << ExchangeGroup.POOLED
 ROW = 1 << ExchangeGroup.ROW
 #: Several buckets of gradients, even of a small model.
-GRAPHS = Software(launch=LaunchMode.CUDA_GRAPHS, dense_bucket_bytes=1000)
+GRAPHS = DlrmRuntime(launch=LaunchMode.CUDA_GRAPHS, dense_bucket_bytes=1000)
 
 
 def make_problem(
-    world: int = 4, per_node: int = 4, batch: int = 4096, software: Software = GRAPHS
-) -> Problem:
-    return Problem(make_model(), make_cluster(world, per_node), batch, Precision.TF32, software)
+    world: int = 4, per_node: int = 4, batch: int = 4096, software: DlrmRuntime = GRAPHS
+) -> DlrmProblem:
+    return DlrmProblem(
+        make_model(), make_cluster(world, per_node), batch, Precision.TF32, software
+    )
 
 
 def test_another_batch_has_the_same_graph_and_other_durations():
@@ -60,7 +62,7 @@ def test_one_rank_of_more_nodes_does_the_same():
     [
         make_problem(8, 4),
         make_problem(1, 4),
-        make_problem(software=Software()),
+        make_problem(software=DlrmRuntime()),
         make_problem(software=replace(GRAPHS, prefetch_input=False)),
         make_problem(software=replace(GRAPHS, overlap_dense_all_reduce=False)),
         make_problem(software=replace(GRAPHS, dense_bucket_bytes=25 * 2**20)),
@@ -83,7 +85,7 @@ def test_what_adds_or_removes_tasks_is_part_of_the_shape(other):
 @pytest.mark.parametrize("layout", [POOLED, ROW, POOLED | ROW])
 @pytest.mark.parametrize("forward_only", [False, True])
 def test_a_graph_that_others_made_is_what_it_would_be_alone(layout, forward_only):
-    problem = make_problem(8, 4, 8192, Software(calls_per_operator=1.5))
+    problem = make_problem(8, 4, 8192, DlrmRuntime(calls_per_operator=1.5))
     build_layout(replace(problem, global_batch_size=65536), layout, forward_only=forward_only)
     shared = build_layout(problem, layout, forward_only=forward_only)
     _structure.cache_clear()

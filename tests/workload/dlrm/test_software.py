@@ -13,13 +13,13 @@ from dse.simulate import simulate
 from dse.workload.dlrm import (
     SOFTWARE_PROFILES,
     DenseBottom,
+    DlrmProblem,
+    DlrmRuntime,
     EmbeddingKernels,
     InputPath,
     LaunchMode,
     PlanScorer,
-    Problem,
     Slot,
-    Software,
     predict_plan,
     sample_iteration_times_s,
     slot_durations_s,
@@ -39,11 +39,11 @@ from tests.workload.dlrm.solver.bound.oracle import (
 from tests.workload.dlrm.test_prediction import random_plans, spread_plan
 
 TABLE_WISE = ShardingType.TABLE_WISE
-GRAPHS = Software(launch=LaunchMode.CUDA_GRAPHS)
+GRAPHS = DlrmRuntime(launch=LaunchMode.CUDA_GRAPHS)
 
 
 def problem_of(software=GRAPHS, world_size=4, batch=4096, precision=Precision.TF32):
-    return Problem(make_model(), make_cluster(world_size), batch, precision, software)
+    return DlrmProblem(make_model(), make_cluster(world_size), batch, precision, software)
 
 
 def time_s(software, plan=None, **changes) -> float:
@@ -151,7 +151,7 @@ def test_a_loader_hides_behind_the_devices_until_it_is_longer():
 
 
 def test_more_calls_of_the_framework_take_as_much_more_host_time():
-    one, five = Software(), Software(calls_per_operator=5.0)
+    one, five = DlrmRuntime(), DlrmRuntime(calls_per_operator=5.0)
     hosts = []
     for software in (one, five):
         graph = PlanScorer(problem_of(software)).layout_graph(spread_plan()).graph
@@ -162,7 +162,7 @@ def test_more_calls_of_the_framework_take_as_much_more_host_time():
 
 
 def test_a_forward_pass_is_part_of_an_iteration():
-    for software in (GRAPHS, Software(), software_profile("deeplearningexamples").software):
+    for software in (GRAPHS, DlrmRuntime(), software_profile("deeplearningexamples").software):
         scorer = PlanScorer(problem_of(software))
         forward_s = scorer.forward_time_s(spread_plan())
         assert 0.0 < forward_s < time_s(software)
@@ -187,7 +187,7 @@ def cpu_problem(software, world_size=2, tables=None):
     cluster = make_cluster(world_size)
     device = replace(cluster.device, kind="cpu")
     model = make_model(tables) if tables else make_model()
-    return Problem(model, replace(cluster, device=device), 4096, Precision.FP32, software)
+    return DlrmProblem(model, replace(cluster, device=device), 4096, Precision.FP32, software)
 
 
 def test_on_cpus_exchanges_and_computation_take_turns():
@@ -215,7 +215,7 @@ def test_lengths_before_indices_are_one_more_collective():
     )
 
     def input_s(**software):
-        problem = problem_of(Software(prefetch_input=False, **software))
+        problem = problem_of(DlrmRuntime(prefetch_input=False, **software))
         features = PlanScorer(problem).features(plan)
         return slot_durations_s(problem, 1, features)[Slot.INPUT_EXCHANGE, 0, 0]
 

@@ -13,7 +13,14 @@ from dse.indices import Zipf
 from dse.machine import HostLinkSpec, Precision
 from dse.model import Optimizer
 from dse.sharding import ComputeKernel, ShardingPlan, ShardingType, TablePlan, table_shards
-from dse.workload.dlrm import PlanScorer, Problem, Slot, Software, predict_plan, slot_durations_s
+from dse.workload.dlrm import (
+    DlrmProblem,
+    DlrmRuntime,
+    PlanScorer,
+    Slot,
+    predict_plan,
+    slot_durations_s,
+)
 from tests.conftest import make_cluster, make_device, make_model, make_table
 
 TW, CW, RW = ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE, ShardingType.ROW_WISE
@@ -24,7 +31,7 @@ TABLE = make_table("a", rows=1_000_000, dim=64, pooling=10)
 
 def problem(cluster=None, tables=(TABLE,), optimizer=Optimizer.ROWWISE_ADAGRAD, batch=4096):
     model = replace(make_model(tables), sparse_optimizer=optimizer)
-    return Problem(model, cluster or make_cluster(), batch, Precision.TF32, Software())
+    return DlrmProblem(model, cluster or make_cluster(), batch, Precision.TF32, DlrmRuntime())
 
 
 def plan(kernel, kind=TW, ranks=(1,), factor=None, world_size=4) -> ShardingPlan:

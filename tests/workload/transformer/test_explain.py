@@ -19,7 +19,7 @@ from dse.workload.transformer import (
     DataSharding,
     Parallelism,
     Recompute,
-    StepProblem,
+    TransformerJob,
 )
 from dse.workload.transformer._costs import StepCosts, structure_of
 from dse.workload.transformer._explain_kernels import ATTENTION, FEED_FORWARD, _layer_groups
@@ -34,7 +34,9 @@ MPT = replace(load_model("mpt_7b"), layers=4)
 
 def problem(model=GPT, batch=8, software=None, **parallelism):
     spread = Parallelism(**parallelism)
-    made = StepProblem(model, PLATFORM.cluster(spread.world_size), batch, model.precision, spread)
+    made = TransformerJob(
+        model, PLATFORM.cluster(spread.world_size), batch, model.precision, spread
+    )
     return made if software is None else replace(made, software=software)
 
 

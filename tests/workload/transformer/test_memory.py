@@ -15,7 +15,7 @@ from dse.workload.transformer import (
     DataSharding,
     Parallelism,
     Recompute,
-    StepProblem,
+    TransformerJob,
     layer_activation_bytes,
     predict_step,
     stage_memory,
@@ -26,7 +26,9 @@ from dse.workload.transformer import (
 def problem(model="gpt_22b", gpus=8, batch=64, software=MEGATRON, **parallelism):
     cluster = load_platform("a100_sxm_80").cluster(gpus)
     found = load_model(model) if isinstance(model, str) else model
-    return StepProblem(found, cluster, batch, Precision.FP16, Parallelism(**parallelism), software)
+    return TransformerJob(
+        found, cluster, batch, Precision.FP16, Parallelism(**parallelism), software
+    )
 
 
 S, B, H, A = 2048, 2, 6144, 64

@@ -21,8 +21,8 @@ from dse.workload.transformer import (
     DataSharding,
     Parallelism,
     Recompute,
-    StepProblem,
-    StepSoftware,
+    TransformerJob,
+    TransformerRuntime,
 )
 from tests.conftest import make_cluster
 
@@ -34,16 +34,18 @@ SMALL = replace(
 def step(model=SMALL, batch=32, software=MEGATRON, cluster=None, **parallelism):
     spread = Parallelism(**parallelism)
     found = cluster or make_cluster(spread.world_size, min(8, spread.world_size))
-    return StepProblem(model, found, batch, Precision.FP16, spread, software)
+    return TransformerJob(model, found, batch, Precision.FP16, spread, software)
 
 
 PROBLEMS = [
     step(),
     step(tensor=4, pipeline=2, data=2, recompute=Recompute.FULL),
-    step(tensor=2, pipeline=4, interleave=2, sequence_parallel=True, software=StepSoftware()),
-    step(pipeline=2, data=8, data_sharding=DataSharding.OPTIMIZER, software=StepSoftware()),
+    step(
+        tensor=2, pipeline=4, interleave=2, sequence_parallel=True, software=TransformerRuntime()
+    ),
+    step(pipeline=2, data=8, data_sharding=DataSharding.OPTIMIZER, software=TransformerRuntime()),
     step(data=16, data_sharding=DataSharding.PARAMETERS, software=COMPOSER),
-    step(data=8, data_sharding=DataSharding.GRADIENTS, software=StepSoftware()),
+    step(data=8, data_sharding=DataSharding.GRADIENTS, software=TransformerRuntime()),
     step(tensor=2, context=4, data=2, data_sharding=DataSharding.PARAMETERS),
 ]
 
@@ -94,7 +96,7 @@ def test_impossible_steps_are_refused():
 
 
 parallelisms = st.sampled_from([problem.parallelism for problem in PROBLEMS])
-softwares = st.sampled_from([MEGATRON, COMPOSER, StepSoftware()])
+softwares = st.sampled_from([MEGATRON, COMPOSER, TransformerRuntime()])
 
 
 def time_of(problem):
@@ -110,7 +112,7 @@ def test_more_bandwidth_is_never_slower(parallelism, software, factor):
         network=replace(nodes.network, nic_bandwidth_bytes_per_s=25e9 * factor),
     )
     slow_s, quick_s = (
-        time_of(StepProblem(SMALL, cluster, 32, Precision.FP16, parallelism, software))
+        time_of(TransformerJob(SMALL, cluster, 32, Precision.FP16, parallelism, software))
         for cluster in (nodes, quick)
     )
     assert quick_s <= slow_s * (1 + 1e-12)
@@ -121,7 +123,7 @@ def test_recomputation_trades_time_for_memory(parallelism, software):
     cluster = make_cluster(parallelism.world_size, min(8, parallelism.world_size))
     predictions = [
         predict_job(
-            StepProblem(
+            TransformerJob(
                 SMALL,
                 cluster,
                 32,
@@ -145,7 +147,7 @@ def test_overlap_never_takes_longer(parallelism, software):
     cluster = make_cluster(parallelism.world_size, min(4, parallelism.world_size))
     with_s, without_s = (
         time_of(
-            StepProblem(
+            TransformerJob(
                 SMALL,
                 cluster,
                 32,
@@ -171,7 +173,7 @@ def test_gradients_reduced_beside_the_backward_pass_are_hidden():
 def test_more_work_takes_longer(parallelism, times):
     cluster = make_cluster(parallelism.world_size, min(8, parallelism.world_size))
     steps = [
-        time_of(StepProblem(SMALL, cluster, batch, Precision.FP16, parallelism, MEGATRON))
+        time_of(TransformerJob(SMALL, cluster, batch, Precision.FP16, parallelism, MEGATRON))
         for batch in (32 * times, 32 * (times + 1))
     ]
     assert steps[0] < steps[1]
@@ -228,7 +230,12 @@ def test_a_host_that_runs_ahead_hides_launches_behind_earlier_kernels():
     # Two stages that synchronise with the host in every pass launch later than two that do not.
     waits, runs_ahead = (
         time_of(
-            step(TINY, 32, replace(StepSoftware(), host_waits_for_stages=synchronises), pipeline=4)
+            step(
+                TINY,
+                32,
+                replace(TransformerRuntime(), host_waits_for_stages=synchronises),
+                pipeline=4,
+            )
         )
         for synchronises in (True, False)
     )

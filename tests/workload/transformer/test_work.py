@@ -8,7 +8,7 @@ import pytest
 
 from dse.machine import Precision
 from dse.model import AttentionKind, load_model
-from dse.workload.transformer import COMPOSER, MEGATRON, FlashKernel, Parallelism, StepProblem
+from dse.workload.transformer import COMPOSER, MEGATRON, FlashKernel, Parallelism, TransformerJob
 from dse.workload.transformer._kernels import KernelTimes, flash_rate, sustained_share
 from dse.workload.transformer._work import Attention, LayerWork, Product, Stream
 from tests.conftest import make_cluster, make_device
@@ -18,7 +18,7 @@ def work(name="gpt_22b", software=MEGATRON, changes=None, **parallelism):
     model = replace(load_model(name), **(changes or {}))
     spread = Parallelism(**parallelism)
     cluster = make_cluster(spread.world_size, 8)
-    problem = StepProblem(model, cluster, 8, Precision.FP16, spread, software)
+    problem = TransformerJob(model, cluster, 8, Precision.FP16, spread, software)
     return LayerWork(problem), model
 
 

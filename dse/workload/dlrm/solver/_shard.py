@@ -18,7 +18,7 @@ from dse.sharding import (
     format_size,
     total_device_bytes,
 )
-from dse.workload.dlrm import Configuration, PlanScorer, Software, predict_plan, problem_of
+from dse.workload.dlrm import Configuration, DlrmRuntime, PlanScorer, predict_plan, problem_of
 from dse.workload.dlrm.solver._options import may_use_host
 from dse.workload.dlrm.solver._result import ShardingSolution
 from dse.workload.dlrm.solver._search import SolverSettings, planning_request, solve
@@ -47,7 +47,7 @@ def shard(
     precision: Precision | None = None,
     link: str = "",
     network: str = "",
-    software: Software | None = None,
+    software: DlrmRuntime | None = None,
     time_limit_s: float | None = None,
     seed: int = 0,
 ) -> ShardingSolution:
@@ -82,7 +82,7 @@ def shard(
         precision=precision or workload.precision,
         link=link,
         network=network,
-        software=software or Software(),
+        software=software or DlrmRuntime(),
     )
     scorer = PlanScorer(problem_of(workload, machine, configuration))
     return find_plan(

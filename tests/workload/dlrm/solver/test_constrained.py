@@ -24,7 +24,7 @@ from dse.sharding import (
     check_plan,
     placements_allowed,
 )
-from dse.workload.dlrm import PlanScorer, Problem, Software
+from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer
 from dse.workload.dlrm.solver import find_plan, lower_bound, planning_request
 from dse.workload.dlrm.solver._options import ShardingOptions
 from dse.workload.dlrm.solver.moves import (
@@ -48,7 +48,9 @@ UVM, CACHING = ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING
 
 def make_scorer(tables, world: int = 2, **cluster: object) -> PlanScorer:
     machines = make_cluster(world, world, **cluster)
-    return PlanScorer(Problem(make_model(tables), machines, 4096, Precision.TF32, Software()))
+    return PlanScorer(
+        DlrmProblem(make_model(tables), machines, 4096, Precision.TF32, DlrmRuntime())
+    )
 
 
 def request_of(
@@ -221,7 +223,9 @@ def test_neighbours_of_constrained_plans_are_allowed_and_score_as_plans(world, p
         TableConstraints("t4", allowed_kernels=frozenset({UVM, CACHING}), cache_load_factor=0.1),
     )
     cluster = make_cluster(world, per_node)
-    scorer = PlanScorer(Problem(make_model(TABLES), cluster, 8192, Precision.TF32, Software()))
+    scorer = PlanScorer(
+        DlrmProblem(make_model(TABLES), cluster, 8192, Precision.TF32, DlrmRuntime())
+    )
     options = ShardingOptions(scorer, request_of(scorer, constraints))
     evaluator, neighbourhood = Evaluator(options), Neighbourhood(options, 600)
     weights = np.array([1.0, 1.0, 1e-9, 1e-12])
@@ -244,7 +248,9 @@ def test_pinned_tables_stay_on_their_node_in_a_search_over_several_nodes():
         TableConstraints("t[0-2]", pinned_ranks=frozenset({4, 5, 6, 7})),
         TableConstraints("t4", pinned_ranks=frozenset({0, 5})),
     )
-    problem = Problem(make_model(TABLES), make_cluster(8, 4), 8192, Precision.TF32, Software())
+    problem = DlrmProblem(
+        make_model(TABLES), make_cluster(8, 4), 8192, Precision.TF32, DlrmRuntime()
+    )
     scorer = PlanScorer(problem)
     found = find_plan(scorer, constraints=constraints)
     assert keeps(found.plan, constraints)

@@ -19,7 +19,7 @@ from dse.sharding import (
     parse_allow,
     parse_pin,
 )
-from dse.workload.dlrm import PlanScorer, Problem, Software, predict_plan
+from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer, predict_plan
 from dse.workload.dlrm.solver import ShardingSolution, find_plan, planning_request
 from tests.conftest import make_cluster, make_device, make_model, make_table
 
@@ -29,7 +29,9 @@ UVM, CACHING = ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING
 
 def make_scorer(tables=None, cluster=None, batch=8192) -> PlanScorer:
     return PlanScorer(
-        Problem(make_model(tables), cluster or make_cluster(), batch, Precision.TF32, Software())
+        DlrmProblem(
+            make_model(tables), cluster or make_cluster(), batch, Precision.TF32, DlrmRuntime()
+        )
     )
 
 

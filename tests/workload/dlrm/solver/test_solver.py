@@ -10,7 +10,7 @@ import pytest
 from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.sharding import PLANNERS, ShardingPlan, ShardingType, TablePlan, check_plan
-from dse.workload.dlrm import PlanScorer, Problem, Software
+from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer
 from dse.workload.dlrm.solver import SolverSettings, planning_request, solve
 from tests.conftest import make_cluster, make_device, make_model, make_table
 
@@ -20,7 +20,9 @@ ALL = frozenset(ShardingType)
 
 def make_scorer(tables=None, cluster=None, batch=8192) -> PlanScorer:
     model = make_model(tables)
-    return PlanScorer(Problem(model, cluster or make_cluster(), batch, Precision.TF32, Software()))
+    return PlanScorer(
+        DlrmProblem(model, cluster or make_cluster(), batch, Precision.TF32, DlrmRuntime())
+    )
 
 
 QUICK = SolverSettings(restarts=1, lns=False, quick=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.machine import Cluster
-    from dse.workload.dlrm import Problem
+    from dse.workload.dlrm import DlrmProblem
     from dse.workload.dlrm.solver.bound._choices import Choices
 
 
@@ -210,7 +210,7 @@ class SlotModel:
         return overlapping or ([added] if added else [])
 
 
-def slot_model(problem: Problem, choices: Choices) -> SlotModel:
+def slot_model(problem: DlrmProblem, choices: Choices) -> SlotModel:
     """Samples the durations of all plan-dependent tasks, over what plans of these choices hold."""
     ranks = problem.cluster.world_size
     highest = np.zeros(len(choices.total))
@@ -263,7 +263,7 @@ def _grid(cluster: Cluster, choices: Choices, feature: int, highest: float) -> N
 
 
 def _with_overlap(
-    problem: Problem, linear: list[LinearTerm], highest: NDArray[np.float64], ranks: int
+    problem: DlrmProblem, linear: list[LinearTerm], highest: NDArray[np.float64], ranks: int
 ) -> Iterator[LinearTerm]:
     """Determines which terms overlap: those that make no difference next to much longer ones."""
     for term in linear:
@@ -281,7 +281,7 @@ def _with_overlap(
 
 
 def _balanced_s(
-    problem: Problem, features: NDArray[np.float64], ranks: int
+    problem: DlrmProblem, features: NDArray[np.float64], ranks: int
 ) -> NDArray[np.float64]:
     """Returns durations if every rank holds the same.
 

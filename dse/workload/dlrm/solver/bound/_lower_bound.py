@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dse.sharding import PlanningRequest
-    from dse.workload.dlrm import LayoutGraph, PlanScorer, Problem
+    from dse.workload.dlrm import DlrmProblem, LayoutGraph, PlanScorer
     from dse.workload.dlrm.solver.bound._choices import Choices
     from dse.workload.dlrm.solver.bound._durations import SlotModel
     from dse.workload.dlrm.solver.bound._layout import Relaxed
@@ -164,7 +164,7 @@ class Node:
 
 
 def least_node(
-    problem: Problem,
+    problem: DlrmProblem,
     choices: Choices,
     model: SlotModel,
     enough_s: float,
@@ -210,7 +210,7 @@ def least_node(
 
 
 def layout_nodes(
-    problem: Problem,
+    problem: DlrmProblem,
     choices: Choices,
     model: SlotModel,
     enough_s: float,

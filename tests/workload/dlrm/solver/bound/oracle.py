@@ -11,7 +11,7 @@ import numpy as np
 from dse.machine import Precision
 from dse.machine.platforms import load_platform
 from dse.sharding import ShardingType, TableConstraints, placements_allowed
-from dse.workload.dlrm import LaunchMode, PlanScorer, Problem, Software
+from dse.workload.dlrm import DlrmProblem, DlrmRuntime, LaunchMode, PlanScorer
 from dse.workload.dlrm.solver import lower_bound, planning_request
 from tests.conftest import make_cluster, make_model, make_table
 
@@ -85,7 +85,7 @@ def random_tables(rng, count, dims=(16, 20, 32, 64)):
 
 
 def random_software(rng):
-    return Software(
+    return DlrmRuntime(
         launch=LaunchMode(rng.choice(list(LaunchMode))),
         overlap_dense_all_reduce=bool(rng.integers(2)),
         prefetch_input=bool(rng.integers(2)),
@@ -110,7 +110,7 @@ def random_problem(rng, table_count, clusters):
         cluster = replace(load_platform("h100_sxm").cluster(world), devices_per_node=per_node)
     tables = random_tables(rng, table_count)
     batch = world * int(rng.choice([16, 512, 4096]))
-    problem = Problem(make_model(tables), cluster, batch, Precision.FP32, random_software(rng))
+    problem = DlrmProblem(make_model(tables), cluster, batch, Precision.FP32, random_software(rng))
     if rng.random() < 0.3:
         scorer = PlanScorer(problem)
         largest = max(table.rows * table.dim * 4.2 for table in tables)
@@ -138,4 +138,4 @@ def bound_of(problem, types=ALL, **settings):
 
 def dlrm(tables, cluster=None, batch=8192, **software):
     cluster = cluster or make_cluster()
-    return Problem(make_model(tables), cluster, batch, Precision.TF32, Software(**software))
+    return DlrmProblem(make_model(tables), cluster, batch, Precision.TF32, DlrmRuntime(**software))

@@ -11,7 +11,7 @@ import pytest
 
 from dse.machine import Precision
 from dse.sharding import PLANNERS, ShardingType, check_plan
-from dse.workload.dlrm import PlanScorer, Problem, Software
+from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer
 from dse.workload.dlrm.solver import planning_request
 from dse.workload.dlrm.solver._options import ShardingOptions
 from dse.workload.dlrm.solver.moves import (
@@ -35,7 +35,9 @@ WEIGHTS = np.array([1.0, 1.0, 1e-9, 1e-12])
 def make_options(world: int = 8, per_node: int = 4) -> ShardingOptions:
     tables = tuple(make_table(f"t{i}", rows=20_000 * (i + 1), pooling=2 + 9 * i) for i in range(6))
     cluster = make_cluster(world, per_node)
-    scorer = PlanScorer(Problem(make_model(tables), cluster, 8192, Precision.TF32, Software()))
+    scorer = PlanScorer(
+        DlrmProblem(make_model(tables), cluster, 8192, Precision.TF32, DlrmRuntime())
+    )
     return ShardingOptions(scorer, planning_request(scorer, ALL, 0))
 
 

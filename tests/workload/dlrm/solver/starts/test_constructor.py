@@ -7,7 +7,7 @@ import pytest
 
 from dse.machine import Precision
 from dse.sharding import PLANNERS, ShardingType, check_plan
-from dse.workload.dlrm import PlanScorer, Problem, Software
+from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer
 from dse.workload.dlrm.solver import planning_request
 from dse.workload.dlrm.solver._options import ShardingOptions
 from dse.workload.dlrm.solver.moves import Evaluator, from_plan, to_plan
@@ -23,7 +23,9 @@ def make_scorer(world=8, per_node=4, tables=None, batch=8192) -> PlanScorer:
         make_table(f"t{i}", rows=20 * 10**i, pooling=2 + 9 * i) for i in range(6)
     )
     cluster = make_cluster(world, per_node)
-    return PlanScorer(Problem(make_model(tables), cluster, batch, Precision.TF32, Software()))
+    return PlanScorer(
+        DlrmProblem(make_model(tables), cluster, batch, Precision.TF32, DlrmRuntime())
+    )
 
 
 def make_constructor(scorer: PlanScorer, types=ALL):

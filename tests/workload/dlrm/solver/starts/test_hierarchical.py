@@ -16,7 +16,7 @@ from dse.sharding import (
     TablePlan,
     check_plan,
 )
-from dse.workload.dlrm import PlanScorer, Problem, Software
+from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer
 from dse.workload.dlrm.solver import SolverSettings, planning_request, solve
 from dse.workload.dlrm.solver._options import PlacementScope, ShardingOptions
 from dse.workload.dlrm.solver.moves import (
@@ -42,7 +42,9 @@ def make_options(dims=(64, 64, 32, 32, 16, 16), world=8, per_node=2, constraints
         for i, dim in enumerate(dims)
     )
     cluster = make_cluster(world, per_node)
-    scorer = PlanScorer(Problem(make_model(tables), cluster, 8192, Precision.TF32, Software()))
+    scorer = PlanScorer(
+        DlrmProblem(make_model(tables), cluster, 8192, Precision.TF32, DlrmRuntime())
+    )
     request = planning_request(scorer, NODE_TYPES, 0)
     return ShardingOptions(scorer, replace(request, constraints=constraints))
 
@@ -142,7 +144,9 @@ def test_plans_on_several_nodes_are_allowed_and_the_same_for_a_seed(seed):
     plans, times = [], []
     for lp_start in (False, True, True):
         cluster = make_cluster(8, 2)
-        scorer = PlanScorer(Problem(make_model(tables), cluster, 8192, Precision.TF32, Software()))
+        scorer = PlanScorer(
+            DlrmProblem(make_model(tables), cluster, 8192, Precision.TF32, DlrmRuntime())
+        )
         found = solve(scorer, ALL, SolverSettings(lns=False, lp_start=lp_start), seed=seed).plan
         assert check_plan(found, tables, 8, 2) == found
         plans.append(found)

@@ -9,7 +9,7 @@ import pytest
 
 from dse.machine import Precision
 from dse.sharding import ComputeKernel, ShardingType, check_plan
-from dse.workload.dlrm import PlanScorer, Problem, Software
+from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer
 from dse.workload.dlrm.solver import SolverSettings, planning_request, solve
 from dse.workload.dlrm.solver._options import ShardingOptions
 from dse.workload.dlrm.solver.bound import table_choices
@@ -23,7 +23,9 @@ TW, RW = ShardingType.TABLE_WISE, ShardingType.ROW_WISE
 
 def make_scorer(tables, world: int = 8, per_node: int = 4) -> PlanScorer:
     cluster = make_cluster(world, per_node)
-    return PlanScorer(Problem(make_model(tables), cluster, 8192, Precision.TF32, Software()))
+    return PlanScorer(
+        DlrmProblem(make_model(tables), cluster, 8192, Precision.TF32, DlrmRuntime())
+    )
 
 
 def small_and_large():
