@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from dse.errors import DseError
-from dse.search._load import stored_platform
+from dse.search._load import stored_platform, stored_space
 from dse.search._records import CALIBRATION_ROLE, TrialRecord
-from dse.search._rescore_inputs import CHANGES_ROLE, stored_space
+from dse.search.revise._overrides import CHANGES_ROLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,15 +9,15 @@ from typer.testing import CliRunner
 
 from dse.cli._app import app
 from dse.errors import StudyError
-from dse.search import rescore, write_rescored
-from tests.search.rescoring import SPACE, study_of
+from dse.search import revise_study, write_revision
+from tests.search.revise.studies import SPACE, study_of
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     study = study_of(SPACE)
-    changed = rescore(study.result, ["device.memory.bandwidth=*2", "price=-10%"])
-    new = write_rescored(changed, study.directory, tmp_path_factory.mktemp("compare") / "new")
+    changed = revise_study(study.result, ["device.memory.bandwidth=*2", "price=-10%"])
+    new = write_revision(changed, study.directory, tmp_path_factory.mktemp("compare") / "new")
     return study.directory.root, new.directory.root
 
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from dse.cli._app import app
 from dse.errors import ConfigError, StudyError
 from dse.search import load_study
-from tests.search.rescoring import SPACE, study_of
+from tests.search.revise.studies import SPACE, study_of
 
 
 @pytest.fixture(scope="module")

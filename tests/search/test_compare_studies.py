@@ -11,12 +11,12 @@ from dse.search import (
     Objective,
     RunOptions,
     compare_studies,
-    rescore,
+    revise_study,
     run,
-    write_rescored,
+    write_revision,
 )
 from dse.search.space import Metric
-from tests.search.rescoring import SPACE, study_of
+from tests.search.revise.studies import SPACE, study_of
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +35,10 @@ def test_a_study_is_like_itself(study):
 
 
 def test_what_moved_and_why(study, tmp_path):
-    changed = rescore(study.result, ["network.slow.bandwidth=*0.1", "device.memory.bandwidth=*2"])
-    written = write_rescored(changed, study.directory, tmp_path / "new")
+    changed = revise_study(
+        study.result, ["network.slow.bandwidth=*0.1", "device.memory.bandwidth=*2"]
+    )
+    written = write_revision(changed, study.directory, tmp_path / "new")
     found = compare_studies(study.result, written.result)
     words = [difference.words for difference in found.differences]
     assert "platform h100_sxm device.memory.bandwidth: 3.35 TB/s → 6.7 TB/s" in words
@@ -61,7 +63,7 @@ def test_what_moved_and_why(study, tmp_path):
 
 
 def test_prices_move_no_time(study):
-    cheap = rescore(study.result, ["price=-50%"]).after
+    cheap = revise_study(study.result, ["price=-50%"]).after
     found = compare_studies(study.result, cheap)
     assert {difference.kind for difference in found.differences} == {"platform"}
     assert not any(difference.matters for difference in found.differences)
@@ -76,7 +78,9 @@ def test_prices_move_no_time(study):
 
 
 def test_links_concern_those_who_use_them(study):
-    faster = rescore(study.result, ["link.pcie.bandwidth=*2", "link.nvswitch.bandwidth=*2"]).after
+    faster = revise_study(
+        study.result, ["link.pcie.bandwidth=*2", "link.nvswitch.bandwidth=*2"]
+    ).after
     found = compare_studies(study.result, faster)
     reasons = {reason for one in found.common for reason in one.reasons}
     assert any("links.nvswitch" in reason for reason in reasons)
@@ -122,7 +126,7 @@ def test_objectives_in_common_are_compared(study):
 
 
 def test_nothing_feasible_is_said(study):
-    nothing = rescore(study.result, ["memory=2GiB", "device.memory.reserved=1.999GiB"]).after
+    nothing = revise_study(study.result, ["memory=2GiB", "device.memory.reserved=1.999GiB"]).after
     found = compare_studies(study.result, nothing)
     assert found.hypervolumes is None
     assert found.conclusion == "nothing is feasible in the second study"

@@ -9,13 +9,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dse.errors import ConfigError, DseError
 from dse.machine import Precision
-from dse.search._records import TrialRecord, TrialStatus, metric_values
-from dse.search.evaluate._base import EvaluationContext, Evaluator, named
+from dse.search._records import TrialRecord, TrialStatus
+from dse.search.evaluate._base import (
+    ConfigurationEvaluator,
+    EvaluationContext,
+    judged,
+    named,
+    without_answer,
+)
 from dse.search.propose._joint import joint_plan
 from dse.search.space import TYPE_SEPARATOR, Metric, ParameterValue, PlanSearch
-from dse.sharding import ShardingPlan, ShardingType
+from dse.sharding import ShardingPlan, ShardingType, check_plan
 from dse.workload.dlrm import (
     Configuration,
+    DlrmJob,
     LaunchMode,
     PlanScorer,
     Software,
@@ -30,6 +37,7 @@ if TYPE_CHECKING:
 
     from dse.machine.platforms import Platform
     from dse.model import DlrmModel
+    from dse.search.evaluate._base import AnyConfiguration
     from dse.workload.dlrm import Prediction, Problem
 
 _WIRE_BYTES = {"fp32": 4, "fp16": 2}
@@ -68,7 +76,7 @@ class ModelContext(EvaluationContext):
         return ModelEvaluator(self)
 
 
-class ModelEvaluator(Evaluator):
+class ModelEvaluator(ConfigurationEvaluator):
     """Finds the best sharding plan of each configuration and predicts it.
 
     Args:
@@ -76,7 +84,7 @@ class ModelEvaluator(Evaluator):
     """
 
     def __init__(self, context: ModelContext) -> None:
-        super().__init__(context.space)
+        super().__init__(context.space, context.platforms)
         self._context = context
         self._found = lru_cache(maxsize=_ANSWERS_KEPT)(self._find_plan)
         self._bound = lru_cache(maxsize=None)(self._make_bound)
@@ -89,7 +97,7 @@ class ModelEvaluator(Evaluator):
         except DseError as error:
             return str(error)
         known = {
-            Metric.PRICE: self._price_of(configuration),
+            Metric.PRICE: self.price_usd_per_hour(configuration),
             Metric.WORLD_SIZE: float(configuration.world_size),
             Metric.GLOBAL_BATCH_SIZE: float(configuration.global_batch_size),
         }
@@ -113,21 +121,26 @@ class ModelEvaluator(Evaluator):
             found = self._joint(same, parameters)
         else:
             found = self._found(same, _allowed_types(parameters))
-        configuration = replace(configuration, plan=found.plan)
-        prediction = found.prediction
-        values = metric_values(configuration, prediction)
-        reasons = [] if prediction.feasible else [prediction.infeasible_reason]
-        reasons += self._broken_constraints(values)
-        return TrialRecord(
-            number=number,
-            status=TrialStatus.INFEASIBLE if reasons else TrialStatus.FEASIBLE,
-            reason="; ".join(reasons),
-            parameters=tuple(parameters.items()),
-            values=self._objectives(values),
-            configuration=configuration,
-            prediction=prediction,
+        record = replace(
+            without_answer(number, TrialStatus.FEASIBLE, "", parameters),
+            configuration=replace(configuration, plan=found.plan),
+            prediction=found.prediction,
             planner=found.planner,
         )
+        return judged(record, self._context.space)
+
+    def job(self, configuration: AnyConfiguration) -> DlrmJob:
+        """Returns a configuration with its plan."""
+        assert isinstance(configuration, Configuration)
+        scorer = self._scorer(configuration)
+        cluster = scorer.problem.cluster
+        plan = check_plan(
+            configuration.plan,
+            scorer.problem.model.tables,
+            cluster.world_size,
+            cluster.devices_per_node,
+        )
+        return DlrmJob(scorer, plan)
 
     def _without_choices(self, configuration: Configuration) -> Configuration:
         """Returns the configuration without the choice of a network where there is none."""
@@ -178,7 +191,8 @@ class ModelEvaluator(Evaluator):
     def _predicted(
         self, scorer: PlanScorer, configuration: Configuration, plan: ShardingPlan, planner: str
     ) -> _Found:
-        return _Found(plan, planner, predict_plan(scorer, plan, self._price_of(configuration)))
+        price = self.price_usd_per_hour(configuration)
+        return _Found(plan, planner, predict_plan(scorer, plan, price))
 
     def _configuration(self, parameters: Mapping[str, ParameterValue]) -> Configuration:
         """Returns the configuration, still without a plan."""
@@ -203,7 +217,7 @@ class ModelEvaluator(Evaluator):
         space = self._context.space
         return problem_of(
             self._context.model,
-            self._context.platforms[configuration.platform],
+            self._platform(configuration.platform),
             configuration,
             extra_links=space.links,
             extra_networks=space.networks,
@@ -217,10 +231,6 @@ class ModelEvaluator(Evaluator):
         scorer = self._scorer(configuration)
         request = planning_request(scorer, types, self._context.seed)
         return lower_bound(scorer, request, max_programs=0).iteration_time_s
-
-    def _price_of(self, configuration: Configuration) -> float | None:
-        platform = self._context.platforms[configuration.platform]
-        return self._price(platform, configuration.world_size)
 
     def _cannot_hold(self, configuration: Configuration) -> str:
         """Says so when the tables exceed the cluster's memory under any plan."""

@@ -15,54 +15,54 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dse.report._metrics import MetricFormat
-    from dse.search import FrontMove, Rescored
+    from dse.search import FrontMove, Revision
 
 _MAX_FIGURES = 12
 
 
-def print_rescored(rescored: Rescored, console: Console, *, top: int = 15) -> None:
+def print_revision(revision: Revision, console: Console, *, top: int = 15) -> None:
     """Prints the changes, both fronts side by side, and the best before and after.
 
     Args:
-        rescored: The study under the changed inputs.
+        revision: The study under the changed inputs.
         console: Where to print.
         top: Rows of the front.
     """
-    _print_figures(rescored, console)
-    moves = front_moves(rescored.before, rescored.after)
-    _print_front(rescored, moves[:top], console)
+    _print_figures(revision, console)
+    moves = front_moves(revision.before, revision.after)
+    _print_front(revision, moves[:top], console)
     if len(moves) > top:
         line(console, f"… and {len(moves) - top} more (--top {len(moves)} shows all)")
-    _print_best(rescored, console)
+    _print_best(revision, console)
     for move in moves:
         if move.reason:
             line(console, f"#{move.number} leaves the front: {move.reason}")
-    line(console, _counts(rescored))
-    line(console, _plans(rescored))
-    if rescored.newly_allowed:
-        configurations = plural(rescored.newly_allowed, "configuration")
+    line(console, _counts(revision))
+    line(console, _plans(revision))
+    if revision.newly_allowed:
+        configurations = plural(revision.newly_allowed, "configuration")
         line(
             console,
             f"{configurations} rejected by a hard limit would be allowed now, but without a plan; "
             "evaluate with a new `dse run`",
         )
-    line(console, rescored.after.conclusion, "bold")
+    line(console, revision.after.conclusion, "bold")
 
 
-def _print_figures(rescored: Rescored, console: Console) -> None:
+def _print_figures(revision: Revision, console: Console) -> None:
     columns = (names("platform"), texts("figure"), figures("before", "after"))
     table = Table("what changed", *columns)
-    for figure in rescored.figures[:_MAX_FIGURES]:
+    for figure in revision.figures[:_MAX_FIGURES]:
         platform = figure.platform or "search space"
         table.add(platform, figure.quantity, figure.before, figure.after)
     table.print(console)
-    hidden = len(rescored.figures) - _MAX_FIGURES
+    hidden = len(revision.figures) - _MAX_FIGURES
     if hidden > 0:
         line(console, f"… and {hidden} more figures")
 
 
-def _print_front(rescored: Rescored, moves: tuple[FrontMove, ...], console: Console) -> None:
-    study = rescored.after
+def _print_front(revision: Revision, moves: tuple[FrontMove, ...], console: Console) -> None:
+    study = revision.after
     formats = [metric_formats(study)[axis.metric] for axis in study.objectives]
     titles = [title_with_unit(form) for form in formats]
     table = Table("front", names("rank"), figures("#", *titles), texts("Configuration"))
@@ -96,10 +96,10 @@ def _moved(form: MetricFormat, before: float, after: float) -> str:
     return f"{form.text(after)} ({moved})" if moved else form.text(after)
 
 
-def _print_best(rescored: Rescored, console: Console) -> None:
+def _print_best(revision: Revision, console: Console) -> None:
     table = Table("best", names("objective"), figures("before", "after", "change"))
-    formats = metric_formats(rescored.after)
-    for move in best_moves(rescored.before, rescored.after):
+    formats = metric_formats(revision.after)
+    for move in best_moves(revision.before, revision.after):
         form = formats[move.metric]
         table.add(
             title_with_unit(form),
@@ -110,24 +110,24 @@ def _print_best(rescored: Rescored, console: Console) -> None:
     table.print(console)
 
 
-def _counts(rescored: Rescored) -> str:
-    before = Counter(record.status for record in rescored.before.records)
-    after = Counter(record.status for record in rescored.after.records)
+def _counts(revision: Revision) -> str:
+    before = Counter(record.status for record in revision.before.records)
+    after = Counter(record.status for record in revision.after.records)
     return (
-        f"{rescored.kept + rescored.repriced + rescored.simulated} candidates: {rescored.kept} "
-        f"untouched, {rescored.repriced} with the same times, {rescored.simulated} simulated "
+        f"{revision.kept + revision.repriced + revision.simulated} candidates: {revision.kept} "
+        f"untouched, {revision.repriced} with the same times, {revision.simulated} simulated "
         f"again; feasible {before[TrialStatus.FEASIBLE]} → {after[TrialStatus.FEASIBLE]}"
     )
 
 
-def _plans(rescored: Rescored) -> str:
-    if rescored.searched:
-        better = ", ".join(f"#{number}" for number, found in rescored.searched if found)
+def _plans(revision: Revision) -> str:
+    if revision.searched:
+        better = ", ".join(f"#{number}" for number, found in revision.searched if found)
         return (
-            f"plans were searched again for {len(rescored.searched)}, improved: "
+            f"plans were searched again for {len(revision.searched)}, improved: "
             f"{better or 'none'}; all others are kept"
         )
-    if not rescored.simulated:
+    if not revision.simulated:
         return "plans are kept; these changes affect no time, so they are as good as before"
     return (
         "plans are kept; a new search could find better ones (--replan N searches again for the "

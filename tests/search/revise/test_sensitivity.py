@@ -10,12 +10,12 @@ from dse.search import (
     RunOptions,
     SensitivityInput,
     TrialStatus,
-    rescore,
+    revise_study,
     run,
     sensitivity,
 )
 from dse.search.space import Metric
-from tests.search.rescoring import GPT_SPACE, SPACE, study_of
+from tests.search.revise.studies import GPT_SPACE, SPACE, study_of
 from tests.search.traces import write_job
 
 #: More of these is never slower.
@@ -99,7 +99,7 @@ def test_bars_are_what_scoring_again_says():
     record = result.front[0]
     bar = bars_of(result, record)["memory bandwidth"]
     for text, time_s in zip(("-10%", "+10%"), bar.iteration_time_s, strict=True):
-        again = rescore(result, [f"device.memory.bandwidth={text}"]).after
+        again = revise_study(result, [f"device.memory.bandwidth={text}"]).after
         (same,) = [one for one in again.records if one.number == record.number]
         assert same.prediction.iteration_time_s == pytest.approx(time_s, rel=1e-12)
 

@@ -1,4 +1,4 @@
-"""Changes as people write them, and platforms after them."""
+"""Overrides as people write them, and platforms after them."""
 
 from __future__ import annotations
 
@@ -7,101 +7,122 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dse.errors import ConfigError
+from dse.config import check_data
+from dse.errors import ConfigError, UnknownNameError
 from dse.machine import Precision
 from dse.machine.kernels import gemm_time_s
-from dse.machine.platforms import list_platforms, load_platform
-from dse.search import Amount, Change, KnownNames, PriceChoice, changed_platform, parse_changes
+from dse.machine.platforms import (
+    PlatformDocument,
+    list_platforms,
+    load_platform,
+    override_platform,
+    parse_override,
+)
 
 H100 = load_platform("h100_sxm")
 A100 = load_platform("a100_sxm_80")
-NAMES = KnownNames((("h100_sxm", H100), ("a100_sxm_80", A100), ("my/own.v2.yaml", A100)))
-
-
-def one(text):
-    (change,) = parse_changes([text], NAMES)
-    return change
+NAMES = {name: name for name in ("h100_sxm", "a100_sxm_80", "my/own.v2.yaml")}
 
 
 def changed(text, platform=H100, name=""):
-    return changed_platform(platform, parse_changes([text], NAMES), name)[0]
+    return override_platform(platform, [parse_override(text, NAMES)], name=name)[0]
+
+
+def figures(text, platform=H100):
+    return {figure.quantity: figure for figure in override_platform(platform, [text])[1]}
 
 
 @pytest.mark.parametrize(
-    ("text", "platform", "field", "name"),
+    ("text", "platform", "path"),
     [
-        ("price=-10%", "", "price", ""),
-        ("platform.h100_sxm.price=40USD/h", "h100_sxm", "price", ""),
-        ("platform.h100_sxm.price.aws=40USD/h", "h100_sxm", "price", "AWS"),
-        ("platform.price=-10%", "", "price", ""),
-        ("link.bandwidth=+20%", "", "links.bandwidth", ""),
-        ("links.nvswitch.bandwidth=+20%", "", "links.bandwidth", "nvswitch"),
-        ("platform.h100_sxm.link.pcie.latency=3us", "h100_sxm", "links.latency", "pcie"),
-        ("network.efa_3200g.nics=16", "", "networks.nics", "efa_3200g"),
-        ("network.bandwidth=*2", "", "networks.bandwidth", ""),
-        ("memory=141GB", "", "device.memory.capacity", ""),
-        ("device.memory.bandwidth=+1%", "", "device.memory.bandwidth", ""),
-        ("memory.bandwidth=+1%", "", "device.memory.bandwidth", ""),
-        ("memory_bandwidth=+1%", "", "device.memory.bandwidth", ""),
-        ("platform.h100_sxm.memory_bandwidth=+1%", "h100_sxm", "device.memory.bandwidth", ""),
-        ("peak=+1%", "", "device.peak", ""),
-        ("device.peak.bf16=1PFLOP/s", "", "device.peak.bf16", ""),
-        ("host_link.latency=*0.5", "", "node.host_link.latency", ""),
-        ("host.launch=1us", "", "host.launch", ""),
-        ("platform.my/own.v2.yaml.price=1USD/h", "my/own.v2.yaml", "price", ""),
+        ("price=-10%", "", "prices"),
+        ("platform.h100_sxm.price=40USD/h", "h100_sxm", "prices"),
+        ("platforms.h100_sxm.prices.aws=40USD/h", "h100_sxm", "prices.aws"),
+        ("platform.price=-10%", "", "prices"),
+        ("platform.link.bandwidth=+20%", "", "links.bandwidth"),
+        ("platform.h100_sxm.link.pcie.latency=3us", "h100_sxm", "links.pcie.latency"),
+        ("network.efa_3200g.nics=16", "", "networks.efa_3200g.nics"),
+        ("memory=141GB", "", "device.memory.capacity"),
+        ("memory.bandwidth=+1%", "", "device.memory.bandwidth"),
+        ("platform.h100_sxm.memory_bandwidth=+1%", "h100_sxm", "device.memory.bandwidth"),
+        ("peak=+1%", "", "device.peak"),
+        ("host_link.latency=*0.5", "", "node.host_link.latency"),
+        ("host.launch=1us", "", "host.launch"),
+        ("platform.my/own.v2.yaml.price=1USD/h", "my/own.v2.yaml", "prices"),
     ],
 )
-def test_paths(text, platform, field, name):
-    change = one(text)
-    assert (change.platform, change.field, change.name) == (platform, field, name)
-    assert change.text == text
+def test_paths_are_spelled_out(text, platform, path):
+    override = parse_override(text, NAMES)
+    assert (override.text, override.platform, override.path) == (text, platform, path)
+    assert override.of_price == path.startswith("price")
 
 
 @pytest.mark.parametrize(
-    ("value", "factor"), [("+20%", 1.2), ("-10 %", 0.9), ("*1.5", 1.5), ("x2", 2.0), ("× 3", 3.0)]
-)
-def test_relative_values(value, factor):
-    assert one(f"link.bandwidth={value}").amount == Amount(pytest.approx(factor), None)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
+    ("text", "moved"),
     [
-        ("link.bandwidth=100 Gbit/s", 12.5e9),
-        ("price=1 USD/min", 60.0),
-        ("memory=80GiB", 80 * 2**30),
-        ("network.nics=4", 4.0),
-        ("host.launch=2us", 2e-6),
+        ("price.aws=40USD/h", {"price AWS p5.48xlarge us-east-1": "40.00 USD/h"}),
+        ("links.nvswitch.bandwidth=+20%", {"links.nvswitch.bandwidth": "540 GB/s"}),
+        ("links.NVSwitch.bandwidth=100 Gbit/s", {"links.nvswitch.bandwidth": "12.5 GB/s"}),
+        ("link.latency=* 2", {"links.nvswitch.latency": "5 us", "links.pcie.latency": "8 us"}),
+        ("network.efa_3200g.nics=16", {"networks.efa_3200g.nics": "16"}),
+        ("device.peak.bf16=1PFLOP/s", {"device.peak.bf16": "1000 TFLOP/s"}),
+        ("device.memory.reserved=-50 %", {"device.memory.reserved": "2 GiB"}),
+        ("device.compute_units=144", {"device.compute_units": "144"}),
+        ("default_link=pcie", {"default_link": "pcie"}),
+        ("links.pair_bandwidth=+10%", {}),
     ],
 )
-def test_absolute_values(text, value):
-    assert one(text).amount == Amount(None, pytest.approx(value))
+def test_values_are_absolute_or_relative(text, moved):
+    assert {name: figure.after for name, figure in figures(text).items()} == moved
+
+
+def test_a_whole_block_of_one_unit_takes_a_share():
+    assert set(figures("device.peak=x2")) == {
+        f"device.peak.{precision}" for precision in ("fp32", "tf32", "fp16", "bf16")
+    }
+    assert figures("host=× 0.5")["host.launch"].after == "2.5 us"
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "error", "words"),
     [
-        ("price", "expected PATH=VALUE"),
-        ("=3", "expected PATH=VALUE"),
-        ("link.bandwith=+20%", "did you mean `bandwidth`"),
-        ("link.nvswich.bandwidth=+20%", "did you mean `nvswitch`"),
-        ("platform.h100_sxn.price=1USD/h", "did you mean `h100_sxm`"),
-        ("platform.h100_sxm.prise=1USD/h", "did you mean `price`"),
-        ("device.memory.bandwith=+1%", "did you mean `device.memory.bandwidth`"),
-        ("nonsense=+1%", "there are price, device.memory.capacity"),
-        ("price.Hetzner=+1%", "there is no provider `Hetzner`"),
-        ("price=40", "has no unit"),
-        ("price=40 GB", "is a size"),
-        ("link.bandwidth=-100%", "nothing would be left"),
-        ("link.bandwidth=-120%", "nothing would be left"),
-        ("device.peak=1PFLOP/s", "say which precision"),
-        ("network.nics=2.5", "whole number"),
+        ("price", ConfigError, "PATH=VALUE"),
+        ("=3", ConfigError, "PATH=VALUE"),
+        ("link.bandwith=+20%", UnknownNameError, "did you mean `bandwidth`"),
+        ("link.nvswich.bandwidth=+20%", UnknownNameError, "did you mean `nvswitch`"),
+        ("platform.h100_sxn.price=1USD/h", UnknownNameError, "did you mean `h100_sxm`"),
+        ("platform.h100_sxm.prise=1USD/h", UnknownNameError, "did you mean `prices`"),
+        ("device.memory.bandwith=+1%", UnknownNameError, "did you mean `bandwidth`"),
+        ("nonsense=+1%", UnknownNameError, "device"),
+        ("price.Hetzner=+1%", UnknownNameError, "`Hetzner`"),
+        ("name.first=x", UnknownNameError, "`first`"),
+        ("calibrations.0=x", UnknownNameError, "list"),
+        ("price=40", ConfigError, "no unit"),
+        ("price=40 GB", ConfigError, "is a size"),
+        ("link.bandwidth=-100%", ConfigError, "more than 0"),
+        ("link.bandwidth=-120%", ConfigError, "-120%"),
+        ("device.peak=1PFLOP/s", ConfigError, "bf16"),
+        ("network.nics=2.5", ConfigError, "whole number"),
+        ("network.nics=*1.3", ConfigError, "whole number"),
+        ("default_link=*2", ConfigError, "not a number"),
+        ("default_link=nvlink", ConfigError, "`pcie`"),
+        ("links.pcie.pair_bandwidth=1GB/s", ConfigError, "nvlink_pairs"),
+        ("links.pcie.kind=wire", ConfigError, "`wire`"),
+        ("memory=1GiB", ConfigError, "reserved"),
     ],
 )
-def test_wrong_changes_say_what_was_meant(text, words):
-    with pytest.raises(ConfigError, match=r"--set") as caught:
-        one(text)
+def test_wrong_overrides_say_what_was_meant(text, error, words):
+    with pytest.raises(error) as caught:
+        override_platform(H100, [text])
     assert words in str(caught.value)
+    assert type(caught.value) is error
+
+
+def test_documents_read_back_what_they_dump():
+    for name in list_platforms():
+        document = load_platform(name).document
+        dumped = document.model_dump(mode="json")
+        assert check_data(dumped, PlatformDocument, file=name) == document
 
 
 def test_each_field_changes_what_it_names():
@@ -127,10 +148,9 @@ def test_each_field_changes_what_it_names():
 
 
 def test_changes_come_one_after_the_other():
-    changes = parse_changes(["memory.bandwidth=1TB/s", "memory.bandwidth=+50%"], NAMES)
-    platform, figures = changed_platform(H100, changes)
+    platform, moved = override_platform(H100, ["memory.bandwidth=1TB/s", "memory.bandwidth=+50%"])
     assert platform.device.memory_bandwidth_bytes_per_s == pytest.approx(1.5e12)
-    assert [(figure.before, figure.after) for figure in figures] == [
+    assert [(figure.before, figure.after) for figure in moved] == [
         ("3.35 TB/s", "1 TB/s"),
         ("1 TB/s", "1.5 TB/s"),
     ]
@@ -155,18 +175,21 @@ def test_a_price_is_that_of_a_node():
     assert [price.usd_per_hour for price in half.prices if price.superseded] == [
         price.usd_per_hour for price in H100.prices if price.superseded
     ]
-    spot = PriceChoice("spot", "")
-    platform, figures = changed_platform(H100, parse_changes(["price=20USD/h"], NAMES), "", spot)
+    platform, moved = override_platform(H100, ["price=20USD/h"], price_basis="spot")
     assert platform.quote(8, basis="spot").usd_per_hour == 20
     assert platform.quote(8).usd_per_hour == H100.quote(8).usd_per_hour
-    assert figures[0].before == "not set"
+    assert moved[0].before == "not set"
     dear = changed("price.AWS=1000USD/h").quote(8)
     assert dear.price.provider != "AWS"
 
 
 def test_what_a_platform_lacks_takes_no_share():
-    bare = replace(H100, host_memory_bytes=None)
-    with pytest.raises(ConfigError, match=r"does not have `node\.host_memory\.capacity`"):
+    document = H100.document
+    node = document.node.model_copy(update={"host_memory": None})
+    bare = replace(
+        H100, host_memory_bytes=None, document=document.model_copy(update={"node": node})
+    )
+    with pytest.raises(ConfigError, match="does not have"):
         changed("host_memory=+10%", bare)
     assert changed("host_memory=1TiB", bare).host_memory_bytes == 2**40
 
@@ -226,9 +249,8 @@ def test_every_built_in_platform_takes_every_change():
     ]
     for name in list_platforms():
         platform = load_platform(name)
-        moves = [Change(path, "", path, "", Amount(1.1, None)) for path in paths]
-        moved, figures = changed_platform(platform, moves)
-        assert len(figures) >= len(paths) - 1
+        moved, found = override_platform(platform, [f"{path}=*1.1" for path in paths])
+        assert len(found) >= len(paths) - 1
         assert moved.device.memory_bytes == platform.device.memory_bytes
         (time_s,) = np.atleast_1d(moved.kernel_time("elementwise", traffic_bytes=1e9))
         assert time_s < platform.kernel_time("elementwise", traffic_bytes=1e9)

@@ -1,4 +1,4 @@
-"""A study that was scored again, as a study folder of its own."""
+"""Study folder of a revision."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from dse.search.storage._journal import Journal
 
 if TYPE_CHECKING:
     from dse.search._options import Study
-    from dse.search._rescore_result import Rescored, RescoreProgress
+    from dse.search.revise._revise import Revision, RevisionProgress
 
 
-def write_rescored(
-    rescored: Rescored,
+def write_revision(
+    revision: Revision,
     source: StudyDirectory,
     out: str | Path,
     *,
-    progress: RescoreProgress | None = None,
+    progress: RevisionProgress | None = None,
 ) -> Study:
     """Writes a study folder with the candidates under the changed inputs, without its report.
 
-    The folder is a study like any other; among its inputs are the changes, with which its
-    platforms are read back.
+    The folder is a study like any other. The overrides are among its inputs and apply again when
+    its platforms are read.
 
     Args:
-        rescored: The study, scored again.
-        source: Folder of the study before.
+        revision: The revised study.
+        source: Folder of the original study.
         out: The new folder.
-        progress: Told of every candidate that is written.
+        progress: Called after every candidate that is written.
 
     Raises:
         StudyError: The folder holds a study already, or cannot be written.
@@ -43,12 +43,12 @@ def write_rescored(
         raise StudyError(f"{out} already holds a study; choose another --out")
     if directory.root.exists() and not directory.root.is_dir():
         raise StudyError(f"{out} is a file; --out needs a folder")
-    result = rescored.after
+    result = revision.after
     header = replace(
         source.read_header(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         inputs=result.inputs,
-        # What others share is the study before; this one is written once.
+        # Other runs share the original study; this one is written once.
         storage=None,
     )
     directory.write_header(header)

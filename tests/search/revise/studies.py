@@ -56,7 +56,7 @@ _FOLDERS: list[TemporaryDirectory[str]] = []
 @cache
 def study_of(text: str) -> Study:
     """Runs a space once for all tests; nobody may change the folder."""
-    _FOLDERS.append(TemporaryDirectory(prefix="dse-rescore-"))
+    _FOLDERS.append(TemporaryDirectory(prefix="dse-revise-"))
     folder = Path(_FOLDERS[-1].name)
     space = folder / "space.yaml"
     space.write_text(text)
