@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from dse.errors import DseError, StudyError
 from dse.search._records import TrialRecord, TrialStatus
 from dse.search.space import Metric, ParameterValue, SearchSpace
-from dse.workload import predict_job
+from dse.workload import explain_job, predict_job
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -161,6 +161,20 @@ class ConfigurationEvaluator(Evaluator):
     def predict(self, configuration: AnyConfiguration) -> Prediction:
         """Predicts a complete configuration, without any search; raises as :meth:`job`."""
         return predict_job(self.job(configuration), self.price_usd_per_hour(configuration))
+
+    @abstractmethod
+    def refusal(self, configuration: AnyConfiguration) -> str:
+        """Returns why a configuration cannot run with any plan, or nothing when it may."""
+
+    def limit(self, configuration: AnyConfiguration) -> str:
+        """Returns a sentence on what limits a complete configuration."""
+        return explain_job(self.job(configuration)).sentence
+
+    def fits(self, configuration: AnyConfiguration) -> bool:
+        """Returns whether every rank fits its device, without predicting the time."""
+        job = self.job(configuration)
+        usable_bytes = job.cluster.device.usable_memory_bytes
+        return all(account.total_bytes <= usable_bytes for account in job.memory())
 
     def cluster(self, configuration: AnyConfiguration) -> Cluster:
         """Returns the machines of a configuration."""

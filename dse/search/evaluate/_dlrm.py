@@ -50,8 +50,11 @@ _ANSWERS_KEPT = 512
 _RESTARTS = 1
 _NEIGHBOURS = 512
 
+#: Distance of a quick plan from its bound up to which a thorough search is not worth it.
+_CLOSE_ENOUGH = 0.05
 
-class _Found(NamedTuple):
+
+class Found(NamedTuple):
     """A plan, how it was found, and its prediction."""
 
     plan: ShardingPlan
@@ -87,13 +90,12 @@ class ModelEvaluator(ConfigurationEvaluator):
         super().__init__(context.space, context.platforms)
         self._context = context
         self._found = lru_cache(maxsize=_ANSWERS_KEPT)(self._find_plan)
-        self._bound = lru_cache(maxsize=None)(self._make_bound)
+        self._bound = lru_cache(maxsize=None)(self.bound_s)
 
     def reject(self, parameters: Mapping[str, ParameterValue]) -> str:
         """Returns why a configuration breaks a hard limit, or nothing when it may be evaluated."""
         try:
             configuration = self._configuration(parameters)
-            self._problem(configuration)
         except DseError as error:
             return str(error)
         known = {
@@ -102,8 +104,58 @@ class ModelEvaluator(ConfigurationEvaluator):
             Metric.GLOBAL_BATCH_SIZE: float(configuration.global_batch_size),
         }
         platform = self._context.platforms[configuration.platform]
-        over = self._over_limit(platform, known)
-        return over or self._cannot_hold(configuration)
+        impossible = self._impossible(configuration)
+        return impossible or self._over_limit(platform, known) or self._cannot_hold(configuration)
+
+    def refusal(self, configuration: AnyConfiguration) -> str:
+        """Returns why no plan of a configuration can run, or nothing."""
+        return self._impossible(configuration) or self._cannot_hold(configuration)
+
+    def bound_s(
+        self,
+        configuration: Configuration,
+        types: frozenset[ShardingType],
+        incumbent_s: float | None = None,
+    ) -> float:
+        """Returns an iteration time that no plan of a configuration beats.
+
+        Args:
+            configuration: The configuration, whatever its plan.
+            types: Sharding types that plans may use.
+            incumbent_s: Refine the bound until it exceeds this time; None for a quick one.
+        """
+        scorer = self._scorer(configuration)
+        request = planning_request(scorer, types, self._context.seed)
+        if incumbent_s is None:
+            return lower_bound(scorer, request, max_programs=0).iteration_time_s
+        return lower_bound(scorer, request, incumbent_s=incumbent_s).iteration_time_s
+
+    def planned(
+        self,
+        configuration: Configuration,
+        types: frozenset[ShardingType],
+        bound_s: float | None = None,
+    ) -> Found:
+        """Searches a plan for a configuration: quickly, and thoroughly where that may be better.
+
+        Args:
+            configuration: The configuration, whatever its plan.
+            types: Sharding types that plans may use.
+            bound_s: No plan has a shorter iteration; a quick plan close to it is good enough.
+                None for the effort of a study.
+        """
+        quick = self._find_plan(configuration, types)
+        fits = quick.prediction.feasible
+        time_s = quick.prediction.iteration_time_s
+        if bound_s is None or (fits and time_s <= (1 + _CLOSE_ENOUGH) * bound_s):
+            return quick
+        scorer = self._scorer(configuration)
+        solved = solve(scorer, types, SolverSettings(lp_start=True), self._context.seed)
+        thorough = self._predicted(scorer, configuration, solved.plan, solved.planner)
+        if not thorough.prediction.feasible:
+            return quick
+        faster = thorough.prediction.iteration_time_s < time_s
+        return thorough if faster or not fits else quick
 
     def lower_bound_s(self, parameters: Mapping[str, ParameterValue]) -> float:
         """Returns a quick bound; equal problems with equal types are bounded once.
@@ -151,13 +203,13 @@ class ModelEvaluator(ConfigurationEvaluator):
 
     def _joint(
         self, configuration: Configuration, parameters: Mapping[str, ParameterValue]
-    ) -> _Found:
+    ) -> Found:
         """Predicts the plan that the parameters describe."""
         scorer = self._scorer(configuration)
         request = planning_request(scorer, _allowed_types(parameters), self._context.seed)
         return self._predicted(scorer, configuration, *joint_plan(scorer, request, parameters))
 
-    def _find_plan(self, configuration: Configuration, types: frozenset[ShardingType]) -> _Found:
+    def _find_plan(self, configuration: Configuration, types: frozenset[ShardingType]) -> Found:
         """Searches a plan and predicts it."""
         search = self._context.space.search
         settings = SolverSettings(
@@ -190,9 +242,9 @@ class ModelEvaluator(ConfigurationEvaluator):
 
     def _predicted(
         self, scorer: PlanScorer, configuration: Configuration, plan: ShardingPlan, planner: str
-    ) -> _Found:
+    ) -> Found:
         price = self.price_usd_per_hour(configuration)
-        return _Found(plan, planner, predict_plan(scorer, plan, price))
+        return Found(plan, planner, predict_plan(scorer, plan, price))
 
     def _configuration(self, parameters: Mapping[str, ParameterValue]) -> Configuration:
         """Returns the configuration, still without a plan."""
@@ -213,7 +265,8 @@ class ModelEvaluator(ConfigurationEvaluator):
             software=_software(parameters, Precision(str(precision))),
         )
 
-    def _problem(self, configuration: Configuration) -> Problem:
+    def _problem(self, configuration: AnyConfiguration) -> Problem:
+        assert isinstance(configuration, Configuration)
         space = self._context.space
         return problem_of(
             self._context.model,
@@ -223,16 +276,19 @@ class ModelEvaluator(ConfigurationEvaluator):
             extra_networks=space.networks,
         )
 
-    def _scorer(self, configuration: Configuration) -> PlanScorer:
+    def _scorer(self, configuration: AnyConfiguration) -> PlanScorer:
         """Returns a model that has been asked nothing: no answer depends on earlier ones."""
         return PlanScorer(self._problem(configuration))
 
-    def _make_bound(self, configuration: Configuration, types: frozenset[ShardingType]) -> float:
-        scorer = self._scorer(configuration)
-        request = planning_request(scorer, types, self._context.seed)
-        return lower_bound(scorer, request, max_programs=0).iteration_time_s
+    def _impossible(self, configuration: AnyConfiguration) -> str:
+        """Returns why a configuration does not exist, such as a batch that does not divide."""
+        try:
+            self._problem(configuration)
+        except DseError as error:
+            return str(error)
+        return ""
 
-    def _cannot_hold(self, configuration: Configuration) -> str:
+    def _cannot_hold(self, configuration: AnyConfiguration) -> str:
         """Says so when the tables exceed the cluster's memory under any plan."""
         device = self._context.platforms[configuration.platform].device
         needed = self._context.model.embedding_bytes

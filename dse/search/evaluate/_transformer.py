@@ -21,7 +21,6 @@ from dse.workload.transformer import (
     Parallelism,
     Recompute,
     StepConfiguration,
-    check_parallelism,
     step_problem,
 )
 
@@ -66,12 +65,10 @@ class StepEvaluator(ConfigurationEvaluator):
         """Returns why a configuration breaks a hard limit, or nothing when it may be evaluated."""
         try:
             configuration = self._configuration(parameters)
-            problem = self.job(configuration)
-            check_parallelism(
-                problem.model, problem.cluster, problem.global_batch_size, problem.parallelism
-            )
         except DseError as error:
             return str(error)
+        if refusal := self.refusal(configuration):
+            return refusal
         sharding = configuration.parallelism.data_sharding
         if configuration.parallelism.replicas == 1 and sharding is not DataSharding.NONE:
             return f"data sharding {sharding.value} with one replica shards nothing: same as none"
@@ -82,6 +79,14 @@ class StepEvaluator(ConfigurationEvaluator):
             Metric.GLOBAL_BATCH_SIZE: float(configuration.global_batch_size),
         }
         return self._over_limit(platform, known)
+
+    def refusal(self, configuration: AnyConfiguration) -> str:
+        """Returns why a training step cannot be spread like this, or nothing."""
+        try:
+            self.job(configuration).check()
+        except DseError as error:
+            return str(error)
+        return ""
 
     def _evaluate(self, number: int, parameters: Mapping[str, ParameterValue]) -> TrialRecord:
         configuration = self._configuration(parameters)

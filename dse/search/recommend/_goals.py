@@ -40,11 +40,6 @@ class Goal(ABC):
     def words(self) -> str:
         """The goal as a clause: `the cheapest that …`."""
 
-    @property
-    def wants_more(self) -> bool:
-        """Whether more than the required throughput makes a configuration better."""
-        return True
-
 
 @dataclass(frozen=True, slots=True)
 class Target(Goal):
@@ -63,11 +58,6 @@ class Target(Goal):
         """The target, at any price."""
         del price_usd_per_hour
         return self.samples_per_s
-
-    @property
-    def wants_more(self) -> bool:
-        """Only among machines of the same price."""
-        return False
 
     def rank(self, throughput_per_s: float, price_usd_per_hour: float) -> Rank:
         """By price, then by throughput."""

@@ -73,7 +73,6 @@ class Solved:
         prediction: What the model says of it.
         planner: How the plan was found.
         bound_per_s: No plan has a higher throughput.
-        thorough: Whether its plan comes from the thorough search.
     """
 
     option: Option
@@ -81,7 +80,6 @@ class Solved:
     prediction: Prediction | StepPrediction
     planner: str
     bound_per_s: float
-    thorough: bool = False
 
     @property
     def throughput_per_s(self) -> float:
