@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-from dse.search._compare_inputs import InputDifference
-from dse.search._compare_studies import (
-    CommonCandidate,
-    StudyComparison,
-    compare_studies,
-    metric_words,
-)
 from dse.search._header import StorageNote
 from dse.search._inputs import StudyInputs, read_inputs
 from dse.search._load import (
@@ -47,6 +40,12 @@ from dse.search.analyse._sensitivity import (
     SensitivityBar,
     SensitivityInput,
     sensitivity,
+)
+from dse.search.compare._inputs import InputDifference
+from dse.search.compare._studies import (
+    CommonCandidate,
+    StudyComparison,
+    compare_studies,
 )
 from dse.search.evaluate._base import ConfigurationEvaluator, EvaluationContext, Evaluator
 from dse.search.evaluate._dlrm import ModelContext, ModelEvaluator
@@ -115,7 +114,6 @@ __all__ = [
     "load_study",
     "mark_front",
     "metric_values",
-    "metric_words",
     "pareto_mask",
     "read_inputs",
     "revise_study",

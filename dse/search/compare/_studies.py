@@ -1,4 +1,4 @@
-"""Two studies beside each other: what they were made from, their fronts, candidates of both."""
+"""Comparison of two studies."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import ConfigError
-from dse.search._compare_inputs import default_wires, input_differences
 from dse.search.analyse._front_moves import BestMove, best_of
 from dse.search.analyse._hypervolume import hypervolume
+from dse.search.compare._inputs import default_wires, input_differences
 from dse.search.space import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse.search._compare_inputs import InputDifference
     from dse.search._records import StudyResult, TrialRecord
+    from dse.search.compare._inputs import InputDifference
     from dse.search.space import Objective
 
-#: Metrics in words.
-_WORDS = {
+#: Metrics as sentences call them.
+_NAMES = {
     Metric.THROUGHPUT: "throughput",
     Metric.ITERATION_TIME: "iteration time",
     Metric.COST: "cost per sample",
@@ -32,7 +32,7 @@ _WORDS = {
     Metric.GLOBAL_BATCH_SIZE: "batch",
     Metric.SPEEDUP: "speed-up",
     Metric.TOKEN_THROUGHPUT: "throughput in tokens",
-    Metric.UTILIZATION: "use of peak arithmetic",
+    Metric.UTILIZATION: "MFU",
 }
 
 #: Relative change of a time from which on a prediction counts as moved.
@@ -48,7 +48,7 @@ class CommonCandidate:
         second: Its number in the second study.
         time_ratio: Iteration time in the second over that in the first.
         same_plan: Whether its plan is the same; of a transformer or a trace it always is.
-        reasons: What differs that its prediction depends on.
+        reasons: Differences that its prediction depends on.
     """
 
     first: int
@@ -59,22 +59,22 @@ class CommonCandidate:
 
     @property
     def moved(self) -> bool:
-        """Whether its time is another one."""
+        """Whether its time changed."""
         return abs(self.time_ratio - 1.0) > _MOVED
 
 
 @dataclass(frozen=True, slots=True)
 class StudyComparison:
-    """Two studies beside each other.
+    """Two studies and what differs between them.
 
     Attributes:
         first: One study.
         second: The other one.
-        objectives: Those that both have, in the order of the first.
-        same_objectives: Whether neither has another one.
-        differences: What they were made from that differs.
+        objectives: Objectives of both, in the order of the first.
+        same_objectives: Whether neither has any other objective.
+        differences: Inputs and settings that differ.
         best: The best candidate of each common objective in both.
-        hypervolumes: What each front dominates from a common reference, relative to the box
+        hypervolumes: Hypervolume of each front from a common reference, relative to the box
             between the best and the worst values of both fronts; None where a front is empty.
         common: Configurations that both evaluated.
         conclusion: One sentence.
@@ -99,7 +99,7 @@ class StudyComparison:
 
 
 def compare_studies(first: StudyResult, second: StudyResult) -> StudyComparison:
-    """Compares two studies, of whatever spaces, in the objectives that they have in common.
+    """Compares two studies of any spaces in the objectives that they have in common.
 
     Raises:
         ConfigError: They have no objective in common.
@@ -108,8 +108,8 @@ def compare_studies(first: StudyResult, second: StudyResult) -> StudyComparison:
     if not objectives:
         raise ConfigError(
             f"{first.name} and {second.name} have no objective in common: "
-            f"{_words(first.objectives)} and {_words(second.objectives)}; compare studies of the "
-            "same question"
+            f"{_listed(first.objectives)} and {_listed(second.objectives)}; compare studies that "
+            "share one"
         )
     differences = input_differences(first, second)
     best = tuple(
@@ -142,9 +142,9 @@ def objective_values(
 def _hypervolumes(
     first: StudyResult, second: StudyResult, objectives: Sequence[Objective]
 ) -> tuple[float, float] | None:
-    """Hypervolumes in objectives scaled to the box of both fronts, from a little below its worst.
+    """Returns hypervolumes in objectives scaled to the box of both fronts.
 
-    The margin of a tenth lets points at the worst corner count as well.
+    The reference lies a tenth beyond the worst corner, so that points there count as well.
     """
     fronts = [objective_values(study.front, objectives) for study in (first, second)]
     if not all(len(front) for front in fronts):
@@ -163,7 +163,7 @@ def _hypervolumes(
 def _common(
     first: StudyResult, second: StudyResult, differences: Sequence[InputDifference]
 ) -> tuple[CommonCandidate, ...]:
-    """Configurations with the same value of every outer parameter, whatever their order."""
+    """Returns configurations with the same value of every outer parameter, in any order."""
     known = {frozenset(record.parameters): record for record in second.records if record.evaluated}
     defaults = default_wires(first)
     found = []
@@ -210,20 +210,17 @@ def _conclusion(
     common: Sequence[CommonCandidate],
     differences: Sequence[InputDifference],
 ) -> str:
-    """Says in one sentence which study is ahead, where, and whether they can be compared."""
+    """Returns a sentence on which study is ahead, and in what."""
     if volumes is None:
         return _nothing_feasible(best)
-    leading = [_who_leads(move) for move in best]
-    better = [
-        f"{metric_words(move.metric)} ({_percent(move.change)})"
-        for move, lead in zip(best, leading, strict=True)
-        if lead > 0
-    ]
-    worse = [
-        f"{metric_words(move.metric)} ({_percent(move.change)})"
-        for move, lead in zip(best, leading, strict=True)
-        if lead < 0
-    ]
+    better, worse = (
+        [
+            f"{_NAMES.get(move.metric, move.metric.value)} ({_percent(move.change)})"
+            for move in best
+            if _lead(move) == sign
+        ]
+        for sign in (1, -1)
+    )
     parts = []
     if better:
         parts.append(f"the second is ahead in {_and(better)}")
@@ -236,29 +233,24 @@ def _conclusion(
     if moved:
         ratios = np.array([one.time_ratio for one in moved])
         parts.append(
-            f"{len(moved)} of {len(common)} common candidates are predicted otherwise, in the "
+            f"{len(moved)} of {len(common)} common candidates are predicted differently, in the "
             f"median {_percent(float(np.median(ratios)) - 1)} in time"
         )
     elif common and any(difference.matters for difference in differences):
-        parts.append(f"all {len(common)} common candidates are predicted alike")
+        parts.append(f"all {len(common)} common candidates are predicted the same")
     return "; ".join(parts)
 
 
 def _nothing_feasible(best: Sequence[BestMove]) -> str:
-    first, second = (
-        all(number is None for number in numbers)
-        for numbers in (
-            [move.number_before for move in best],
-            [move.number_after for move in best],
-        )
-    )
+    first = all(move.number_before is None for move in best)
+    second = all(move.number_after is None for move in best)
     if first and second:
         return "nothing is feasible in either study"
     return f"nothing is feasible in the {'first' if first else 'second'} study"
 
 
-def _who_leads(move: BestMove) -> int:
-    """1 where the second study is better, -1 where it is worse, 0 where they are equal."""
+def _lead(move: BestMove) -> int:
+    """Returns 1 where the second study is better, -1 where it is worse, 0 where they are equal."""
     if math.isnan(move.change) or abs(move.change) <= _MOVED:
         return 0
     return 1 if (move.change > 0) == move.maximize else -1
@@ -266,14 +258,9 @@ def _who_leads(move: BestMove) -> int:
 
 def _coverage(volumes: tuple[float, float]) -> str:
     if not volumes[0] > 0:
-        return "what the first does not"
+        return "what that of the first does not"
     ratio = volumes[1] / volumes[0]
     return "as much" if abs(ratio - 1) < 5e-4 else f"{ratio:.3g} times as much"
-
-
-def metric_words(metric: Metric) -> str:
-    """Returns a metric as people call it."""
-    return _WORDS.get(metric, metric.value)
 
 
 def _percent(change: float) -> str:
@@ -284,7 +271,7 @@ def _and(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def _words(objectives: Sequence[Objective]) -> str:
+def _listed(objectives: Sequence[Objective]) -> str:
     return ", ".join(
         f"{axis.metric.value} ({'maximize' if axis.maximize else 'minimize'})"
         for axis in objectives

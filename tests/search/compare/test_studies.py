@@ -56,7 +56,7 @@ def test_what_moved_and_why(study, tmp_path):
             assert any(f"platform {platform} device.memory.bandwidth" in r for r in one.reasons)
             other = "a100_sxm_80" if platform == "h100_sxm" else "h100_sxm"
             assert not any(other in reason for reason in one.reasons)
-    assert "common candidates are predicted otherwise" in found.conclusion
+    assert "common candidates are predicted differently" in found.conclusion
     for move, axis in zip(found.best, study.result.objectives, strict=True):
         values = [record.metrics[axis.metric] for record in written.result.front]
         assert move.value_after == (max if axis.maximize else min)(values)

@@ -1,4 +1,4 @@
-"""What two studies were made from, and where that differs."""
+"""Differences between what two studies were made from."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 #: Longest value that is shown.
 _LONGEST = 60
 
-#: Kinds of differences that move predictions; others only decide which candidates there are.
+#: Kinds of differences that change predictions; others only decide which candidates exist.
 _MOVING = frozenset({"model", "platform", CALIBRATION_ROLE, "trace", "steps", "version", "space"})
 
 
 @dataclass(frozen=True, slots=True)
 class InputDifference:
-    """One thing that two studies were made from and that differs.
+    """One input or setting that differs between two studies.
 
     Attributes:
         kind: ``model``, ``platform``, ``calibration``, ``trace``, ``steps``, ``space``,
             ``version``, ``setting`` or ``objective``.
-        name: What it is of: a platform, a package, a field.
-        quantity: Figure of it; empty where all of it is meant.
-        first: In the first study; empty where it has none.
-        second: In the second study; empty where it has none.
+        name: Platform, package or field.
+        quantity: Its figure that differs; empty where all of it does.
+        first: Value in the first study; empty where the study lacks it.
+        second: Value in the second study; empty where the study lacks it.
     """
 
     kind: str
@@ -44,7 +44,7 @@ class InputDifference:
 
     @property
     def words(self) -> str:
-        """It in a few words."""
+        """The difference as a short text."""
         what = " ".join(word for word in (self.kind, self.name, self.quantity) if word)
         if not self.first or not self.second:
             return f"{what}: only in the {'first' if self.first else 'second'}"
@@ -93,7 +93,7 @@ def default_wires(study: StudyResult) -> dict[tuple[str, str], str]:
 
 
 def input_differences(first: StudyResult, second: StudyResult) -> tuple[InputDifference, ...]:
-    """Returns all that differs, what predictions depend on first."""
+    """Returns all differences, those that predictions depend on first."""
     found = [
         *_files(first, second),
         *_figures(first, second),
@@ -105,7 +105,7 @@ def input_differences(first: StudyResult, second: StudyResult) -> tuple[InputDif
 
 
 def _files(first: StudyResult, second: StudyResult) -> Iterator[InputDifference]:
-    """Files by role and name; platforms are compared figure by figure where both have them."""
+    """Yields files by role and name; platforms of both studies are compared by their figures."""
     digests = [
         {
             (file.role, file.name): file.sha256
@@ -130,7 +130,7 @@ def _short(digest: str) -> str:
 
 
 def _figures(first: StudyResult, second: StudyResult) -> Iterator[InputDifference]:
-    """Figures of the platforms that both have, by the origins that studies keep."""
+    """Yields figures of the platforms that both have, from the facts that studies keep."""
     known = [
         {(fact.subject, fact.quantity): fact.value for fact in study.facts}
         for study in (first, second)
@@ -152,7 +152,7 @@ def _versions(first: StudyResult, second: StudyResult) -> Iterator[InputDifferen
 
 
 def _spaces(first: StudyResult, second: StudyResult) -> Iterator[InputDifference]:
-    """Fields of the search spaces, parameter by parameter."""
+    """Yields fields of the search spaces, parameter by parameter."""
     try:
         spaces = [stored_space(study) for study in (first, second)]
     except DseError:
