@@ -8,6 +8,7 @@ relative to the one there: `+20%`, `-10%`, `*1.5`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -164,7 +165,7 @@ def _key(block: dict[str, Any], rest: str) -> str | None:
 
 
 def _whole(number: float) -> bool:
-    return abs(number - round(number)) <= 1e-9 * max(1.0, abs(number))
+    return math.isfinite(number) and abs(number - round(number)) <= 1e-9 * max(1.0, abs(number))
 
 
 def _readable(value: Any) -> str:

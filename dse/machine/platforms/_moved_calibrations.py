@@ -1,13 +1,12 @@
-"""What measurements of a machine say of one that differs from it in a figure.
+"""Measurements of a machine, moved to one that differs from it in some figures.
 
 A measured kernel is an analytical time of the device multiplied by a learned ratio. Under a change
-the ratio stays that of the device as it was measured, and only the analytical time moves: so more
-bandwidth is never slower, whatever the shape of what was learned. Ratios over sizes alone do that
-by themselves; those of products also look at the device (:data:`GEMM_FEATURES`) and
-are held fast.
+the ratio stays that of the measured device, and only the analytical time moves: so more bandwidth
+is never slower, whatever the shape of the learned ratio. Ratios that depend on sizes alone stay by
+themselves; those of products also depend on the device (:data:`GEMM_FEATURES`) and are pinned.
 
-A measured collective is a curve about a line of latency and bandwidth. The line moves by the same
-factors as the figures of the link, and the curve's bends about it stay.
+A measured collective is a curve around a line of latency and bandwidth. The line moves by the same
+factors as the figures of the link, and the curve keeps its shape around it.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _PinnedCurve:
-    """A learned ratio of products that looks at the measured device, whatever device asks.
+    """A learned ratio of products, evaluated for the measured device on any other device.
 
     Attributes:
-        curve: What was learned.
-        device: What it was learned on.
+        curve: The learned ratio.
+        device: The device that it was learned on.
         precision: Arithmetic of the products.
     """
 
@@ -82,7 +81,7 @@ def _pinned(calibration: KernelCalibration, device: DeviceSpec) -> list[KernelCa
     curve = calibration.curve
     if curve.feature_names != GEMM_FEATURES or isinstance(curve, _PinnedCurve):
         return [calibration]
-    # Features depend on the precision, so each gets a curve of its own.
+    # Features depend on the precision, so each gets its own curve.
     precisions = calibration.precisions or tuple(precision.value for precision in Precision)
     return [
         replace(
@@ -112,7 +111,7 @@ def moved_curves(old: LinkSpec, new: LinkSpec) -> tuple[CollectiveCalibration, .
 
 
 def _bandwidth(link: LinkSpec, ranks: int) -> float:
-    """What decides among so many ranks: two of them are a pair where there are pairs."""
+    """Returns the bandwidth that limits so many ranks: two are a pair where links are pairs."""
     if ranks == 2 and link.pair_bandwidth_bytes_per_s is not None:
         return link.pair_bandwidth_bytes_per_s
     return link.bandwidth_bytes_per_s

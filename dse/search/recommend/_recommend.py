@@ -1,4 +1,4 @@
-"""From a model and a goal to machines, a batch and a plan."""
+"""Recommendation of machines, a batch and a plan for a goal."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class RecommendOptions:
     Attributes:
         platforms: Names or files; by default every built-in platform with a price.
         world_sizes: Numbers of ranks; by default powers of two up to 64 that fill nodes.
-        batch_sizes: Global batches; by default the model's own: another batch is another
-            training.
+        batch_sizes: Global batches; by default only the model's own, because another batch trains
+            differently.
         precisions: Arithmetic; by default the model's own.
         types: Sharding types that plans may use.
         software: How the training program of a recommendation model is written.
@@ -48,7 +48,7 @@ class RecommendOptions:
         price_basis: Which list prices count.
         price_provider: Only this one's; empty for the cheapest of all.
         confidence: Least probability to reach the goal; one half asks for the expected value.
-        seed: Seed of the planners that draw.
+        seed: Seed of planners that use randomness.
     """
 
     platforms: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ def recommend(
         progress: Called with the number of configurations that are judged, and of all.
 
     Returns:
-        The answer with its plan, the best of every other platform, and what became of every
+        The answer with its plan, the best of every other platform, and the outcome of every
         configuration of the space.
 
     Raises:
@@ -144,7 +144,7 @@ def _platforms(options: RecommendOptions) -> dict[str, Platform]:
     """Returns platforms by the names that configurations carry, those with a price.
 
     Raises:
-        ConfigError: A named one has no price, or none of all has.
+        ConfigError: A named platform has no price, or no platform has.
     """
     named = options.platforms or list_platforms()
     found: dict[str, Platform] = {}

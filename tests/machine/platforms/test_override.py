@@ -104,6 +104,8 @@ def test_a_whole_block_of_one_unit_takes_a_share():
         ("device.peak=1PFLOP/s", ConfigError, "bf16"),
         ("network.nics=2.5", ConfigError, "whole number"),
         ("network.nics=*1.3", ConfigError, "whole number"),
+        ("network.nics=*1e400", ConfigError, "finite"),
+        ("link.bandwidth=*1e400", ConfigError, "inf"),
         ("default_link=*2", ConfigError, "not a number"),
         ("default_link=nvlink", ConfigError, "`pcie`"),
         ("links.pcie.pair_bandwidth=1GB/s", ConfigError, "nvlink_pairs"),
