@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from dse.machine import Cluster
     from dse.machine.platforms import ChangedFigure, Override
-    from dse.search._records import OuterChoice, StudyResult
+    from dse.search._records import StudyResult
     from dse.search.evaluate._base import AnyConfiguration, ConfigurationEvaluator
     from dse.search.evaluate._dlrm import ModelContext
     from dse.search.evaluate._transformer import StepContext
@@ -204,12 +204,12 @@ class _Engine:
     def revised(self, jobs: int, progress: RevisionProgress | None) -> list[TrialRecord]:
         """Returns all records under the changed inputs, in their order."""
         records: dict[int, TrialRecord] = {}
-        waiting: dict[OuterChoice, TrialRecord] = {}
+        waiting: dict[int, TrialRecord] = {}
         for record in self._result.records:
             if record.configuration is None or self._same_machines(record.configuration):
                 records[record.number] = self._repriced(record)
             else:
-                waiting[record.parameters] = record
+                waiting[record.number] = record
         self.simulated = len(waiting)
         if waiting and self._context is not None:
             context = _KeptPlans(self._context.space, self._result.seed, self._context, waiting)
@@ -295,7 +295,7 @@ class _Engine:
 
 
 def _figures(cluster: Cluster) -> Cluster:
-    """Returns machines without what no prediction on them depends on.
+    """Returns machines reduced to what predictions on them depend on.
 
     A link matters only where a node has several ranks, a network only between nodes. What was
     measured of the device moves with its figures.
@@ -324,11 +324,11 @@ class _KeptPlans(EvaluationContext):
 
     Attributes:
         inner: The study's context after the overrides.
-        records: The candidates by their parameters.
+        records: The candidates by number.
     """
 
     inner: ModelContext | StepContext
-    records: Mapping[OuterChoice, TrialRecord]
+    records: Mapping[int, TrialRecord]
 
     def make_evaluator(self) -> Evaluator:
         """Returns an evaluator that looks up plans instead of searching them."""
@@ -349,8 +349,8 @@ class _KeptPlanEvaluator(Evaluator):
         return ""
 
     def _evaluate(self, number: int, parameters: Mapping[str, ParameterValue]) -> TrialRecord:
-        del number
-        record = self._records[tuple(parameters.items())]
+        del parameters
+        record = self._records[number]
         assert record.configuration is not None
         prediction = self._inner.predict(record.configuration)
         return judged(replace(record, prediction=prediction, lower_bound_s=None), self._space)
