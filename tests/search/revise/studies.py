@@ -1,4 +1,4 @@
-"""A small study with everything that changes can touch: nodes, networks, limits, two machines."""
+"""A small study with everything that overrides can change: nodes, networks, limits, platforms."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ parameters:
   world_size: [1, 2, 8, 16]
   global_batch_size: [16384, 65536]
   network: [default, slow]
-  sharding_types:
-    - [table_wise]
-    - [table_wise, row_wise]
+  sharding_types: [[table_wise, row_wise]]
 objectives:
   - {metric: throughput_samples_per_s, direction: maximize}
   - {metric: cost_usd_per_million_samples, direction: minimize}
@@ -49,13 +47,13 @@ search: {sampler: grid, trials: 40, batch: 10}
 """
 
 
-#: Folders of the studies; they go when the tests end.
+#: Folders of the studies, removed when the tests end.
 _FOLDERS: list[TemporaryDirectory[str]] = []
 
 
 @cache
 def study_of(text: str) -> Study:
-    """Runs a space once for all tests; nobody may change the folder."""
+    """Runs a space once for all tests; tests must not change the folder."""
     _FOLDERS.append(TemporaryDirectory(prefix="dse-revise-"))
     folder = Path(_FOLDERS[-1].name)
     space = folder / "space.yaml"
