@@ -44,13 +44,7 @@ def overheads_command(
     from dse.report.console import line
     from dse.report.terminal import print_overheads
     from dse.trace import link, read_kineto
-    from dse.trace.overheads import (
-        check_host_time,
-        extract_overheads,
-        merge_profiles,
-        platform_host_block,
-        write_host_profile,
-    )
+    from dse.trace.overheads import check_host_time, extract_overheads, merge_profiles
 
     if as_json and platform_block:
         raise ConfigError("--json and --platform-block exclude each other; choose one")

@@ -385,4 +385,4 @@ def test_notes_of_the_reader_about_missing_events_stay(tmp_path):
     write(tmp_path / "rank0.json", events, rank=0)
     captured = captured_step(read_kineto(tmp_path / "rank0.json"))
     assert any("negative duration" in note for note in captured.graph.notes)
-    assert any("1 of 2 ranks are not here: 1" in note for note in captured.graph.notes)
+    assert any("1 of 2 ranks have no trace: 1" in note for note in captured.graph.notes)
