@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dse.trace.read._rank_trace import Bytes, Ints, Longs
 
 
-class Role(IntEnum):
+class TaskRole(IntEnum):
     """What a task in the graph of a trace stands for."""
 
     #: Before the rank's step begins, if another rank's began earlier; not part of the step.
@@ -38,7 +38,7 @@ class Role(IntEnum):
 
 
 #: Roles that keep a device busy with computation or copies.
-COMPUTING = (Role.KERNEL, Role.COPY, Role.FILL)
+COMPUTING = (TaskRole.KERNEL, TaskRole.COPY, TaskRole.FILL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class TraceGraph:
 
     Attributes:
         graph: The graph. Its time zero is the earliest start of the ranks' steps.
-        role: A `Role`.
+        role: A `TaskRole`.
         rank: Rank of each task.
         event: Index of the task's event in the trace of its rank, -1 for gaps and delays. A call
             may be several tasks, and so may an operator where the CPU is the device.

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from tests.cli.running import answer, dse
+from tests.trace.analyse.test_summary import two_ranks
 from tests.trace.helpers import call, kernel, operator, span, write
 
 

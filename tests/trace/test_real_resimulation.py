@@ -8,7 +8,7 @@ import pytest
 from dse.graph import meeting_members
 from dse.simulate import simulate
 from dse.trace import (
-    Role,
+    TaskRole,
     compare_with_measured,
     resimulate,
 )
@@ -30,7 +30,7 @@ def together():
 def starts_as_measured(made, times):
     """Deviations of all starts in µs; gaps on streams may begin earlier, with their stream."""
     deviation = times.start_s * 1e6 - made.measured_start_ns / 1e3
-    return np.abs(deviation[made.role != Role.STREAM_GAP])
+    return np.abs(deviation[made.role != TaskRole.STREAM_GAP])
 
 
 def test_dlrm_ranks_alone(dlrm):
@@ -77,11 +77,11 @@ def test_dlrm_transfers_do_not_contain_waiting(together):
     graph = together.graph
     before = simulate(graph)
     late = next(part.rank for part in together.steps if part.offset_s == 0)
-    first = int(np.flatnonzero((together.rank == late) & (together.role == Role.HOST_WORK))[0])
+    first = int(np.flatnonzero((together.rank == late) & (together.role == TaskRole.HOST_WORK))[0])
     duration_s = graph.duration_s.copy()
     duration_s[first] += 20e-3
     after = simulate(graph, duration_s)
-    collectives = together.role == Role.COLLECTIVE
+    collectives = together.role == TaskRole.COLLECTIVE
     assert (after.start_s[collectives] > before.start_s[collectives] + 5e-3).all()
     assert np.allclose(
         (after.end_s - after.start_s)[collectives], (before.end_s - before.start_s)[collectives]
@@ -101,6 +101,6 @@ def test_one_rank(name, handovers):
     assert made.graph.names.count("wake") == handovers
     # Kernels of no length and a host of no length: what is left are delays and gaps.
     fast = made.graph.duration_s.copy()
-    fast[np.isin(made.role, (Role.KERNEL, Role.HOST_WORK, Role.CALL))] = 0
+    fast[np.isin(made.role, (TaskRole.KERNEL, TaskRole.HOST_WORK, TaskRole.CALL))] = 0
     (faster,) = compare_with_measured(made, simulate(made.graph, fast))
     assert faster.simulated_s < 0.75 * one.simulated_s

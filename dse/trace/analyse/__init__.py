@@ -8,7 +8,7 @@ from dse.trace.analyse._contents import (
     size_summaries,
     stream_summaries,
 )
-from dse.trace.analyse._facts import Phase, TaskFacts, task_facts
+from dse.trace.analyse._facts import TaskFacts, TrainingPhase, task_facts
 from dse.trace.analyse._path import (
     PathContributor,
     PathPart,
@@ -39,7 +39,6 @@ __all__ = [
     "PathPart",
     "PathRank",
     "PathSummary",
-    "Phase",
     "RankResimulation",
     "RankSummary",
     "SizeSummary",
@@ -49,6 +48,7 @@ __all__ = [
     "StreamSummary",
     "TaskFacts",
     "TraceSummary",
+    "TrainingPhase",
     "compare_with_measured",
     "resimulate",
     "size_summaries",

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dse._reading import JsonProblemError, load_json
-from dse.trace._step_graph import COMPUTING, Role
+from dse.trace._step_graph import COMPUTING, TaskRole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from dse.trace.analyse._facts import TaskFacts
 
 #: Roles that do no work.
-_PAUSES = frozenset({Role.HOST_GAP, Role.LAUNCH_DELAY, Role.STREAM_GAP, Role.LEAD_IN})
+_PAUSES = frozenset(
+    {TaskRole.HOST_GAP, TaskRole.LAUNCH_DELAY, TaskRole.STREAM_GAP, TaskRole.LEAD_IN}
+)
 #: Most operators listed per size.
 _OPERATORS = 3
 
@@ -68,7 +70,7 @@ def stream_summaries(made: TraceGraph) -> tuple[StreamSummary, ...]:
         made.graph.lane.tolist(), made.role.tolist(), made.graph.duration_s.tolist(), strict=True
     )
     for at, role, duration_s in rows:
-        if Role(role) not in _PAUSES:
+        if TaskRole(role) not in _PAUSES:
             counts[at] += 1
             busy_s[at] += duration_s
     found = [

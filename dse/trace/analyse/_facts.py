@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.graph import followers_of, predecessors
-from dse.trace._step_graph import Role
+from dse.trace._step_graph import TaskRole
 from dse.trace.read._rank_trace import CALLS, ON_DEVICE, Category
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _ASIDE = (
 )
 
 
-class Phase(IntEnum):
+class TrainingPhase(IntEnum):
     """Part of a training step."""
 
     #: Loading and moving batches, clearing gradients, and anything outside of operators.
@@ -57,7 +57,7 @@ class TaskFacts:
             the evaluation of an autograd node those of the node.
         launch: Task of the call that launched this device work.
         owner: Device work that a delay or gap precedes.
-        phase: A `Phase`.
+        phase: A `TrainingPhase`.
         layer: Number of the top-level forward operator that the task belongs to, or whose gradient
             it computes; counted in order of time on each rank.
         collective: Index into `collectives`.
@@ -165,7 +165,7 @@ class _Collector:
         columns["bytes"][tasks] = trace.bytes[events]
         for task, event in zip(tasks.tolist(), events.tolist(), strict=True):
             number = int(links.collective[event])
-            if number >= 0 and made.role[task] == Role.COLLECTIVE:
+            if number >= 0 and made.role[task] == TaskRole.COLLECTIVE:
                 info = links.collectives[number]
                 columns["collective"][task] = self._collectives.setdefault(
                     info, len(self._collectives)
@@ -184,7 +184,7 @@ class _Collector:
         last: dict[int, int] = {}
         streams = self._made.graph.lane
         for task in tasks.tolist():
-            if self._phase[task] != Phase.BACKWARD:
+            if self._phase[task] != TrainingPhase.BACKWARD:
                 continue
             stream = int(streams[task])
             if layer[task] >= 0:
@@ -197,7 +197,7 @@ class _Collector:
         rows: dict[int, list[int]] = {}
         for task, stream in enumerate(graph.lane.tolist()):
             rows.setdefault(stream, []).append(task)
-        gap = (self._made.role == Role.HOST_GAP) & (self._made.event < 0)
+        gap = (self._made.role == TaskRole.HOST_GAP) & (self._made.event < 0)
         for row in rows.values():
             for before, task, after in zip(row[:-2], row[1:-1], row[2:], strict=True):
                 if gap[task] and self._phase[before] == self._phase[after]:
@@ -207,13 +207,13 @@ class _Collector:
         made = self._made
         result = np.full(graph.task_count, -1, dtype=np.int64)
         role = made.role.tolist()
-        for task in np.flatnonzero(made.role >= Role.KERNEL).tolist():
+        for task in np.flatnonzero(made.role >= TaskRole.KERNEL).tolist():
             for other in waits[task]:
                 source = other
-                if role[other] == Role.LAUNCH_DELAY:
-                    calls = [before for before in waits[other] if role[before] == Role.CALL]
+                if role[other] == TaskRole.LAUNCH_DELAY:
+                    calls = [before for before in waits[other] if role[before] == TaskRole.CALL]
                     source = calls[0] if calls else other
-                if role[source] == Role.CALL and made.rank[source] == made.rank[task]:
+                if role[source] == TaskRole.CALL and made.rank[source] == made.rank[task]:
                     result[task] = source
                     break
         return result
@@ -248,28 +248,28 @@ class _Surroundings:
         names = tuple(trace.name_of(event) for event in chain)
         return names, operators[-1] if operators else -1, inputs
 
-    def phase(self, node: int) -> Phase:
+    def phase(self, node: int) -> TrainingPhase:
         chain = self._chain(node)
         names = [self._trace.name_of(event) for event in chain]
         if any(name.startswith((*_OPTIMIZER, *_OPTIMIZER_OPERATORS)) for name in names):
-            return Phase.OPTIMIZER
+            return TrainingPhase.OPTIMIZER
         if any(name.startswith(_ASIDE) for name in names):
-            return Phase.OTHER
+            return TrainingPhase.OTHER
         trace, forward = self._trace, self._links.forward
         if any(
             name.startswith(_BACKWARD) or forward[event] >= 0 or trace.forward_thread[event] > 0
             for name, event in zip(names, chain, strict=True)
         ):
-            return Phase.BACKWARD
+            return TrainingPhase.BACKWARD
         operators = (trace.category[event] == Category.CPU_OP for event in chain)
-        return Phase.FORWARD if any(operators) else Phase.OTHER
+        return TrainingPhase.FORWARD if any(operators) else TrainingPhase.OTHER
 
     def layer(self, node: int) -> int:
         """Returns the top-level forward operator that it belongs to, or -1."""
         phase = self.phase(node)
-        if phase == Phase.FORWARD:
+        if phase == TrainingPhase.FORWARD:
             return self._top(node)
-        if phase == Phase.BACKWARD:
+        if phase == TrainingPhase.BACKWARD:
             for event in reversed(self._chain(node)):
                 if self._links.forward[event] >= 0:
                     return self._top(int(self._links.forward[event]))
@@ -311,12 +311,12 @@ def _owners(made: TraceGraph, waits: list[list[int]]) -> Longs:
     followers = followers_of(waits)
     stream = made.graph.lane
     for task in np.flatnonzero(
-        (role == Role.LAUNCH_DELAY) | ((role == Role.STREAM_GAP) & (made.event < 0))
+        (role == TaskRole.LAUNCH_DELAY) | ((role == TaskRole.STREAM_GAP) & (made.event < 0))
     ).tolist():
         for other in followers[task]:
-            if role[other] < Role.KERNEL:
+            if role[other] < TaskRole.KERNEL:
                 continue
-            if role[task] == Role.LAUNCH_DELAY or stream[other] == stream[task]:
+            if role[task] == TaskRole.LAUNCH_DELAY or stream[other] == stream[task]:
                 result[task] = other
                 break
     return result

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from dse.trace._step_graph import Role
+from dse.trace._step_graph import TaskRole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 _MOST = 10
 
 _PARTS = {
-    Role.HOST_WORK: "host operators",
-    Role.HOST_GAP: "host gaps",
-    Role.CALL: "calls",
-    Role.AFTER_WAIT: "after waits",
-    Role.LAUNCH_DELAY: "launch delays",
-    Role.STREAM_GAP: "stream gaps",
-    Role.KERNEL: "kernels",
-    Role.COPY: "copies",
-    Role.FILL: "fills",
-    Role.COLLECTIVE: "collectives",
+    TaskRole.HOST_WORK: "host operators",
+    TaskRole.HOST_GAP: "host gaps",
+    TaskRole.CALL: "calls",
+    TaskRole.AFTER_WAIT: "after waits",
+    TaskRole.LAUNCH_DELAY: "launch delays",
+    TaskRole.STREAM_GAP: "stream gaps",
+    TaskRole.KERNEL: "kernels",
+    TaskRole.COPY: "copies",
+    TaskRole.FILL: "fills",
+    TaskRole.COLLECTIVE: "collectives",
 }
 _BEFORE = "later start"
 #: Times are whole nanoseconds; less is rounding of sums.
@@ -137,11 +137,11 @@ def summarise_path(made: TraceGraph, path: Path) -> PathSummary:
         by_name[part, name] = (count + 1, total_s + seconds)
 
     for task, seconds in zip(tasks, path.seconds.tolist(), strict=True):
-        rank, role = int(made.rank[task]), Role(made.role[task])
+        rank, role = int(made.rank[task]), TaskRole(made.role[task])
         by_rank[rank] = by_rank.get(rank, 0.0) + seconds
         if seconds <= _ROUNDING_S:
             continue
-        if role == Role.LEAD_IN:
+        if role == TaskRole.LEAD_IN:
             add(_BEFORE, f"rank {rank} starts later", seconds)
         else:
             part = _PARTS.get(role, role.name.lower().replace("_", " "))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from dse.graph import union_length
-from dse.trace._step_graph import COMPUTING, Role
+from dse.trace._step_graph import COMPUTING, TaskRole
 from dse.trace.graph._trace_graph import trace_graph
 from dse.trace.links._link import link
 from dse.trace.links._matched_collectives import match_collectives
@@ -113,7 +113,7 @@ def compare_with_measured(made: TraceGraph, times: Times) -> tuple[RankResimulat
         mine = made.rank == part.rank
         busy = mine & np.isin(made.role, COMPUTING)
         compute = _covered_s(times, busy, begin, end)
-        transfer = mine & (made.role == Role.COLLECTIVE)
+        transfer = mine & (made.role == TaskRole.COLLECTIVE)
         both = _covered_s(times, busy | transfer, begin, end)
         waiting = _covered_s(times, busy | transfer, begin, end, waiting=transfer)
         result.append(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.trace._step_graph import Role
+from dse.trace._step_graph import TaskRole
 from dse.trace.cpu._gloo import c10d_operators, gloo_events, inside_gloo
 from dse.trace.read._rank_trace import CALLS, Category
 
@@ -72,7 +72,7 @@ def cpu_stretches(
     step: TracedStep,
     inside: np.ndarray,
     outer: dict[int, int],
-) -> dict[int, list[tuple[Stretch, Role]]]:
+) -> dict[int, list[tuple[Stretch, TaskRole]]]:
     """Cuts each thread by its innermost operators and its calls.
 
     Args:
@@ -100,12 +100,12 @@ def cpu_stretches(
     return result
 
 
-def _role(trace: RankTrace, event: int, computes: np.ndarray, issues: bool) -> Role:
+def _role(trace: RankTrace, event: int, computes: np.ndarray, issues: bool) -> TaskRole:
     if event < 0:
-        return Role.HOST_GAP
+        return TaskRole.HOST_GAP
     if issues or trace.category[event] != Category.CPU_OP:
-        return Role.CALL
-    return Role.KERNEL if computes[event] else Role.HOST_WORK
+        return TaskRole.CALL
+    return TaskRole.KERNEL if computes[event] else TaskRole.HOST_WORK
 
 
 def _first_collectives(trace: RankTrace, links: Links, step: TracedStep) -> dict[int, int]:

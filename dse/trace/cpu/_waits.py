@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.trace._step_graph import Role
+from dse.trace._step_graph import TaskRole
 from dse.trace.cpu._operators import WAIT_OPERATORS
 from dse.trace.read._rank_trace import Category
 
@@ -89,7 +89,7 @@ def cpu_waits(
             unknown.append(work)
         if own != asker and own in threads:
             at = threads[own].around(work.end)
-            if at >= 0 and rows[own][at].role == Role.HOST_GAP:
+            if at >= 0 and rows[own][at].role == TaskRole.HOST_GAP:
                 awaited.setdefault((own, at), []).append(work)
     return CpuWaits(awaited, tuple(unknown))
 
@@ -114,8 +114,8 @@ class _Thread:
         part = self.row[at]
         if end - part.start < _SHORTEST_WAIT or part.end - end > _LONGEST_RETURN:
             return False
-        if part.role in (Role.HOST_GAP, Role.CALL):
-            return part.role == Role.HOST_GAP
+        if part.role in (TaskRole.HOST_GAP, TaskRole.CALL):
+            return part.role == TaskRole.HOST_GAP
         name = self._trace.name_of(part.event)
         return name in WAIT_OPERATORS or _IN_PYTHON.fullmatch(name) is not None
 
@@ -129,14 +129,14 @@ def _seen(
         after = thread.last.get(work.launch, -1) + 1
         if 0 < after < len(thread.row):
             part = thread.row[after]
-            if part.role == Role.HOST_GAP and work.end <= part.end:
+            if part.role == TaskRole.HOST_GAP and work.end <= part.end:
                 return asker, after
         at = thread.around(work.end)
         if at >= after and thread.waits(at, work.end):
             return asker, at
     for number, thread in threads.items():
         at = thread.around(work.end)
-        quiet = at >= 0 and thread.row[at].role == Role.HOST_GAP
+        quiet = at >= 0 and thread.row[at].role == TaskRole.HOST_GAP
         if number not in (asker, own) and quiet and thread.waits(at, work.end):
             return number, at
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.trace._step_graph import Role
+from dse.trace._step_graph import TaskRole
 
 if TYPE_CHECKING:
     from dse.trace._step_graph import TracedStep
@@ -63,12 +63,12 @@ class DeviceTasks:
         waits = [self.task_of[other.event] for other in cause.waits]
         opens = work.previous is None and not after
         if opens and self._zero:
-            self._draft.add("later start", Role.LEAD_IN, stream, (0, self._zero))
+            self._draft.add("later start", TaskRole.LEAD_IN, stream, (0, self._zero))
         gap = cause.gap
         if gap:
             # The gap follows what the stream waits for; the launch may arrive during it.
             span = (self._zero + work.start - gap, gap)
-            self._draft.add("gap", Role.STREAM_GAP, stream, span, after=waits)
+            self._draft.add("gap", TaskRole.STREAM_GAP, stream, span, after=waits)
             waits = []
         task = self._draft.add(
             self._trace.name_of(work.event),
@@ -92,7 +92,9 @@ class DeviceTasks:
         number = _free(in_flight, issued, issued + delay)
         stream = (self._rank, f"launches of {name}, {number + 1}")
         span = (self._zero + issued, delay)
-        return [self._draft.add("launch delay", Role.LAUNCH_DELAY, stream, span, after=[launch])]
+        return [
+            self._draft.add("launch delay", TaskRole.LAUNCH_DELAY, stream, span, after=[launch])
+        ]
 
 
 def _free(ends: list[int], start: int, end: int) -> int:

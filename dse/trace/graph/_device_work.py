@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.trace._step_graph import Role
+from dse.trace._step_graph import TaskRole
 from dse.trace.cpu._gloo import gloo_events
 from dse.trace.graph._host import inside_end
 from dse.trace.read._rank_trace import DEVICE_WORK, Category
@@ -48,13 +48,13 @@ class DeviceWork:
     queue: tuple[int, int, int]
     previous: DeviceWork | None
     launch: int
-    role: Role
+    role: TaskRole
 
 
 _ROLES = {
-    Category.KERNEL: Role.KERNEL,
-    Category.MEMCPY: Role.COPY,
-    Category.MEMSET: Role.FILL,
+    Category.KERNEL: TaskRole.KERNEL,
+    Category.MEMCPY: TaskRole.COPY,
+    Category.MEMSET: TaskRole.FILL,
 }
 
 
@@ -116,9 +116,9 @@ def _in_queues(
     result: list[DeviceWork] = []
     last: dict[tuple[int, int, int], DeviceWork] = {}
     for at, (start, _, event, call) in enumerate(chosen):
-        role = _ROLES.get(Category(int(trace.category[event])), Role.COLLECTIVE)
-        if role == Role.KERNEL and links.collective[event] >= 0:
-            role = Role.COLLECTIVE
+        role = _ROLES.get(Category(int(trace.category[event])), TaskRole.COLLECTIVE)
+        if role == TaskRole.KERNEL and links.collective[event] >= 0:
+            role = TaskRole.COLLECTIVE
         work = DeviceWork(
             event,
             start,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dse.graph import GraphBuilder, TaskKind
-from dse.trace._step_graph import Role
+from dse.trace._step_graph import TaskRole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from dse.graph import ExecutionGraph
 
 _KINDS = {
-    Role.KERNEL: TaskKind.COMPUTE,
-    Role.FILL: TaskKind.COMPUTE,
-    Role.COPY: TaskKind.COPY,
-    Role.COLLECTIVE: TaskKind.COLLECTIVE,
+    TaskRole.KERNEL: TaskKind.COMPUTE,
+    TaskRole.FILL: TaskKind.COMPUTE,
+    TaskRole.COPY: TaskKind.COPY,
+    TaskRole.COLLECTIVE: TaskKind.COLLECTIVE,
 }
 
 
@@ -34,7 +34,7 @@ class Draft:
     """
 
     def __init__(self) -> None:
-        self.role: list[Role] = []
+        self.role: list[TaskRole] = []
         self.rank: list[int] = []
         self.event: list[int] = []
         self.start: list[int] = []
@@ -48,7 +48,7 @@ class Draft:
     def add(
         self,
         name: str,
-        role: Role,
+        role: TaskRole,
         stream: tuple[int, str],
         span: tuple[int, int],
         *,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.trace._step_graph import Role
+from dse.trace._step_graph import TaskRole
 
 if TYPE_CHECKING:
     from dse.trace.graph._host import Segment
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Shorter segments are no waits, in ns.
 _SHORTEST_WAIT = 20_000
 #: A waiting thread does none of these.
-_AT_WORK = (Role.CALL, Role.KERNEL)
+_AT_WORK = (TaskRole.CALL, TaskRole.KERNEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def _between(
     taken: set[int],
 ) -> list[Handover]:
     row = rows[worker]
-    busy = [at for at, part in enumerate(row) if part.role != Role.HOST_GAP]
+    busy = [at for at, part in enumerate(row) if part.role != TaskRole.HOST_GAP]
     wakes, returns = _moments(rows[caller], [row[at] for at in busy])
     firsts = sorted(wakes)
     found = []

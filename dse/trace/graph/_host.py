@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.trace._step_graph import Role
+from dse.trace._step_graph import TaskRole
 from dse.trace.cpu._operators import cpu_stretches
 from dse.trace.read._rank_trace import CALLS, Category
 
@@ -34,7 +34,7 @@ class Segment:
 
     start: int
     end: int
-    role: Role
+    role: TaskRole
     event: int
 
 
@@ -131,13 +131,13 @@ def _segments(
                 at += 1
             if at < len(tops) and tops[at][0] <= now:
                 until = min(start, tops[at][1])
-                row.append(Segment(now, until, Role.HOST_WORK, tops[at][2]))
+                row.append(Segment(now, until, TaskRole.HOST_WORK, tops[at][2]))
             else:
                 until = min(start, tops[at][0]) if at < len(tops) else start
-                row.append(Segment(now, until, Role.HOST_GAP, -1))
+                row.append(Segment(now, until, TaskRole.HOST_GAP, -1))
             now = until
         if call >= 0:
-            row.append(Segment(start, end, Role.CALL, call))
+            row.append(Segment(start, end, TaskRole.CALL, call))
             now = end
     return row
 
@@ -145,4 +145,4 @@ def _segments(
 def _fill_up(row: list[Segment], end: int) -> None:
     now = row[-1].end if row else 0
     if now < end:
-        row.append(Segment(now, end, Role.HOST_GAP, -1))
+        row.append(Segment(now, end, TaskRole.HOST_GAP, -1))

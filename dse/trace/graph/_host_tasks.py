@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.trace._step_graph import Role
+from dse.trace._step_graph import TaskRole
 from dse.trace.graph._device_work import ROUNDING_NS
 
 if TYPE_CHECKING:
@@ -83,18 +83,18 @@ class HostTasks:
             name = (self._rank, f"thread {self._trace.threads[thread].thread}")
             for at, part in enumerate(row):
                 place = (thread, at)
-                if part.role == Role.HOST_GAP and (thread, at + 1) in self._woken:
+                if part.role == TaskRole.HOST_GAP and (thread, at + 1) in self._woken:
                     continue
                 if place in self._woken:
                     self._add_wake(name, place, part)
                 elif at == 0 and self._zero:
-                    self._draft.add("later start", Role.LEAD_IN, name, (0, self._zero))
-                if part.role == Role.CALL:
+                    self._draft.add("later start", TaskRole.LEAD_IN, name, (0, self._zero))
+                if part.role == TaskRole.CALL:
                     self._add_call(name, place, part, launches, waits.get(part.event, []))
                 else:
                     self._add_plain(name, place, part)
                 if place in awaited:
-                    held = self._first if part.role == Role.CALL else self._last
+                    held = self._first if part.role == TaskRole.CALL else self._last
                     self.waiting.append((held[place], awaited[place]))
                 self.ends[thread] = self._last[place]
         for place, workers in self._returns.items():
@@ -107,7 +107,7 @@ class HostTasks:
 
     def _task(
         self,
-        role: Role,
+        role: TaskRole,
         thread: tuple[int, str],
         place: _Place,
         part: Segment,
@@ -127,7 +127,7 @@ class HostTasks:
     def _add_wake(self, thread: tuple[int, str], place: _Place, part: Segment) -> None:
         found = self._woken[place]
         span = self._span(self._cut_at((found.caller, found.wakes)), part.start)
-        self._first[place] = self._draft.add("wake", Role.HOST_GAP, thread, span)
+        self._first[place] = self._draft.add("wake", TaskRole.HOST_GAP, thread, span)
 
     def _add_plain(self, thread: tuple[int, str], place: _Place, part: Segment) -> None:
         """Adds an operator or gap, cut where it wakes a thread and where one returns to it.
@@ -142,12 +142,12 @@ class HostTasks:
             now = cut
         awaited = self._returns.get(place, [])
         if awaited:
-            role = Role.AFTER_WAIT
+            role = TaskRole.AFTER_WAIT
             now = max(now, *(self._rows[worker][other].end for worker, other in awaited))
         works = self._awaited.get(place, [])
         over = max((min(work.end, part.end) for work in works), default=-1)
-        if over > part.start or (works and role == Role.HOST_GAP):
-            role = Role.AFTER_WAIT
+        if over > part.start or (works and role == TaskRole.HOST_GAP):
+            role = TaskRole.AFTER_WAIT
             now = max(now, over)
         self._task(role, thread, place, part, now, part.end)
 
@@ -165,14 +165,14 @@ class HostTasks:
             by_cut.setdefault(launches.issued[work.event], []).append(work)
         now = part.start
         for cut in sorted(by_cut):
-            task = self._task(Role.CALL, thread, place, part, now, cut)
+            task = self._task(TaskRole.CALL, thread, place, part, now, cut)
             self.launch.update((work.event, task) for work in by_cut[cut])
             now = cut
         latest = part.end + ROUNDING_NS
         waits = [work for work in dict.fromkeys(awaited) if work.end <= latest]
         if waits or now < part.end or not by_cut:
             over = max([now, *(min(work.end, part.end) for work in waits)])
-            role = Role.AFTER_WAIT if waits and by_cut else Role.CALL
+            role = TaskRole.AFTER_WAIT if waits and by_cut else TaskRole.CALL
             task = self._task(role, thread, place, part, over, part.end)
             if waits:
                 self.waiting.append((task, waits))

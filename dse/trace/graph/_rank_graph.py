@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dse.trace._step_graph import Role, Unexplained
+from dse.trace._step_graph import TaskRole, Unexplained
 from dse.trace.cpu._waits import CpuWaits, cpu_waits
 from dse.trace.graph._causes import starts, usual_delays
 from dse.trace.graph._device_tasks import DeviceTasks
@@ -61,7 +61,7 @@ def add_rank(draft: Draft, trace: RankTrace, links: Links, step: TracedStep) -> 
         part.event: (part.start, part.end)
         for row in host.rows.values()
         for part in row
-        if part.role == Role.CALL
+        if part.role == TaskRole.CALL
     }
     works = device_work(trace, links, step, set(spans), host.outer)
     launches = find_launches(trace, works, spans)
@@ -112,7 +112,7 @@ def _lonely_gaps(
     """Yields the long gaps of all threads but the main one that no hand-over or wait explains."""
     if main < 0:
         begins = {
-            thread: next((part.start for part in row if part.role != Role.HOST_GAP), -1)
+            thread: next((part.start for part in row if part.role != TaskRole.HOST_GAP), -1)
             for thread, row in rows.items()
         }
         known = {thread: start for thread, start in begins.items() if start >= 0}
@@ -124,6 +124,6 @@ def _lonely_gaps(
         explained.update((handover.caller, quiet) for quiet, _ in handover.returns)
     for thread, row in rows.items():
         for at, part in enumerate(row):
-            long = part.role == Role.HOST_GAP and part.end - part.start >= _LONG_GAP
+            long = part.role == TaskRole.HOST_GAP and part.end - part.start >= _LONG_GAP
             if long and thread != main and (thread, at) not in explained:
                 yield part.end - part.start

@@ -9,7 +9,7 @@ import numpy as np
 
 from dse.errors import ConfigError
 from dse.graph import topological_order
-from dse.trace._step_graph import Role, TraceGraph
+from dse.trace._step_graph import TaskRole, TraceGraph
 from dse.trace.graph._draft import Draft
 from dse.trace.graph._rank_graph import add_rank
 from dse.trace.graph._step import traced_step
@@ -77,7 +77,7 @@ def trace_graph(
                 "they start as measured"
             )
     on_device = {trace.rank for trace in traces if trace.has_kernels}
-    alone, early = draft.role.count(Role.COLLECTIVE), 0
+    alone, early = draft.role.count(TaskRole.COLLECTIVE), 0
     for collective in collectives:
         members = [
             tasks[rank].task_of[event]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.trace._step_graph import Role
+from dse.trace._step_graph import TaskRole
 from dse.trace.graph._device_work import ROUNDING_NS
 from dse.trace.read._rank_trace import CALLS, Category
 
@@ -57,7 +57,7 @@ class Waits:
             ):
                 times.append(start[work.event])
                 row.append(work)
-        collectives = [work for work in launched if work.role == Role.COLLECTIVE]
+        collectives = [work for work in launched if work.role == TaskRole.COLLECTIVE]
         self._collectives = [start[work.event] for work in collectives], collectives
         self._by_end = sorted(works, key=lambda work: (work.base_end, work.start))
         self._ends = [work.base_end for work in self._by_end]
@@ -127,12 +127,12 @@ class Waits:
             if at == len(times):
                 continue
             held = row[at]
-            if held.role == Role.COLLECTIVE:
+            if held.role == TaskRole.COLLECTIVE:
                 other = next(
                     (
                         work
                         for work in reversed(row[max(0, at - 64) : at])
-                        if work.role != Role.COLLECTIVE
+                        if work.role != TaskRole.COLLECTIVE
                     ),
                     None,
                 )

@@ -10,7 +10,7 @@ import numpy as np
 from dse.errors import ConfigError, DseError, SimulationError
 from dse.simulate import critical_path, simulate
 from dse.trace import (
-    Role,
+    TaskRole,
     compare_with_measured,
     link,
     match_collectives,
@@ -199,7 +199,7 @@ def captured_step(
 
 def _aligned(graph: TraceGraph) -> TraceGraph:
     """Returns the graph with all ranks beginning at time zero."""
-    duration_s = np.where(graph.role == Role.LEAD_IN, 0.0, graph.graph.duration_s)
+    duration_s = np.where(graph.role == TaskRole.LEAD_IN, 0.0, graph.graph.duration_s)
     return replace(
         graph,
         graph=graph.graph.with_durations(duration_s),
@@ -225,7 +225,7 @@ def _finished(graph: TraceGraph, timeline: Timeline) -> tuple[RankResimulation, 
     """Compares simulated and measured ranks; a step lasts until all its work has ended."""
     ends = []
     for part in graph.steps:
-        mine = np.flatnonzero((graph.rank == part.rank) & (graph.role != Role.LEAD_IN))
+        mine = np.flatnonzero((graph.rank == part.rank) & (graph.role != TaskRole.LEAD_IN))
         last = mine[np.argmax(timeline.end_s[mine])]
         ends.append((int(last),))
     return compare_with_measured(replace(graph, end_tasks=tuple(ends)), timeline)

@@ -8,7 +8,7 @@ import pytest
 from dse.graph import meeting_members
 from dse.simulate import simulate
 from dse.trace import (
-    Role,
+    TaskRole,
     compare_with_measured,
     link,
     match_collectives,
@@ -50,7 +50,7 @@ def test_each_step_of_a_network(tmp_path):
         computed = {
             name
             for name, role in zip(made.graph.names, made.role, strict=True)
-            if role == Role.KERNEL
+            if role == TaskRole.KERNEL
         }
         # Two layers forward, and three products of matrices backward.
         assert {"aten::addmm", "aten::mm"} <= computed
@@ -66,7 +66,7 @@ def test_data_parallel_ranks_together(ranks):
             assert result.compute_s > 0
         assert not made.notes
         deviation_us = np.abs(times.start_s * 1e6 - made.measured_start_ns / 1e3)
-        assert deviation_us[made.role != Role.STREAM_GAP].max() <= 3
+        assert deviation_us[made.role != TaskRole.STREAM_GAP].max() <= 3
 
 
 @pytest.mark.slow
@@ -109,7 +109,7 @@ def test_transfers_begin_together_once_the_last_rank_is_there(ranks):
 def test_slower_network_holds_up_every_rank(ranks):
     for made in steps_of(ranks):
         before = compare_with_measured(made, simulate(made.graph))
-        collectives = made.role == Role.COLLECTIVE
+        collectives = made.role == TaskRole.COLLECTIVE
         slower_s = np.where(collectives, 1.0, made.graph.duration_s)
         for fast, slow in zip(
             before,

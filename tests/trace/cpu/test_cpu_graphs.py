@@ -7,7 +7,14 @@ import pytest
 
 from dse.graph import TaskKind, meeting_members
 from dse.simulate import simulate
-from dse.trace import Role, compare_with_measured, link, match_collectives, read_kineto, resimulate
+from dse.trace import (
+    TaskRole,
+    compare_with_measured,
+    link,
+    match_collectives,
+    read_kineto,
+    resimulate,
+)
 from tests.trace.graph.test_trace_graphs import made_of, run
 from tests.trace.helpers import operator, span, write
 
@@ -30,7 +37,7 @@ def parts(made, rank=0):
     return [
         (
             made.graph.names[task],
-            Role(int(made.role[task])),
+            TaskRole(int(made.role[task])),
             round(made.graph.duration_s[task] * 1e6),
         )
         for task in np.flatnonzero(made.graph.lane == lane).tolist()
@@ -46,7 +53,7 @@ def awaited_by(made, name):
             graph.dependency_offsets[task] : graph.dependency_offsets[task + 1]
         ]
         if any(graph.names[other] == name for other in waits.tolist()):
-            found.append((Role(int(made.role[task])), known))
+            found.append((TaskRole(int(made.role[task])), known))
     return found
 
 
@@ -62,18 +69,18 @@ LINEAR = [
 def test_threads_are_cut_by_their_innermost_operators(tmp_path):
     made = made_of(tmp_path, LINEAR)
     assert parts(made) == [
-        ("aten::linear", Role.HOST_WORK, 2),
-        ("aten::t", Role.KERNEL, 4),
-        ("aten::linear", Role.HOST_WORK, 4),
-        ("aten::addmm", Role.KERNEL, 2),
-        ("aten::copy_", Role.KERNEL, 8),
-        ("aten::addmm", Role.KERNEL, 75),
-        ("aten::linear", Role.HOST_WORK, 5),
-        ("gap", Role.HOST_GAP, 10),
-        ("aten::relu", Role.KERNEL, 10),
+        ("aten::linear", TaskRole.HOST_WORK, 2),
+        ("aten::t", TaskRole.KERNEL, 4),
+        ("aten::linear", TaskRole.HOST_WORK, 4),
+        ("aten::addmm", TaskRole.KERNEL, 2),
+        ("aten::copy_", TaskRole.KERNEL, 8),
+        ("aten::addmm", TaskRole.KERNEL, 75),
+        ("aten::linear", TaskRole.HOST_WORK, 5),
+        ("gap", TaskRole.HOST_GAP, 10),
+        ("aten::relu", TaskRole.KERNEL, 10),
     ]
     assert made.event.tolist() == [0, 1, 0, 2, 3, 2, 0, -1, 4]
-    kinds = made.graph.kind[made.role == Role.KERNEL]
+    kinds = made.graph.kind[made.role == TaskRole.KERNEL]
     assert set(kinds.tolist()) == {int(TaskKind.COMPUTE)}
     (result,) = compare_with_measured(made, simulate(made.graph))
     assert result.simulated_s == pytest.approx(120e-6)
@@ -108,21 +115,21 @@ def test_operators_that_compute_are_told_by_what_they_call(tmp_path):
         ],
     )
     assert parts(made) == [
-        ("aten::mul", Role.HOST_WORK, 5),
-        ("aten::mul", Role.KERNEL, 5),
-        ("aten::to", Role.KERNEL, 2),
-        ("aten::mul", Role.KERNEL, 33),
-        ("aten::mul", Role.HOST_WORK, 5),
-        ("gap", Role.HOST_GAP, 50),
-        ("aten::addmm", Role.KERNEL, 10),
-        ("aten::copy_", Role.KERNEL, 4),
-        ("aten::addmm", Role.KERNEL, 6),
-        ("aten::addmm", Role.KERNEL, 10),
-        ("aten::copy_", Role.KERNEL, 4),
-        ("aten::addmm", Role.KERNEL, 6),
-        ("aten::addmm", Role.KERNEL, 1),
-        ("aten::copy_", Role.KERNEL, 490),
-        ("aten::addmm", Role.KERNEL, 9),
+        ("aten::mul", TaskRole.HOST_WORK, 5),
+        ("aten::mul", TaskRole.KERNEL, 5),
+        ("aten::to", TaskRole.KERNEL, 2),
+        ("aten::mul", TaskRole.KERNEL, 33),
+        ("aten::mul", TaskRole.HOST_WORK, 5),
+        ("gap", TaskRole.HOST_GAP, 50),
+        ("aten::addmm", TaskRole.KERNEL, 10),
+        ("aten::copy_", TaskRole.KERNEL, 4),
+        ("aten::addmm", TaskRole.KERNEL, 6),
+        ("aten::addmm", TaskRole.KERNEL, 10),
+        ("aten::copy_", TaskRole.KERNEL, 4),
+        ("aten::addmm", TaskRole.KERNEL, 6),
+        ("aten::addmm", TaskRole.KERNEL, 1),
+        ("aten::copy_", TaskRole.KERNEL, 490),
+        ("aten::addmm", TaskRole.KERNEL, 9),
     ]
 
 
@@ -135,9 +142,9 @@ def test_step_of_the_profiler_with_its_gaps(tmp_path):
     ]
     made = made_of(tmp_path, events, step=1)
     assert parts(made) == [
-        ("gap", Role.HOST_GAP, 10),
-        ("a", Role.KERNEL, 50),
-        ("gap", Role.HOST_GAP, 40),
+        ("gap", TaskRole.HOST_GAP, 10),
+        ("a", TaskRole.KERNEL, 50),
+        ("gap", TaskRole.HOST_GAP, 40),
     ]
     (last,) = resimulate(read_kineto(tmp_path), simulate)
     assert last.simulated_s == pytest.approx(80e-6)
@@ -177,10 +184,10 @@ def synchronous(ready, *, shift=0, rank=0, op="c10d::allreduce_", name="all_redu
 def test_collective_of_one_rank(tmp_path):
     made = made_of(tmp_path, synchronous(10), world_size=2)
     assert parts(made) == [
-        ("before 0", Role.KERNEL, 10),
-        ("c10d::allreduce_", Role.CALL, 4),
-        ("gap", Role.AFTER_WAIT, 6),
-        ("after 0", Role.KERNEL, 10),
+        ("before 0", TaskRole.KERNEL, 10),
+        ("c10d::allreduce_", TaskRole.CALL, 4),
+        ("gap", TaskRole.AFTER_WAIT, 6),
+        ("after 0", TaskRole.KERNEL, 10),
     ]
     assert {lane.name for lane in made.graph.lanes} == {
         "thread 11",
@@ -233,7 +240,7 @@ def test_asynchronous_collective_is_waited_for_in_a_later_gap(tmp_path):
         ],
         world_size=1,
     )
-    assert awaited_by(made, "gloo:all_reduce") == [(Role.AFTER_WAIT, "gap")]
+    assert awaited_by(made, "gloo:all_reduce") == [(TaskRole.AFTER_WAIT, "gap")]
     assert run(made, **{"gloo:all_reduce": 40})["after"] == (130, 140)
     assert run(made, **{"aten::mm": 295})["after"] == (330, 340)
 
@@ -258,7 +265,7 @@ def test_overlapped_collective_holds_up_what_needs_it(tmp_path, later):
         ],
         world_size=1,
     )
-    assert awaited_by(made, "gloo:all_reduce") == [(Role.KERNEL, name)]
+    assert awaited_by(made, "gloo:all_reduce") == [(TaskRole.KERNEL, name)]
     assert run(made)[name] == (150, 180)
     assert run(made, **{"gloo:all_reduce": 190})[name] == (200, 230)
 
@@ -278,7 +285,7 @@ def test_step_is_not_over_before_its_collectives(tmp_path):
     assert result.simulated_s == pytest.approx(200e-6)
     assert result.compute_s == pytest.approx(195e-6)
     duration_s = made.graph.duration_s.copy()
-    duration_s[made.role == Role.COLLECTIVE] = 400e-6
+    duration_s[made.role == TaskRole.COLLECTIVE] = 400e-6
     (slower,) = compare_with_measured(made, simulate(made.graph, duration_s))
     assert slower.simulated_s == pytest.approx(410e-6)
 
@@ -286,8 +293,8 @@ def test_step_is_not_over_before_its_collectives(tmp_path):
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("_c10d_functional::wait_tensor", (Role.AFTER_WAIT, "_c10d_functional::wait_tensor")),
-        ("PooledWaitBackward", (Role.AFTER_WAIT, "PooledWaitBackward")),
+        ("_c10d_functional::wait_tensor", (TaskRole.AFTER_WAIT, "_c10d_functional::wait_tensor")),
+        ("PooledWaitBackward", (TaskRole.AFTER_WAIT, "PooledWaitBackward")),
         # Neither a multiplication nor a node of PyTorch's own is ever a wait.
         ("aten::mm", None),
         ("AddmmBackward0", None),
@@ -339,10 +346,10 @@ def test_clone_within_the_asking_operator_is_computation(tmp_path):
     )
     # It hands over at 28, after the clone.
     assert parts(made) == [
-        ("c10d::_reduce_scatter_base_", Role.HOST_WORK, 5),
-        ("aten::clone", Role.KERNEL, 10),
-        ("c10d::_reduce_scatter_base_", Role.CALL, 13),
-        ("c10d::_reduce_scatter_base_", Role.CALL, 2),
+        ("c10d::_reduce_scatter_base_", TaskRole.HOST_WORK, 5),
+        ("aten::clone", TaskRole.KERNEL, 10),
+        ("c10d::_reduce_scatter_base_", TaskRole.CALL, 13),
+        ("c10d::_reduce_scatter_base_", TaskRole.CALL, 2),
     ]
     assert run(made, **{"aten::clone": 110})["gloo:all_reduce"] == (128, 168)
 
@@ -416,7 +423,7 @@ def test_send_and_receive_of_two_ranks(tmp_path):
         True,
     )
     # The computation meanwhile is not part of the send.
-    assert ("aten::mm", Role.KERNEL, 25) in parts(made)
+    assert ("aten::mm", TaskRole.KERNEL, 25) in parts(made)
     later = run(made, before=80)
     assert later["gloo:recv", 1] == (83, 100)
     assert later["gloo:send", 0] == (83, 103)
@@ -453,11 +460,11 @@ def test_whatever_happened_on_a_cpu_is_replayed(tmp_path, seed):
     made = made_of(tmp_path, random_rank(np.random.default_rng(seed)), world_size=1)
     times = simulate(made.graph)
     deviation_us = np.abs(times.start_s * 1e6 - made.measured_start_ns / 1e3)
-    assert deviation_us[made.role != Role.STREAM_GAP].max() <= 3
+    assert deviation_us[made.role != TaskRole.STREAM_GAP].max() <= 3
     (result,) = compare_with_measured(made, times)
     assert result.error == pytest.approx(0, abs=0.01)
     # Longer computation never ends a step sooner.
-    slower_s = np.where(made.role == Role.KERNEL, 1.5, 1.0) * made.graph.duration_s
+    slower_s = np.where(made.role == TaskRole.KERNEL, 1.5, 1.0) * made.graph.duration_s
     assert (
         compare_with_measured(made, simulate(made.graph, slower_s))[0].simulated_s
         >= result.simulated_s

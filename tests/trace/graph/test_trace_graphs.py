@@ -7,7 +7,7 @@ import pytest
 
 from dse.errors import ConfigError, SimulationError
 from dse.simulate import simulate
-from dse.trace import Role, link, match_collectives, read_kineto, resimulate, trace_graph
+from dse.trace import TaskRole, link, match_collectives, read_kineto, resimulate, trace_graph
 from tests.trace.helpers import call, kernel, operator, span, write
 
 
@@ -31,7 +31,7 @@ def run(made, **changes):
         chosen = [
             task
             for task, known in enumerate(made.graph.names)
-            if known in (name, name.replace("_", " ")) and made.role[task] != Role.AFTER_WAIT
+            if known in (name, name.replace("_", " ")) and made.role[task] != TaskRole.AFTER_WAIT
         ]
         assert len(chosen) == 1, name
         duration[chosen[0]] = microseconds / 1e6
@@ -65,15 +65,15 @@ def test_calls_are_cut_out_of_their_top_level_operator(tmp_path):
         ],
     )
     work = [
-        (name, Role(int(role)), round(duration * 1e6), int(event))
+        (name, TaskRole(int(role)), round(duration * 1e6), int(event))
         for name, role, duration, event in zip(
             made.graph.names, made.role, made.graph.duration_s, made.event, strict=True
         )
     ]
     assert work[:3] == [
-        ("top", Role.HOST_WORK, 10, 0),
-        ("runtime", Role.CALL, 4, 2),
-        ("top", Role.HOST_WORK, 26, 0),
+        ("top", TaskRole.HOST_WORK, 10, 0),
+        ("runtime", TaskRole.CALL, 4, 2),
+        ("top", TaskRole.HOST_WORK, 26, 0),
     ]
     assert made.graph.lanes[0].name == "thread 11"
 
@@ -207,7 +207,7 @@ def test_copy_that_does_not_block(tmp_path):
         ],
     )
     assert run(made, copy=400)["copy call"] == (0, 5)
-    assert Role.AFTER_WAIT not in made.role
+    assert TaskRole.AFTER_WAIT not in made.role
 
 
 def test_wait_between_streams_that_the_trace_names(tmp_path):
@@ -382,7 +382,7 @@ def test_collective_starts_with_its_last_member(tmp_path):
     duration = made.graph.duration_s.copy()
     duration[[made.graph.names.index("before 1")]] = 95e-6
     late = simulate(made.graph, duration)
-    members = np.flatnonzero(made.role == Role.COLLECTIVE)
+    members = np.flatnonzero(made.role == TaskRole.COLLECTIVE)
     # The first rank is 80 later than it was, at 100, and the transfers stay.
     assert np.allclose(late.start_s[members] * 1e6, [100, 100])
     assert np.allclose(late.end_s[members] * 1e6, [110, 109])
@@ -533,4 +533,4 @@ def test_whatever_happened_is_replayed_up_to_rounding(tmp_path, seed):
     made = made_of(tmp_path, random_events(np.random.default_rng(seed)))
     times = simulate(made.graph)
     deviation_us = np.abs(times.start_s * 1e6 - made.measured_start_ns / 1e3)
-    assert deviation_us[made.role != Role.STREAM_GAP].max() <= 3
+    assert deviation_us[made.role != TaskRole.STREAM_GAP].max() <= 3
