@@ -33,16 +33,16 @@ from synthetic_trace import write_synthetic
 from dse.graph import ExecutionGraph, GraphBuilder, TaskKind, meeting_members
 from dse.simulate import simulate
 from dse.trace import (
-    compare,
+    compare_with_measured,
     link,
     link_execution_trace,
     match_collectives,
     read_execution_trace,
     read_kineto,
-    replay,
+    resimulate,
     trace_graph,
 )
-from dse.trace._files import documents
+from dse.trace.read._files import documents
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data")) / "traces"
@@ -151,8 +151,8 @@ def replays(path: str) -> None:
         "  rank  measured µs  alone µs  error     together µs  error     "
         "compute  exposed communication  idle µs  unexplained"
     )
-    alone = replay(traces, simulate, together=False)
-    together = compare(made, times)
+    alone = resimulate(traces, simulate, together=False)
+    together = compare_with_measured(made, times)
     for one, all_ranks in zip(alone, together, strict=True):
         print(
             f"  {one.rank:4}  {one.measured_s * 1e6:11.0f}  {one.simulated_s * 1e6:8.0f}  "

@@ -23,6 +23,7 @@ from dse.calibration.microbench import read_session
 from dse.cli._request import Request, changed
 from dse.config import parse_plain
 from dse.errors import ConfigError
+from dse.machine.host import host_profile_text, load_host_profile, platform_host_block
 from dse.machine.platforms import load_platform
 from dse.model import load_model, read_table_list
 from dse.report.terminal import print_study, print_validation
@@ -49,7 +50,6 @@ from dse.trace import (
     trace_graph,
 )
 from dse.trace.capture import read_records
-from dse.trace.overheads import host_profile_text, load_host_profile, platform_host_block
 from dse.trace.whatif import read_changes
 from dse.workload.dlrm import Configuration
 from tests.conftest import ROOT, make_table

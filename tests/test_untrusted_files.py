@@ -25,12 +25,12 @@ from dse.calibration.measurements import read_gemm
 from dse.calibration.microbench import read_session
 from dse.config import DocumentKind, find_document, load_document, parse_plain
 from dse.errors import ConfigError
+from dse.machine.host import load_host_profile
 from dse.machine.platforms import load_platform
 from dse.model import ModelFile, load_model
 from dse.search.space import load_space
 from dse.sharding import read_constraints, read_plan
 from dse.trace import read_execution_trace, read_kineto
-from dse.trace.overheads import load_host_profile
 from dse.trace.whatif import read_changes
 from tests.conftest import ROOT
 
@@ -69,7 +69,7 @@ CALLS = {
     "json.loads": {
         "dse/_reading.py",
         "dse/search/storage/_journal_repair.py",
-        "dse/trace/capture/_orders.py",
+        "dse/trace/capture/_agent.py",
         "dse/trace/capture/startup/sitecustomize.py",
         "dse/cli/_shard.py",
         "dse/cli/_export.py",
@@ -80,7 +80,7 @@ CALLS = {
     "json.load": set(),
     # Bounded, and nowhere else.
     "gzip.open": set(),
-    "tarfile.open": {"dse/trace/_files.py"},
+    "tarfile.open": {"dse/trace/read/_files.py"},
     "lzma.LZMADecompressor": {"dse/machine/fits/_trees.py"},
     "lzma.open": set(),
     "lzma.decompress": set(),
@@ -89,6 +89,7 @@ CALLS = {
     # Names in the code, and Python files that a person names on the command line.
     "import_module": {
         "dse/__init__.py",
+        "dse/trace/__init__.py",
         "dse/trace/replay/_replay.py",
         "dse/trace/whatif/optimizations/__init__.py",
     },
@@ -101,7 +102,7 @@ CALLS = {
     "*.read_text": {
         "dse/trace/replay/run/_memory.py",
         "dse/calibration/microbench/_machine.py",
-        "dse/trace/capture/_orders.py",
+        "dse/trace/capture/_agent.py",
         "dse/doctor/_machine.py",
         "dse/launch/_cores.py",
         "dse/search/storage/_runs.py",
@@ -112,7 +113,7 @@ CALLS = {
 #: Where files are opened for reading other than through `dse._reading`.
 OPENS = {
     # What this process has just written.
-    "dse/trace/capture/_pack.py",
+    "dse/trace/capture/_profiler.py",
     "dse/calibration/microbench/log/_journal.py",
     "dse/calibration/microbench/ranks/_in_step.py",
     "dse/search/storage/_journal_repair.py",

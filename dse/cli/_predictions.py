@@ -114,8 +114,8 @@ def predicted(request: Request, first: Predicted | None = None) -> Predicted:
 def _predicted_dlrm(
     request: Request, model: DlrmModel, platform: Platform, first: Predicted | None
 ) -> Predicted:
+    from dse.machine.host import load_host_profile
     from dse.report.terminal import PredictionView
-    from dse.trace.overheads import load_host_profile
     from dse.workload import predict_job
     from dse.workload.dlrm import DlrmJob, PlanScorer, problem_of
 

@@ -38,7 +38,7 @@ def _document(what: str) -> type[BaseModel]:
 
         return ConstraintsDocument
     if what == "host-profile":
-        from dse.trace.overheads import HostProfileDocument
+        from dse.machine.host import HostProfileDocument
 
         return HostProfileDocument
     from dse.machine.platforms import PlatformDocument

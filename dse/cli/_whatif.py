@@ -12,7 +12,7 @@ from dse.cli._options import JobsOption, JsonOption, StudyArgument
 
 if TYPE_CHECKING:
     from dse._terminal import Console
-    from dse.search import Rescored, StudyResult
+    from dse.search import Revision, StudyResult
 
 
 def whatif_command(
@@ -50,8 +50,8 @@ def whatif_command(
     from dse.errors import ConfigError
     from dse.report import write_report
     from dse.report.console import line
-    from dse.report.terminal import print_rescored
-    from dse.search import load_study, rescore, write_rescored
+    from dse.report.terminal import print_revision
+    from dse.search import load_study, revise_study, write_revision
 
     if not changes:
         raise ConfigError(
@@ -59,42 +59,42 @@ def whatif_command(
         )
     study = load_study(study_dir)
     with progress("scoring again", quiet=as_json) as display:
-        rescored = rescore(study.result, changes, replan=replan, jobs=jobs, progress=display)
+        revision = revise_study(study.result, changes, replan=replan, jobs=jobs, progress=display)
     report = None
     if out is not None:
         with progress("writing", quiet=as_json) as display:
-            written = write_rescored(rescored, study.directory, out, progress=display)
+            written = write_revision(revision, study.directory, out, progress=display)
         report = written.directory.report
         write_report(written.result, report)
 
     def show(console: Console) -> None:
-        print_rescored(rescored, console, top=top)
+        print_revision(revision, console, top=top)
         if report is not None:
             line(console, f"report: {report}")
 
-    emit(_document(rescored, report), show, as_json=as_json)
-    if not rescored.after.front:
+    emit(_document(revision, report), show, as_json=as_json)
+    if not revision.after.front:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _document(rescored: Rescored, report: Path | None) -> dict[str, object]:
+def _document(revision: Revision, report: Path | None) -> dict[str, object]:
     from dse.search import best_moves, front_moves
 
-    before, after = rescored.before, rescored.after
+    before, after = revision.before, revision.after
     names = [axis.metric.value for axis in before.objectives]
     return {
         "study": before.name,
-        "changes": [change.text for change in rescored.changes],
-        "figures": rescored.figures,
+        "changes": [change.text for change in revision.overrides],
+        "figures": revision.figures,
         "candidates": {
-            "kept": rescored.kept,
-            "repriced": rescored.repriced,
-            "simulated": rescored.simulated,
-            "newly_allowed": rescored.newly_allowed,
+            "kept": revision.kept,
+            "repriced": revision.repriced,
+            "simulated": revision.simulated,
+            "newly_allowed": revision.newly_allowed,
         },
         "plans": "kept",
         "searched_again": [
-            {"number": number, "better": better} for number, better in rescored.searched
+            {"number": number, "better": better} for number, better in revision.searched
         ],
         "front": [
             {

@@ -13,6 +13,7 @@ from dse.config._catalog import (
 )
 from dse.config._load import (
     DocumentSource,
+    check_data,
     checked_record,
     key_places,
     load_document,
@@ -20,6 +21,12 @@ from dse.config._load import (
     parse_json,
     parse_plain,
     read_source,
+)
+from dse.config._override import (
+    FieldChange,
+    new_value,
+    override,
+    relative_factor,
 )
 from dse.config._quantities import (
     MAX_COUNT,
@@ -34,10 +41,12 @@ from dse.config._quantities import (
     Seconds,
     UnitKind,
     UsdPerHour,
+    exact_quantity,
     format_quantity,
     parse_count,
     parse_quantity,
     parse_rate,
+    readable_quantity,
 )
 
 __all__ = [
@@ -50,6 +59,7 @@ __all__ = [
     "Document",
     "DocumentKind",
     "DocumentSource",
+    "FieldChange",
     "FlopsPerSecond",
     "Fraction",
     "NonNegativeFloat",
@@ -60,14 +70,18 @@ __all__ = [
     "UnitKind",
     "UsdPerHour",
     "builtin_folder",
+    "check_data",
     "checked_record",
     "display_path",
+    "exact_quantity",
     "find_document",
     "format_quantity",
     "json_schema",
     "key_places",
     "list_documents",
     "load_document",
+    "new_value",
+    "override",
     "parse_count",
     "parse_document",
     "parse_json",
@@ -75,4 +89,6 @@ __all__ = [
     "parse_quantity",
     "parse_rate",
     "read_source",
+    "readable_quantity",
+    "relative_factor",
 ]

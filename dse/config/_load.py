@@ -142,6 +142,17 @@ def parse_json(text: str, model: type[Model], *, file: str = "<string>") -> Mode
     return _validated(located, model, file)
 
 
+def check_data(data: object, model: type[Model], *, file: str) -> Model:
+    """Checks plain data; see :func:`load_document`. Problems have the path of their field.
+
+    Args:
+        data: Keys and values.
+        model: Class of the whole document.
+        file: What the data are called in messages.
+    """
+    return _validated(LocatedData(data=data), model, file)
+
+
 def _validated(located: LocatedData, model: type[Model], file: str) -> Model:
     problems = list(located.problems)
     if located.data is not None:

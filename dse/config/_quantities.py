@@ -13,7 +13,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from dse._reading import MAX_RANKS
@@ -256,6 +256,33 @@ def format_quantity(value: float, kind: UnitKind) -> str:
     return f"{100 * value:.3g} %"
 
 
+def exact_quantity(value: float, kind: UnitKind) -> str:
+    """Prints a figure in SI units such that :func:`parse_quantity` returns the same float."""
+    return repr(value) if kind is UnitKind.FRACTION else f"{value!r} {_SI_UNIT[kind]}"
+
+
+def quantity_parts(text: str) -> tuple[float, str] | None:
+    """Splits a figure into its number and its unit, as written; None for any other text."""
+    stripped = text.strip()
+    if _BARE_NUMBER.fullmatch(stripped):
+        return float(stripped.replace("_", "")), ""
+    match = _QUANTITY.fullmatch(stripped)
+    if match is None or _unit(match.group(2)) is None:
+        return None
+    return float(match.group(1).replace("_", "")), match.group(2)
+
+
+def readable_quantity(text: str) -> str:
+    """Prints a figure with its unit as :func:`format_quantity` does, and other text as it is."""
+    parts = quantity_parts(text)
+    unit = _unit(parts[1]) if parts is not None and parts[1] else None
+    kind = None if unit is None else _kind_of(unit)
+    if parts is None or unit is None or kind is None:
+        return text
+    value = _registry().Quantity(parts[0], unit).to(_SI_UNIT[kind]).magnitude
+    return format_quantity(float(value), kind)
+
+
 def _scaled(value: float, base: int, units: tuple[str, ...]) -> str:
     index = 0
     while abs(value) >= base and index < len(units) - 1:
@@ -354,14 +381,49 @@ def _schema(kind: UnitKind) -> WithJsonSchema:
     return WithJsonSchema(text)
 
 
-Bytes = Annotated[float, _validator(UnitKind.SIZE), _schema(UnitKind.SIZE)]
-BytesPerSecond = Annotated[float, _validator(UnitKind.BANDWIDTH), _schema(UnitKind.BANDWIDTH)]
-Seconds = Annotated[float, _validator(UnitKind.TIME), _schema(UnitKind.TIME)]
-FlopsPerSecond = Annotated[
-    float, _validator(UnitKind.COMPUTE_RATE), _schema(UnitKind.COMPUTE_RATE)
+def _serializer(kind: UnitKind) -> PlainSerializer:
+    """What is dumped as JSON can be read again, to the last bit."""
+    return PlainSerializer(
+        lambda value: exact_quantity(value, kind), return_type=str, when_used="json"
+    )
+
+
+Bytes = Annotated[
+    float,
+    _validator(UnitKind.SIZE),
+    _serializer(UnitKind.SIZE),
+    _schema(UnitKind.SIZE),
 ]
-UsdPerHour = Annotated[float, _validator(UnitKind.PRICE), _schema(UnitKind.PRICE)]
-Fraction = Annotated[float, _validator(UnitKind.FRACTION), _schema(UnitKind.FRACTION)]
+BytesPerSecond = Annotated[
+    float,
+    _validator(UnitKind.BANDWIDTH),
+    _serializer(UnitKind.BANDWIDTH),
+    _schema(UnitKind.BANDWIDTH),
+]
+Seconds = Annotated[
+    float,
+    _validator(UnitKind.TIME),
+    _serializer(UnitKind.TIME),
+    _schema(UnitKind.TIME),
+]
+FlopsPerSecond = Annotated[
+    float,
+    _validator(UnitKind.COMPUTE_RATE),
+    _serializer(UnitKind.COMPUTE_RATE),
+    _schema(UnitKind.COMPUTE_RATE),
+]
+UsdPerHour = Annotated[
+    float,
+    _validator(UnitKind.PRICE),
+    _serializer(UnitKind.PRICE),
+    _schema(UnitKind.PRICE),
+]
+Fraction = Annotated[
+    float,
+    _validator(UnitKind.FRACTION),
+    _serializer(UnitKind.FRACTION),
+    _schema(UnitKind.FRACTION),
+]
 
 
 def _no_bool(value: object) -> object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dse.graph._builder import GraphBuilder
 from dse.graph._editor import EditedGraph, GraphEditor
 from dse.graph._graph import ExecutionGraph, Lane, TaskKind
+from dse.graph._intervals import union_length
 from dse.graph._order import (
     Followers,
     followers,
@@ -28,5 +29,6 @@ __all__ = [
     "meeting_members",
     "predecessors",
     "topological_order",
+    "union_length",
     "wait_counts",
 ]

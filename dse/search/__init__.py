@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-from dse.search._compare_inputs import InputDifference
-from dse.search._compare_studies import (
-    CommonCandidate,
-    StudyComparison,
-    compare_studies,
-    metric_words,
-)
 from dse.search._header import StorageNote
 from dse.search._inputs import StudyInputs, read_inputs
 from dse.search._load import (
@@ -27,13 +20,6 @@ from dse.search._records import (
     TrialStatus,
     metric_values,
 )
-from dse.search._rescore import rescore
-from dse.search._rescore_changes import Amount, Change, KnownNames, parse_changes
-from dse.search._rescore_inputs import stored_changes
-from dse.search._rescore_platforms import ChangedFigure, PriceChoice, changed_platform
-from dse.search._rescore_predict import StoredPlans, stored_plans
-from dse.search._rescore_result import Rescored, RescoreProgress
-from dse.search._rescore_write import write_rescored
 from dse.search._result import mark_front
 from dse.search._run import run
 from dse.search._validation import (
@@ -55,24 +41,32 @@ from dse.search.analyse._sensitivity import (
     SensitivityInput,
     sensitivity,
 )
-from dse.search.evaluate._base import EvaluationContext, Evaluator
+from dse.search.compare._inputs import InputDifference
+from dse.search.compare._studies import (
+    CommonCandidate,
+    StudyComparison,
+    compare_studies,
+)
+from dse.search.evaluate._base import ConfigurationEvaluator, EvaluationContext, Evaluator
 from dse.search.evaluate._dlrm import ModelContext, ModelEvaluator
 from dse.search.evaluate._trace_types import ChangeEffect, StudyTrace, TracePrediction, TraceRank
 from dse.search.evaluate._transformer import StepContext, StepEvaluator
 from dse.search.execute._executor import Executor, SerialExecutor
 from dse.search.execute._process import ProcessExecutor
 from dse.search.execute._ray import RayExecutor
+from dse.search.revise._overrides import stored_overrides
+from dse.search.revise._revise import Revision, RevisionProgress, revise_study
+from dse.search.revise._stored import study_evaluator
+from dse.search.revise._write import write_revision
 from dse.search.space import Objective, ParameterValue
 
 __all__ = [
     "SENSITIVITY_INPUTS",
     "Agreement",
-    "Amount",
     "BestMove",
-    "Change",
     "ChangeEffect",
-    "ChangedFigure",
     "CommonCandidate",
+    "ConfigurationEvaluator",
     "EvaluationContext",
     "Evaluator",
     "Executor",
@@ -80,18 +74,16 @@ __all__ = [
     "FrontMove",
     "InputDifference",
     "InputFile",
-    "KnownNames",
     "ModelContext",
     "ModelEvaluator",
     "Objective",
     "ParameterValue",
     "PlatformFactor",
-    "PriceChoice",
     "ProcessExecutor",
     "RayExecutor",
     "ReasonGroup",
-    "RescoreProgress",
-    "Rescored",
+    "Revision",
+    "RevisionProgress",
     "RunOptions",
     "SensitivityBar",
     "SensitivityInput",
@@ -99,7 +91,6 @@ __all__ = [
     "StepContext",
     "StepEvaluator",
     "StorageNote",
-    "StoredPlans",
     "Study",
     "StudyComparison",
     "StudyInputs",
@@ -115,7 +106,6 @@ __all__ = [
     "ValidationSetting",
     "best_moves",
     "change_words",
-    "changed_platform",
     "compare_studies",
     "front_moves",
     "group_reasons",
@@ -124,19 +114,17 @@ __all__ = [
     "load_study",
     "mark_front",
     "metric_values",
-    "metric_words",
     "pareto_mask",
-    "parse_changes",
     "read_inputs",
-    "rescore",
+    "revise_study",
     "run",
     "sensitivity",
-    "stored_changes",
     "stored_model",
-    "stored_plans",
+    "stored_overrides",
     "stored_platform",
     "stored_steps",
     "stored_transformer",
+    "study_evaluator",
     "validation_to_json",
-    "write_rescored",
+    "write_revision",
 ]

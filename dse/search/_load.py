@@ -14,9 +14,13 @@ from dse.model import ModelDocument, TransformerDocument
 from dse.search._directory import StudyDirectory
 from dse.search._options import Study
 from dse.search._records import CALIBRATION_ROLE, STEPS_ROLE, Fact, TrialStatus
-from dse.search._rescore_inputs import after_stored_changes
 from dse.search._result import study_result
-from dse.search.space import is_step_file
+from dse.search.revise._overrides import (
+    override_space,
+    override_study_platform,
+    stored_overrides,
+)
+from dse.search.space import SpaceDocument, is_step_file
 from dse.search.storage._journal import Journal
 
 if TYPE_CHECKING:
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from dse.model import DlrmModel, TransformerModel
     from dse.search._header import StudyHeader
     from dse.search._records import InputFile, StudyResult, TrialRecord
+    from dse.search.space import SearchSpace
 
 
 def load_study(root: str | Path) -> Study:
@@ -107,6 +112,22 @@ def stored_platform(study: StudyResult, name: str) -> Platform:
     return _platform(_input(study, "platform", name), study.inputs)
 
 
+def stored_space(study: StudyResult) -> SearchSpace:
+    """Returns the search space from the text that the study keeps, with its overrides.
+
+    Raises:
+        ConfigError: The space was made in Python and is in no file.
+        StudyError: The study keeps no space.
+    """
+    file = _input(study, "space")
+    if not file.path:
+        raise ConfigError(
+            f"the search space of {study.name} was made in Python, so its limits and prices are "
+            "not in the study; pass it as `space`"
+        )
+    return override_space(_space(file), stored_overrides(study.inputs))[0]
+
+
 def stored_steps(study: StudyResult, record: TrialRecord) -> str:
     """Returns the changes of a configuration of a trace, as YAML for `dse trace whatif --steps`.
 
@@ -151,11 +172,20 @@ def _platform(file: InputFile, inputs: Sequence[InputFile]) -> Platform:
         if used.role == CALIBRATION_ROLE and used.name.startswith(prefix) and used.text
     ]
     platform = platform_from_text(file.text, file.path, kept)
-    return after_stored_changes(platform, file.name, inputs)
+    overrides = stored_overrides(inputs)
+    if not overrides:
+        return platform
+    space = next((_space(used) for used in inputs if used.role == "space" and used.path), None)
+    return override_study_platform(platform, file.name, overrides, space)[0]
 
 
-def _input(study: StudyResult, role: str, name: str) -> InputFile:
+def _space(file: InputFile) -> SearchSpace:
+    return parse_document(file.text, SpaceDocument, file=file.path).to_space("")
+
+
+def _input(study: StudyResult, role: str, name: str = "") -> InputFile:
     for file in study.inputs:
-        if file.role == role and file.name == name:
+        if file.role == role and name in ("", file.name):
             return file
-    raise StudyError(f"the study keeps no {role} `{name}`; its study.yaml was changed")
+    wanted = f"{role} `{name}`" if name else role
+    raise StudyError(f"the study keeps no {wanted}; its study.yaml was changed")

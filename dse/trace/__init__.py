@@ -1,73 +1,93 @@
 """Captured traces: Kineto and PyTorch execution traces of all ranks → checked, linked columns.
 
-Readers take what PyTorch 1.8 to 2.13 write, count what they leave out, and refuse what could
-mislead: files that are cut off, broken clocks, ranks of different runs. Links say which operator
-made which call, which call launched which work of a device, which forward operator a backward
-operator belongs to, and which kernels of the ranks are one collective.
-Graphs made of them replay to the measured time. Nothing here simulates.
+Reads what PyTorch 1.8 to 2.13 write, counts what is left out, and refuses what could mislead:
+truncated files, broken clocks, ranks of different runs. Links connect operators, calls, device
+work, forward and backward, and the kernels that are one collective on several ranks. The execution
+graph of a step reproduces its measured time when it is simulated; nothing here simulates.
+
+Names are imported when they are first used: :mod:`dse.trace.capture` runs inside the user's
+training process, which must not load numpy and msgspec for it.
 """
 
 from __future__ import annotations
 
-from dse.trace._collectives import CollectiveInfo, bytes_of, type_of
-from dse.trace._et_arguments import NodeArguments
-from dse.trace._events import (
-    Category,
-    FlowKind,
-    Flows,
-    OperatorInputs,
-    ProcessGroup,
-    ProfilerStep,
-    RankTrace,
-    ThreadInfo,
-)
-from dse.trace._execution_trace import ExecutionTrace, TensorReferences, read_execution_trace
-from dse.trace._facts import Phase, TaskFacts, task_facts
-from dse.trace._files import MAX_UNPACKED_BYTES
-from dse.trace._kineto import read_kineto
-from dse.trace._link import Links, link
-from dse.trace._link_et import EtLinks, link_execution_trace
-from dse.trace._match import CollectiveMeeting, match_collectives
-from dse.trace._path_summary import (
-    PathContributor,
-    PathPart,
-    PathRank,
-    PathSummary,
-    summarise_path,
-)
-from dse.trace._replay import RankReplay, compare, replay
-from dse.trace._replay_types import COMPUTING, Role, TracedStep, TraceGraph, Unexplained
-from dse.trace._summary import summarise
-from dse.trace._summary_step import (
-    LaneSummary,
-    SizeSummary,
-    lanes_of_step,
-    sizes_of_step,
-)
-from dse.trace._summary_types import (
-    CollectiveSummary,
-    NamedTotal,
-    RankSummary,
-    StepSummary,
-    StepTimes,
-    Straggler,
-    TraceSummary,
-)
-from dse.trace._trace_graph import trace_graph
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dse.trace._step_graph import (
+        COMPUTING,
+        TaskRole,
+        TracedStep,
+        TraceGraph,
+        Unexplained,
+    )
+    from dse.trace.analyse import (
+        CollectiveSummary,
+        NamedTotal,
+        PathContributor,
+        PathPart,
+        PathRank,
+        PathSummary,
+        RankResimulation,
+        RankSummary,
+        SizeSummary,
+        StepSummary,
+        StepTimes,
+        Straggler,
+        StreamSummary,
+        TaskFacts,
+        TraceSummary,
+        TrainingPhase,
+        compare_with_measured,
+        resimulate,
+        size_summaries,
+        stream_summaries,
+        summarise,
+        summarise_path,
+        task_facts,
+    )
+    from dse.trace.graph import trace_graph
+    from dse.trace.links import (
+        ExecutionTraceLinks,
+        Links,
+        MatchedCollective,
+        link,
+        link_execution_trace,
+        match_collectives,
+    )
+    from dse.trace.read import (
+        MAX_UNPACKED_BYTES,
+        Category,
+        CollectiveInfo,
+        ExecutionTrace,
+        FlowKind,
+        Flows,
+        NodeArguments,
+        OperatorInputs,
+        ProcessGroup,
+        ProfilerStep,
+        RankTrace,
+        TensorReferences,
+        ThreadInfo,
+        dtype_bytes,
+        dtype_name,
+        read_execution_trace,
+        read_kineto,
+    )
 
 __all__ = [
     "COMPUTING",
     "MAX_UNPACKED_BYTES",
     "Category",
     "CollectiveInfo",
-    "CollectiveMeeting",
     "CollectiveSummary",
-    "EtLinks",
     "ExecutionTrace",
+    "ExecutionTraceLinks",
     "FlowKind",
     "Flows",
-    "LaneSummary",
     "Links",
+    "MatchedCollective",
     "NamedTotal",
     "NodeArguments",
     "OperatorInputs",
@@ -75,37 +95,54 @@ __all__ = [
     "PathPart",
     "PathRank",
     "PathSummary",
-    "Phase",
     "ProcessGroup",
     "ProfilerStep",
-    "RankReplay",
+    "RankResimulation",
     "RankSummary",
     "RankTrace",
-    "Role",
     "SizeSummary",
     "StepSummary",
     "StepTimes",
     "Straggler",
+    "StreamSummary",
     "TaskFacts",
+    "TaskRole",
     "TensorReferences",
     "ThreadInfo",
     "TraceGraph",
     "TraceSummary",
     "TracedStep",
+    "TrainingPhase",
     "Unexplained",
-    "bytes_of",
-    "compare",
-    "lanes_of_step",
+    "compare_with_measured",
+    "dtype_bytes",
+    "dtype_name",
     "link",
     "link_execution_trace",
     "match_collectives",
     "read_execution_trace",
     "read_kineto",
-    "replay",
-    "sizes_of_step",
+    "resimulate",
+    "size_summaries",
+    "stream_summaries",
     "summarise",
     "summarise_path",
     "task_facts",
     "trace_graph",
-    "type_of",
 ]
+
+_PACKAGES = ("read", "_step_graph", "links", "graph", "analyse")
+
+
+def __getattr__(name: str) -> object:
+    """Imports a public name when it is first used."""
+    if name in __all__:
+        for package in _PACKAGES:
+            found = getattr(import_module(f"{__name__}.{package}"), name, None)
+            if found is not None:
+                return found
+    raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

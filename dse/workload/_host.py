@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dse.trace.overheads import OperatorFigures, SharedFigures, spread_of
+from dse.machine.host import OperatorFigures, SharedFigures, spread_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.machine import HostSpec
-    from dse.trace.overheads import Figure, HostProfile
+    from dse.machine.host import Figure, HostProfile
 
 #: Spread of assumed host overheads: their orders of magnitude differ by about a third.
 _ASSUMED_SPREAD = 0.30

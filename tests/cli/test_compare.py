@@ -9,15 +9,15 @@ from typer.testing import CliRunner
 
 from dse.cli._app import app
 from dse.errors import StudyError
-from dse.search import rescore, write_rescored
-from tests.search.rescoring import SPACE, study_of
+from dse.search import revise_study, write_revision
+from tests.search.revise.studies import SPACE, study_of
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     study = study_of(SPACE)
-    changed = rescore(study.result, ["device.memory.bandwidth=*2", "price=-10%"])
-    new = write_rescored(changed, study.directory, tmp_path_factory.mktemp("compare") / "new")
+    changed = revise_study(study.result, ["device.memory.bandwidth=*2", "price=-10%"])
+    new = write_revision(changed, study.directory, tmp_path_factory.mktemp("compare") / "new")
     return study.directory.root, new.directory.root
 
 
@@ -34,7 +34,7 @@ def test_for_people(folders):
         "front of A",
         "front of B",
         "hypervolume, both fronts in one box",
-        "56 configurations in both",
+        "28 configurations in both",
         "the second is ahead in",
     ):
         assert words in done.output
@@ -45,7 +45,7 @@ def test_for_machines(folders):
     assert fields["same_objectives"]
     assert fields["hypervolume_ratio"] > 1
     assert len(fields["fronts"]) == 2
-    assert len(fields["common"]) == 56
+    assert len(fields["common"]) == 28
     assert any(one["time_ratio"] < 1 and one["reasons"] for one in fields["common"])
     moving = [one for one in fields["differences"] if one["moves_predictions"]]
     assert {one["quantity"] for one in moving} == {"device.memory.bandwidth"}

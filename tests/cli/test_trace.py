@@ -8,8 +8,8 @@ import json
 import pytest
 
 from tests.cli.running import answer, dse
+from tests.trace.analyse.test_summary import two_ranks
 from tests.trace.helpers import call, kernel, operator, span, write
-from tests.trace.test_summary import two_ranks
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_info_of_a_trace_without_a_path_says_why(tmp_path):
     assert summary["critical_path"] is None
     (note,) = summary["notes"]
     assert note.startswith("no critical path: ")
-    assert "nothing to replay" in note
+    assert "nothing to simulate" in note
 
 
 def test_simulate_prints_the_contract(folder):

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from dse.cli._app import app
 from dse.errors import ConfigError, StudyError
 from dse.search import load_study
-from tests.search.rescoring import SPACE, study_of
+from tests.search.revise.studies import SPACE, study_of
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_for_machines(root):
     assert done.exit_code == 0, done.output
     fields = json.loads(done.output)
     assert fields["changes"] == ["device.memory.bandwidth=+20%"]
-    assert fields["candidates"]["simulated"] == 56
+    assert fields["candidates"]["simulated"] == 28
     assert len(fields["searched_again"]) == 1
     assert [figure["after"] for figure in fields["figures"]] == ["2.447 TB/s", "4.02 TB/s"]
     best = {one["metric"]: one for one in fields["best"]}

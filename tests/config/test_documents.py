@@ -10,12 +10,12 @@ from dse.config import (
     parse_json,
 )
 from dse.errors import ConfigError, UnknownNameError
+from dse.machine.host import HostProfileDocument
 from dse.machine.platforms import PlatformDocument
 from dse.model import ModelDocument, ModelFile
 from dse.search.space import SpaceDocument
 from dse.sharding import ConstraintsDocument
 from dse.sharding._files import PlanDocument
-from dse.trace.overheads import HostProfileDocument
 from tests.conftest import SMALL_SPACE
 
 MODEL = """\

@@ -8,7 +8,7 @@ import pytest
 
 from dse.report import build_view, write_report
 from tests.report.test_page import Opened, browser, pytestmark  # noqa: F401
-from tests.search.rescoring import GPT_SPACE, SPACE, study_of
+from tests.search.revise.studies import GPT_SPACE, SPACE, study_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

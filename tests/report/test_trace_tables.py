@@ -15,9 +15,9 @@ from dse.report.terminal import (
 )
 from dse.simulate import simulate
 from dse.trace import (
-    LaneSummary,
     SizeSummary,
-    compare,
+    StreamSummary,
+    compare_with_measured,
     link,
     match_collectives,
     read_kineto,
@@ -36,7 +36,7 @@ def shown(render, *arguments, width=80):
 def replayed(found):
     links = [link(trace) for trace in found]
     made = trace_graph(found, links, match_collectives(found, links))
-    return compare(made, simulate(made.graph))
+    return compare_with_measured(made, simulate(made.graph))
 
 
 def traces(tmp_path, name="gemm"):
@@ -122,7 +122,7 @@ def test_the_cpu_is_named_where_it_is_the_device(tmp_path):
 
 
 def test_names_in_brackets_are_no_markup():
-    lanes = [LaneSummary(0, "stream [7]", 3, 0.25)]
+    lanes = [StreamSummary(0, "stream [7]", 3, 0.25)]
     assert "stream [7]" in shown(print_streams, lanes)
     assert "250.000" in shown(print_streams, lanes)
 

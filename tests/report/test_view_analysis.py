@@ -17,7 +17,7 @@ from dse.report.page._tornado import tornado_view
 from dse.search import Fact, InputFile, RunOptions, TrialStatus, hypervolume, mark_front, run
 from dse.search.space import Metric, Objective, WorkloadKind
 from tests.report.test_report import EVIL, make_record, make_study
-from tests.search.rescoring import GPT_SPACE, SPACE, study_of
+from tests.search.revise.studies import GPT_SPACE, SPACE, study_of
 from tests.search.traces import write_job
 
 EMPTY = {"values": (), "configuration": None, "prediction": None, "planner": ""}

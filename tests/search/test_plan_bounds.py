@@ -45,13 +45,13 @@ def test_bounds_hold_off_the_front_as_well(study, small_space):
 
 def test_equal_problems_are_bounded_once(small_space, monkeypatch):
     made = []
-    original = ModelEvaluator._make_bound
+    original = ModelEvaluator.bound_s
 
     def counting(self, configuration, types):
         made.append(types)
         return original(self, configuration, types)
 
-    monkeypatch.setattr(ModelEvaluator, "_make_bound", counting)
+    monkeypatch.setattr(ModelEvaluator, "bound_s", counting)
     context = read_inputs(small_space).context
     evaluator = context.make_evaluator()
     first = {parameter.name: parameter.choices[0] for parameter in context.space.parameters}

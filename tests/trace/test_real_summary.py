@@ -1,46 +1,27 @@
-"""Figures of published traces; skipped where these are not at hand."""
+"""Figures of published traces."""
 
 from __future__ import annotations
-
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dse.simulate import critical_path, simulate, slack_s
-from dse.trace import (
-    link,
-    match_collectives,
-    read_kineto,
-    replay,
-    summarise,
-    summarise_path,
-    trace_graph,
-)
-from tests.conftest import ROOT
+from dse.trace import compare_with_measured, summarise, summarise_path
+from tests.trace.published import needs_published_traces, published, published_graph
 
-FOLDER = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data")) / "traces"
-
-pytestmark = pytest.mark.skipif(
-    not FOLDER.is_dir(),
-    reason=f"no published traces in {FOLDER}; name the folder above in DSE_MEASUREMENTS",
-)
+pytestmark = needs_published_traces
 
 
-@pytest.fixture(scope="module")
-def dlrm():
-    return read_kineto(FOLDER / "dlrm_kineto.tar.gz")
+@pytest.fixture(scope="session")
+def summary():
+    return summarise(*published("dlrm"))
 
 
-@pytest.fixture(scope="module")
-def summary(dlrm):
-    return summarise(dlrm)
-
-
-def test_steps_agree_with_replays(dlrm, summary):
+def test_steps_agree_with_resimulation(summary):
     """Two ways to the same figures: events cut to the step, and a simulation of its graph."""
-    for rank, one in zip(summary.ranks, replay(dlrm, simulate), strict=True):
+    made = published_graph("dlrm")
+    ranks = compare_with_measured(made, simulate(made.graph))
+    for rank, one in zip(summary.ranks, ranks, strict=True):
         last = rank.last_step
         assert [step.number for step in rank.steps] == [10]
         assert last.measured_s == one.measured_s
@@ -72,9 +53,8 @@ def test_waits_of_collectives_add_up(summary):
     assert waited == pytest.approx(sum(one.others_waited_s for one in summary.stragglers))
 
 
-def test_the_host_decides_the_step_and_kernels_have_slack(dlrm):
-    links = [link(trace) for trace in dlrm]
-    made = trace_graph(dlrm, links, match_collectives(dlrm, links))
+def test_the_host_decides_the_step_and_kernels_have_slack():
+    made = published_graph("dlrm")
     times = simulate(made.graph)
     ends = [task for tasks in made.end_tasks for task in tasks]
     path = critical_path(times, ends)

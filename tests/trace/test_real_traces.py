@@ -1,10 +1,8 @@
-"""The readers on published traces; skipped where these are not at hand."""
+"""The readers on published traces."""
 
 from __future__ import annotations
 
 from collections import Counter
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,25 +10,18 @@ import pytest
 from dse.trace import (
     Category,
     FlowKind,
-    link,
     link_execution_trace,
     match_collectives,
     read_execution_trace,
-    read_kineto,
 )
-from tests.conftest import ROOT
+from tests.trace.published import FOLDER, needs_published_traces, published
 
-FOLDER = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data")) / "traces"
-
-pytestmark = pytest.mark.skipif(
-    not FOLDER.is_dir(),
-    reason=f"no published traces in {FOLDER}; name the folder above in DSE_MEASUREMENTS",
-)
+pytestmark = needs_published_traces
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def dlrm():
-    return read_kineto(FOLDER / "dlrm_kineto.tar.gz")
+    return published("dlrm")[0]
 
 
 def counted(trace):
@@ -62,10 +53,9 @@ def test_dlrm_events(dlrm):
         assert set(trace.flows.kind) == {FlowKind.LAUNCH}
 
 
-def test_dlrm_links(dlrm):
+def test_dlrm_links():
     alone = []
-    for trace in dlrm:
-        links = link(trace)
+    for trace, links in zip(*published("dlrm"), strict=True):
         work = trace.where(Category.KERNEL, Category.MEMCPY, Category.MEMSET)
         alone.append(int((links.launch[work] < 0).sum()))
         launched = work & (links.launch >= 0)
@@ -80,9 +70,9 @@ def test_dlrm_links(dlrm):
 
 
 def test_dlrm_collectives_meet(dlrm):
-    meetings = match_collectives(dlrm)
-    assert all(meeting.complete and len(meeting.ranks) == 8 for meeting in meetings)
-    assert [(meeting.operation, meeting.message_bytes) for meeting in meetings] == [
+    collectives = match_collectives(*published("dlrm"))
+    assert all(collective.complete and len(collective.ranks) == 8 for collective in collectives)
+    assert [(collective.operation, collective.message_bytes) for collective in collectives] == [
         ("all_to_all", 24576),
         ("all_to_all", 192),
         ("all_to_all", 1536),
@@ -92,22 +82,21 @@ def test_dlrm_collectives_meet(dlrm):
         ("all_reduce", 112 * 4),
         ("all_reduce", 226960 * 4),
     ]
-    for meeting in meetings:
+    for collective in collectives:
         ends = [
             dlrm[rank].base_time_ns + int(dlrm[rank].end_ns[event])
-            for rank, event in zip(meeting.ranks, meeting.events, strict=True)
+            for rank, event in zip(collective.ranks, collective.events, strict=True)
         ]
         # One host, one clock: all leave together, however long they waited.
         assert max(ends) - min(ends) <= 10_000
 
 
-def test_dlrm_execution_traces(dlrm):
+def test_dlrm_execution_traces():
     traces = read_execution_trace(FOLDER / "dlrm_pytorch_et.tar.gz")
     assert [trace.rank for trace in traces] == list(range(8))
     assert {trace.schema for trace in traces} == {"1.0.1"}
     right = wrong = 0
-    for et, trace in zip(traces, dlrm, strict=True):
-        links = link(trace)
+    for et, trace, links in zip(traces, *published("dlrm"), strict=True):
         found = link_execution_trace(et, trace, links)
         assert len(et) == 1675
         assert (found.event >= 0).sum() == 1672
@@ -149,11 +138,10 @@ def test_dlrm_execution_traces(dlrm):
     ],
 )
 def test_single_gpu_traces(name, counts, streams):
-    (trace,) = read_kineto(FOLDER / f"{name}_kineto.json.gz")
+    (trace,), (links,) = published(name)
     assert counted(trace) == counts
     work = trace.where(Category.KERNEL, Category.MEMCPY, Category.MEMSET)
     assert set(trace.stream[work]) == streams
-    links = link(trace)
     assert (links.launch[work] >= 0).all()
     assert (links.operator[work] >= 0).all()
     assert (links.forward[trace.forward_thread > 0] >= 0).all()
@@ -161,9 +149,9 @@ def test_single_gpu_traces(name, counts, streams):
 
 
 def test_linear_execution_trace():
-    (trace,) = read_kineto(FOLDER / "linear_kineto.json.gz")
+    (trace,), (links,) = published("linear")
     (et,) = read_execution_trace(FOLDER / "linear_et.json.gz")
-    found = link_execution_trace(et, trace)
+    found = link_execution_trace(et, trace, links)
     assert (len(et), int((found.event >= 0).sum())) == (931, 928)
     assert (found.share, found.launching) == (1.0, 219)
     # One of 40 iterations.
@@ -188,9 +176,9 @@ def test_newer_execution_traces(name, size, step):
     } == {tuple(range(size))}
 
 
-def test_an_execution_trace_of_another_run_is_told():
-    (trace,) = read_kineto(FOLDER / "resnet_kineto.json.gz")
+def test_an_execution_trace_of_another_run_is_noted():
+    (trace,), (links,) = published("resnet")
     (et,) = read_execution_trace(FOLDER / "resnet_et.json.gz")
-    found = link_execution_trace(et, trace)
-    assert "they are not of one run" in found.notes[0]
+    found = link_execution_trace(et, trace, links)
+    assert "different runs" in found.notes[0]
     assert found.share < 0.7

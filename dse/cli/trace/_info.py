@@ -30,10 +30,10 @@ def info_command(
     from dse.report.terminal import print_sizes, print_streams, print_trace_summary
     from dse.simulate import simulate
     from dse.trace import (
-        lanes_of_step,
         link,
         match_collectives,
-        sizes_of_step,
+        size_summaries,
+        stream_summaries,
         summarise,
         summarise_path,
         task_facts,
@@ -55,9 +55,11 @@ def info_command(
         if made is not None:
             path = summarise_path(made, critical_path_of(made, simulate(made.graph)))
             notes.extend(made.notes)
-    found_streams = lanes_of_step(made) if made is not None and streams else ()
+    found_streams = stream_summaries(made) if made is not None and streams else ()
     found_sizes = (
-        sizes_of_step(made, task_facts(made, loaded, links)) if made is not None and shapes else ()
+        size_summaries(made, task_facts(made, loaded, links))
+        if made is not None and shapes
+        else ()
     )
 
     def show(console: Console) -> None:

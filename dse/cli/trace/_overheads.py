@@ -41,16 +41,11 @@ def overheads_command(
 ) -> None:
     """Measure host time around launches (T1 to T5), and check it on the traces."""
     from dse.cli._output import emit, fields_of
+    from dse.machine.host import platform_host_block, write_host_profile
     from dse.report.console import line
     from dse.report.terminal import print_overheads
     from dse.trace import link, read_kineto
-    from dse.trace.overheads import (
-        check_host_time,
-        extract_overheads,
-        merge_profiles,
-        platform_host_block,
-        write_host_profile,
-    )
+    from dse.trace.overheads import check_host_time, extract_overheads, merge_profiles
 
     if as_json and platform_block:
         raise ConfigError("--json and --platform-block exclude each other; choose one")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dse._terminal import Console
-    from dse.trace import RankReplay, RankTrace, TraceGraph
+    from dse.trace import RankResimulation, RankTrace, TraceGraph
 
 
 def simulate_command(
@@ -35,9 +35,9 @@ def simulate_command(
     from dse.report.console import line
     from dse.report.terminal import print_replay
     from dse.simulate import simulate
-    from dse.trace import compare
+    from dse.trace import compare_with_measured
 
-    ranks: list[RankReplay] = []
+    ranks: list[RankResimulation] = []
     notes: list[str] = []
     with progress("reading traces", quiet=as_json, patience_s=0) as display:
         loaded = read_traces(traces)
@@ -49,7 +49,7 @@ def simulate_command(
         display(stage="simulating")
         for made in _graphs(loaded, _options.step(step), together=not alone):
             simulated = simulate(made.graph)
-            ranks += compare(made, simulated)
+            ranks += compare_with_measured(made, simulated)
             whose = f"rank {made.steps[0].rank} alone: " if len(made.steps) < len(loaded) else ""
             notes += [f"{whose}{note}" for note in made.notes]
             if timeline is not None:

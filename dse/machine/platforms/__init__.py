@@ -10,6 +10,12 @@ from dse.machine.platforms._calibration_file import (
 )
 from dse.machine.platforms._calibrations import builtin_calibrations
 from dse.machine.platforms._load import list_platforms, load_platform, platform_from_text
+from dse.machine.platforms._override import (
+    ChangedFigure,
+    Override,
+    override_platform,
+    parse_override,
+)
 from dse.machine.platforms._platform import Platform
 from dse.machine.platforms._provenance import CalibrationSource, PlatformFact
 from dse.machine.platforms._schema import PlatformDocument
@@ -17,6 +23,8 @@ from dse.machine.platforms._schema import PlatformDocument
 __all__ = [
     "CalibrationFile",
     "CalibrationSource",
+    "ChangedFigure",
+    "Override",
     "Platform",
     "PlatformDocument",
     "PlatformFact",
@@ -24,6 +32,8 @@ __all__ = [
     "calibrations_from_text",
     "list_platforms",
     "load_platform",
+    "override_platform",
+    "parse_override",
     "platform_from_text",
     "read_calibrations",
     "write_calibrations",

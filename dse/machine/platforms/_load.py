@@ -31,6 +31,7 @@ from dse.machine.platforms._schema import PlatformDocument
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from dse.machine.platforms._calibrations import UsedCalibration
     from dse.machine.platforms._schema import LinkBlock, NetworkBlock, SourcedBlock
 
 
@@ -70,9 +71,20 @@ def _platform(
     document: PlatformDocument, path: str, kept: Sequence[CalibrationSource], shown: str = ""
 ) -> Platform:
     """Makes a platform; without a path nothing is read but what is kept or built in."""
+    return built_platform(
+        document, use_calibrations(document.calibrations, path, kept, shown or path)
+    )
+
+
+def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] = ()) -> Platform:
+    """Returns the platform that a document describes.
+
+    Args:
+        document: The document.
+        used: The fitted models that it names.
+    """
     device = document.device
     host_link, host_memory = document.node.host_link, document.node.host_memory
-    used = use_calibrations(document.calibrations, path, kept, shown or path)
     links = [
         replace(
             _link(name, block),
@@ -124,6 +136,7 @@ def _platform(
         facts=(*_facts(document), *calibration_facts(used)),
         calibrations=tuple(dict.fromkeys(calibration.source for calibration in used)),
         host_memory_bytes=host_memory.capacity if host_memory else None,
+        document=document,
     )
 
 

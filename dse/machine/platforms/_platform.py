@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 import math
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeVar
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from dse.machine.kernels import Estimate
     from dse.machine.platforms._provenance import CalibrationSource, PlatformFact
+    from dse.machine.platforms._schema import PlatformDocument
 
 Named = TypeVar("Named", LinkSpec, NetworkSpec)
 
@@ -49,6 +50,7 @@ class Platform:
         facts: Where every figure comes from.
         calibrations: Files of fitted models that it uses.
         host_memory_bytes: Host memory of one node; None when it is not known.
+        document: What it was built from, for overrides.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Platform:
     facts: tuple[PlatformFact, ...]
     calibrations: tuple[CalibrationSource, ...] = ()
     host_memory_bytes: float | None = None
+    document: PlatformDocument = field(kw_only=True, repr=False, compare=False)
 
     def __repr__(self) -> str:
         """Returns the platform in one line."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from dse.errors import DseError
 from dse.graph import TaskKind
-from dse.search import stored_plans
+from dse.search import study_evaluator
 from dse.search.space import WorkloadKind
 from dse.workload import DurationClass
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.graph import Lane
-    from dse.search import StoredPlans, StudyResult, TrialRecord
+    from dse.search import ConfigurationEvaluator, StudyResult, TrialRecord
 
 #: Candidates with a time line; of a larger front some that are evenly spaced.
 _MAX_CANDIDATES = 12
@@ -162,11 +162,11 @@ def timeline_view(study: StudyResult) -> TimelineView:
         )
     else:
         try:
-            plans = stored_plans(study)
+            evaluator = study_evaluator(study)
             shown = _spread_out(study.front)
             limit = min(_MAX_CANDIDATE_BARS, _MAX_BARS // len(shown))
             for record in shown:
-                schedule = _schedule_of(plans, record)
+                schedule = _schedule_of(evaluator, record)
                 found.append(_drawn(schedule, record.number, names, _PLACES[study.kind], limit))
         except DseError as error:
             note = f"The iteration cannot be predicted again: {error}"
@@ -185,8 +185,9 @@ def _spread_out(front: Sequence[TrialRecord]) -> list[TrialRecord]:
     return [front[place] for place in sorted(set(places.tolist()))]
 
 
-def _schedule_of(plans: StoredPlans, record: TrialRecord) -> _Schedule:
-    iteration = plans.job(record).iteration()
+def _schedule_of(evaluator: ConfigurationEvaluator, record: TrialRecord) -> _Schedule:
+    assert record.configuration is not None
+    iteration = evaluator.job(record.configuration).iteration()
     graph = iteration.ranks.graph
     start_s, end_s = iteration.ranks.times_s(iteration.duration_s[..., None])
     kinds = np.array([_OF_TASK[TaskKind(kind)] for kind in graph.kind.tolist()], dtype=np.int64)

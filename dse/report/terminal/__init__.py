@@ -15,7 +15,7 @@ from dse.report.terminal._prediction import (
 )
 from dse.report.terminal._recommendation import print_recommendation, samples_of
 from dse.report.terminal._replay import print_replay_result
-from dse.report.terminal._rescored import print_rescored
+from dse.report.terminal._revision import print_revision
 from dse.report.terminal._sharding import ShardingView, print_sharding
 from dse.report.terminal._study import print_study
 from dse.report.terminal._trace import (
@@ -44,7 +44,7 @@ __all__ = [
     "print_recommendation",
     "print_replay",
     "print_replay_result",
-    "print_rescored",
+    "print_revision",
     "print_sharding",
     "print_sizes",
     "print_streams",

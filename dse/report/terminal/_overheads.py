@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from dse.trace.overheads import Figure, HostCheck, HostProfile, OperatorFigures
+    from dse.machine.host import Figure, HostProfile, OperatorFigures
+    from dse.trace.overheads import HostCheck
 
 _MEANING = {
     "between_operators": "T1 between operators",

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from dse.trace import (
         CollectiveSummary,
-        LaneSummary,
         NamedTotal,
         PathSummary,
-        RankReplay,
+        RankResimulation,
         RankSummary,
         SizeSummary,
         Straggler,
+        StreamSummary,
         TraceSummary,
     )
 
@@ -90,7 +90,7 @@ def print_trace_summary(
 
 
 def print_replay(
-    ranks: Sequence[RankReplay], console: Console, remarks: Sequence[str] = ()
+    ranks: Sequence[RankResimulation], console: Console, remarks: Sequence[str] = ()
 ) -> None:
     """Prints measured and simulated steps, and notes on the graph."""
     titles = ("rank", "measured", "simulated", "error", *_PARTS, "unexplained")
@@ -108,7 +108,7 @@ def print_replay(
     notes(console, [(None, remark) for remark in remarks])
 
 
-def print_streams(streams: Sequence[LaneSummary], console: Console) -> None:
+def print_streams(streams: Sequence[StreamSummary], console: Console) -> None:
     """Prints streams and threads of a step, with the names by which changes select them."""
     title = "streams and threads of the last step"
     table = Table(title, figures("rank"), names("stream or thread"), figures("tasks", "busy ms"))

@@ -12,9 +12,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
-from dse.search._rescore_changes import Amount, Change
-from dse.search._rescore_inputs import model_context, stored_inputs
-from dse.search._rescore_predict import StoredPlans
+from dse.search.revise._stored import study_context, study_machines
 from dse.search.space import Metric
 from dse.workload.transformer import StepConfiguration
 
@@ -22,7 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.search._records import StudyResult, TrialRecord
-    from dse.search._rescore_inputs import StoredInputs
+    from dse.search.evaluate._base import ConfigurationEvaluator
+    from dse.search.evaluate._dlrm import ModelContext
+    from dse.search.evaluate._transformer import StepContext
+    from dse.search.revise._overrides import StudyMachines
     from dse.search.space import SearchSpace
     from dse.workload.dlrm import Configuration, Prediction
     from dse.workload.transformer import StepPrediction
@@ -122,14 +123,14 @@ def sensitivity(
     if not 0 < step < 1:
         raise ConfigError(f"step {step}; expected a share between 0 and 1, such as 0.1")
     record = _record(result, number)
-    inputs = stored_inputs(result, space)
-    base = StoredPlans(model_context(result, inputs))
+    machines = study_machines(result, space)
+    context = study_context(result, machines)
     bars = []
     for change in changes:
         if change.paths == (BATCH,):
-            bars.append(_batch_bar(change.name, record, base, step))
+            bars.append(_batch_bar(change.name, record, context.make_evaluator(), step))
         elif change.paths != ("price",) or _has_price(record):
-            bars.append(_bar(change, record, result, inputs, step))
+            bars.append(_bar(change, record, machines, context, step))
     return tuple(bars)
 
 
@@ -153,31 +154,33 @@ def _has_price(record: TrialRecord) -> bool:
 def _bar(
     change: SensitivityInput,
     record: TrialRecord,
-    result: StudyResult,
-    inputs: StoredInputs,
+    machines: StudyMachines,
+    context: ModelContext | StepContext,
     step: float,
 ) -> SensitivityBar:
+    configuration = record.configuration
+    assert configuration is not None
+    own = {configuration.platform: machines.platforms[configuration.platform]}
+    used = replace(machines, platforms=own)
     ends = []
     for factor in (1 - step, 1 + step):
-        moves = [
-            Change(f"{path}=*{factor:g}", "", path, "", Amount(factor, None))
-            for path in change.paths
-        ]
-        moved, _ = inputs.changed(moves)
-        plans = StoredPlans(model_context(result, moved))
-        ends.append(plans.predict(record))
+        overrides = used.parsed([f"{path}=*{factor!r}" for path in change.paths])
+        moved, _ = used.overridden(overrides)
+        evaluator = replace(context, space=moved.space, platforms=moved.platforms).make_evaluator()
+        ends.append(evaluator.predict(configuration))
     return _bar_of(change.name, (-step, step), (ends[0], ends[1]))
 
 
-def _batch_bar(name: str, record: TrialRecord, base: StoredPlans, step: float) -> SensitivityBar:
+def _batch_bar(
+    name: str, record: TrialRecord, evaluator: ConfigurationEvaluator, step: float
+) -> SensitivityBar:
     configuration = record.configuration
     assert configuration is not None
     batch, grain = configuration.global_batch_size, _grain(configuration)
     apart = max(1, round(step * batch / grain))
     low, high = max(grain, batch - apart * grain), batch + apart * grain
     ends = [
-        base.predict(replace(record, configuration=replace(configuration, global_batch_size=size)))
-        for size in (low, high)
+        evaluator.predict(replace(configuration, global_batch_size=size)) for size in (low, high)
     ]
     return _bar_of(name, (low / batch - 1, high / batch - 1), (ends[0], ends[1]))
 

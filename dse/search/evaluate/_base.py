@@ -1,20 +1,27 @@
-"""Evaluating one outer configuration: limits first, then whatever answers for the workload."""
+"""Evaluators: limits first, then the prediction of a configuration."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from dse.errors import DseError
+from dse.errors import DseError, StudyError
 from dse.search._records import TrialRecord, TrialStatus
 from dse.search.space import Metric, ParameterValue, SearchSpace
+from dse.workload import explain_job, predict_job
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dse.machine import Cluster
     from dse.machine.platforms import Platform
+    from dse.workload import Job, Prediction
+    from dse.workload.dlrm import Configuration
+    from dse.workload.transformer import StepConfiguration
+
+    AnyConfiguration: TypeAlias = Configuration | StepConfiguration
 
 #: Innermost calls that a record keeps of where an evaluation raised.
 _CALLS_KEPT = 50
@@ -98,9 +105,7 @@ class Evaluator(ABC):
 
     def _price(self, platform: Platform, world_size: int) -> float | None:
         """Returns USD per hour of as many devices, or None without a price."""
-        space = self._space
-        quote = platform.quote(world_size, basis=space.price_basis, provider=space.price_provider)
-        return None if quote is None else quote.usd_per_hour
+        return price_of(platform, world_size, self._space)
 
     def _over_limit(self, platform: Platform | None, known: Mapping[Metric, float | None]) -> str:
         """Says which limit is broken by what is known before the evaluation, or nothing.
@@ -130,20 +135,105 @@ class Evaluator(ABC):
                 return constraint.reason(value)
         return ""
 
-    def _broken_constraints(self, values: Mapping[Metric, float]) -> list[str]:
-        """Says in words which limits an answer breaks; what is not known breaks them too."""
-        return [
-            constraint.reason(values[constraint.metric])
-            for constraint in self._space.constraints
-            if not constraint.violation(values[constraint.metric]) <= 0
-        ]
 
-    def _objectives(self, values: Mapping[Metric, float]) -> tuple[float, ...]:
-        return tuple(values[objective.metric] for objective in self._space.objectives)
+class ConfigurationEvaluator(Evaluator):
+    """Evaluates configurations of a model on the platforms of a space.
+
+    Args:
+        space: The search space.
+        platforms: Every platform that configurations name, by that name.
+    """
+
+    def __init__(self, space: SearchSpace, platforms: Mapping[str, Platform]) -> None:
+        super().__init__(space)
+        self._platforms = platforms
+
+    @abstractmethod
+    def job(self, configuration: AnyConfiguration) -> Job:
+        """Returns a complete configuration as the performance model takes it.
+
+        Raises:
+            StudyError: It names a platform that is not one of these.
+            ConfigError: It is impossible.
+            PlanError: Its plan is not one of the model.
+        """
+
+    def predict(self, configuration: AnyConfiguration) -> Prediction:
+        """Predicts a complete configuration, without any search; raises as :meth:`job`."""
+        return predict_job(self.job(configuration), self.price_usd_per_hour(configuration))
+
+    @abstractmethod
+    def refusal(self, configuration: AnyConfiguration) -> str:
+        """Returns why a configuration cannot run with any plan, or nothing when it may."""
+
+    def limit(self, configuration: AnyConfiguration) -> str:
+        """Returns a sentence on what limits a complete configuration."""
+        return explain_job(self.job(configuration)).sentence
+
+    def fits(self, configuration: AnyConfiguration) -> bool:
+        """Returns whether every rank fits its device, without predicting the time."""
+        job = self.job(configuration)
+        usable_bytes = job.cluster.device.usable_memory_bytes
+        return all(account.total_bytes <= usable_bytes for account in job.memory())
+
+    def cluster(self, configuration: AnyConfiguration) -> Cluster:
+        """Returns the machines of a configuration."""
+        return self._platform(configuration.platform).cluster(
+            configuration.world_size,
+            link=configuration.link,
+            network=configuration.network,
+            extra_links=self._space.links,
+            extra_networks=self._space.networks,
+        )
+
+    def price_usd_per_hour(self, configuration: AnyConfiguration) -> float | None:
+        """Returns the price of all machines of a configuration; None without a price."""
+        return self._price(self._platform(configuration.platform), configuration.world_size)
+
+    def _platform(self, name: str) -> Platform:
+        try:
+            return self._platforms[name]
+        except KeyError:
+            raise StudyError(
+                f"the study keeps no platform `{name}`; its study.yaml was changed"
+            ) from None
+
+
+def price_of(platform: Platform, world_size: int, space: SearchSpace) -> float | None:
+    """Returns USD per hour of as many devices at a space's prices, or None without a price."""
+    quote = platform.quote(world_size, basis=space.price_basis, provider=space.price_provider)
+    return None if quote is None else quote.usd_per_hour
+
+
+def judged(record: TrialRecord, space: SearchSpace) -> TrialRecord:
+    """Returns an evaluated record with its objective values, its status and the reason for it.
+
+    A constraint on a metric that is not known is broken.
+
+    Args:
+        record: With a prediction, or the answer for a captured trace.
+        space: Objectives and constraints.
+    """
+    values, prediction = record.metrics, record.prediction
+    reasons = []
+    if prediction is not None and not prediction.feasible:
+        reasons.append(prediction.infeasible_reason)
+    reasons += [
+        constraint.reason(values[constraint.metric])
+        for constraint in space.constraints
+        if not constraint.violation(values[constraint.metric]) <= 0
+    ]
+    return replace(
+        record,
+        status=TrialStatus.INFEASIBLE if reasons else TrialStatus.FEASIBLE,
+        reason="; ".join(reasons),
+        values=tuple(values[objective.metric] for objective in space.objectives),
+        on_front=False,
+    )
 
 
 def _reason(error: Exception) -> str:
-    """Returns what was raised in words; one line with its type if it is no error of ours."""
+    """Returns the error message, one line with its type unless it is a `DseError`."""
     if isinstance(error, DseError):
         return str(error)
     lines = str(error).strip().splitlines()

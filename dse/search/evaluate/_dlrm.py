@@ -9,16 +9,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dse.errors import ConfigError, DseError
 from dse.machine import Precision
-from dse.search._records import TrialRecord, TrialStatus, metric_values
-from dse.search.evaluate._base import EvaluationContext, Evaluator, named
+from dse.search._records import TrialRecord, TrialStatus
+from dse.search.evaluate._base import (
+    ConfigurationEvaluator,
+    EvaluationContext,
+    judged,
+    named,
+    without_answer,
+)
 from dse.search.propose._joint import joint_plan
 from dse.search.space import TYPE_SEPARATOR, Metric, ParameterValue, PlanSearch
-from dse.sharding import ShardingPlan, ShardingType
+from dse.sharding import ShardingPlan, ShardingType, check_plan
 from dse.workload.dlrm import (
     Configuration,
-    DlrmRuntime,
+    DlrmJob,
     LaunchMode,
     PlanScorer,
+    DlrmRuntime,
     predict_plan,
     problem_of,
     software_profile,
@@ -30,7 +37,8 @@ if TYPE_CHECKING:
 
     from dse.machine.platforms import Platform
     from dse.model import DlrmModel
-    from dse.workload.dlrm import DlrmProblem, Prediction
+    from dse.search.evaluate._base import AnyConfiguration
+    from dse.workload.dlrm import Prediction, DlrmProblem
 
 _WIRE_BYTES = {"fp32": 4, "fp16": 2}
 
@@ -42,8 +50,11 @@ _ANSWERS_KEPT = 512
 _RESTARTS = 1
 _NEIGHBOURS = 512
 
+#: Distance of a quick plan from its bound up to which a thorough search is not worth it.
+_CLOSE_ENOUGH = 0.05
 
-class _Found(NamedTuple):
+
+class Found(NamedTuple):
     """A plan, how it was found, and its prediction."""
 
     plan: ShardingPlan
@@ -68,7 +79,7 @@ class ModelContext(EvaluationContext):
         return ModelEvaluator(self)
 
 
-class ModelEvaluator(Evaluator):
+class ModelEvaluator(ConfigurationEvaluator):
     """Finds the best sharding plan of each configuration and predicts it.
 
     Args:
@@ -76,26 +87,75 @@ class ModelEvaluator(Evaluator):
     """
 
     def __init__(self, context: ModelContext) -> None:
-        super().__init__(context.space)
+        super().__init__(context.space, context.platforms)
         self._context = context
         self._found = lru_cache(maxsize=_ANSWERS_KEPT)(self._find_plan)
-        self._bound = lru_cache(maxsize=None)(self._make_bound)
+        self._bound = lru_cache(maxsize=None)(self.bound_s)
 
     def reject(self, parameters: Mapping[str, ParameterValue]) -> str:
         """Returns why a configuration breaks a hard limit, or nothing when it may be evaluated."""
         try:
             configuration = self._configuration(parameters)
-            self._problem(configuration)
         except DseError as error:
             return str(error)
         known = {
-            Metric.PRICE: self._price_of(configuration),
+            Metric.PRICE: self.price_usd_per_hour(configuration),
             Metric.WORLD_SIZE: float(configuration.world_size),
             Metric.GLOBAL_BATCH_SIZE: float(configuration.global_batch_size),
         }
         platform = self._context.platforms[configuration.platform]
-        over = self._over_limit(platform, known)
-        return over or self._cannot_hold(configuration)
+        impossible = self._impossible(configuration)
+        return impossible or self._over_limit(platform, known) or self._cannot_hold(configuration)
+
+    def refusal(self, configuration: AnyConfiguration) -> str:
+        """Returns why no plan of a configuration can run, or nothing."""
+        return self._impossible(configuration) or self._cannot_hold(configuration)
+
+    def bound_s(
+        self,
+        configuration: Configuration,
+        types: frozenset[ShardingType],
+        incumbent_s: float | None = None,
+    ) -> float:
+        """Returns an iteration time that no plan of a configuration beats.
+
+        Args:
+            configuration: The configuration, whatever its plan.
+            types: Sharding types that plans may use.
+            incumbent_s: Refine the bound until it exceeds this time; None for a quick one.
+        """
+        scorer = self._scorer(configuration)
+        request = planning_request(scorer, types, self._context.seed)
+        if incumbent_s is None:
+            return lower_bound(scorer, request, max_programs=0).iteration_time_s
+        return lower_bound(scorer, request, incumbent_s=incumbent_s).iteration_time_s
+
+    def planned(
+        self,
+        configuration: Configuration,
+        types: frozenset[ShardingType],
+        bound_s: float | None = None,
+    ) -> Found:
+        """Searches a plan for a configuration: quickly, and thoroughly where that may be better.
+
+        Args:
+            configuration: The configuration, whatever its plan.
+            types: Sharding types that plans may use.
+            bound_s: No plan has a shorter iteration; a quick plan close to it is good enough.
+                None for the effort of a study.
+        """
+        quick = self._find_plan(configuration, types)
+        fits = quick.prediction.feasible
+        time_s = quick.prediction.iteration_time_s
+        if bound_s is None or (fits and time_s <= (1 + _CLOSE_ENOUGH) * bound_s):
+            return quick
+        scorer = self._scorer(configuration)
+        solved = solve(scorer, types, SolverSettings(lp_start=True), self._context.seed)
+        thorough = self._predicted(scorer, configuration, solved.plan, solved.planner)
+        if not thorough.prediction.feasible:
+            return quick
+        faster = thorough.prediction.iteration_time_s < time_s
+        return thorough if faster or not fits else quick
 
     def lower_bound_s(self, parameters: Mapping[str, ParameterValue]) -> float:
         """Returns a quick bound; equal problems with equal types are bounded once.
@@ -113,21 +173,26 @@ class ModelEvaluator(Evaluator):
             found = self._joint(same, parameters)
         else:
             found = self._found(same, _allowed_types(parameters))
-        configuration = replace(configuration, plan=found.plan)
-        prediction = found.prediction
-        values = metric_values(configuration, prediction)
-        reasons = [] if prediction.feasible else [prediction.infeasible_reason]
-        reasons += self._broken_constraints(values)
-        return TrialRecord(
-            number=number,
-            status=TrialStatus.INFEASIBLE if reasons else TrialStatus.FEASIBLE,
-            reason="; ".join(reasons),
-            parameters=tuple(parameters.items()),
-            values=self._objectives(values),
-            configuration=configuration,
-            prediction=prediction,
+        record = replace(
+            without_answer(number, TrialStatus.FEASIBLE, "", parameters),
+            configuration=replace(configuration, plan=found.plan),
+            prediction=found.prediction,
             planner=found.planner,
         )
+        return judged(record, self._context.space)
+
+    def job(self, configuration: AnyConfiguration) -> DlrmJob:
+        """Returns a configuration with its plan."""
+        assert isinstance(configuration, Configuration)
+        scorer = self._scorer(configuration)
+        cluster = scorer.problem.cluster
+        plan = check_plan(
+            configuration.plan,
+            scorer.problem.model.tables,
+            cluster.world_size,
+            cluster.devices_per_node,
+        )
+        return DlrmJob(scorer, plan)
 
     def _without_choices(self, configuration: Configuration) -> Configuration:
         """Returns the configuration without the choice of a network where there is none."""
@@ -138,13 +203,13 @@ class ModelEvaluator(Evaluator):
 
     def _joint(
         self, configuration: Configuration, parameters: Mapping[str, ParameterValue]
-    ) -> _Found:
+    ) -> Found:
         """Predicts the plan that the parameters describe."""
         scorer = self._scorer(configuration)
         request = planning_request(scorer, _allowed_types(parameters), self._context.seed)
         return self._predicted(scorer, configuration, *joint_plan(scorer, request, parameters))
 
-    def _find_plan(self, configuration: Configuration, types: frozenset[ShardingType]) -> _Found:
+    def _find_plan(self, configuration: Configuration, types: frozenset[ShardingType]) -> Found:
         """Searches a plan and predicts it."""
         search = self._context.space.search
         settings = SolverSettings(
@@ -177,8 +242,9 @@ class ModelEvaluator(Evaluator):
 
     def _predicted(
         self, scorer: PlanScorer, configuration: Configuration, plan: ShardingPlan, planner: str
-    ) -> _Found:
-        return _Found(plan, planner, predict_plan(scorer, plan, self._price_of(configuration)))
+    ) -> Found:
+        price = self.price_usd_per_hour(configuration)
+        return Found(plan, planner, predict_plan(scorer, plan, price))
 
     def _configuration(self, parameters: Mapping[str, ParameterValue]) -> Configuration:
         """Returns the configuration, still without a plan."""
@@ -199,30 +265,30 @@ class ModelEvaluator(Evaluator):
             software=_software(parameters, Precision(str(precision))),
         )
 
-    def _problem(self, configuration: Configuration) -> DlrmProblem:
+    def _problem(self, configuration: AnyConfiguration) -> DlrmProblem:
+        assert isinstance(configuration, Configuration)
         space = self._context.space
         return problem_of(
             self._context.model,
-            self._context.platforms[configuration.platform],
+            self._platform(configuration.platform),
             configuration,
             extra_links=space.links,
             extra_networks=space.networks,
         )
 
-    def _scorer(self, configuration: Configuration) -> PlanScorer:
+    def _scorer(self, configuration: AnyConfiguration) -> PlanScorer:
         """Returns a model that has been asked nothing: no answer depends on earlier ones."""
         return PlanScorer(self._problem(configuration))
 
-    def _make_bound(self, configuration: Configuration, types: frozenset[ShardingType]) -> float:
-        scorer = self._scorer(configuration)
-        request = planning_request(scorer, types, self._context.seed)
-        return lower_bound(scorer, request, max_programs=0).iteration_time_s
+    def _impossible(self, configuration: AnyConfiguration) -> str:
+        """Returns why a configuration does not exist, such as a batch that does not divide."""
+        try:
+            self._problem(configuration)
+        except DseError as error:
+            return str(error)
+        return ""
 
-    def _price_of(self, configuration: Configuration) -> float | None:
-        platform = self._context.platforms[configuration.platform]
-        return self._price(platform, configuration.world_size)
-
-    def _cannot_hold(self, configuration: Configuration) -> str:
+    def _cannot_hold(self, configuration: AnyConfiguration) -> str:
         """Says so when the tables exceed the cluster's memory under any plan."""
         device = self._context.platforms[configuration.platform].device
         needed = self._context.model.embedding_bytes

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError, DseError
 from dse.machine import Quote
 from dse.search._records import TrialRecord, TrialStatus
-from dse.search.evaluate._base import EvaluationContext, Evaluator, without_answer
+from dse.search.evaluate._base import EvaluationContext, Evaluator, judged, without_answer
 from dse.search.evaluate._trace_steps import machine_steps, named, optimizations, read_texts
 from dse.search.evaluate._trace_types import ChangeEffect, TracePrediction, TraceRank
 from dse.search.space import SAME_PLATFORM, Metric, ParameterValue
@@ -79,19 +79,10 @@ class TraceEvaluator(Evaluator):
             # The trace does not allow this change; another one it may.
             return without_answer(number, TrialStatus.REJECTED, str(error), parameters)
         prediction = self.prediction_of(answer)
-        values = prediction.metrics
-        reasons = self._broken_constraints(values)
-        return TrialRecord(
-            number=number,
-            status=TrialStatus.INFEASIBLE if reasons else TrialStatus.FEASIBLE,
-            reason="; ".join(reasons),
-            parameters=tuple(parameters.items()),
-            values=self._objectives(values),
-            configuration=None,
-            prediction=None,
-            planner="",
-            trace=prediction,
+        record = replace(
+            without_answer(number, TrialStatus.FEASIBLE, "", parameters), trace=prediction
         )
+        return judged(record, self._context.space)
 
     def prediction_of(self, answer: WhatIf) -> TracePrediction:
         """Returns what a study keeps of an answer."""

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError, DseError
 from dse.machine import Precision
-from dse.search._records import TrialRecord, TrialStatus, metric_values
-from dse.search.evaluate._base import EvaluationContext, Evaluator, named
+from dse.search._records import TrialRecord, TrialStatus
+from dse.search.evaluate._base import (
+    ConfigurationEvaluator,
+    EvaluationContext,
+    judged,
+    named,
+    without_answer,
+)
 from dse.search.space import Metric, ParameterValue
 from dse.workload.transformer import (
     DataSharding,
     Parallelism,
     Recompute,
     StepConfiguration,
-    check_parallelism,
-    predict_step,
     step_problem,
 )
 
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 
     from dse.machine.platforms import Platform
     from dse.model import TransformerModel
+    from dse.search.evaluate._base import AnyConfiguration
     from dse.workload.transformer import TransformerJob
 
 
@@ -45,7 +50,7 @@ class StepContext(EvaluationContext):
         return StepEvaluator(self)
 
 
-class StepEvaluator(Evaluator):
+class StepEvaluator(ConfigurationEvaluator):
     """Predicts each way of spreading a training step.
 
     Args:
@@ -53,48 +58,44 @@ class StepEvaluator(Evaluator):
     """
 
     def __init__(self, context: StepContext) -> None:
-        super().__init__(context.space)
+        super().__init__(context.space, context.platforms)
         self._context = context
 
     def reject(self, parameters: Mapping[str, ParameterValue]) -> str:
         """Returns why a configuration breaks a hard limit, or nothing when it may be evaluated."""
         try:
             configuration = self._configuration(parameters)
-            problem = self._problem(configuration)
-            check_parallelism(
-                problem.model, problem.cluster, problem.global_batch_size, problem.parallelism
-            )
         except DseError as error:
             return str(error)
+        if refusal := self.refusal(configuration):
+            return refusal
         sharding = configuration.parallelism.data_sharding
         if configuration.parallelism.replicas == 1 and sharding is not DataSharding.NONE:
             return f"data sharding {sharding.value} with one replica shards nothing: same as none"
         platform = self._context.platforms[configuration.platform]
         known = {
-            Metric.PRICE: self._price(platform, configuration.world_size),
+            Metric.PRICE: self.price_usd_per_hour(configuration),
             Metric.WORLD_SIZE: float(configuration.world_size),
             Metric.GLOBAL_BATCH_SIZE: float(configuration.global_batch_size),
         }
         return self._over_limit(platform, known)
 
+    def refusal(self, configuration: AnyConfiguration) -> str:
+        """Returns why a training step cannot be spread like this, or nothing."""
+        try:
+            self.job(configuration).check()
+        except DseError as error:
+            return str(error)
+        return ""
+
     def _evaluate(self, number: int, parameters: Mapping[str, ParameterValue]) -> TrialRecord:
         configuration = self._configuration(parameters)
-        platform = self._context.platforms[configuration.platform]
-        price = self._price(platform, configuration.world_size)
-        prediction = predict_step(self._problem(configuration), price)
-        values = metric_values(configuration, prediction)
-        reasons = [] if prediction.feasible else [prediction.infeasible_reason]
-        reasons += self._broken_constraints(values)
-        return TrialRecord(
-            number=number,
-            status=TrialStatus.INFEASIBLE if reasons else TrialStatus.FEASIBLE,
-            reason="; ".join(reasons),
-            parameters=tuple(parameters.items()),
-            values=self._objectives(values),
+        record = replace(
+            without_answer(number, TrialStatus.FEASIBLE, "", parameters),
             configuration=configuration,
-            prediction=prediction,
-            planner="",
+            prediction=self.predict(configuration),
         )
+        return judged(record, self._context.space)
 
     def _configuration(self, parameters: Mapping[str, ParameterValue]) -> StepConfiguration:
         """Returns the configuration; data parallelism takes the ranks that are left over.
@@ -134,11 +135,13 @@ class StepEvaluator(Evaluator):
             software=str(parameters["software"]),
         )
 
-    def _problem(self, configuration: StepConfiguration) -> TransformerJob:
+    def job(self, configuration: AnyConfiguration) -> TransformerJob:
+        """Returns a configuration as the model of training steps takes it."""
+        assert isinstance(configuration, StepConfiguration)
         space = self._context.space
         return step_problem(
             self._context.model,
-            self._context.platforms[configuration.platform],
+            self._platform(configuration.platform),
             configuration,
             extra_links=space.links,
             extra_networks=space.networks,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.search.recommend._bench import Bench, ShardingBench
+from dse.search.recommend._evaluate import DlrmOptions, OptionEvaluator, TransformerOptions
 from dse.search.recommend._goals import (
     Budget,
     Deadline,
@@ -14,30 +14,31 @@ from dse.search.recommend._goals import (
     job_cost_usd,
     rate_words,
 )
-from dse.search.recommend._recommend import RecommendOptions, recommend
-from dse.search.recommend._search import best_options
-from dse.search.recommend._step_bench import StepBench
+from dse.search.recommend._recommend import RecommendOptions, option_evaluator, recommend
+from dse.search.recommend._search import judge_options, recommendation
 from dse.search.recommend._types import Judgement, Option, Recommendation, Solved, Verdict
 
 __all__ = [
-    "Bench",
     "Budget",
     "Deadline",
+    "DlrmOptions",
     "Goal",
     "HourlyBudget",
     "Judgement",
     "Option",
+    "OptionEvaluator",
     "RecommendOptions",
     "Recommendation",
-    "ShardingBench",
     "Solved",
-    "StepBench",
     "Target",
+    "TransformerOptions",
     "Verdict",
-    "best_options",
     "count_words",
     "duration_words",
     "job_cost_usd",
+    "judge_options",
+    "option_evaluator",
     "rate_words",
     "recommend",
+    "recommendation",
 ]

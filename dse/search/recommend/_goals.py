@@ -1,8 +1,8 @@
-"""What is wanted: a throughput, a deadline, or the most for some money.
+"""Goals: a throughput, a deadline, or the most for some money.
 
-Every goal is of one form. At a price, it asks for a throughput at least, and it ranks what reaches
-that. More throughput at the same price never ranks worse and never misses what less would reach.
-So a bound on the throughput of a configuration bounds how good it can be.
+Every goal has one form: at a given price it requires a throughput, and it ranks configurations
+that reach it. More throughput at the same price never ranks worse and never misses what less would
+reach, so a bound on the throughput of a configuration bounds how good it can be.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Rank = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Goal(ABC):
-    """What a configuration has to do, and which of those that do is best."""
+    """What a configuration has to reach, and which of those that reach it is best."""
 
     @abstractmethod
     def required_per_s(self, price_usd_per_hour: float) -> float:
-        """Returns the samples a second that a configuration of that price has to reach.
+        """Returns the samples per second that a configuration of that price has to reach.
 
-        Infinite where nothing of that price can do.
+        Infinite where nothing of that price is good enough.
         """
 
     @abstractmethod
@@ -39,11 +39,6 @@ class Goal(ABC):
     @abstractmethod
     def words(self) -> str:
         """The goal as a clause: `the cheapest that …`."""
-
-    @property
-    def wants_more(self) -> bool:
-        """Whether more than the required throughput makes a configuration better."""
-        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +58,6 @@ class Target(Goal):
         """The target, at any price."""
         del price_usd_per_hour
         return self.samples_per_s
-
-    @property
-    def wants_more(self) -> bool:
-        """Only among machines of the same price."""
-        return False
 
     def rank(self, throughput_per_s: float, price_usd_per_hour: float) -> Rank:
         """By price, then by throughput."""

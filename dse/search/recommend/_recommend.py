@@ -1,4 +1,4 @@
-"""From a model and a goal to machines, a batch and a plan."""
+"""Recommendation of machines, a batch and a plan for a goal."""
 
 from __future__ import annotations
 
@@ -8,21 +8,25 @@ from typing import TYPE_CHECKING
 from dse.errors import ConfigError
 from dse.machine.platforms import list_platforms, load_platform
 from dse.model import DlrmModel, load_model
-from dse.search.recommend._bench import Bench, ShardingBench
-from dse.search.recommend._search import best_options, deepened, recommendation
-from dse.search.recommend._step_bench import StepBench
+from dse.search.evaluate._dlrm import ModelContext
+from dse.search.evaluate._transformer import StepContext
+from dse.search.recommend._evaluate import DlrmOptions, TransformerOptions
+from dse.search.recommend._search import judge_options, recommendation
 from dse.search.recommend._types import Option
+from dse.search.space import ModelWorkload, SearchSpace, WorkloadKind
+from dse.search.space._common_schema import SearchBlock
 from dse.sharding import ShardingType
+from dse.workload.dlrm import DlrmRuntime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from dse.machine import Precision
     from dse.machine.platforms import Platform
     from dse.model import TransformerModel
+    from dse.search.recommend._evaluate import OptionEvaluator
     from dse.search.recommend._goals import Goal
     from dse.search.recommend._types import Recommendation
-    from dse.workload.dlrm import DlrmRuntime
 
 #: World sizes that are tried unless others are named: powers of two up to this, in whole nodes.
 MAX_WORLD_SIZE = 64
@@ -35,8 +39,8 @@ class RecommendOptions:
     Attributes:
         platforms: Names or files; by default every built-in platform with a price.
         world_sizes: Numbers of ranks; by default powers of two up to 64 that fill nodes.
-        batch_sizes: Global batches; by default the model's own: another batch is another
-            training.
+        batch_sizes: Global batches; by default only the model's own, because another batch trains
+            differently.
         precisions: Arithmetic; by default the model's own.
         types: Sharding types that plans may use.
         software: How the training program of a recommendation model is written.
@@ -44,7 +48,7 @@ class RecommendOptions:
         price_basis: Which list prices count.
         price_provider: Only this one's; empty for the cheapest of all.
         confidence: Least probability to reach the goal; one half asks for the expected value.
-        seed: Seed of the planners that draw.
+        seed: Seed of planners that use randomness.
     """
 
     platforms: tuple[str, ...] = ()
@@ -73,10 +77,10 @@ def recommend(
         model: A model, or its name or file.
         goal: What is wanted.
         options: The space that is searched.
-        progress: Told how many of how many configurations are judged.
+        progress: Called with the number of configurations that are judged, and of all.
 
     Returns:
-        The answer with its plan, the best of every other platform, and what became of every
+        The answer with its plan, the best of every other platform, and the outcome of every
         configuration of the space.
 
     Raises:
@@ -90,11 +94,12 @@ def recommend(
     workload = load_model(model) if isinstance(model, str) else model
     platforms = _platforms(chosen)
     space = _options(workload, platforms, chosen)
-    bench = _bench(workload, platforms, chosen)
-    judgements = best_options(bench, space, goal, confidence=chosen.confidence, progress=progress)
-    judgements = deepened(bench, judgements, goal, chosen.confidence)
+    evaluator = option_evaluator(workload, platforms, chosen)
+    judgements = judge_options(
+        evaluator, space, goal, confidence=chosen.confidence, progress=progress
+    )
     return recommendation(
-        bench,
+        evaluator,
         judgements,
         goal,
         model=workload.name,
@@ -103,25 +108,43 @@ def recommend(
     )
 
 
-def _bench(
-    model: DlrmModel | TransformerModel, platforms: dict[str, Platform], options: RecommendOptions
-) -> Bench:
+def option_evaluator(
+    model: DlrmModel | TransformerModel,
+    platforms: Mapping[str, Platform],
+    options: RecommendOptions,
+) -> OptionEvaluator:
+    """Returns what evaluates the options of a model with the evaluator of studies.
+
+    Args:
+        model: The model.
+        platforms: Every platform that options name, by that name.
+        options: Prices, sharding types, training program and seed.
+    """
+    kind = WorkloadKind.DLRM if isinstance(model, DlrmModel) else WorkloadKind.TRANSFORMER
+    space = SearchSpace(
+        name=f"recommend {model.name}",
+        description="",
+        workload=ModelWorkload(model.name, kind),
+        parameters=(),
+        objectives=(),
+        constraints=(),
+        price_basis=options.price_basis,
+        price_provider=options.price_provider,
+        links=(),
+        networks=(),
+        search=SearchBlock().to_settings(),
+    )
     if isinstance(model, DlrmModel):
-        return ShardingBench(
-            model,
-            platforms,
-            allowed_types=options.types,
-            software=options.software,
-            seed=options.seed,
-        )
-    return StepBench(model, platforms, options.program)
+        context = ModelContext(space, options.seed, model, platforms)
+        return DlrmOptions(context.make_evaluator(), options.types, options.software or DlrmRuntime())
+    return TransformerOptions(StepContext(space, options.seed, model, platforms), options.program)
 
 
 def _platforms(options: RecommendOptions) -> dict[str, Platform]:
     """Returns platforms by the names that configurations carry, those with a price.
 
     Raises:
-        ConfigError: A named one has no price, or none of all has.
+        ConfigError: A named platform has no price, or no platform has.
     """
     named = options.platforms or list_platforms()
     found: dict[str, Platform] = {}

@@ -1,4 +1,4 @@
-"""What is asked and what is answered."""
+"""Options, judgements and the recommendation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NINETY = 1.645
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Machines and a batch, before anybody knows how fast they are.
+    """Machines and a batch, whose speed is not known yet.
 
     Attributes:
         platform: Platform name.
@@ -38,7 +38,7 @@ class Option:
 
     @property
     def words(self) -> str:
-        """It in a few words."""
+        """Short description."""
         return (
             f"{self.world_size} × {self.platform}, batch {self.global_batch_size:,}, "
             f"{self.precision.value}"
@@ -46,12 +46,12 @@ class Option:
 
 
 class Verdict(StrEnum):
-    """What became of an option.
+    """Outcome of an option.
 
-    ``meets``: its best plan reaches the goal. ``misses``: its best plan does not, nor can another.
-    ``undecided``: its best plan does not, but the bound does not rule out that another one does.
+    ``meets``: its best plan reaches the goal. ``misses``: its best plan does not, and no other
+    can. ``undecided``: its best plan does not, but the bound leaves room for one that does.
     ``bounded``: no plan can reach the goal, by the bound or the price alone. ``worse``: no plan
-    can be better than what was found already. ``impossible``: it cannot run, for example because
+    can be better than what was found before. ``impossible``: it cannot run, for example because
     the model does not fit.
     """
 
@@ -70,10 +70,9 @@ class Solved:
     Attributes:
         option: The option.
         configuration: With the sharding plan, or the parallelism of a transformer.
-        prediction: What the model says of it.
+        prediction: Its prediction.
         planner: How the plan was found.
         bound_per_s: No plan has a higher throughput.
-        thorough: Whether its plan comes from the thorough search.
     """
 
     option: Option
@@ -81,7 +80,6 @@ class Solved:
     prediction: Prediction | StepPrediction
     planner: str
     bound_per_s: float
-    thorough: bool = False
 
     @property
     def throughput_per_s(self) -> float:
@@ -89,13 +87,13 @@ class Solved:
         return self.prediction.throughput_samples_per_s
 
     def rank(self, goal: Goal) -> Rank:
-        """Where it stands among those that reach the goal; less is better."""
+        """Returns the rank among those that reach the goal; less is better."""
         return goal.rank(self.throughput_per_s, self.option.price_usd_per_hour)
 
     def probability(self, goal: Goal) -> float:
-        """Returns how likely it is to reach the goal, given the interval of its prediction.
+        """Returns the probability to reach the goal, given the interval of the prediction.
 
-        The iteration time is taken for lognormal, with the prediction's 90 % interval.
+        The iteration time is taken to be lognormal, with the prediction's 90 % interval.
         """
         required = goal.required_per_s(self.option.price_usd_per_hour)
         if not math.isfinite(required):
@@ -112,13 +110,13 @@ class Solved:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One option and what became of it.
+    """One option and its outcome.
 
     Attributes:
         option: The option.
-        verdict: What became of it.
-        bound_per_s: No plan has a higher throughput; infinite where that was not computed.
-        solved: Its best plan; None where none was searched.
+        verdict: Its outcome.
+        bound_per_s: No plan has a higher throughput; infinite where it was not computed.
+        solved: Its best plan; None where no plan was searched.
         reason: Why it is impossible; else empty.
     """
 
@@ -138,12 +136,12 @@ class Recommendation:
         model: Name of the model.
         answer: The best that reaches it; None where nothing does.
         runners_up: The best of every other platform that reaches it, best first.
-        judgements: Every option and what became of it: what "best" is relative to.
-        closest: What comes closest to the goal where nothing reaches it; None where something
-            does, or where nothing was tried.
-        limit: What limits the closest, in a sentence; empty without one.
-        confidence: Least probability to reach the goal that was asked for.
-        space: The space in words.
+        judgements: Every option with its outcome: what "best" is relative to.
+        closest: The option that comes closest where nothing reaches the goal; None otherwise, or
+            where no plan was searched.
+        limit: A sentence on what limits the closest; empty without one.
+        confidence: Required probability to reach the goal.
+        space: Description of the space, a line for each choice.
     """
 
     goal: Goal
@@ -167,7 +165,7 @@ class Recommendation:
 
     @property
     def undecided_better(self) -> tuple[Judgement, ...]:
-        """Undecided options that would be better than the answer if a better plan existed."""
+        """Undecided options that a better plan could make better than the answer."""
         answer = self.answer
         return tuple(
             judgement

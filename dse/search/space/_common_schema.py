@@ -12,7 +12,7 @@ from dse.config import BytesPerSecond, Count, Seconds, StrictModel, UnitKind, pa
 from dse.machine import LinkKind, LinkSpec, NetworkSpec
 from dse.search.space._fields import Name
 from dse.search.space._metrics import Metric
-from dse.search.space._space import Constraint, PlanSearch, SamplerName
+from dse.search.space._space import Constraint, PlanSearch, SamplerName, SearchSettings
 from dse.sharding import PLANNERS
 
 #: Default planners: all baselines.
@@ -128,3 +128,15 @@ class SearchBlock(StrictModel):
                     "planner", f"expected planners out of {known}; found `{name}`"
                 )
         return value
+
+    def to_settings(self) -> SearchSettings:
+        """Returns the settings as plain values."""
+        return SearchSettings(
+            sampler=self.sampler,
+            trials=self.trials,
+            seed=self.seed,
+            batch=self.batch,
+            planners=tuple(self.planners),
+            improvement_rounds=self.improvement_rounds,
+            plan=self.plan,
+        )

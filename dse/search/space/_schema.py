@@ -32,7 +32,6 @@ from dse.search.space._space import (
     Objective,
     PlanSearch,
     SamplerName,
-    SearchSettings,
     SearchSpace,
     WorkloadKind,
 )
@@ -225,15 +224,7 @@ class SpaceDocument(Document):
             price_provider=self.pricing.provider,
             links=tuple(block.to_spec(name) for name, block in self.links.items()),
             networks=tuple(block.to_spec(name) for name, block in self.networks.items()),
-            search=SearchSettings(
-                sampler=self.search.sampler,
-                trials=self.search.trials,
-                seed=self.search.seed,
-                batch=self.search.batch,
-                planners=tuple(self.search.planners),
-                improvement_rounds=self.search.improvement_rounds,
-                plan=self.search.plan,
-            ),
+            search=self.search.to_settings(),
         )
 
 

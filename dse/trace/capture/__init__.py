@@ -1,15 +1,15 @@
-"""Recording a user's training loop: Kineto and execution traces of the same steps, on every rank.
+"""Capture of a training loop: Kineto and execution traces of the same iterations, on every rank.
 
-:func:`capture` goes around a loop; :func:`record_command` does the same to a command that is not
-touched. Both write `rank<r>.pt.trace.json.gz`, `rank<r>.et.json.gz` and `rank<r>.capture.json`.
-Nothing here imports torch before it is used, and nothing but torch is needed besides Python.
+:func:`capture` wraps a loop; :func:`record_command` records a command without changing it. Both
+write `rank<r>.pt.trace.json.gz`, `rank<r>.et.json.gz` and `rank<r>.capture.json`. Importing this
+package loads no third-party package; recording needs torch only.
 """
 
 from __future__ import annotations
 
 from dse.trace.capture._capture import Capture, CaptureWarning, capture
-from dse.trace.capture._command import CommandRecording, RefusalNote, record_command
-from dse.trace.capture._record import CapturedFile, CaptureRecord, read_records
+from dse.trace.capture._command import CommandRecording, ProcessNote, record_command
+from dse.trace.capture._files import CapturedFile, CaptureRecord, read_records
 from dse.trace.capture._settings import CaptureSettings
 
 __all__ = [
@@ -19,7 +19,7 @@ __all__ = [
     "CaptureWarning",
     "CapturedFile",
     "CommandRecording",
-    "RefusalNote",
+    "ProcessNote",
     "capture",
     "read_records",
     "record_command",

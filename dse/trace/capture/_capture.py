@@ -1,4 +1,4 @@
-"""`with capture(…)` around a loop."""
+"""Capture of a training loop: `with capture(…)`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import TracebackType
 
-    from dse.trace.capture._record import CaptureRecord
+    from dse.trace.capture._files import CaptureRecord
 
 _Batch = TypeVar("_Batch")
 _DEFAULT = CaptureSettings()
 
 
 class CaptureWarning(UserWarning):
-    """A capture that holds less than was asked for."""
+    """A capture recorded less than requested."""
 
 
 def capture(
@@ -40,36 +40,35 @@ def capture(
 ) -> Capture:
     """Records some iterations of the loop inside a `with` block, on every rank that enters it.
 
-    Iterations are counted by, in this order:
+    Iterations are counted by the first of these that is used:
 
     1. `for batch in capture.steps(loader)`: each batch is an iteration;
-    2. `capture.step()` at the end of an iteration. Steps of an optimizer ahead of the first such
+    2. `capture.step()` at the end of an iteration. Steps of an optimizer before the first such
        call belong to the first iteration;
-    3. steps of the first optimizer object that steps inside the block, if neither is used. Other
-       optimizers do not count, so what follows the first one in an iteration is recorded with the
-       next.
+    3. steps of the first optimizer object that steps inside the block. Other optimizers do not
+       count, so what follows the first one in an iteration is recorded with the next.
 
-    Files are written as soon as the last iteration is recorded, or when the block is left; then
-    the loop goes on at full speed. A block that is left early, by an exception or not, keeps the
-    iterations that were recorded, with a :class:`CaptureWarning`.
+    Files are written as soon as the last iteration is recorded, or when the block ends; the loop
+    then continues at full speed. A block that ends early, by an exception or not, keeps the
+    recorded iterations, with a :class:`CaptureWarning`.
 
     Args:
-        directory: Folder of the files; one may serve all ranks.
+        directory: Folder of the files; all ranks may share one.
         steps: Recorded iterations.
-        warm_up: Iterations ahead of them with the profiler on, whose events are thrown away.
-        skip: Iterations ahead of these without the profiler.
-        shapes: Whether shapes and types of operators' inputs are recorded.
-        stacks: Whether Python stacks are recorded.
-        memory: Whether allocations are recorded.
-        execution_trace: Whether a PyTorch execution trace is recorded as well.
-        rank: Rank of this process; that of `torch.distributed`, else `RANK`, else 0 by default.
+        warm_up: Iterations before them with the profiler on, whose events are discarded.
+        skip: Iterations before these without the profiler.
+        shapes: Whether to record shapes and types of operators' inputs.
+        stacks: Whether to record Python stacks.
+        memory: Whether to record allocations.
+        execution_trace: Whether to record a PyTorch execution trace as well.
+        rank: Rank of this process; by default that of `torch.distributed`, else `RANK`, else 0.
         overwrite: Whether files of the rank may be replaced.
 
     Returns:
         A context manager.
 
     Raises:
-        ConfigError: A number is out of its range.
+        ConfigError: A number is out of range.
 
     Example:
         >>> with dse.capture("traces") as capture:  # doctest: +SKIP
@@ -89,7 +88,7 @@ def capture(
 
 
 class Capture:
-    """A recording of the loop inside a `with` block; made by :func:`capture`."""
+    """Recording of the loop inside a `with` block; created by :func:`capture`."""
 
     def __init__(
         self, directory: Path, settings: CaptureSettings, *, rank: int | None, overwrite: bool
@@ -103,15 +102,15 @@ class Capture:
 
     @property
     def record(self) -> CaptureRecord | None:
-        """What was written; None until then."""
+        """Record of the written files; None before."""
         return self._session.record
 
     def __enter__(self) -> Capture:
         """Begins the first iteration.
 
         Raises:
-            ConfigError: This process is being captured already, the rank has files in the folder,
-                or the capture was used before.
+            ConfigError: This process is being captured already, the folder holds files of the
+                rank, or the capture was used before.
             OptionalDependencyError: torch is not installed.
         """
         if self._entered:
@@ -127,10 +126,10 @@ class Capture:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Writes what was recorded; an exception of the loop goes on.
+        """Writes what was recorded; an exception of the loop propagates.
 
         Raises:
-            ConfigError: The loop ended by itself before an iteration was recorded.
+            ConfigError: The loop ended without an exception before an iteration was recorded.
             StudyError: The folder cannot be written.
         """
         self._stop_counting_optimizers()
@@ -143,11 +142,11 @@ class Capture:
             _warn_user(str(problem))
 
     def step(self) -> None:
-        """Says that an iteration has ended.
+        """Ends an iteration.
 
         Raises:
-            ConfigError: Called outside the block or beside :meth:`steps`, or after an optimizer
-                stepped so often that the profiler is on.
+            ConfigError: Called outside the block or together with :meth:`steps`, or after an
+                optimizer stepped so often that the profiler is on.
             StudyError: The folder cannot be written.
         """
         self._refuse_outside("step()")
@@ -164,7 +163,7 @@ class Capture:
         An iteration that a `break` leaves does not count.
 
         Args:
-            batches: What the loop goes over.
+            batches: The batches of the loop.
 
         Raises:
             ConfigError: Used outside the block, or after an optimizer stepped so often that the
@@ -186,7 +185,7 @@ class Capture:
             raise ConfigError(f"`{what}` outside of `with dse.capture(…) as capture`")
 
     def _count_by(self, what: str, ended: int) -> bool:
-        """Counts by `what` from now on; says whether an optimizer's step was counted instead."""
+        """Counts by `what` from now on; returns whether an optimizer's step was counted."""
         if self._session.counted_by != "optimizer":
             return False
         self._stop_counting_optimizers()

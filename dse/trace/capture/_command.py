@@ -1,4 +1,4 @@
-"""Recording a command that is not touched."""
+"""Capture of a command without changing it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import subprocess
 import tempfile
 from typing import IO, TYPE_CHECKING
 
+import dse
 from dse.errors import ConfigError
-from dse.trace.capture._orders import VARIABLE, Note, Orders, read_notes
-from dse.trace.capture._record import (
+from dse.trace.capture._agent import VARIABLE, CaptureRequest, ProcessReport, read_reports
+from dse.trace.capture._files import (
     CaptureRecord,
     execution_trace_name,
     kineto_name,
@@ -25,17 +26,18 @@ if TYPE_CHECKING:
 
     from dse.trace.capture._settings import CaptureSettings
 
-_HERE = Path(__file__).resolve().parent
-#: Time that a command has to end after it was asked to, in seconds.
+_STARTUP = Path(__file__).resolve().parent / "startup"
+_HOME = Path(dse.__file__).resolve().parents[1]
+#: Time that a command has to end after a signal, in seconds.
 _GRACE_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class RefusalNote:
-    """What a process could not do, or did only in part.
+class ProcessNote:
+    """Something that a process could not record, or only in part.
 
     Attributes:
-        process: Number of the process on its machine.
+        process: Id of the process on its machine.
         message: What happened, and what helps.
     """
 
@@ -45,22 +47,22 @@ class RefusalNote:
 
 @dataclass(frozen=True, slots=True)
 class CommandRecording:
-    """A command that has ended.
+    """Recording of a command that has ended.
 
     Attributes:
-        exit_code: That of the command; 128 and the signal's number if a signal ended it.
-        timed_out: Whether it was ended because its time was over.
-        interrupted: Whether it was ended by Ctrl-C.
+        exit_code: Exit code of the command; 128 plus the signal's number if a signal ended it.
+        timed_out: Whether the timeout ended it.
+        interrupted: Whether Ctrl-C ended it.
         records: What was recorded, in order of the ranks.
         notes: What could not be recorded.
-        why_nothing: Why there are no records; empty if there are.
+        why_nothing: Why nothing was recorded; empty if something was.
     """
 
     exit_code: int
     timed_out: bool
     interrupted: bool
     records: tuple[CaptureRecord, ...]
-    notes: tuple[RefusalNote, ...]
+    notes: tuple[ProcessNote, ...]
     why_nothing: str
 
 
@@ -76,71 +78,67 @@ def record_command(
     """Runs a command and records the training loops of all its Python processes.
 
     Each process counts the steps of the first optimizer that steps in it; its first iteration ends
-    before the recording's first one begins. Processes that a command starts are recorded, too.
+    before the recording's first one begins. Child processes of the command are recorded, too.
 
     Args:
         command: Program and arguments, for example `python train.py`.
-        directory: Folder of the files; empty, or not there yet.
-        settings: What is recorded.
+        directory: Folder of the files; empty or new.
+        settings: What to record.
         timeout_s: Time after which the command is ended, in seconds.
         overwrite: Whether files of an earlier capture are removed first.
-        stdout: Where the command's output goes; where that of this process goes by default.
+        stdout: Destination of the command's output; that of this process by default.
 
     Raises:
-        ConfigError: There is no such command, or the folder is not empty.
+        ConfigError: The command does not exist, or the folder is not empty.
     """
     if not command:
         raise ConfigError("no command to run; put it at the end: -- python train.py")
     _prepare(directory, overwrite=overwrite)
-    with tempfile.TemporaryDirectory(prefix="dse-capture-") as notes:
-        orders = Orders(directory.resolve(), Path(notes), _HERE.parent.parent, settings)
-        exit_code, timed_out, interrupted = _run(command, orders, timeout_s, stdout)
-        answers = read_notes(Path(notes))
+    with tempfile.TemporaryDirectory(prefix="dse-capture-") as folder:
+        request = CaptureRequest(directory.resolve(), Path(folder), _HOME, settings)
+        exit_code, timed_out, interrupted = _run(command, request, timeout_s, stdout)
+        reports = read_reports(Path(folder))
     records = read_records(directory)
     exit_code = exit_code if exit_code >= 0 else 128 - exit_code
-    # What failed by itself says why on its own; how to capture it better is beside the point.
+    # A command that failed explains itself; advice on capturing it would only distract.
     failed = exit_code and not timed_out and not interrupted
-    why = f"the command ended with exit code {exit_code}" if failed else _why(answers, settings)
+    why = f"the command ended with exit code {exit_code}" if failed else _why(reports, settings)
     return CommandRecording(
         exit_code=exit_code,
         timed_out=timed_out,
         interrupted=interrupted,
         records=records,
         notes=tuple(
-            RefusalNote(answer.process, message)
-            for answer in answers
-            for message in answer.messages
+            ProcessNote(report.process, message)
+            for report in reports
+            for message in report.messages
         ),
         why_nothing="" if records else why,
     )
 
 
-def environment(orders: Orders, variables: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables of a command that is recorded.
+def environment(request: CaptureRequest, variables: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment variables of a recorded command.
 
     Args:
-        orders: What its processes are told.
-        variables: Those that it would have otherwise.
+        request: What its processes have to record.
+        variables: Its variables without a recording.
     """
-    before = variables.get("PYTHONPATH", "")
-    startup = str(_HERE / "startup")
-    return {
-        **variables,
-        VARIABLE: orders.to_json(),
-        "PYTHONPATH": f"{startup}{os.pathsep}{before}" if before else startup,
-    }
+    # Without the filter, an empty entry would put the current folder on the path.
+    path = os.pathsep.join(filter(None, (str(_STARTUP), variables.get("PYTHONPATH", ""))))
+    return {**variables, VARIABLE: request.to_json(), "PYTHONPATH": path}
 
 
 def _prepare(directory: Path, *, overwrite: bool) -> None:
     if directory.exists() and not directory.is_dir():
-        raise ConfigError(f"{directory} is a file; name a folder")
+        raise ConfigError(f"{directory} is a file; expected a folder")
     if overwrite:
         for name in (kineto_name(0), execution_trace_name(0), record_name(0)):
             for file in directory.glob(name.replace("0", "[0-9]*")):
                 file.unlink()
     elif directory.is_dir() and any(directory.iterdir()):
         raise ConfigError(
-            f"{directory} is not empty; name another folder, or pass --overwrite to replace the "
+            f"{directory} is not empty; choose another folder, or pass --overwrite to replace the "
             "capture in it"
         )
     try:
@@ -150,12 +148,15 @@ def _prepare(directory: Path, *, overwrite: bool) -> None:
 
 
 def _run(
-    command: Sequence[str], orders: Orders, timeout_s: float | None, stdout: IO[bytes] | int | None
+    command: Sequence[str],
+    request: CaptureRequest,
+    timeout_s: float | None,
+    stdout: IO[bytes] | int | None,
 ) -> tuple[int, bool, bool]:
-    """Returns the exit code, whether the time was over, and whether Ctrl-C was pressed."""
+    """Returns the exit code, whether the command timed out, and whether Ctrl-C was pressed."""
     try:
         process = subprocess.Popen(
-            list(command), env=environment(orders, os.environ), stdout=stdout
+            list(command), env=environment(request, os.environ), stdout=stdout
         )
     except OSError as error:
         raise ConfigError(
@@ -165,11 +166,11 @@ def _run(
     try:
         return process.wait(timeout_s), False, False
     except subprocess.TimeoutExpired:
-        # As Ctrl-C does: Python leaves its blocks, launchers end what they launched.
+        # Like Ctrl-C: Python leaves its `with` blocks, launchers end their children.
         process.send_signal(signal.SIGINT)
         return _end(process), True, False
     except KeyboardInterrupt:
-        # The terminal has told the command, too; it may still be writing.
+        # The command got Ctrl-C from the terminal, too; it may still be writing.
         return _end(process), False, True
 
 
@@ -182,21 +183,20 @@ def _end(process: subprocess.Popen[bytes]) -> int:
     return process.wait()
 
 
-def _why(answers: Sequence[Note], settings: CaptureSettings) -> str:
+def _why(reports: Sequence[ProcessReport], settings: CaptureSettings) -> str:
     hint = "put `with dse.capture(DIR) as capture:` around the loop and run it as usual"
-    if not answers:
+    if not reports:
         return (
-            "no Python process of the command imported torch; name the training script itself, "
-            "and mind that `python -I`, `-E` and `-S` cannot be captured from outside: "
-            f"{hint}"
+            "no Python process of the command imported torch; run the training script directly. "
+            f"`python -I`, `-E` and `-S` cannot be captured from outside: {hint}"
         )
-    told = [message for answer in answers for message in answer.messages]
-    if told:
-        return told[0]
-    trained = [answer for answer in answers if answer.optimizer_steps]
+    messages = [message for report in reports for message in report.messages]
+    if messages:
+        return messages[0]
+    trained = [report for report in reports if report.optimizer_steps]
     if trained:
         return (
-            f"the process {trained[0].process} was killed before step {settings.end + 1} of its "
+            f"process {trained[0].process} was killed before step {settings.end + 1} of its "
             "optimizer; give it more time, or lower --skip, --warm-up or --steps"
         )
     return f"torch was imported, but no optimizer of torch.optim stepped; {hint}"

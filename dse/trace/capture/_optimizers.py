@@ -1,4 +1,4 @@
-"""Counting iterations by the steps of an optimizer."""
+"""Iterations counted by the steps of an optimizer."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 class OptimizerSteps:
     """Calls back after each step of the first optimizer that steps in this process.
 
-    A hook that all optimizers share finds the first one. Hooks run inside the profiler's mark of
-    the optimizer's step, though, and a recording that starts or stops there would cut the mark.
-    So from then on the optimizer's own `step` is wrapped, and called back from outside the mark.
+    A hook shared by all optimizers finds the first one. Hooks run inside the profiler's annotation
+    of the optimizer's step, though, and a recording that starts or stops there would cut it. So
+    from then on the optimizer's `step` is wrapped, and the callback runs outside the annotation.
 
     Args:
-        called: What is called.
+        called: The callback.
     """
 
     def __init__(self, called: Callable[[], None]) -> None:
@@ -35,20 +35,20 @@ class OptimizerSteps:
         self._handle = register_optimizer_step_post_hook(self._stepped)
 
     def stop(self) -> None:
-        """Leaves optimizers as they were; not to be called from inside a hook."""
+        """Restores the optimizer; must not be called from inside a hook."""
         self._called = None
         self._handle.remove()
         self._unwrap()
 
     def silence(self) -> None:
-        """Never calls back again; may be called from inside a hook."""
+        """Stops calling back; may be called from inside a hook."""
         self._called = None
 
     def _stepped(self, optimizer: Any, args: object, kwargs: object) -> None:
         if self._called is None:
             return
         if self._optimizer is not None and os.getpid() != self._process:
-            # A child that was forked from a process that trains: only the parent is recorded.
+            # In a child forked from a training process: only the parent is recorded.
             return
         if self._optimizer is None:
             self._process = os.getpid()
@@ -67,7 +67,7 @@ class OptimizerSteps:
             self._after()
             return result
 
-        # Schedulers take the function out of the method.
+        # Schedulers take the function out of the bound method.
         self._wrapper = types.MethodType(stepping, optimizer)
         optimizer.step = self._wrapper
 
@@ -77,7 +77,7 @@ class OptimizerSteps:
             self._called()
 
     def _unwrap(self) -> None:
-        # A scheduler may have wrapped the wrapper since; then it stays and passes calls on.
+        # A scheduler may have wrapped the wrapper since; it then stays and passes calls on.
         if self._optimizer is None or vars(self._optimizer).get("step") is not self._wrapper:
             return
         if self._replaced is None:

@@ -1,17 +1,120 @@
-"""PyTorch's profiler with its execution trace observer, driven from iteration to iteration."""
+"""PyTorch's profiler with its execution trace observer, its output, and this process's rank.
+
+Nothing else in this package imports torch.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+import gzip
+import hashlib
+import io
 import json
+import os
 from pathlib import Path
+import re
 import tempfile
 from typing import TYPE_CHECKING, Any
 
-from dse.trace.capture._torch import activities
+from dse._files import write_atomically
+from dse.errors import ConfigError, OptionalDependencyError
+from dse.trace.capture._files import CapturedFile
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dse.trace.capture._settings import CaptureSettings
-    from dse.trace.capture._torch import RankInfo
+
+#: The profiler writes the path of its output, which is useless to anybody else.
+_TRACE_NAME = re.compile(rb'"traceName": "(?:[^"\\]|\\.)*"')
+
+
+def load_torch() -> Any:
+    """Returns the torch module.
+
+    Raises:
+        OptionalDependencyError: torch is not installed.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise OptionalDependencyError(
+            "capturing needs torch, which is not installed here: pip install torch"
+        ) from error
+    return torch
+
+
+@dataclass(frozen=True, slots=True)
+class RankInfo:
+    """This process in its job.
+
+    Attributes:
+        rank: Global rank.
+        world_size: Ranks of the job; 0 if unknown.
+        backend: Backend of the default process group; empty without one.
+    """
+
+    rank: int
+    world_size: int
+    backend: str = ""
+
+
+def rank_info(
+    torch: Any, given: int | None = None, environment: Mapping[str, str] | None = None
+) -> RankInfo:
+    """Returns rank and world size of the process group, else of the environment, else 0 of 1.
+
+    Args:
+        torch: The torch module.
+        given: Rank given by the user; it must agree with the process group.
+        environment: Environment variables; those of this process by default.
+
+    Raises:
+        ConfigError: The given rank is not that of the process group, or a variable is no number.
+    """
+    dist = torch.distributed
+    if dist.is_available() and dist.is_initialized():
+        found = RankInfo(dist.get_rank(), dist.get_world_size(), str(dist.get_backend()))
+        if given is not None and given != found.rank:
+            raise ConfigError(
+                f"rank={given}, but torch.distributed says {found.rank}; leave `rank` out"
+            )
+        return found
+    variables = os.environ if environment is None else environment
+    alone = given is None and not variables.get("RANK")
+    rank = _number(variables, "RANK", 0) if given is None else given
+    return RankInfo(rank, _number(variables, "WORLD_SIZE", 1 if alone else 0))
+
+
+def _number(variables: Mapping[str, str], name: str, default: int) -> int:
+    text = variables.get(name, "")
+    if not text:
+        return default
+    if not text.isdecimal():
+        raise ConfigError(f"{name}={text}: expected a number from 0; unset it or give `rank`")
+    return int(text)
+
+
+def activities(torch: Any) -> list[Any]:
+    """Returns what to profile: the host, and GPUs if available."""
+    kinds = torch.profiler.ProfilerActivity
+    found = [kinds.CPU]
+    if torch.cuda.is_available() and kinds.CUDA in torch.profiler.supported_activities():
+        found.append(kinds.CUDA)
+    return found
+
+
+def drain(torch: Any) -> None:
+    """Waits until the GPU of this process is idle, if the process uses one."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+def device_name(torch: Any) -> str:
+    """Returns the name of the GPU that this process uses, or `cpu`."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        return str(torch.cuda.get_device_name(torch.cuda.current_device()))
+    return "cpu"
 
 
 class Profiler:
@@ -19,13 +122,15 @@ class Profiler:
 
     Args:
         torch: The torch module.
-        settings: What is recorded.
+        settings: What to record.
     """
 
     def __init__(self, torch: Any, settings: CaptureSettings) -> None:
-        self._settings = settings
+        self._skip = settings.skip
         self._scratch = tempfile.TemporaryDirectory(prefix="dse-capture-")
         self._stopped = False
+        self.kineto = Path(self._scratch.name) / "kineto.json"
+        self._observed = Path(self._scratch.name) / "et.json"
         profiler = torch.profiler
         self._observer = profiler.ExecutionTraceObserver() if settings.execution_trace else None
         self._profile = profiler.profile(
@@ -40,32 +145,23 @@ class Profiler:
         )
 
     @property
-    def kineto(self) -> Path:
-        """Where the Kineto trace lies after :meth:`stop`."""
-        return Path(self._scratch.name) / "kineto.json"
-
-    @property
     def execution_trace(self) -> Path | None:
-        """Where the execution trace lies after :meth:`stop`, if there is one."""
+        """The execution trace after :meth:`stop`, if one was recorded."""
         return self._observed if self._observed.exists() else None
 
-    @property
-    def _observed(self) -> Path:
-        return Path(self._scratch.name) / "et.json"
-
     def start(self) -> None:
-        """Iteration 0 begins."""
-        self._before(0)
+        """Begins iteration 0."""
+        self._register(0)
         self._profile.__enter__()
 
     def advance(self, step: int) -> None:
-        """Iteration `step` begins; the recording starts and stops here."""
-        self._before(step)
+        """Begins iteration `step`; the recording starts and stops here."""
+        self._register(step)
         self._profile.step()
 
     def name_rank(self, known: RankInfo) -> None:
-        """Says in the trace which rank this is; only while it is recorded."""
-        # The profiler says so itself, and more, where there is a process group.
+        """Writes the rank into the trace; only while recording."""
+        # With a process group the profiler writes the rank, and more.
         if not known.backend:
             info = {"rank": known.rank}
             if known.world_size:
@@ -73,11 +169,11 @@ class Profiler:
             self._profile.add_metadata_json("distributedInfo", json.dumps(info))
 
     def rewind(self, step: int) -> None:
-        """The iteration that runs is number `step`; only while nothing is recorded."""
+        """Makes the current iteration number `step`; only before the recording."""
         self._profile.step_num = step
 
     def stop(self, *, keep: bool) -> None:
-        """Stops for good; with `keep`, the files are there afterwards."""
+        """Stops for good; with `keep`, writes the files."""
         if not self._stopped:
             self._stopped = True
             self._profile.__exit__(None, None, None)
@@ -88,7 +184,38 @@ class Profiler:
         """Removes the files."""
         self._scratch.cleanup()
 
-    def _before(self, step: int) -> None:
-        # The observer costs time in every operator as soon as it is registered.
-        if step == self._settings.skip and self._observer is not None:
+    def _register(self, step: int) -> None:
+        # A registered observer slows every operator down.
+        if step == self._skip and self._observer is not None:
             self._observer.register_callback(str(self._observed))
+
+
+def pack(source: Path, target: Path, incomplete_step: int | None = None) -> CapturedFile:
+    """Compresses a trace into its final place.
+
+    Args:
+        source: The trace as written by the profiler.
+        target: The file to write, atomically.
+        incomplete_step: Number of an iteration that was cut off; it is renamed, so that readers do
+            not take it for a complete iteration.
+
+    Raises:
+        StudyError: The folder cannot be written.
+    """
+    cut = b"" if incomplete_step is None else b'"name": "ProfilerStep#%d"' % incomplete_step
+    renamed = b'"name": "incomplete step %d"' % (incomplete_step or 0)
+    named = b'"traceName": "%s"' % target.name.encode()
+    buffer = io.BytesIO()
+    with (
+        source.open("rb") as lines,
+        gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=buffer, mtime=0) as packed,
+    ):
+        for line in lines:
+            if cut and cut in line:
+                line = line.replace(cut, renamed)
+            if b'"traceName"' in line:
+                line = _TRACE_NAME.sub(lambda _: named, line)
+            packed.write(line)
+    content = buffer.getvalue()
+    write_atomically(target, content)
+    return CapturedFile(target.name, len(content), hashlib.sha256(content).hexdigest())

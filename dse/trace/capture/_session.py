@@ -1,33 +1,103 @@
-"""One recording in one process, from iteration to iteration, whoever counts them."""
+"""Recording of one process, from iteration to iteration, and the iterations' times."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 import os
 import platform
+import time
 from typing import TYPE_CHECKING, Any
 
 from dse import __version__
 from dse.errors import ConfigError
-from dse.trace.capture._pack import pack
-from dse.trace.capture._profiler import Profiler
-from dse.trace.capture._record import (
+from dse.trace.capture._files import (
     CaptureRecord,
     execution_trace_name,
     kineto_name,
     record_name,
     write_record,
 )
-from dse.trace.capture._times import StepTimes
-from dse.trace.capture._torch import RankInfo, device_name, drain, load_torch, rank_info
+from dse.trace.capture._profiler import (
+    Profiler,
+    RankInfo,
+    device_name,
+    drain,
+    load_torch,
+    pack,
+    rank_info,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from dse.trace.capture._settings import CaptureSettings
 
-#: PyTorch has one profiler a process.
+
+class StepTimes:
+    """Times of iterations, without the capture's work between them.
+
+    Args:
+        settings: Which iterations are recorded.
+        clock: Returns the time in seconds.
+    """
+
+    def __init__(
+        self, settings: CaptureSettings, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._began: dict[int, float] = {}
+        self._took_s: dict[int, float] = {}
+
+    def begin(self, step: int) -> None:
+        """Begins iteration `step`, after all work between iterations."""
+        self._began[step] = self._clock()
+
+    def end(self, step: int) -> None:
+        """Ends iteration `step`."""
+        if step in self._began:
+            self._took_s[step] = self._clock() - self._began[step]
+
+    def forget(self) -> None:
+        """Forgets all iterations."""
+        self._began.clear()
+        self._took_s.clear()
+
+    @property
+    def profiled_s(self) -> float | None:
+        """Mean time of recorded iterations in seconds."""
+        return self._mean_s(range(self._settings.first, self._settings.end))
+
+    @property
+    def unprofiled_s(self) -> float | None:
+        """Mean time of iterations without the profiler in seconds, or None without any.
+
+        The very first iteration and the first after the recording do not count: they do extra
+        work, or wait for ranks that still write.
+        """
+        return self._mean_s(
+            (
+                *range(1, self._settings.skip),
+                *range(self._settings.end + 1, self._settings.last_timed),
+            )
+        )
+
+    def drains(self, step: int) -> bool:
+        """Returns whether devices must be idle between iteration `step - 1` and `step`.
+
+        True at the borders of measured stretches; in between, devices run behind their hosts as
+        they do without a capture.
+        """
+        plan = self._settings
+        return step in (1, plan.skip, plan.first, plan.end, plan.end + 1, plan.last_timed)
+
+    def _mean_s(self, steps: Iterable[int]) -> float | None:
+        took_s = [self._took_s[step] for step in steps if step in self._took_s]
+        return sum(took_s) / len(took_s) if took_s else None
+
+
+#: PyTorch has one profiler per process.
 _recording: list[Session] = []
 
 
@@ -36,11 +106,11 @@ class Session:
 
     Args:
         directory: Folder of the files.
-        settings: What is recorded.
-        rank: Rank that the user gave.
+        settings: What to record.
+        rank: Rank given by the user.
         overwrite: Whether files of the rank may be replaced.
-        warn: What is told that less was recorded than asked for.
-        ahead: Iterations that ended before the first one here began.
+        warn: Called with a message if less was recorded than requested.
+        ahead: Iterations that ended before the session's first one.
     """
 
     def __init__(
@@ -63,7 +133,7 @@ class Session:
         self._warn = warn
         self._ahead = ahead
         self._torch: Any = None
-        self._of = RankInfo(0, 0)
+        self._info = RankInfo(0, 0)
         self._times = StepTimes(settings)
         self._profiler: Profiler | None = None
         self._process = os.getpid()
@@ -74,7 +144,7 @@ class Session:
         return self.record is not None and self.ended >= self._settings.last_timed
 
     def open(self) -> None:
-        """Iteration 0 begins.
+        """Begins iteration 0.
 
         Raises:
             ConfigError: This process is being recorded already, or the rank has files.
@@ -95,7 +165,7 @@ class Session:
         self._times.begin(0)
 
     def end_step(self) -> None:
-        """An iteration has ended.
+        """Ends an iteration.
 
         Raises:
             ConfigError: The given rank is wrong, or another process has written its files.
@@ -117,32 +187,32 @@ class Session:
         self._times.begin(self.ended)
 
     def rewind(self, ended: int) -> None:
-        """So many iterations have ended, whatever was counted before.
+        """Sets the number of ended iterations back to `ended`.
 
         Raises:
-            ConfigError: The profiler is on already; what it recorded is thrown away.
+            ConfigError: The profiler is on already; its recording is discarded.
         """
         if self.ended <= ended:
             return
         if self.ended >= self._settings.skip or self._profiler is None:
             self._leave(keep=False)
             raise ConfigError(
-                f"an optimizer stepped {self.ended} times before iterations were counted, and "
-                f"skip={self._settings.skip} of these were waited for; go over the batches with "
-                f"`capture.steps(…)`, or raise `skip` over {self.ended}"
+                f"an optimizer stepped {self.ended} times before iterations were counted, but "
+                f"skip={self._settings.skip}; loop over `capture.steps(…)`, or raise `skip` "
+                f"above {self.ended}"
             )
         self.ended = ended
         self._times.forget()
         self._profiler.rewind(ended)
 
     def close(self, *, failed: bool) -> None:
-        """The loop is over; what was recorded by then is written.
+        """Writes what was recorded when the loop ends.
 
         Args:
             failed: Whether an exception ended the loop.
 
         Raises:
-            ConfigError: The loop ended by itself, and no iteration was recorded to its end.
+            ConfigError: The loop ended without an exception before an iteration was recorded.
             StudyError: The folder cannot be written.
         """
         if self._torch is None or os.getpid() != self._process:
@@ -172,24 +242,24 @@ class Session:
         if self.ended != self._settings.first:
             return
         try:
-            # Later on, the process group may be gone.
-            self._of = rank_info(self._torch, self._rank)
+            # The process group may be gone later.
+            self._info = rank_info(self._torch, self._rank)
         except ConfigError:
             self._leave(keep=False)
             raise
-        profiler.name_rank(self._of)
+        profiler.name_rank(self._info)
 
     def _needs(self) -> str:
-        of = self._settings
+        plan = self._settings
         ahead = f"the first {self._ahead}, " if self._ahead else ""
-        return f"{ahead}skip {of.skip}, warm-up {of.warm_up}, {of.steps} steps"
+        return f"{ahead}skip {plan.skip}, warm-up {plan.warm_up}, {plan.steps} steps"
 
     def _refuse_files(self, rank: int) -> None:
         found = self._directory / kineto_name(rank)
         if not self._overwrite and found.exists():
             raise ConfigError(
-                f"{found} exists; choose another folder or allow to overwrite it. If another "
-                "process of this run wrote it, tell ranks apart by RANK or `rank`"
+                f"{found} exists; choose another folder, or allow overwriting. If another process "
+                "of this run wrote it, set RANK or `rank` per process"
             )
 
     def _leave(self, *, keep: bool) -> None:
@@ -207,15 +277,15 @@ class Session:
         assert profiler is not None
         self._leave(keep=True)
         try:
-            of = self._of
-            self._refuse_files(of.rank)
+            info = self._info
+            self._refuse_files(info.rank)
             cut = None if self.ended >= settings.end else self.ended
-            kineto = self._directory / kineto_name(of.rank)
-            # A record stands for files that are all there.
-            (self._directory / record_name(of.rank)).unlink(missing_ok=True)
+            kineto = self._directory / kineto_name(info.rank)
+            # A record must only exist with all its files.
+            (self._directory / record_name(info.rank)).unlink(missing_ok=True)
             files = [pack(profiler.kineto, kineto, cut)]
             if profiler.execution_trace is not None:
-                trace = self._directory / execution_trace_name(of.rank)
+                trace = self._directory / execution_trace_name(info.rank)
                 files.append(pack(profiler.execution_trace, trace, cut))
             elif settings.execution_trace:
                 self._warn("no execution trace: another observer runs in this process")
@@ -224,9 +294,9 @@ class Session:
             self._profiler = None
         torch = self._torch
         record = CaptureRecord(
-            rank=of.rank,
-            world_size=of.world_size,
-            backend=of.backend,
+            rank=info.rank,
+            world_size=info.world_size,
+            backend=info.backend,
             host=platform.node(),
             device=device_name(torch),
             dse=__version__,

@@ -1,4 +1,4 @@
-"""What is recorded, of which steps."""
+"""Settings of a capture: what to record, of which iterations."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from dataclasses import dataclass
 
 from dse.errors import ConfigError
 
-#: Steps after the recording whose time is measured.
+#: Iterations after the recording whose time is measured.
 STEPS_AFTER = 5
 
 
 @dataclass(frozen=True, slots=True)
 class CaptureSettings:
-    """What is recorded, of which steps; `skip`, then `warm_up`, then `steps` iterations.
+    """What to record, of which iterations: `skip`, then `warm_up`, then `steps`.
 
     Attributes:
         steps: Recorded iterations.
-        warm_up: Iterations ahead of them with the profiler on, whose events are thrown away.
-        skip: Iterations ahead of these without the profiler. The first is left out, the time of
-            the others is compared with that of recorded ones.
-        shapes: Whether shapes and types of operators' inputs are recorded.
-        stacks: Whether Python stacks are recorded; slow, and they name files of this machine.
-        memory: Whether allocations are recorded.
-        execution_trace: Whether a PyTorch execution trace is recorded beside the Kineto trace.
+        warm_up: Iterations before them with the profiler on, whose events are discarded.
+        skip: Iterations before these without the profiler. All but the first are timed, to compare
+            with recorded ones.
+        shapes: Whether to record shapes and types of operators' inputs.
+        stacks: Whether to record Python stacks; slow, and they name files of this machine.
+        memory: Whether to record allocations.
+        execution_trace: Whether to record a PyTorch execution trace as well.
 
     Raises:
-        ConfigError: A number is out of its range.
+        ConfigError: A number is out of range.
     """
 
     steps: int = 3
@@ -54,5 +54,5 @@ class CaptureSettings:
 
     @property
     def last_timed(self) -> int:
-        """Number of iterations after which nothing is measured any more."""
+        """Number of iterations after which nothing more is measured."""
         return self.end + 1 + STEPS_AFTER

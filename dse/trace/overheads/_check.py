@@ -1,4 +1,4 @@
-"""How well a profile reproduces the time that the host was busy in a step."""
+"""Check of a host profile against the host's busy time in traces."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dse.machine.host import OperatorFigures
 from dse.trace.overheads._observe import observe
 from dse.trace.overheads._robust import far_out_ns
-from dse.trace.overheads._types import OperatorFigures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dse.machine.host import Figure, HostProfile
     from dse.trace import Links, RankTrace
     from dse.trace.overheads._observe import ObservedOperator
-    from dse.trace.overheads._types import Figure, HostProfile
 
-#: Stands for operators that a profile does not hold.
+#: An operator that is not in the profile.
 _UNKNOWN = OperatorFigures("", 0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class HostCheck:
-    """Busy time of the host, all threads together, without waiting.
+    """Busy time of the host over all threads, without waiting.
 
     Attributes:
         file: The trace.
         rank: Its rank.
-        measured_s: As measured, in seconds.
-        predicted_s: By the profile, in seconds.
-        far_out_s: Part of what was measured that is far out: how much longer than usual the
+        measured_s: Measured time, in seconds.
+        predicted_s: Time predicted by the profile, in seconds.
+        far_out_s: Part of the measured time due to outliers: how much longer than usual the
             loading of code, full queues and the like took, in seconds.
     """
 
@@ -47,7 +47,7 @@ class HostCheck:
 
     @property
     def usual_error(self) -> float:
-        """The same against what was measured without what is far out."""
+        """Predicted over measured time without outliers, less one."""
         usual_s = self.measured_s - self.far_out_s
         return self.predicted_s / usual_s - 1 if usual_s else 0.0
 
@@ -58,11 +58,11 @@ def check_host_time(
     profile: HostProfile,
     step: int | str | None = None,
 ) -> tuple[HostCheck, ...]:
-    """Walks the operators of traces with the figures of a profile.
+    """Predicts the host's busy time of traces from a profile.
 
-    The order of operators and which of them launches what come from the trace, their times from
-    the profile: figures of the operator, else those over all operators. Nothing that was measured
-    is left out of the measured time, outliers included; only waiting is.
+    Operators and their launches come from the trace, their times from the profile: figures of the
+    operator, else those over all operators. The measured time excludes only waiting and includes
+    outliers.
 
     Args:
         traces: The traces.
@@ -71,7 +71,7 @@ def check_host_time(
         step: As for :func:`extract_overheads`.
 
     Returns:
-        One entry a trace.
+        One entry per trace.
     """
     walk = _Walk(profile)
     result = []
@@ -86,7 +86,7 @@ def check_host_time(
 
 
 def _far_out_s(calls: Sequence[ObservedOperator]) -> float:
-    """Returns what is far out among the times that one figure would stand for."""
+    """Returns the excess time of outliers among the samples of each figure, in seconds."""
     samples: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for call in calls:
         if call.gap_ns >= 0:
@@ -98,7 +98,7 @@ def _far_out_s(calls: Sequence[ObservedOperator]) -> float:
         for at, stretch in enumerate(call.stretches_ns):
             part = "whole" if not last else {0: "before", last: "after"}.get(at, "between")
             samples[part, call.name].append(stretch)
-    return 1e-9 * sum(far_out_ns(some) for some in samples.values())
+    return 1e-9 * sum(map(far_out_ns, samples.values()))
 
 
 class _Walk:

@@ -1,4 +1,4 @@
-"""From traces to a host profile."""
+"""Extraction of a host profile from traces."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
-from dse.trace.overheads._observe import observe
-from dse.trace.overheads._robust import figure_of
-from dse.trace.overheads._types import (
+from dse.machine.host import (
     HostProfile,
     LaunchFigures,
     OperatorFigures,
     ProfileSource,
     SharedFigures,
 )
+from dse.trace.overheads._observe import observe
+from dse.trace.overheads._robust import figure_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,11 +40,11 @@ def extract_overheads(
         traces: Traces of one program or of several.
         links: The links of each.
         step: Number of a profiler step or name of an annotation; all steps if left out, or the
-            whole of a trace in which none is marked.
-        name: Name of the profile; made from the first file if empty.
+            whole trace if no step is marked.
+        name: Name of the profile; by default that of the first file.
 
     Raises:
-        ConfigError: There is no such step, or nothing was launched to a device: then operators
+        ConfigError: The step does not exist, or nothing was launched on a device: operators then
             compute on the host, and their time is no overhead.
     """
     observed = [
@@ -55,8 +55,8 @@ def extract_overheads(
     if not any(call.launches for call in observed):
         where = traces[0].file if traces else "no traces"
         raise ConfigError(
-            f"{where}: no call launched work of a device: where the CPU is the device there is "
-            "nothing to extract; a step of a GPU needs the profiler's CUDA activity"
+            f"{where}: no call launched device work, so there are no overheads to extract; a GPU "
+            "step needs the profiler's CUDA activity"
         )
     shared, operators, launches = _figures(observed)
     return HostProfile(
@@ -140,7 +140,7 @@ def _operator(name: str, samples: _Samples) -> OperatorFigures:
 
 def _source(traces: Sequence[RankTrace]) -> ProfileSource:
     devices = dict.fromkeys(name for trace in traces for name in trace.device_names)
-    # Some versions count from the start of the machine, which is no date.
+    # Some versions count from the machine's boot, which gives no date.
     bases = [t.base_time_ns for t in traces if t.base_time_ns >= _FIRST_KINETO_NS]
     as_of = datetime.fromtimestamp(max(bases) // 10**9, UTC).date().isoformat() if bases else ""
     return ProfileSource(
@@ -151,6 +151,6 @@ def _source(traces: Sequence[RankTrace]) -> ProfileSource:
 
 
 def _name_of(file: str) -> str:
-    """Returns the name of the file, or of its archive, without its endings."""
+    """Returns the name of the file, or of its archive, without extensions."""
     outer = file.split(":", 1)[0]
     return outer.replace("\\", "/").rsplit("/", 1)[-1].split(".", 1)[0] or "host"

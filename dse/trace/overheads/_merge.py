@@ -1,4 +1,4 @@
-"""One profile out of several, for models that have none of their own."""
+"""Merging of host profiles, for models without a profile."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
-from dse.trace.overheads._types import (
+from dse.machine.host import (
     Figure,
     HostProfile,
     LaunchFigures,
@@ -23,40 +23,41 @@ if TYPE_CHECKING:
 def merge_profiles(profiles: Sequence[HostProfile], name: str = "") -> HostProfile:
     """Returns the profile of all occurrences together: means are weighted by counts.
 
-    The spread holds that within each profile and that of their means. A profile merged with itself
-    keeps its figures and doubles its counts.
+    The spread combines that within each profile and that of their means. A profile merged with
+    itself keeps its figures and doubles its counts.
 
     Args:
         profiles: At least one.
         name: Name of the result; the names joined by `+` if empty.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: No profile was given.
     """
     if not profiles:
         raise ConfigError("no host profile to merge; give at least one")
-    dates = [one.source.as_of for one in profiles if one.source.as_of != "unknown"]
-    source = ProfileSource(
-        _once(file for one in profiles for file in one.source.files),
-        _once(device for one in profiles for device in one.source.devices),
+    sources = [profile.source for profile in profiles]
+    dates = [source.as_of for source in sources if source.as_of != "unknown"]
+    merged_source = ProfileSource(
+        _unique(file for source in sources for file in source.files),
+        _unique(device for source in sources for device in source.devices),
         max(dates, default="unknown"),
     )
     shared = SharedFigures(
         **{
-            field.name: _merged(getattr(one.shared, field.name) for one in profiles)
+            field.name: _merged(getattr(profile.shared, field.name) for profile in profiles)
             for field in fields(SharedFigures)
         }
     )
     operators: dict[str, list[OperatorFigures]] = {}
     functions: dict[str, list[Figure]] = {}
-    for one in profiles:
-        for operator in one.operators:
+    for profile in profiles:
+        for operator in profile.operators:
             operators.setdefault(operator.name, []).append(operator)
-        for launch in one.launches:
+        for launch in profile.launches:
             functions.setdefault(launch.function, []).append(launch.duration)
     return HostProfile(
-        name or "+".join(_once(one.name for one in profiles)),
-        source,
+        name or "+".join(_unique(profile.name for profile in profiles)),
+        merged_source,
         shared,
         tuple(_operator(key, operators[key]) for key in sorted(operators)),
         tuple(
@@ -67,8 +68,8 @@ def merge_profiles(profiles: Sequence[HostProfile], name: str = "") -> HostProfi
     )
 
 
-def _once(words: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(words))
+def _unique(items: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(items))
 
 
 def _operator(name: str, parts: Sequence[OperatorFigures]) -> OperatorFigures:

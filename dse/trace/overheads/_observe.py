@@ -1,4 +1,4 @@
-"""What each top-level operator of a trace spends on the host, cut at its launches."""
+"""Host time of each top-level operator, cut at its launches."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse._suggest import hint
-from dse.errors import ConfigError
 from dse.trace import Category
-from dse.trace.overheads._blocking import blocking_calls, kernel_calls, launching_calls
+from dse.trace.graph import marked_steps
+from dse.trace.overheads._calls import blocking_calls, kernel_calls, launching_calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,8 +47,8 @@ class ObservedOperator:
 
     Attributes:
         name: Name of the operator; empty for launches outside of operators.
-        gap_ns: Time since the operator before it on its thread (T1); -1 if there is none in the
-            step, or if the thread had handed over to another one or loaded data meanwhile.
+        gap_ns: Time since the operator before it on its thread (T1); -1 for the first of the step,
+            or if the thread handed over to another one or loaded data meanwhile.
         launches: Its launches in order.
         stretches_ns: Time before, between and after the launches: one more than launches. Empty
             outside of operators.
@@ -68,7 +67,7 @@ class ObservedOperator:
 
 
 def plain_name(name: str) -> str:
-    """Returns the name of an operator without the words that autograd puts before it."""
+    """Returns the name of an operator without autograd's prefix."""
     return name.removeprefix(_AUTOGRAD).removeprefix("torch::autograd::")
 
 
@@ -81,10 +80,10 @@ def observe(
         trace: The trace.
         links: Its links.
         step: Number of a profiler step or name of an annotation; all steps if left out, or the
-            whole trace where none is marked.
+            whole trace if no step is marked.
 
     Raises:
-        ConfigError: There is no such step.
+        ConfigError: The step does not exist.
     """
     tops = np.flatnonzero(
         trace.where(Category.CPU_OP) & (links.operator < 0) & (trace.thread >= 0)
@@ -99,7 +98,12 @@ def observe(
     calls = np.flatnonzero((launching | blocking) & (trace.thread >= 0))
     loading = _loading(trace)
     found: list[ObservedOperator] = []
-    for begin, end in _windows(trace, step):
+    steps = marked_steps(trace, step)
+    windows = [(part.start_ns, part.end_ns) for part in steps]
+    if not windows:
+        last = int(trace.end_ns.max(initial=0)) + 1
+        windows = [(int(trace.start_ns.min(initial=0)), last)]
+    for begin, end in windows:
         inside = tops[(trace.start_ns[tops] >= begin) & (trace.start_ns[tops] < end)]
         called = calls[(trace.start_ns[calls] >= begin) & (trace.start_ns[calls] < end)]
         for thread in np.union1d(trace.thread[inside], trace.thread[called]).tolist():
@@ -115,37 +119,8 @@ def observe(
     return tuple(found)
 
 
-def _windows(trace: RankTrace, step: int | str | None) -> tuple[tuple[int, int], ...]:
-    if isinstance(step, str):
-        return _annotated(trace, step)
-    if step is None and not trace.steps:
-        last = int(trace.end_ns.max(initial=0)) + 1
-        return ((int(trace.start_ns.min(initial=0)), last),)
-    chosen = tuple(
-        (known.start_ns, known.end_ns)
-        for known in trace.steps
-        if step is None or known.number == step
-    )
-    if not chosen:
-        known_steps = ", ".join(str(known.number) for known in trace.steps) or "none"
-        raise ConfigError(
-            f"{trace.file}: no profiler step {step}; steps in this trace: {known_steps}"
-        )
-    return chosen
-
-
-def _annotated(trace: RankTrace, name: str) -> tuple[tuple[int, int], ...]:
-    """Returns the occurrences of an annotation."""
-    marks = np.flatnonzero(trace.where(Category.ANNOTATION) & (trace.thread >= 0)).tolist()
-    found = [mark for mark in marks if trace.name_of(mark) == name]
-    if not found:
-        names = sorted({trace.name_of(mark) for mark in marks})
-        raise ConfigError(f"{trace.file}: no annotation `{name}`; {hint(name, names)}")
-    return tuple((int(trace.start_ns[mark]), int(trace.end_ns[mark])) for mark in found)
-
-
 def _partners(trace: RankTrace, links: Links) -> dict[int, set[int]]:
-    """Returns for each thread those that it hands the backward pass to, or gets it from."""
+    """Returns for each thread those that it exchanges the backward pass with."""
     backward = np.flatnonzero(links.forward >= 0)
     pairs = zip(
         trace.thread[backward].tolist(),
@@ -153,17 +128,17 @@ def _partners(trace: RankTrace, links: Links) -> dict[int, set[int]]:
         strict=True,
     )
     result: dict[int, set[int]] = {}
-    for one, other in set(pairs):
-        if one != other:
-            result.setdefault(one, set()).add(other)
-            result.setdefault(other, set()).add(one)
+    for backward_thread, forward_thread in set(pairs):
+        if backward_thread != forward_thread:
+            result.setdefault(backward_thread, set()).add(forward_thread)
+            result.setdefault(forward_thread, set()).add(backward_thread)
     return result
 
 
 def _loading(trace: RankTrace) -> list[tuple[int, int, int]]:
-    """Returns thread, start and end of each time that the program asked for a batch."""
-    names = np.array([name.startswith(_DATA_LOADER) for name in trace.names], dtype=np.bool_)
-    marks = np.flatnonzero(trace.where(Category.ANNOTATION, Category.CPU_OP) & names[trace.name])
+    """Returns thread, start and end of each load of a batch."""
+    loads = trace.named(lambda name: name.startswith(_DATA_LOADER))
+    marks = np.flatnonzero(trace.where(Category.ANNOTATION, Category.CPU_OP) & loads)
     return list(
         zip(
             trace.thread[marks].tolist(),
@@ -180,9 +155,9 @@ class _Thread:
     Args:
         trace: The trace.
         calls: Launching and blocking calls of the thread, by start.
-        marks: Which events block, which launch work, and which launch kernels.
+        marks: Masks of blocking, launching and kernel-launching events.
         others: Starts of the top-level operators of each thread that this one hands over to.
-        loading: Starts and ends of the loading of data on this thread.
+        loading: Starts and ends of data loading on this thread.
     """
 
     def __init__(
@@ -220,15 +195,15 @@ class _Thread:
             yield ObservedOperator("", -1, outside, ())
 
     def _waited(self, begin: int, end: int) -> bool:
-        """Says whether a gap is a wait for another thread or for data."""
+        """Returns whether a gap is a wait for another thread or for data."""
         if any(start < end and stop > begin for start, stop in self._loading):
             return True
         return any(bisect_left(other, end) > bisect_right(other, begin) for other in self._others)
 
     def _between(self, begin: int, end: int) -> tuple[tuple[ObservedLaunch, ...], tuple[int, ...]]:
-        """Cuts a stretch of the thread at its launches and takes what blocked out of it.
+        """Cuts a stretch of the thread at its launches and removes blocking calls.
 
-        A call inside another one, of the driver inside one of the runtime, is part of that one.
+        A nested call, of the driver inside one of the runtime, is part of the outer one.
         """
         trace = self._trace
         launches: list[ObservedLaunch] = []

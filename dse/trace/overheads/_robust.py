@@ -1,4 +1,4 @@
-"""From samples with outliers to a figure."""
+"""Robust figures from samples with outliers."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.trace.overheads._types import Figure, spread_of
+from dse.machine.host import Figure, spread_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-#: Tukey's fence for what is far out, in interquartile ranges.
+#: Tukey's fence for outliers, in interquartile ranges.
 _FENCE = 3.0
-#: Many traces have whole microseconds only, so quartiles below one say nothing.
+#: Many traces only have whole microseconds, so quartiles below one are meaningless.
 _RESOLUTION_NS = 1000.0
 
 
 def figure_of(samples_ns: Sequence[int]) -> Figure | None:
-    """Returns mean and spread of samples without those that are far out; None without samples.
+    """Returns mean and spread of samples without outliers; None without samples.
 
-    Overheads are skewed and their sum counts, so what is cut off must not be what belongs to them:
-    the fence lies three interquartile ranges of the *logarithm* above the upper quartile. A fence
-    on the times themselves, a trimmed mean and a median lose a fifth and more of the sum; a plain
-    mean keeps the loading of code and full queues, which do not come again.
+    Overheads are skewed and their sum matters, so genuine samples must not be cut: the fence lies
+    three interquartile ranges of the *logarithm* above the upper quartile. A fence on the times, a
+    trimmed mean and a median lose a fifth and more of the sum; a plain mean keeps the loading of
+    code and full queues, which do not recur.
 
     Args:
         samples_ns: Times in ns.
@@ -39,7 +39,7 @@ def figure_of(samples_ns: Sequence[int]) -> Figure | None:
 
 
 def far_out_ns(samples_ns: Sequence[int]) -> float:
-    """Returns how much longer the samples are than if those far out were like the others."""
+    """Returns the excess of the outliers over the mean of the other samples, in ns."""
     samples = np.asarray(samples_ns, dtype=np.float64)
     usual = samples <= _fence_ns(samples)
     return float((samples[~usual] - samples[usual].mean()).sum())

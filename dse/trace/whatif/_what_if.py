@@ -10,8 +10,8 @@ import numpy as np
 from dse.errors import ConfigError, DseError, SimulationError
 from dse.simulate import critical_path, simulate
 from dse.trace import (
-    Role,
-    compare,
+    TaskRole,
+    compare_with_measured,
     link,
     match_collectives,
     summarise_path,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.simulate import Timeline
-    from dse.trace import PathPart, RankReplay, RankTrace, TaskFacts, TraceGraph
+    from dse.trace import PathPart, RankResimulation, RankTrace, TaskFacts, TraceGraph
     from dse.trace.whatif.core import CapturedMachine, Change
 
 #: Work of a device that ends this much after the host's step is worth a note.
@@ -72,8 +72,8 @@ class WhatIf:
         machine: The machine it would run on.
     """
 
-    before: tuple[RankReplay, ...]
-    after: tuple[RankReplay, ...]
+    before: tuple[RankResimulation, ...]
+    after: tuple[RankResimulation, ...]
     effects: tuple[AppliedChange, ...]
     work_factor: float
     notes: tuple[str, ...]
@@ -111,7 +111,7 @@ class CapturedStep:
     graph: TraceGraph
     facts: TaskFacts
     machine: CapturedMachine
-    before: tuple[RankReplay, ...]
+    before: tuple[RankResimulation, ...]
 
     def editor(self) -> StepEditor:
         """Returns an editor of the step."""
@@ -199,7 +199,7 @@ def captured_step(
 
 def _aligned(graph: TraceGraph) -> TraceGraph:
     """Returns the graph with all ranks beginning at time zero."""
-    duration_s = np.where(graph.role == Role.LEAD_IN, 0.0, graph.graph.duration_s)
+    duration_s = np.where(graph.role == TaskRole.LEAD_IN, 0.0, graph.graph.duration_s)
     return replace(
         graph,
         graph=graph.graph.with_durations(duration_s),
@@ -221,21 +221,21 @@ def _apart(graph: TraceGraph, length_s: float) -> list[str]:
     ]
 
 
-def _finished(graph: TraceGraph, timeline: Timeline) -> tuple[RankReplay, ...]:
+def _finished(graph: TraceGraph, timeline: Timeline) -> tuple[RankResimulation, ...]:
     """Compares simulated and measured ranks; a step lasts until all its work has ended."""
     ends = []
     for part in graph.steps:
-        mine = np.flatnonzero((graph.rank == part.rank) & (graph.role != Role.LEAD_IN))
+        mine = np.flatnonzero((graph.rank == part.rank) & (graph.role != TaskRole.LEAD_IN))
         last = mine[np.argmax(timeline.end_s[mine])]
         ends.append((int(last),))
-    return compare(replace(graph, end_tasks=tuple(ends)), timeline)
+    return compare_with_measured(replace(graph, end_tasks=tuple(ends)), timeline)
 
 
-def _length_s(ranks: Sequence[RankReplay]) -> float:
+def _length_s(ranks: Sequence[RankResimulation]) -> float:
     return max(rank.simulated_s for rank in ranks)
 
 
-def _late(ranks: Sequence[RankReplay]) -> list[str]:
+def _late(ranks: Sequence[RankResimulation]) -> list[str]:
     late = [rank for rank in ranks if rank.simulated_s > (1 + _LATE) * rank.measured_s]
     if not late:
         return []

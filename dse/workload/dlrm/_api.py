@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.machine import LinkSpec, NetworkSpec
+    from dse.machine.host import HostProfile
     from dse.machine.platforms import Platform
     from dse.model import DlrmModel
-    from dse.trace.overheads import HostProfile
     from dse.workload._prediction import Prediction
     from dse.workload.dlrm._types import Configuration
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.machine import DeviceSpec, HostSpec, Precision
+    from dse.machine.host import HostProfile
     from dse.model import Operator
-    from dse.trace.overheads import HostProfile
     from dse.workload.dlrm._problem import DlrmProblem
 
 

@@ -9,8 +9,8 @@ from dse.errors import ConfigError
 
 if TYPE_CHECKING:
     from dse.machine import Cluster, Precision
+    from dse.machine.host import HostProfile
     from dse.model import DlrmModel
-    from dse.trace.overheads import HostProfile
     from dse.workload.dlrm._software import DlrmRuntime
 
 

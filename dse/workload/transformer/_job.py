@@ -14,8 +14,8 @@ from dse.workload.transformer._types import DEFAULT_PROGRAM, TransformerRuntime
 
 if TYPE_CHECKING:
     from dse.machine import Cluster, Precision
+    from dse.machine.host import HostProfile
     from dse.model import TransformerModel
-    from dse.trace.overheads import HostProfile
     from dse.workload._explain import AttributedGraph
     from dse.workload._iteration import Iteration
     from dse.workload._prediction import MemoryAccount

@@ -1,4 +1,4 @@
-"""Commands that are recorded without being touched; torch is a stand-in here."""
+"""Commands that are recorded without changing them; torch is a stand-in here."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 
 from dse.errors import ConfigError
 from dse.trace.capture import CaptureSettings, record_command
+from dse.trace.capture._agent import VARIABLE, CaptureRequest, ProcessReport, read_reports
 from dse.trace.capture._command import environment
-from dse.trace.capture._orders import VARIABLE, Note, Orders, read_notes
 
 
 @pytest.fixture
-def orders(tmp_path):
+def request_(tmp_path):
     settings = CaptureSettings(steps=4, stacks=True)
-    return Orders(tmp_path / "out", tmp_path / "notes", tmp_path, settings)
+    return CaptureRequest(tmp_path / "out", tmp_path / "reports", tmp_path, settings)
 
 
 def python(code, variables):
@@ -28,30 +28,30 @@ def python(code, variables):
     return done
 
 
-def test_orders_survive_the_environment(orders):
+def test_requests_survive_the_environment(request_):
     before = {"PYTHONPATH": "mine", "OTHER": "x"}
-    variables = environment(orders, before)
-    assert Orders.from_json(variables[VARIABLE]) == orders
+    variables = environment(request_, before)
+    assert CaptureRequest.from_json(variables[VARIABLE]) == request_
     startup, _, rest = variables["PYTHONPATH"].partition(os.pathsep)
     assert os.path.isfile(os.path.join(startup, "sitecustomize.py"))
     assert rest == "mine"
     assert variables["OTHER"] == "x"
     # An empty entry would put the current folder on the path.
-    assert environment(orders, {})["PYTHONPATH"] == startup
+    assert environment(request_, {})["PYTHONPATH"] == startup
 
 
-def test_notes_of_processes(tmp_path):
-    notes = [Note(20, 3, ("a",)), Note(3)]
-    for note in notes:
-        note.write(tmp_path)
-    assert read_notes(tmp_path) == (notes[1], notes[0])
+def test_reports_of_processes_come_in_order(tmp_path):
+    reports = [ProcessReport(20, 3, ("a",)), ProcessReport(3)]
+    for report in reports:
+        report.write(tmp_path)
+    assert read_reports(tmp_path) == (reports[1], reports[0])
 
 
-def test_a_sitecustomize_that_was_there_still_runs(orders, tmp_path):
+def test_a_sitecustomize_that_was_there_still_runs(request_, tmp_path):
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     (theirs / "sitecustomize.py").write_text("import builtins\nbuiltins.theirs = __name__\n")
-    variables = environment(orders, {**os.environ, "PYTHONPATH": str(theirs)})
+    variables = environment(request_, {**os.environ, "PYTHONPATH": str(theirs)})
     code = (
         "import builtins, sys\n"
         "assert builtins.theirs == 'sitecustomize'\n"
@@ -61,16 +61,32 @@ def test_a_sitecustomize_that_was_there_still_runs(orders, tmp_path):
     python(code, variables)
 
 
-def test_nothing_is_loaded_before_torch(orders):
+def test_nothing_is_loaded_before_torch(request_):
     code = "import sys; assert not {'dse', 'torch'} & set(sys.modules)"
-    python(code, environment(orders, dict(os.environ)))
+    python(code, environment(request_, dict(os.environ)))
 
 
-def test_looking_for_torch_is_not_importing_it(orders, tmp_path):
+def test_the_agent_loads_no_third_party_package():
+    heavy = {"numpy", "msgspec", "pydantic", "yaml", "torch"}
+    code = f"import sys, dse.trace.capture._agent; assert not {heavy!r} & set(sys.modules)"
+    python(code, dict(os.environ))
+
+
+def test_processes_know_where_to_import_the_package_from(tmp_path):
+    code = (
+        "import json, os\n"
+        f"home = json.loads(os.environ[{VARIABLE!r}])['home']\n"
+        "raise SystemExit(0 if os.path.isdir(os.path.join(home, 'dse', 'trace')) else 9)\n"
+    )
+    done = record_command([sys.executable, "-c", code], tmp_path / "out", CaptureSettings())
+    assert done.exit_code == 0
+
+
+def test_looking_for_torch_is_not_importing_it(request_, tmp_path):
     package = tmp_path / "fake"
     package.mkdir()
     (package / "torch.py").write_text("LOADED = True\n")
-    variables = environment(orders, {**os.environ, "PYTHONPATH": str(package)})
+    variables = environment(request_, {**os.environ, "PYTHONPATH": str(package)})
     code = (
         "import importlib.util, sys\n"
         "assert importlib.util.find_spec('torch').name == 'torch'\n"
@@ -78,7 +94,7 @@ def test_looking_for_torch_is_not_importing_it(orders, tmp_path):
         "import torch\n"
         "assert torch.LOADED\n"
     )
-    # This torch has no optimizers: the command goes on, and the failure is told.
+    # This torch has no optimizers: the command continues, and the failure is reported.
     assert "cannot record this process" in python(code, variables).stderr
 
 
@@ -118,14 +134,7 @@ def test_signals_become_exit_codes(tmp_path):
 
 
 def test_the_time_ends_a_command(tmp_path):
-    code = (
-        "import time\n"
-        "try:\n"
-        "    time.sleep(600)\n"
-        "except KeyboardInterrupt:\n"
-        "    raise SystemExit(7)\n"
-    )
-    command = [sys.executable, "-c", code]
-    done = record_command(command, tmp_path / "out", CaptureSettings(), timeout_s=5.0)
+    command = ["sh", "-c", "trap 'kill $!; exit 7' INT; sleep 600 & wait"]
+    done = record_command(command, tmp_path / "out", CaptureSettings(), timeout_s=0.5)
     assert done.timed_out
     assert done.exit_code == 7

@@ -194,7 +194,7 @@ def test_launches_outside_of_operators_and_calls_of_the_driver_inside(tmp_path):
 
 
 def test_a_trace_of_the_host_alone_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="no call launched work of a device"):
+    with pytest.raises(ConfigError, match="no call launched device work"):
         profile_of(tmp_path, [operator("aten::mm", 0, 900), operator("aten::mm", 910, 900)])
 
 

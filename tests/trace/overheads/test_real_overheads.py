@@ -1,40 +1,24 @@
-"""Overheads of published traces; skipped where these are not at hand."""
+"""Overheads of published traces."""
 
 from __future__ import annotations
 
 import itertools
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dse.trace import link, read_kineto
 from dse.trace.overheads import check_host_time, extract_overheads, merge_profiles
-from tests.conftest import ROOT
+from tests.trace.published import needs_published_traces, published
 
-FOLDER = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data")) / "traces"
-
-pytestmark = pytest.mark.skipif(
-    not FOLDER.is_dir(),
-    reason=f"no published traces in {FOLDER}; name the folder above in DSE_MEASUREMENTS",
-)
+pytestmark = needs_published_traces
 
 
-def loaded(name):
-    traces = read_kineto(FOLDER / name)
-    return traces, [link(trace) for trace in traces]
-
-
-@pytest.fixture(scope="module")
-def dlrm():
-    return loaded("dlrm_kineto.tar.gz")
-
-
-def test_half_of_the_ranks_predict_the_other_half(dlrm):
-    traces, links = dlrm
+# All 70 halves take seconds.
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_half_of_the_ranks_predict_the_other_half(every):
+    traces, links = published("dlrm")
     errors = []
-    for half in itertools.combinations(range(8), 4):
+    for half in list(itertools.combinations(range(8), 4))[::every]:
         rest = [rank for rank in range(8) if rank not in half]
         profile = extract_overheads([traces[r] for r in half], [links[r] for r in half])
         checks = check_host_time([traces[r] for r in rest], [links[r] for r in rest], profile)
@@ -43,8 +27,8 @@ def test_half_of_the_ranks_predict_the_other_half(dlrm):
     assert max(errors) < 0.12
 
 
-def test_figures_of_the_dlrm(dlrm):
-    profile = extract_overheads(*dlrm)
+def test_figures_of_the_dlrm():
+    profile = extract_overheads(*published("dlrm"))
     assert profile.source.devices == ("Tesla V100-SXM2-32GB",)
     assert profile.source.as_of == "2023-09-07"
     assert 4e-6 < profile.shared.launch.mean_s < 7e-6
@@ -57,7 +41,7 @@ def test_figures_of_the_dlrm(dlrm):
 
 
 def test_a_shared_profile_of_one_machine_costs_little():
-    pairs = {name: loaded(f"{name}_kineto.json.gz") for name in ("linear", "resnet")}
+    pairs = {name: published(name) for name in ("linear", "resnet")}
     own = {name: extract_overheads(*pair) for name, pair in pairs.items()}
     shared = merge_profiles(list(own.values()))
     for name, pair in pairs.items():

@@ -11,7 +11,7 @@ import pytest
 
 from dse.graph import TaskKind
 from dse.machine import HostSpec, Precision
-from dse.trace.overheads import (
+from dse.machine.host import (
     Figure,
     HostProfile,
     LaunchFigures,

@@ -1,7 +1,7 @@
 """Python runs this at the start of every process of a command under `dse trace capture`.
 
-It waits for torch to be imported and leaves all else as it was, including a `sitecustomize` that
-was there before. It must do so in whatever Python the command starts.
+It waits for torch to be imported and changes nothing else; another `sitecustomize` on the path
+still runs. It must work in any Python that the command starts.
 """
 
 from __future__ import annotations
@@ -10,35 +10,35 @@ import json
 import os
 import sys
 
-_ORDERS = "DSE_CAPTURE"
+_REQUEST = "DSE_CAPTURE"
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def _begin() -> None:
-    """Begins the recording; a failure is told and does not stop the command."""
+    """Begins the recording; a failure is reported and does not stop the command."""
     try:
-        home = json.loads(os.environ[_ORDERS])["home"]
+        home = json.loads(os.environ[_REQUEST])["home"]
         try:
             import dse.trace.capture._agent as agent
         except ImportError:
-            # The command's Python does not have this package; it needs nothing but torch.
+            # The command's Python does not have this package, which only needs torch here.
             sys.path.append(home)
             for name in [name for name in sys.modules if name.partition(".")[0] == "dse"]:
                 del sys.modules[name]
             import dse.trace.capture._agent as agent
-        agent.begin(os.environ[_ORDERS])
+        agent.begin(os.environ[_REQUEST])
     except Exception as error:
         sys.stderr.write(f"dse trace capture: cannot record this process: {error}\n")
 
 
 class _TorchWatch:
-    """Begins the recording when torch has been imported."""
+    """Begins the recording once torch is imported."""
 
     searching = False
     begun = False
 
     def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
-        """Finds torch as it would be found anyway; nothing else."""
+        """Finds torch as usual; nothing else."""
         if name != "torch" or self.searching:
             return None
         import importlib.util
@@ -62,8 +62,8 @@ class _TorchWatch:
         return spec
 
 
-def _run_the_one_before() -> None:
-    """Runs the `sitecustomize` that Python would have run."""
+def _run_next_sitecustomize() -> None:
+    """Runs the `sitecustomize` that Python would have run otherwise."""
     import importlib.machinery
 
     sys.path[:] = [place for place in sys.path if os.path.abspath(place or ".") != _HERE]
@@ -76,7 +76,7 @@ def _run_the_one_before() -> None:
         spec.loader.exec_module(module)
 
 
-if _ORDERS in os.environ:
+if _REQUEST in os.environ:
     sys.meta_path.insert(0, _TorchWatch())
 if __name__ == "sitecustomize":
-    _run_the_one_before()
+    _run_next_sitecustomize()

@@ -13,7 +13,7 @@ from dse.trace.replay._results import OriginalTime
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse.trace import EtLinks, ExecutionTrace, Links, RankTrace
+    from dse.trace import ExecutionTrace, ExecutionTraceLinks, Links, RankTrace
     from dse.trace.capture import CaptureRecord
     from dse.trace.replay.read._units import Unit
 
@@ -52,7 +52,7 @@ class Recording:
         self._et = et
         self._trace = trace
         self._links: Links = link(trace)
-        self._to: EtLinks = link_execution_trace(et, trace, self._links)
+        self._to: ExecutionTraceLinks = link_execution_trace(et, trace, self._links)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from dse.config import (
 )
 from dse.errors import ConfigError
 from dse.graph import TaskKind
-from dse.trace import COMPUTING, Phase, Role
+from dse.trace import COMPUTING, TaskRole, TrainingPhase
 from dse.trace.whatif.core._select import Selector
 
 if TYPE_CHECKING:
@@ -127,17 +127,17 @@ class SelectBlock(StrictModel):
 
     def to_selector(self) -> Selector:
         """Returns the selector; without role or kind it selects the work of devices."""
-        roles = tuple(Role[name.upper()] for name in self.role or ())
+        roles = tuple(TaskRole[name.upper()] for name in self.role or ())
         if not roles and not self.kind:
-            roles = (*COMPUTING, Role.COLLECTIVE)
+            roles = (*COMPUTING, TaskRole.COLLECTIVE)
         return self._selector(roles)
 
-    def _selector(self, roles: tuple[Role, ...]) -> Selector:
+    def _selector(self, roles: tuple[TaskRole, ...]) -> Selector:
         without = self.without
         return Selector(
             name=tuple(self.name or ()),
             operator=tuple(self.operator or ()),
-            phase=tuple(Phase[name.upper()] for name in self.phase or ()),
+            phase=tuple(TrainingPhase[name.upper()] for name in self.phase or ()),
             role=roles,
             kind=tuple(TaskKind[name.upper()] for name in self.kind or ()),
             rank=tuple(self.rank or ()),
@@ -149,7 +149,7 @@ class SelectBlock(StrictModel):
             larger_than_bytes=self.larger_than,
             without=None
             if without is None
-            else without._selector(tuple(Role[name.upper()] for name in without.role or ())),
+            else without._selector(tuple(TaskRole[name.upper()] for name in without.role or ())),
         )
 
 
@@ -228,7 +228,7 @@ class InsertChange(_OnSelection):
     def apply(self, editor: StepEditor) -> None:
         """Inserts one task for each that is selected."""
         block = self.insert
-        role, ahead = Role[block.role.upper()], block.place == "ahead"
+        role, ahead = TaskRole[block.role.upper()], block.place == "ahead"
         tasks = self._tasks(editor)
         passes_on = block.blocking and not ahead
         followers = editor.followers() if passes_on else {}
@@ -268,7 +268,7 @@ class ScheduleChange(Change):
 
     def apply(self, editor: StepEditor) -> None:
         """Reorders."""
-        works = (*COMPUTING, Role.COLLECTIVE)
+        works = (*COMPUTING, TaskRole.COLLECTIVE)
         tasks = editor.select(Selector(lane=tuple(self.schedule), role=works))
         if not tasks:
             raise ConfigError(

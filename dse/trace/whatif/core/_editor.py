@@ -11,7 +11,7 @@ import numpy as np
 from dse.errors import ConfigError
 from dse.graph import GraphEditor, TaskKind
 from dse.simulate import schedule
-from dse.trace import Phase, Role
+from dse.trace import TaskRole, TrainingPhase
 from dse.trace.whatif.core._select import HOST_ROLES
 from dse.trace.whatif.core._tasks import StepTasks
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 _NONE = -1
 _KINDS = {
-    Role.KERNEL: TaskKind.COMPUTE,
-    Role.FILL: TaskKind.COMPUTE,
-    Role.COPY: TaskKind.COPY,
-    Role.COLLECTIVE: TaskKind.COLLECTIVE,
+    TaskRole.KERNEL: TaskKind.COMPUTE,
+    TaskRole.FILL: TaskKind.COMPUTE,
+    TaskRole.COPY: TaskKind.COPY,
+    TaskRole.COLLECTIVE: TaskKind.COLLECTIVE,
 }
 
 
@@ -112,7 +112,7 @@ class StepEditor(StepTasks):
     def insert(
         self,
         name: str,
-        role: Role,
+        role: TaskRole,
         lane: tuple[int, str],
         duration_s: float,
         *,
@@ -167,7 +167,7 @@ class StepEditor(StepTasks):
         self._inputs.append(_NONE)
         self._operator.append(_NONE)
         self._launch.append(_NONE)
-        self._phase.append(self._phase[model] if model >= 0 else int(Phase.OTHER))
+        self._phase.append(self._phase[model] if model >= 0 else int(TrainingPhase.OTHER))
         self._layer.append(self._layer[model] if model >= 0 else _NONE)
         self._start_ns.append(self._start_ns[model] if model >= 0 else 0)
         if model >= 0:
@@ -272,10 +272,10 @@ class StepEditor(StepTasks):
                 )
             for before, task in pairwise(row):
                 captured = task < self._made.graph.task_count
-                unlaunched = self._role[task] >= Role.KERNEL and self._launch[task] < 0
-                if self._role[before] == Role.LEAD_IN or (captured and unlaunched):
+                unlaunched = self._role[task] >= TaskRole.KERNEL and self._launch[task] < 0
+                if self._role[before] == TaskRole.LEAD_IN or (captured and unlaunched):
                     self._editor.depend(task, [before])
-            if row and self._role[row[0]] == Role.LEAD_IN:
+            if row and self._role[row[0]] == TaskRole.LEAD_IN:
                 for task in row[2:]:
                     self._editor.depend(task, [row[0]])
 
@@ -356,7 +356,7 @@ class StepEditor(StepTasks):
     def _row(self, lane: int) -> list[int]:
         """Returns the tasks of a lane that are part of the step."""
         tasks = self._editor.tasks_of_lane(lane)
-        return [task for task in tasks if self._role[task] != Role.LEAD_IN]
+        return [task for task in tasks if self._role[task] != TaskRole.LEAD_IN]
 
     def _some(self, tasks: Sequence[int], doing: str) -> None:
         if not tasks:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
-from dse.trace import Role
+from dse.trace import TaskRole
 from dse.trace.whatif.core._kernel_kinds import ACCUMULATE
 from dse.trace.whatif.core._select import Selector
 from dse.trace.whatif.core._structure import in_order_of_issue
@@ -23,7 +23,7 @@ _EVALUATES = f"autograd::engine::evaluate_function: {ACCUMULATE}"
 
 
 #: Tasks of a thread; where the CPU is the device, kernels are among them.
-_ON_THREADS = (Role.HOST_WORK, Role.CALL, Role.KERNEL)
+_ON_THREADS = (TaskRole.HOST_WORK, TaskRole.CALL, TaskRole.KERNEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def _accumulations(editor: StepEditor, rank: int) -> list[list[int]]:
         if editor.launch_of(task) >= 0:
             continue
         lane, operator = editor.lane_of(task), editor.operator_of(task)
-        outer = editor.stack_of(task)[-1] == _EVALUATES and editor.role_of(task) != Role.CALL
+        outer = editor.stack_of(task)[-1] == _EVALUATES and editor.role_of(task) != TaskRole.CALL
         if outer and operator != last.get(lane, -1):
             last[lane] = operator
             result.append([])

@@ -7,14 +7,14 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from dse.trace import Role
+from dse.trace import TaskRole
 
 if TYPE_CHECKING:
     from dse.graph import TaskKind
-    from dse.trace import Phase
+    from dse.trace import TrainingPhase
 
 #: What runs on a thread.
-HOST_ROLES = (Role.HOST_WORK, Role.HOST_GAP, Role.CALL, Role.AFTER_WAIT)
+HOST_ROLES = (TaskRole.HOST_WORK, TaskRole.HOST_GAP, TaskRole.CALL, TaskRole.AFTER_WAIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class Selector:
 
     name: tuple[str, ...] = ()
     operator: tuple[str, ...] = ()
-    phase: tuple[Phase, ...] = ()
-    role: tuple[Role, ...] = ()
+    phase: tuple[TrainingPhase, ...] = ()
+    role: tuple[TaskRole, ...] = ()
     kind: tuple[TaskKind, ...] = ()
     rank: tuple[int, ...] = ()
     lane: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
-from dse.trace import COMPUTING, Phase, Role
+from dse.trace import COMPUTING, TaskRole, TrainingPhase
 from dse.trace.whatif.core._select import Selector
 from dse.trace.whatif.core._tensors import tensors_of
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from dse.trace.whatif.core._editor import StepEditor
 
-_WORK = (Role.KERNEL, Role.COPY, Role.FILL)
+_WORK = (TaskRole.KERNEL, TaskRole.COPY, TaskRole.FILL)
 
 
 def in_order_of_issue(editor: StepEditor, tasks: Iterable[int]) -> list[int]:
@@ -44,11 +44,13 @@ class TrainingPass:
 
 def training_passes(editor: StepEditor, rank: int) -> list[TrainingPass]:
     """Cuts the work of a rank where a forward kernel follows backward work."""
-    selector = Selector(rank=(rank,), role=_WORK, phase=(Phase.FORWARD, Phase.BACKWARD))
+    selector = Selector(
+        rank=(rank,), role=_WORK, phase=(TrainingPhase.FORWARD, TrainingPhase.BACKWARD)
+    )
     passes = [TrainingPass(rank)]
     for task in in_order_of_issue(editor, editor.select(selector)):
-        forward = editor.phase_of(task) == Phase.FORWARD
-        if forward and passes[-1].backward and editor.role_of(task) == Role.KERNEL:
+        forward = editor.phase_of(task) == TrainingPhase.FORWARD
+        if forward and passes[-1].backward and editor.role_of(task) == TaskRole.KERNEL:
             passes.append(TrainingPass(rank))
         (passes[-1].forward if forward else passes[-1].backward).append(task)
     return passes
@@ -59,12 +61,12 @@ def optimizer_steps(editor: StepEditor, rank: int) -> list[list[int]]:
 
     A step ends where backward work follows.
     """
-    selector = Selector(rank=(rank,), phase=(Phase.BACKWARD, Phase.OPTIMIZER))
+    selector = Selector(rank=(rank,), phase=(TrainingPhase.BACKWARD, TrainingPhase.OPTIMIZER))
     steps: list[list[int]] = [[]]
     for task in in_order_of_issue(editor, editor.select(selector)):
-        if editor.phase_of(task) == Phase.OPTIMIZER:
+        if editor.phase_of(task) == TrainingPhase.OPTIMIZER:
             steps[-1].append(task)
-        elif steps[-1] and editor.role_of(task) == Role.KERNEL:
+        elif steps[-1] and editor.role_of(task) == TaskRole.KERNEL:
             steps.append([])
     return [step for step in steps if step]
 
@@ -84,7 +86,7 @@ def after_backward(editor: StepEditor, one_pass: TrainingPass) -> list[int]:
             following += row[_end_of_backward(editor, row, last) + 1 :][:1]
             continue
         rest = (task for task in row[last + 1 :] if editor.role_of(task) in COMPUTING)
-        following += [task for task in rest if editor.phase_of(task) != Phase.BACKWARD][:1]
+        following += [task for task in rest if editor.phase_of(task) != TrainingPhase.BACKWARD][:1]
     return following
 
 
@@ -92,9 +94,9 @@ def _end_of_backward(editor: StepEditor, row: Sequence[int], last: int) -> int:
     """Returns the place of the last task of a pass on a thread, gradient accumulation included."""
     for place in range(last + 1, len(row)):
         phase = editor.phase_of(row[place])
-        if phase == Phase.BACKWARD:
+        if phase == TrainingPhase.BACKWARD:
             last = place
-        elif phase in (Phase.FORWARD, Phase.OPTIMIZER):
+        elif phase in (TrainingPhase.FORWARD, TrainingPhase.OPTIMIZER):
             break
     return last
 
@@ -205,7 +207,7 @@ def _first_layer(editor: StepEditor, one_pass: TrainingPass) -> int:
 
 
 def neighbours(
-    editor: StepEditor, tasks: Sequence[int], roles: Collection[Role]
+    editor: StepEditor, tasks: Sequence[int], roles: Collection[TaskRole]
 ) -> tuple[dict[int, int], dict[int, int]]:
     """Returns the previous and the next work on the lanes of some tasks, of certain roles only."""
     before: dict[int, int] = {}
@@ -232,7 +234,10 @@ def chains_of_kernels(
         chain: list[int] = []
         for task in editor.tasks_on(*lane):
             # Gaps break no chain, and neither does what a thread does between kernels.
-            if editor.role_of(task) < Role.KERNEL and editor.role_of(task) != Role.AFTER_WAIT:
+            if (
+                editor.role_of(task) < TaskRole.KERNEL
+                and editor.role_of(task) != TaskRole.AFTER_WAIT
+            ):
                 continue
             fits = task in kernels and wanted(task)
             if not (fits and chain and _continues(editor, chain[-1], task, followers)):
@@ -259,7 +264,7 @@ def _continues(
     if any(other not in own for other in followers.get(last, ())):
         return False
     waits = (other for other in editor.waits_of(task) if other != last)
-    if any(editor.role_of(other) >= Role.KERNEL for other in waits):
+    if any(editor.role_of(other) >= TaskRole.KERNEL for other in waits):
         return False
     inputs = (tensors_of(editor.inputs_of(one)) for one in (last, task))
     return len({tensors[0].elements for tensors in inputs if tensors}) < 2

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from dse.graph import GraphEditor
-from dse.trace import Phase, Role
+from dse.trace import TaskRole, TrainingPhase
 from dse.trace.whatif.core._select import Selector, matches, matches_any
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class StepTasks:
             for task in range(self._editor.task_count)
             if not self._editor.is_removed(task)
             and task not in out
-            and self._role[task] != Role.LEAD_IN
+            and self._role[task] != TaskRole.LEAD_IN
             and all(test(task) for test in tests)
         )
         return tuple(sorted(tasks, key=lambda task: (self._start_ns[task], task)))
@@ -112,9 +112,9 @@ class StepTasks:
         """Returns the duration of a task, in seconds."""
         return self._editor.duration_of(task)
 
-    def role_of(self, task: int) -> Role:
+    def role_of(self, task: int) -> TaskRole:
         """Returns the role of a task."""
-        return Role(self._role[task])
+        return TaskRole(self._role[task])
 
     def rank_of(self, task: int) -> int:
         """Returns the rank of a task."""
@@ -124,9 +124,9 @@ class StepTasks:
         """Returns the name of the lane of a task."""
         return self._editor.lanes[self._editor.lane_of(task)].name
 
-    def phase_of(self, task: int) -> Phase:
+    def phase_of(self, task: int) -> TrainingPhase:
         """Returns the part of the step that a task is of."""
-        return Phase(self._phase[task])
+        return TrainingPhase(self._phase[task])
 
     def layer_of(self, task: int) -> int:
         """Returns the layer of a task, or -1."""
@@ -184,8 +184,8 @@ class StepTasks:
 
     def synchronises(self, task: int) -> bool:
         """Returns whether a task of a thread waits for a device."""
-        return self._role[task] < Role.KERNEL and any(
-            self._role[other] >= Role.KERNEL for other in self._editor.waits_of(task)
+        return self._role[task] < TaskRole.KERNEL and any(
+            self._role[other] >= TaskRole.KERNEL for other in self._editor.waits_of(task)
         )
 
     def collective_of(self, task: int) -> CollectiveInfo | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dse._reading import JsonProblemError, load_json
 from dse.machine import Precision
-from dse.trace import OperatorInputs, bytes_of, type_of
+from dse.trace import OperatorInputs, dtype_bytes, dtype_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +59,7 @@ class Argument:
     @property
     def value_bytes(self) -> int:
         """Bytes of one value; 0 if the type is unknown."""
-        return 4 if self.dtype == _TF32 else bytes_of(self.dtype)
+        return 4 if self.dtype == _TF32 else dtype_bytes(self.dtype)
 
     @property
     def size_bytes(self) -> int:
@@ -122,7 +122,7 @@ def with_precision(inputs: OperatorInputs, precision: Precision) -> OperatorInpu
     known = set(Precision)
     old = _loaded(inputs.types)
     new = [
-        _SPELLINGS[precision] if isinstance(kind, str) and type_of(kind) in known else kind
+        _SPELLINGS[precision] if isinstance(kind, str) and dtype_name(kind) in known else kind
         for kind in old
     ]
     # A list of tensors is recorded without a type.
@@ -171,7 +171,7 @@ def _argument(shape: object, kind: str) -> Argument:
         return Argument(tuple(tuple(one) for one in shape if _is_shape(one)), dtype)
     if not _is_shape(shape):
         return Argument((), "")
-    return Argument((tuple(shape),), type_of(kind))
+    return Argument((tuple(shape),), dtype_name(kind))
 
 
 def _is_shape(value: object) -> bool:

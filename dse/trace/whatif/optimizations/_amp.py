@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dse.errors import ConfigError
-from dse.trace import Phase, Role
+from dse.trace import TaskRole, TrainingPhase
 from dse.trace.whatif.core import (
     MATRIX,
     Factor,
@@ -49,7 +49,7 @@ class Amp(Optimization):
             )
         if self.matmul == self.other == self.communication == 1.0:
             raise ConfigError("all speed-ups are 1, so nothing changes; give others")
-        kernels = editor.select(Selector(role=(Role.KERNEL,)))
+        kernels = editor.select(Selector(role=(TaskRole.KERNEL,)))
         kernels = tuple(task for task in kernels if self._in_fp32(editor, task))
         if not kernels:
             raise ConfigError(
@@ -57,7 +57,7 @@ class Amp(Optimization):
                 "changes nothing"
             )
         matrix = {task for task in kernels if MATRIX.fits(editor, task)}
-        reduces = editor.select(Selector(role=(Role.COLLECTIVE,), collective=("all_reduce",)))
+        reduces = editor.select(Selector(role=(TaskRole.COLLECTIVE,), collective=("all_reduce",)))
         for tasks, speed_up in (
             ([task for task in kernels if task in matrix], self.matmul),
             ([task for task in kernels if task not in matrix], self.other),
@@ -69,7 +69,7 @@ class Amp(Optimization):
     def _in_fp32(self, editor: StepEditor, task: int) -> bool:
         phase, known = editor.phase_of(task), bool(editor.stack_of(task))
         # Without operators the phases of a step are not known.
-        if phase == Phase.OPTIMIZER or (phase == Phase.OTHER and known):
+        if phase == TrainingPhase.OPTIMIZER or (phase == TrainingPhase.OTHER and known):
             return False
         # Gradients of weights are added up in the type of the weights.
         operator = innermost_operator(editor, task)

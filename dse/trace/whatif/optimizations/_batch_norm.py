@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dse.errors import ConfigError
-from dse.trace import Phase, Role
+from dse.trace import TaskRole, TrainingPhase
 from dse.trace.whatif.core import BATCH_NORM, RELU, Factor, Optimization, Selector, neighbours
 from dse.trace.whatif.retime import remove_operators
 
@@ -29,7 +29,7 @@ class BatchNorm(Optimization):
 
     def apply(self, editor: StepEditor) -> None:
         """Scales batch-norm kernels and removes the activations next to them."""
-        kernels = editor.select(Selector(role=(Role.KERNEL,)))
+        kernels = editor.select(Selector(role=(TaskRole.KERNEL,)))
         norms = [task for task in kernels if BATCH_NORM.fits(editor, task)]
         if not norms:
             raise ConfigError("the captured step has no batch-norm kernel")
@@ -44,10 +44,10 @@ class BatchNorm(Optimization):
         if not self.activations:
             return
         # An activation follows its batch norm; in the backward pass it comes right before it.
-        before, behind = neighbours(editor, kernels, (Role.KERNEL,))
+        before, behind = neighbours(editor, kernels, (TaskRole.KERNEL,))
         fused = []
         for norm in norms:
-            backward = editor.phase_of(norm) == Phase.BACKWARD
+            backward = editor.phase_of(norm) == TrainingPhase.BACKWARD
             other = (before if backward else behind).get(norm)
             if (
                 other is not None

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from dse.config import Bytes
 from dse.errors import ConfigError
-from dse.trace import CollectiveInfo, Role
+from dse.trace import CollectiveInfo, TaskRole
 from dse.trace.whatif.core import (
     Factor,
     Gradient,
@@ -74,7 +74,7 @@ class DataParallel(Optimization):
                 slower = self.overlap_slowdown if number < len(buckets) - 1 else 1.0
                 editor.insert(
                     f"all-reduce of bucket {number}",
-                    Role.COLLECTIVE,
+                    TaskRole.COLLECTIVE,
                     (rank, _LANE),
                     slower * collective_model_s(cluster, info),
                     after=dict.fromkeys(task for gradient in bucket for task in gradient.ready),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from dse.config import Fraction, Seconds
-from dse.trace import Role
+from dse.trace import TaskRole
 from dse.trace.whatif.core import Optimization
 from dse.trace.whatif.retime import (
     all_reduces,
@@ -66,7 +66,7 @@ class DeepGradientCompression(Optimization):
             packed = [
                 editor.insert(
                     "compress",
-                    Role.KERNEL,
+                    TaskRole.KERNEL,
                     (editor.rank_of(task), _LANE),
                     pack_s,
                     after=editor.waits_of(task),
@@ -84,7 +84,7 @@ class DeepGradientCompression(Optimization):
             for task, gather in zip(reduce.tasks, gathers, strict=True):
                 editor.insert(
                     "decompress",
-                    Role.KERNEL,
+                    TaskRole.KERNEL,
                     (editor.rank_of(task), f"{_LANE}, arrivals"),
                     unpack_s,
                     after=(gather,),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from dse.errors import ConfigError
-from dse.trace import COMPUTING, Role
+from dse.trace import COMPUTING, TaskRole
 from dse.trace.whatif.core import Optimization, optimizer_steps
 from dse.trace.whatif.retime import merge_kernels, optimizer_step_s
 
@@ -32,7 +32,7 @@ class FusedOptimizer(Optimization):
         fused = False
         for step in (step for rank in editor.ranks for step in optimizer_steps(editor, rank)):
             works = [task for task in step if editor.role_of(task) in COMPUTING]
-            kernels = [task for task in works if editor.role_of(task) == Role.KERNEL]
+            kernels = [task for task in works if editor.role_of(task) == TaskRole.KERNEL]
             kept = kernels[: self.kernels]
             if len(kernels) == len(kept):
                 continue

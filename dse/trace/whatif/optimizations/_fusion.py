@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dse.errors import ConfigError
-from dse.trace import Phase, Role
+from dse.trace import TaskRole, TrainingPhase
 from dse.trace.whatif.core import (
     ELEMENTWISE,
     Factor,
@@ -41,8 +41,8 @@ class Fusion(Optimization):
 
     def apply(self, editor: StepEditor) -> None:
         """Scales layers, then fuses chains."""
-        phases = (Phase.FORWARD, Phase.BACKWARD)
-        selector = Selector(role=(Role.KERNEL,), phase=phases, layer=tuple(self.layer or ()))
+        phases = (TrainingPhase.FORWARD, TrainingPhase.BACKWARD)
+        selector = Selector(role=(TaskRole.KERNEL,), phase=phases, layer=tuple(self.layer or ()))
         kernels = editor.select(selector)
         if self.scale_layer is not None:
             if not self.layer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dse.errors import ConfigError
-from dse.trace import Role
+from dse.trace import TaskRole
 from dse.trace.whatif.core import (
     POOLING,
     RELU,
@@ -40,7 +40,7 @@ class Gist(Optimization):
 
         def wanted(task: int) -> bool:
             activation = RELU.fits(editor, task) or POOLING.fits(editor, task)
-            return editor.role_of(task) == Role.KERNEL and activation
+            return editor.role_of(task) == TaskRole.KERNEL and activation
 
         layers = layers_with_backward(editor, wanted)
         if not layers:

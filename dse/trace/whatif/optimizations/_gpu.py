@@ -9,7 +9,7 @@ from pydantic import Field
 
 from dse.errors import ConfigError
 from dse.machine.platforms import load_platform
-from dse.trace import COMPUTING, Role
+from dse.trace import COMPUTING, TaskRole
 from dse.trace.whatif.core import HOST_ROLES, Factor, Optimization, Selector
 from dse.trace.whatif.retime import (
     kernel_times,
@@ -52,7 +52,7 @@ class OtherDevice(Optimization):
             )
         after = replace(machine.on(target), link=self.link, network=self.network)
         computing = editor.select(Selector(role=COMPUTING))
-        collectives = editor.select(Selector(role=(Role.COLLECTIVE,)))
+        collectives = editor.select(Selector(role=(TaskRole.COLLECTIVE,)))
         if not computing and not collectives:
             raise ConfigError("the captured step has no work of a device, so no device changes it")
         if computing:

@@ -9,7 +9,7 @@ from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
 from dse.errors import ConfigError
-from dse.trace import Role
+from dse.trace import TaskRole
 from dse.trace.whatif.core import Factor, Optimization, Selector
 from dse.trace.whatif.retime import retime_collectives, scaled_links, without_measurements
 
@@ -45,7 +45,7 @@ class Network(Optimization):
 
     def apply(self, editor: StepEditor) -> None:
         """Re-times every collective."""
-        collectives = editor.select(Selector(role=(Role.COLLECTIVE,)))
+        collectives = editor.select(Selector(role=(TaskRole.COLLECTIVE,)))
         if not collectives:
             raise ConfigError("the captured step has no collective, so no network can change it")
         machine = editor.machine

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dse.errors import ConfigError
 from dse.machine import Precision
-from dse.trace import COMPUTING, Phase, Role
+from dse.trace import COMPUTING, TaskRole, TrainingPhase
 from dse.trace.whatif.core import (
     Optimization,
     Patterns,
@@ -100,7 +100,7 @@ class ChangedPrecision(Optimization):
         for task, ahead, moved_bytes in casts:
             editor.insert(
                 "cast of weights" if ahead else "cast of gradients",
-                Role.KERNEL,
+                TaskRole.KERNEL,
                 (editor.rank_of(task), editor.lane_of(task)),
                 traffic(moved_bytes).time_s(platform),
                 ahead_of=task if ahead else None,
@@ -115,10 +115,10 @@ class ChangedPrecision(Optimization):
 
     def _changes(self, editor: StepEditor, task: int) -> bool:
         stack = editor.stack_of(task)
-        if editor.phase_of(task) == Phase.OPTIMIZER and not self.optimizer:
+        if editor.phase_of(task) == TrainingPhase.OPTIMIZER and not self.optimizer:
             return False
         name = editor.name_of(task).lower()
-        if editor.role_of(task) == Role.COPY and ("htod" in name or "dtoh" in name):
+        if editor.role_of(task) == TaskRole.COPY and ("htod" in name or "dtoh" in name):
             return False
         if is_lookup(operator_name(stack)) or matches_any(stack, tuple(self.keep)):
             return False
@@ -143,9 +143,9 @@ def _weights_to_cast(
     for task in tasks:
         if not is_product(editor, task):
             continue
-        if editor.phase_of(task) == Phase.FORWARD:
+        if editor.phase_of(task) == TrainingPhase.FORWARD:
             first.setdefault((editor.rank_of(task), editor.operator_of(task)), task)
-        elif editor.phase_of(task) == Phase.BACKWARD:
+        elif editor.phase_of(task) == TrainingPhase.BACKWARD:
             last[editor.rank_of(task), editor.layer_of(task)] = task
     result = []
     for task in first.values():

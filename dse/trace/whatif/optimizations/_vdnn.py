@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dse.errors import ConfigError
-from dse.trace import COMPUTING, Role
+from dse.trace import COMPUTING, TaskRole
 from dse.trace.whatif.core import (
     CONVOLUTION,
     MATRIX,
@@ -38,7 +38,8 @@ class Vdnn(Optimization):
         """Inserts copies to and from the host."""
         kind = CONVOLUTION if self.layers == "convolution" else MATRIX
         layers = layers_with_backward(
-            editor, lambda task: editor.role_of(task) == Role.KERNEL and kind.fits(editor, task)
+            editor,
+            lambda task: editor.role_of(task) == TaskRole.KERNEL and kind.fits(editor, task),
         )
         if not layers:
             raise ConfigError(
@@ -58,7 +59,7 @@ class Vdnn(Optimization):
             time_s = platform.kernel_time("memcpy_d2h" if out else "memcpy_h2d", size_bytes=size)
             return editor.insert(
                 "offload" if out else "prefetch",
-                Role.COPY,
+                TaskRole.COPY,
                 (layer.rank, _OUT if out else _BACK),
                 float(time_s),
                 after=[one for one in after if one is not None],

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
-from dse.trace import Role
+from dse.trace import TaskRole
 from dse.trace.whatif.core import Selector
 from dse.trace.whatif.retime._collectives import collective_model_s
 
@@ -72,7 +72,7 @@ class AllReduce:
         inserted = [
             editor.insert(
                 name.format(editor.name_of(task)),
-                Role.COLLECTIVE,
+                TaskRole.COLLECTIVE,
                 (editor.rank_of(task), editor.lane_of(task) if lane is None else lane),
                 share * self.transfer_s[at] + (self.wait_s[at] if first else 0.0),
                 after=after[at],
@@ -93,7 +93,7 @@ def all_reduces(editor: StepEditor, cluster: Cluster) -> list[AllReduce]:
     Raises:
         ConfigError: There are none.
     """
-    selector = Selector(role=(Role.COLLECTIVE,), collective=("all_reduce",))
+    selector = Selector(role=(TaskRole.COLLECTIVE,), collective=("all_reduce",))
     found = []
     for tasks in editor.by_collective(editor.select(selector)):
         infos = [info for task in tasks if (info := editor.collective_of(task)) is not None]

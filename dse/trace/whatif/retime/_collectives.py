@@ -10,7 +10,7 @@ import numpy as np
 
 from dse.machine import Precision
 from dse.machine.collectives import CollectiveOp, Group, collective_time_s
-from dse.trace import Role
+from dse.trace import TaskRole
 from dse.trace.whatif.core import Selector
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ def convert_collectives(editor: StepEditor, precision: Precision, cluster: Clust
     """
     known = {one.value for one in Precision}
     after = {}
-    for task in editor.select(Selector(role=(Role.COLLECTIVE,))):
+    for task in editor.select(Selector(role=(TaskRole.COLLECTIVE,))):
         info = editor.collective_of(task)
         if info is None or info.dtype not in known:
             continue

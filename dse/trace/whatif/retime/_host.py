@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dse.trace import COMPUTING, Role
+from dse.trace import COMPUTING, TaskRole
 from dse.trace.whatif.core import HOST_ROLES, Selector, optimizer_steps
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ class HostOperators:
             while 0 <= end + step < len(row):
                 task = row[end + step]
                 role = editor.role_of(task)
-                if role == Role.HOST_WORK:
+                if role == TaskRole.HOST_WORK:
                     operator = operator if operator >= 0 else editor.operator_of(task)
                     if editor.operator_of(task) != operator:
                         break
-                elif role != Role.CALL:
+                elif role != TaskRole.CALL:
                     break
                 end += step
             ends.append(end)
@@ -116,7 +116,7 @@ def insert_launched(
         behind: Whether it goes behind its neighbour rather than ahead of it.
     """
 
-    def insert(name: str, role: Role, near: int, duration_s: float, *after: int) -> int:
+    def insert(name: str, role: TaskRole, near: int, duration_s: float, *after: int) -> int:
         return editor.insert(
             name,
             role,
@@ -130,8 +130,8 @@ def insert_launched(
     call = editor.launch_of(neighbour)
     launch: tuple[int, ...] = ()
     if call >= 0 and not editor.is_removed(call):
-        launch = (insert(f"launch of {name}", Role.CALL, call, editor.duration_of(call)),)
-    insert(name, Role.KERNEL, neighbour, duration_s, *launch)
+        launch = (insert(f"launch of {name}", TaskRole.CALL, call, editor.duration_of(call)),)
+    insert(name, TaskRole.KERNEL, neighbour, duration_s, *launch)
 
 
 # --- CUDA graphs --------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class LaunchStretch:
 
     def _leave_out(self, editor: StepEditor, waiting: int) -> None:
         """Drops a call that launches and then waits itself, as copies of pageable memory do."""
-        if not self.calls or editor.role_of(waiting) != Role.AFTER_WAIT:
+        if not self.calls or editor.role_of(waiting) != TaskRole.AFTER_WAIT:
             return
         call = self.calls[-1]
         if (editor.name_of(call), editor.lane_of(call)) == (
@@ -219,9 +219,9 @@ def capture_graph(editor: StepEditor, stretch: LaunchStretch, launch_s: float) -
         return False
     launched = [work for call in stretch.calls for work in editor.launched_by(call)]
     delays = [delay for work in launched for delay in editor.delays_of(work)]
-    delays = [delay for delay in delays if editor.role_of(delay) == Role.LAUNCH_DELAY]
+    delays = [delay for delay in delays if editor.role_of(delay) == TaskRole.LAUNCH_DELAY]
     lane = (editor.rank_of(first), thread)
-    graph = editor.insert("launch of a graph", Role.CALL, lane, launch_s, ahead_of=first)
+    graph = editor.insert("launch of a graph", TaskRole.CALL, lane, launch_s, ahead_of=first)
     for work in launched:
         editor.wait(work, [graph])
     editor.remove([*stretch.host, *delays], launches=False)

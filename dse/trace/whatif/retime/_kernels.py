@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from dse.machine import Precision
-from dse.trace import Role
+from dse.trace import TaskRole
 from dse.trace.whatif.core import arguments_of, innermost_operator, tensors_of
 from dse.trace.whatif.retime._kernel_calls import (
     KernelCall,
@@ -149,7 +149,7 @@ def describe_inputs(editor: StepEditor, task: int, inputs: OperatorInputs) -> No
         next((one.size_bytes for one in arguments_of(some) if one.size_bytes), 0)
         for some in (old, inputs)
     )
-    sized = editor.role_of(task) in (Role.COPY, Role.FILL) and size > 0 and before > 0
+    sized = editor.role_of(task) in (TaskRole.COPY, TaskRole.FILL) and size > 0 and before > 0
     editor.describe(
         task, inputs=inputs, size_bytes=round(size * after / before) if sized else None
     )
@@ -200,7 +200,7 @@ class _Key:
     stack: tuple[str, ...]
     inputs: OperatorInputs | None
     lookup: Lookup | None
-    role: Role
+    role: TaskRole
     direction: str
     size_bytes: int
 
@@ -208,18 +208,18 @@ class _Key:
 def _key(editor: StepEditor, task: int, lookup: Lookup | None) -> _Key:
     role = editor.role_of(task)
     direction = ""
-    if role == Role.COPY:
+    if role == TaskRole.COPY:
         name = editor.name_of(task).lower()
         direction = next((op for word, op in _COPIES.items() if word in name), "memcpy_d2d")
-    size = editor.size_of(task) if role in (Role.COPY, Role.FILL) else -1
+    size = editor.size_of(task) if role in (TaskRole.COPY, TaskRole.FILL) else -1
     stack = (operator_name(editor.stack_of(task)),)
     return _Key(stack, editor.inputs_of(task), lookup, role, direction, size)
 
 
 def _calls(key: _Key) -> tuple[KernelCall, ...] | None:
-    if key.role == Role.COPY and key.size_bytes >= 0:
+    if key.role == TaskRole.COPY and key.size_bytes >= 0:
         return (KernelCall(key.direction, (("size_bytes", float(key.size_bytes)),)),)
-    if key.role == Role.FILL and key.size_bytes >= 0:
+    if key.role == TaskRole.FILL and key.size_bytes >= 0:
         return (traffic(key.size_bytes),)
     return kernel_calls(key.stack, key.inputs, key.lookup)
 
@@ -243,7 +243,7 @@ def _by_rates(editor: StepEditor, task: int, before: ModelTimes, after: ModelTim
 
 def is_product(editor: StepEditor, task: int) -> bool:
     """Returns whether a task multiplies matrices or convolves, by its operator or its name."""
-    if editor.role_of(task) != Role.KERNEL:
+    if editor.role_of(task) != TaskRole.KERNEL:
         return False
     operator = operator_name(editor.stack_of(task))
     if is_product_operator(operator):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dse.trace import Phase, Role
+from dse.trace import TaskRole, TrainingPhase
 from dse.trace.whatif.core import Selector, arguments_of, with_shapes
 from dse.trace.whatif.retime._collectives import scaled_info
 from dse.trace.whatif.retime._lookups import ChangedLookups, lookups_of
@@ -89,7 +89,7 @@ def resized_collectives(
         samples: Factor on all-to-alls without shapes: new over old samples.
         communication: Factor on all collectives, whatever shapes say.
     """
-    tasks = editor.select(Selector(role=(Role.COLLECTIVE,)))
+    tasks = editor.select(Selector(role=(TaskRole.COLLECTIVE,)))
     parameters = _parameter_factors(editor, change) if tasks else {}
     changed = {}
     for task in tasks:
@@ -119,7 +119,7 @@ def resized_collectives(
 def _is_of_gradients(editor: StepEditor, task: int) -> bool:
     if any(_ACCUMULATE in name for name in editor.stack_of(task)):
         return True
-    return editor.phase_of(task) == Phase.BACKWARD and editor.operation_of(task) in (
+    return editor.phase_of(task) == TrainingPhase.BACKWARD and editor.operation_of(task) in (
         "all_reduce",
         "reduce_scatter",
     )

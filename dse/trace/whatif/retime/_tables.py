@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
-from dse.trace import COMPUTING, Phase, Role
+from dse.trace import COMPUTING, TaskRole, TrainingPhase
 from dse.trace.whatif.core import Selector
 from dse.trace.whatif.retime._collectives import resize_collectives
 from dse.trace.whatif.retime._kernels import describe_inputs, kernel_times, retime_kernels
@@ -249,7 +249,7 @@ def retime_all_to_alls(
     work = _rank_work(pairs)
     after: dict[int, CollectiveInfo] = {}
     pooled = False
-    for members in editor.by_collective(editor.select(Selector(role=(Role.COLLECTIVE,)))):
+    for members in editor.by_collective(editor.select(Selector(role=(TaskRole.COLLECTIVE,)))):
         infos = {task: info for task in members if (info := editor.collective_of(task))}
         mine = {task: info for task, info in infos.items() if editor.rank_of(task) in work}
         if not mine or any(info.operation != "all_to_all" for info in infos.values()):
@@ -295,7 +295,7 @@ def _kind_of(editor: StepEditor, mine: dict[int, CollectiveInfo], work: dict[int
     integers = all(info.dtype in ("int32", "int64") for info in mine.values())
     if integers:
         return next((kind for kind in ("indices", "lengths") if fits(kind, sent=False)), "")
-    backward = all(editor.phase_of(task) == Phase.BACKWARD for task in mine)
+    backward = all(editor.phase_of(task) == TrainingPhase.BACKWARD for task in mine)
     if backward:
         return "gradient" if fits("result", sent=False) else ""
     return "result" if fits("result", sent=True) else ""

@@ -6,7 +6,7 @@ import pytest
 
 from dse.errors import ConfigError, SimulationError, UnknownNameError
 from dse.machine.collectives import CollectiveOp, collective_time_s
-from dse.trace import COMPUTING, Phase, Role, read_kineto
+from dse.trace import COMPUTING, TaskRole, TrainingPhase, read_kineto
 from dse.trace.whatif import (
     Selector,
     captured_machine,
@@ -46,21 +46,21 @@ def test_the_step_as_captured(captured):
 def test_facts_of_the_tasks(captured):
     editor = captured.editor()
     facts = {}
-    for task in editor.select(Selector(role=(Role.KERNEL, Role.COLLECTIVE), rank=(0,))):
+    for task in editor.select(Selector(role=(TaskRole.KERNEL, TaskRole.COLLECTIVE), rank=(0,))):
         facts[editor.name_of(task)] = (editor.phase_of(task), editor.layer_of(task))
     assert facts == {
-        "sgemm_fw": (Phase.FORWARD, 0),
-        "sgemm_bw": (Phase.BACKWARD, 0),
-        "ncclDevKernel_AllReduce_Sum": (Phase.FORWARD, 1),
-        "multi_tensor_apply": (Phase.OPTIMIZER, -1),
+        "sgemm_fw": (TrainingPhase.FORWARD, 0),
+        "sgemm_bw": (TrainingPhase.BACKWARD, 0),
+        "ncclDevKernel_AllReduce_Sum": (TrainingPhase.FORWARD, 1),
+        "multi_tensor_apply": (TrainingPhase.OPTIMIZER, -1),
     }
-    (forward,) = editor.select(Selector(name=("sgemm_fw",), role=(Role.KERNEL,), rank=(0,)))
+    (forward,) = editor.select(Selector(name=("sgemm_fw",), role=(TaskRole.KERNEL,), rank=(0,)))
     assert editor.stack_of(forward) == ("ProfilerStep#1", "aten::linear", "aten::addmm")
     inputs = editor.inputs_of(forward)
     assert inputs is not None
     assert inputs.shapes == "[[64],[8,32]]"
     call_of = editor.launch_of(forward)
-    assert editor.role_of(call_of) == Role.CALL
+    assert editor.role_of(call_of) == TaskRole.CALL
     (reduces,) = editor.by_collective(editor.select(Selector(collective=("all_reduce",))))
     assert [editor.rank_of(task) for task in reduces] == [0, 1]
     assert [editor.size_of(task) for task in reduces] == [REDUCED_BYTES, REDUCED_BYTES]
@@ -76,7 +76,10 @@ def test_selectors(captured):
     assert names() == ["multi_tensor_apply", "sgemm_bw", "sgemm_fw"]
     assert names(name=("*GEMM*",)) == ["sgemm_bw", "sgemm_fw"]
     assert names(operator=("aten::addmm",)) == ["sgemm_fw"]
-    assert names(phase=(Phase.BACKWARD, Phase.OPTIMIZER)) == ["multi_tensor_apply", "sgemm_bw"]
+    assert names(phase=(TrainingPhase.BACKWARD, TrainingPhase.OPTIMIZER)) == [
+        "multi_tensor_apply",
+        "sgemm_bw",
+    ]
     assert names(longer_than_s=60e-6, shorter_than_s=150e-6) == ["sgemm_fw"]
     assert names(without=Selector(name=("sgemm*",))) == ["multi_tensor_apply"]
     assert names(lane=("*stream 20*",)) == []
@@ -239,8 +242,8 @@ def test_scheduling_by_priority(captured):
     editor = captured.editor()
     lane = (0, "wire")
     (forward,) = editor.select(Selector(name=("sgemm_fw",), rank=(0,)))
-    late = editor.insert("late", Role.COPY, lane, 1e-6, after=[forward])
-    soon = editor.insert("soon", Role.COPY, lane, 1e-6, after=[forward])
+    late = editor.insert("late", TaskRole.COPY, lane, 1e-6, after=[forward])
+    soon = editor.insert("soon", TaskRole.COPY, lane, 1e-6, after=[forward])
     editor.schedule([lane], lambda task: 0.0 if task == soon else 1.0)
     assert editor.tasks_on(*lane) == (soon, late)
     with pytest.raises(ConfigError):
@@ -300,7 +303,7 @@ def test_a_later_start_is_no_part_of_the_step(tmp_path):
     # Rank 1 is as captured; rank 0 waits 200 µs for it in the reduction.
     assert [rank.simulated_s for rank in captured.before] == pytest.approx([690e-6, 690e-6])
     editor = captured.editor()
-    assert not any(editor.role_of(task) == Role.LEAD_IN for task in editor.select(Selector()))
+    assert not any(editor.role_of(task) == TaskRole.LEAD_IN for task in editor.select(Selector()))
     answer = what_if(captured, tmp_path, "  - {select: {role: host_gap}, scale: 0.5}\n")
     plain = what_if(
         captured_step(apart(tmp_path, 0)),
@@ -347,7 +350,9 @@ def test_gaps_move_with_their_works(captured):
     editor.schedule([(0, "device 0 stream 7")], lambda task: -editor.start_of(task))
     row = editor.tasks_on(0, "device 0 stream 7")
     for work in (forward, backward):
-        gaps = [one for one in editor.delays_of(work) if editor.role_of(one) == Role.STREAM_GAP]
+        gaps = [
+            one for one in editor.delays_of(work) if editor.role_of(one) == TaskRole.STREAM_GAP
+        ]
         at = row.index(work)
         assert list(row[at - len(gaps) : at]) == gaps
     assert any("changed places" in note for note in editor.notes)
@@ -385,4 +390,4 @@ def test_notes_of_the_reader_about_missing_events_stay(tmp_path):
     write(tmp_path / "rank0.json", events, rank=0)
     captured = captured_step(read_kineto(tmp_path / "rank0.json"))
     assert any("negative duration" in note for note in captured.graph.notes)
-    assert any("1 of 2 ranks are not here: 1" in note for note in captured.graph.notes)
+    assert any("1 of 2 ranks have no trace: 1" in note for note in captured.graph.notes)

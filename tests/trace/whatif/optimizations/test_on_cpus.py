@@ -6,7 +6,7 @@ import pytest
 
 from dse.errors import ConfigError
 from dse.machine.platforms import load_platform
-from dse.trace import CollectiveInfo, Role
+from dse.trace import CollectiveInfo, TaskRole
 from dse.trace.whatif.retime import AllReduce, serialized
 from tests.trace.whatif.helpers import Tape, apply, ends, starts, two_ranks
 
@@ -113,4 +113,4 @@ def test_all_reduces_of_one_lane_keep_their_times():
 
 def test_roles_of_a_cpu(tmp_path):
     editor = training(tmp_path).editor()
-    assert {editor.role_of(task) for task in editor.tasks_on(0, "thread 11")} >= {Role.KERNEL}
+    assert {editor.role_of(task) for task in editor.tasks_on(0, "thread 11")} >= {TaskRole.KERNEL}

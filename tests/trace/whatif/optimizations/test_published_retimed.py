@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dse.trace import COMPUTING, Role, read_kineto
+from dse.trace import COMPUTING, TaskRole, read_kineto
 from dse.trace.whatif import Selector, captured_step, parse_optimization
 from dse.trace.whatif.retime._lookups import lookups_of
 from tests.conftest import ROOT
@@ -29,7 +29,7 @@ def dlrm():
 
 
 def durations(editor):
-    tasks = editor.select(Selector(role=(*COMPUTING, Role.COLLECTIVE)))
+    tasks = editor.select(Selector(role=(*COMPUTING, TaskRole.COLLECTIVE)))
     return {task: editor.duration_of(task) for task in tasks}
 
 

@@ -9,7 +9,7 @@ import pytest
 from dse.errors import ConfigError
 from dse.machine.collectives import CollectiveOp, collective_time_s
 from dse.machine.platforms import load_platform
-from dse.trace import COMPUTING, OperatorInputs, Role, read_kineto
+from dse.trace import COMPUTING, OperatorInputs, TaskRole, read_kineto
 from dse.trace.whatif import Selector, captured_step, parse_optimization, read_changes
 from dse.trace.whatif.retime._lookups import Lookup, lookups_of, read_lookup, rewritten_lookup
 from tests.trace.helpers import call, kernel, operator, span, write
@@ -125,7 +125,7 @@ def after(captured, *texts):
 
 
 def times(editor, rank):
-    tasks = editor.select(Selector(rank=(rank,), role=(*COMPUTING, Role.COLLECTIVE)))
+    tasks = editor.select(Selector(rank=(rank,), role=(*COMPUTING, TaskRole.COLLECTIVE)))
     return {editor.name_of(task): editor.duration_of(task) * 1e6 for task in tasks}
 
 

@@ -8,7 +8,7 @@ from dse.errors import ConfigError, DseError
 from dse.machine import Precision
 from dse.machine.collectives import CollectiveOp, collective_time_s
 from dse.machine.platforms import load_platform
-from dse.trace import COMPUTING, Role, read_kineto
+from dse.trace import COMPUTING, TaskRole, read_kineto
 from dse.trace.whatif import Selector, captured_step, parse_optimization
 from dse.trace.whatif.retime._kernels import precision_of_kernel
 from tests.trace.helpers import call, kernel, operator, span, write
@@ -89,7 +89,7 @@ def after(captured, *texts):
     editor = captured.editor()
     for text in texts:
         parse_optimization(text).apply(editor)
-    tasks = editor.select(Selector(rank=(0,), role=(*COMPUTING, Role.COLLECTIVE)))
+    tasks = editor.select(Selector(rank=(0,), role=(*COMPUTING, TaskRole.COLLECTIVE)))
     return editor, {editor.name_of(task): editor.duration_of(task) * 1e6 for task in tasks}
 
 
@@ -164,7 +164,7 @@ def test_gpu_with_a_faster_host(make):
     captured = make()
     editor, _ = after(captured, f"gpu={V100},host=0.5x")
     old = captured.editor()
-    calls = Selector(rank=(0,), role=(Role.CALL, Role.HOST_GAP, Role.HOST_WORK))
+    calls = Selector(rank=(0,), role=(TaskRole.CALL, TaskRole.HOST_GAP, TaskRole.HOST_WORK))
     before = sum(map(old.duration_of, old.select(calls)))
     assert sum(map(editor.duration_of, editor.select(calls))) == pytest.approx(0.5 * before)
 
@@ -222,7 +222,7 @@ def test_precision_of_optimizer_and_collectives_on_demand(make):
         collective_time_s(cluster, CollectiveOp.ALL_REDUCE, width * _VALUES) for width in (4, 2)
     )
     assert times["ncclDevKernel_AllReduce_Sum"] == pytest.approx(50 * float(new / old))
-    (reduce,) = editor.select(Selector(role=(Role.COLLECTIVE,), rank=(0,)))
+    (reduce,) = editor.select(Selector(role=(TaskRole.COLLECTIVE,), rank=(0,)))
     assert editor.size_of(reduce) == 2 * _VALUES
 
 
@@ -322,7 +322,7 @@ def test_resize_of_products_and_collectives_by_option(make):
         100 * ratio("gemm", (V100, {"k": 512}), (V100, new), **sizes)
     )
     editor, _ = after(make(), "resize=64:65,communication=3")
-    (reduce,) = editor.select(Selector(role=(Role.COLLECTIVE,), rank=(0,)))
+    (reduce,) = editor.select(Selector(role=(TaskRole.COLLECTIVE,), rank=(0,)))
     assert editor.size_of(reduce) == 3 * 4 * _VALUES
 
 

@@ -1,0 +1,129 @@
+"""Measurements of a machine, moved to one that differs from it in some figures.
+
+A measured kernel is an analytical time of the device multiplied by a learned ratio. Under a change
+the ratio stays that of the measured device, and only the analytical time moves: so more bandwidth
+is never slower, whatever the shape of the learned ratio. Ratios that depend on sizes alone stay by
+themselves; those of products also depend on the device (:data:`GEMM_FEATURES`) and are pinned.
+
+A measured collective is a curve around a line of latency and bandwidth. The line moves by the same
+factors as the figures of the link, and the curve keeps its shape around it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.machine import Precision
+from dse.machine.fits import SizeCurve
+from dse.machine.kernels import GEMM_FEATURES, gemm_features
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dse.machine import DeviceSpec, LinkSpec
+    from dse.machine.fits import CollectiveCalibration, KernelCalibration, RatioCurve
+
+#: Sizes of a product that features hold as logarithms.
+_SIZES = ("m", "n", "k")
+_PLACES = tuple(GEMM_FEATURES.index(f"log_{size}") for size in _SIZES)
+
+#: Relative rounding error of a size that went through its logarithm.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PinnedCurve:
+    """A learned ratio of products, evaluated for the measured device on any other device.
+
+    Attributes:
+        curve: The learned ratio.
+        device: The device that it was learned on.
+        precision: Arithmetic of the products.
+    """
+
+    curve: RatioCurve
+    device: DeviceSpec
+    precision: Precision
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        return self.curve.feature_names
+
+    def log_ratio(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Evaluates the curve for the sizes among the features."""
+        sizes = dict(zip(_SIZES, (_size(features[:, place]) for place in _PLACES), strict=True))
+        return self.curve.log_ratio(gemm_features(self.device, self.precision, sizes))
+
+
+def _size(logarithm: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns sizes from their logarithms; whole ones exactly, as remainders depend on it."""
+    size = np.exp(logarithm)
+    whole = np.rint(size)
+    return np.where(np.abs(size - whole) <= _ROUNDING * size, whole, size)
+
+
+def pinned_calibrations(device: DeviceSpec) -> tuple[KernelCalibration, ...]:
+    """Returns a device's kernel calibrations such that they hold for a changed device.
+
+    Args:
+        device: The device as it was measured.
+    """
+    bare = replace(device, calibrations=())
+    return tuple(
+        pinned for calibration in device.calibrations for pinned in _pinned(calibration, bare)
+    )
+
+
+def _pinned(calibration: KernelCalibration, device: DeviceSpec) -> list[KernelCalibration]:
+    curve = calibration.curve
+    if curve.feature_names != GEMM_FEATURES or isinstance(curve, _PinnedCurve):
+        return [calibration]
+    # Features depend on the precision, so each gets its own curve.
+    precisions = calibration.precisions or tuple(precision.value for precision in Precision)
+    return [
+        replace(
+            calibration,
+            precisions=(precision,),
+            curve=_PinnedCurve(curve, device, Precision(precision)),
+        )
+        for precision in precisions
+    ]
+
+
+def moved_curves(old: LinkSpec, new: LinkSpec) -> tuple[CollectiveCalibration, ...]:
+    """Returns the measured collectives of a link after a change of its latency and bandwidth.
+
+    Args:
+        old: The link as it was measured.
+        new: The same link with other figures.
+    """
+    moved = []
+    for calibration in old.calibrations:
+        latency = new.latency_s / old.latency_s if old.latency_s > 0 else 1.0
+        bandwidth = _bandwidth(new, calibration.ranks) / _bandwidth(old, calibration.ranks)
+        if latency != 1.0 or bandwidth != 1.0:
+            calibration = replace(calibration, curve=_moved(calibration.curve, latency, bandwidth))
+        moved.append(calibration)
+    return tuple(moved)
+
+
+def _bandwidth(link: LinkSpec, ranks: int) -> float:
+    """Returns the bandwidth that limits so many ranks: two are a pair where links are pairs."""
+    if ranks == 2 and link.pair_bandwidth_bytes_per_s is not None:
+        return link.pair_bandwidth_bytes_per_s
+    return link.bandwidth_bytes_per_s
+
+
+def _moved(curve: SizeCurve, latency: float, bandwidth: float) -> SizeCurve:
+    size = np.array(curve.size_bytes)
+    latency_s = curve.latency_s * latency
+    rate = curve.bandwidth_bytes_per_s * bandwidth
+    line_s = curve.latency_s + size / curve.bandwidth_bytes_per_s
+    time_s = np.array(curve.time_s) * (latency_s + size / rate) / line_s
+    # A larger message never takes less time.
+    return SizeCurve(
+        latency_s, rate, curve.size_bytes, tuple(np.maximum.accumulate(time_s).tolist())
+    )

@@ -1,0 +1,313 @@
+"""Overrides of a platform's file: `platform.h100_sxm.price=40USD/h`, `link.bandwidth=+20%`.
+
+A path names a field as the YAML of a platform does; `platform.NAME.` in front selects a platform::
+
+    [platform.[NAME.]]price[.PROVIDER]          of one node, from any provider
+    [platform.[NAME.]]device.memory.bandwidth   `device.` and `node.` may be left out
+    [platform.[NAME.]]device.peak[.PRECISION]
+    [platform.[NAME.]]links[.LINK].bandwidth    also `link`, `networks`, `network`
+    [platform.[NAME.]]host.launch
+
+For values, and for blocks of named entries, see :func:`dse.config.override`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from dse._suggest import hint
+from dse.config import (
+    FieldChange,
+    StrictModel,
+    check_data,
+    new_value,
+    override,
+    readable_quantity,
+    relative_factor,
+)
+from dse.errors import ConfigError, UnknownNameError
+from dse.machine.platforms._load import built_platform
+from dse.machine.platforms._moved_calibrations import moved_curves, pinned_calibrations
+from dse.machine.platforms._provenance import PlatformFact
+from dse.machine.platforms._schema import DeviceBlock, NodeBlock, PlatformDocument
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from dse.machine.platforms._platform import Platform
+
+#: Shorter paths of fields that are often overridden.
+_ALIASES = {
+    "memory": "device.memory.capacity",
+    "memory_bandwidth": "device.memory.bandwidth",
+    "device.memory": "device.memory.capacity",
+    "device.memory_bandwidth": "device.memory.bandwidth",
+    "host_memory": "node.host_memory.capacity",
+    "node.host_memory": "node.host_memory.capacity",
+}
+_BLOCKS = {"link": "links", "network": "networks", "price": "prices"}
+
+#: Blocks whose name may be left out of a path.
+_OPENED: dict[str, type[StrictModel]] = {"device": DeviceBlock, "node": NodeBlock}
+
+#: Origin of figures that an override changed.
+CHANGED = "changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """One field of one or all platforms that gets another value.
+
+    Attributes:
+        text: As it was written, `PATH=VALUE`.
+        platform: Name of the platform; empty for all.
+        path: Dotted path of the field, short forms spelled out.
+        value: New value, absolute or relative.
+    """
+
+    text: str
+    platform: str
+    path: str
+    value: str
+
+    @property
+    def of_price(self) -> bool:
+        """Whether it changes nothing but prices."""
+        return self.path.partition(".")[0] == "prices"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedFigure:
+    """One figure before and after an override.
+
+    Attributes:
+        platform: Platform; empty for what a search space adds.
+        quantity: As in the platform's facts, for example ``links.nvswitch.bandwidth``.
+        before: With its unit.
+        after: With its unit.
+        text: The override as it was written.
+    """
+
+    platform: str
+    quantity: str
+    before: str
+    after: str
+    text: str
+
+
+def parse_override(text: str, platforms: Mapping[str, str]) -> Override:
+    """Reads `PATH=VALUE`.
+
+    Args:
+        text: The text.
+        platforms: From each name that may be written to the name of the platform.
+
+    Raises:
+        ConfigError: It has another form.
+        UnknownNameError: There is no such platform.
+    """
+    path, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or not path or not value:
+        raise ConfigError(
+            f"--set {text}: expected PATH=VALUE, such as `platform.h100_sxm.price=40USD/h` or "
+            "`link.bandwidth=+20%`"
+        )
+    platform, path = _split_platform(path, text, platforms)
+    return Override(text, platform, _spelled_out(path), value)
+
+
+def override_platform(
+    platform: Platform,
+    overrides: Iterable[Override | str],
+    *,
+    name: str = "",
+    price_basis: str = "on_demand",
+    price_provider: str = "",
+    unknown: dict[str, UnknownNameError] | None = None,
+) -> tuple[Platform, tuple[ChangedFigure, ...]]:
+    """Returns a platform as its file would describe it after overrides.
+
+    Measured kernels and collectives move with the physics that they are ratios to; see
+    :mod:`dse.machine.platforms._moved_calibrations`.
+
+    Args:
+        platform: The platform.
+        overrides: In the order in which they are made; those of other platforms are left out.
+        name: Name by which overrides call the platform, its own by default.
+        price_basis: Which list prices an absolute price replaces.
+        price_provider: Only this provider's; empty for all.
+        unknown: Where overrides are for several platforms: collects errors of names that this one
+            lacks, by the text of the override, instead of raising them.
+
+    Returns:
+        The changed platform, and each figure that changed.
+
+    Raises:
+        UnknownNameError: The platform has no such field, link, network or provider.
+        ConfigError: A value is wrong, or the platform is impossible afterwards.
+    """
+    called = name or platform.name
+    names = {platform.name: called, called: called}
+    data: dict[str, Any] = platform.document.model_dump(mode="json")
+    figures: list[ChangedFigure] = []
+    for item in overrides:
+        change = parse_override(item, names) if isinstance(item, str) else item
+        if change.platform not in ("", called):
+            continue
+        try:
+            if change.of_price:
+                data, moved = _override_prices(data, change, price_basis, price_provider)
+            else:
+                source = {"origin": "assumed", "source": f"--set {change.text}"[:200]}
+                data, moved = override(data, change.path, change.value, source)
+        except ConfigError as error:
+            located = type(error)(f"--set {change.text}: {error}")
+            if unknown is None or not isinstance(located, UnknownNameError):
+                raise located from error
+            unknown.setdefault(change.text, located)
+            continue
+        figures += [
+            ChangedFigure(called, field.path, field.before, field.after, change.text)
+            for field in moved
+        ]
+    if not figures:
+        return platform, ()
+    texts = " ".join(dict.fromkeys(f"--set {figure.text}" for figure in figures))
+    document = check_data(data, PlatformDocument, file=f"{called} with {texts}")
+    return _rebuilt(platform, document, figures), tuple(figures)
+
+
+def _split_platform(path: str, text: str, platforms: Mapping[str, str]) -> tuple[str, str]:
+    """Splits the platform off a path; no platform stands for all."""
+    for prefix in ("platforms.", "platform."):
+        if path.startswith(prefix):
+            break
+    else:
+        return "", path
+    rest = path.removeprefix(prefix)
+    # Names of files have dots, so the longest name that fits is meant.
+    for name in sorted(platforms, key=len, reverse=True):
+        if rest.startswith(f"{name}."):
+            return platforms[name], rest.removeprefix(f"{name}.")
+    head = rest.partition(".")[0]
+    if head in _known_heads():
+        return "", rest
+    names = dict.fromkeys(platforms.values())
+    raise UnknownNameError(f"--set {text}: there is no platform `{head}`; {hint(head, names)}")
+
+
+def _known_heads() -> set[str]:
+    """Returns what a path may begin with."""
+    return {*PlatformDocument.model_fields, *_ALIASES, *_BLOCKS, *_opened()}
+
+
+def _opened() -> dict[str, str]:
+    """Returns the fields whose block may be left out of a path, with the block of each."""
+    return {field: block for block, kind in _OPENED.items() for field in kind.model_fields}
+
+
+def _spelled_out(path: str) -> str:
+    """Returns a path with its short forms replaced."""
+    if path in _ALIASES:
+        return _ALIASES[path]
+    head, dot, rest = path.partition(".")
+    if head in _BLOCKS:
+        return _BLOCKS[head] + dot + rest
+    block = "" if head in PlatformDocument.model_fields else _opened().get(head, "")
+    return f"{block}.{path}" if block else path
+
+
+def _override_prices(
+    data: dict[str, Any], change: Override, basis: str, provider: str
+) -> tuple[dict[str, Any], tuple[FieldChange, ...]]:
+    """Overrides list prices: a share moves all, a figure those of one basis (per whole node)."""
+    devices, prices = data["node"]["devices"], list(data["prices"])
+    absolute = relative_factor(change.value) is None
+    named = _provider(prices, change.path.partition(".")[2])
+    changes = []
+    for place, price in enumerate(prices):
+        fits = not price["superseded"] and named in ("", price["provider"])
+        if absolute:
+            fits &= price["basis"] == basis and (named or provider) in ("", price["provider"])
+        if fits:
+            nodes = price["devices"] / devices if absolute else 1.0
+            new = new_value(new_value(price["price"], change.value), f"*{nodes!r}")
+            changes.append(
+                FieldChange(_price_name(price), *map(readable_quantity, (price["price"], new)))
+            )
+            prices[place] = {**price, "price": new}
+    if absolute and not changes:
+        price = {
+            "provider": named or provider or "set",
+            "instance": f"node of {devices}",
+            "devices": devices,
+            "price": change.value,
+            "as_of": "unknown",
+            "basis": basis,
+            "source": f"--set {change.text}"[:200],
+        }
+        changes.append(FieldChange(_price_name(price), "not set", readable_quantity(change.value)))
+        prices.append(price)
+    return {**data, "prices": prices}, tuple(changes)
+
+
+def _provider(prices: Sequence[Mapping[str, Any]], name: str) -> str:
+    """Returns a provider in the spelling of the file."""
+    known = dict.fromkeys(price["provider"] for price in prices)
+    for provider in known:
+        if provider.casefold() == name.casefold():
+            return str(provider)
+    if name:
+        raise UnknownNameError(f"there is no provider `{name}`; {hint(name, known)}")
+    return ""
+
+
+def _price_name(price: Mapping[str, Any]) -> str:
+    """Returns the name of a price among a platform's facts."""
+    parts = ("price", price["provider"], price["instance"], price.get("region", ""))
+    return " ".join(filter(None, parts))
+
+
+def _rebuilt(
+    platform: Platform, document: PlatformDocument, figures: Sequence[ChangedFigure]
+) -> Platform:
+    """Returns the platform of a document with the measurements of the one it is derived from."""
+    built = built_platform(document)
+    measured = platform.device
+    # No measured kernel depends on the size of the memory.
+    sized = replace(
+        built.device,
+        memory_bytes=measured.memory_bytes,
+        reserved_memory_bytes=measured.reserved_memory_bytes,
+    )
+    same = sized == replace(measured, calibrations=())
+    kernels = measured.calibrations if same else pinned_calibrations(measured)
+    former = {link.name: link for link in platform.links}
+    links = [
+        replace(link, calibrations=moved_curves(former[link.name], link)) for link in built.links
+    ]
+    return replace(
+        built,
+        device=replace(built.device, calibrations=kernels),
+        links=tuple(links),
+        facts=_facts(platform.facts, figures),
+        calibrations=platform.calibrations,
+    )
+
+
+def _facts(
+    facts: Iterable[PlatformFact], figures: Sequence[ChangedFigure]
+) -> tuple[PlatformFact, ...]:
+    """Returns where figures come from: those that changed, from the override."""
+    last = {figure.quantity: figure for figure in figures}
+    kept = []
+    for fact in facts:
+        figure = last.pop(fact.quantity, None)
+        kept.append(fact if figure is None else _fact(figure, f"{fact.value} ({fact.origin})"))
+    return (*kept, *(_fact(figure, figure.before) for figure in last.values()))
+
+
+def _fact(figure: ChangedFigure, before: str) -> PlatformFact:
+    source = f"--set {figure.text}; was {before}"
+    return PlatformFact(figure.quantity, figure.after, CHANGED, source, "")

@@ -1,0 +1,278 @@
+"""Comparison of two studies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.errors import ConfigError
+from dse.search.analyse._front_moves import BestMove, best_of
+from dse.search.analyse._hypervolume import hypervolume
+from dse.search.compare._inputs import default_wires, input_differences
+from dse.search.space import Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dse.search._records import StudyResult, TrialRecord
+    from dse.search.compare._inputs import InputDifference
+    from dse.search.space import Objective
+
+#: Metrics as sentences call them.
+_NAMES = {
+    Metric.THROUGHPUT: "throughput",
+    Metric.ITERATION_TIME: "iteration time",
+    Metric.COST: "cost per sample",
+    Metric.PRICE: "price",
+    Metric.MEMORY_HEADROOM: "memory left",
+    Metric.WORLD_SIZE: "devices",
+    Metric.GLOBAL_BATCH_SIZE: "batch",
+    Metric.SPEEDUP: "speed-up",
+    Metric.TOKEN_THROUGHPUT: "throughput in tokens",
+    Metric.UTILIZATION: "MFU",
+}
+
+#: Relative change of a time from which on a prediction counts as moved.
+_MOVED = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class CommonCandidate:
+    """A configuration that both studies evaluated.
+
+    Attributes:
+        first: Its number in the first study.
+        second: Its number in the second study.
+        time_ratio: Iteration time in the second over that in the first.
+        same_plan: Whether its plan is the same; of a transformer or a trace it always is.
+        reasons: Differences that its prediction depends on.
+    """
+
+    first: int
+    second: int
+    time_ratio: float
+    same_plan: bool
+    reasons: tuple[str, ...]
+
+    @property
+    def moved(self) -> bool:
+        """Whether its time changed."""
+        return abs(self.time_ratio - 1.0) > _MOVED
+
+
+@dataclass(frozen=True, slots=True)
+class StudyComparison:
+    """Two studies and what differs between them.
+
+    Attributes:
+        first: One study.
+        second: The other one.
+        objectives: Objectives of both, in the order of the first.
+        same_objectives: Whether neither has any other objective.
+        differences: Inputs and settings that differ.
+        best: The best candidate of each common objective in both.
+        hypervolumes: Hypervolume of each front from a common reference, relative to the box
+            between the best and the worst values of both fronts; None where a front is empty.
+        common: Configurations that both evaluated.
+        conclusion: One sentence.
+    """
+
+    first: StudyResult
+    second: StudyResult
+    objectives: tuple[Objective, ...]
+    same_objectives: bool
+    differences: tuple[InputDifference, ...]
+    best: tuple[BestMove, ...]
+    hypervolumes: tuple[float, float] | None
+    common: tuple[CommonCandidate, ...]
+    conclusion: str
+
+    @property
+    def hypervolume_ratio(self) -> float | None:
+        """Hypervolume of the second front over that of the first."""
+        if self.hypervolumes is None or not self.hypervolumes[0] > 0:
+            return None
+        return self.hypervolumes[1] / self.hypervolumes[0]
+
+
+def compare_studies(first: StudyResult, second: StudyResult) -> StudyComparison:
+    """Compares two studies of any spaces in the objectives that they have in common.
+
+    Raises:
+        ConfigError: They have no objective in common.
+    """
+    objectives = tuple(axis for axis in first.objectives if axis in second.objectives)
+    if not objectives:
+        raise ConfigError(
+            f"{first.name} and {second.name} have no objective in common: "
+            f"{_listed(first.objectives)} and {_listed(second.objectives)}; compare studies that "
+            "share one"
+        )
+    differences = input_differences(first, second)
+    best = tuple(
+        BestMove(axis.metric, axis.maximize, *best_of(first, axis), *best_of(second, axis))
+        for axis in objectives
+    )
+    volumes = _hypervolumes(first, second, objectives)
+    common = _common(first, second, differences)
+    return StudyComparison(
+        first=first,
+        second=second,
+        objectives=objectives,
+        same_objectives=set(first.objectives) == set(second.objectives),
+        differences=differences,
+        best=best,
+        hypervolumes=volumes,
+        common=common,
+        conclusion=_models(first, second) + _conclusion(best, volumes, common, differences),
+    )
+
+
+def objective_values(
+    records: Sequence[TrialRecord], objectives: Sequence[Objective]
+) -> np.ndarray:
+    """Returns objective values by metric; shape `(records, objectives)`."""
+    rows = [[record.metrics[axis.metric] for axis in objectives] for record in records]
+    return np.array(rows, dtype=np.float64).reshape(-1, len(objectives))
+
+
+def _hypervolumes(
+    first: StudyResult, second: StudyResult, objectives: Sequence[Objective]
+) -> tuple[float, float] | None:
+    """Returns hypervolumes in objectives scaled to the box of both fronts.
+
+    The reference lies a tenth beyond the worst corner, so that points there count as well.
+    """
+    fronts = [objective_values(study.front, objectives) for study in (first, second)]
+    if not all(len(front) for front in fronts):
+        return None
+    signs = np.array([-1.0 if axis.maximize else 1.0 for axis in objectives])
+    costs = [front * signs for front in fronts]
+    both = np.vstack(costs)
+    low, high = np.nanmin(both, axis=0), np.nanmax(both, axis=0)
+    extent = np.where(high > low, high - low, 1.0)
+    reference = np.full(len(objectives), 1.1)
+    minimize = [False] * len(objectives)
+    one, other = (hypervolume((cost - low) / extent, reference, minimize) for cost in costs)
+    return one, other
+
+
+def _common(
+    first: StudyResult, second: StudyResult, differences: Sequence[InputDifference]
+) -> tuple[CommonCandidate, ...]:
+    """Returns configurations with the same value of every outer parameter, in any order."""
+    known = {frozenset(record.parameters): record for record in second.records if record.evaluated}
+    defaults = default_wires(first)
+    found = []
+    for record in first.records:
+        other = known.get(frozenset(record.parameters))
+        if other is None or not record.evaluated:
+            continue
+        same_plan = record.configuration == other.configuration
+        ratio = _time_s(other) / _time_s(record)
+        reasons = [] if same_plan else ["its plan"]
+        reasons += [
+            difference.words for difference in differences if difference.concerns(record, defaults)
+        ]
+        found.append(
+            CommonCandidate(
+                record.number,
+                other.number,
+                ratio,
+                same_plan,
+                tuple(reasons) if abs(ratio - 1) > _MOVED else (),
+            )
+        )
+    return tuple(found)
+
+
+def _time_s(record: TrialRecord) -> float:
+    answer = record.prediction if record.prediction is not None else record.trace
+    assert answer is not None
+    return answer.iteration_time_s
+
+
+def _models(first: StudyResult, second: StudyResult) -> str:
+    if first.model_name == second.model_name:
+        return ""
+    return (
+        f"the studies are of different models, {first.model_name} and {second.model_name}, whose "
+        "figures answer different questions; "
+    )
+
+
+def _conclusion(
+    best: Sequence[BestMove],
+    volumes: tuple[float, float] | None,
+    common: Sequence[CommonCandidate],
+    differences: Sequence[InputDifference],
+) -> str:
+    """Returns a sentence on which study is ahead, and in what."""
+    if volumes is None:
+        return _nothing_feasible(best)
+    better, worse = (
+        [
+            f"{_NAMES.get(move.metric, move.metric.value)} ({_percent(move.change)})"
+            for move in best
+            if _lead(move) == sign
+        ]
+        for sign in (1, -1)
+    )
+    parts = []
+    if better:
+        parts.append(f"the second is ahead in {_and(better)}")
+    if worse:
+        parts.append(f"{'' if better else 'the second is '}behind in {_and(worse)}")
+    if not parts:
+        parts.append("both reach the same best values")
+    parts.append(f"its front covers {_coverage(volumes)}")
+    moved = [one for one in common if one.moved]
+    if moved:
+        ratios = np.array([one.time_ratio for one in moved])
+        parts.append(
+            f"{len(moved)} of {len(common)} common candidates are predicted differently, in the "
+            f"median {_percent(float(np.median(ratios)) - 1)} in time"
+        )
+    elif common and any(difference.matters for difference in differences):
+        parts.append(f"all {len(common)} common candidates are predicted the same")
+    return "; ".join(parts)
+
+
+def _nothing_feasible(best: Sequence[BestMove]) -> str:
+    first = all(move.number_before is None for move in best)
+    second = all(move.number_after is None for move in best)
+    if first and second:
+        return "nothing is feasible in either study"
+    return f"nothing is feasible in the {'first' if first else 'second'} study"
+
+
+def _lead(move: BestMove) -> int:
+    """Returns 1 where the second study is better, -1 where it is worse, 0 where they are equal."""
+    if math.isnan(move.change) or abs(move.change) <= _MOVED:
+        return 0
+    return 1 if (move.change > 0) == move.maximize else -1
+
+
+def _coverage(volumes: tuple[float, float]) -> str:
+    if not volumes[0] > 0:
+        return "what that of the first does not"
+    ratio = volumes[1] / volumes[0]
+    return "as much" if abs(ratio - 1) < 5e-4 else f"{ratio:.3g} times as much"
+
+
+def _percent(change: float) -> str:
+    return f"{100 * change:+.1f} %"
+
+
+def _and(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _listed(objectives: Sequence[Objective]) -> str:
+    return ", ".join(
+        f"{axis.metric.value} ({'maximize' if axis.maximize else 'minimize'})"
+        for axis in objectives
+    )

@@ -1,0 +1,356 @@
+"""Revision of a finished study under other inputs, without a new search.
+
+Every evaluated candidate keeps its plan. Where its machines are the same as before in all that a
+prediction depends on, only its price and cost change and its times stay to the last bit. All
+others are predicted again. Then limits are judged and the front is recomputed.
+
+Plans were searched for the old inputs, so a new search could find better ones: the times are upper
+bounds for each candidate under the new inputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from dse.errors import ConfigError
+from dse.machine import Quote
+from dse.search._records import Fact, TrialRecord, TrialStatus
+from dse.search._result import mark_front
+from dse.search.analyse._conclusion import conclude
+from dse.search.evaluate._base import EvaluationContext, Evaluator, judged, price_of
+from dse.search.execute._executor import make_executor
+from dse.search.propose._proposer import Proposal
+from dse.search.revise._overrides import with_overrides
+from dse.search.revise._stored import study_context, study_machines
+from dse.search.space import WorkloadKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dse.machine import Cluster
+    from dse.machine.platforms import ChangedFigure, Override
+    from dse.search._records import StudyResult
+    from dse.search.evaluate._base import AnyConfiguration, ConfigurationEvaluator
+    from dse.search.evaluate._dlrm import ModelContext
+    from dse.search.evaluate._transformer import StepContext
+    from dse.search.revise._overrides import StudyMachines
+    from dse.search.space import ParameterValue, SearchSpace
+
+#: Predictions from which on several workers are worth their start.
+_WORTH_WORKERS = 200
+
+
+class RevisionProgress(Protocol):
+    """Called after every candidate."""
+
+    def __call__(self, done: int, total: int, /) -> None:
+        """Takes the number of candidates that are done, and of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """A study under other inputs.
+
+    Attributes:
+        before: The study as it was.
+        after: The same candidates under the changed inputs, with their new front. Lower bounds are
+            left out where they were for other inputs, and so are validations.
+        overrides: What was changed.
+        figures: Every figure that changed.
+        kept: Candidates whose prediction stayed as it was.
+        repriced: Candidates whose times stayed while price and cost changed.
+        simulated: Candidates that were predicted again.
+        searched: Candidates for which a new plan was searched, and whether it is better.
+        newly_allowed: Configurations that broke a hard limit before and would not now; they have
+            no plan, so they are not among the candidates.
+    """
+
+    before: StudyResult
+    after: StudyResult
+    overrides: tuple[Override, ...]
+    figures: tuple[ChangedFigure, ...]
+    kept: int
+    repriced: int
+    simulated: int
+    searched: tuple[tuple[int, bool], ...] = ()
+    newly_allowed: int = 0
+
+
+def revise_study(
+    result: StudyResult,
+    overrides: Sequence[str],
+    *,
+    replan: int = 0,
+    jobs: int = 1,
+    space: SearchSpace | None = None,
+    progress: RevisionProgress | None = None,
+) -> Revision:
+    """Predicts all candidates of a study again under changed inputs, their plans kept.
+
+    Args:
+        result: The study; of a captured trace only prices can change.
+        overrides: `PATH=VALUE` texts; see :mod:`dse.machine.platforms`.
+        replan: Search new plans for this many of the best candidates.
+        jobs: Worker processes for the predictions.
+        space: The search space, where it was made in Python and is in no file.
+        progress: Called after every candidate.
+
+    Raises:
+        ConfigError: An override is wrong, or the study cannot be revised under it.
+        StudyError: The study does not keep what is needed.
+    """
+    if replan < 0:
+        raise ConfigError(f"replan {replan}: expected 0 or more candidates to search again")
+    if not overrides:
+        raise ConfigError(
+            f"nothing to change in {result.name}: give a change such as `link.bandwidth=+20%`"
+        )
+    machines = study_machines(result, space)
+    parsed = machines.parsed(overrides)
+    changed, figures = machines.overridden(parsed)
+    if not figures:
+        raise ConfigError(
+            f"{' '.join(overrides)}: nothing in {result.name} has that figure, so nothing would "
+            "change"
+        )
+    if result.kind is WorkloadKind.TRACE:
+        _check_trace(result, parsed, replan)
+    engine = _Engine(result, machines, changed)
+    records = engine.revised(jobs, progress)
+    searched: tuple[tuple[int, bool], ...] = ()
+    if replan:
+        records, searched = engine.replanned(records, replan, jobs, progress)
+    return Revision(
+        before=result,
+        after=_study(result, records, parsed, changed),
+        overrides=parsed,
+        figures=figures,
+        kept=engine.kept,
+        repriced=engine.repriced,
+        simulated=engine.simulated,
+        searched=searched,
+        newly_allowed=engine.newly_allowed(),
+    )
+
+
+def best_first(records: Sequence[TrialRecord], result: StudyResult) -> list[TrialRecord]:
+    """Returns feasible candidates: the front, then the rest, each by the first objective."""
+    sign = -1.0 if result.objectives[0].maximize else 1.0
+    feasible = [record for record in records if record.status is TrialStatus.FEASIBLE]
+    return sorted(
+        feasible, key=lambda record: (not record.on_front, sign * record.values[0], record.number)
+    )
+
+
+def _check_trace(result: StudyResult, overrides: Sequence[Override], replan: int) -> None:
+    for change in overrides:
+        if not change.of_price:
+            raise ConfigError(
+                f"--set {change.text}: {result.name} is a study of a captured trace, which it "
+                "does not keep, so only prices can be changed; use `dse trace whatif TRACE` for "
+                "other changes of the machine"
+            )
+    if replan:
+        raise ConfigError("a captured trace has no plan to search again; leave --replan out")
+
+
+def _study(
+    result: StudyResult,
+    records: Sequence[TrialRecord],
+    overrides: Sequence[Override],
+    machines: StudyMachines,
+) -> StudyResult:
+    """Returns a study with revised records, its front, facts and conclusion recomputed."""
+    marked = mark_front(records, result.objectives)
+    facts = [
+        Fact(name, fact.quantity, fact.value, fact.origin, fact.source, fact.as_of)
+        for name, platform in machines.platforms.items()
+        for fact in platform.facts
+    ]
+    return replace(
+        result,
+        records=marked,
+        inputs=with_overrides(result.inputs, overrides),
+        facts=tuple(facts),
+        conclusion=conclude(result.objectives, marked),
+        validation=None,
+    )
+
+
+class _Engine:
+    """Revises the candidates of one study.
+
+    Args:
+        result: The study.
+        machines: The machines before the overrides.
+        changed: The machines after them.
+    """
+
+    def __init__(
+        self, result: StudyResult, machines: StudyMachines, changed: StudyMachines
+    ) -> None:
+        self._result = result
+        self._machines = changed
+        self._context: ModelContext | StepContext | None = None
+        self.kept = self.repriced = self.simulated = 0
+        if result.kind is not WorkloadKind.TRACE:
+            context = study_context(result, changed)
+            former = replace(context, space=machines.space, platforms=machines.platforms)
+            self._context = context
+            self._before = former.make_evaluator()
+            self._after = context.make_evaluator()
+
+    def revised(self, jobs: int, progress: RevisionProgress | None) -> list[TrialRecord]:
+        """Returns all records under the changed inputs, in their order."""
+        records: dict[int, TrialRecord] = {}
+        waiting: dict[int, TrialRecord] = {}
+        for record in self._result.records:
+            if record.configuration is None or self._same_machines(record.configuration):
+                records[record.number] = self._repriced(record)
+            else:
+                waiting[record.number] = record
+        self.simulated = len(waiting)
+        if waiting and self._context is not None:
+            context = _KeptPlans(self._context.space, self._result.seed, self._context, waiting)
+            workers = jobs if len(waiting) >= _WORTH_WORKERS else 1
+            proposals = [Proposal(record.number, record.parameters) for record in waiting.values()]
+            with make_executor("process", context, workers) as executor:
+                for record in executor.run(proposals):
+                    records[record.number] = record
+                    if progress is not None:
+                        progress(len(records), len(self._result.records))
+        return [records[record.number] for record in self._result.records]
+
+    def replanned(
+        self,
+        records: Sequence[TrialRecord],
+        count: int,
+        jobs: int,
+        progress: RevisionProgress | None,
+    ) -> tuple[list[TrialRecord], tuple[tuple[int, bool], ...]]:
+        """Searches new plans for the best candidates; a plan that is no faster is dropped."""
+        assert self._context is not None
+        best = best_first(mark_front(records, self._result.objectives), self._result)[:count]
+        by_number = {record.number: record for record in records}
+        searched: dict[int, bool] = {}
+        with make_executor("process", self._context, jobs) as executor:
+            for found in executor.run([Proposal(one.number, one.parameters) for one in best]):
+                searched[found.number] = _faster(found, by_number[found.number])
+                if searched[found.number]:
+                    by_number[found.number] = found
+                if progress is not None:
+                    progress(len(searched), len(best))
+        return [by_number[record.number] for record in records], tuple(sorted(searched.items()))
+
+    def newly_allowed(self) -> int:
+        """Counts rejected configurations that would be evaluated now."""
+        if self._context is None:
+            return 0
+        return sum(
+            record.status is TrialStatus.REJECTED
+            and not self._after.rejection(dict(record.parameters))
+            for record in self._result.records
+        )
+
+    def _same_machines(self, configuration: AnyConfiguration) -> bool:
+        before, after = (
+            _figures(evaluator.cluster(configuration)) for evaluator in (self._before, self._after)
+        )
+        return before == after
+
+    def _repriced(self, record: TrialRecord) -> TrialRecord:
+        """Returns a record at the changed prices."""
+        answer = record.prediction or record.trace
+        if answer is None:
+            return record
+        price = self._price(record)
+        if price == answer.price_usd_per_hour:
+            self.kept += 1
+            return record
+        self.repriced += 1
+        throughput, cost = answer.throughput_samples_per_s, None
+        if price is not None and throughput is not None:
+            cost = Quote(price).cost_usd_per_million(throughput)
+        if record.prediction is not None:
+            prediction = replace(
+                record.prediction, price_usd_per_hour=price, cost_usd_per_million_samples=cost
+            )
+            record = replace(record, prediction=prediction)
+        elif record.trace is not None:
+            trace = replace(
+                record.trace, price_usd_per_hour=price, cost_usd_per_million_samples=cost
+            )
+            record = replace(record, trace=trace)
+        return judged(record, self._machines.space)
+
+    def _price(self, record: TrialRecord) -> float | None:
+        if record.configuration is not None:
+            return self._after.price_usd_per_hour(record.configuration)
+        assert record.trace is not None
+        for platform in self._machines.platforms.values():
+            if platform.name == record.trace.platform:
+                return price_of(platform, record.trace.world_size, self._machines.space)
+        return record.trace.price_usd_per_hour
+
+
+def _figures(cluster: Cluster) -> Cluster:
+    """Returns machines reduced to what predictions on them depend on.
+
+    A link matters only where a node has several ranks, a network only between nodes. What was
+    measured of the device moves with its figures.
+    """
+    link, network = cluster.link, cluster.network
+    if cluster.local_size == 1:
+        link = replace(link, bandwidth_bytes_per_s=0.0, latency_s=0.0, calibrations=())
+    if cluster.node_count == 1:
+        network = replace(network, nic_bandwidth_bytes_per_s=0.0, latency_s=0.0, nics_per_node=0)
+    device = replace(cluster.device, calibrations=())
+    return replace(cluster, device=device, link=link, network=network)
+
+
+def _faster(found: TrialRecord, kept: TrialRecord) -> bool:
+    """Returns whether a new plan fits and is faster than the one that was kept."""
+    if found.status is not TrialStatus.FEASIBLE or found.prediction is None:
+        return False
+    if kept.status is not TrialStatus.FEASIBLE or kept.prediction is None:
+        return True
+    return found.prediction.iteration_time_s < kept.prediction.iteration_time_s
+
+
+@dataclass(frozen=True)
+class _KeptPlans(EvaluationContext):
+    """What workers need to predict recorded candidates with their plans.
+
+    Attributes:
+        inner: The study's context after the overrides.
+        records: The candidates by number.
+    """
+
+    inner: ModelContext | StepContext
+    records: Mapping[int, TrialRecord]
+
+    def make_evaluator(self) -> Evaluator:
+        """Returns an evaluator that looks up plans instead of searching them."""
+        return _KeptPlanEvaluator(self)
+
+
+class _KeptPlanEvaluator(Evaluator):
+    """Predicts recorded candidates with their plans."""
+
+    def __init__(self, context: _KeptPlans) -> None:
+        super().__init__(context.space)
+        self._records = context.records
+        self._inner: ConfigurationEvaluator = context.inner.make_evaluator()
+
+    def reject(self, parameters: Mapping[str, ParameterValue]) -> str:
+        """Returns nothing: all of them were evaluated once."""
+        del parameters
+        return ""
+
+    def _evaluate(self, number: int, parameters: Mapping[str, ParameterValue]) -> TrialRecord:
+        del parameters
+        record = self._records[number]
+        assert record.configuration is not None
+        prediction = self._inner.predict(record.configuration)
+        return judged(replace(record, prediction=prediction, lower_bound_s=None), self._space)

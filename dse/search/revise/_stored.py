@@ -1,0 +1,66 @@
+"""Evaluators of finished studies, from the inputs that studies keep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dse.errors import ConfigError
+from dse.search._load import stored_model, stored_platform, stored_space, stored_transformer
+from dse.search.evaluate._dlrm import ModelContext
+from dse.search.evaluate._transformer import StepContext
+from dse.search.revise._overrides import StudyMachines
+from dse.search.space import WorkloadKind
+
+if TYPE_CHECKING:
+    from dse.search._records import StudyResult
+    from dse.search.evaluate._base import ConfigurationEvaluator
+    from dse.search.space import SearchSpace
+
+
+def study_machines(study: StudyResult, space: SearchSpace | None = None) -> StudyMachines:
+    """Reads the search space and the platforms that a study keeps.
+
+    Args:
+        study: The study.
+        space: Its search space, where that was made in Python and is in no file.
+
+    Raises:
+        ConfigError: The search space is in no file, or a file is damaged.
+    """
+    chosen = space or stored_space(study)
+    names = [file.name for file in study.inputs if file.role == "platform"]
+    return StudyMachines(chosen, {name: stored_platform(study, name) for name in names})
+
+
+def study_context(study: StudyResult, machines: StudyMachines) -> ModelContext | StepContext:
+    """Returns what evaluates configurations of a study of a model.
+
+    Raises:
+        ConfigError: The study is of a captured trace.
+    """
+    space, seed, platforms = machines.space, study.seed, machines.platforms
+    if study.kind is WorkloadKind.TRACE:
+        raise ConfigError(
+            f"{study.name} is a study of a captured trace, which it does not keep; use "
+            "`dse trace whatif TRACE` for changes of the machine (prices can be changed here)"
+        )
+    if study.kind is WorkloadKind.TRANSFORMER:
+        return StepContext(space, seed, stored_transformer(study), platforms)
+    return ModelContext(space, seed, stored_model(study), platforms)
+
+
+def study_evaluator(
+    study: StudyResult, space: SearchSpace | None = None
+) -> ConfigurationEvaluator:
+    """Returns the evaluator of a study's configurations, made from the inputs that it keeps.
+
+    Args:
+        study: The study.
+        space: Its search space, where that was made in Python and is in no file.
+
+    Raises:
+        ConfigError: The study is of a captured trace, its search space is in no file, or a file
+            is damaged.
+        StudyError: A file is missing.
+    """
+    return study_context(study, study_machines(study, space)).make_evaluator()

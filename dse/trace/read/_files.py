@@ -1,0 +1,231 @@
+"""Trace files: plain, gzip, tar or a folder, up to a limit of unpacked bytes."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path, PurePosixPath
+import tarfile
+from typing import TYPE_CHECKING, Protocol
+import zlib
+
+from dse._reading import LIMIT_VARIABLE, MAX_TRACE_BYTES, byte_limit, is_folder, open_file
+from dse.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+#: Limit on the unpacked bytes of one file or archive.
+MAX_UNPACKED_BYTES = MAX_TRACE_BYTES
+
+#: Beyond the first bytes, more than this ratio of unpacked to packed size is no trace: traces
+#: compress ten to fifty times, zip bombs a thousand times.
+_MAX_RATIO = 200
+_UNSUSPECTED_BYTES = 64 * 2**20
+
+#: Most files of one folder or archive: one per rank.
+_MAX_FILES = 100_000
+
+_BLOCK_BYTES = 4 * 2**20
+_GZIP_MAGIC = b"\x1f\x8b"
+_TAR_MAGIC = b"ustar"
+_TAR_MAGIC_AT = 257
+_TAR_BLOCK = 512
+_ENDINGS = (".json", ".json.gz", ".tar.gz", ".tgz")
+
+#: Files of a capture that other readers read, by file ending.
+NOT_KINETO = (".capture.json", ".et.json", ".et.json.gz")
+NOT_EXECUTION_TRACES = (".capture.json", ".pt.trace.json", ".pt.trace.json.gz")
+
+
+class _Readable(Protocol):
+    """A source of bytes."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Reads up to a number of bytes."""
+
+
+def documents(
+    path: str | Path,
+    max_unpacked_bytes: int = MAX_UNPACKED_BYTES,
+    leave_out: tuple[str, ...] = (),
+) -> Iterator[tuple[str, bytearray]]:
+    """Yields name and text of each trace, one at a time.
+
+    Args:
+        path: A JSON file, the same under gzip, a tar archive (under gzip or not) of such files,
+            or a folder of any of them.
+        max_unpacked_bytes: Limit on the bytes that one file may unpack to; the environment
+            variable `DSE_MAX_FILE_BYTES` wins.
+        leave_out: Endings of files in folders and archives that are skipped.
+
+    Raises:
+        ConfigError: The path does not exist or cannot be read, gzip data or an archive is damaged,
+            an archive member or a link points outside, or the unpacked bytes exceed the limit.
+    """
+    file, limit = Path(path), byte_limit(max_unpacked_bytes)
+    if not is_folder(file):
+        yield from _of_file(file, limit, leave_out)
+        return
+    for item in _in_folder(file, leave_out):
+        yield from _of_file(item, limit, leave_out)
+
+
+def _in_folder(folder: Path, leave_out: tuple[str, ...]) -> list[Path]:
+    """Returns the traces of a folder by name."""
+    try:
+        found = sorted(
+            item
+            for item in folder.iterdir()
+            if item.name.endswith(_ENDINGS) and not item.name.endswith(leave_out)
+        )
+        within = folder.resolve()
+        outside = [item for item in found if item.resolve().parent != within]
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(f"{folder}: cannot be read: {error}") from error
+    if not found:
+        raise ConfigError(f"{folder}: no traces in this folder (files {', '.join(_ENDINGS)})")
+    if len(found) > _MAX_FILES:
+        raise ConfigError(f"{folder}: {len(found)} traces, more than the limit of {_MAX_FILES}")
+    if outside:
+        raise ConfigError(
+            f"{outside[0]}: a link out of the folder, to {outside[0].resolve()}; if you mean that "
+            "file, pass it directly"
+        )
+    return found
+
+
+def _of_file(
+    file: Path, limit: int, leave_out: tuple[str, ...]
+) -> Iterator[tuple[str, bytearray]]:
+    with open_file(file) as raw:
+        packed = raw.read(2) == _GZIP_MAGIC
+        raw.seek(0)
+        if packed:
+            unpacked = gzip.GzipFile(fileobj=raw)
+            bounded = _Bounded(unpacked, str(file), limit, raw.tell)
+        else:
+            bounded = _Bounded(raw, str(file), limit)
+        yield from _of_stream(file, bounded, leave_out)
+
+
+def _of_stream(
+    file: Path, bounded: _Bounded, leave_out: tuple[str, ...]
+) -> Iterator[tuple[str, bytearray]]:
+    head = bounded.read(_TAR_BLOCK)
+    bounded.put_back(head)
+    if head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC):
+        yield from _members(file, bounded, leave_out)
+    else:
+        yield str(file), _all_of(bounded)
+
+
+def _members(
+    file: Path, bounded: _Bounded, leave_out: tuple[str, ...]
+) -> Iterator[tuple[str, bytearray]]:
+    found = 0
+    try:
+        with tarfile.open(fileobj=bounded, mode="r|") as archive:
+            for member in archive:
+                _check_member(file, member)
+                name = PurePosixPath(member.name).name
+                content = archive.extractfile(member) if member.isfile() else None
+                if content is None or name.startswith(".") or not name.endswith(_ENDINGS[:2]):
+                    continue
+                if name.endswith(leave_out):
+                    continue
+                found += 1
+                if found > _MAX_FILES:
+                    raise ConfigError(f"{file}: more than the limit of {_MAX_FILES} files")
+                place = f"{file}:{member.name}"
+                if name.endswith(".gz"):
+                    unpacked = gzip.GzipFile(fileobj=content)
+                    inner = _Bounded(unpacked, place, bounded.limit, content.tell)
+                else:
+                    inner = _Bounded(content, place, bounded.limit)
+                yield place, _all_of(inner)
+    # tarfile does not check the numbers in an archive's headers.
+    except (tarfile.TarError, ValueError, LookupError, OverflowError) as error:
+        raise ConfigError(f"{file}: the archive is damaged ({error}); copy it again") from error
+    if not found:
+        raise ConfigError(f"{file}: no .json files in this archive")
+
+
+def _check_member(file: Path, member: tarfile.TarInfo) -> None:
+    path = PurePosixPath(member.name)
+    if path.is_absolute() or ".." in path.parts or "\\" in member.name:
+        raise ConfigError(f"{file}: the member `{member.name[:200]}` points outside the archive")
+    if member.issparse() or not (member.isfile() or member.isdir()):
+        raise ConfigError(
+            f"{file}: the member `{member.name[:200]}` is a link, a device or a sparse file; "
+            "only files and folders are read"
+        )
+
+
+def _all_of(stream: _Readable) -> bytearray:
+    content = bytearray()
+    while block := stream.read(_BLOCK_BYTES):
+        content += block
+    return content
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that returns at most a limit of bytes and explains damage.
+
+    Args:
+        stream: Where the bytes come from.
+        name: Name in messages.
+        limit: Most bytes.
+        packed_bytes: Returns the packed bytes consumed so far; None for plain files.
+    """
+
+    def __init__(
+        self,
+        stream: _Readable,
+        name: str,
+        limit: int,
+        packed_bytes: Callable[[], int] | None = None,
+    ) -> None:
+        super().__init__()
+        self._packed_bytes = packed_bytes
+        self._stream = stream
+        self._name = name
+        self._given = 0
+        self._ahead = b""
+        self.limit = limit
+
+    def put_back(self, block: bytes) -> None:
+        """Returns bytes that were read ahead to the stream."""
+        self._ahead = block
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Reads up to a number of bytes."""
+        if self._ahead:
+            cut = len(self._ahead) if size < 0 else size
+            block, self._ahead = self._ahead[:cut], self._ahead[cut:]
+            return block
+        try:
+            block = self._stream.read(size if size >= 0 else _BLOCK_BYTES)
+        except gzip.BadGzipFile as error:
+            raise ConfigError(
+                f"{self._name}: the gzip data is damaged ({error}); copy it again"
+            ) from error
+        except (EOFError, zlib.error) as error:
+            raise ConfigError(
+                f"{self._name}: the gzip data is damaged or truncated after {self._given} "
+                "unpacked bytes; copy it again"
+            ) from error
+        self._given += len(block)
+        if self._given > self.limit:
+            raise ConfigError(
+                f"{self._name}: more than the limit of {self.limit} unpacked bytes; "
+                f"profile fewer steps, or set {LIMIT_VARIABLE} to more bytes"
+            )
+        if self._packed_bytes is not None and self._given > _UNSUSPECTED_BYTES:
+            ratio = self._given // max(self._packed_bytes(), 1)
+            if ratio > _MAX_RATIO:
+                raise ConfigError(
+                    f"{self._name}: unpacks to {ratio} times its size, more than the limit of "
+                    f"{_MAX_RATIO}; traces do not: unpack it yourself if it is one"
+                )
+        return block

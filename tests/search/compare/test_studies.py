@@ -1,0 +1,140 @@
+"""Two studies beside each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dse.errors import ConfigError
+from dse.search import (
+    Objective,
+    RunOptions,
+    compare_studies,
+    revise_study,
+    run,
+    write_revision,
+)
+from dse.search.space import Metric
+from tests.search.revise.studies import SPACE, study_of
+
+
+@pytest.fixture(scope="module")
+def study():
+    return study_of(SPACE)
+
+
+def test_a_study_is_like_itself(study):
+    same = compare_studies(study.result, study.result)
+    assert same.differences == ()
+    assert same.same_objectives
+    assert same.hypervolume_ratio == 1.0
+    assert len(same.common) == sum(record.evaluated for record in study.result.records)
+    assert not any(one.moved or one.reasons for one in same.common)
+    assert same.conclusion == "both reach the same best values; its front covers as much"
+
+
+def test_what_moved_and_why(study, tmp_path):
+    changed = revise_study(
+        study.result, ["network.slow.bandwidth=*0.1", "device.memory.bandwidth=*2"]
+    )
+    written = write_revision(changed, study.directory, tmp_path / "new")
+    found = compare_studies(study.result, written.result)
+    words = [difference.words for difference in found.differences]
+    assert "platform h100_sxm device.memory.bandwidth: 3.35 TB/s → 6.7 TB/s" in words
+    assert any(word.startswith("space networks: slow 1 × 6.25e+09") for word in words)
+    assert len(found.differences) == 3
+    before = {record.number: record for record in study.result.records}
+    after = {record.number: record for record in written.result.records}
+    for one in found.common:
+        assert one.first == one.second
+        assert one.same_plan
+        old, new = before[one.first].prediction, after[one.second].prediction
+        assert one.time_ratio == pytest.approx(new.iteration_time_s / old.iteration_time_s)
+        platform = before[one.first].configuration.platform
+        if one.moved:
+            assert any(f"platform {platform} device.memory.bandwidth" in r for r in one.reasons)
+            other = "a100_sxm_80" if platform == "h100_sxm" else "h100_sxm"
+            assert not any(other in reason for reason in one.reasons)
+    assert "common candidates are predicted differently" in found.conclusion
+    for move, axis in zip(found.best, study.result.objectives, strict=True):
+        values = [record.metrics[axis.metric] for record in written.result.front]
+        assert move.value_after == (max if axis.maximize else min)(values)
+
+
+def test_prices_move_no_time(study):
+    cheap = revise_study(study.result, ["price=-50%"]).after
+    found = compare_studies(study.result, cheap)
+    assert {difference.kind for difference in found.differences} == {"platform"}
+    assert not any(difference.matters for difference in found.differences)
+    assert not any(one.moved for one in found.common)
+    costs = {move.metric: move for move in found.best}
+    assert costs[Metric.COST].change == pytest.approx(-0.5)
+    assert found.hypervolume_ratio > 1
+    assert "the second is ahead in cost per sample (-50.0 %)" in found.conclusion
+    back = compare_studies(cheap, study.result)
+    assert back.hypervolume_ratio == pytest.approx(1 / found.hypervolume_ratio)
+    assert "the second is behind in cost per sample (+100.0 %)" in back.conclusion
+
+
+def test_links_concern_those_who_use_them(study):
+    faster = revise_study(
+        study.result, ["link.pcie.bandwidth=*2", "link.nvswitch.bandwidth=*2"]
+    ).after
+    found = compare_studies(study.result, faster)
+    reasons = {reason for one in found.common for reason in one.reasons}
+    assert any("links.nvswitch" in reason for reason in reasons)
+    assert not any("links.pcie" in reason for reason in reasons)
+
+
+def test_other_spaces_share_some_candidates(study, tmp_path):
+    text = SPACE.replace("[16384, 65536]", "[65536, 32768]").replace("at_most: 100", "at_most: 90")
+    space = tmp_path / "space.yaml"
+    space.write_text(text.replace("trials: 64", "trials: 10, seed: 3"))
+    other = run(space, RunOptions(out=tmp_path / "other")).result
+    found = compare_studies(study.result, other)
+    words = [difference.words for difference in found.differences]
+    assert "space parameters.global_batch_size: 16384, 65536 → 32768, 65536" in words
+    assert any(word.startswith("space constraints") for word in words)
+    assert "setting seed: 0 → 3" in words
+    known = {frozenset(record.parameters) for record in study.result.records if record.evaluated}
+    both = [
+        record
+        for record in other.records
+        if record.evaluated and frozenset(record.parameters) in known
+    ]
+    assert both
+    assert len(found.common) == len(both)
+    # Another seed may lead the solver to another plan, and nothing else differs.
+    assert all(one.reasons == ("its plan",) for one in found.common if one.moved)
+    assert not any(one.moved for one in found.common if one.same_plan)
+
+
+def test_objectives_in_common_are_compared(study):
+    result = study.result
+    fewer = replace(
+        result,
+        objectives=(result.objectives[0],),
+        records=tuple(replace(record, values=record.values[:1]) for record in result.records),
+    )
+    found = compare_studies(result, fewer)
+    assert not found.same_objectives
+    assert found.objectives == (result.objectives[0],)
+    other = replace(result, objectives=(Objective(Metric.WORLD_SIZE, maximize=False),))
+    with pytest.raises(ConfigError, match="no objective in common"):
+        compare_studies(result, other)
+
+
+def test_nothing_feasible_is_said(study):
+    nothing = revise_study(study.result, ["memory=2GiB", "device.memory.reserved=1.999GiB"]).after
+    found = compare_studies(study.result, nothing)
+    assert found.hypervolumes is None
+    assert found.conclusion == "nothing is feasible in the second study"
+    both = compare_studies(nothing, nothing)
+    assert both.conclusion == "nothing is feasible in either study"
+
+
+def test_other_models_are_called_out(study):
+    other = replace(study.result, model_name="another")
+    conclusion = compare_studies(study.result, other).conclusion
+    assert conclusion.startswith("the studies are of different models, dlrm_tiny and another")
