@@ -24,10 +24,10 @@ from dse.machine import Precision
 from dse.report import write_report
 from dse.search import InputFile, StudyResult, TrialRecord, TrialStatus, mark_front
 from dse.search.analyse._conclusion import conclude
-from dse.search.space import Metric, Objective
+from dse.search.space import Objective
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
 from dse.simulate import RankBreakdown
-from dse.workload import MemoryAccount, Prediction
+from dse.workload import MemoryAccount, Metric, Prediction
 from dse.workload.dlrm import Configuration
 
 #: Largest page and longest opening that the project allows itself, at 5,000 trials.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dse.search import StudyInputs
-    from dse.search.space import ParameterValue
+    from dse.workload import ParameterValue
 
 #: Real answers that the made-up ones are copies of.
 TEMPLATES = 8

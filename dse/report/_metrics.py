@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.report.console import UNKNOWN
-from dse.search.space import Metric, WorkloadKind
+from dse.search.space import WorkloadKind
+from dse.workload import Metric
 
 if TYPE_CHECKING:
     from dse.search import StudyResult

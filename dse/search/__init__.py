@@ -58,7 +58,8 @@ from dse.search.revise._overrides import stored_overrides
 from dse.search.revise._revise import Revision, RevisionProgress, revise_study
 from dse.search.revise._stored import study_evaluator
 from dse.search.revise._write import write_revision
-from dse.search.space import Objective, ParameterValue
+from dse.search.space import Objective
+from dse.workload import ParameterValue
 
 __all__ = [
     "SENSITIVITY_INPUTS",

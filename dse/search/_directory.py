@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from dse.search._records import StudyResult
     from dse.search._validation import Validation
-    from dse.search.space import Parameter
+    from dse.workload import Parameter
     from dse.workload.dlrm import Configuration
 
 

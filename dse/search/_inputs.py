@@ -13,7 +13,7 @@ from dse.search._input_files import in_memory, platform_facts, platform_files, t
 from dse.search.evaluate._dlrm import ModelContext
 from dse.search.evaluate._transformer import StepContext
 from dse.search.propose._joint import with_placements
-from dse.search.space import ModelWorkload, PlanSearch, SearchSpace, WorkloadKind, load_space
+from dse.search.space import PlanSearch, SearchSpace, WorkloadKind, load_space
 from dse.workload.dlrm import software_profile as software_profile_of_dlrm
 from dse.workload.transformer import software_profile
 

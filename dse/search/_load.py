@@ -20,8 +20,9 @@ from dse.search.revise._overrides import (
     override_study_platform,
     stored_overrides,
 )
-from dse.search.space import SpaceDocument, is_step_file
+from dse.search.space import SpaceDocument
 from dse.search.storage._journal import Journal
+from dse.workload.recorded import is_step_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,8 @@ from typing import TypeAlias
 
 from dse.search._validation import Validation
 from dse.search.evaluate._trace_types import StudyTrace, TracePrediction
-from dse.search.space import Metric, Objective, ParameterValue, WorkloadKind
+from dse.search.space import Objective, WorkloadKind
+from dse.workload import Metric, ParameterValue
 from dse.workload.dlrm import Configuration, Prediction
 from dse.workload.transformer import StepConfiguration, StepPrediction
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.search.space import KNOWN_METRICS, Metric, WorkloadKind
+from dse.search.space import KNOWN_METRICS, WorkloadKind
+from dse.workload import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from dse.search._records import TrialRecord
-    from dse.search.space import Parameter
+    from dse.workload import Parameter
 
 _BREAKDOWN = ("compute_s", "exposed_communication_s", "host_s", "idle_s")
 #: What spreadsheets take for the beginning of a formula, some after a blank.

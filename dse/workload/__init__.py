@@ -13,7 +13,7 @@ from dse.workload._explain import AttributedGraph, Details, explain_job, task_de
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
 from dse.workload._job import Job, PlanEffort
 from dse.workload._launch import LaunchMode
-from dse.workload._metrics import COMMON_METRICS, Metric
+from dse.workload._metrics import COMMON_METRICS, SAMPLE_METRICS, Metric
 from dse.workload._parameters import (
     Counts,
     Name,
@@ -41,6 +41,7 @@ from dse.workload._workload import Workload
 __all__ = [
     "COMMON_METRICS",
     "IDEAL",
+    "SAMPLE_METRICS",
     "AttributedGraph",
     "Configuration",
     "Counts",

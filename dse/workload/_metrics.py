@@ -40,3 +40,6 @@ class Metric(StrEnum):
 COMMON_METRICS = frozenset(
     set(Metric) - {Metric.SPEEDUP, Metric.TOKEN_THROUGHPUT, Metric.UTILIZATION}
 )
+
+#: Metrics that count samples, which traces do not say.
+SAMPLE_METRICS = frozenset({Metric.THROUGHPUT, Metric.COST})

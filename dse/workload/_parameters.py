@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from dse.config import MAX_RANKS, Count, StrictModel
@@ -91,6 +99,15 @@ class ParametersBlock(StrictModel):
         found = tuple(plain)
         numbers = [item for item in found if isinstance(item, int) and not isinstance(item, bool)]
         return tuple(sorted(numbers)) if len(numbers) == len(found) else found
+
+    @classmethod
+    def keys(cls) -> frozenset[str]:
+        """Returns the names of all parameters, former names included."""
+        found = set(cls.model_fields)
+        for field in cls.model_fields.values():
+            if isinstance(field.validation_alias, AliasChoices):
+                found |= {name for name in field.validation_alias.choices if isinstance(name, str)}
+        return frozenset(found)
 
     def expand(self) -> tuple[Parameter, ...]:
         """Returns the choices in the order of this class's fields."""

@@ -20,7 +20,7 @@ from dse.report.terminal import print_study, print_validation
 from dse.search import TrialStatus, run
 from dse.search._directory import StudyDirectory
 from dse.search._tables import csv_text, trial_table
-from dse.search.space import Parameter
+from dse.workload import Parameter
 from tests.report.test_report import make_record, make_study
 from tests.test_fuzz_loaders import VALIDATION
 from tests.validation.study import write_space

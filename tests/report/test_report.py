@@ -25,10 +25,10 @@ from dse.report.terminal import (
 )
 from dse.search import Fact, InputFile, StudyResult, TrialRecord, TrialStatus, mark_front
 from dse.search.analyse._conclusion import conclude, knee_index
-from dse.search.space import Metric, Objective
+from dse.search.space import Objective
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
 from dse.simulate import RankBreakdown
-from dse.workload import MemoryAccount, Prediction
+from dse.workload import MemoryAccount, Metric, Prediction
 from dse.workload.dlrm import Configuration
 
 EVIL = "<script>alert(1)</script></script><img src=x onerror=alert(2)>&\u2028"

@@ -15,7 +15,8 @@ from dse.report.page._prices import prices_view
 from dse.report.page._progress import hypervolume_history, hypervolume_view, reference_point
 from dse.report.page._tornado import tornado_view
 from dse.search import Fact, InputFile, RunOptions, TrialStatus, hypervolume, mark_front, run
-from dse.search.space import Metric, Objective, WorkloadKind
+from dse.search.space import Objective, WorkloadKind
+from dse.workload import Metric
 from tests.report.test_report import EVIL, make_record, make_study
 from tests.search.revise.studies import GPT_SPACE, SPACE, study_of
 from tests.search.traces import write_job

@@ -25,7 +25,7 @@ from dse.report.page._timeline import (
 )
 from dse.search import RunOptions, TrialStatus, ValidationMode, run
 from dse.search.analyse._conclusion import conclude
-from dse.search.space import Metric
+from dse.workload import Metric
 from tests.report.test_report import OBJECTIVES, make_record, make_study
 from tests.search.revise.studies import GPT_SPACE, SPACE, study_of
 from tests.search.traces import write_job

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from dse.search.space import ParameterValue
+    from dse.workload import ParameterValue
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from dse.search import (
     run,
 )
 from dse.search.propose._proposer import Proposal
-from dse.search.space import Metric, WorkloadKind
+from dse.search.space import WorkloadKind
+from dse.workload import Metric
 from dse.workload.transformer import StepConfiguration, StepPrediction, predict_step, step_problem
 
 if TYPE_CHECKING:

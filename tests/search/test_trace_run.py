@@ -16,9 +16,10 @@ from dse.errors import ConfigError, StudyError
 from dse.report import build_view, render_report
 from dse.search import RunOptions, TrialStatus, load_study, read_inputs, run, stored_steps
 from dse.search.evaluate._trace import TraceEvaluator
-from dse.search.space import Metric, SamplerName
+from dse.search.space import SamplerName
 from dse.trace import read_kineto
 from dse.trace.whatif import captured_step, parse_optimization, read_changes
+from dse.workload import Metric
 from tests.conftest import ROOT
 from tests.search.traces import CAPTURED_S, HALVED_S, write_job
 

@@ -10,7 +10,8 @@ from dse.errors import DseError
 from dse.report.console import duration, interval, percent
 from dse.report.page._payload import rounded
 from dse.search import change_words, stored_model
-from dse.search.space import PLACEMENT_PREFIX, WorkloadKind
+from dse.search.space import WorkloadKind
+from dse.workload.dlrm import PLACEMENT_PREFIX
 from dse.workload.transformer import StepConfiguration, parallelism_words
 
 if TYPE_CHECKING:

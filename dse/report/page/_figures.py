@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dse.report._metrics import metric_formats, title_with_unit
 from dse.report.page._payload import finite
-from dse.search.space import Metric
+from dse.workload import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,7 +12,7 @@ from dse.report._metrics import metric_formats
 from dse.report.console import signed_percent
 from dse.report.page._payload import rounded
 from dse.search import ValidationMode, knee_index
-from dse.search.space import Metric
+from dse.workload import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ import warnings
 from dse.report._metrics import metric_formats
 from dse.report.page._payload import rounded
 from dse.search import TrialStatus
-from dse.search.space import PLACEMENT_PREFIX
+from dse.workload.dlrm import PLACEMENT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import optuna
 
     from dse.search import StudyResult, TrialRecord
-    from dse.search.space import ParameterValue
+    from dse.workload import ParameterValue
 
 #: Fewest trials; half of them are then the good ones.
 MIN_TRIALS = 10

@@ -10,7 +10,8 @@ from dse.errors import DseError
 from dse.report._metrics import metric_formats, title_with_unit
 from dse.report.page._payload import rounded
 from dse.search import sensitivity
-from dse.search.space import Metric, WorkloadKind
+from dse.search.space import WorkloadKind
+from dse.workload import Metric
 
 if TYPE_CHECKING:
     from dse.search import SensitivityBar, StudyResult, TrialRecord

@@ -26,7 +26,8 @@ from dse.report.page._payload import finite
 from dse.report.page._timeline import timeline_view
 from dse.report.page._validation import validation_view
 from dse.search import TrialStatus, group_reasons
-from dse.search.space import PLACEMENT_PREFIX, WorkloadKind
+from dse.search.space import WorkloadKind
+from dse.workload.dlrm import PLACEMENT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from dse.report.page._timeline import TimelineView
     from dse.report.page._validation import ValidationView
     from dse.search import StudyResult, TrialRecord
-    from dse.search.space import Metric, ParameterValue
+    from dse.workload import Metric, ParameterValue
 
 #: Feasible configurations, apart from the front, that get full details.
 _MAX_OTHER_DETAILS = 40

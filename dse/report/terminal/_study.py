@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dse.report._metrics import metric_formats, title_with_unit
 from dse.report.console import Table, figures, line, texts
 from dse.search import TrialStatus, change_words
-from dse.search.space import PLACEMENT_PREFIX
+from dse.workload.dlrm import PLACEMENT_PREFIX
 from dse.workload.transformer import StepConfiguration, parallelism_words
 
 if TYPE_CHECKING:

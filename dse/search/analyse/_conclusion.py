@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.search.space import NO_OPTIMIZATION, SAME_PLATFORM, Metric
+from dse.workload import Metric
+from dse.workload.recorded import NO_OPTIMIZATION, SAME_PLATFORM
 from dse.workload.transformer import StepConfiguration, StepPrediction, parallelism_words
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from dse.search._records import TrialStatus
 
 if TYPE_CHECKING:
     from dse.search._records import StudyResult, TrialRecord
-    from dse.search.space import Metric, Objective
+    from dse.search.space import Objective
+    from dse.workload import Metric
 
 
 @dataclass(frozen=True, slots=True)

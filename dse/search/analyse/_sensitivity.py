@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
 from dse.search.revise._stored import study_context, study_machines
-from dse.search.space import Metric
+from dse.workload import Metric
 from dse.workload.transformer import StepConfiguration
 
 if TYPE_CHECKING:

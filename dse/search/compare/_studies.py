@@ -12,7 +12,7 @@ from dse.errors import ConfigError
 from dse.search.analyse._front_moves import BestMove, best_of
 from dse.search.analyse._hypervolume import hypervolume
 from dse.search.compare._inputs import default_wires, input_differences
-from dse.search.space import Metric
+from dse.workload import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from dse.errors import DseError, StudyError
 from dse.search._records import TrialRecord, TrialStatus
-from dse.search.space import Metric, ParameterValue, SearchSpace
-from dse.workload import explain_job, predict_job
+from dse.search.space import SearchSpace
+from dse.workload import Metric, ParameterValue, explain_job, predict_job
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

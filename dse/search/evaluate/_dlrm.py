@@ -18,14 +18,16 @@ from dse.search.evaluate._base import (
     without_answer,
 )
 from dse.search.propose._joint import joint_plan
-from dse.search.space import TYPE_SEPARATOR, Metric, ParameterValue, PlanSearch
+from dse.search.space import PlanSearch
 from dse.sharding import ShardingPlan, ShardingType, check_plan
+from dse.workload import Metric, ParameterValue
 from dse.workload.dlrm import (
+    TYPE_SEPARATOR,
     Configuration,
     DlrmJob,
+    DlrmRuntime,
     LaunchMode,
     PlanScorer,
-    DlrmRuntime,
     predict_plan,
     problem_of,
     software_profile,
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from dse.machine.platforms import Platform
     from dse.model import DlrmModel
     from dse.search.evaluate._base import AnyConfiguration
-    from dse.workload.dlrm import Prediction, DlrmProblem
+    from dse.workload.dlrm import DlrmProblem, Prediction
 
 _WIRE_BYTES = {"fp32": 4, "fp16": 2}
 

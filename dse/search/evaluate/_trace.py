@@ -11,7 +11,8 @@ from dse.search._records import TrialRecord, TrialStatus
 from dse.search.evaluate._base import EvaluationContext, Evaluator, judged, without_answer
 from dse.search.evaluate._trace_steps import machine_steps, named, optimizations, read_texts
 from dse.search.evaluate._trace_types import ChangeEffect, TracePrediction, TraceRank
-from dse.search.space import SAME_PLATFORM, Metric, ParameterValue
+from dse.workload import Metric, ParameterValue
+from dse.workload.recorded import SAME_PLATFORM
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,14 +13,14 @@ from dse.search._records import STEPS_ROLE
 from dse.search.evaluate._trace import TraceContext
 from dse.search.evaluate._trace_steps import optimizations
 from dse.search.evaluate._trace_types import StudyTrace
-from dse.search.space import SAME_PLATFORM, is_step_file
 from dse.trace import read_kineto
 from dse.trace.whatif import captured_step, read_changes
+from dse.workload.recorded import SAME_PLATFORM, is_step_file
 
 if TYPE_CHECKING:
     from dse.machine.platforms import Platform
     from dse.search._records import Fact, InputFile
-    from dse.search.space import SearchSpace, TraceWorkload
+    from dse.search.space import SearchSpace
     from dse.trace.whatif import CapturedStep, Change
 
 

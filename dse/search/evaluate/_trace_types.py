@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 import math
 
-from dse.search.space import Metric
+from dse.workload import Metric
 
 
 @dataclass(frozen=True, slots=True)

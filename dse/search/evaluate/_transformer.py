@@ -15,7 +15,7 @@ from dse.search.evaluate._base import (
     named,
     without_answer,
 )
-from dse.search.space import Metric, ParameterValue
+from dse.workload import Metric, ParameterValue
 from dse.workload.transformer import (
     DataSharding,
     Parallelism,

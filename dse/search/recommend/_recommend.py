@@ -13,7 +13,7 @@ from dse.search.evaluate._transformer import StepContext
 from dse.search.recommend._evaluate import DlrmOptions, TransformerOptions
 from dse.search.recommend._search import judge_options, recommendation
 from dse.search.recommend._types import Option
-from dse.search.space import ModelWorkload, SearchSpace, WorkloadKind
+from dse.search.space import SearchSpace, WorkloadKind
 from dse.search.space._common_schema import SearchBlock
 from dse.sharding import ShardingType
 from dse.workload.dlrm import DlrmRuntime
@@ -136,7 +136,9 @@ def option_evaluator(
     )
     if isinstance(model, DlrmModel):
         context = ModelContext(space, options.seed, model, platforms)
-        return DlrmOptions(context.make_evaluator(), options.types, options.software or DlrmRuntime())
+        return DlrmOptions(
+            context.make_evaluator(), options.types, options.software or DlrmRuntime()
+        )
     return TransformerOptions(StepContext(space, options.seed, model, platforms), options.program)
 
 

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from dse.search.evaluate._dlrm import ModelContext
     from dse.search.evaluate._transformer import StepContext
     from dse.search.revise._overrides import StudyMachines
-    from dse.search.space import ParameterValue, SearchSpace
+    from dse.search.space import SearchSpace
+    from dse.workload import ParameterValue
 
 #: Predictions from which on several workers are worth their start.
 _WORTH_WORKERS = 200

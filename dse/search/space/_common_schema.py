@@ -10,10 +10,9 @@ from pydantic_core import PydanticCustomError
 
 from dse.config import BytesPerSecond, Count, Seconds, StrictModel, UnitKind, parse_quantity
 from dse.machine import LinkKind, LinkSpec, NetworkSpec
-from dse.search.space._fields import Name
-from dse.search.space._metrics import Metric
 from dse.search.space._space import Constraint, PlanSearch, SamplerName, SearchSettings
 from dse.sharding import PLANNERS
+from dse.workload import Metric, Name
 
 #: Default planners: all baselines.
 _ALL_PLANNERS = tuple(PLANNERS)

@@ -25,18 +25,12 @@ from dse.search.space._common_schema import (
     PricingBlock,
     SearchBlock,
 )
-from dse.search.space._fields import Name
-from dse.search.space._metrics import KNOWN_METRICS, Metric
-from dse.search.space._model_schema import ModelParameters, ModelWorkloadBlock
-from dse.search.space._space import (
-    Objective,
-    PlanSearch,
-    SamplerName,
-    SearchSpace,
-    WorkloadKind,
-)
-from dse.search.space._trace_schema import TraceParameters, TraceWorkloadBlock
-from dse.search.space._transformer_schema import TransformerParameters
+from dse.search.space._space import Objective, PlanSearch, SamplerName, SearchSpace
+from dse.search.space._workload_blocks import ModelWorkloadBlock, TraceWorkloadBlock
+from dse.workload import Metric, Name, ParametersBlock, workload_kind, workload_kinds
+from dse.workload.dlrm import DlrmParameters
+from dse.workload.recorded import RecordedParameters
+from dse.workload.transformer import TransformerParameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,25 +44,11 @@ _INSTEAD = {
     "local_batch_size": "; write an optimization such as `resize=512:1024`",
 }
 
-AnyParameters = ModelParameters | TransformerParameters | TraceParameters
+#: Parameters of the kinds of this package, for the JSON Schema; other packages add theirs.
+AnyParameters = DlrmParameters | TransformerParameters | RecordedParameters | ParametersBlock
 
-_KINDS: dict[type[AnyParameters], WorkloadKind] = {
-    ModelParameters: WorkloadKind.DLRM,
-    TransformerParameters: WorkloadKind.TRANSFORMER,
-    TraceParameters: WorkloadKind.TRACE,
-}
-
-_NAMES = {
-    WorkloadKind.DLRM: "recommendation model",
-    WorkloadKind.TRANSFORMER: "transformer",
-    WorkloadKind.TRACE: "trace",
-}
-
-_WORDS = {
-    WorkloadKind.DLRM: "recommendation models",
-    WorkloadKind.TRANSFORMER: "transformers",
-    WorkloadKind.TRACE: "a trace (`workload: {trace: …}`)",
-}
+#: The kind whose spaces name traces instead of a model.
+_TRACE = "trace"
 
 
 def _workload_kind(value: object) -> str:
@@ -112,9 +92,10 @@ class SpaceDocument(Document):
         cls, value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
     ) -> AnyParameters:
         del handler  # it would try all kinds and complain about each
+        kind = _kind_of(info.data.get("workload"), value if isinstance(value, dict) else {})
+        parameters = workload_kind(kind).parameters
         if not isinstance(value, dict):
-            return ModelParameters.model_validate(value)
-        kind = _parameters_kind(info.data.get("workload"), value)
+            return parameters.model_validate(value)
         misplaced = [(name, home) for name in value if (home := _home_of(name, kind)) is not None]
         if misplaced:
             raise ValidationError.from_exception_data(
@@ -124,7 +105,7 @@ class SpaceDocument(Document):
                     for name, home in misplaced
                 ],
             )
-        return kind.model_validate(value)
+        return parameters.model_validate(value)
 
     @field_validator("objectives")
     @classmethod
@@ -145,12 +126,16 @@ class SpaceDocument(Document):
         return self
 
     @property
-    def kind(self) -> WorkloadKind:
-        """What the space is about."""
-        return _KINDS[type(self.parameters)]
+    def kind(self) -> str:
+        """Kind of the workload."""
+        return next(
+            kind
+            for kind, workload in workload_kinds().items()
+            if workload.parameters is type(self.parameters)
+        )
 
     def _unknown_metrics(self) -> Iterator[InitErrorDetails]:
-        workload, metrics = self.workload, KNOWN_METRICS[self.kind]
+        workload, kind = self.workload, workload_kind(self.kind)
         named: dict[str, Sequence[ObjectiveBlock | ConstraintBlock]] = {
             "objectives": self.objectives,
             "constraints": self.constraints,
@@ -158,35 +143,33 @@ class SpaceDocument(Document):
         for field, blocks in named.items():
             for index, block in enumerate(blocks):
                 metric, place = block.metric, (field, index, "metric")
-                if metric not in metrics:
-                    known = ", ".join(f"`{one}`" for one in Metric if one in metrics)
-                    words = f"a {_NAMES[self.kind]} does not tell `{metric}`; it tells {known}"
-
+                if metric not in kind.metrics:
+                    known = ", ".join(f"`{known}`" for known in Metric if known in kind.metrics)
+                    words = f"a {kind.title} has no metric `{metric}`; it has {known}"
                     yield _problem(place, words, metric.value)
                 elif missing := workload.missing_for(metric):
                     words = f"`{metric}` needs `workload.{missing}`, which is missing"
                     yield _problem(place, words, metric.value)
 
     def _unused_blocks(self) -> Iterator[InitErrorDetails]:
-        if self.kind is WorkloadKind.DLRM:
-            return
+        kind = workload_kind(self.kind)
         for field in ("links", "networks"):
-            if self.kind is WorkloadKind.TRACE and getattr(self, field):
+            if self.kind == _TRACE and getattr(self, field):
                 words = (
                     "only for spaces of a model; with a trace name a link or network of the "
                     "platform, or use `network_factor`"
                 )
                 yield _problem((field,), words, None)
+        if kind.finds_plans:
+            return
         for field in ("planners", "improvement_rounds", "plan"):
             if field in self.search.model_fields_set:
-                words = f"a {_NAMES[self.kind]} has no sharding plan to search; leave it out"
+                words = f"a {kind.title} has no sharding plan to search; leave it out"
                 yield _problem(("search", field), words, None)
 
     def _joint_problems(self) -> Iterator[InitErrorDetails]:
         """Complains about what does not go with tables placed by the sampler."""
-        if self.search.plan is not PlanSearch.JOINT or not isinstance(
-            self.parameters, ModelParameters
-        ):
+        if self.search.plan is not PlanSearch.JOINT or not workload_kind(self.kind).finds_plans:
             return
         if self.search.sampler is SamplerName.GRID:
             words = (
@@ -198,10 +181,11 @@ class SpaceDocument(Document):
             if field in self.search.model_fields_set:
                 words = "with `plan: joint` the sampler places the tables; leave it out"
                 yield _problem(("search", field), words, None)
-        if len(self.parameters.sharding_types) > 1:
+        types = getattr(self.parameters, "sharding_types", [])
+        if len(types) > 1:
             words = (
                 "with `plan: joint` every table chooses its own type; write one set of types "
-                f"instead of {len(self.parameters.sharding_types)}"
+                f"instead of {len(types)}"
             )
             yield _problem(("parameters", "sharding_types"), words, None)
 
@@ -214,7 +198,7 @@ class SpaceDocument(Document):
         return SearchSpace(
             name=self.name,
             description=self.description,
-            workload=self.workload.to_workload(folder, self.kind),
+            workload=self.workload.to_reference(folder, self.kind),
             parameters=self.parameters.expand(),
             objectives=tuple(
                 Objective(block.metric, block.direction == "maximize") for block in self.objectives
@@ -234,27 +218,37 @@ def _problem(place: tuple[int | str, ...], words: str, given: object) -> InitErr
     )
 
 
-def _misplaced(name: str, kind: type[AnyParameters], home: type[AnyParameters]) -> str:
-    if kind is not TraceParameters:
-        other = "" if home is TraceParameters else f", not of {_WORDS[_KINDS[kind]]}"
-        return f"`{name}` is for spaces of {_WORDS[_KINDS[home]]}{other}"
+def _misplaced(name: str, kind: str, home: str) -> str:
+    title = workload_kind(home).title
+    if kind != _TRACE:
+        other = "" if home == _TRACE else f", not of a {workload_kind(kind).title}"
+        form = " (`workload: {trace: …}`)" if home == _TRACE else ""
+        return f"`{name}` is for spaces of a {title}{form}{other}"
     advice = _INSTEAD.get(name, "")
     return f"`{name}` is for spaces of a model (`workload: {{model: …}}`){advice}"
 
 
-def _parameters_kind(workload: object, given: dict[str, object]) -> type[AnyParameters]:
-    kinds: tuple[type[AnyParameters], ...] = tuple(_KINDS)
+def _kind_of(workload: object, given: dict[str, object]) -> str:
+    """Returns the kind of workload whose parameters are given.
+
+    The keys decide which kind of model is meant: the kind that knows most of them, in case of
+    doubt the first, brings the fewest complaints.
+    """
+    kinds = list(workload_kinds())
     if isinstance(workload, TraceWorkloadBlock):
-        return TraceParameters
+        return _TRACE
     if isinstance(workload, ModelWorkloadBlock):
-        kinds = (ModelParameters, TransformerParameters)
-    # Which of them is meant, the keys say: the kind that knows most of them, in case of doubt the
-    # first, brings fewest complaints.
-    return max(kinds, key=lambda kind: len(given.keys() & kind.model_fields.keys()))
+        kinds.remove(_TRACE)
+    return max(kinds, key=lambda kind: len(given.keys() & _keys(kind)))
 
 
-def _home_of(name: str, kind: type[AnyParameters]) -> type[AnyParameters] | None:
-    """Returns the kind of parameters that knows a name which this kind does not, if any."""
-    if name in kind.model_fields:
+def _keys(kind: str) -> frozenset[str]:
+    """Returns the names of a kind's parameters, former names included."""
+    return workload_kind(kind).parameters.keys()
+
+
+def _home_of(name: str, kind: str) -> str | None:
+    """Returns the kind that has a parameter of this name if the given kind has not."""
+    if name in _keys(kind):
         return None
-    return next((other for other in _KINDS if name in other.model_fields), None)
+    return next((other for other in workload_kinds() if name in _keys(other)), None)

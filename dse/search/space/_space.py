@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dse.machine import LinkSpec, NetworkSpec
-    from dse.search.space._metrics import Metric
+    from dse.search.space._workload_blocks import ModelReference, TraceReference
+    from dse.workload import Metric, Parameter, ParameterValue
 
 
 class SamplerName(StrEnum):
@@ -117,7 +118,7 @@ class SearchSpace:
 
     name: str
     description: str
-    workload: ModelWorkload | TraceWorkload
+    workload: ModelReference | TraceReference
     parameters: tuple[Parameter, ...]
     objectives: tuple[Objective, ...]
     constraints: tuple[Constraint, ...]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
     from dse.search._records import OuterChoice, TrialRecord
-    from dse.search.space import Parameter
+    from dse.workload import Parameter
 
 #: Attributes of a trial: its parameters with the types that they have in the space, the run that
 #: claimed it, and what came of it.

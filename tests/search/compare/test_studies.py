@@ -15,7 +15,7 @@ from dse.search import (
     run,
     write_revision,
 )
-from dse.search.space import Metric
+from dse.workload import Metric
 from tests.search.revise.studies import SPACE, study_of
 
 

@@ -25,7 +25,8 @@ from dse.search import (
     study_evaluator,
     write_revision,
 )
-from dse.search.space import Metric, load_space
+from dse.search.space import load_space
+from dse.workload import Metric
 from tests.search.revise.studies import GPT_SPACE, SPACE, study_of
 from tests.search.traces import write_job
 

@@ -14,7 +14,7 @@ from dse.search import (
     run,
     sensitivity,
 )
-from dse.search.space import Metric
+from dse.workload import Metric
 from tests.search.revise.studies import GPT_SPACE, SPACE, study_of
 from tests.search.traces import write_job
 

@@ -10,13 +10,13 @@ from dse.machine.platforms import load_platform
 from dse.model import DlrmModel, load_model
 from dse.search.space import (
     Constraint,
-    Metric,
     SamplerName,
     SpaceDocument,
     WorkloadKind,
     list_spaces,
     load_space,
 )
+from dse.workload import Metric
 from tests.conftest import SMALL_SPACE
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from dse.config import parse_document
 from dse.errors import ConfigError
-from dse.search.space import SpaceDocument, TraceWorkload, load_space
+from dse.search.space import SpaceDocument, load_space
 from tests.conftest import SMALL_SPACE
 
 SPACE = """\

@@ -1,0 +1,99 @@
+"""Workload blocks of a search space: a model, or a captured job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from dse.config import Count, StrictModel
+from dse.workload import SAMPLE_METRICS, Metric, Name
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReference:
+    """A model that is trained.
+
+    Attributes:
+        model: Its name or path.
+        kind: Kind of workload that the parameters are for.
+    """
+
+    model: str
+    kind: str = "dlrm"
+
+    @property
+    def name(self) -> str:
+        """Name or path of the model."""
+        return self.model
+
+
+@dataclass(frozen=True, slots=True)
+class TraceReference:
+    """A captured job.
+
+    Attributes:
+        trace: File or folder of its Kineto traces, as it was written.
+        folder: Folder that the path is relative to; empty for the current one.
+        platform: What it was captured on, by name or file; empty to find it by the device's name.
+        step: Number of a profiler step or name of an annotation; the last step if None.
+        samples_per_step: Samples of the captured step over all ranks; None if not known.
+    """
+
+    trace: str
+    folder: str = ""
+    platform: str = ""
+    step: int | str | None = None
+    samples_per_step: int | None = None
+
+    @property
+    def kind(self) -> str:
+        """A trace."""
+        return "trace"
+
+    @property
+    def name(self) -> str:
+        """Name of the file or folder."""
+        return Path(self.trace).name or self.trace
+
+    @property
+    def path(self) -> Path:
+        """Where the traces are."""
+        return Path(self.folder) / self.trace
+
+
+class ModelWorkloadBlock(StrictModel):
+    """A model that is trained, by name or path; the parameters say which kind of model."""
+
+    model: Name
+
+    def missing_for(self, metric: Metric) -> str:
+        """Returns the field without which a metric is not known; a model has them all."""
+        del metric
+        return ""
+
+    def to_reference(self, folder: str, kind: str) -> ModelReference:
+        """Returns the plain value; models are looked for as on the command line."""
+        del folder
+        return ModelReference(self.model, kind)
+
+
+class TraceWorkloadBlock(StrictModel):
+    """A captured job: its Kineto traces, and what they do not say."""
+
+    trace: Name
+    platform: str = ""
+    step: Annotated[int, Field(ge=0)] | Name | None = None
+    samples_per_step: Count | None = None
+
+    def missing_for(self, metric: Metric) -> str:
+        """Returns the field without which a metric is not known; empty if it is."""
+        needs = metric in SAMPLE_METRICS and self.samples_per_step is None
+        return "samples_per_step" if needs else ""
+
+    def to_reference(self, folder: str, kind: str) -> TraceReference:
+        """Returns the plain value; the path is relative to the folder of the space's file."""
+        del kind
+        return TraceReference(self.trace, folder, self.platform, self.step, self.samples_per_step)
