@@ -47,7 +47,7 @@ from dse.search.compare._studies import (
     StudyComparison,
     compare_studies,
 )
-from dse.search.evaluate._base import ConfigurationEvaluator, EvaluationContext, Evaluator
+from dse.search.evaluate._evaluator import ConfigurationEvaluator, EvaluationContext, Evaluator
 from dse.search.evaluate._dlrm import ModelContext, ModelEvaluator
 from dse.search.evaluate._trace_types import ChangeEffect, StudyTrace, TracePrediction, TraceRank
 from dse.search.evaluate._transformer import StepContext, StepEvaluator

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from dse.config import Document, StrictModel
 from dse.search._records import InputFile
-from dse.search.evaluate._trace_types import StudyTrace
+from dse.search._records import StudyTrace
 from dse.search.space import Objective, SamplerName, WorkloadKind
 from dse.workload import Metric, Parameter
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from dse.machine.platforms import Platform
     from dse.model import DlrmModel
     from dse.search._records import Fact, InputFile
-    from dse.search.evaluate._base import EvaluationContext
-    from dse.search.evaluate._trace_types import StudyTrace
+    from dse.search.evaluate._evaluator import EvaluationContext
+    from dse.search._records import StudyTrace
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from dse.search.propose._proposer import Proposal, Proposer
 if TYPE_CHECKING:
     from dse.search._header import StudyHeader
     from dse.search._options import Progress
-    from dse.search._records import OuterChoice
-    from dse.search.evaluate._base import EvaluationContext
+    from dse.search._records import Params
+    from dse.search.evaluate._evaluator import EvaluationContext
     from dse.search.execute._executor import Executor
     from dse.search.execute._failures import FailureWatch
     from dse.search.propose._proposer import Batch
@@ -57,7 +57,7 @@ class Loop:
         former = storage.former_records()
         self._former = {record.parameters: record for record in former}
         self._records: list[TrialRecord] = []
-        self._counted: set[OuterChoice] = set()
+        self._counted: set[Params] = set()
 
     @property
     def exhausted(self) -> bool:

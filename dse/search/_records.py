@@ -8,14 +8,11 @@ import math
 from typing import TypeAlias
 
 from dse.search._validation import Validation
-from dse.search.evaluate._trace_types import StudyTrace, TracePrediction
-from dse.search.space import Objective, WorkloadKind
-from dse.workload import Metric, ParameterValue
-from dse.workload.dlrm import Configuration, Prediction
-from dse.workload.transformer import StepConfiguration, StepPrediction
+from dse.search.space import Objective
+from dse.workload import Configuration, Metric, ParameterValue, Prediction, workload_kind
 
-#: Value of each outer parameter, in the space's order; what tells configurations apart.
-OuterChoice: TypeAlias = tuple[tuple[str, ParameterValue], ...]
+#: Value of each parameter, in the space's order; what distinguishes configurations.
+Params: TypeAlias = tuple[tuple[str, ParameterValue], ...]
 
 
 class TrialStatus(StrEnum):
@@ -39,17 +36,12 @@ class TrialRecord:
     Attributes:
         number: Position in the order of proposals, from 0.
         status: How far it came.
-        reason: Why it is not feasible, in words; empty when it is.
-        parameters: Chosen value of each outer parameter, in the space's order.
-        values: Objective values in the study's order; empty when not evaluated.
-        configuration: The complete configuration, of a transformer a `StepConfiguration`; None
-            when rejected or failed, and of traces.
-        prediction: What the model says, of a transformer a `StepPrediction`; None when rejected or
-            failed, and of traces.
-        planner: Which planner found the sharding plan, for example ``size_greedy + local search``.
+        reason: Why it is not feasible; empty if it is.
+        parameters: Chosen value of each parameter, in the space's order.
+        values: Objective values in the study's order; empty if not evaluated.
+        configuration: The complete configuration with its plan; None if rejected or failed.
+        prediction: What the model says; None if rejected or failed.
         on_front: Whether it is on the Pareto front of the whole study.
-        trace: What the simulation of the changed trace says; None when rejected or failed, and of
-            models.
         lower_bound_s: No plan that the configuration allows has a shorter iteration; None where it
             was not computed.
         traceback: Where the evaluation raised, innermost call last; empty unless it did.
@@ -60,11 +52,9 @@ class TrialRecord:
     reason: str
     parameters: tuple[tuple[str, ParameterValue], ...]
     values: tuple[float, ...]
-    configuration: Configuration | StepConfiguration | None
-    prediction: Prediction | StepPrediction | None
-    planner: str
+    configuration: Configuration | None
+    prediction: Prediction | None
     on_front: bool = False
-    trace: TracePrediction | None = None
     lower_bound_s: float | None = None
     traceback: str = ""
 
@@ -79,35 +69,34 @@ class TrialRecord:
         return max(0.0, self.prediction.iteration_time_s / self.lower_bound_s - 1.0)
 
     @property
+    def planner(self) -> str:
+        """How the sharding plan was found; empty without a plan."""
+        return "" if self.configuration is None else self.configuration.planner
+
+    @property
     def evaluated(self) -> bool:
-        """Whether there is an answer to it."""
-        return self.prediction is not None or self.trace is not None
+        """Whether it has a prediction."""
+        return self.prediction is not None
 
     @property
     def metrics(self) -> dict[Metric, float]:
-        """Every metric that is known of it; NaN where there is no price."""
-        if self.trace is not None:
-            return self.trace.metrics
-        if self.configuration is not None and self.prediction is not None:
-            return metric_values(self.configuration, self.prediction)
-        return {}
-
-
-def metric_values(
-    configuration: Configuration | StepConfiguration, prediction: Prediction | StepPrediction
-) -> dict[Metric, float]:
-    """Returns every metric of an evaluated configuration; NaN where there is no price."""
-    price, cost = prediction.price_usd_per_hour, prediction.cost_usd_per_million_samples
-    values = {
-        Metric.THROUGHPUT: prediction.throughput_samples_per_s,
-        Metric.ITERATION_TIME: prediction.iteration_time_s,
-        Metric.COST: math.nan if cost is None else cost,
-        Metric.PRICE: math.nan if price is None else price,
-        Metric.MEMORY_HEADROOM: prediction.memory_headroom_fraction,
-        Metric.WORLD_SIZE: float(configuration.world_size),
-        Metric.GLOBAL_BATCH_SIZE: float(configuration.global_batch_size),
-    }
-    return values | {Metric(name): value for name, value in prediction.metrics}
+        """Every metric of an evaluated configuration; NaN if it is not known."""
+        configuration, prediction = self.configuration, self.prediction
+        if configuration is None or prediction is None:
+            return {}
+        price, cost = prediction.price_usd_per_hour, prediction.cost_usd_per_million_samples
+        values = {
+            Metric.THROUGHPUT: prediction.throughput_samples_per_s,
+            Metric.ITERATION_TIME: prediction.iteration_time_s,
+            Metric.COST: math.nan if cost is None else cost,
+            Metric.PRICE: math.nan if price is None else price,
+            Metric.MEMORY_HEADROOM: prediction.memory_headroom_fraction,
+            Metric.WORLD_SIZE: float(configuration.world_size),
+            Metric.GLOBAL_BATCH_SIZE: float(configuration.global_batch_size),
+        }
+        values |= {Metric(name): value for name, value in prediction.metrics}
+        known = workload_kind(configuration.kind).metrics
+        return {metric: value for metric, value in values.items() if metric in known}
 
 
 #: Role of files of fitted models; their name is prefixed by the platform's.
@@ -159,6 +148,29 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
+class StudyTrace:
+    """The captured step that a study changes.
+
+    Attributes:
+        path: File or folder of the traces, as the search space has it.
+        step: Which part of the traces it is, for example ``profiler step 12``.
+        device: Name of the devices as the traces have it; empty for CPUs.
+        samples_per_step: Samples of the step over all ranks; None if not known.
+        platform: Name of the platform it was captured on; empty if not known.
+        world_size: Ranks of the captured job, traced or not.
+        baseline: The step as captured.
+    """
+
+    path: str
+    step: str
+    device: str
+    samples_per_step: int | None
+    platform: str
+    world_size: int
+    baseline: Prediction
+
+
+@dataclass(frozen=True, slots=True)
 class StudyResult:
     """All that one run looked at.
 
@@ -191,7 +203,7 @@ class StudyResult:
     created: str
     conclusion: str
     trace: StudyTrace | None = None
-    kind: WorkloadKind = WorkloadKind.DLRM
+    kind: str = "dlrm"
     validation: Validation | None = None
 
     @property

@@ -17,6 +17,7 @@ class Configuration:
     """What was chosen for a job.
 
     Attributes:
+        kind: Kind of the workload.
         platform: Platform by the name under which it was loaded; empty if it is not known.
         world_size: Number of ranks.
         global_batch_size: Samples of one iteration over all ranks; 0 if they are not known.
@@ -26,6 +27,7 @@ class Configuration:
         planner: How the plan was found; empty without a plan.
     """
 
+    kind: str
     platform: str
     world_size: int
     global_batch_size: int

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.machine import Cluster
+    from dse.machine.platforms import Platform
     from dse.sharding import ShardingPlan, TableConstraints
     from dse.simulate import RankBreakdown
     from dse.workload._explain import AttributedGraph
@@ -80,6 +81,23 @@ class Job(ABC):
         Raises:
             ConfigError: It is not; the message gives value, limit and what to change.
         """
+
+    def check_parameters(self) -> None:
+        """Checks what can be checked before the plan is found and anything is simulated.
+
+        Raises:
+            ConfigError: The job is impossible.
+        """
+        self.check()
+
+    @property
+    def platform(self) -> Platform | None:
+        """The platform that a captured step brings; None for other workloads."""
+        return None
+
+    def optimistic_time_s(self) -> float:
+        """Returns a time that the step cannot beat, whatever is left open."""
+        return 0.0
 
     @abstractmethod
     def iteration(self) -> Iteration:
@@ -189,8 +207,13 @@ class Job(ABC):
         """Returns why nothing that is left open can make the job fit; empty if it may."""
         return ""
 
-    def lower_bound_s(self) -> float | None:
-        """Returns a time that no plan of this job beats; None if there is no plan to search."""
+    def lower_bound_s(self, incumbent_s: float | None = None) -> float | None:
+        """Returns a time that no plan of this job beats; None if there is no plan to search.
+
+        Args:
+            incumbent_s: Refine the bound until it exceeds this time; None for a quick one.
+        """
+        del incumbent_s
         return None
 
     def metrics(self, iteration_time_s: float) -> tuple[tuple[str, float], ...]:

@@ -9,14 +9,16 @@ from dse.errors import ConfigError
 from dse.workload._metrics import COMMON_METRICS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from dse.machine import LinkSpec, NetworkSpec
     from dse.machine.host import HostProfile
     from dse.machine.platforms import Platform
+    from dse.workload._configuration import Configuration
     from dse.workload._job import Job
     from dse.workload._metrics import Metric
     from dse.workload._parameters import Parameter, ParametersBlock, ParameterValue
+    from dse.workload._prediction import Prediction
     from dse.workload._programs import Program
 
 
@@ -32,6 +34,7 @@ class Workload(ABC):
         parameters: What a search space may choose; its fields are the parameters.
         metrics: Figures that a prediction has.
         programs: Training programs by name.
+        brings_machine: Whether the workload ran on a machine of its own, as captured steps did.
         finds_plans: Whether jobs have a sharding plan, which is searched for each configuration.
     """
 
@@ -41,6 +44,7 @@ class Workload(ABC):
     metrics: ClassVar[frozenset[Metric]] = COMMON_METRICS
     programs: ClassVar[Mapping[str, Program]] = {}
     finds_plans: ClassVar[bool] = False
+    brings_machine: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -61,6 +65,47 @@ class Workload(ABC):
         """
         del text
         raise ConfigError(f"{file}: a {cls.title} is not described by a model file")
+
+    @classmethod
+    def describe(cls, configuration: Configuration, prediction: Prediction) -> str:
+        """Describes a predicted configuration in a few words.
+
+        Args:
+            configuration: What was chosen.
+            prediction: What the model says about it.
+        """
+        text = (
+            f"{configuration.world_size} × {configuration.platform}, "
+            f"batch {configuration.global_batch_size:,}, "
+            f"{prediction.throughput_samples_per_s / 1e6:.2f} M samples/s"
+        )
+        if prediction.cost_usd_per_million_samples is not None:
+            text += f" at {prediction.cost_usd_per_million_samples:.3g} USD per million"
+        return text
+
+    @classmethod
+    def batch_grain(cls, configuration: Configuration) -> int:
+        """Returns the samples by which the global batch of a configuration can grow.
+
+        Args:
+            configuration: What was chosen.
+        """
+        return configuration.world_size
+
+    def candidates(
+        self, platform: Platform, parameters: Mapping[str, ParameterValue]
+    ) -> Iterator[Sequence[Mapping[str, ParameterValue]]]:
+        """Yields the usual ways to run this workload on a machine.
+
+        Args:
+            platform: The machine.
+            parameters: What is given: ranks, batch, precision and program.
+
+        Returns:
+            Alternatives, each a sequence of parameters of which the first that fits is the best.
+        """
+        del platform
+        yield (parameters,)
 
     @abstractmethod
     def job(

@@ -8,7 +8,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from dse.search._records import TrialStatus
-from dse.search.evaluate._base import EvaluationContext, Evaluator, without_answer
+from dse.search.evaluate._evaluator import EvaluationContext, Evaluator, without_answer
 from dse.search.propose._proposer import Proposal
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dse.errors import StudyError
 from dse.search import ModelEvaluator, RunOptions, TrialStatus, load_study, read_inputs, run
 from dse.search._options import RunOptions as Options
 from dse.search._run import _header
-from dse.search.evaluate._base import without_answer
+from dse.search.evaluate._evaluator import without_answer
 from dse.search.propose._proposer import Proposal
 from dse.search.space import SamplerName
 from dse.search.storage._join import join_study

@@ -15,7 +15,7 @@ from dse.search import ModelEvaluator, RunOptions, load_study, read_inputs, run
 from dse.search._loop import stream_seed
 from dse.search._records import TrialStatus
 from dse.search._run import _header
-from dse.search.evaluate._base import without_answer
+from dse.search.evaluate._evaluator import without_answer
 from dse.search.propose._proposer import Proposal
 from dse.search.space import SamplerName
 from dse.search.storage import _runs as storage_runs

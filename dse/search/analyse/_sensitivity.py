@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.search._records import StudyResult, TrialRecord
-    from dse.search.evaluate._base import ConfigurationEvaluator
+    from dse.search.evaluate._evaluator import ConfigurationEvaluator
     from dse.search.evaluate._dlrm import ModelContext
     from dse.search.evaluate._transformer import StepContext
     from dse.search.revise._overrides import StudyMachines

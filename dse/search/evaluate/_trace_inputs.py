@@ -12,7 +12,7 @@ from dse.search._inputs import StudyInputs
 from dse.search._records import STEPS_ROLE
 from dse.search.evaluate._trace import TraceContext
 from dse.search.evaluate._trace_steps import optimizations
-from dse.search.evaluate._trace_types import StudyTrace
+from dse.search._records import StudyTrace
 from dse.trace import read_kineto
 from dse.trace.whatif import captured_step, read_changes
 from dse.workload.recorded import SAME_PLATFORM, is_step_file

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dse.search._records import TrialRecord
-    from dse.search.evaluate._base import EvaluationContext
+    from dse.search.evaluate._evaluator import EvaluationContext
     from dse.search.execute._process_worker import Answer
     from dse.search.propose._proposer import Proposal
 

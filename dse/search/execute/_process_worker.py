@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from dse.search._records import TrialRecord
-    from dse.search.evaluate._base import EvaluationContext, Evaluator
+    from dse.search.evaluate._evaluator import EvaluationContext, Evaluator
     from dse.search.propose._proposer import Proposal
 
 #: Exit code of a worker whose starter is gone.

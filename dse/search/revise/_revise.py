@@ -18,7 +18,7 @@ from dse.machine import Quote
 from dse.search._records import Fact, TrialRecord, TrialStatus
 from dse.search._result import mark_front
 from dse.search.analyse._conclusion import conclude
-from dse.search.evaluate._base import EvaluationContext, Evaluator, judged, price_of
+from dse.search.evaluate._evaluator import EvaluationContext, Evaluator, judged, price_of
 from dse.search.execute._executor import make_executor
 from dse.search.propose._proposer import Proposal
 from dse.search.revise._overrides import with_overrides
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dse.machine import Cluster
     from dse.machine.platforms import ChangedFigure, Override
     from dse.search._records import StudyResult
-    from dse.search.evaluate._base import AnyConfiguration, ConfigurationEvaluator
+    from dse.search.evaluate._evaluator import AnyConfiguration, ConfigurationEvaluator
     from dse.search.evaluate._dlrm import ModelContext
     from dse.search.evaluate._transformer import StepContext
     from dse.search.revise._overrides import StudyMachines

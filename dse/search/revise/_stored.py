@@ -13,7 +13,7 @@ from dse.search.space import WorkloadKind
 
 if TYPE_CHECKING:
     from dse.search._records import StudyResult
-    from dse.search.evaluate._base import ConfigurationEvaluator
+    from dse.search.evaluate._evaluator import ConfigurationEvaluator
     from dse.search.space import SearchSpace
 
 

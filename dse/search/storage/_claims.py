@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from optuna.trial import FrozenTrial
 
-    from dse.search._records import OuterChoice, TrialRecord
+    from dse.search._records import Params, TrialRecord
     from dse.workload import Parameter
 
 #: Attributes of a trial: its parameters with the types that they have in the space, the run that
@@ -39,13 +39,13 @@ class Claims:
     def __init__(self, place: str, parameters: Sequence[Parameter]) -> None:
         self._place = place
         self._allowed = [(one.name, frozenset(one.choices)) for one in parameters]
-        self._choices: dict[int, OuterChoice] = {}
+        self._choices: dict[int, Params] = {}
         self._runs: dict[int, int] = {}
         self._numbers: dict[int, int] = {}
         self._open: dict[int, int] = {}
-        self._withdrawn: dict[int, OuterChoice] = {}
+        self._withdrawn: dict[int, Params] = {}
         self._finished: set[int] = set()
-        self._records: dict[OuterChoice, TrialRecord] = {}
+        self._records: dict[Params, TrialRecord] = {}
         self._evaluated_count = 0
 
     @property
@@ -87,11 +87,11 @@ class Claims:
         """Returns the record of every finished configuration by number."""
         return tuple(sorted(self._records.values(), key=lambda record: record.number))
 
-    def record_of(self, choice: OuterChoice) -> TrialRecord | None:
+    def record_of(self, choice: Params) -> TrialRecord | None:
         """Returns the record of a configuration, if it is finished."""
         return self._records.get(choice)
 
-    def settled(self, choice: OuterChoice) -> bool:
+    def settled(self, choice: Params) -> bool:
         """Returns whether there is an answer; failed evaluations may be tried again."""
         record = self._records.get(choice)
         return record is not None and record.status is not TrialStatus.FAILED
@@ -108,7 +108,7 @@ class Claims:
         """Returns the trial ids of claims by their numbers."""
         return dict(self._open)
 
-    def choice_of(self, number: int) -> OuterChoice:
+    def choice_of(self, number: int) -> Params:
         """Returns the parameters of a trial."""
         return self._choices[number]
 
@@ -136,7 +136,7 @@ class Claims:
             self._finished.add(number)
             self._withdrawn[number] = self._choices[number]
 
-    def orphans(self) -> tuple[OuterChoice, ...]:
+    def orphans(self) -> tuple[Params, ...]:
         """Returns configurations that were claimed, and are neither finished nor claimed now."""
         for number in [one for one, choice in self._withdrawn.items() if choice in self._records]:
             del self._withdrawn[number]
@@ -144,7 +144,7 @@ class Claims:
         found = {self._withdrawn[number]: None for number in sorted(self._withdrawn)}
         return tuple(choice for choice in found if choice not in claimed)
 
-    def withdrawn_by(self, runs: Collection[int]) -> set[OuterChoice]:
+    def withdrawn_by(self, runs: Collection[int]) -> set[Params]:
         """Returns configurations that were claimed by these runs and are not finished."""
         return {
             choice
@@ -168,7 +168,7 @@ class Claims:
         self._evaluated_count += record.status is not TrialStatus.REJECTED
         return True
 
-    def _choice(self, trial: FrozenTrial) -> OuterChoice:
+    def _choice(self, trial: FrozenTrial) -> Params:
         try:
             pairs = whole(trial.user_attrs, CHOICE_KEY)
             choice = tuple((str(name), value) for name, value in pairs)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
     from dse.search._header import StudyHeader
-    from dse.search._records import OuterChoice
+    from dse.search._records import Params
     from dse.search.propose._proposer import Proposal
     from dse.search.storage._database import StudyTables
     from dse.search.storage._journal import Journal
@@ -82,7 +82,7 @@ class SharedStorage(StudyStorage):
         self._claims = Claims(url.shown, header.parameters)
         self._own: dict[int, int] = {}
         self._new: list[TrialRecord] = []
-        self._told: set[OuterChoice] = set()
+        self._told: set[Params] = set()
         self._finished_count = 0
         self._refresh()
         runs.look(now=True)
@@ -189,7 +189,7 @@ class SharedStorage(StudyStorage):
         self._refresh()
         return self._claims.records()
 
-    def bounds(self) -> dict[OuterChoice, float]:
+    def bounds(self) -> dict[Params, float]:
         """Returns the lower bounds in the database."""
         try:
             return bounds_from_json(whole(self._tables.attributes(), _BOUNDS_KEY) or [])
@@ -199,7 +199,7 @@ class SharedStorage(StudyStorage):
                 f"({str(error).splitlines()[0]}); choose another --study-name"
             ) from None
 
-    def add_bounds(self, bounds: Mapping[OuterChoice, float]) -> None:
+    def add_bounds(self, bounds: Mapping[Params, float]) -> None:
         """Keeps lower bounds in the database and in the copy."""
         kept = {**self.bounds(), **bounds}
         if bounds:
@@ -242,7 +242,7 @@ class SharedStorage(StudyStorage):
         if self._tables.finish(trial_id, optuna.trial.TrialState.FAIL):
             self._claims.withdraw(number)
 
-    def _template(self, choice: OuterChoice, record: TrialRecord | None) -> FrozenTrial:
+    def _template(self, choice: Params, record: TrialRecord | None) -> FrozenTrial:
         """Returns a trial to create: a claim, or a configuration that is finished."""
         import optuna
 

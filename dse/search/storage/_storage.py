@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dse.search._records import OuterChoice, TrialRecord
+    from dse.search._records import Params, TrialRecord
     from dse.search.propose._proposer import Proposal
     from dse.search.storage._journal import Journal
 
@@ -33,8 +33,8 @@ class News:
     """
 
     records: tuple[TrialRecord, ...]
-    busy: frozenset[OuterChoice]
-    orphans: tuple[OuterChoice, ...]
+    busy: frozenset[Params]
+    orphans: tuple[Params, ...]
     total: int
     complete: bool
     runs: int
@@ -128,7 +128,7 @@ class StudyStorage(ABC):
         """
 
     @abstractmethod
-    def bounds(self) -> dict[OuterChoice, float]:
+    def bounds(self) -> dict[Params, float]:
         """Returns lower bounds in seconds by the parameters of their configuration.
 
         Raises:
@@ -136,7 +136,7 @@ class StudyStorage(ABC):
         """
 
     @abstractmethod
-    def add_bounds(self, bounds: Mapping[OuterChoice, float]) -> None:
+    def add_bounds(self, bounds: Mapping[Params, float]) -> None:
         """Keeps lower bounds, in seconds, beside those that are there.
 
         Raises:
@@ -197,11 +197,11 @@ class LocalStorage(StudyStorage):
         """Returns what this run has seen; a run goes through all that former runs did."""
         return tuple(seen)
 
-    def bounds(self) -> dict[OuterChoice, float]:
+    def bounds(self) -> dict[Params, float]:
         """Returns the lower bounds in the file."""
         return self._journal.bounds()
 
-    def add_bounds(self, bounds: Mapping[OuterChoice, float]) -> None:
+    def add_bounds(self, bounds: Mapping[Params, float]) -> None:
         """Appends lower bounds."""
         self._journal.add_bounds(bounds)
 

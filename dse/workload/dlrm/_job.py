@@ -205,14 +205,23 @@ class DlrmJob(Job):
             f"usable on {cluster.world_size} × {device.name}; at least {enough} are needed"
         )
 
-    def lower_bound_s(self) -> float:
-        """Returns a time that no plan of the allowed types beats; quick, not the tightest."""
+    def check_parameters(self) -> None:
+        """Does nothing: the problem was checked when it was made."""
+
+    def optimistic_time_s(self) -> float:
+        """Returns the quick bound on all plans."""
+        return self.lower_bound_s()
+
+    def lower_bound_s(self, incumbent_s: float | None = None) -> float:
+        """Returns a time that no plan of the allowed types beats; see :class:`Job`."""
         from dse.workload.dlrm.solver import lower_bound, planning_request
 
         # A scorer of its own, so that the bound does not depend on what was scored before.
         scorer = PlanScorer(self.problem)
         request = planning_request(scorer, self.allowed_types, 0)
-        return lower_bound(scorer, request, max_programs=0).iteration_time_s
+        if incumbent_s is None:
+            return lower_bound(scorer, request, max_programs=0).iteration_time_s
+        return lower_bound(scorer, request, incumbent_s=incumbent_s).iteration_time_s
 
     @property
     def cluster(self) -> Cluster:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from dse.workload.recorded._changes import changes_document, machine_changes, optimizations
+from dse.workload.recorded._changes import (
+    change_title,
+    changes_document,
+    machine_changes,
+    optimizations,
+)
 from dse.workload.recorded._job import RecordedJob
 from dse.workload.recorded._parameters import (
     NO_OPTIMIZATION,
@@ -20,6 +25,7 @@ __all__ = [
     "RecordedJob",
     "RecordedParameters",
     "RecordedWorkload",
+    "change_title",
     "changes_document",
     "is_step_file",
     "machine_changes",

@@ -97,3 +97,17 @@ def changes_document(
             raise ConfigError(f"{text}: the study keeps no steps under this name")
         steps += kept
     return {"schema_version": 1, "name": name, "description": description, "steps": steps}
+
+
+def change_title(parameters: Mapping[str, ParameterValue]) -> str:
+    """Names the changes that parameters make: machine first, then optimizations."""
+    platform = str(parameters.get("platform", SAME_PLATFORM))
+    parts = [] if platform == SAME_PLATFORM else [platform]
+    if "world_size" in parameters:
+        parts.append(f"{parameters['world_size']} ranks")
+    parts += [f"{kind} {name}" for kind in ("link", "network") if (name := named(parameters, kind))]
+    factor = float(parameters.get("network_factor", 1.0))
+    if factor != 1.0:
+        parts.append(f"{factor:g}× network")
+    parts += [] if not optimizations(parameters) else [str(parameters["optimizations"])]
+    return ", ".join(parts) or "as captured"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.machine import Cluster
+    from dse.machine.platforms import Platform
     from dse.trace.whatif import CapturedStep, Change, WhatIf
     from dse.workload._job import PlanEffort
     from dse.workload._prediction import MemoryAccount
@@ -39,14 +40,23 @@ class RecordedJob(Job):
         captured: The step.
         changes: Applied one after the other.
         samples_per_step: Samples of the captured step over all ranks; None if not known.
+        platform: What the changed step runs on; None if it is not known.
+        world_size: Ranks of the changed job.
     """
 
     def __init__(
-        self, captured: CapturedStep, changes: tuple[Change, ...], samples_per_step: int | None
+        self,
+        captured: CapturedStep,
+        changes: tuple[Change, ...],
+        samples_per_step: int | None,
+        platform: Platform | None,
+        world_size: int,
     ) -> None:
         self._captured = captured
         self._changes = changes
         self._samples = samples_per_step
+        self._platform = platform
+        self._world_size = world_size
 
     @cached_property
     def answer(self) -> WhatIf:
@@ -54,15 +64,22 @@ class RecordedJob(Job):
         return self._captured.what_if(self._changes)
 
     @property
+    def platform(self) -> Platform | None:
+        """What the changed step runs on; None if it is not known."""
+        return self._platform
+
+    @property
     def world_size(self) -> int:
         """Ranks of the job, traced or not."""
-        return self.answer.machine.world_size
+        return self._world_size
 
     @property
     def cluster(self) -> Cluster | None:
         """The machines; None if what the step was captured on is not known."""
-        machine = self.answer.machine
-        return None if machine.platform is None else machine.platform.cluster(machine.world_size)
+        return None if self._platform is None else self._platform.cluster(self._world_size)
+
+    def check_parameters(self) -> None:
+        """Does nothing: changes are checked when they are applied."""
 
     @property
     def samples_per_iteration(self) -> float:

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 from dse.workload._metrics import Metric
 from dse.workload._parameters import named
 from dse.workload._workload import Workload
-from dse.workload.recorded._changes import machine_changes, optimizations, read_changes_of
+from dse.workload.recorded._changes import (
+    change_title,
+    machine_changes,
+    optimizations,
+    read_changes_of,
+)
 from dse.workload.recorded._job import RecordedJob
 from dse.workload.recorded._parameters import SAME_PLATFORM, RecordedParameters
 
@@ -19,7 +24,9 @@ if TYPE_CHECKING:
     from dse.machine.host import HostProfile
     from dse.machine.platforms import Platform
     from dse.trace.whatif import CapturedStep, Change
+    from dse.workload._configuration import Configuration
     from dse.workload._parameters import ParametersBlock, ParameterValue
+    from dse.workload._prediction import Prediction
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,8 @@ class RecordedWorkload(Workload):
         }
     )
 
+    brings_machine: ClassVar[bool] = True
+
     file_name: str
     captured: CapturedStep
     samples_per_step: int | None
@@ -56,6 +65,19 @@ class RecordedWorkload(Workload):
     def name(self) -> str:
         """Name of the file or folder of the traces."""
         return self.file_name
+
+    @classmethod
+    def describe(cls, configuration: Configuration, prediction: Prediction) -> str:
+        """Names the changes, and what they bring."""
+        speedup = prediction.metric(Metric.SPEEDUP) or 1.0
+        text = (
+            f"{change_title(dict(configuration.parameters))}, "
+            f"{1e3 * prediction.iteration_time_s:.3f} ms a step, {speedup:.3g} times the captured "
+            "throughput"
+        )
+        if prediction.cost_usd_per_million_samples is not None:
+            text += f" at {prediction.cost_usd_per_million_samples:.3g} USD per million samples"
+        return text
 
     def job(
         self,
@@ -81,4 +103,6 @@ class RecordedWorkload(Workload):
                 link=named(parameters, "link"),
                 network=named(parameters, "network"),
             )
-        return RecordedJob(self.captured, tuple(changes), self.samples_per_step)
+        return RecordedJob(
+            self.captured, tuple(changes), self.samples_per_step, target, world_size
+        )

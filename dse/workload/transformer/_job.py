@@ -61,6 +61,11 @@ class TransformerJob(Job):
         """Checks the degrees; see :func:`check_parallelism`."""
         check_parallelism(self.model, self.cluster, self.global_batch_size, self.parallelism)
 
+    def optimistic_time_s(self) -> float:
+        """Returns the time of the model's arithmetic at the peak rate of all devices."""
+        peak = self.cluster.device.peak.of(self.precision) * self.cluster.world_size
+        return self.global_batch_size * self.model.model_flops_per_sample / peak
+
     def iteration(self) -> Iteration:
         """Returns the step of one rank of each pipeline stage."""
         return step_iteration(self)

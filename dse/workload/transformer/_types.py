@@ -186,3 +186,25 @@ COMPOSER = TransformerRuntime(
     optimizer_traffic_bytes=80.0,
     flash_kernel=FlashKernel.TRITON,
 )
+
+
+def format_parallelism(parallelism: Parallelism) -> str:
+    """Names the degrees above one, the micro-batch, and what differs from the plain step."""
+    degrees = (
+        ("tensor", parallelism.tensor),
+        ("pipeline", parallelism.pipeline),
+        ("context", parallelism.context),
+        ("data", parallelism.data),
+    )
+    product = " × ".join(f"{name} {degree}" for name, degree in degrees if degree > 1)
+    parts = [product] if product else []
+    if parallelism.interleave > 1:
+        parts.append(f"{parallelism.interleave} virtual stages")
+    parts.append(f"micro batch {parallelism.micro_batch_size}")
+    if parallelism.sequence_parallel:
+        parts.append("sequence parallel")
+    if parallelism.recompute.value != "none":
+        parts.append(f"{parallelism.recompute.value} recomputation")
+    if parallelism.data_sharding.value != "none":
+        parts.append(parallelism.data_sharding.value)
+    return ", ".join(parts)

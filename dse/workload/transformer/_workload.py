@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, ClassVar
 
 from dse.config import parse_document
@@ -16,17 +17,27 @@ from dse.workload._workload import Workload
 from dse.workload.transformer._job import TransformerJob
 from dse.workload.transformer._parameters import TransformerParameters
 from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS
-from dse.workload.transformer._types import DataSharding, Parallelism, Recompute
+from dse.workload.transformer._types import (
+    DataSharding,
+    Parallelism,
+    Recompute,
+    format_parallelism,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from dse.machine import LinkSpec, NetworkSpec
     from dse.machine.host import HostProfile
     from dse.machine.platforms import Platform
     from dse.model import TransformerModel
+    from dse.workload._configuration import Configuration
     from dse.workload._parameters import ParametersBlock, ParameterValue
+    from dse.workload._prediction import Prediction
     from dse.workload._programs import Program
+
+_MICRO_BATCHES = (1, 2, 4, 8, 16)
+_DATA_SHARDING = (DataSharding.NONE, DataSharding.OPTIMIZER, DataSharding.PARAMETERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +68,62 @@ class TransformerWorkload(Workload):
     def from_text(cls, text: str, *, file: str = "<string>") -> TransformerWorkload:
         """Returns the model of a file; see :meth:`Workload.from_text`."""
         return cls(parse_document(text, TransformerDocument, file=file).to_model())
+
+    @classmethod
+    def describe(cls, configuration: Configuration, prediction: Prediction) -> str:
+        """Names the machines, the parallelism and the speed."""
+        text = (
+            f"{configuration.world_size} × {configuration.platform}, "
+            f"{format_parallelism(cls.parallelism(configuration))}, "
+            f"{prediction.iteration_time_s:.3g} s a step"
+        )
+        utilization = prediction.metric(Metric.UTILIZATION)
+        if utilization is not None:
+            text += f", MFU {100 * utilization:.0f} %"
+        if prediction.cost_usd_per_million_samples is not None:
+            cost = prediction.cost_usd_per_million_samples
+            text += f", {cost:,.0f}" if cost >= 1000 else f", {cost:.4g}"
+            text += " USD per million samples"
+        return text
+
+    @staticmethod
+    def parallelism(configuration: Configuration) -> Parallelism:
+        """Returns how a configuration spreads the step."""
+        return _parallelism(dict(configuration.parameters))
+
+    @classmethod
+    def batch_grain(cls, configuration: Configuration) -> int:
+        """Returns one micro-batch on every replica; interleaved schedules want one per stage."""
+        spread = cls.parallelism(configuration)
+        stages = spread.pipeline if spread.interleave > 1 else 1
+        return spread.data * spread.micro_batch_size * stages
+
+    def candidates(
+        self, platform: Platform, parameters: Mapping[str, ParameterValue]
+    ) -> Iterator[Sequence[Mapping[str, ParameterValue]]]:
+        """Yields products of tensor, pipeline and data parallelism with each micro-batch size.
+
+        Of the kinds of recomputation the first that fits is the best: more of it only takes
+        longer.
+        """
+        world_size = int(parameters["world_size"])
+        for tensor in _divisors(platform.cluster(world_size).local_size):
+            for pipeline in _divisors(world_size // tensor):
+                data = world_size // tensor // pipeline
+                for micro_batch, sharding in product(
+                    _MICRO_BATCHES, _DATA_SHARDING if data > 1 else _DATA_SHARDING[:1]
+                ):
+                    spread: dict[str, ParameterValue] = {
+                        "tensor": tensor,
+                        "pipeline": pipeline,
+                        "sequence_parallel": tensor > 1,
+                        "micro_batch_size": micro_batch,
+                        "data_sharding": sharding.value,
+                    }
+                    yield tuple(
+                        {**parameters, **spread, "recompute": recompute.value}
+                        for recompute in Recompute
+                    )
 
     def job(
         self,
@@ -125,3 +192,7 @@ def _parallelism(parameters: Mapping[str, ParameterValue]) -> Parallelism:
             "none"
         )
     return found
+
+
+def _divisors(count: int) -> list[int]:
+    return [value for value in range(1, count + 1) if count % value == 0]
