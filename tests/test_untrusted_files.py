@@ -74,7 +74,7 @@ CALLS = {
         "dse/cli/_shard.py",
         "dse/cli/_export.py",
         "dse/cli/_recommend.py",
-        "dse/doctor/_thorough.py",
+        "dse/doctor/_checkup.py",
         "dse/search/storage/_database.py",
     },
     "json.load": set(),
