@@ -119,7 +119,10 @@ OPENS = {
     "dse/search/storage/_journal_repair.py",
 }
 
-MODULES = sorted((ROOT / "dse").rglob("*.py"))
+MODULES = {
+    path.relative_to(ROOT).as_posix(): ast.parse(path.read_text())
+    for path in sorted((ROOT / "dse").rglob("*.py"))
+}
 
 
 def dotted(node: ast.expr) -> str:
@@ -132,10 +135,10 @@ def dotted(node: ast.expr) -> str:
     return ""
 
 
-def faults(source: str, module: str) -> list[str]:
+def faults(tree: ast.AST, module: str) -> list[str]:
     """Returns what a module does that none may, by line."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -177,10 +180,9 @@ def is_true(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is True
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_module_runs_what_it_reads(path):
-    module = path.relative_to(ROOT).as_posix()
-    assert faults(path.read_text(), module) == []
+def test_no_module_runs_what_it_reads():
+    found = {module: faults(tree, module) for module, tree in MODULES.items()}
+    assert {module: lines for module, lines in found.items() if lines} == {}
 
 
 @pytest.mark.parametrize(
@@ -205,7 +207,7 @@ def test_no_module_runs_what_it_reads(path):
     ],
 )
 def test_the_check_finds(source):
-    assert faults(source, "dse/any.py")
+    assert faults(ast.parse(source), "dse/any.py")
 
 
 @pytest.mark.parametrize(
@@ -213,15 +215,15 @@ def test_the_check_finds(source):
     ["torch.load(p, weights_only=True)", "path.open('w')", "open(p, 'ab')", "a.evaluate()"],
 )
 def test_the_check_allows(source):
-    assert not faults(source, "dse/any.py")
+    assert not faults(ast.parse(source), "dse/any.py")
 
 
 def test_what_is_allowed_is_needed():
     """An exception that nothing needs any more is taken back."""
     for rule, modules in CALLS.items():
         for module in modules:
-            used = [dotted(node.func) for node in ast.walk(ast.parse((ROOT / module).read_text()))
-                    if isinstance(node, ast.Call)]  # fmt: skip
+            calls = (node for node in ast.walk(MODULES[module]) if isinstance(node, ast.Call))
+            used = [dotted(node.func) for node in calls]
             last = rule.removeprefix("*.")
             assert any(name == rule or name.endswith(f".{last}") for name in used), (rule, module)
 
@@ -300,13 +302,12 @@ def test_the_size_is_limited_and_the_environment_may_allow_more(tmp_path, monkey
     assert "more than the limit" not in refusal(lambda: read(path))
 
 
-def test_the_limit_is_told(tmp_path):
+def test_the_error_has_the_limit_and_how_to_raise_it(tmp_path):
     path = tmp_path / "large.yaml"
     path.write_bytes(b"x" * 1001)
-    assert refusal(lambda: read_bytes(path, 1000)) == (
-        f"{path}: 1001 bytes, more than the limit of 1000; if the file is right, set "
-        "DSE_MAX_FILE_BYTES to more bytes"
-    )
+    with pytest.raises(ConfigError, match="1001 bytes") as caught:
+        read_bytes(path, 1000)
+    assert (caught.value.limit, caught.value.key) == (1000, "DSE_MAX_FILE_BYTES")
     assert read_bytes(path, 1001) == b"x" * 1001
 
 
@@ -393,14 +394,17 @@ def peak_bytes(call) -> int:
         tracemalloc.stop()
 
 
-@pytest.fixture(scope="module")
-def bomb():
-    """A gigabyte of blanks in a megabyte."""
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(256, id="256MiB"), pytest.param(1024, id="1GiB", marks=pytest.mark.slow)],
+)
+def bomb(request):
+    """Blanks that compress a thousandfold."""
     block = gzip.compress(b" " * 2**20, mtime=0)
-    return block * 1024
+    return block * request.param
 
 
-def test_a_gigabyte_in_a_megabyte_is_refused_while_it_unpacks(tmp_path, bomb):
+def test_a_compression_bomb_is_refused_while_it_unpacks(tmp_path, bomb):
     path = tmp_path / "rank0.json.gz"
     path.write_bytes(bomb)
     peak = peak_bytes(lambda: read_kineto(path))
@@ -448,22 +452,26 @@ def laughs() -> str:
     return text
 
 
+def test_aliases_expand_up_to_a_limit(monkeypatch):
+    monkeypatch.setattr("dse.config._yaml._MAX_VALUES", 10_000)
+    assert "more than 10000 values after expansion" in refusal(lambda: parse_plain(laughs()))
+
+
+@pytest.mark.slow
 def test_a_billion_laughs():
     assert "more than 2000000 values after expansion" in refusal(lambda: parse_plain(laughs()))
 
 
 def test_a_node_cannot_stand_inside_itself():
-    assert "the alias `a` is inside what it stands for" in refusal(
-        lambda: parse_plain("x: &a [1, *a, *a]")
-    )
+    assert "the alias `a` is inside" in refusal(lambda: parse_plain("x: &a [1, *a, *a]"))
 
 
 def test_merging_many_blocks_takes_linear_time():
-    text = f"a: &a {{{', '.join(f'k{i}: 1' for i in range(3000))}}}\n"
-    text += f"b: {{<<: [{', '.join(['*a'] * 300)}]}}\n"
+    text = f"a: &a {{{', '.join(f'k{i}: 1' for i in range(1000))}}}\n"
+    text += f"b: {{<<: [{', '.join(['*a'] * 100)}]}}\n"
     data = parse_plain(text)
     assert isinstance(data, dict)
-    assert len(data["b"]) == 3000
+    assert len(data["b"]) == 1000
 
 
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? "])
@@ -487,9 +495,9 @@ def test_the_depth_that_is_allowed():
     ("text", "words"),
     [
         ('{"a": 1, "a": 2}', "the key `a` is given twice"),
-        ("NaN", "`NaN` is no number of JSON"),
-        ("[-Infinity]", "`-Infinity` is no number"),
-        ("1e400", "beyond the largest number"),
+        ("NaN", "`NaN` is not"),
+        ("[-Infinity]", "`-Infinity` is not"),
+        ("1e400", "`1e400` .* 1.8e308"),
         ("9" * 5000, "has 5000 digits, more than the limit of 300"),
         ('"\\ud800"', "half of a surrogate pair"),
         ('{"\\udfff": 1}', "half of a surrogate pair"),

@@ -10,7 +10,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from dse._interrupts import interrupts_kept_from_new_processes
+from dse._interrupts import shield_children_from_interrupts
 from dse.errors import WorkerError
 from dse.launch._child import Failure, RankSetup, rank_main
 from dse.launch._cores import core_shares
@@ -92,7 +92,7 @@ def start_ranks(
     processes: list[SpawnProcess] = []
     pipes: list[Connection] = []
     try:
-        with interrupts_kept_from_new_processes():
+        with shield_children_from_interrupts():
             for rank in range(world_size):
                 ours, theirs = context.Pipe()
                 pipes.append(ours)

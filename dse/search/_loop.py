@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse._interrupts import interrupts_held_back
+from dse._interrupts import defer_interrupts
 from dse.search._records import TrialRecord, TrialStatus
 from dse.search.propose._proposer import Proposal, Proposer
 
@@ -111,12 +111,12 @@ class Loop:
         # Numbered before all others: they were asked for earlier.
         taken = [Proposal(index - len(adopted), choice) for index, choice in enumerate(adopted)]
         # What is stored and what is remembered must not differ when Ctrl-C comes.
-        with interrupts_held_back():
+        with defer_interrupts():
             entered = self._storage.enter([*taken, *proposals], rejections)
             for record in entered.rejections:
                 self._keep(record)
         for record in executor.run(entered.proposals):
-            with interrupts_held_back():
+            with defer_interrupts():
                 if self._storage.add(record):
                     answers.append(self._keep(record))
             self._failures.note(record)

@@ -75,6 +75,7 @@ def test_shares_are_even_and_none_is_given_twice(usable, ranks):
 
 
 @linux
+@pytest.mark.slow
 @pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: [])(0)) < 2, reason="one core")
 def test_ranks_have_cores_of_their_own():
     pytest.importorskip("torch")

@@ -47,6 +47,7 @@ def test_candidates_are_measured_in_rounds():
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.slow
 def test_a_rank_killed_while_measuring_is_named():
     def kill(number, elapsed_s):
         multiprocessing.active_children()[0].kill()

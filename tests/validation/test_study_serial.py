@@ -74,6 +74,7 @@ def test_every_sharding_type_runs_alone(rank):
     assert all(math.isfinite(float(alone.step())) for _ in range(3))
 
 
+@pytest.mark.slow
 def test_an_iteration_is_the_longest_rank_with_its_communication():
     limits = MeasureLimits(budget_s=0.1, sample_s=0.001)
     told = []

@@ -126,11 +126,20 @@ def check(found, one):
         np.testing.assert_allclose(own, expected, rtol=0, atol=TOLERANCE)
 
 
+def test_a_mixed_plan_trains_the_unsharded_model():
+    rules = (Optimizer.ROWWISE_ADAGRAD, Optimizer.ADAM)
+    made = [candidate(rule.value, model(rule), 2, TWO_RANKS["mixed"]) for rule in rules]
+    for found, one in zip(train(made, STEPS, options=OPTIONS, threads=1), made, strict=True):
+        check(found, one)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", of_two_ranks())
 def test_two_ranks_train_the_unsharded_model(two_ranks, name):
     check(two_ranks[name], of_two_ranks()[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", of_two_nodes())
 def test_two_nodes_train_the_unsharded_model(two_nodes, name):
     check(two_nodes[name], of_two_nodes()[name])
@@ -147,6 +156,7 @@ def test_training_moves_rows_and_lowers_the_loss():
     assert np.mean(results[1].losses[-3:]) < np.mean(results[1].losses[:3])
 
 
+@pytest.mark.slow
 def test_single_and_narrow_values_train_nearly_the_same():
     mixed = TWO_RANKS["mixed"]
     half = model(precision=Precision.BF16)

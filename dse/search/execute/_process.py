@@ -12,7 +12,7 @@ import multiprocessing
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
-from dse._interrupts import interrupts_kept_from_new_processes
+from dse._interrupts import shield_children_from_interrupts
 from dse.errors import WorkerError
 from dse.search.execute._chunks import ChunkQueue, Pace, given_up
 from dse.search.execute._executor import Executor
@@ -152,7 +152,7 @@ class ProcessExecutor(Executor):
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=worker_main, args=(theirs,), daemon=True)
-        with interrupts_kept_from_new_processes():
+        with shield_children_from_interrupts():
             self._workers.append(_Worker(process, ours))
             try:
                 process.start()

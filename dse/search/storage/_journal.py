@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse._files import flush_folder, unwritable
+from dse._files import fsync_folder, unwritable
 from dse.errors import StudyError
 from dse.search.storage._journal_backend import RECORD_KEY, JournalBackend, stored_records
 from dse.search.storage._journal_repair import repair_journal
@@ -83,7 +83,7 @@ class Journal:
                         "maximize" if axis.maximize else "minimize" for axis in objectives
                     ],
                 )
-                flush_folder(path.parent)
+                fsync_folder(path.parent)
             else:
                 raise StudyError(f"{path}: the journal is empty; continue the run with --resume")
         except OSError as error:
