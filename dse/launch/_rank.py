@@ -1,6 +1,6 @@
-"""What a rank's process does: it joins the group, then answers what it is asked.
+"""Process of one rank: joins the group, then replies to commands of the parent.
 
-This module is imported in the processes of the ranks; the other side is `_parent`.
+This module is imported by the rank processes; the parent's side is `_group`.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from dse.launch._cores import bind
+from dse.launch._cores import pin_process
 from dse.launch._torch import load_torch
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-#: Turns an order into an answer; both must be picklable.
+#: Turns a command into a reply; both must be picklable.
 Worker = Callable[[Any], Any]
 
-#: Linux: `prctl` option by which a process asks for a signal when its starter ends.
+#: Linux: `prctl` option that requests a signal when the parent ends.
 _PR_SET_PDEATHSIG = 1
 
-#: Exit code of a rank that reported its failure.
-FAILED = 1
+#: Exit code of a rank that has reported its failure.
+_FAILED = 1
 
 
 @dataclass(frozen=True, slots=True)
 class RankSetup:
-    """What all ranks of a group are started with.
+    """Settings shared by all ranks of a group.
 
     Attributes:
         backend: ``gloo`` or ``nccl``.
         world_size: Number of ranks.
-        threads: Threads that each rank computes with.
+        threads: CPU threads of each rank.
         port: Port of the rendezvous on this machine.
-        timeout_s: Time after which a collective that does not end is an error, in seconds.
-        starter: Number of the process that started the ranks.
-        cores: Logical cores that each rank is bound to; nothing leaves them to the system.
+        timeout_s: Timeout of collectives, in seconds.
+        parent_pid: Process that started the ranks.
+        cores: Logical cores that each rank is pinned to; empty leaves them to the scheduler.
     """
 
     backend: str
@@ -52,18 +52,18 @@ class RankSetup:
     threads: int
     port: int
     timeout_s: float
-    starter: int
+    parent_pid: int
     cores: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RankContext:
-    """What a worker is told of its rank when the group stands.
+    """A rank of a joined group.
 
     Attributes:
-        rank: Number of this rank.
+        rank: Rank.
         world_size: Number of ranks.
-        device: Name of the torch device that this rank computes on.
+        device: Torch device of this rank.
     """
 
     rank: int
@@ -71,18 +71,18 @@ class RankContext:
     device: str
 
 
-#: Makes the worker of a rank, in the rank's process; must be picklable.
+#: Creates the worker of a rank in the rank's process; must be picklable.
 WorkerFactory = Callable[[RankContext], Worker]
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A rank has failed and is about to leave.
+    """Last reply of a rank that has failed.
 
     Attributes:
         summary: Type and message of the exception.
-        trace: The whole traceback.
-        at_s: When, on the clock that the processes of a machine share, in seconds.
+        trace: Full traceback.
+        at_s: Time on the clock that all processes of a machine share, in seconds.
     """
 
     summary: str
@@ -91,31 +91,31 @@ class Failure:
 
 
 def rank_main(rank: int, setup: RankSetup, pipe: Connection) -> None:
-    """Runs one rank until it is told to stop or its starter is gone; never returns.
+    """Runs one rank until the parent stops it or ends; never returns.
 
-    The process leaves without the usual clean-up: a gloo group that has lost a peer can abort the
-    process in its destructors, and that would hide what was reported before.
+    The process exits without the usual clean-up: a gloo group that has lost a peer can abort in
+    its destructors, which would hide the reported failure.
 
     Args:
-        rank: Number of this rank.
-        setup: The same on all ranks.
-        pipe: To the starter. The first order is the factory of what answers the others: given to
-            the process as it is started it could make the starter wait for ever, should the
-            process die before it has read all of it. The first answer says that the group stands.
+        rank: Rank.
+        setup: Settings shared by all ranks.
+        pipe: Connection to the parent. The first command is the worker factory: as an argument of
+            the process, the parent could block forever if the process dies before reading it. The
+            first reply confirms that the group has been joined.
     """
     code = 0
     try:
-        _end_with(setup.starter)
-        _take_interrupts()
+        _end_with_parent(setup.parent_pid)
+        _restore_interrupts()
         if setup.cores:
-            # Before torch starts threads, which inherit it.
-            bind(setup.cores[rank])
+            # Before torch starts threads, which inherit the affinity.
+            pin_process(setup.cores[rank])
         factory: WorkerFactory = pipe.recv()
         worker = factory(_join_group(rank, setup))
         pipe.send(None)
         _serve(worker, pipe)
-    except BaseException as error:  # whatever it is, the starter must know
-        code = FAILED
+    except BaseException as error:  # the parent has to know of any
+        code = _FAILED
         _report(error, pipe)
     finally:
         sys.stdout.flush()
@@ -125,47 +125,47 @@ def rank_main(rank: int, setup: RankSetup, pipe: Connection) -> None:
 def _serve(worker: Worker, pipe: Connection) -> None:
     while True:
         try:
-            order = pipe.recv()
+            command = pipe.recv()
         except EOFError:
             return
-        if order is None:
+        if command is None:
             return
-        pipe.send(worker(order))
+        pipe.send(worker(command))
 
 
 def _report(error: BaseException, pipe: Connection) -> None:
-    # A limit on memory that was the reason must not keep the reason from being told.
+    # A memory limit that caused the failure must not prevent the report.
     _lift_memory_limit()
-    words = traceback.format_exception_only(error)[-1].strip()
-    failure = Failure(words, "".join(traceback.format_exception(error)), time.monotonic())
+    summary = traceback.format_exception_only(error)[-1].strip()
+    failure = Failure(summary, "".join(traceback.format_exception(error)), time.monotonic())
     try:
         pipe.send(failure)
     except OSError:
-        return  # the starter is gone
+        return  # the parent has ended
 
 
 def _lift_memory_limit() -> None:
     try:
         import resource
-    except ImportError:  # not on every operating system
+    except ImportError:  # not on Windows
         return
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
 
 
-def _end_with(starter: int) -> None:
-    """Lets the system end this process when its starter ends, however that happens."""
+def _end_with_parent(parent_pid: int) -> None:
+    """Makes the kernel kill this process when its parent ends."""
     if sys.platform != "linux":
-        return  # the closed pipe ends it at the next answer
+        return  # the closed pipe ends it at the next reply
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != starter:
-        os._exit(FAILED)
+    if os.getppid() != parent_pid:
+        os._exit(_FAILED)
 
 
-def _take_interrupts() -> None:
-    """Ctrl-C ends a rank at once and without a word, even inside a collective."""
+def _restore_interrupts() -> None:
+    """Makes Ctrl-C end this rank silently, even inside a collective."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # Both were held back while the process started, see `_parent`.
+    # Blocked while the process started, see `_group`.
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
 
@@ -178,7 +178,7 @@ def _join_group(rank: int, setup: RankSetup) -> RankContext:
         device = f"cuda:{rank}"
         torch.cuda.set_device(rank)
     elif any(name == "lo" for _, name in socket.if_nameindex()):
-        # All ranks are here: no need for a host name that can be resolved.
+        # All ranks are local, so gloo need not resolve the host name.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist = torch.distributed
     timeout = timedelta(seconds=setup.timeout_s)
