@@ -1,8 +1,8 @@
 """Ranks of one job on this machine.
 
 :func:`start_ranks` starts one process per rank, joins them with `torch.distributed` and sends all
-of them the same commands. Under ``torchrun``, :func:`in_place` does the same with the ranks that it
-started. This package does not know what the ranks compute, and imports torch on use only.
+of them the same commands. Under ``torchrun``, :func:`in_place` does the same with the ranks that
+it started. This package does not know what the ranks compute, and imports torch on use only.
 """
 
 from __future__ import annotations
