@@ -65,7 +65,7 @@ from tests.fuzzing import (
 )
 from tests.search.traces import rank_events
 from tests.trace.helpers import document, node
-from tests.validation.study import write_space
+from tests.validation.studies import write_space
 
 if TYPE_CHECKING:
     from pathlib import Path

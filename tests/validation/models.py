@@ -19,9 +19,9 @@ from dse.model import (
 )
 from dse.sharding import ShardingPlan, ShardingType, TablePlan, column_widths
 from dse.validation import Candidate, TrainerOptions, TrainingResult, local_batch
-from dse.validation._layout import PlanLayout
-from dse.validation._network import make_network
-from dse.validation._tables import initial_weights
+from dse.validation.trainer._layout import PlanLayout
+from dse.validation.trainer._network import make_network
+from dse.validation.trainer._tables import initial_weights
 from dse.workload.dlrm import Configuration, Software
 
 BATCH = 24
