@@ -1,4 +1,4 @@
-"""Files are data: nothing in them is run, and every one is read within limits."""
+"""Untrusted files: nothing in them is run, and reading stays within limits."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from tests.conftest import ROOT
 
 # --- what no module may do ------------------------------------------------------------------
 
-#: Packages that make objects or run code of what they read, or have no limits.
+#: Packages that create objects or run code from what they read, or have no limits.
 FORBIDDEN_IMPORTS = {
     *("pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "jsonpickle"),
     *("sqlite3", "xml", "lxml", "zipfile", "bz2", "code", "codeop", "pty"),
 }
 
-#: What may only be called in the modules named, each for a reason.
+#: Calls that are allowed only in the given modules.
 CALLS = {
     "eval": set(),
     "exec": set(),
@@ -54,7 +54,7 @@ CALLS = {
     "yaml.load_all": set(),
     "yaml.full_load": set(),
     "yaml.unsafe_load": set(),
-    # It knows no limits; documents read YAML.
+    # It has no limits; `dse.config` reads YAML.
     "yaml.safe_load": set(),
     "np.load": set(),
     "np.fromfile": set(),
@@ -64,8 +64,8 @@ CALLS = {
     "torch.hub.load": set(),
     "torch.jit.load": set(),
     "joblib.load": set(),
-    # The reader itself; lines of a study's own journal, which Optuna reads as well; what this
-    # package told its own processes, or these answered; its own JSON in another form; databases.
+    # The reader itself; a study's journal; messages between the package's own processes; its own
+    # JSON output; databases.
     "json.loads": {
         "dse/_reading.py",
         "dse/search/storage/_journal_repair.py",
@@ -86,7 +86,7 @@ CALLS = {
     "lzma.decompress": set(),
     "zlib.decompress": set(),
     "gzip.decompress": set(),
-    # Names in the code, and Python files that a person names on the command line.
+    # Names in the code, and Python files named on the command line.
     "import_module": {
         "dse/__init__.py",
         "dse/trace/__init__.py",
@@ -96,9 +96,9 @@ CALLS = {
     "importlib.import_module": set(),
     "runpy.run_path": {"dse/trace/replay/_registry.py"},
     "runpy.run_module": set(),
-    # Trees of a calibration, after unpacking within a limit.
+    # Trees of a calibration, unpacked within a limit.
     "*.load_model": {"dse/machine/fits/_trees.py"},
-    # The machine's own facts, and traces that the profiler just wrote.
+    # Files of the system, and traces that the profiler just wrote.
     "*.read_text": {
         "dse/trace/replay/run/_memory.py",
         "dse/calibration/microbench/_machine.py",
@@ -110,9 +110,9 @@ CALLS = {
     "*.read_bytes": set(),
 }
 
-#: Where files are opened for reading other than through `dse._reading`.
+#: Modules that open files for reading without `dse._reading`.
 OPENS = {
-    # What this process has just written.
+    # Files that this process has just written.
     "dse/trace/capture/_profiler.py",
     "dse/calibration/microbench/log/_journal.py",
     "dse/calibration/microbench/ranks/_in_step.py",
@@ -126,7 +126,7 @@ MODULES = {
 
 
 def dotted(node: ast.expr) -> str:
-    """Returns `a.b.c` of a call's function, `*.c` where what is in front is no name."""
+    """Returns the dotted name of a called function; `*.c` if its owner is an expression."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -136,7 +136,7 @@ def dotted(node: ast.expr) -> str:
 
 
 def faults(tree: ast.AST, module: str) -> list[str]:
-    """Returns what a module does that none may, by line."""
+    """Returns the forbidden imports and calls of a module, with their lines."""
     found = []
     for node in ast.walk(tree):
         names = []
@@ -219,7 +219,7 @@ def test_the_check_allows(source):
 
 
 def test_what_is_allowed_is_needed():
-    """An exception that nothing needs any more is taken back."""
+    """Exceptions to the rules are removed when no longer needed."""
     for rule, modules in CALLS.items():
         for module in modules:
             calls = (node for node in ast.walk(MODULES[module]) if isinstance(node, ast.Call))
@@ -228,7 +228,7 @@ def test_what_is_allowed_is_needed():
             assert any(name == rule or name.endswith(f".{last}") for name in used), (rule, module)
 
 
-# --- files that are none ----------------------------------------------------------------------
+# --- special files ----------------------------------------------------------------------------
 
 READERS = {
     "model": load_model,
@@ -272,7 +272,7 @@ def test_devices_are_refused(tmp_path, read):
     assert "this is a device; a file is expected" in refusal(lambda: read(tmp_path / "zero.yaml"))
 
 
-def test_empty_files_names_that_cannot_be_and_circles(tmp_path, read):
+def test_empty_files_invalid_names_and_circular_links(tmp_path, read):
     (tmp_path / "empty.yaml").write_bytes(b"")
     assert refusal(lambda: read(tmp_path / "empty.yaml"))
     for name in ("a\0b.yaml", "x" * 300 + ".yaml", "x" * 5000 + ".yaml"):
@@ -311,14 +311,14 @@ def test_the_error_has_the_limit_and_how_to_raise_it(tmp_path):
     assert read_bytes(path, 1001) == b"x" * 1001
 
 
-def test_a_file_larger_than_it_says(tmp_path):
-    """Files of the system say that they have no bytes."""
+def test_a_file_larger_than_its_reported_size(tmp_path):
+    """Files in /proc report a size of 0."""
     assert "at least" in refusal(lambda: read_bytes("/proc/self/maps", 100))
     assert read_bytes("/proc/self/maps")
 
 
 @pytest.mark.parametrize("text", ["x", "-1", "0", "1e9", "9" * 30, "1 GB", "٣"])
-def test_a_limit_that_is_none(monkeypatch, text):
+def test_an_invalid_limit(monkeypatch, text):
     monkeypatch.setenv("DSE_MAX_FILE_BYTES", text)
     assert "expected a whole number of bytes" in refusal(lambda: byte_limit(5))
 
@@ -329,7 +329,7 @@ def test_an_empty_limit_is_the_usual_one(monkeypatch):
 
 
 def changed(path, **values) -> str:
-    """Returns a file of the package with other values at dotted places."""
+    """Returns a built-in file with other values at the given places."""
     import yaml
 
     data = yaml.safe_load((ROOT / path).read_text())
@@ -364,14 +364,14 @@ def changed(path, **values) -> str:
         ("model", "models/gpt_1_7b.yaml", {"layers": 10**12}),
     ],
 )
-def test_sizes_beyond_reason_are_refused_before_anything_is_made(tmp_path, reader, path, values):
+def test_huge_sizes_are_rejected_before_allocation(tmp_path, reader, path, values):
     file = tmp_path / "large.yaml"
     file.write_text(changed(path, **values))
     assert "expected at most" in refusal(lambda: READERS[reader](str(file)))
     assert peak_bytes(lambda: READERS[reader](str(file))) < 50e6
 
 
-def test_plans_beyond_reason(tmp_path):
+def test_huge_plans_are_rejected(tmp_path):
     path = tmp_path / "plan.json"
     path.write_text(json.dumps({"schema_version": 1, "world_size": 10**9, "tables": {}}))
     assert "expected at most 1000000" in refusal(lambda: read_plan(path))
@@ -383,7 +383,7 @@ def test_plans_beyond_reason(tmp_path):
 
 
 def peak_bytes(call) -> int:
-    """Returns the most memory that Python held during a call that is refused."""
+    """Returns the peak memory of Python during a call that raises ConfigError."""
     import tracemalloc
 
     tracemalloc.start()
@@ -430,7 +430,7 @@ def test_a_bomb_inside_an_archive(tmp_path, bomb):
     assert words.startswith(f"{path}:rank0.json.gz: unpacks to ")
 
 
-def test_holes_in_an_archive_are_no_files(tmp_path):
+def test_sparse_files_in_archives_are_rejected(tmp_path):
     """A sparse file of many terabytes takes a few bytes in an archive."""
     header = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "rank0.json"}
     header["GNU.sparse.realsize"] = str(10**15)
@@ -439,7 +439,7 @@ def test_holes_in_an_archive_are_no_files(tmp_path):
     assert "sparse" in refusal(lambda: read_kineto(path))
 
 
-def test_many_short_values_are_no_trace(tmp_path):
+def test_many_short_values_are_rejected(tmp_path):
     path = tmp_path / "rank0.json"
     path.write_bytes(b'{"traceEvents":[' + b"1," * 20_100_000 + b"1]}")
     assert "take many times their size in memory" in refusal(lambda: read_kineto(path))
@@ -462,7 +462,7 @@ def test_a_billion_laughs():
     assert "more than 2000000 values after expansion" in refusal(lambda: parse_plain(laughs()))
 
 
-def test_a_node_cannot_stand_inside_itself():
+def test_an_alias_cannot_be_inside_its_anchor():
     assert "the alias `a` is inside" in refusal(lambda: parse_plain("x: &a [1, *a, *a]"))
 
 
@@ -488,7 +488,7 @@ def test_the_depth_that_is_allowed():
             load_json(deeper)
 
 
-# --- text that is not what it seems --------------------------------------------------------------
+# --- invalid text --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -511,7 +511,7 @@ def test_json_that_is_refused(text, words):
         load_json(text)
 
 
-def test_whole_characters_from_two_halves_are_fine():
+def test_surrogate_pairs_are_accepted():
     assert load_json('"\\ud83d\\ude00"') == "\N{GRINNING FACE}"
 
 

@@ -294,7 +294,7 @@ def _import_findings(
     python: Callable[[str], tuple[bool, str]],
     on_progress: Callable[[str], None],
 ) -> Iterator[Finding]:
-    """Imports the installed heavy packages, each in a process of its own."""
+    """Imports the installed heavy packages, each in a new process."""
     for package in packages:
         module = _IMPORTED.get(package.name)
         if package.version is None or module is None:

@@ -1,13 +1,13 @@
-"""Exchange of pooled vectors, and of their gradients the same way back.
+"""Collectives of pooled vectors and of their gradients.
 
-* POOLED (whole rows on a rank): an all-to-all; each rank deals its columns out by samples.
-* ROW (rows over all ranks): partial sums by reduce-scatter, gradients by all-gather.
-* NODE (rows over a node): reduce-scatter on the node, then an all-to-all among the ranks of the
-  same number on their nodes; gradients by all-to-all and all-gather.
-* REPLICATED: nothing travels.
+* POOLED (whole rows on a rank): all-to-all; each rank sends its columns by sample.
+* ROW (rows over all ranks): reduce-scatter of partial sums, all-gather of gradients.
+* NODE (rows over a node): reduce-scatter within the node, then all-to-all among equal local ranks
+  of all nodes; gradients by all-to-all and all-gather.
+* REPLICATED: no communication.
 
-Outputs of all exchanges are *leaves* of the dense part's graph: the gradient of a leaf has the
-layout of what came in, so it goes back as it is.
+Outputs are *leaves* of the autograd graph of the dense part: the gradient of a leaf has the layout
+of the output, so it is sent back unchanged.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NodeGroups:
-    """Process groups of hierarchical exchanges.
+    """Process groups of hierarchical collectives.
 
     Attributes:
         inside: Ranks of this rank's node.
-        between: Ranks of the same number on all nodes.
+        between: Ranks with the same local rank on all nodes.
     """
 
     inside: Any
@@ -40,7 +40,7 @@ class NodeGroups:
 
 @cache
 def node_groups(torch: Any, world_size: int, local_size: int, rank: int) -> NodeGroups:
-    """Makes the groups; all ranks must call this at the same point, and then keep them."""
+    """Creates the groups; all ranks must call this together. Cached."""
     dist = torch.distributed
     nodes = range(0, world_size, local_size)
     inside = [dist.new_group(list(range(node, node + local_size))) for node in nodes]
@@ -51,13 +51,13 @@ def node_groups(torch: Any, world_size: int, local_size: int, rank: int) -> Node
 
 
 class Exchange:
-    """Exchanges of one group; this one is for pieces whose outputs stay where they are.
+    """Collectives of one exchange group; the base class serves shards without communication.
 
     Args:
         torch: The torch module.
-        layout: Geometry of the plan.
+        layout: Layout of the plan.
         rank: This rank.
-        group: Which exchange group.
+        group: Exchange group.
         wire: Torch type of values under way.
         compute: Torch type of the dense part's input.
     """
@@ -83,19 +83,19 @@ class Exchange:
             self._held *= layout.world_size
 
     def prepare(self) -> None:
-        """Makes what all ranks must make at the same point."""
+        """Creates resources that all ranks must create together."""
 
     def sources(self) -> list[int]:
-        """Returns the ranks whose columns lie behind each other in the leaf."""
+        """Returns the ranks whose columns are concatenated in the leaf."""
         return [self._rank]
 
     def places(self) -> list[tuple[Place, int]]:
-        """Returns where each part of the leaf belongs, in order."""
+        """Returns the place and width of each part of the leaf, in order."""
         shards = [self._layout.of(source, self._group) for source in self.sources()]
         return [place for own in shards for place in places_of(own)]
 
     def parts(self, leaf: Any) -> list[Any]:
-        """Cuts a leaf into the parts of :meth:`places`, each of shape `(samples, columns)`."""
+        """Splits a leaf into the parts of :meth:`places`, each of shape `(samples, columns)`."""
         widths = [self._layout.width(source, self._group) for source in self.sources()]
         parts = []
         blocks = leaf.split([self._samples * width for width in widths])
@@ -106,7 +106,7 @@ class Exchange:
         return parts
 
     def send(self, outputs: Any) -> Callable[[], Any]:
-        """Starts the exchange of pooled vectors.
+        """Starts the collective of pooled vectors.
 
         Args:
             outputs: Of this rank's pieces for all samples; shape `(samples, columns)`.
@@ -120,7 +120,7 @@ class Exchange:
         return lambda: finish().to(self._compute)
 
     def send_back(self, gradient: Any) -> Callable[[], Any]:
-        """Starts the exchange of gradients.
+        """Starts the collective of gradients.
 
         Args:
             gradient: Of the leaf.
@@ -142,7 +142,7 @@ class Exchange:
     def _all_to_all(
         self, sent: Any, out: list[int], back: list[int], group: Any = None
     ) -> Callable[[], Any]:
-        """Deals `sent` out by `out` values to each rank, takes in `back` values of each."""
+        """Sends `out` values of `sent` to each rank and receives `back` values from each."""
         received = sent.new_empty(sum(back))
         work = self._dist.all_to_all_single(
             received, sent.reshape(-1), back, out, group=group, async_op=True
@@ -158,7 +158,7 @@ class Exchange:
         flat = sent.reshape(-1)
         received = flat.new_empty(flat.shape[0] // ranks)
         dist = self._dist
-        # Newer releases have the first name, older ones the second.
+        # The second name is that of older releases.
         scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
         work = scatter(received, flat, group=group, async_op=True)
 
@@ -204,7 +204,7 @@ class PooledExchange(Exchange):
 
 
 class RowExchange(Exchange):
-    """Partial sums of all ranks; the columns of one are those of all."""
+    """Partial sums of all ranks, which have the same columns."""
 
     def _send(self, outputs: Any) -> Callable[[], Any]:
         return self._reduce_scatter(outputs, self._layout.world_size)
@@ -214,7 +214,7 @@ class RowExchange(Exchange):
 
 
 class NodeExchange(Exchange):
-    """Partial sums on the node, then whole vectors between nodes.
+    """Partial sums within the node, then whole vectors between nodes.
 
     Outputs come in the order of :attr:`PlanLayout.by_local_rank`.
     """
@@ -222,7 +222,7 @@ class NodeExchange(Exchange):
     _nodes = NodeGroups(None, None)
 
     def prepare(self) -> None:
-        """Makes the process groups; all ranks do so at the same point."""
+        """Creates the process groups; all ranks do so together."""
         layout = self._layout
         if layout.node_count > 1:
             self._nodes = node_groups(
@@ -230,7 +230,7 @@ class NodeExchange(Exchange):
             )
 
     def sources(self) -> list[int]:
-        """Returns one rank of each node, the one that this rank hears."""
+        """Returns the rank of each node that this rank receives from."""
         layout = self._layout
         return list(range(self._rank % layout.local_size, layout.world_size, layout.local_size))
 
@@ -243,7 +243,7 @@ class NodeExchange(Exchange):
         layout, groups = self._layout, self._nodes
         own, theirs = self._sizes()
         inside = None
-        # A node without such tables has nothing to reduce.
+        # A node without such tables does not reduce.
         if layout.local_size > 1 and self._width:
             inside = self._reduce_scatter(outputs, layout.local_size, groups.inside)
         if layout.node_count == 1:
@@ -283,7 +283,7 @@ _EXCHANGES = {
 def make_exchange(
     torch: Any, layout: PlanLayout, rank: int, group: ExchangeGroup, wire: Any, compute: Any
 ) -> Exchange:
-    """Returns the exchange of a group; all ranks must call this at the same point."""
+    """Creates the collectives of a group; all ranks must call this together."""
     exchange = _EXCHANGES[group](torch, layout, rank, group, wire, compute)
     exchange.prepare()
     return exchange

@@ -1,13 +1,12 @@
-"""Input distribution: from each rank's own samples to the lookups of its pieces.
+"""Input distribution: from the samples of each rank to the lookups of its shards.
 
-Two all-to-alls. The first carries the lengths of bags (4 bytes each); all sizes are known. From
-the lengths every rank knows how many indices it will get, and the second carries these (8 bytes
-each). A piece gets the indices of all its features; column pieces of one table get copies each,
-and the rows of a row-wise table are sent to the rank that owns them, as numbers within its block.
+The first all-to-all transfers bag lengths (4 bytes each). They give the number of indices, which
+the second all-to-all transfers (8 bytes each). A shard receives the indices of all its features;
+column shards of one table receive a copy each, and rows of a row-wise table are sent to the rank
+that owns them, as offsets within its block.
 
-The three stages can be done in a row, or each in another iteration than the one before, so that
-both exchanges run beside training: then the lengths are sent two iterations ahead and the indices
-one.
+The three stages can run in sequence or in consecutive iterations. In the latter case both
+collectives overlap training: lengths are sent two iterations ahead and indices one.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ if TYPE_CHECKING:
     from dse.validation.trainer._layout import PlanLayout, Shard
 
 
-#: Blocks whose numbers fit a byte, and so many that comparing is cheaper than dividing.
-_MOST_BYTE_BLOCKS = 256
+#: Most blocks whose index fits a byte, and most for which comparing is cheaper than dividing.
+_MAX_BYTE_BLOCKS = 256
 _FEW_BLOCKS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Bags:
-    """What one lookup reads.
+    """Input of one lookup.
 
     Attributes:
-        indices: Rows within the piece; shape `(lookups,)`, int64.
+        indices: Rows within the shard; shape `(lookups,)`, int64.
         offsets: First lookup of each bag; shape `(bags,)`, int64.
         lengths: Lookups of each bag; shape `(bags,)`, int64.
     """
@@ -47,7 +46,7 @@ class Bags:
 
 @dataclass(slots=True)
 class DeviceBatch:
-    """The samples of this rank on its device.
+    """Samples of this rank on its device.
 
     Attributes:
         dense: Dense features; shape `(samples, features)`.
@@ -63,7 +62,7 @@ class DeviceBatch:
 
 
 def to_device(torch: Any, batch: LocalBatch, dtype: Any, device: str) -> DeviceBatch:
-    """Copies a batch to a device; on a CPU only the dense values change their type."""
+    """Copies a batch to a device; on a CPU only the type of dense values changes."""
     on_gpu = device != "cpu"
 
     def moved(values: Any, kind: Any = None) -> Any:
@@ -81,7 +80,7 @@ def to_device(torch: Any, batch: LocalBatch, dtype: Any, device: str) -> DeviceB
 
 @dataclass(slots=True)
 class Feeding:
-    """A batch on its way to the lookups.
+    """A batch that is being distributed.
 
     Attributes:
         batch: The samples of this rank.
@@ -103,7 +102,7 @@ class Feeding:
 
 
 class InputDistribution:
-    """Brings the indices of all ranks' samples to the pieces of this rank.
+    """Sends the indices of all ranks' samples to the shards of this rank.
 
     Args:
         torch: The torch module.
@@ -124,7 +123,7 @@ class InputDistribution:
             for to in range(layout.world_size)
         ]
         self._alone = layout.world_size == 1 or not any(self._sent_bags)
-        # Row-wise tables by the number of their blocks; one pass routes all of a kind.
+        # Row-wise tables by their number of blocks; one pass routes all with the same number.
         kinds: dict[int, dict[int, int]] = {}
         for own in layout.shards:
             for shard in own:
@@ -134,7 +133,7 @@ class InputDistribution:
         self._split = {parts: sorted(tables.items()) for parts, tables in kinds.items()}
 
     def send_lengths(self, batch: DeviceBatch) -> Feeding:
-        """Sorts the indices by destination and starts the exchange of lengths."""
+        """Sorts the indices by destination and starts the all-to-all of lengths."""
         torch, feeding = self._torch, Feeding(batch)
         blocks = self._blocks(batch)
         lengths: list[Any] = []
@@ -169,7 +168,7 @@ class InputDistribution:
         return feeding
 
     def send_indices(self, feeding: Feeding) -> Feeding:
-        """Waits for the lengths and starts the exchange of indices."""
+        """Waits for the lengths and starts the all-to-all of indices."""
         if feeding.sent_counts is None:
             return feeding
         world_size = self._layout.world_size
@@ -189,7 +188,7 @@ class InputDistribution:
         return feeding
 
     def finish(self, feeding: Feeding) -> list[Bags]:
-        """Waits for the indices; returns the lookups of each fed piece of this rank.
+        """Waits for the indices; returns the lookups of each fed shard of this rank.
 
         Bags of a piece are ordered by feature, then by sample of the global batch; those of
         node-wise pieces by :attr:`PlanLayout.by_local_rank` in place of ranks.
@@ -220,7 +219,7 @@ class InputDistribution:
             ordered.append(lengths.reshape(-1))
             sizes.append(sum(flat[run] for run in own))
             first += shard.features
-        # All pieces at once: one by one they would cost a handful of small operators each.
+        # All shards at once: separately, each would cost a handful of small operators.
         indices = torch.cat(joined).split(sizes)
         every = torch.cat(ordered).to(torch.int64)
         bags = [one.shape[0] for one in ordered]
@@ -230,12 +229,12 @@ class InputDistribution:
         return [Bags(*one) for one in zip(indices, offsets, every.split(bags), strict=True)]
 
     def local(self, batch: DeviceBatch, table: int) -> Bags:
-        """Returns the lookups of this rank's samples in a table of which it has a copy."""
+        """Returns the lookups of this rank's samples in a replicated table."""
         lengths = batch.lengths[table].to(self._torch.int64)
         return Bags(batch.indices[table], lengths.cumsum(0) - lengths, lengths)
 
     def _parts(self, shard: Shard) -> int:
-        """Blocks that the rows of a row-wise piece's table are cut into."""
+        """Returns the number of row blocks of a row-wise table."""
         layout = self._layout
         return layout.world_size if shard.group is ExchangeGroup.ROW else layout.local_size
 
@@ -278,7 +277,7 @@ class InputDistribution:
         torch = self._torch
         rows = torch.cat([batch.indices[table] for table, _ in tables])
         counts = [batch.indices[table].shape[0] for table, _ in tables]
-        kind = torch.uint8 if parts <= _MOST_BYTE_BLOCKS else torch.int16
+        kind = torch.uint8 if parts <= _MAX_BYTE_BLOCKS else torch.int16
         owner = torch.zeros(rows.shape[0], dtype=kind, device=rows.device)
         for (_, height), own, within in zip(
             tables, owner.split(counts), rows.split(counts), strict=True

@@ -1,8 +1,8 @@
-"""The dense part of a recommendation model as a torch module.
+"""Dense part of a recommendation model as a torch module.
 
-The same layers as :func:`dse.model.dense_operators` lists: bottom MLP, interaction (dot
-products of all pairs, low-rank cross layers of DCNv2, or concatenation with average pooling), top
-MLP; rectified everywhere but behind the last layer.
+It has the layers of :func:`dse.model.dense_operators`: bottom MLP, interaction (pairwise dot
+products, low-rank cross layers of DCNv2, or concatenation with average pooling) and top MLP, with
+ReLU after every layer except the last.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def make_network(torch: Any, model: DlrmModel, seed: int, dtype: Any, device: st
 
     Its `forward` takes dense features of shape `(samples, features)` and a function that returns
     the pooled vectors, each of shape `(samples, columns)`, in the order of tables, features and
-    columns; the function is called when the bottom MLP is done. It returns logits of shape
+    columns; the function is called after the bottom MLP. It returns logits of shape
     `(samples, 1)`.
     """
     nn = torch.nn

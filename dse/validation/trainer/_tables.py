@@ -1,14 +1,14 @@
-"""Pieces of embedding tables: initial weights, lookups, and updates of the rows that were used.
+"""Shards of embedding tables: initial weights, lookups and updates of used rows.
 
-A lookup is ``torch.nn.functional.embedding_bag`` in sum mode; an update makes the gradient of
-every lookup, merges those of equal rows (a sort and a sum) and changes each row once: the forms
-that ``dse calibrate`` measures. The rules are those of fused updates (FBGEMM):
+A lookup is ``torch.nn.functional.embedding_bag`` in sum mode. An update computes the gradient of
+each lookup, merges those of equal rows (a sort and a sum) and updates each row once, as measured
+by ``dse calibrate``. The rules are those of fused updates (FBGEMM):
 
-* row-wise Adagrad keeps the mean over the piece's columns of the squared gradient, so a table that
-  is cut by columns has a state of its own for each piece, and another trajectory than uncut;
-* Adam changes the moments of used rows only.
+* row-wise Adagrad keeps the mean squared gradient over the shard's columns, so the state, and the
+  trajectory, of a column-wise table depends on its shards;
+* Adam updates the moments of used rows only.
 
-Copies on every rank are updated densely: there Adam's moments of all rows decay.
+Replicated tables are updated densely, so Adam's moments of all rows decay.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _EPSILON = 1e-8
 _BETA_1, _BETA_2 = 0.9, 0.999
 
-#: Values whose initial weights are made at once.
+#: Number of initial weights computed at once.
 _INIT_CHUNK = 2**20
 
 #: Odd constants of an integer hash (Steele et al., SplitMix), as signed 64-bit numbers.
@@ -47,12 +47,12 @@ def stored_type(torch: Any, table: EmbeddingTable, *, double: bool) -> Any:
 def initial_weights(
     torch: Any, table: EmbeddingTable, shard: Shard, seed: int, dtype: Any, device: str
 ) -> Any:
-    """Returns the initial weights of a piece, uniform within ±1/√rows.
+    """Returns the initial weights of a shard, uniform within ±1/√rows.
 
-    A weight is a hash of seed, table, row and column, so every cut of a table has the same ones.
+    A weight is a hash of seed, table, row and column, so it does not depend on the sharding.
 
     Returns:
-        Shape `(rows of the piece, columns of the piece)`.
+        Shape `(rows of the shard, columns of the shard)`.
     """
     piece = shard.piece
     weights = torch.empty((piece.rows, piece.columns), dtype=dtype, device=device)
@@ -96,11 +96,11 @@ def _gradient_rows(torch: Any, bags: Bags, gradient: Any) -> Any:
 
 
 class SparseTable:
-    """A piece whose used rows are updated.
+    """A shard whose used rows are updated.
 
     Args:
         torch: The torch module.
-        shard: The piece.
+        shard: The shard.
         weights: Its initial weights.
         optimizer: Update rule.
         options: Learning rate.
@@ -142,7 +142,7 @@ class SparseTable:
         """Updates the rows that the bags used.
 
         Args:
-            bags: What was looked up.
+            bags: Lookups of the forward pass.
             gradient: Of each bag's sum; shape `(bags, columns)`.
         """
         torch = self._torch
@@ -179,17 +179,17 @@ class SparseTable:
 
 
 def adam_step(first: Any, second: Any, steps: int, rate: float) -> tuple[Any, float]:
-    """Returns Adam's direction and the factor of its step, with both moments corrected."""
+    """Returns Adam's direction and step factor, with bias-corrected moments."""
     scale = (second / (1 - _BETA_2**steps)).sqrt_().add_(_EPSILON)
     return first / scale, -rate / (1 - _BETA_1**steps)
 
 
 class ReplicatedTables:
-    """Copies of whole tables on every rank, with one dense gradient for all of them.
+    """Replicated tables, with one dense gradient for all of them.
 
     Args:
         torch: The torch module.
-        shards: The copies of this rank.
+        shards: The replicas of this rank.
         weights: Their initial weights, in the same order.
         optimizer: Update rule.
         options: Learning rate.
@@ -227,10 +227,10 @@ class ReplicatedTables:
         ]
 
     def accumulate(self, bags: list[Bags], gradients: list[Any]) -> None:
-        """Makes the dense gradient of all tables.
+        """Computes the dense gradient of all tables.
 
         Args:
-            bags: What was looked up in each table.
+            bags: Lookups of each table.
             gradients: Of each table's sums.
         """
         self.gradient.zero_()
@@ -239,7 +239,7 @@ class ReplicatedTables:
             target.index_add_(0, own.indices, every)
 
     def update(self) -> None:
-        """Updates every row by the dense gradient."""
+        """Updates all rows with the dense gradient."""
         self._steps += 1
         for number, (weights, gradient) in enumerate(
             zip(self.weights, self._gradients, strict=True)

@@ -77,7 +77,7 @@ def test_every_sharding_type_runs_alone(rank):
 @pytest.mark.slow
 def test_an_iteration_is_the_longest_rank_with_its_communication():
     limits = MeasureLimits(budget_s=0.1, sample_s=0.001)
-    told = []
+    done = []
     (found,) = measure_serially(
         [candidate("whole", model(), 2, WHOLE)],
         [(0.0, 1000.0)],
@@ -85,9 +85,9 @@ def test_an_iteration_is_the_longest_rank_with_its_communication():
         threads=1,
         limits=limits,
         options=OPTIONS,
-        on_round=lambda number, _: told.append(number),
+        on_round=lambda number, _: done.append(number),
     )
-    assert told == [1]
+    assert done == [1]
     assert len(found.samples) >= 6
     assert len(found.rank_times_s) == 2
     # The second rank is the longest in every sample.

@@ -69,7 +69,7 @@ def test_overlapping_intervals_are_ties():
     assert one.ties_with(replace(other, measured_low_s=None))
 
 
-def test_the_order_of_the_study_stands_beside_it():
+def test_the_order_of_the_study_is_compared_too():
     rows = [made(1, 1.0, 1.0, study_s=3.0), made(2, 2.0, 2.0, study_s=2.0)]
     found = ranking_agreement(rows)
     assert (found.kendall_tau, found.study_kendall_tau) == (1.0, -1.0)
