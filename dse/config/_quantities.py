@@ -37,6 +37,16 @@ class UnitKind(StrEnum):
     FRACTION = "share"
 
 
+_SI_UNIT = {
+    UnitKind.SIZE: "byte",
+    UnitKind.BANDWIDTH: "byte/second",
+    UnitKind.TIME: "second",
+    UnitKind.COMPUTE_RATE: "FLOP/second",
+    UnitKind.PRICE: "USD/hour",
+    UnitKind.MONEY: "USD",
+    UnitKind.FRACTION: "share",
+}
+
 _EXAMPLE = {
     UnitKind.SIZE: "80 GiB",
     UnitKind.BANDWIDTH: "3.35 TB/s",
@@ -157,20 +167,28 @@ def parse_quantity(text: str, kind: UnitKind) -> float:
         raise ValueError(f"{expected}; write one number, with a decimal point, and one unit")
     number = float(match.group(1).replace("_", ""))
     written = match.group(2).replace("\N{GREEK SMALL LETTER MU}", "\N{MICRO SIGN}")
+    unit = _unit(written)
+    if unit is None:
+        raise ValueError(f"{expected}, whose unit is unknown; {_suggestion(written, kind)}")
+    factor, found = unit
+    if found is not kind:
+        what = f"is a {found.value}" if found else "has another dimension"
+        raise ValueError(f"{expected}, which {what}{_per_time(written, kind)}")
+    return _checked(number * factor, kind, expected)
+
+
+def _unit(written: str) -> tuple[float, UnitKind | None] | None:
+    """Returns SI factor and kind of a unit; None if it is unknown."""
     parts = written.split("/")
     if any(part not in _UNITS for part in parts):
-        raise ValueError(f"{expected}, whose unit is unknown; {_suggestion(written, kind)}")
+        return None
     factor, dimension = _UNITS[parts[0]]
     for part in parts[1:]:
         divisor, divided = _UNITS[part]
         # Prices are per hour inside the package.
         factor *= (3600.0 if dimension == "USD" else 1.0) / divisor
         dimension = f"{dimension}/{divided}"
-    found = _KINDS.get(dimension)
-    if found is not kind:
-        what = f"is a {found.value}" if found else "has another dimension"
-        raise ValueError(f"{expected}, which {what}{_per_time(written, kind)}")
-    return _checked(number * factor, kind, expected)
+    return factor, _KINDS.get(dimension)
 
 
 def parse_count(text: str, what: str = "samples") -> float:
@@ -241,12 +259,12 @@ def format_quantity(value: float, kind: UnitKind) -> str:
 
 
 def exact_quantity(value: float, kind: UnitKind) -> str:
-    """Prints a figure in SI units such that :func:`parse_quantity` returns the same float."""
+    """Formats a value in SI units so that :func:`parse_quantity` returns the same float."""
     return repr(value) if kind is UnitKind.FRACTION else f"{value!r} {_SI_UNIT[kind]}"
 
 
 def quantity_parts(text: str) -> tuple[float, str] | None:
-    """Splits a figure into its number and its unit, as written; None for any other text."""
+    """Splits a quantity into its number and its unit, as written; None for any other text."""
     stripped = text.strip()
     if _BARE_NUMBER.fullmatch(stripped):
         return float(stripped.replace("_", "")), ""
@@ -257,14 +275,10 @@ def quantity_parts(text: str) -> tuple[float, str] | None:
 
 
 def readable_quantity(text: str) -> str:
-    """Prints a figure with its unit as :func:`format_quantity` does, and other text as it is."""
-    parts = quantity_parts(text)
-    unit = _unit(parts[1]) if parts is not None and parts[1] else None
-    kind = None if unit is None else _kind_of(unit)
-    if parts is None or unit is None or kind is None:
-        return text
-    value = _registry().Quantity(parts[0], unit).to(_SI_UNIT[kind]).magnitude
-    return format_quantity(float(value), kind)
+    """Formats a quantity as :func:`format_quantity` does; returns other text unchanged."""
+    number, written = quantity_parts(text) or (0.0, "")
+    factor, kind = _unit(written) or (1.0, None)
+    return text if kind is None else format_quantity(number * factor, kind)
 
 
 def _scaled(value: float, base: int, units: tuple[str, ...]) -> str:
@@ -332,7 +346,7 @@ def _schema(kind: UnitKind) -> WithJsonSchema:
 
 
 def _serializer(kind: UnitKind) -> PlainSerializer:
-    """What is dumped as JSON can be read again, to the last bit."""
+    """Values dumped as JSON can be read again exactly."""
     return PlainSerializer(
         lambda value: exact_quantity(value, kind), return_type=str, when_used="json"
     )
