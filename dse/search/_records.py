@@ -14,7 +14,7 @@ from dse.workload.dlrm import Configuration, Prediction
 from dse.workload.transformer import StepConfiguration, StepPrediction
 
 #: Value of each outer parameter, in the space's order; what tells configurations apart.
-OuterChoice: TypeAlias = tuple[tuple[str, ParameterValue], ...]
+Params: TypeAlias = tuple[tuple[str, ParameterValue], ...]
 
 
 class TrialStatus(StrEnum):

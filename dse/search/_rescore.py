@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dse.machine import Cluster
-    from dse.search._records import OuterChoice, StudyResult
+    from dse.search._records import Params, StudyResult
     from dse.search._rescore_changes import Change
     from dse.search._rescore_inputs import StoredInputs
     from dse.search._rescore_result import RescoreProgress
@@ -211,7 +211,7 @@ class _StoredContext(EvaluationContext):
     """What a worker needs to simulate candidates with their stored plans."""
 
     inner: ModelContext | StepContext
-    stored: Mapping[OuterChoice, TrialRecord]
+    stored: Mapping[Params, TrialRecord]
 
     def make_evaluator(self) -> _StoredEvaluator:
         return _StoredEvaluator(self)

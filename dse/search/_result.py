@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dse.search._header import StudyHeader
-    from dse.search._records import Fact, OuterChoice
+    from dse.search._records import Fact, Params
     from dse.search.space import Objective
 
 
@@ -24,7 +24,7 @@ def study_result(
     header: StudyHeader,
     records: Sequence[TrialRecord],
     facts: tuple[Fact, ...],
-    bounds: Mapping[OuterChoice, float],
+    bounds: Mapping[Params, float],
 ) -> StudyResult:
     """Marks the front among records and puts everything of a study together."""
     marked = with_bounds(mark_front(records, header.objectives), bounds)

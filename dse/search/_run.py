@@ -16,7 +16,7 @@ from dse.search._inputs import read_inputs
 from dse.search._loop import Loop
 from dse.search._options import RunOptions, Study
 from dse.search._result import mark_front, study_result
-from dse.search._start import StudyIdentity, going_on, study_folder
+from dse.search._start import StudyIdentity, resumed_header, study_folder
 from dse.search.analyse._bounds import missing_bounds
 from dse.search.execute._executor import check_executor, make_executor
 from dse.search.execute._failures import FailureWatch
@@ -73,7 +73,7 @@ def run(
     directory = StudyDirectory(study_folder(chosen, inputs.space.name))
     former = directory.read_header() if chosen.resume else None
     if former is not None:
-        header = going_on(str(directory.root), StudyIdentity.of(former), header, chosen)
+        header = resumed_header(str(directory.root), StudyIdentity.of(former), header, chosen)
         if former.storage is not None and not chosen.storage:
             raise StudyError(
                 f"{directory.root} is a part of the study `{former.storage.study}` in "
@@ -83,13 +83,13 @@ def run(
             header = replace(header, trials=former.trials)
     validation = directory.read_validation()
     with ExitStack() as open_things:
-        shared = None
+        tables = None
         if chosen.storage:
-            # Databases bring packages that most studies do without.
+            # Databases need packages that most studies do without.
             from dse.search.storage._join import join_study
 
-            shared = open_things.enter_context(join_study(header, former, chosen))
-            header = shared.header
+            tables, header = join_study(header, former, chosen)
+            open_things.callback(tables.close)
         context = replace(inputs.context, seed=header.seed)
         # Workers come first: a cluster that cannot be reached leaves no study behind.
         with make_executor(chosen.executor, context, chosen.jobs, chosen.address) as executor:
@@ -97,8 +97,11 @@ def run(
             directory.remove_leftovers()
             journal = Journal(directory.journal, header.objectives, header.parameters, create=True)
             storage: StudyStorage = LocalStorage(journal, header.trials)
-            if shared is not None:
-                storage = shared.storage(journal)
+            if tables is not None:
+                from dse.search.storage._shared import SharedStorage
+
+                shared = SharedStorage(tables, header, journal, retry_failed=former is not None)
+                storage = open_things.enter_context(shared)
             loop = Loop(context, header, storage, progress, FailureWatch(debug=chosen.debug))
             interrupted = loop.run_until_interrupted(executor)
         marked = mark_front(loop.records(), header.objectives)

@@ -77,7 +77,7 @@ def study_folder(options: RunOptions, name: str) -> Path:
     return root
 
 
-def going_on(
+def resumed_header(
     place: str, former: StudyIdentity, header: StudyHeader, options: RunOptions
 ) -> StudyHeader:
     """Returns the header to go on with, after checking that it is the same study.

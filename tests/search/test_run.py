@@ -231,7 +231,7 @@ def test_what_others_found_is_not_proposed_and_is_told_to_the_sampler(
     proposer.tell(known[:5])
     assert [tuple(trial.values) for trial in told] == [record.values for record in known[:5]]
     assert all(trial.constraints["memory"] <= 0 for trial in told)
-    proposer.leave_to_others([record.parameters for record in known])
+    proposer.mark_in_flight([record.parameters for record in known])
     monkeypatch.undo()
     seen = []
     while not proposer.exhausted:

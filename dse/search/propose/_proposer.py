@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import optuna
 
-    from dse.search._records import OuterChoice, TrialRecord
+    from dse.search._records import Params, TrialRecord
     from dse.search.space import Parameter, ParameterValue, SearchSpace
 
 #: Proposals in a row that bring nothing new before an unseen configuration is drawn instead.
@@ -209,7 +209,7 @@ class Proposer:
             if not trials:
                 self._learn(key, record)
 
-    def leave_to_others(self, choices: Iterable[OuterChoice]) -> None:
+    def mark_in_flight(self, choices: Iterable[Params]) -> None:
         """Does not propose configurations that others evaluate; their answers are told later."""
         for choice in choices:
             key = self._key(choice)
@@ -275,7 +275,7 @@ class Proposer:
             for parameter, index in zip(self._space.parameters, key, strict=True)
         )
 
-    def _key(self, choice: OuterChoice) -> tuple[int, ...]:
+    def _key(self, choice: Params) -> tuple[int, ...]:
         return tuple(
             positions[value] for positions, (_, value) in zip(self._positions, choice, strict=True)
         )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from dse.search._records import OuterChoice, TrialRecord
+    from dse.search._records import Params, TrialRecord
     from dse.search.space import Objective, Parameter
 
 _STUDY_NAME = "dse"
@@ -116,7 +116,7 @@ class Journal:
         except OSError as error:
             raise unwritable(self._path, error) from error
 
-    def add_bounds(self, bounds: Mapping[OuterChoice, float]) -> None:
+    def add_bounds(self, bounds: Mapping[Params, float]) -> None:
         """Keeps lower bounds beside those that are there.
 
         Args:
@@ -130,7 +130,7 @@ class Journal:
         except OSError as error:
             raise unwritable(self._path, error) from error
 
-    def bounds(self) -> dict[OuterChoice, float]:
+    def bounds(self) -> dict[Params, float]:
         """Returns lower bounds in seconds by the parameters of their configuration.
 
         Raises:
@@ -153,7 +153,7 @@ class Journal:
         Raises:
             StudyError: A record does not have the form this version writes.
         """
-        records: dict[OuterChoice, TrialRecord] = {}
+        records: dict[Params, TrialRecord] = {}
         for number, stored in enumerate(stored_records(self._path)):
             try:
                 record = record_from_json(stored)
