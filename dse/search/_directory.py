@@ -23,14 +23,8 @@ import io
 from typing import TYPE_CHECKING
 
 from dse._files import write_atomically
-from dse.config import load_document
 from dse.errors import StudyError
-from dse.search._header import (
-    StudyDocument,
-    StudyHeader,
-    header_from_document,
-    header_to_yaml,
-)
+from dse.search._header import StudyHeader, header_to_yaml, load_header
 from dse.search._tables import csv_text, trial_table
 from dse.search._validation import read_validation, validation_to_json
 from dse.search.execute._failures import failures_text
@@ -136,7 +130,7 @@ class StudyDirectory:
         """
         if not self.header.is_file():
             raise StudyError(f"{self.root} is not a study directory: it has no study.yaml")
-        return header_from_document(load_document(self.header, StudyDocument))
+        return load_header(self.header)
 
     def write_tables(self, study: StudyResult, parameters: Sequence[Parameter]) -> None:
         """Writes the trial tables, the front, what failed, and the front's plans.

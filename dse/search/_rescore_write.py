@@ -44,8 +44,7 @@ def write_rescored(
     if directory.root.exists() and not directory.root.is_dir():
         raise StudyError(f"{out} is a file; --out needs a folder")
     result = rescored.after
-    header = replace(
-        source.read_header(),
+    header = source.read_header().with_changes(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         inputs=result.inputs,
         # What others share is the study before; this one is written once.

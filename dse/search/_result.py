@@ -35,7 +35,7 @@ def study_result(
         records=marked,
         inputs=header.inputs,
         facts=facts,
-        versions=header.versions,
+        versions=tuple((each.package, each.version) for each in header.versions),
         seed=header.seed,
         sampler=header.sampler.value,
         created=header.created,

@@ -9,9 +9,10 @@ from importlib import metadata
 import platform as host_platform
 from typing import TYPE_CHECKING
 
+from dse.config import SCHEMA_VERSION
 from dse.errors import ConfigError, StudyError
 from dse.search._directory import StudyDirectory
-from dse.search._header import StudyHeader
+from dse.search._header import PackageVersion, StudyHeader
 from dse.search._inputs import read_inputs
 from dse.search._loop import Loop
 from dse.search._options import RunOptions, Study
@@ -80,7 +81,7 @@ def run(
                 f"{former.storage.url}; add --storage with that URL, or choose another --out"
             )
         if chosen.trials is None:
-            header = replace(header, trials=former.trials)
+            header = header.with_changes(trials=former.trials)
     validation = directory.read_validation()
     with ExitStack() as open_things:
         tables = None
@@ -108,7 +109,7 @@ def run(
         storage.add_bounds(missing_bounds(marked, storage.bounds(), context.make_evaluator()))
         bounds = storage.bounds()
     if loop.total != header.trials:
-        header = replace(header, trials=loop.total)
+        header = header.with_changes(trials=loop.total)
         directory.write_header(header)
     result = study_result(header, marked, inputs.facts, bounds)
     result = replace(result, validation=validation)
@@ -120,6 +121,7 @@ def _header(inputs: StudyInputs, options: RunOptions) -> StudyHeader:
     """Returns what a new study of these inputs starts with."""
     search = inputs.space.search
     header = StudyHeader(
+        schema_version=SCHEMA_VERSION,
         name=inputs.space.name,
         model=inputs.workload_name,
         objectives=inputs.space.objectives,
@@ -141,7 +143,6 @@ def _header(inputs: StudyInputs, options: RunOptions) -> StudyHeader:
     return header
 
 
-def _versions() -> tuple[tuple[str, str], ...]:
-    found = [("python", host_platform.python_version())]
-    found += [(name, metadata.version(name)) for name in _VERSIONED]
-    return tuple(found)
+def _versions() -> tuple[PackageVersion, ...]:
+    packages = (PackageVersion(name, metadata.version(name)) for name in _VERSIONED)
+    return (PackageVersion("python", host_platform.python_version()), *packages)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -114,4 +114,4 @@ def resumed_header(
                 f"{place} was started with {name} {old}, not {new}; drop the option, or start a "
                 "new study"
             )
-    return replace(header, created=former.created, seed=former.seed, sampler=former.sampler)
+    return header.with_changes(created=former.created, seed=former.seed, sampler=former.sampler)

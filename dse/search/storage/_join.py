@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
 import secrets
 import time
 from typing import TYPE_CHECKING, Any
@@ -67,7 +66,7 @@ def join_study(
         undo.pop_all()
     # Runs that joined with one stream would make the same proposals.
     stream = 0 if agreed is header else secrets.randbits(31)
-    return tables, replace(agreed, storage=StorageNote(url.shown, name, stream))
+    return tables, agreed.with_changes(storage=StorageNote(url.shown, name, stream))
 
 
 def _name_in_folder(former: StudyHeader, options: RunOptions) -> str:
@@ -122,7 +121,7 @@ def _agreed(
     if options.trials is not None and options.trials != total:
         total = options.trials
         tables.set_attribute(TOTAL_KEY, total)
-    return replace(header, trials=total)
+    return header.with_changes(trials=total)
 
 
 def _identity_to_json(identity: StudyIdentity) -> dict[str, object]:
