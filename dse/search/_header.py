@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import field_validator
+from pydantic_core import PydanticCustomError
+
 from dse.config import Document, load_document
 from dse.search._records import InputFile
 from dse.search.evaluate._trace_types import StudyTrace
@@ -71,6 +74,16 @@ class StudyHeader(Document):
     kind: WorkloadKind = WorkloadKind.DLRM
     trace: StudyTrace | None = None
     storage: StorageNote | None = None
+
+    @field_validator("parameters")
+    @classmethod
+    def _have_choices(cls, parameters: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
+        for parameter in parameters:
+            if not parameter.choices:
+                raise PydanticCustomError(
+                    "choices", "parameter `{name}` has no choices", {"name": parameter.name}
+                )
+        return parameters
 
     def with_changes(self, **changes: object) -> StudyHeader:
         """Returns a copy with some fields replaced."""
