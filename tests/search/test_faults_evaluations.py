@@ -109,6 +109,7 @@ def test_a_worker_process_that_dies_loses_nothing_and_repeats_only_what_it_held(
     assert len({record.reason for record in records}) <= 4
 
 
+@pytest.mark.slow
 def test_what_kills_every_worker_process_fails_and_the_others_are_answered(deadly):
     context = deadly(lives=1000)
     with ProcessExecutor(context, 2) as executor:
@@ -136,6 +137,7 @@ dse.run("dlrm_sharding", trials=20, jobs=2, out=Path("study"))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("from_file", [True, False])
 def test_a_script_without_a_guard_is_told_so_and_does_not_wait_for_ever(tmp_path, from_file):
     script = tmp_path / "script.py"
