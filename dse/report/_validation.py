@@ -10,7 +10,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dse.search import PlatformFactor, ValidatedCandidate, Validation
+    from dse.search import CalibrationFactor, ValidatedCandidate, Validation
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ def _where(validation: Validation) -> str:
     )
 
 
-def _factor_words(factor: PlatformFactor) -> str:
+def _factor_words(factor: CalibrationFactor) -> str:
     return (
         f"{factor.factor:.3g} (measured over predicted, {factor.mode.value}; spread × "
         f"{factor.spread:.2f}, {factor.candidates} "

@@ -37,8 +37,8 @@ from dse.search._rescore_write import write_rescored
 from dse.search._result import mark_front
 from dse.search._run import run
 from dse.search._validation import (
-    Agreement,
-    PlatformFactor,
+    CalibrationFactor,
+    RankingMetrics,
     ValidatedCandidate,
     Validation,
     ValidationMode,
@@ -66,9 +66,9 @@ from dse.search.space import Objective, ParameterValue
 
 __all__ = [
     "SENSITIVITY_INPUTS",
-    "Agreement",
     "Amount",
     "BestMove",
+    "CalibrationFactor",
     "Change",
     "ChangeEffect",
     "ChangedFigure",
@@ -85,9 +85,9 @@ __all__ = [
     "ModelEvaluator",
     "Objective",
     "ParameterValue",
-    "PlatformFactor",
     "PriceChoice",
     "ProcessExecutor",
+    "RankingMetrics",
     "RayExecutor",
     "ReasonGroup",
     "RescoreProgress",

@@ -111,7 +111,7 @@ class ValidatedCandidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class RankingMetrics:
     """How predictions and measurements agree, by the time for one sample.
 
     Attributes:
@@ -143,7 +143,7 @@ class Agreement:
 
 
 @dataclass(frozen=True, slots=True)
-class PlatformFactor:
+class CalibrationFactor:
     """How far a platform's predictions were off as a whole.
 
     Attributes:
@@ -213,9 +213,9 @@ class Validation:
     """
 
     sentence: str
-    agreement: Agreement
+    agreement: RankingMetrics
     candidates: tuple[ValidatedCandidate, ...]
-    factors: tuple[PlatformFactor, ...]
+    factors: tuple[CalibrationFactor, ...]
     setting: ValidationSetting
 
 
@@ -223,9 +223,9 @@ class ValidationDocument(Document):
     """`validation.json`."""
 
     sentence: str
-    agreement: Agreement
+    agreement: RankingMetrics
     candidates: tuple[ValidatedCandidate, ...]
-    factors: tuple[PlatformFactor, ...]
+    factors: tuple[CalibrationFactor, ...]
     setting: ValidationSetting
 
     @model_validator(mode="after")

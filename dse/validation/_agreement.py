@@ -17,7 +17,7 @@ from dse.ranking import (
     success_within,
     top1_regret,
 )
-from dse.search import Agreement, PlatformFactor, ValidationMode
+from dse.search import CalibrationFactor, RankingMetrics, ValidationMode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ TOLERANCE = 0.10
 PAIR_DIFFERENCE = 0.05
 
 
-def agreement_of(candidates: Sequence[ValidatedCandidate]) -> Agreement:
+def agreement_of(candidates: Sequence[ValidatedCandidate]) -> RankingMetrics:
     """Returns the figures over all candidates, by the time for one sample.
 
     Raises:
@@ -44,7 +44,7 @@ def agreement_of(candidates: Sequence[ValidatedCandidate]) -> Agreement:
     study = [one.study_time_s / one.global_batch_size for one in candidates]
     accuracy = _known(pairwise_accuracy(measured, predicted, PAIR_DIFFERENCE))
     pairs = list(combinations(candidates, 2))
-    return Agreement(
+    return RankingMetrics(
         favourite=favourite_of(candidates).number,
         fastest=min(candidates, key=lambda one: (one.measured_sample_s, one.number)).number,
         top1_regret=top1_regret(measured, predicted),
@@ -72,7 +72,7 @@ def favourite_of(candidates: Sequence[ValidatedCandidate]) -> ValidatedCandidate
 
 def factor_of(
     candidates: Sequence[ValidatedCandidate], platform: str, mode: ValidationMode, applied: float
-) -> PlatformFactor:
+) -> CalibrationFactor:
     """Returns how far the predictions were off as a whole.
 
     Args:
@@ -82,7 +82,7 @@ def factor_of(
         applied: Factor that the predictions contain already.
     """
     ratios = [math.log(one.measured_s * applied / one.predicted_s) for one in candidates]
-    return PlatformFactor(
+    return CalibrationFactor(
         platform,
         mode,
         len(ratios),
@@ -92,7 +92,7 @@ def factor_of(
 
 
 def sentence_of(
-    candidates: Sequence[ValidatedCandidate], agreement: Agreement, mode: ValidationMode
+    candidates: Sequence[ValidatedCandidate], agreement: RankingMetrics, mode: ValidationMode
 ) -> str:
     """Says what to do, in one sentence."""
     by_number = {one.number: one for one in candidates}
@@ -144,7 +144,7 @@ def sentence_of(
     )
 
 
-def _ranking_words(agreement: Agreement) -> str:
+def _ranking_words(agreement: RankingMetrics) -> str:
     assert agreement.pairwise_accuracy is not None
     right = agreement.pairwise_accuracy * agreement.counted_pairs
     left_out = agreement.pairs - agreement.counted_pairs

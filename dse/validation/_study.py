@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from dse.machine.platforms import Platform
     from dse.model import DlrmModel
-    from dse.search import PlatformFactor, StudyResult, TrialRecord
+    from dse.search import CalibrationFactor, StudyResult, TrialRecord
     from dse.validation._plan_runs import PlannedRun
     from dse.validation._types import Measurement
 
@@ -170,7 +170,7 @@ def _applied(study: StudyResult, platform: str, mode: ValidationMode) -> float:
     )
 
 
-def _factors(study: StudyResult, latest: PlatformFactor) -> tuple[PlatformFactor, ...]:
+def _factors(study: StudyResult, latest: CalibrationFactor) -> tuple[CalibrationFactor, ...]:
     earlier = () if study.validation is None else study.validation.factors
     key = (latest.platform, latest.mode)
     return (latest, *(one for one in earlier if (one.platform, one.mode) != key))
