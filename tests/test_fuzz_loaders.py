@@ -590,6 +590,7 @@ def finished(tmp_path_factory):
 
 
 VALIDATION = Validation(
+    schema_version=1,
     sentence="use 1",
     agreement=RankingMetrics(1, 1, 0.0, True, None, 1.0, 1, 1, 0, 1.0, None),
     candidates=(

@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.calibration.microbench import describe_machine
+from dse.config import SCHEMA_VERSION
 from dse.errors import ConfigError
 from dse.search import (
     ValidatedCandidate,
@@ -106,6 +107,7 @@ def validate_study(
     )
     agreement = agreement_of(candidates)
     return Validation(
+        schema_version=SCHEMA_VERSION,
         sentence=sentence_of(candidates, agreement, mode),
         agreement=agreement,
         candidates=candidates,
