@@ -59,9 +59,7 @@ from dse.search.evaluate._base import EvaluationContext, Evaluator
 from dse.search.evaluate._dlrm import ModelContext, ModelEvaluator
 from dse.search.evaluate._trace_types import ChangeEffect, StudyTrace, TracePrediction, TraceRank
 from dse.search.evaluate._transformer import StepContext, StepEvaluator
-from dse.search.execute._executor import Executor, SerialExecutor
-from dse.search.execute._process import ProcessExecutor
-from dse.search.execute._ray import RayExecutor
+from dse.search.execute import Executor, ProcessExecutor, RayExecutor, SerialExecutor
 from dse.search.space import Objective, ParameterValue
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Reading a study back from its folder, without its input files."""
+"""Loading a study from its folder, without its input files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dse.search._records import CALIBRATION_ROLE, STEPS_ROLE, Fact, TrialStatus
 from dse.search._rescore_inputs import after_stored_changes
 from dse.search._result import study_result
 from dse.search.space import is_step_file
-from dse.search.storage._journal import Journal
+from dse.search.storage import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

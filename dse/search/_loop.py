@@ -10,7 +10,7 @@ import numpy as np
 from dse._interrupts import interrupts_held_back
 from dse.search._records import TrialStatus
 from dse.search.evaluate._base import without_answer
-from dse.search.propose._proposer import Proposal, Proposer
+from dse.search.propose import Proposal, Proposer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from dse.search._options import Progress
     from dse.search._records import Params, TrialRecord
     from dse.search.evaluate._base import EvaluationContext
-    from dse.search.execute._executor import Executor
-    from dse.search.execute._failures import FailureWatch
-    from dse.search.propose._proposer import Batch
-    from dse.search.storage._storage import StudyStorage
+    from dse.search.execute import Executor, FailureWatch
+    from dse.search.propose import Batch
+    from dse.search.storage import StudyStorage
 
 
 class Loop:

@@ -1,4 +1,4 @@
-"""Running a study from its first proposal to its files."""
+"""Run of a study, from its first proposal to its files."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ from dse.search._options import RunOptions, Study
 from dse.search._result import mark_front, study_result
 from dse.search._start import StudyIdentity, resumed_header, study_folder
 from dse.search.analyse._bounds import missing_bounds
-from dse.search.execute._executor import check_executor, make_executor
-from dse.search.execute._failures import FailureWatch
+from dse.search.execute import FailureWatch, check_executor, make_executor
 from dse.search.space import PlanSearch, SamplerName
-from dse.search.storage._journal import Journal
-from dse.search.storage._storage import LocalStorage
+from dse.search.storage import Journal, LocalStorage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from dse.search._inputs import StudyInputs
     from dse.search._options import Progress
     from dse.search.space import SearchSpace
-    from dse.search.storage._storage import StudyStorage
+    from dse.search.storage import StudyStorage
 
 #: Packages whose versions can change a result.
 _VERSIONED = ("dse", "numpy", "optuna", "scipy")
@@ -49,7 +47,7 @@ def run(
     Args:
         space: A search space, or the name or path of one.
         options: Settings of the run.
-        progress: Told of every finished trial.
+        progress: Called after every finished trial.
         **settings: Fields of `RunOptions`, instead of `options`.
 
     Returns:

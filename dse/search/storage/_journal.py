@@ -1,4 +1,4 @@
-"""The journal of a study: an Optuna journal file that gains one line block per finished trial.
+"""Journal of a study: an Optuna journal file that gains one line for each finished trial.
 
 Each evaluated or rejected configuration is one Optuna trial whose user attribute ``record`` holds
 the whole record as JSON, so the file can be opened with any Optuna tool and `--resume` finds
@@ -117,7 +117,7 @@ class Journal:
             raise unwritable(self._path, error) from error
 
     def add_bounds(self, bounds: Mapping[Params, float]) -> None:
-        """Keeps lower bounds beside those that are there.
+        """Adds lower bounds.
 
         Args:
             bounds: Seconds by the parameters of the configuration.
