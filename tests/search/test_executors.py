@@ -51,7 +51,7 @@ def name(request):
     return request.param
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def executor(name, context):
     with make_executor(name, context, 2) as chosen:
         yield chosen
@@ -72,9 +72,7 @@ def test_executors_answer_every_proposal_alike(executor, context):
     assert records == expected
     assert replace(records[0], number=2) == records[2]
     assert list(executor.run([])) == []
-
-
-def test_an_evaluation_that_raises_is_a_failed_record(executor, context):
+    # An evaluation that raises is a failed record.
     (record,) = executor.run(proposals(context, [12]))
     assert record.status is TrialStatus.FAILED
     assert "world size 12" in record.reason

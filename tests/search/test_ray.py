@@ -117,8 +117,9 @@ def test_workers_that_do_not_start_say_why(local_ray, deadly):
 def test_more_workers_than_processors_go_on_with_those_there_are(local_ray, deadly):
     with RayExecutor(deadly(), 5) as executor:
         records = list(executor.run(asked(10)))
-        assert len(executor._workers) <= 2
     assert len(records) == 10
+    # The reason is the process that evaluated it.
+    assert len({record.reason for record in records}) <= 2
 
 
 @pytest.mark.slow
