@@ -122,6 +122,7 @@ def test_what_kills_every_worker_process_fails_and_the_others_are_answered(deadl
     assert begun(context.folder)[2] == 3
 
 
+@pytest.mark.slow
 def test_worker_processes_that_do_not_start_say_why(deadly):
     with (
         pytest.raises(WorkerError, match=r"3 worker processes in a row.*No module.*dse_plugin"),
@@ -158,6 +159,7 @@ def test_a_script_without_a_guard_is_told_so_and_does_not_wait_for_ever(tmp_path
     assert 'under `if __name__ == "__main__":`' in last
 
 
+@pytest.mark.slow
 @needs_proc
 def test_an_abandoned_round_leaves_no_answers_and_no_workers(deadly):
     with ProcessExecutor(deadly(), 2) as executor:

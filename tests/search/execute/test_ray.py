@@ -46,7 +46,7 @@ def local_ray():
     pytest.importorskip("ray", reason="ray is not installed: pip install 'dse[ray]'")
     # Workers have to find this module by its name.
     before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
+    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[3])
     with RayCluster("", 2):
         yield
     if before is None:

@@ -27,7 +27,7 @@ from dse.search.storage._journal import Journal
 from dse.search.storage._shared import RUN_KEY, SharedStorage
 from tests.conftest import ROOT
 from tests.search.databases import PASSWORD, database_of
-from tests.search.test_storage import choices, interrupt_after, rejected
+from tests.search.storage.test_storage import choices, interrupt_after, rejected
 
 
 @pytest.fixture
