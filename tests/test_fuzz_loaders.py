@@ -28,8 +28,8 @@ from dse.machine.platforms import load_platform
 from dse.model import load_model, read_table_list
 from dse.report.terminal import print_study, print_validation
 from dse.search import (
-    Agreement,
-    PlatformFactor,
+    CalibrationFactor,
+    RankingMetrics,
     RunOptions,
     ValidatedCandidate,
     Validation,
@@ -595,15 +595,16 @@ def finished(tmp_path_factory):
 
 
 VALIDATION = Validation(
+    schema_version=1,
     sentence="use 1",
-    agreement=Agreement(1, 1, 0.0, True, None, 1.0, 1, 1, 0, 1.0, None),
+    agreement=RankingMetrics(1, 1, 0.0, True, None, 1.0, 1, 1, 0, 1.0, None),
     candidates=(
         ValidatedCandidate(
             1, (2,), "best", 2, 64, 1e-3, 2, 64, 1e-3, 9e-4, 2e-3, 1.1e-3, None, 2e-3, (1e-3,), 5,
             1e-3, True,
         ),
     ),
-    factors=(PlatformFactor("cpu", ValidationMode.REAL, 1, 1.1, 1.0),),
+    factors=(CalibrationFactor("cpu", ValidationMode.REAL, 1, 1.1, 1.0),),
     setting=ValidationSetting(
         "2026-01-01", ValidationMode.REAL, "cpu", "x", 2, 1e9, 1, (("python", "3.11"),), "cpu",
         1.0, 0, 60.0, False, ("words",), ((3, "too large"),),

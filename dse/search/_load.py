@@ -1,4 +1,4 @@
-"""Reading a study back from its folder, without its input files."""
+"""Loading a study from its folder, without its input files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dse.search.revise._overrides import (
     stored_overrides,
 )
 from dse.search.space import SpaceDocument, is_step_file
-from dse.search.storage._journal import Journal
+from dse.search.storage import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

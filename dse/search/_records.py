@@ -1,4 +1,4 @@
-"""What a study keeps of each configuration it looked at."""
+"""Records of a study: one for each configuration."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from dse.search.space import Metric, Objective, ParameterValue, WorkloadKind
 from dse.workload.dlrm import Configuration, Prediction
 from dse.workload.transformer import StepConfiguration, StepPrediction
 
-#: Value of each outer parameter, in the space's order; what tells configurations apart.
-OuterChoice: TypeAlias = tuple[tuple[str, ParameterValue], ...]
+#: Value of each outer parameter, in the space's order; the identity of a configuration.
+Params: TypeAlias = tuple[tuple[str, ParameterValue], ...]
 
 
 class TrialStatus(StrEnum):
     """How far a trial came.
 
-    ``rejected``: broke a hard limit and was not evaluated, or asked a change of a trace that it
-    does not allow. ``infeasible``: evaluated, but does not fit or breaks a constraint. ``failed``:
+    ``rejected``: broke a hard limit and was not evaluated, or asked a change that the trace does
+    not allow. ``infeasible``: evaluated, but does not fit or breaks a constraint. ``failed``:
     the evaluation raised, or the workers that tried it died.
     """
 
@@ -38,7 +38,7 @@ class TrialRecord:
     Attributes:
         number: Position in the order of proposals, from 0.
         status: How far it came.
-        reason: Why it is not feasible, in words; empty when it is.
+        reason: Why it is not feasible; empty when it is.
         parameters: Chosen value of each outer parameter, in the space's order.
         values: Objective values in the study's order; empty when not evaluated.
         configuration: The complete configuration, of a transformer a `StepConfiguration`; None
@@ -172,7 +172,7 @@ class StudyResult:
         seed: Random seed.
         sampler: Sampler name.
         created: ISO date and time of the study's start.
-        conclusion: One line in words.
+        conclusion: One line of text.
         trace: The captured step that was changed; None in studies of a model.
         kind: What kind of workload it is.
         validation: Candidates that were run for real; None where none was.

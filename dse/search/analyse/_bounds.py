@@ -1,4 +1,4 @@
-"""How far plans on the front can be from the best possible ones.
+"""Lower bounds of the configurations on the front.
 
 Bounds of all configurations would take more than a tenth of a study, so only those on the front
 get one, when a run ends. It depends on nothing but the configuration, so a resumed run ends with
@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dse.search._records import OuterChoice, TrialRecord
+    from dse.search._records import Params, TrialRecord
     from dse.search.evaluate._base import Evaluator
 
 
 def missing_bounds(
     records: Sequence[TrialRecord],
-    known: Mapping[OuterChoice, float],
+    known: Mapping[Params, float],
     evaluator: Evaluator,
-) -> dict[OuterChoice, float]:
+) -> dict[Params, float]:
     """Returns lower bounds of configurations on the front that have none yet.
 
     Args:
@@ -29,7 +29,7 @@ def missing_bounds(
         known: Lower bounds in seconds by the parameters of their configuration.
         evaluator: Knows the workload.
     """
-    found: dict[OuterChoice, float] = {}
+    found: dict[Params, float] = {}
     for record in records:
         if record.on_front and record.parameters not in known:
             bound_s = evaluator.lower_bound_s(dict(record.parameters))
@@ -39,7 +39,7 @@ def missing_bounds(
 
 
 def with_bounds(
-    records: Sequence[TrialRecord], bounds: Mapping[OuterChoice, float]
+    records: Sequence[TrialRecord], bounds: Mapping[Params, float]
 ) -> tuple[TrialRecord, ...]:
     """Returns the records, those on the front with their lower bound where it is known."""
     return tuple(

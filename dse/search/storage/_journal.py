@@ -1,4 +1,4 @@
-"""The journal of a study: an Optuna journal file that gains one line block per finished trial.
+"""Journal of a study: an Optuna journal file that gains one line for each finished trial.
 
 Each evaluated or rejected configuration is one Optuna trial whose user attribute ``record`` holds
 the whole record as JSON, so the file can be opened with any Optuna tool and `--resume` finds
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from dse.search._records import OuterChoice, TrialRecord
+    from dse.search._records import Params, TrialRecord
     from dse.search.space import Objective, Parameter
 
 _STUDY_NAME = "dse"
@@ -116,8 +116,8 @@ class Journal:
         except OSError as error:
             raise unwritable(self._path, error) from error
 
-    def add_bounds(self, bounds: Mapping[OuterChoice, float]) -> None:
-        """Keeps lower bounds beside those that are there.
+    def add_bounds(self, bounds: Mapping[Params, float]) -> None:
+        """Adds lower bounds.
 
         Args:
             bounds: Seconds by the parameters of the configuration.
@@ -130,7 +130,7 @@ class Journal:
         except OSError as error:
             raise unwritable(self._path, error) from error
 
-    def bounds(self) -> dict[OuterChoice, float]:
+    def bounds(self) -> dict[Params, float]:
         """Returns lower bounds in seconds by the parameters of their configuration.
 
         Raises:
@@ -153,7 +153,7 @@ class Journal:
         Raises:
             StudyError: A record does not have the form this version writes.
         """
-        records: dict[OuterChoice, TrialRecord] = {}
+        records: dict[Params, TrialRecord] = {}
         for number, stored in enumerate(stored_records(self._path)):
             try:
                 record = record_from_json(stored)

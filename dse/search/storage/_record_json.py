@@ -1,11 +1,11 @@
-"""Records of trials as JSON values, the same in journals and in databases."""
+"""Records of trials as JSON, in journals and in databases."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from dse.search._records import OuterChoice, TrialRecord
+from dse.search._records import Params, TrialRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,12 +36,12 @@ def record_from_json(stored: object) -> TrialRecord:
     return _record_adapter().validate_python(stored)
 
 
-def bounds_to_json(bounds: Mapping[OuterChoice, float]) -> list[list[object]]:
+def bounds_to_json(bounds: Mapping[Params, float]) -> list[list[object]]:
     """Returns lower bounds in seconds, by the parameters of their configuration, as JSON."""
     return [[[list(pair) for pair in choice], bound_s] for choice, bound_s in bounds.items()]
 
 
-def bounds_from_json(stored: object) -> dict[OuterChoice, float]:
+def bounds_from_json(stored: object) -> dict[Params, float]:
     """Returns the lower bounds of a JSON value.
 
     Raises:
@@ -58,7 +58,7 @@ def _record_adapter() -> TypeAdapter[TrialRecord]:
 
 
 @cache
-def _bounds_adapter() -> TypeAdapter[list[tuple[OuterChoice, float]]]:
+def _bounds_adapter() -> TypeAdapter[list[tuple[Params, float]]]:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(list[tuple[OuterChoice, float]])
+    return TypeAdapter(list[tuple[Params, float]])

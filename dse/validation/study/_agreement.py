@@ -17,7 +17,7 @@ from dse.ranking import (
     success_within,
     top1_regret,
 )
-from dse.search import Agreement, PlatformFactor, ValidationMode
+from dse.search import CalibrationFactor, RankingMetrics, ValidationMode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ TOLERANCE = 0.10
 PAIR_DIFFERENCE = 0.05
 
 
-def ranking_agreement(candidates: Sequence[ValidatedCandidate]) -> Agreement:
+def ranking_agreement(candidates: Sequence[ValidatedCandidate]) -> RankingMetrics:
     """Returns the ranking metrics of all candidates, compared by the time per sample.
 
     Raises:
@@ -44,7 +44,7 @@ def ranking_agreement(candidates: Sequence[ValidatedCandidate]) -> Agreement:
     study = [one.study_time_s / one.global_batch_size for one in candidates]
     accuracy = _known(pairwise_accuracy(measured, predicted, PAIR_DIFFERENCE))
     pairs = list(combinations(candidates, 2))
-    return Agreement(
+    return RankingMetrics(
         favourite=predicted_best(candidates).number,
         fastest=min(candidates, key=lambda one: (one.measured_sample_s, one.number)).number,
         top1_regret=top1_regret(measured, predicted),
@@ -72,7 +72,7 @@ def predicted_best(candidates: Sequence[ValidatedCandidate]) -> ValidatedCandida
 
 def platform_factor(
     candidates: Sequence[ValidatedCandidate], platform: str, mode: ValidationMode, applied: float
-) -> PlatformFactor:
+) -> CalibrationFactor:
     """Returns the geometric mean of measured over predicted times.
 
     Args:
@@ -82,7 +82,7 @@ def platform_factor(
         applied: Factor that the predictions already include.
     """
     ratios = [math.log(one.measured_s * applied / one.predicted_s) for one in candidates]
-    return PlatformFactor(
+    return CalibrationFactor(
         platform,
         mode,
         len(ratios),
@@ -92,7 +92,7 @@ def platform_factor(
 
 
 def summary_sentence(
-    candidates: Sequence[ValidatedCandidate], agreement: Agreement, mode: ValidationMode
+    candidates: Sequence[ValidatedCandidate], agreement: RankingMetrics, mode: ValidationMode
 ) -> str:
     """Returns the recommendation in one sentence."""
     by_number = {one.number: one for one in candidates}
@@ -144,7 +144,7 @@ def summary_sentence(
     )
 
 
-def _ranking_text(agreement: Agreement) -> str:
+def _ranking_text(agreement: RankingMetrics) -> str:
     assert agreement.pairwise_accuracy is not None
     right = agreement.pairwise_accuracy * agreement.counted_pairs
     left_out = agreement.pairs - agreement.counted_pairs

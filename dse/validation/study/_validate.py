@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.calibration.microbench import describe_machine
+from dse.config import SCHEMA_VERSION
 from dse.errors import ConfigError
 from dse.search import (
     ValidatedCandidate,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from dse.machine.platforms import Platform
     from dse.model import DlrmModel
-    from dse.search import PlatformFactor, StudyResult, TrialRecord
+    from dse.search import CalibrationFactor, StudyResult, TrialRecord
     from dse.validation._types import Measurement
     from dse.validation.study._runs import PlannedRun
 
@@ -115,6 +116,7 @@ def validate_study(
     )
     agreement = ranking_agreement(candidates)
     return Validation(
+        schema_version=SCHEMA_VERSION,
         sentence=summary_sentence(candidates, agreement, mode),
         agreement=agreement,
         candidates=candidates,
@@ -179,7 +181,7 @@ def _applied(study: StudyResult, platform: str, mode: ValidationMode) -> float:
     )
 
 
-def _factors(study: StudyResult, latest: PlatformFactor) -> tuple[PlatformFactor, ...]:
+def _factors(study: StudyResult, latest: CalibrationFactor) -> tuple[CalibrationFactor, ...]:
     earlier = () if study.validation is None else study.validation.factors
     key = (latest.platform, latest.mode)
     return (latest, *(one for one in earlier if (one.platform, one.mode) != key))

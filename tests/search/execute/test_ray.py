@@ -46,7 +46,7 @@ def local_ray():
     pytest.importorskip("ray", reason="ray is not installed: pip install 'dse[ray]'")
     # Workers have to find this module by its name.
     before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
+    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[3])
     with RayCluster("", 2):
         yield
     if before is None:
@@ -66,6 +66,7 @@ def deadly(small_space, tmp_path):
     return make
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_loses_nothing_and_repeats_only_what_it_held(local_ray, deadly):
     context = deadly(lives=2)
     with RayExecutor(context, 2) as executor:
@@ -79,6 +80,7 @@ def test_a_worker_that_dies_loses_nothing_and_repeats_only_what_it_held(local_ra
     assert len({record.reason for record in records}) <= 4
 
 
+@pytest.mark.slow
 def test_a_worker_killed_between_answers_is_replaced(local_ray, deadly):
     with RayExecutor(deadly(), 2) as executor:
         answers = executor.run(asked(60))
@@ -88,6 +90,7 @@ def test_a_worker_killed_between_answers_is_replaced(local_ray, deadly):
     assert sorted(record.number for record in [first, *rest]) == list(range(60))
 
 
+@pytest.mark.slow
 def test_what_kills_every_worker_fails_and_the_others_are_answered(local_ray, deadly):
     context = deadly(lives=1000)
     with RayExecutor(context, 2) as executor:
@@ -101,6 +104,7 @@ def test_what_kills_every_worker_fails_and_the_others_are_answered(local_ray, de
     assert begun(context.folder)[2] in (3, 4)
 
 
+@pytest.mark.slow
 def test_workers_that_do_not_start_say_why(local_ray, deadly):
     with (
         pytest.raises(WorkerError, match=r"3 workers in a row.*No module named 'dse_plugin'"),
@@ -109,13 +113,16 @@ def test_workers_that_do_not_start_say_why(local_ray, deadly):
         list(executor.run(asked(1)))
 
 
+@pytest.mark.slow
 def test_more_workers_than_processors_go_on_with_those_there_are(local_ray, deadly):
     with RayExecutor(deadly(), 5) as executor:
         records = list(executor.run(asked(10)))
-        assert len(executor._workers) <= 2
     assert len(records) == 10
+    # The reason is the process that evaluated it.
+    assert len({record.reason for record in records}) <= 2
 
 
+@pytest.mark.slow
 def test_no_free_processor_is_reported(local_ray, deadly):
     import ray
 
@@ -136,6 +143,7 @@ def test_no_free_processor_is_reported(local_ray, deadly):
         ray.kill(occupant)
 
 
+@pytest.mark.slow
 def test_a_connection_that_is_there_is_kept_and_takes_no_address(local_ray, deadly):
     import ray
 

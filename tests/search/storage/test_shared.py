@@ -1,8 +1,10 @@
-"""Several runs at one study in a database: who evaluates what, and who takes over."""
+"""Several runs of one study in a database: who evaluates what, and who takes over."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -18,20 +20,19 @@ from dse.search._run import _header
 from dse.search.evaluate._base import without_answer
 from dse.search.propose._proposer import Proposal
 from dse.search.space import SamplerName
-from dse.search.storage import _runs as storage_runs
-from dse.search.storage._claims import RUN_KEY
-from dse.search.storage._database import Database
+from dse.search.storage import _database as database
+from dse.search.storage import _shared as shared
 from dse.search.storage._join import join_study
 from dse.search.storage._journal import Journal
-from dse.search.storage._url import parse_storage_url
+from dse.search.storage._shared import RUN_KEY, SharedStorage
 from tests.conftest import ROOT
 from tests.search.databases import PASSWORD, database_of
-from tests.search.test_storage import choices, rejected
+from tests.search.storage.test_storage import choices, interrupt_after, rejected
 
 
 @pytest.fixture
 def url(tmp_path):
-    """A database in a file: what one process does there, another one sees."""
+    """A database in a file: what one process writes there, another one sees."""
     return f"sqlite:///{tmp_path}/shared.db"
 
 
@@ -42,32 +43,30 @@ def context(small_space):
 
 @pytest.fixture
 def join(small_space, url, tmp_path):
-    """Lets one more run join; returns it and its storage."""
-    joined = []
+    """Joins the study as one more run; returns its storage."""
+    with ExitStack() as joined:
+        journals = (tmp_path / f"{index}.log" for index in range(10))
 
-    def join_one(trials=12, former=None):
-        header = _header(read_inputs(small_space), RunOptions(trials=trials))
-        study = join_study(header, former, RunOptions(storage=url))
-        joined.append(study)
-        journal = Journal(
-            tmp_path / f"{len(joined)}.log", header.objectives, header.parameters, create=True
-        )
-        return study, study.storage(journal)
+        def join_one(trials=12, **settings):
+            header = _header(read_inputs(small_space), RunOptions(trials=trials))
+            tables, header = join_study(header, None, RunOptions(storage=url))
+            joined.callback(tables.close)
+            journal = Journal(next(journals), header.objectives, header.parameters, create=True)
+            storage = SharedStorage(tables, header, journal, **settings)
+            return joined.enter_context(storage)
 
-    yield join_one
-    for study in joined:
-        study.__exit__(None, None, None)
+        yield join_one
 
 
-def entered(storage, *wanted):
-    """Enters configurations; returns those that are left to evaluate here."""
-    proposals = [Proposal(index, choice) for index, choice in enumerate(wanted)]
-    return [one.parameters for one in storage.enter(proposals, []).proposals]
+def claimed(storage, *wanted):
+    """Claims configurations; returns those that are left to evaluate here."""
+    proposals = [Proposal(index, params) for index, params in enumerate(wanted)]
+    return [proposal.parameters for proposal in storage.claim(proposals, []).proposals]
 
 
-def answer(storage, context, choice):
-    (taken,) = storage.enter([Proposal(0, choice)], []).proposals
-    record = context.make_evaluator().evaluate(taken.number, dict(choice))
+def answer(storage, context, params):
+    (taken,) = storage.claim([Proposal(0, params)], []).proposals
+    record = context.make_evaluator().evaluate(taken.number, dict(params))
     assert storage.add(record)
     return record
 
@@ -76,152 +75,189 @@ def answer(storage, context, choice):
 
 
 def test_a_configuration_is_evaluated_by_one_run_only(join, context):
-    (_, one), (_, two) = join(), join()
+    one, two = join(), join()
     first, second, third = choices(context, 3)
-    assert entered(one, first, second) == [first, second]
-    assert entered(two, second, third) == [third]
-    news = two.news()
-    assert news.busy == {first, second, third}
-    assert news.runs == 2
+    assert claimed(one, first, second) == [first, second]
+    assert claimed(two, second, third) == [third]
+    update = two.update()
+    assert update.in_flight == {first, second, third}
+    assert update.abandoned == ()
+    assert update.runs == 2
 
 
-def test_what_one_run_has_finished_is_told_to_the_other_once(join, context):
-    (_, one), (_, two) = join(), join()
+def test_what_one_run_has_finished_reaches_the_other_once(join, context):
+    one, two = join(), join()
     first, second = choices(context, 2)
     record = answer(one, context, first)
-    one.enter([], [rejected(1, second)])
-    news = two.news()
-    assert news.records[0] == record
-    assert [found.status for found in news.records[1:]] == [TrialStatus.REJECTED]
-    assert two.news().records == one.news().records == ()
-    assert entered(two, first) == []
-    assert two.enter([], [rejected(0, second)]).rejections[0].number == 1
+    one.claim([], [rejected(1, second)])
+    found = two.update().records
+    assert found[0] == record
+    assert [other.status for other in found[1:]] == [TrialStatus.REJECTED]
+    assert two.update().records == one.update().records == ()
+    assert claimed(two, first) == []
+    assert two.claim([], [rejected(0, second)]).rejections[0].number == 1
+    # A run that joins later gets everything.
+    assert join().update().records == found
 
 
 def test_no_more_is_claimed_than_the_study_wants(join, context):
-    (_, one), (_, two) = join(trials=3), join(trials=3)
+    one, two = join(trials=3), join(trials=3)
     first, second, third, fourth = choices(context, 4)
-    assert entered(one, first, second) == [first, second]
-    assert entered(two, third, fourth) == [third]
-    assert entered(one, fourth) == []
-    # A place that becomes free goes to whoever comes first.
-    (number,) = [trial for trial in one._own if one._claims.choice_of(trial) == first]
-    assert one.add(without_answer(number, TrialStatus.REJECTED, "not so", dict(first)))
-    assert entered(one, fourth) == [fourth]
-    assert not one.news().complete
+    numbers = {
+        proposal.parameters: proposal.number
+        for proposal in one.claim([Proposal(0, first), Proposal(1, second)], []).proposals
+    }
+    assert claimed(two, third, fourth) == [third]
+    assert claimed(one, fourth) == []
+    # A place that becomes free goes to the first run that claims it.
+    assert one.add(
+        without_answer(numbers[first], TrialStatus.REJECTED, "not allowed", dict(first))
+    )
+    assert claimed(one, fourth) == [fourth]
+    assert not one.update().complete
 
 
-def test_numbers_are_unique_and_rise_with_the_order_of_asking(join, context):
-    (_, one), (_, two) = join(), join()
+def test_numbers_are_unique_and_rise_with_the_order_of_proposing(join, context):
+    one, two = join(), join()
     first, second, third, fourth = choices(context, 4)
-    taken = one.enter([Proposal(5, first), Proposal(7, third)], [rejected(6, second)])
-    assert [proposal.number for proposal in taken.proposals] == [0, 2]
-    assert [record.number for record in taken.rejections] == [1]
-    assert [proposal.number for proposal in two.enter([Proposal(0, fourth)], []).proposals] == [3]
+    batch = one.claim([Proposal(5, first), Proposal(7, third)], [rejected(6, second)])
+    assert [proposal.number for proposal in batch.proposals] == [0, 2]
+    assert [record.number for record in batch.rejections] == [1]
+    assert [proposal.number for proposal in two.claim([Proposal(0, fourth)], []).proposals] == [3]
 
 
 # --- runs that end or die -----------------------------------------------------------------
 
 
-def test_what_a_run_gives_up_is_taken_over(join, context):
-    (leaving, one), (_, two) = join(), join()
+def test_what_a_run_leaves_unfinished_is_taken_over(join, context):
+    one, two = join(), join()
     first, second = choices(context, 2)
-    entered(one, first, second)
-    leaving.__exit__(None, None, None)
-    two._runs.look(now=True)
-    news = two.news()
-    assert news.busy == frozenset()
-    assert news.orphans == (first, second)
-    assert news.runs == 1
-    assert entered(two, first) == [first]
-    assert two.news().orphans == (second,)
+    claimed(one, first, second)
+    one.__exit__(None, None, None)
+    update = two.update()
+    assert update.in_flight == frozenset()
+    assert update.abandoned == (first, second)
+    assert update.runs == 1
+    assert claimed(two, first) == [first]
+    assert two.update().abandoned == (second,)
 
 
-def test_claims_of_a_run_without_a_sign_of_life_are_taken_over(join, context, monkeypatch):
-    clock_s = [1000.0]
-    monkeypatch.setattr(storage_runs.time, "monotonic", lambda: clock_s[0])
-    monkeypatch.setattr(storage_runs, "BEAT_S", 1e6)
-    (_, one), (_, two) = join(), join()
-    (choice,) = choices(context, 1)
-    entered(one, choice)
-    for waited_s, busy in ((0, True), (storage_runs.LEASE_S - 1, True), (2, False)):
-        clock_s[0] += waited_s
-        two._runs.look(now=True)
-        assert (choice in two.news().busy) == busy
-    assert entered(two, *two.news().orphans) == [choice]
-    # It was only slow. Its answer comes too late, and it sees that of the other run.
-    late = context.make_evaluator().evaluate(0, dict(choice))
-    assert not one.add(late)
-    (number,) = two._own
-    record = context.make_evaluator().evaluate(number, dict(choice))
+def age_heartbeats(url, seconds):
+    """Has the last heartbeat of every trial be so much older."""
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        connection.execute(
+            "UPDATE trial_heartbeats SET heartbeat = datetime(heartbeat, ?)",
+            (f"-{seconds} seconds",),
+        )
+    connection.close()
+
+
+def test_trials_without_a_heartbeat_are_taken_over(join, context, url, monkeypatch):
+    monkeypatch.setattr(shared, "HEARTBEAT_S", 0)
+    monkeypatch.setattr(SharedStorage, "_beat", lambda self: None)
+    one, two = join(), join()
+    (params,) = choices(context, 1)
+    claimed(one, params)
+    age_heartbeats(url, database.GRACE_PERIOD_S - 20)
+    assert two.update().in_flight == {params}
+    age_heartbeats(url, 30)
+    assert two.update().abandoned == (params,)
+    (taken,) = two.claim([Proposal(0, params)], []).proposals
+    # The first run was only slow. Its answer comes too late, and it gets that of the other run.
+    assert not one.add(context.make_evaluator().evaluate(0, dict(params)))
+    record = context.make_evaluator().evaluate(taken.number, dict(params))
     assert two.add(record)
-    assert one.news().records == two.records(()) == (record,)
+    assert one.update().records == two.records(()) == (record,)
 
 
-def test_a_sign_of_life_keeps_claims(join, context, monkeypatch):
-    clock_s = [1000.0]
-    monkeypatch.setattr(storage_runs.time, "monotonic", lambda: clock_s[0])
-    monkeypatch.setattr(storage_runs, "BEAT_S", 1e6)
-    (_, one), (_, two) = join(), join()
-    (choice,) = choices(context, 1)
-    entered(one, choice)
-    for beats in range(1, 5):
-        clock_s[0] += storage_runs.LEASE_S / 2
-        one._runs._tables.set_trial_attribute(one._runs._id, "beats", beats)
-        two._runs.look(now=True)
-        assert choice in two.news().busy
+def test_a_heartbeat_keeps_claims(join, context, url, monkeypatch):
+    monkeypatch.setattr(shared, "HEARTBEAT_S", 0.01)
+    one, two = join(), join()
+    (params,) = choices(context, 1)
+    claimed(one, params)
+    age_heartbeats(url, 1000)
+    wait_until(lambda: heartbeat_age_s(url) < 100)
+    assert two.update().in_flight == {params}
 
 
-def test_a_dead_process_of_this_machine_is_seen_at_once(join, context, monkeypatch):
-    (_, one), (_, two) = join(), join()
-    (choice,) = choices(context, 1)
-    entered(one, choice)
-    monkeypatch.setattr(storage_runs, "_lives", lambda process: False)
-    two._runs.look(now=True)
-    assert two.news().orphans == (choice,)
+def test_a_configuration_that_kills_its_runs_is_not_queued_for_ever(
+    join, context, url, monkeypatch
+):
+    monkeypatch.setattr(shared, "HEARTBEAT_S", 0)
+    monkeypatch.setattr(SharedStorage, "_beat", lambda self: None)
+    storage = join()
+    (params,) = choices(context, 1)
+    for _ in range(1 + database.MAX_RETRIES):
+        assert claimed(storage, params) == [params]
+        age_heartbeats(url, 1000)
+        update = storage.update()
+    assert update.abandoned == ()
+    assert update.in_flight == frozenset()
 
 
-def test_a_killed_run_loses_nothing_and_nothing_is_evaluated_twice(small_space, url, tmp_path):
+def test_failed_configurations_are_tried_again_when_a_run_is_resumed(join, context):
+    one = join(trials=1)
+    (params,) = choices(context, 1)
+    (taken,) = one.claim([Proposal(0, params)], []).proposals
+    assert one.add(without_answer(taken.number, TrialStatus.FAILED, "it broke", dict(params)))
+    assert join(trials=1).update().complete
+    resumed = join(trials=1, retry_failed=True)
+    update = resumed.update()
+    assert not update.complete
+    assert update.records == ()
+    assert update.abandoned == (params,)
+    record = answer(resumed, context, params)
+    assert resumed.update().complete
+    assert one.records(()) == (record,)
+
+
+@pytest.mark.slow
+def test_a_killed_run_loses_nothing_and_nothing_is_evaluated_twice(
+    small_space, url, tmp_path, monkeypatch
+):
     # The child claims a batch of four, finishes two and hangs in the third.
-    child = subprocess.Popen(
-        [sys.executable, "-c", HANGING, small_space, url, tmp_path / "killed"], cwd=ROOT
-    )
-    wait_for(tmp_path / "hangs", child)
+    child = hanging(small_space, url, tmp_path / "killed")
     child.send_signal(signal.SIGKILL)
     child.wait()
     left = load_study(tmp_path / "killed").result
+    monkeypatch.setattr(database, "GRACE_PERIOD_S", 2)
+    monkeypatch.setattr(shared, "HEARTBEAT_S", 0.2)
     study = run(small_space, RunOptions(out=tmp_path / "next", storage=url))
     records = study.result.records
     assert sum(record.evaluated for record in records) == 12
     assert len({record.parameters for record in records}) == len(records)
     assert {record.number for record in left.records} <= {record.number for record in records}
-    trials = open_trials(url)
-    finished = [trial for trial in trials if "record" in trial.user_attrs]
-    withdrawn = [trial for trial in trials if "record" not in trial.user_attrs]
+    trials = stored_trials(url)
     assert all(trial.state.is_finished() for trial in trials)
+    finished = {str(trial.user_attrs["parameters"]) for trial in trials if is_answer(trial)}
+    lost = [trial for trial in trials if not is_answer(trial)]
     # Two had an answer; the two others were taken over.
-    assert sum(trial.user_attrs[RUN_KEY] == 0 for trial in withdrawn) == 2
-    taken = {str(trial.user_attrs["parameters"]) for trial in withdrawn}
-    assert taken <= {str(trial.user_attrs["parameters"]) for trial in finished}
-    # And the killed one can go on in its folder, where there is nothing left to do.
+    assert len(lost) == 2
+    assert {str(trial.user_attrs["parameters"]) for trial in lost} <= finished
+    # The killed run can be resumed in its folder, where nothing is left to do.
     again = run(small_space, RunOptions(out=tmp_path / "killed", resume=True, storage=url))
     assert again.result.records == records
 
 
-def test_ctrl_c_gives_up_claims_and_leaves_a_study(small_space, url, tmp_path):
-    child = subprocess.Popen(
-        [sys.executable, "-c", HANGING, small_space, url, tmp_path / "interrupted"], cwd=ROOT
-    )
-    wait_for(tmp_path / "hangs", child)
-    child.send_signal(signal.SIGINT)
-    assert child.wait() == 0
-    study = load_study(tmp_path / "interrupted")
+def test_an_interrupted_run_leaves_a_study_and_its_trials_to_others(
+    small_space, url, tmp_path, monkeypatch
+):
+    interrupt_after(monkeypatch, 2)
+    study = run(small_space, RunOptions(out=tmp_path / "interrupted", storage=url))
     assert study.interrupted
+    assert load_study(tmp_path / "interrupted").interrupted
     assert sum(record.evaluated for record in study.result.records) == 2
     assert (tmp_path / "interrupted" / "pareto.csv").exists()
-    assert all(trial.state.is_finished() for trial in open_trials(url))
+    waiting = [trial for trial in stored_trials(url) if trial.state.name == "WAITING"]
+    assert len(waiting) == 2
+    seen = interrupt_after(monkeypatch, 100)
+    again = run(small_space, RunOptions(out=tmp_path / "next", storage=url))
+    assert sum(record.evaluated for record in again.result.records) == 12
+    assert len(seen) == 10
+    assert all(trial.state.is_finished() for trial in stored_trials(url))
 
 
+@pytest.mark.slow
 def test_connections_that_are_cut_are_made_again(
     small_space, tmp_path, monkeypatch, postgres_server
 ):
@@ -235,11 +271,13 @@ def test_connections_that_are_cut_are_made_again(
     assert not [path for path in files if PASSWORD.encode() in path.read_bytes()]
 
 
+@pytest.mark.slow
 def test_a_database_that_is_gone_ends_the_run_and_may_come_back(
     small_space, tmp_path, monkeypatch, postgres_server
 ):
+    monkeypatch.setattr(database, "GRACE_PERIOD_S", 2)
+    monkeypatch.setattr(shared, "HEARTBEAT_S", 0.2)
     url = postgres_server.create("cut_for_good")
-    whole = run(small_space, RunOptions(out=tmp_path / "whole"))
     cut_at(monkeypatch, postgres_server, {6: True})
     with pytest.raises(StudyError, match=r"cannot write to postgresql.*give the same command"):
         run(small_space, RunOptions(out=tmp_path / "a", storage=url))
@@ -249,14 +287,13 @@ def test_a_database_that_is_gone_ends_the_run_and_may_come_back(
     assert sum(record.evaluated for record in left.result.records) == 4
     postgres_server.cut("cut_for_good", for_good=False)
     again = run(small_space, RunOptions(out=tmp_path / "a", storage=url, resume=True))
-    assert {record.parameters for record in again.result.front} == {
-        record.parameters for record in whole.result.front
-    }
+    assert sum(record.evaluated for record in again.result.records) == 12
 
 
 # --- several processes --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_processes_share_a_study(small_space, tmp_path, kind, request):
     url = database_of(kind, request, tmp_path)
@@ -277,11 +314,11 @@ def test_processes_share_a_study(small_space, tmp_path, kind, request):
         assert not study.interrupted
         csv = pd.read_csv(study.directory.trials)
         assert list(csv["number"]) == [record.number for record in records]
-    trials = open_trials(url)
+    trials = stored_trials(url)
     assert all(trial.state.is_finished() for trial in trials)
     evaluated = {record.number for record in records if record.evaluated}
     shares = [trial.user_attrs[RUN_KEY] for trial in trials if trial.number in evaluated]
-    assert set(shares) == {0, 1, 2}
+    assert len(set(shares)) == 3
     # Evaluated once: a trial with values for each, and no other.
     assert sum(trial.values is not None for trial in trials) == len(
         [record for record in records if record.values]
@@ -327,13 +364,13 @@ def test_another_space_of_the_same_name_is_refused(small_space, url, tmp_path):
 
 
 def test_more_trials_are_more_for_all(join, small_space, url, tmp_path):
-    _, one = join(trials=3)
-    assert one.news().total == 3
+    one = join(trials=3)
+    assert one.update().total == 3
     study = run(small_space, RunOptions(out=tmp_path / "more", trials=5, storage=url))
     assert sum(record.evaluated for record in study.result.records) == 5
-    news = one.news()
-    assert news.total == 5
-    assert news.complete
+    update = one.update()
+    assert update.total == 5
+    assert update.complete
 
 
 def test_streams_of_the_sampler_differ_but_not_the_first(small_space, url, tmp_path):
@@ -341,10 +378,10 @@ def test_streams_of_the_sampler_differ_but_not_the_first(small_space, url, tmp_p
     seeds = {stream_seed(5, stream) for stream in range(50)}
     assert len(seeds) == 50
     assert stream_seed(5, 1) != stream_seed(6, 1)
-    run(small_space, RunOptions(out=tmp_path / "a", trials=1, storage=url))
-    run(small_space, RunOptions(out=tmp_path / "b", trials=2, storage=url))
-    again = run(small_space, RunOptions(out=tmp_path / "b", trials=3, storage=url, resume=True))
-    assert again.storage.stream == 1
+    first = run(small_space, RunOptions(out=tmp_path / "a", trials=1, storage=url))
+    second = run(small_space, RunOptions(out=tmp_path / "b", trials=2, storage=url))
+    assert first.storage.stream == 0
+    assert second.storage.stream != 0
 
 
 def test_studies_of_others_are_left_alone(small_space, url, tmp_path):
@@ -385,20 +422,49 @@ def test_what_others_wrote_is_checked(small_space, url, tmp_path, key, value, wo
 def test_names_of_studies(small_space, url, tmp_path):
     with pytest.raises(ConfigError, match="add --storage"):
         run(small_space, RunOptions(out=tmp_path / "a", study_name="mine"))
-    with pytest.raises(ConfigError, match="1 to 480 characters"):
-        run(small_space, RunOptions(out=tmp_path / "a", storage=url, study_name="x" * 481))
+    with pytest.raises(ConfigError, match="1 to 512"):
+        run(small_space, RunOptions(out=tmp_path / "a", storage=url, study_name="x" * 513))
     assert not (tmp_path / "a").exists()
 
 
-def open_trials(url):
+def stored_trials(url):
     """All trials of the study as Optuna sees them."""
     import optuna
+    from sqlalchemy.pool import NullPool
 
-    database = Database(parse_storage_url(url))
-    try:
-        return optuna.load_study(study_name="small", storage=database.storage).get_trials()
-    finally:
-        database.close()
+    url = url.replace("postgresql:", "postgresql+psycopg:")
+    tables = optuna.storages.RDBStorage(url, engine_kwargs={"poolclass": NullPool})
+    trials = optuna.load_study(study_name="small", storage=tables).get_trials()
+    tables.remove_session()
+    return trials
+
+
+def is_answer(trial):
+    return "record" in trial.user_attrs
+
+
+def heartbeat_age_s(url):
+    """How long ago the last heartbeat of a trial was."""
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        (age_s,) = connection.execute(
+            "SELECT strftime('%s', 'now') - strftime('%s', max(heartbeat)) FROM trial_heartbeats"
+        ).fetchone()
+    connection.close()
+    return age_s
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def hanging(space, url, out):
+    """Starts a run that hangs in its third evaluation."""
+    child = subprocess.Popen([sys.executable, "-c", HANGING, space, url, out], cwd=ROOT)
+    wait_for(out.parent / "hangs", child)
+    return child
 
 
 def cut_at(monkeypatch, server, cuts):

@@ -1,6 +1,6 @@
-"""What a worker process does: it evaluates chunks until nobody is there to ask.
+"""Worker side of an executor: evaluates chunks and returns their records.
 
-This module runs in the worker; the other side is `_process`.
+`worker_main` runs in the processes that `_process` starts.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def evaluate_chunk(evaluator: Evaluator, chunk: Sequence[Proposal]) -> Answer:
 
 
 def collect_rarely() -> None:
-    """Leaves what is there to itself and looks for dead cycles less often; for workers only."""
+    """Makes garbage collection rare; for workers only."""
     gc.freeze()
     gc.set_threshold(_COLLECTION_THRESHOLD, 50, 50)
 
@@ -74,9 +74,9 @@ def collect_rarely() -> None:
 def worker_main(pipe: Connection) -> None:
     """Answers chunks until the pipe is closed.
 
-    What evaluations need besides the parameters comes through the pipe too: were it given to the
-    process as it is started, and did the process die before it had read all of it, the starter
-    would wait for ever.
+    What evaluations need besides the parameters comes through the pipe too. If it were an argument
+    of the process, and the process died before it had read all of it, the starter would wait
+    forever.
 
     Args:
         pipe: To the starter. The first answer says that the worker listens, the second that it
@@ -102,7 +102,7 @@ def worker_main(pipe: Connection) -> None:
 
 
 def _leave_signals_to_the_starter() -> None:
-    """Ctrl-C reaches the whole process group; only the asking process decides what it means."""
+    """Ctrl-C reaches the whole process group; only the starter reacts to it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # Held back while the process started.

@@ -19,12 +19,13 @@ from dse.search import (
 )
 from dse.search.execute._executor import make_executor
 from dse.search.propose._proposer import Proposal
+from tests.conftest import SMALL_SPACE
 from tests.search.traces import write_job
 
 needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="ray is not installed: pip install 'dse[ray]'"
 )
-EXECUTORS = ["serial", "process", pytest.param("ray", marks=needs_ray)]
+EXECUTORS = ["serial", "process", pytest.param("ray", marks=[needs_ray, pytest.mark.slow])]
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +37,14 @@ def local_ray():
         yield
 
 
-@pytest.fixture
-def context(small_space):
-    return read_inputs(small_space).context
+@pytest.fixture(scope="module")
+def context(tmp_path_factory):
+    path = tmp_path_factory.mktemp("space") / "small.yaml"
+    path.write_text(SMALL_SPACE)
+    return read_inputs(path).context
 
 
-@pytest.fixture(params=EXECUTORS)
+@pytest.fixture(scope="module", params=EXECUTORS)
 def name(request):
     if request.param == "ray":
         request.getfixturevalue("local_ray")
@@ -69,22 +72,21 @@ def test_executors_answer_every_proposal_alike(executor, context):
     assert records == expected
     assert replace(records[0], number=2) == records[2]
     assert list(executor.run([])) == []
-
-
-def test_an_evaluation_that_raises_is_a_failed_record(executor, context):
+    # An evaluation that raises is a failed record.
     (record,) = executor.run(proposals(context, [12]))
     assert record.status is TrialStatus.FAILED
     assert "world size 12" in record.reason
 
 
+@pytest.mark.parametrize("name", EXECUTORS[1:], indirect=True)
 def test_one_seed_gives_one_front_with_any_executor(name, small_space, tmp_path):
-    options = RunOptions(executor=name, jobs=2, out=tmp_path / "study", seed=3)
-    study = run(small_space, options)
+    study = run(small_space, RunOptions(executor=name, jobs=2, out=tmp_path / "study", seed=3))
     alone = run(small_space, RunOptions(executor="serial", out=tmp_path / "alone", seed=3))
     assert study.directory.pareto.read_bytes() == alone.directory.pareto.read_bytes()
     assert study.result.records == alone.result.records
 
 
+@pytest.mark.slow
 def test_a_trace_is_read_alike_where_its_arrays_are_read_only(name, tmp_path):
     space = write_job(tmp_path)
     study = run(space, RunOptions(executor=name, jobs=2, out=tmp_path / "study"))
@@ -99,6 +101,7 @@ def test_one_job_needs_no_process(context):
     assert isinstance(make_executor("serial", context, 2), SerialExecutor)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_process_loses_nothing(context):
     with ProcessExecutor(context, 2) as executor:
         records = executor.run(proposals(context, [2, 8, 2, 8]))
