@@ -125,7 +125,7 @@ def _phase_worker(
     import torch
 
     from dse.calibration.microbench import keep_freed_memory
-    from dse.validation._trainer import Trainer
+    from dse.validation.trainer import Trainer
 
     keep_freed_memory()
     trainers: dict[int, tuple[Any, Clock]] = {}

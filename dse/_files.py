@@ -1,4 +1,4 @@
-"""Writing files so that a reader never sees half of one."""
+"""Atomic and durable writing of files."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from dse.errors import StudyError
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: Errors that another folder on the same disk would not help against.
+#: Errors that another folder on the same disk would not avoid.
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replaces `path` by `content` in one step; a kill leaves the old file or the new one.
+    """Replaces the file at `path` atomically: a killed process leaves the old or the new file.
 
-    When it returns, the new one is on the disk and stays there in a power cut.
+    On return the new file is on disk and survives a power failure.
 
     Raises:
         StudyError: The folder cannot be written.
@@ -34,10 +34,10 @@ def write_atomically(path: Path, content: str | bytes) -> None:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            # mkstemp makes private files; results are ordinary ones.
+            # mkstemp creates private files.
             os.chmod(temporary, 0o666 & ~_umask())
             os.replace(temporary, path)
-            flush_folder(path.parent)
+            fsync_folder(path.parent)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
@@ -47,19 +47,19 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def unwritable(path: Path, error: OSError) -> StudyError:
-    """Returns the error that says what cannot be written, why, and what helps."""
+    """Returns the error for a file that cannot be written."""
     step = (
-        "make room on the disk and do it again; a study goes on with --resume"
+        "free disk space and retry; a study continues with --resume"
         if error.errno in _FULL
         else "choose another folder"
     )
     return StudyError(f"cannot write {path}: {error.strerror or error}; {step}")
 
 
-def flush_folder(folder: Path) -> None:
-    """Has the names in a folder written to the disk, so that a power cut loses no new file.
+def fsync_folder(folder: Path) -> None:
+    """Fsyncs a folder, so that a power failure loses no new file name.
 
-    Does nothing where that is not possible, as on some network file systems.
+    Ignored where unsupported, as on some network file systems.
     """
     if os.name != "posix":
         return

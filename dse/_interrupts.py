@@ -1,4 +1,4 @@
-"""Ctrl-C between two steps, never in the middle of one, nor of a process that is starting."""
+"""Deferred interrupts: Ctrl-C between two steps, not within one."""
 
 from __future__ import annotations
 
@@ -11,52 +11,52 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Signals by which a run is asked to end, where the program has a handler for them.
-_ENDING = (signal.SIGINT, signal.SIGTERM)
+#: Signals that request the end of a run.
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def interrupts_held_back() -> Iterator[None]:
-    """Lets SIGINT and SIGTERM wait until the block has ended.
+def defer_interrupts() -> Iterator[None]:
+    """Defers SIGINT and SIGTERM to the end of the block.
 
-    What they do is left to the program's own handlers, which are called after the block. So what
-    is written and what is remembered of it cannot differ. Signals that have no handler, and
-    threads that do not get any, are left alone.
+    The program's own handlers run after the block, so files and memory cannot get out of step.
+    Signals without a Python handler are not deferred, and threads other than the main one never
+    receive any.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[int] = []
-    handlers = {number: signal.getsignal(number) for number in _ENDING}
+    received: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in _INTERRUPTS}
     handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
     try:
         for number in handlers:
-            signal.signal(number, lambda number, frame: came.append(number))
+            signal.signal(number, lambda number, frame: received.append(number))
         yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for late in dict.fromkeys(came):
-            signal.raise_signal(late)
+        for deferred in dict.fromkeys(received):
+            signal.raise_signal(deferred)
 
 
 @contextmanager
-def interrupts_kept_from_new_processes() -> Iterator[None]:
-    """Processes that start in the block hold back SIGINT and SIGTERM until they unblock them.
+def shield_children_from_interrupts() -> Iterator[None]:
+    """Starts the block's child processes with SIGINT and SIGTERM blocked until they unblock them.
 
-    The terminal sends Ctrl-C to them as well; while they still import, each would print a
-    traceback. The starter holds both back too, in all its threads: one that was interrupted
-    while it tells a new process what to do would leave that process with half a message.
+    The terminal sends Ctrl-C to children as well, and each would print a traceback while it is
+    still importing. The parent defers both signals too: interrupted while it sends arguments to a
+    child, it would leave the child with half a message.
     """
-    with interrupts_held_back():
+    with defer_interrupts():
         if not hasattr(signal, "pthread_sigmask"):  # not on every operating system
             yield
             return
-        # Python unblocks both when it starts this helper, so it must be there before.
+        # Python unblocks both signals when it starts this helper, so start it first.
         resource_tracker.ensure_running()
-        # New processes inherit what is blocked in this thread. Other threads still get signals,
-        # and Python would raise them here, so blocking alone does not hold them back.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, set(_ENDING))
+        # Children inherit the mask of this thread. Other threads still receive signals, which
+        # Python raises here, so blocking alone does not defer them.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, set(_INTERRUPTS))
         try:
             yield
         finally:

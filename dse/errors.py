@@ -1,7 +1,7 @@
-"""The exceptions that `dse` raises on purpose.
+"""Exceptions of `dse`.
 
-Everything derives from :class:`DseError`, so a caller can catch the family and the command line
-can turn any of them into one clear line. A message states the value, the limit and the next step.
+All derive from :class:`DseError`, so callers can catch the whole family and the command line can
+turn any of them into one line. A message states the value, the limit and the next step.
 """
 
 from __future__ import annotations
@@ -23,25 +23,47 @@ __all__ = [
 ]
 
 
-#: Problems and signs of one that a message shows; files of strangers may have any number.
-_MOST_SHOWN = 100
-_MOST_SIGNS = 1000
+#: Most problems, and characters of each, that a message shows.
+_MAX_PROBLEMS = 100
+_MAX_CHARACTERS = 1000
 
 
 class DseError(Exception):
-    """Root of all errors that `dse` raises on purpose."""
+    """Root of all errors that `dse` raises deliberately.
+
+    Attributes:
+        key: Field, option or variable at fault; empty if there is none.
+        value: Offending value, if the error is about one.
+        limit: Limit that the value exceeds, if there is one.
+        hint: Next step, as in the message; empty if there is none.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        key: str = "",
+        value: object = None,
+        limit: float | None = None,
+        hint: str = "",
+    ) -> None:
+        self.key = key
+        self.value = value
+        self.limit = limit
+        self.hint = hint
+        super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One problem at one place of an input file, in the manner of a compiler.
+    """One problem in an input file, formatted like a compiler's message.
 
     Attributes:
         file: Path as the user gave it.
-        line: 1-based line, or ``None`` when the whole file is meant.
-        column: 1-based column, or ``None`` when the whole line or file is meant.
+        line: 1-based line; None for the whole file.
+        column: 1-based column; None for the whole line or file.
         field: Dotted path of the field, for example ``tables[3].rows``; empty for the document.
-        message: What was found, what was expected, and where it helps how to mend it.
+        message: What was found, what was expected, and how to fix it.
     """
 
     file: str
@@ -52,39 +74,41 @@ class Diagnostic:
 
     def __str__(self) -> str:
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
-        parts = (
-            (place, _cut(self.field), _cut(self.message))
-            if self.field
-            else (
-                place,
-                _cut(self.message),
-            )
-        )
-        return ": ".join(parts)
+        parts = (place, _truncated(self.field), _truncated(self.message))
+        return ": ".join(part for part in parts if part)
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _MOST_SIGNS else f"{text[:_MOST_SIGNS]}…"
+def _truncated(text: str) -> str:
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"
 
 
 class ConfigError(DseError):
-    """One or more problems in a file or an argument that a person wrote.
+    """One or more problems in a file or an argument written by the user.
 
     Attributes:
-        diagnostics: Every problem found, in file order; empty when the problem has no place.
+        diagnostics: All problems, in file order; empty if the problem has no place.
     """
 
-    def __init__(self, message: str = "", diagnostics: tuple[Diagnostic, ...] = ()) -> None:
+    def __init__(
+        self,
+        message: str = "",
+        diagnostics: tuple[Diagnostic, ...] = (),
+        *,
+        key: str = "",
+        value: object = None,
+        limit: float | None = None,
+        hint: str = "",
+    ) -> None:
         self.diagnostics = diagnostics
         lines = [message] if message else []
-        lines += [str(diagnostic) for diagnostic in diagnostics[:_MOST_SHOWN]]
-        if len(diagnostics) > _MOST_SHOWN:
-            lines.append(f"and {len(diagnostics) - _MOST_SHOWN} more problems")
-        super().__init__("\n".join(lines))
+        lines += [str(diagnostic) for diagnostic in diagnostics[:_MAX_PROBLEMS]]
+        if len(diagnostics) > _MAX_PROBLEMS:
+            lines.append(f"and {len(diagnostics) - _MAX_PROBLEMS} more problems")
+        super().__init__("\n".join(lines), key=key, value=value, limit=limit, hint=hint)
 
 
 class UnknownNameError(ConfigError):
-    """A model, platform, search space or network that does not exist by that name."""
+    """No model, platform, search space or network has this name."""
 
 
 class CalibrationError(DseError):
@@ -96,7 +120,7 @@ class PlanError(DseError):
 
 
 class InfeasibleError(DseError):
-    """A request that no configuration can satisfy, with the reason in words."""
+    """A request that no configuration can satisfy."""
 
 
 class SimulationError(DseError):
@@ -108,8 +132,16 @@ class StudyError(DseError):
 
 
 class WorkerError(DseError):
-    """An evaluator process that died or raised."""
+    """A worker or rank process that died or raised.
+
+    Attributes:
+        rank: Rank that failed; None if unknown or not a rank.
+    """
+
+    def __init__(self, message: str = "", *, rank: int | None = None) -> None:
+        self.rank = rank
+        super().__init__(message)
 
 
 class OptionalDependencyError(DseError):
-    """A feature whose optional package is not installed; the message names the extra."""
+    """An optional package is not installed; the message names the extra."""

@@ -1,4 +1,4 @@
-"""Commands and code on the pages can be read by what they are meant for."""
+"""Commands and Python code on the pages of the documentation are valid."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.test_docs_links import PAGES, name
 
 COMMANDS = typer.main.get_command(app)
 
-#: What may stand before a command on its line.
+#: Prompt, `time` and variables before a command.
 _BEFORE = re.compile(r"^(?:\$\s+|time\s+|[A-Z_]+=\S*\s+)*")
 
 
@@ -31,9 +31,9 @@ def lines_of(block):
 
 
 def commands_of(text):
-    """Yields the words of each command of a shell line."""
+    """Yields the arguments of each command of a shell line."""
     words = []
-    # Two signs of punctuation at once are one word; what follows a # is a remark.
+    # Repeated punctuation is one word; a # starts a comment.
     reader = shlex.shlex(text, posix=True, punctuation_chars="&|;<>")
     reader.whitespace_split = True
     for word in [*reader, ";"]:
@@ -60,7 +60,7 @@ LINES = list(dse_lines())
 
 
 def resolve(arguments):
-    """Returns a command, what it is told, and the context of its group."""
+    """Returns a command, its arguments, and the context of its group."""
     command, words = COMMANDS, list(arguments)
     context = command.make_context("dse", ["--help-is-not-asked-for"], resilient_parsing=True)
     while hasattr(command, "commands"):
@@ -71,7 +71,7 @@ def resolve(arguments):
 
 
 def check(arguments):
-    """Reads a command line as `dse` does, without doing anything."""
+    """Parses a command line as `dse` does, without running it."""
     command, words, context = resolve(arguments)
     # Redirected input and output belong to the shell.
     cut = next((index for index, word in enumerate(words) if word[0] in "<>"), len(words))
@@ -102,12 +102,12 @@ def test_wrong_command_lines_are_found(line, words):
     with pytest.raises(Exception, match=r".") as raised:
         check(shlex.split(line))
     problem = raised.value
-    told = problem.format_message() if hasattr(problem, "format_message") else str(problem)
-    assert words in told
+    message = problem.format_message() if hasattr(problem, "format_message") else str(problem)
+    assert words in message
 
 
 def spans():
-    """Yields commands in the running text; they may leave out what does not matter there."""
+    """Yields commands in the running text, which may be incomplete."""
     for page in PAGES:
         text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
         for span in re.findall(r"`(dse [a-z][^`]*)`", text):

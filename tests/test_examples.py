@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
-import py_compile
-import subprocess
+import json
+import runpy
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
+from dse.cli._app import app
 from dse.model import ModelRecipe, compose_model, load_dlrm, read_table_list
 from dse.search.space import load_space
-from tests.cli.running import answer, dse
+from tests.cli.running import answer
 from tests.conftest import ROOT
 from tests.documents_of_users import run_page
 
@@ -38,46 +41,50 @@ def test_spaces_load(path):
     assert load_space(str(path)).size > 1
 
 
-@pytest.mark.parametrize("path", [one for one in SPACES if "trace" not in one.name], ids=name)
-def test_spaces_run_with_one_trial(path, tmp_path):
-    found = answer("run", path, "--trials", 1, "--executor", "serial", "--out", tmp_path / "out")
+def run_one_trial(path, out):
+    command = ["run", str(path), "--trials", "1", "--executor", "serial", "--json"]
+    done = CliRunner().invoke(app, [*command, *(["--out", str(out)] if out else [])])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
     assert found["evaluated"] == 1
     assert found["counts"] == {"feasible": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [path for path in SPACES if "trace" not in path.name], ids=name)
+def test_spaces_run_with_one_trial(path, tmp_path):
+    run_one_trial(path, tmp_path / "out")
     assert (tmp_path / "out" / "report.html").is_file()
 
 
+def test_the_study_of_the_index_can_be_run_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_one_trial(EXAMPLES / "cpu_sharding.yaml", None)
+    assert (tmp_path / "results/example/report.html").is_file()
+
+
+def run_program(path, *arguments, capsys, monkeypatch):
+    """Runs a program in this process; returns what it prints."""
+    monkeypatch.setattr(sys, "argv", [str(path), *arguments])
+    monkeypatch.chdir(ROOT)
+    with contextlib.suppress(SystemExit):
+        runpy.run_path(str(path), run_name="__main__")
+    return capsys.readouterr().out
+
+
 @pytest.mark.parametrize("path", PROGRAMS, ids=name)
-def test_programs_say_what_they_are(path, tmp_path):
-    py_compile.compile(str(path), cfile=str(tmp_path / "compiled"), doraise=True)
+def test_programs_print_their_usage(path, capsys, monkeypatch):
     needed = NEEDS.get(path.name)
     if needed and importlib.util.find_spec(needed) is None:
         pytest.skip(f"needs {needed}")
-    done = subprocess.run(
-        [sys.executable, str(path), "--help"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode == 0, done.stderr
-    assert "usage" in done.stdout
+    assert "usage" in run_program(path, "--help", capsys=capsys, monkeypatch=monkeypatch)
 
 
-def test_planning_from_python_with_a_small_model():
-    done = subprocess.run(
-        [
-            *(sys.executable, str(EXAMPLES / "meta_856/planners.py"), "--model", "dlrm_tiny"),
-            *("--ranks", "4", "--batch", "4096", "--seconds", "1"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+def test_planning_from_python_with_a_small_model(capsys, monkeypatch):
+    arguments = ("--model", "dlrm_tiny", "--ranks", "4", "--batch", "4096", "--seconds", "1")
+    path = EXAMPLES / "meta_856/planners.py"
+    printed = run_program(path, *arguments, capsys=capsys, monkeypatch=monkeypatch)
+    lines = printed.splitlines()
     times = {line.split()[0]: float(line.split()[1]) for line in lines[1:] if " ms;" in line}
     assert times["search"] == min(times.values())
     assert len(times) == 7
@@ -111,9 +118,3 @@ def test_the_page_of_856_tables(tmp_path):
     # Its study takes a minute; two of its trials are run above.
     (tmp_path / "examples").symlink_to(EXAMPLES)
     run_page(EXAMPLES / "meta_856/README.md", tmp_path, lambda block: "dse run" not in block.text)
-
-
-def test_the_study_of_the_index_can_be_run_from_anywhere(tmp_path):
-    done = dse("run", EXAMPLES / "cpu_sharding.yaml", "--trials", 1, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "results/example/report.html").is_file()

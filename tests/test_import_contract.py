@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 #: From the bottom up; a package imports from earlier lines only.
@@ -29,10 +28,14 @@ ORDER = (
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
 
 #: Only these may be imported when a module is loaded; others are imported inside functions.
-HEAVY = {"optuna", "plotly", "pandas", "pint", "pyarrow", "torch", "ray", "xgboost", "jinja2"}
+HEAVY = {"optuna", "plotly", "pandas", "pyarrow", "torch", "ray", "xgboost", "jinja2"}
 HEAVY |= {"fbgemm_gpu", "torchrec"}
 
-FILES = [path for path in (ROOT / "dse").rglob("*.py") if path.parent.name != "dse"]
+FILES = {
+    path: ast.parse(path.read_text())
+    for path in (ROOT / "dse").rglob("*.py")
+    if path.parent.name != "dse"
+}
 
 
 def package_of(path: Path) -> str:
@@ -49,24 +52,32 @@ def imports(tree: ast.AST) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_point_downwards(path):
+def faults(path: Path, tree: ast.AST) -> Iterator[str]:
     own = package_of(path)
-    for name in imports(ast.parse(path.read_text())):
-        if name.startswith("dse."):
-            other = name.split(".")[1]
-            assert other == own or LEVEL[other] < LEVEL[own], f"{own} imports {name}"
-            private = any(part.startswith("_") for part in name.split(".")[2:])
-            assert other == own or not private, f"{own} reaches into {name}"
+    for name in imports(tree):
+        if not name.startswith("dse."):
+            continue
+        other = name.split(".")[1]
+        if other == own:
+            continue
+        if LEVEL[other] >= LEVEL[own]:
+            yield f"{path.relative_to(ROOT)} imports {name}, which is not below it"
+        if any(part.startswith("_") for part in name.split(".")[2:]):
+            yield f"{path.relative_to(ROOT)} imports the private {name}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_heavy_packages_are_imported_late(path):
-    tree = ast.parse(path.read_text())
-    at_load = ast.Module(
-        [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)], []
-    )
-    assert not {name.split(".")[0] for name in imports(at_load)} & HEAVY
+def test_imports_point_downwards():
+    assert [fault for path, tree in FILES.items() for fault in faults(path, tree)] == []
+
+
+def test_heavy_packages_are_imported_late():
+    found = {}
+    for path, tree in FILES.items():
+        at_load = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+        names = imports(ast.Module(at_load, []))
+        if heavy := {name.split(".")[0] for name in names} & HEAVY:
+            found[path.relative_to(ROOT)] = heavy
+    assert found == {}
 
 
 def test_every_package_has_a_level():

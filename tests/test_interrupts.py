@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from dse._interrupts import interrupts_held_back, interrupts_kept_from_new_processes
+from dse._interrupts import defer_interrupts, shield_children_from_interrupts
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -22,7 +22,7 @@ def test_an_interrupt_waits_for_the_end_of_a_step(number):
         raise TimeoutError
 
     def step():
-        with interrupts_held_back():
+        with defer_interrupts():
             signal.raise_signal(number)
             signal.raise_signal(number)
             done.append("written")
@@ -40,7 +40,7 @@ def test_an_interrupt_waits_for_the_end_of_a_step(number):
 
 def test_what_a_step_raises_is_not_lost():
     former = signal.getsignal(signal.SIGINT)
-    with pytest.raises(ValueError, match="full"), interrupts_held_back():
+    with pytest.raises(ValueError, match="full"), defer_interrupts():
         raise ValueError("full")
     assert signal.getsignal(signal.SIGINT) is former
 
@@ -49,7 +49,7 @@ def test_other_threads_get_no_signals_and_need_nothing():
     from concurrent.futures import ThreadPoolExecutor
 
     def step():
-        with interrupts_held_back():
+        with defer_interrupts():
             return "done"
 
     with ThreadPoolExecutor(1) as pool:
@@ -65,7 +65,7 @@ def test_new_processes_find_interrupts_blocked():
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=blocked_signals, args=(theirs,))
-    with interrupts_kept_from_new_processes():
+    with shield_children_from_interrupts():
         process.start()
     assert ours.recv() >= {signal.SIGINT, signal.SIGTERM}
     process.join()
@@ -80,7 +80,7 @@ def test_a_start_is_not_interrupted_through_another_thread():
     done = []
 
     def start():
-        with interrupts_kept_from_new_processes():
+        with shield_children_from_interrupts():
             os.kill(os.getpid(), signal.SIGINT)
             for number in range(100):  # the other thread needs a moment to get it
                 time.sleep(1e-3)

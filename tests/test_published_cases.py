@@ -135,6 +135,7 @@ def test_a_case_that_cannot_be_predicted_says_why(published):
 
 
 @pytest.mark.skipif(not CASES.is_file(), reason=f"no published cases at {CASES}")
+@pytest.mark.slow
 def test_predictions_of_published_cases_are_as_good_as_promised(published):
     cases = pd.read_csv(CASES)
     # One of each submission that is like many others.

@@ -1,4 +1,4 @@
-"""Files are data: nothing in them is run, and every one is read within limits."""
+"""Untrusted files: nothing in them is run, and reading stays within limits."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from tests.conftest import ROOT
 
 # --- what no module may do ------------------------------------------------------------------
 
-#: Packages that make objects or run code of what they read, or have no limits.
+#: Packages that create objects or run code from what they read, or have no limits.
 FORBIDDEN_IMPORTS = {
     *("pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "jsonpickle"),
     *("sqlite3", "xml", "lxml", "zipfile", "bz2", "code", "codeop", "pty"),
 }
 
-#: What may only be called in the modules named, each for a reason.
+#: Calls that are allowed only in the given modules.
 CALLS = {
     "eval": set(),
     "exec": set(),
@@ -54,7 +54,7 @@ CALLS = {
     "yaml.load_all": set(),
     "yaml.full_load": set(),
     "yaml.unsafe_load": set(),
-    # It knows no limits; documents read YAML.
+    # It has no limits; `dse.config` reads YAML.
     "yaml.safe_load": set(),
     "np.load": set(),
     "np.fromfile": set(),
@@ -64,8 +64,8 @@ CALLS = {
     "torch.hub.load": set(),
     "torch.jit.load": set(),
     "joblib.load": set(),
-    # The reader itself; lines of a study's own journal, which Optuna reads as well; what this
-    # package told its own processes, or these answered; its own JSON in another form; databases.
+    # The reader itself; a study's journal; messages between the package's own processes; its own
+    # JSON output; databases.
     "json.loads": {
         "dse/_reading.py",
         "dse/search/storage/_journal_repair.py",
@@ -74,7 +74,7 @@ CALLS = {
         "dse/cli/_shard.py",
         "dse/cli/_export.py",
         "dse/cli/_recommend.py",
-        "dse/doctor/_thorough.py",
+        "dse/doctor/_checkup.py",
         "dse/search/storage/_database.py",
     },
     "json.load": set(),
@@ -86,7 +86,7 @@ CALLS = {
     "lzma.decompress": set(),
     "zlib.decompress": set(),
     "gzip.decompress": set(),
-    # Names in the code, and Python files that a person names on the command line.
+    # Names in the code, and Python files named on the command line.
     "import_module": {
         "dse/__init__.py",
         "dse/trace/__init__.py",
@@ -96,9 +96,9 @@ CALLS = {
     "importlib.import_module": set(),
     "runpy.run_path": {"dse/trace/replay/_registry.py"},
     "runpy.run_module": set(),
-    # Trees of a calibration, after unpacking within a limit.
+    # Trees of a calibration, unpacked within a limit.
     "*.load_model": {"dse/machine/fits/_trees.py"},
-    # The machine's own facts, and traces that the profiler just wrote.
+    # Files of the system, and traces that the profiler just wrote.
     "*.read_text": {
         "dse/trace/replay/run/_memory.py",
         "dse/calibration/microbench/_machine.py",
@@ -110,20 +110,23 @@ CALLS = {
     "*.read_bytes": set(),
 }
 
-#: Where files are opened for reading other than through `dse._reading`.
+#: Modules that open files for reading without `dse._reading`.
 OPENS = {
-    # What this process has just written.
+    # Files that this process has just written.
     "dse/trace/capture/_profiler.py",
     "dse/calibration/microbench/log/_journal.py",
     "dse/calibration/microbench/ranks/_in_step.py",
     "dse/search/storage/_journal_repair.py",
 }
 
-MODULES = sorted((ROOT / "dse").rglob("*.py"))
+MODULES = {
+    path.relative_to(ROOT).as_posix(): ast.parse(path.read_text())
+    for path in sorted((ROOT / "dse").rglob("*.py"))
+}
 
 
 def dotted(node: ast.expr) -> str:
-    """Returns `a.b.c` of a call's function, `*.c` where what is in front is no name."""
+    """Returns the dotted name of a called function; `*.c` if its owner is an expression."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -132,10 +135,10 @@ def dotted(node: ast.expr) -> str:
     return ""
 
 
-def faults(source: str, module: str) -> list[str]:
-    """Returns what a module does that none may, by line."""
+def faults(tree: ast.AST, module: str) -> list[str]:
+    """Returns the forbidden imports and calls of a module, with their lines."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -177,10 +180,9 @@ def is_true(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is True
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_module_runs_what_it_reads(path):
-    module = path.relative_to(ROOT).as_posix()
-    assert faults(path.read_text(), module) == []
+def test_no_module_runs_what_it_reads():
+    found = {module: faults(tree, module) for module, tree in MODULES.items()}
+    assert {module: lines for module, lines in found.items() if lines} == {}
 
 
 @pytest.mark.parametrize(
@@ -205,7 +207,7 @@ def test_no_module_runs_what_it_reads(path):
     ],
 )
 def test_the_check_finds(source):
-    assert faults(source, "dse/any.py")
+    assert faults(ast.parse(source), "dse/any.py")
 
 
 @pytest.mark.parametrize(
@@ -213,20 +215,20 @@ def test_the_check_finds(source):
     ["torch.load(p, weights_only=True)", "path.open('w')", "open(p, 'ab')", "a.evaluate()"],
 )
 def test_the_check_allows(source):
-    assert not faults(source, "dse/any.py")
+    assert not faults(ast.parse(source), "dse/any.py")
 
 
 def test_what_is_allowed_is_needed():
-    """An exception that nothing needs any more is taken back."""
+    """Exceptions to the rules are removed when no longer needed."""
     for rule, modules in CALLS.items():
         for module in modules:
-            used = [dotted(node.func) for node in ast.walk(ast.parse((ROOT / module).read_text()))
-                    if isinstance(node, ast.Call)]  # fmt: skip
+            calls = (node for node in ast.walk(MODULES[module]) if isinstance(node, ast.Call))
+            used = [dotted(node.func) for node in calls]
             last = rule.removeprefix("*.")
             assert any(name == rule or name.endswith(f".{last}") for name in used), (rule, module)
 
 
-# --- files that are none ----------------------------------------------------------------------
+# --- special files ----------------------------------------------------------------------------
 
 READERS = {
     "model": load_model,
@@ -270,7 +272,7 @@ def test_devices_are_refused(tmp_path, read):
     assert "this is a device; a file is expected" in refusal(lambda: read(tmp_path / "zero.yaml"))
 
 
-def test_empty_files_names_that_cannot_be_and_circles(tmp_path, read):
+def test_empty_files_invalid_names_and_circular_links(tmp_path, read):
     (tmp_path / "empty.yaml").write_bytes(b"")
     assert refusal(lambda: read(tmp_path / "empty.yaml"))
     for name in ("a\0b.yaml", "x" * 300 + ".yaml", "x" * 5000 + ".yaml"):
@@ -300,24 +302,23 @@ def test_the_size_is_limited_and_the_environment_may_allow_more(tmp_path, monkey
     assert "more than the limit" not in refusal(lambda: read(path))
 
 
-def test_the_limit_is_told(tmp_path):
+def test_the_error_has_the_limit_and_how_to_raise_it(tmp_path):
     path = tmp_path / "large.yaml"
     path.write_bytes(b"x" * 1001)
-    assert refusal(lambda: read_bytes(path, 1000)) == (
-        f"{path}: 1001 bytes, more than the limit of 1000; if the file is right, set "
-        "DSE_MAX_FILE_BYTES to more bytes"
-    )
+    with pytest.raises(ConfigError, match="1001 bytes") as caught:
+        read_bytes(path, 1000)
+    assert (caught.value.limit, caught.value.key) == (1000, "DSE_MAX_FILE_BYTES")
     assert read_bytes(path, 1001) == b"x" * 1001
 
 
-def test_a_file_larger_than_it_says(tmp_path):
-    """Files of the system say that they have no bytes."""
+def test_a_file_larger_than_its_reported_size(tmp_path):
+    """Files in /proc report a size of 0."""
     assert "at least" in refusal(lambda: read_bytes("/proc/self/maps", 100))
     assert read_bytes("/proc/self/maps")
 
 
 @pytest.mark.parametrize("text", ["x", "-1", "0", "1e9", "9" * 30, "1 GB", "٣"])
-def test_a_limit_that_is_none(monkeypatch, text):
+def test_an_invalid_limit(monkeypatch, text):
     monkeypatch.setenv("DSE_MAX_FILE_BYTES", text)
     assert "expected a whole number of bytes" in refusal(lambda: byte_limit(5))
 
@@ -328,7 +329,7 @@ def test_an_empty_limit_is_the_usual_one(monkeypatch):
 
 
 def changed(path, **values) -> str:
-    """Returns a file of the package with other values at dotted places."""
+    """Returns a built-in file with other values at the given places."""
     import yaml
 
     data = yaml.safe_load((ROOT / path).read_text())
@@ -363,14 +364,14 @@ def changed(path, **values) -> str:
         ("model", "models/gpt_1_7b.yaml", {"layers": 10**12}),
     ],
 )
-def test_sizes_beyond_reason_are_refused_before_anything_is_made(tmp_path, reader, path, values):
+def test_huge_sizes_are_rejected_before_allocation(tmp_path, reader, path, values):
     file = tmp_path / "large.yaml"
     file.write_text(changed(path, **values))
     assert "expected at most" in refusal(lambda: READERS[reader](str(file)))
     assert peak_bytes(lambda: READERS[reader](str(file))) < 50e6
 
 
-def test_plans_beyond_reason(tmp_path):
+def test_huge_plans_are_rejected(tmp_path):
     path = tmp_path / "plan.json"
     path.write_text(json.dumps({"schema_version": 1, "world_size": 10**9, "tables": {}}))
     assert "expected at most 1000000" in refusal(lambda: read_plan(path))
@@ -382,7 +383,7 @@ def test_plans_beyond_reason(tmp_path):
 
 
 def peak_bytes(call) -> int:
-    """Returns the most memory that Python held during a call that is refused."""
+    """Returns the peak memory of Python during a call that raises ConfigError."""
     import tracemalloc
 
     tracemalloc.start()
@@ -393,14 +394,17 @@ def peak_bytes(call) -> int:
         tracemalloc.stop()
 
 
-@pytest.fixture(scope="module")
-def bomb():
-    """A gigabyte of blanks in a megabyte."""
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(256, id="256MiB"), pytest.param(1024, id="1GiB", marks=pytest.mark.slow)],
+)
+def bomb(request):
+    """Blanks that compress a thousandfold."""
     block = gzip.compress(b" " * 2**20, mtime=0)
-    return block * 1024
+    return block * request.param
 
 
-def test_a_gigabyte_in_a_megabyte_is_refused_while_it_unpacks(tmp_path, bomb):
+def test_a_compression_bomb_is_refused_while_it_unpacks(tmp_path, bomb):
     path = tmp_path / "rank0.json.gz"
     path.write_bytes(bomb)
     peak = peak_bytes(lambda: read_kineto(path))
@@ -426,7 +430,7 @@ def test_a_bomb_inside_an_archive(tmp_path, bomb):
     assert words.startswith(f"{path}:rank0.json.gz: unpacks to ")
 
 
-def test_holes_in_an_archive_are_no_files(tmp_path):
+def test_sparse_files_in_archives_are_rejected(tmp_path):
     """A sparse file of many terabytes takes a few bytes in an archive."""
     header = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "rank0.json"}
     header["GNU.sparse.realsize"] = str(10**15)
@@ -435,7 +439,7 @@ def test_holes_in_an_archive_are_no_files(tmp_path):
     assert "sparse" in refusal(lambda: read_kineto(path))
 
 
-def test_many_short_values_are_no_trace(tmp_path):
+def test_many_short_values_are_rejected(tmp_path):
     path = tmp_path / "rank0.json"
     path.write_bytes(b'{"traceEvents":[' + b"1," * 20_100_000 + b"1]}")
     assert "take many times their size in memory" in refusal(lambda: read_kineto(path))
@@ -448,22 +452,26 @@ def laughs() -> str:
     return text
 
 
+def test_aliases_expand_up_to_a_limit(monkeypatch):
+    monkeypatch.setattr("dse.config._yaml._MAX_VALUES", 10_000)
+    assert "more than 10000 values after expansion" in refusal(lambda: parse_plain(laughs()))
+
+
+@pytest.mark.slow
 def test_a_billion_laughs():
     assert "more than 2000000 values after expansion" in refusal(lambda: parse_plain(laughs()))
 
 
-def test_a_node_cannot_stand_inside_itself():
-    assert "the alias `a` is inside what it stands for" in refusal(
-        lambda: parse_plain("x: &a [1, *a, *a]")
-    )
+def test_an_alias_cannot_be_inside_its_anchor():
+    assert "the alias `a` is inside" in refusal(lambda: parse_plain("x: &a [1, *a, *a]"))
 
 
 def test_merging_many_blocks_takes_linear_time():
-    text = f"a: &a {{{', '.join(f'k{i}: 1' for i in range(3000))}}}\n"
-    text += f"b: {{<<: [{', '.join(['*a'] * 300)}]}}\n"
+    text = f"a: &a {{{', '.join(f'k{i}: 1' for i in range(1000))}}}\n"
+    text += f"b: {{<<: [{', '.join(['*a'] * 100)}]}}\n"
     data = parse_plain(text)
     assert isinstance(data, dict)
-    assert len(data["b"]) == 3000
+    assert len(data["b"]) == 1000
 
 
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? "])
@@ -480,16 +488,16 @@ def test_the_depth_that_is_allowed():
             load_json(deeper)
 
 
-# --- text that is not what it seems --------------------------------------------------------------
+# --- invalid text --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ('{"a": 1, "a": 2}', "the key `a` is given twice"),
-        ("NaN", "`NaN` is no number of JSON"),
-        ("[-Infinity]", "`-Infinity` is no number"),
-        ("1e400", "beyond the largest number"),
+        ("NaN", "`NaN` is not"),
+        ("[-Infinity]", "`-Infinity` is not"),
+        ("1e400", "`1e400` .* 1.8e308"),
         ("9" * 5000, "has 5000 digits, more than the limit of 300"),
         ('"\\ud800"', "half of a surrogate pair"),
         ('{"\\udfff": 1}', "half of a surrogate pair"),
@@ -503,7 +511,7 @@ def test_json_that_is_refused(text, words):
         load_json(text)
 
 
-def test_whole_characters_from_two_halves_are_fine():
+def test_surrogate_pairs_are_accepted():
     assert load_json('"\\ud83d\\ude00"') == "\N{GRINNING FACE}"
 
 

@@ -38,8 +38,8 @@ def doctor_command(
     from dse.cli._progress import progress
     from dse.doctor import examine
 
-    with progress("looking", quiet=as_json) as display:
-        checkup = examine(thorough=thorough, tell=display.stage)
+    with progress("checking", quiet=as_json) as display:
+        checkup = examine(thorough=thorough, on_progress=display.stage)
     document = {"healthy": checkup.healthy, **fields_of(checkup)}
     emit(document, lambda console: _show(checkup, console), as_json=as_json)
     if not checkup.healthy:
@@ -95,11 +95,11 @@ def _emit_platform(name: str, *, as_json: bool) -> None:
     from pathlib import Path
 
     from dse.cli._output import emit, fields_of
-    from dse.doctor import System, machine_facts, platform_facts
+    from dse.doctor import machine_facts, platform_facts
     from dse.machine.platforms import load_platform
 
     platform = load_platform(name)
-    (facts,) = platform_facts(machine_facts(System()), Path(), [name])
+    (facts,) = platform_facts(machine_facts(), Path(), [name])
     document = {**fields_of(facts), "figures": platform.facts}
     emit(document, lambda console: _show_facts(platform, facts, console), as_json=as_json)
 

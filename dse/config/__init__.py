@@ -1,4 +1,4 @@
-"""The edge where people's files come in: YAML and JSON, validated as a compiler would."""
+"""YAML and JSON documents: parsing with places, validation, quantities with units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Base classes of everything that a person writes."""
+"""Base classes of documents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SCHEMA_VERSION = 1
 
 
 class StrictModel(BaseModel):
-    """A block of a file: unknown keys are errors, numbers finite, values do not change."""
+    """A block of a file: immutable, without unknown keys, with finite numbers only."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, validate_default=False, allow_inf_nan=False
@@ -33,7 +33,7 @@ class Document(StrictModel):
         if value != SCHEMA_VERSION or isinstance(value, bool):
             raise PydanticCustomError(
                 "version",
-                "expected {known}, found `{found}`; this version of dse reads only that one: "
+                "expected {known}, found `{found}`; this version of dse reads no other: "
                 "update dse for newer files",
                 {"known": SCHEMA_VERSION, "found": str(value)},
             )

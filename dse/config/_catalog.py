@@ -1,11 +1,11 @@
-"""Finding built-in documents by name."""
+"""Catalog of built-in documents."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
 
-from dse._reading import is_there, shown_path
+from dse._reading import path_exists, shown_path
 from dse._suggest import hint
 from dse.errors import ConfigError, UnknownNameError
 
@@ -28,23 +28,23 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def builtin_folder(kind: DocumentKind) -> Path:
-    """Returns the folder of built-in documents: inside the wheel, or beside the package."""
+    """Returns the folder of built-in documents: in the wheel, or next to the package."""
     installed = _PACKAGE / "_data" / _FOLDERS[kind]
     return installed if installed.is_dir() else _PACKAGE.parent / _FOLDERS[kind]
 
 
 def list_documents(kind: DocumentKind) -> tuple[Path, ...]:
-    """Returns the built-in documents of a kind, by name."""
+    """Returns the built-in documents of a kind, sorted by name."""
     return tuple(sorted(builtin_folder(kind).glob("*.yaml")))
 
 
 def find_document(kind: DocumentKind, name_or_path: str) -> Path:
-    """Returns the file of a built-in name or of a path.
+    """Resolves a built-in name or a path to a file.
 
-    A word without a path separator or YAML ending is a built-in name; anything else is a path.
+    Text without a path separator or a YAML suffix is a built-in name, anything else a path.
 
     Raises:
-        UnknownNameError: No built-in document has that name; near names are suggested.
+        UnknownNameError: No built-in document has this name; the hint suggests similar ones.
         ConfigError: The path does not exist.
     """
     names = {path.stem: path for path in list_documents(kind)}
@@ -54,18 +54,19 @@ def find_document(kind: DocumentKind, name_or_path: str) -> Path:
     if not looks_like_path:
         if name_or_path in names:
             return names[name_or_path]
+        near = hint(name_or_path, names)
         raise UnknownNameError(
-            f"no {kind.value} is called `{name_or_path}`; {hint(name_or_path, names)}"
+            f"no {kind.value} is called `{name_or_path}`; {near}", value=name_or_path, hint=near
         )
     path = Path(name_or_path)
-    if is_there(path):
+    if path_exists(path):
         return path
     builtin = f"; the built-in one is called `{path.stem}`" if path.stem in names else ""
     raise ConfigError(f"{shown_path(name_or_path)}: no such file{builtin}")
 
 
 def display_path(path: Path) -> str:
-    """Returns a path for provenance: built-in documents by folder and name, others as given."""
+    """Returns a path for provenance: folder and name of built-in documents, others as given."""
     for kind, folder in _FOLDERS.items():
         if path.parent == builtin_folder(kind):
             return f"{folder}/{path.name}"

@@ -1,4 +1,4 @@
-"""From pydantic's errors to diagnostics with places and plain words."""
+"""Translation of pydantic errors into diagnostics."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _MAX_SHOWN = 60
 def diagnose(
     error: ValidationError, model: type[BaseModel], located: LocatedData, file: str
 ) -> list[Diagnostic]:
-    """Returns one diagnostic per wrong field, at its place in the file.
+    """Returns one diagnostic for each invalid field, with its place in the file.
 
     Args:
-        error: What pydantic found.
-        model: The document's class; gives the keys that are allowed.
+        error: Error raised by pydantic.
+        model: Class of the document, which defines the allowed keys.
         located: The data and its places.
-        file: File name for the messages.
+        file: File name for messages.
     """
     model = _chosen(model, located.data)
     found: dict[Path, Diagnostic] = {}
@@ -41,13 +41,13 @@ def diagnose(
         message = _message(item, path, model)
         place = _place(item["type"], path, located)
         line, column = place if place else (None, None)
-        # Of several complaints about one field (a union tries all its forms) the first is shown.
+        # A union reports one error for each alternative; the first is shown.
         found.setdefault(path, Diagnostic(file, line, column, field_name(path), message))
     return list(found.values())
 
 
 def _chosen(model: type[BaseModel], data: object) -> type[BaseModel]:
-    """Returns the kind of document that data say they are, where a file may be of several."""
+    """Returns the alternative that `kind` selects, if the document is a tagged union."""
     if not issubclass(model, RootModel) or not isinstance(data, dict):
         return model
     for kind in _models_in(model.model_fields["root"].annotation):
@@ -57,7 +57,7 @@ def _chosen(model: type[BaseModel], data: object) -> type[BaseModel]:
 
 
 def _path_in_data(loc: tuple[int | str, ...], data: object) -> Path:
-    """Drops the parts of a location that are pydantic's own (union tags), not the file's."""
+    """Drops the parts of a location that pydantic adds for union tags."""
     path: list[int | str] = []
     current = data
     for index, part in enumerate(loc):
@@ -105,7 +105,7 @@ def _message(item: Any, path: Path, model: type[BaseModel]) -> str:
         "string_type": "expected text",
     }
     if kind == "string_type" and isinstance(item.get("input"), bool):
-        return f"expected text, found the switch {given}; put the word in quotes"
+        return f"expected text, found the switch {given}; put it in quotes"
     if kind in plain:
         return f"{plain[kind]}, found {given}"
     if kind in ("enum", "literal_error"):
@@ -124,14 +124,14 @@ def _message(item: Any, path: Path, model: type[BaseModel]) -> str:
         "less_than": ("less than", "lt"),
     }
     if kind in bounds:
-        words, key = bounds[kind]
-        return f"expected {words} {context[key]}, found {given}"
+        comparison, key = bounds[kind]
+        return f"expected {comparison} {context[key]}, found {given}"
     if kind in ("too_short", "string_too_short"):
         return (
             f"expected at least {context['min_length']}, found {context.get('actual_length', 0)}"
         )
     if kind in ("too_long", "string_too_long"):
-        return f"expected at most {context['max_length']} entries or signs"
+        return f"expected at most {context['max_length']} entries or characters"
     return str(item["msg"])
 
 
@@ -151,7 +151,7 @@ def _unknown_key(path: Path, model: type[BaseModel]) -> str:
 
 
 def _allowed_keys(model: type[BaseModel], path: Path) -> set[str]:
-    """Returns the field names of every class that may stand at `path`."""
+    """Returns the field names of every class that is allowed at `path`."""
     here: list[Any] = [model]
     for part in path:
         here = [inner for kind in here for inner in _inside(kind, part)]
@@ -164,7 +164,7 @@ def _inside(kind: type[BaseModel], part: int | str) -> list[type[BaseModel]]:
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yields the document classes named in an annotation, inside lists, dicts and unions too."""
+    """Yields the document classes in an annotation, including those in lists, dicts and unions."""
     origin = get_origin(annotation)
     if origin is Annotated:
         yield from _models_in(get_args(annotation)[0])

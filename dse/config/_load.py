@@ -1,4 +1,4 @@
-"""Reading documents: all problems at once, each at its place."""
+"""Reading and validating documents; all problems are reported together."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ Record = TypeVar("Record")
 
 @dataclass(frozen=True, slots=True)
 class DocumentSource:
-    """A file as it was read.
+    """Contents of a file.
 
     Attributes:
-        path: Where.
-        text: Its text.
-        sha256: Digest of its bytes.
+        path: The file.
+        text: Decoded text.
+        sha256: Digest of the bytes.
     """
 
     path: Path
@@ -47,43 +47,43 @@ class DocumentSource:
 
 
 def read_source(path: str | Path) -> DocumentSource:
-    """Reads a text file of bounded size.
+    """Reads a text file.
 
     Raises:
-        ConfigError: The file is missing, no ordinary file, unreadable, too large or not UTF-8.
+        ConfigError: The file is missing, not regular, unreadable, too large or not UTF-8.
     """
     content = read_bytes(path)
     return DocumentSource(Path(path), decoded(content, path), hashlib.sha256(content).hexdigest())
 
 
 def load_document(path: str | Path, model: type[Model]) -> Model:
-    """Reads and checks a YAML file.
+    """Reads and validates a YAML file.
 
     Args:
         path: The file.
-        model: Class of the whole document.
+        model: Class of the document.
 
     Raises:
-        ConfigError: With every problem as a diagnostic, in file order.
+        ConfigError: The file is invalid; diagnostics hold every problem, in file order.
     """
     source = read_source(path)
     return parse_document(source.text, model, file=str(path))
 
 
 def parse_document(text: str, model: type[Model], *, file: str = "<string>") -> Model:
-    """Checks YAML text; see :func:`load_document`."""
+    """Validates YAML text; see :func:`load_document`."""
     return _validated(read_yaml(text, file), model, file)
 
 
 def parse_plain(text: str, *, file: str = "<string>") -> object:
-    """Returns the plain data of YAML text (JSON is YAML, too), whatever they mean.
+    """Parses YAML text (JSON is YAML, too) without validating its contents.
 
     Args:
         text: The text.
         file: File name for messages.
 
     Raises:
-        ConfigError: The text is not YAML within the limits; with every problem at its place.
+        ConfigError: The text is not valid YAML or breaks a limit.
     """
     located = read_yaml(text, file)
     if located.problems:
@@ -92,14 +92,14 @@ def parse_plain(text: str, *, file: str = "<string>") -> object:
 
 
 def checked_record(kind: type[Record], data: object) -> Record:
-    """Makes a plain dataclass of the data of a file, in which all types are checked.
+    """Builds a dataclass from the data of a file and checks all types.
 
     Args:
-        kind: A dataclass; other dataclasses may be inside it.
+        kind: A dataclass, possibly with nested ones.
         data: Keys and values.
 
     Raises:
-        ValueError: The data do not fit; the message names the first field and what is wrong.
+        ValueError: The data do not match; the message has the first wrong field.
     """
     try:
         return cast(
@@ -117,10 +117,10 @@ def _holder(kind: Any) -> Any:
 
 
 def key_places(text: str, *, file: str = "<string>") -> dict[tuple[int | str, ...], str]:
-    """Returns where each key of a YAML text stands, for messages about what it means.
+    """Returns the place of each key of a YAML text, for messages of later checks.
 
     Args:
-        text: Text that :func:`parse_document` has accepted.
+        text: Text accepted by :func:`parse_document`.
         file: File name for the places.
 
     Returns:
@@ -131,7 +131,7 @@ def key_places(text: str, *, file: str = "<string>") -> dict[tuple[int | str, ..
 
 
 def parse_json(text: str, model: type[Model], *, file: str = "<string>") -> Model:
-    """Checks JSON text; see :func:`load_document`. Fields have no line there, only their path."""
+    """Validates JSON text; diagnostics have the path of a field but no line."""
     located = LocatedData()
     try:
         if len(text) > (limit := byte_limit(MAX_DOCUMENT_BYTES)):
@@ -169,6 +169,6 @@ def _validated(located: LocatedData, model: type[Model], file: str) -> Model:
             if not problems:
                 return document
     elif not problems:
-        problems.append(Diagnostic(file, None, None, "", "there is nothing in this file"))
+        problems.append(Diagnostic(file, None, None, "", "the file is empty"))
     problems.sort(key=lambda problem: (problem.line or 0, problem.column or 0, problem.field))
     raise ConfigError(diagnostics=tuple(problems))

@@ -1,17 +1,14 @@
-"""Figures with units, as people write them: `80 GiB`, `3.35 TB/s`, `5 us`, `55.04 USD/h`.
+"""Numbers with units, as in `80 GiB`, `3.35 TB/s`, `5 us` or `55.04 USD/h`.
 
-The text must be one number and one unit; Pint converts it to SI. Inside the package every figure
-is a plain float in SI units. Only the units of this field exist here: to Pint's own registry a
-bit has no dimension, `Gb` is a gigabarn and `mB` a thousandth of a byte.
+Inside the package every quantity is a plain float in SI units (prices: USD per hour).
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
-from functools import cache
 import math
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -19,21 +16,17 @@ from pydantic_core import PydanticCustomError
 from dse._reading import MAX_RANKS
 from dse._suggest import nearest
 
-if TYPE_CHECKING:
-    import pint
-
 _NUMBER = r"[+-]?(?:\d[\d_]*)(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _QUANTITY = re.compile(rf"({_NUMBER})\s*([^\s\d.,+*_-].*)", re.DOTALL)
 _BARE_NUMBER = re.compile(_NUMBER)
 _COUNT = re.compile(rf"({_NUMBER})\s*([kMGTP]?)(?:\s*([a-z]+))?")
 _COUNT_SUFFIXES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 
-
 _MAX_SHOWN = 60
 
 
 class UnitKind(StrEnum):
-    """Dimensions of figures, each with the word that error messages use."""
+    """Dimensions of quantities, named as in error messages."""
 
     SIZE = "size"
     BANDWIDTH = "bandwidth"
@@ -66,68 +59,65 @@ _EXAMPLE = {
 
 _MAY_BE_ZERO = {UnitKind.TIME, UnitKind.PRICE, UnitKind.MONEY, UnitKind.FRACTION}
 
-# A share has a dimension of its own, so that `1 B/GB` is not taken for one.
-_DEFINITIONS = """\
-kilo- = 1e3
-mega- = 1e6
-giga- = 1e9
-tera- = 1e12
-peta- = 1e15
-exa- = 1e18
-milli- = 1e-3
-micro- = 1e-6
-nano- = 1e-9
-kibi- = 2**10
-mebi- = 2**20
-gibi- = 2**30
-tebi- = 2**40
-pebi- = 2**50
-byte = [information]
-bit = byte / 8
-second = [time]
-minute = 60 * second
-hour = 60 * minute
-day = 24 * hour
-FLOP = [floating_point_operation]
-USD = [currency]
-share = [share]
-percent = 0.01 * share
-"""
+_LARGE = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_LARGE_NAMES = {"kilo": 1e3, "mega": 1e6, "giga": 1e9, "tera": 1e12, "peta": 1e15, "exa": 1e18}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+_BINARY_NAMES = {"kibi": 2**10, "mebi": 2**20, "gibi": 2**30, "tebi": 2**40, "pebi": 2**50}
+_SMALL = {"m": 1e-3, "u": 1e-6, "\N{MICRO SIGN}": 1e-6, "n": 1e-9}
+_SMALL_NAMES = {"milli": 1e-3, "micro": 1e-6, "nano": 1e-9}
 
-_LARGE = {"k": "kilo", "M": "mega", "G": "giga", "T": "tera", "P": "peta", "E": "exa"}
-_BINARY = {"Ki": "kibi", "Mi": "mebi", "Gi": "gibi", "Ti": "tebi", "Pi": "pebi"}
-_SMALL = {"m": "milli", "u": "micro", "µ": "micro", "n": "nano"}
+#: SI factor and dimension of a unit.
+_Unit = tuple[float, str]
 
 
-def _spelled(symbols: str, words: str, unit: str, prefixes: dict[str, str]) -> dict[str, str]:
-    """Returns the spellings of a unit and its multiples, each with the name that Pint gets."""
-    spellings = f"{symbols} {words}".split()
-    names = dict.fromkeys(spellings, unit)
-    for short, long in prefixes.items():
-        names |= dict.fromkeys([short + word for word in spellings], long + unit)
-        names |= dict.fromkeys([long + word for word in words.split()], long + unit)
-    return names
+def _spellings(
+    dimension: str,
+    factor: float,
+    symbols: str,
+    words: str,
+    prefixes: dict[str, float],
+    prefix_names: dict[str, float],
+) -> dict[str, _Unit]:
+    """Returns a unit and its multiples under all spellings; short prefixes also go with words."""
+    names = f"{symbols} {words}".split()
+    found = dict.fromkeys(names, factor)
+    for prefix, scale in prefixes.items():
+        found |= dict.fromkeys([prefix + name for name in names], scale * factor)
+    for prefix, scale in prefix_names.items():
+        found |= dict.fromkeys([prefix + name for name in words.split()], scale * factor)
+    return {name: (value, dimension) for name, value in found.items()}
 
 
-_DATA = _spelled("B", "byte bytes", "byte", _LARGE | _BINARY) | _spelled(
-    "b", "bit bits", "bit", _LARGE | _BINARY
+_DATA_PREFIXES = (_LARGE | _BINARY, _LARGE_NAMES | _BINARY_NAMES)
+_DATA = _spellings("byte", 1.0, "B", "byte bytes", *_DATA_PREFIXES) | _spellings(
+    "byte", 1 / 8, "b", "bit bits", *_DATA_PREFIXES
 )
-_DATA_RATES = _spelled("Bps", "", "byte/second", _LARGE) | _spelled(
-    "bps", "", "bit/second", _LARGE
+_DATA_RATES = _spellings("byte/s", 1.0, "Bps", "", _LARGE, {}) | _spellings(
+    "byte/s", 1 / 8, "bps", "", _LARGE, {}
 )
 _TIMES = (
-    _spelled("s sec", "second seconds", "second", _SMALL)
-    | _spelled("min", "minute minutes", "minute", {})
-    | _spelled("h hr", "hour hours", "hour", {})
-    | _spelled("d", "day days", "day", {})
+    _spellings("s", 1.0, "s sec", "second seconds", _SMALL, _SMALL_NAMES)
+    | _spellings("s", 60.0, "min", "minute minutes", {}, {})
+    | _spellings("s", 3600.0, "h hr", "hour hours", {}, {})
+    | _spellings("s", 86400.0, "d", "day days", {}, {})
 )
-_OPERATIONS = _spelled("", "FLOP FLOPs", "FLOP", _LARGE)
-_OPERATION_RATES = _spelled("", "FLOPS", "FLOP/second", _LARGE)
-_SHARES = {"%": "percent", "percent": "percent"}
+_OPERATIONS = _spellings("FLOP", 1.0, "", "FLOP FLOPs", _LARGE, _LARGE_NAMES)
+_OPERATION_RATES = _spellings("FLOP/s", 1.0, "", "FLOPS", _LARGE, _LARGE_NAMES)
+_SHARES: dict[str, _Unit] = {"%": (0.01, "share"), "percent": (0.01, "share")}
+_MONEY: dict[str, _Unit] = {"USD": (1.0, "USD")}
 
-#: From each spelling to what Pint calls it. What is not here is no unit: Pint would also take
-#: every prefix before every unit, and an `s` behind it.
-_NAMES = _DATA | _DATA_RATES | _TIMES | _OPERATIONS | _OPERATION_RATES | _SHARES | {"USD": "USD"}
+#: All accepted units; anything else is unknown, even where SI would combine a prefix with it.
+_UNITS = _DATA | _DATA_RATES | _TIMES | _OPERATIONS | _OPERATION_RATES | _SHARES | _MONEY
+
+_KINDS = {
+    "byte": UnitKind.SIZE,
+    "byte/s": UnitKind.BANDWIDTH,
+    "s": UnitKind.TIME,
+    "FLOP/s": UnitKind.COMPUTE_RATE,
+    "USD/s": UnitKind.PRICE,
+    "USD": UnitKind.MONEY,
+    "share": UnitKind.FRACTION,
+}
 
 #: What `did you mean …?` may propose.
 _OFFERED = {
@@ -136,11 +126,11 @@ _OFFERED = {
     UnitKind.TIME: tuple(_TIMES),
     UnitKind.COMPUTE_RATE: (*(f"{name}/s" for name in _OPERATIONS), *_OPERATION_RATES),
     UnitKind.PRICE: tuple(f"USD/{name}" for name in ("h", "hour", "min", "s", "day")),
-    UnitKind.MONEY: ("USD",),
+    UnitKind.MONEY: tuple(_MONEY),
     UnitKind.FRACTION: tuple(_SHARES),
 }
 
-_UNITS_IN_WORDS = {
+_UNIT_LISTS = {
     UnitKind.SIZE: "B, kB, MB, GB, TB, PB, EB, KiB, MiB, GiB, TiB, PiB, and the same with bit",
     UnitKind.BANDWIDTH: "B/s, kB/s, MB/s, GB/s, TB/s, GiB/s, and the same with bit/s",
     UnitKind.TIME: "ns, us, ms, s, min, h, day",
@@ -152,18 +142,18 @@ _UNITS_IN_WORDS = {
 
 
 def parse_quantity(text: str, kind: UnitKind) -> float:
-    """Converts a figure with its unit to SI.
+    """Converts a number with its unit to SI.
 
     Args:
         text: One number and one unit, for example `200 Gbit/s`.
-        kind: The dimension that is expected.
+        kind: The expected dimension.
 
     Returns:
-        The value in bytes, bytes/s, seconds, FLOP/s, USD/h, or as a plain share.
+        The value in bytes, bytes/s, seconds, FLOP/s, USD/h, USD, or as a plain share.
 
     Raises:
-        ValueError: Another dimension, no unit, an unknown unit, or an impossible value; the
-            message says what was expected and found.
+        ValueError: Wrong dimension, missing or unknown unit, or a value out of range; the message
+            contains what was expected and what was found.
     """
     shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
     expected = f"expected a {kind.value} such as `{_EXAMPLE[kind]}`, found `{shown}`"
@@ -171,7 +161,7 @@ def parse_quantity(text: str, kind: UnitKind) -> float:
     if _BARE_NUMBER.fullmatch(stripped):
         if kind is UnitKind.FRACTION:
             return _checked(float(stripped.replace("_", "")), kind, expected)
-        raise ValueError(f"{expected}, which has no unit; {_units(kind)}")
+        raise ValueError(f"{expected}, which has no unit; the units are {_UNIT_LISTS[kind]}")
     match = _QUANTITY.fullmatch(stripped)
     if match is None:
         raise ValueError(f"{expected}; write one number, with a decimal point, and one unit")
@@ -179,25 +169,37 @@ def parse_quantity(text: str, kind: UnitKind) -> float:
     written = match.group(2).replace("\N{GREEK SMALL LETTER MU}", "\N{MICRO SIGN}")
     unit = _unit(written)
     if unit is None:
-        raise ValueError(f"{expected}, whose unit is unknown; {_meant(written, kind)}")
-    found = _kind_of(unit)
+        raise ValueError(f"{expected}, whose unit is unknown; {_suggestion(written, kind)}")
+    factor, found = unit
     if found is not kind:
         what = f"is a {found.value}" if found else "has another dimension"
         raise ValueError(f"{expected}, which {what}{_per_time(written, kind)}")
-    value = float(_registry().Quantity(number, unit).to(_SI_UNIT[kind]).magnitude)
-    return _checked(value, kind, expected)
+    return _checked(number * factor, kind, expected)
+
+
+def _unit(written: str) -> tuple[float, UnitKind | None] | None:
+    """Returns SI factor and kind of a unit; None if it is unknown."""
+    parts = written.split("/")
+    if any(part not in _UNITS for part in parts):
+        return None
+    factor, dimension = _UNITS[parts[0]]
+    for part in parts[1:]:
+        divisor, divided = _UNITS[part]
+        # Prices are per hour inside the package.
+        factor *= (3600.0 if dimension == "USD" else 1.0) / divisor
+        dimension = f"{dimension}/{divided}"
+    return factor, _KINDS.get(dimension)
 
 
 def parse_count(text: str, what: str = "samples") -> float:
-    """Reads a number of things: `4.2G`, `500k samples`, `1e9`.
+    """Parses a count such as `4.2G`, `500k samples` or `1e9`.
 
     Args:
-        text: One number, with `k`, `M`, `G`, `T` or `P` behind it or not, and what is counted.
-        what: What is counted, in the plural; it may be left out.
+        text: One number, optionally with a suffix `k`, `M`, `G`, `T` or `P` and a noun.
+        what: The noun, in the plural.
 
     Raises:
-        ValueError: It is something else, or not more than zero; the message says what was
-            expected and found.
+        ValueError: Not such a count, or not more than zero.
     """
     match = _COUNT.fullmatch(text.strip())
     if match is None or match.group(3) not in (None, what, what.removesuffix("s")):
@@ -212,23 +214,23 @@ def parse_count(text: str, what: str = "samples") -> float:
 
 
 def parse_rate(text: str, what: str = "samples") -> float:
-    """Reads things a second: `10M samples/s`, `1.2G samples/h`.
+    """Parses a rate such as `10M samples/s` or `1.2G samples/h`.
 
     Args:
         text: A count as for :func:`parse_count`, a slash, and a unit of time.
-        what: What is counted, in the plural.
+        what: The noun, in the plural.
 
     Returns:
-        Things a second.
+        The count per second.
 
     Raises:
-        ValueError: It is something else; the message says what was expected and found.
+        ValueError: Not such a rate.
     """
     count, _, time = text.partition("/")
     unit = _TIMES.get(time.strip())
     wrong = (
         f"expected {what} in a time such as `10M {what}/s`, found `{text[:_MAX_SHOWN]}`; "
-        f"the times are {_UNITS_IN_WORDS[UnitKind.TIME]}"
+        f"the times are {_UNIT_LISTS[UnitKind.TIME]}"
     )
     if unit is None:
         raise ValueError(wrong)
@@ -236,11 +238,11 @@ def parse_rate(text: str, what: str = "samples") -> float:
         counted = parse_count(count, what)
     except ValueError:
         raise ValueError(wrong) from None
-    return counted / float(_registry().Quantity(1.0, unit).to("second").magnitude)
+    return counted / unit[0]
 
 
 def format_quantity(value: float, kind: UnitKind) -> str:
-    """Prints a figure in SI units with three or four digits and a fitting prefix."""
+    """Formats a value in SI units with three or four digits and a fitting prefix."""
     if kind is UnitKind.SIZE:
         return _scaled(value, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
     if kind is UnitKind.BANDWIDTH:
@@ -257,12 +259,12 @@ def format_quantity(value: float, kind: UnitKind) -> str:
 
 
 def exact_quantity(value: float, kind: UnitKind) -> str:
-    """Prints a figure in SI units such that :func:`parse_quantity` returns the same float."""
+    """Formats a value in SI units so that :func:`parse_quantity` returns the same float."""
     return repr(value) if kind is UnitKind.FRACTION else f"{value!r} {_SI_UNIT[kind]}"
 
 
 def quantity_parts(text: str) -> tuple[float, str] | None:
-    """Splits a figure into its number and its unit, as written; None for any other text."""
+    """Splits a quantity into its number and its unit, as written; None for any other text."""
     stripped = text.strip()
     if _BARE_NUMBER.fullmatch(stripped):
         return float(stripped.replace("_", "")), ""
@@ -273,14 +275,10 @@ def quantity_parts(text: str) -> tuple[float, str] | None:
 
 
 def readable_quantity(text: str) -> str:
-    """Prints a figure with its unit as :func:`format_quantity` does, and other text as it is."""
-    parts = quantity_parts(text)
-    unit = _unit(parts[1]) if parts is not None and parts[1] else None
-    kind = None if unit is None else _kind_of(unit)
-    if parts is None or unit is None or kind is None:
-        return text
-    value = _registry().Quantity(parts[0], unit).to(_SI_UNIT[kind]).magnitude
-    return format_quantity(float(value), kind)
+    """Formats a quantity as :func:`format_quantity` does; returns other text unchanged."""
+    number, written = quantity_parts(text) or (0.0, "")
+    factor, kind = _unit(written) or (1.0, None)
+    return text if kind is None else format_quantity(number * factor, kind)
 
 
 def _scaled(value: float, base: int, units: tuple[str, ...]) -> str:
@@ -302,54 +300,20 @@ def _checked(value: float, kind: UnitKind, expected: str) -> float:
     return value
 
 
-@cache
-def _registry() -> pint.UnitRegistry[Any]:
-    import pint
-
-    registry: pint.UnitRegistry[Any] = pint.UnitRegistry(None)
-    for definition in _DEFINITIONS.splitlines():
-        registry.define(definition)
-    return registry
-
-
-def _unit(written: str) -> pint.Unit | None:
-    """Returns the unit, or None when a part of it is no unit of this field."""
-    parts = written.split("/")
-    if any(part not in _NAMES for part in parts):
-        return None
-    registry = _registry()
-    unit, *divisors = (registry.Unit(_NAMES[part]) for part in parts)
-    for divisor in divisors:
-        unit = unit / divisor
-    return unit
-
-
-def _kind_of(unit: pint.Unit) -> UnitKind | None:
-    registry = _registry()
-    for kind, si_unit in _SI_UNIT.items():
-        if unit.dimensionality == registry.Unit(si_unit).dimensionality:
-            return kind
-    return None
-
-
-def _meant(written: str, kind: UnitKind) -> str:
-    """Returns a half sentence: the units that were probably meant, or those there are."""
+def _suggestion(written: str, kind: UnitKind) -> str:
+    """Returns the units that were probably meant, or else the list of units."""
     same_letters = [name for name in _OFFERED[kind] if name.casefold() == written.casefold()]
     near = None if same_letters else nearest(written, _OFFERED[kind])
     meant = same_letters or ([near] if near else [])
     if meant:
         return f"did you mean {' or '.join(f'`{name}`' for name in meant)}?"
-    return _units(kind)
+    return f"the units are {_UNIT_LISTS[kind]}"
 
 
 def _per_time(written: str, kind: UnitKind) -> str:
-    """Returns a hint where only the time was left out: `25 GB` as a bandwidth."""
+    """Returns a hint if only the time is missing, as in `25 GB` for a bandwidth."""
     rates = [f"{written}/{time}" for time in ("s", "h") if f"{written}/{time}" in _OFFERED[kind]]
     return f"; did you mean `{rates[-1]}`?" if rates else ""
-
-
-def _units(kind: UnitKind) -> str:
-    return f"the units are {_UNITS_IN_WORDS[kind]}"
 
 
 def _validator(kind: UnitKind) -> BeforeValidator:
@@ -382,7 +346,7 @@ def _schema(kind: UnitKind) -> WithJsonSchema:
 
 
 def _serializer(kind: UnitKind) -> PlainSerializer:
-    """What is dumped as JSON can be read again, to the last bit."""
+    """Values dumped as JSON can be read again exactly."""
     return PlainSerializer(
         lambda value: exact_quantity(value, kind), return_type=str, when_used="json"
     )
@@ -432,7 +396,7 @@ def _no_bool(value: object) -> object:
     return value
 
 
-#: Largest number of anything: up to here floating-point numbers count exactly.
+#: Largest count: up to here floats represent integers exactly.
 MAX_COUNT = 2**53
 
 Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=MAX_COUNT)]

@@ -1,8 +1,8 @@
-"""YAML with places: plain data, and where in the file each value and key stands.
+"""YAML reader that keeps the line and column of every value and key.
 
-Only the safe core of YAML is accepted: a tag such as `!!python/object` is an error. Nesting and
-the number of values, before and after aliases are expanded, are limited while the text is read, so
-that a small hostile file cannot take all memory or time.
+Only plain values are accepted: a tag such as `!!python/object` is an error. Nesting and the number
+of values, before and after alias expansion, are limited while reading, so that a small hostile
+file cannot exhaust memory or time.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _MAX_VALUES = 2_000_000
 _MAX_PROBLEMS = 1000
-#: Signs of a number, a date or a switch; a longer one is none.
-_MAX_SIGNS = MAX_DIGITS + 100
+#: Longest text that is parsed as a number, a date or a switch.
+_MAX_SCALAR = MAX_DIGITS + 100
 _CORE = "tag:yaml.org,2002:"
 _STRING, _SEQUENCE, _MAPPING, _MERGE = (
     f"{_CORE}{name}" for name in ("str", "seq", "map", "merge")
@@ -37,13 +37,13 @@ Place = tuple[int, int]
 
 @dataclass(slots=True)
 class LocatedData:
-    """Plain data and the places of its parts.
+    """Plain data and places.
 
     Attributes:
         data: Dicts, lists and scalars.
         values: 1-based line and column of the value at each path.
         keys: 1-based line and column of the key at each path.
-        problems: What is wrong with the text itself.
+        problems: Problems of the text itself.
     """
 
     data: object = None
@@ -54,12 +54,12 @@ class LocatedData:
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """A piece of the text; an alias is the node that it stands for.
+    """Node of the document; an alias is the anchored node itself.
 
     Attributes:
-        tag: Its full tag.
-        value: Text, a list of nodes, or a list of pairs of nodes.
-        place: Where it begins.
+        tag: Full tag.
+        value: Text, a list of nodes, or a list of key-value pairs of nodes.
+        place: Line and column of its start.
     """
 
     tag: str
@@ -68,7 +68,7 @@ class _Node:
 
 
 class _LimitError(Exception):
-    """A limit that stops the reading at once."""
+    """A limit that stops reading immediately."""
 
     def __init__(self, place: Place, message: str) -> None:
         self.place = place
@@ -77,7 +77,7 @@ class _LimitError(Exception):
 
 
 def read_yaml(text: str, file: str) -> LocatedData:
-    """Parses YAML text; problems are collected, not raised."""
+    """Parses YAML text; problems are collected rather than raised."""
     result = LocatedData()
     try:
         loader = _Loader(text)
@@ -98,7 +98,7 @@ def read_yaml(text: str, file: str) -> LocatedData:
         message = f"not valid YAML: {' '.join(str(error).split())}"
         result.problems.append(Diagnostic(file, None, None, "", message))
     except UnicodeEncodeError:
-        message = "not valid YAML: half of a surrogate pair, which is no character"
+        message = "not valid YAML: half of a surrogate pair"
         result.problems.append(Diagnostic(file, None, None, "", message))
     except _LimitError as error:
         result.problems.append(Diagnostic(file, *error.place, "", error.message))
@@ -106,20 +106,20 @@ def read_yaml(text: str, file: str) -> LocatedData:
 
 
 class _Composer:
-    """Makes nodes of what the parser reports, and stops it at the limits.
+    """Builds nodes from parser events within the limits.
 
-    PyYAML's own composer would first read the whole text, which takes quadratic time in the depth
-    and a kilobyte of memory a value.
+    PyYAML's composer reads the whole text first, takes time quadratic in the depth and about 1 kB
+    of memory per value.
     """
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
-        #: None while a node is not complete: it cannot stand inside itself.
+        #: None while a node is incomplete: it cannot contain itself.
         self._anchors: dict[str, _Node | None] = {}
         self._count = 0
 
     def compose(self) -> _Node | None:
-        """Returns the only document; None where there is none."""
+        """Returns the only document; None if the text is empty."""
         loader = self._loader
         loader.get_event()
         if loader.check_event(yaml.StreamEndEvent):
@@ -129,7 +129,7 @@ class _Composer:
         loader.get_event()
         if not loader.check_event(yaml.StreamEndEvent):
             mark = loader.get_event().start_mark
-            raise yaml.MarkedYAMLError(problem="one document is expected", problem_mark=mark)
+            raise yaml.MarkedYAMLError(problem="expected a single document", problem_mark=mark)
         return root
 
     def _node(self, depth: int) -> _Node:
@@ -164,8 +164,9 @@ class _Composer:
     def _anchored(self, event: Any) -> _Node:
         node = self._anchors.get(event.anchor)
         if node is None:
-            where = "is inside" if event.anchor in self._anchors else "is not behind"
-            problem = f"the alias `{event.anchor[:60]}` {where} what it stands for"
+            known = event.anchor in self._anchors
+            reason = "is inside its own anchor" if known else "has no anchor before it"
+            problem = f"the alias `{event.anchor[:60]}` {reason}"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
         return node
 
@@ -180,7 +181,7 @@ class _Composer:
 
 
 class _Constructor:
-    """Turns nodes into plain data."""
+    """Builds plain data from nodes."""
 
     def __init__(self, loader: Any, file: str, result: LocatedData) -> None:
         self._file = file
@@ -196,14 +197,14 @@ class _Constructor:
         self._count += 1
         self._result.values[path] = node.place
         if depth > MAX_DEPTH:
-            self._complain(node.place, path, f"nested more than {MAX_DEPTH} levels deep")
+            self._report(node.place, path, f"nested more than {MAX_DEPTH} levels deep")
             return None
         if self._count > _MAX_VALUES:
             # Aliases of aliases.
             raise _LimitError(node.place, f"more than {_MAX_VALUES} values after expansion")
         if node.tag not in _CORE_TAGS:
             tag = node.tag.replace(_CORE, "!!")[:80]
-            self._complain(node.place, path, f"the tag `{tag}` is not allowed; write plain values")
+            self._report(node.place, path, f"the tag `{tag}` is not allowed; write plain values")
             return None
         if isinstance(node.value, str):
             return self._scalar(node, path)
@@ -220,10 +221,10 @@ class _Constructor:
         text: str = node.value
         if node.tag == _STRING:
             return text
-        if len(text) <= _MAX_SIGNS:
+        if len(text) <= _MAX_SCALAR:
             if node.tag == f"{_CORE}null":
                 return None
-            # A merge key that stands for a value, and dates.
+            # Dates, and a merge key used as a value, stay text.
             if node.tag not in self._scalars:
                 return text
             try:
@@ -233,7 +234,7 @@ class _Constructor:
             else:
                 if not isinstance(value, int) or abs(value) < 10**MAX_DIGITS:
                     return value
-        self._complain(node.place, path, f"cannot read `{text[:80]}`")
+        self._report(node.place, path, f"cannot read `{text[:80]}`")
         return None
 
     def _mapping(self, node: _Node, path: Path, depth: int) -> dict[str, object]:
@@ -248,7 +249,7 @@ class _Constructor:
                 continue
             inner = (*path, key)
             if key in result:
-                self._complain(key_node.place, inner, f"the key `{key[:60]}` is given twice")
+                self._report(key_node.place, inner, f"the key `{key[:60]}` is given twice")
                 continue
             self._result.keys[inner] = key_node.place
             result[key] = self.construct(value_node, inner, depth + 1)
@@ -256,7 +257,7 @@ class _Constructor:
         return {**merged, **result}
 
     def _merge(self, node: _Node, merged: dict[str, object], path: Path, depth: int) -> None:
-        """Adds the entries of a block or of several; those that are there already stay."""
+        """Adds the entries of one or several blocks; existing entries take precedence."""
         several = isinstance(node.value, list) and not (
             node.value and isinstance(node.value[0], tuple)
         )
@@ -268,24 +269,22 @@ class _Constructor:
 
     def _key(self, node: _Node, path: Path) -> str | None:
         if not isinstance(node.value, str):
-            self._complain(node.place, path, "a key must be a word")
+            self._report(node.place, path, "a key must be text")
             return None
         if node.tag == _STRING:
             return node.value
         shown = node.value[:80]
-        self._complain(
-            node.place, path, f"the key `{shown}` must be a word; put it in quotes if it is meant"
-        )
+        self._report(node.place, path, f"the key `{shown}` must be text; put it in quotes")
         return None
 
-    def _complain(self, place: Place, path: Path, message: str) -> None:
+    def _report(self, place: Place, path: Path, message: str) -> None:
         if len(self._result.problems) >= _MAX_PROBLEMS:
             raise _LimitError(place, f"{message}; more than {_MAX_PROBLEMS} such problems")
         self._result.problems.append(Diagnostic(self._file, *place, field_name(path), message))
 
 
 def field_name(path: Path) -> str:
-    """Returns a path in the form `tables[3].rows`."""
+    """Formats a path as `tables[3].rows`."""
     name = ""
     for part in path:
         name += f"[{part}]" if isinstance(part, int) else f".{part}" if name else part

@@ -1,25 +1,14 @@
-"""A check-up: what this machine has, what is installed, what is calibrated, and what is missing.
+"""Checkup of this machine, the installed packages and the platforms, as `dse doctor` prints it.
 
-Nothing heavy is imported; versions come from the packages' metadata, GPUs from the driver's tool.
+Nothing heavy is imported: versions come from package metadata, GPUs from `nvidia-smi`.
 """
 
 from __future__ import annotations
 
-from dse.doctor._checkup import examine
-from dse.doctor._machine import System, machine_facts
-from dse.doctor._packages import package_facts
-from dse.doctor._platforms import FAMILIES, platform_facts
-from dse.doctor._types import (
-    Checkup,
-    FamilyFacts,
-    Finding,
-    GpuFacts,
-    MachineFacts,
-    PackageFacts,
-    PlatformFacts,
-    Status,
-    Topic,
-)
+from dse.doctor._checkup import Checkup, PackageFacts, examine
+from dse.doctor._findings import Finding, Status, Topic
+from dse.doctor._machine import GpuFacts, MachineFacts, System, machine_facts
+from dse.doctor._platforms import FAMILIES, FamilyFacts, PlatformFacts, platform_facts
 
 __all__ = [
     "FAMILIES",
@@ -35,6 +24,5 @@ __all__ = [
     "Topic",
     "examine",
     "machine_facts",
-    "package_facts",
     "platform_facts",
 ]

@@ -1,4 +1,4 @@
-"""What this machine has, from /proc, /sys and the NVIDIA driver; without torch."""
+"""Facts about this machine from /proc, /sys and `nvidia-smi`; torch is not imported."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ import os
 from pathlib import Path
 import platform
 import re
+import shutil
+import socket
 import subprocess
+import sys
+import tempfile
 from typing import TYPE_CHECKING
 
-from dse.doctor._types import Finding, GpuFacts, MachineFacts, Status, Topic
+from dse.doctor._findings import Finding, Status, Topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-#: Longest wait for the driver's tool; with many GPUs its first call takes seconds.
+#: The first call of `nvidia-smi` takes seconds on a machine with many GPUs.
 _TOOL_TIMEOUT_S = 20.0
-
 _QUERY = (
     "nvidia-smi",
     "--query-gpu=index,name,memory.total,driver_version,compute_cap",
@@ -26,12 +29,59 @@ _QUERY = (
 )
 _TOPOLOGY = ("nvidia-smi", "topo", "-m")
 
-#: Less memory than this is short for a search.
-_LEAST_MEMORY_BYTES = 2 * 2**30
+#: Below these, searches run out of memory, of disk, or of shared memory for Ray and torch.
+_MIN_MEMORY_BYTES = 2 * 2**30
+_MIN_DISK_BYTES = 512 * 2**20
+_MIN_SHARED_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFacts:
+    """One CUDA device.
+
+    Attributes:
+        index: Device index.
+        name: Name given by the driver.
+        memory_bytes: Memory; 0 if unknown.
+        driver: Driver version.
+        compute_capability: For example `9.0`; empty if unknown.
+    """
+
+    index: int
+    name: str
+    memory_bytes: int
+    driver: str
+    compute_capability: str
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFacts:
+    """Hardware of this machine.
+
+    Attributes:
+        cpu_name: Model of the processor.
+        cores: Logical cores.
+        usable_cores: Cores left by the process affinity and the container's CPU quota; may be a
+            fraction.
+        memory_bytes: Memory; 0 if unknown.
+        usable_memory_bytes: Memory left by the container's limit.
+        gpus: CUDA devices.
+        nvlink: NVLinks between the first two GPUs; None if unknown or fewer than two GPUs.
+        operating_system: System, release and architecture.
+    """
+
+    cpu_name: str
+    cores: int
+    usable_cores: float
+    memory_bytes: int
+    usable_memory_bytes: int
+    gpus: tuple[GpuFacts, ...]
+    nvlink: int | None
+    operating_system: str
 
 
 def run_tool(command: Sequence[str]) -> str:
-    """Returns what a tool prints; nothing when it is not there, fails or hangs."""
+    """Returns the output of a command; empty if it is missing, fails or hangs."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_TOOL_TIMEOUT_S, check=False
@@ -43,104 +93,43 @@ def run_tool(command: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """Where facts come from; tests give other places.
+    """Source of the machine's facts, replaceable in tests.
 
     Attributes:
-        root: Folder that holds `proc` and `sys`.
-        tool: Returns what a command prints, or nothing.
+        root: Folder that contains `proc` and `sys`.
+        tool: Returns the output of a command, empty on failure.
     """
 
     root: Path = Path("/")
     tool: Callable[[Sequence[str]], str] = run_tool
 
     def read(self, path: str) -> str:
-        """Returns the text of a file under the root, nothing if there is none."""
+        """Returns the text of a file under the root; empty if it cannot be read."""
         try:
             return (self.root / path).read_text(errors="replace")
         except OSError:
             return ""
 
 
-def machine_facts(system: System) -> MachineFacts:
-    """Returns what this machine has."""
+def machine_facts(system: System | None = None) -> MachineFacts:
+    """Collects the facts about this machine."""
+    system = system or System()
     cores = os.cpu_count() or 1
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
+    quotas, limits = _container_limits(system)
     memory_bytes = _memory_bytes(system)
-    limits = [memory_bytes, *_limits(system, "memory", "memory.max", "memory.limit_in_bytes")]
-    gpus = _gpus(system)
+    model = re.search(r"^model name\s*:\s*(.+)$", system.read("proc/cpuinfo"), re.MULTILINE)
+    gpus = tuple(_gpus(system))
     return MachineFacts(
-        cpu_name=_cpu_name(system),
+        cpu_name=model[1].strip() if model else platform.processor() or "unknown processor",
         cores=cores,
-        usable_cores=min([_affinity(), *_processor_shares(system)]),
+        usable_cores=min([affinity, *quotas]),
         memory_bytes=memory_bytes,
-        usable_memory_bytes=min(limits),
+        usable_memory_bytes=min([memory_bytes, *limits]),
         gpus=gpus,
         nvlink=_nvlink(system.tool(_TOPOLOGY)) if len(gpus) > 1 else None,
         operating_system=f"{platform.system()} {platform.release()} {platform.machine()}",
     )
-
-
-def machine_findings(facts: MachineFacts, torch_version: str | None) -> Iterator[Finding]:
-    """Yields what is to be said of the machine.
-
-    Args:
-        facts: What it has.
-        torch_version: Installed torch; None if there is none.
-    """
-    yield Finding(
-        Topic.MACHINE,
-        "processor",
-        Status.OK,
-        f"{facts.cpu_name}, {facts.usable_cores:g} of {facts.cores} cores usable",
-    )
-    usable = facts.usable_memory_bytes
-    limited = " (limit of the container)" if usable < facts.memory_bytes else ""
-    if not usable:
-        yield Finding(Topic.MACHINE, "memory", Status.WARNING, "the system does not say how much")
-    else:
-        short = usable < _LEAST_MEMORY_BYTES
-        yield Finding(
-            Topic.MACHINE,
-            "memory",
-            Status.WARNING if short else Status.OK,
-            f"{usable / 2**30:.1f} GiB{limited}",
-            "search with --jobs 1 and --executor serial" if short else "",
-        )
-    if not facts.gpus:
-        yield Finding(Topic.MACHINE, "GPUs", Status.OK, "none; predictions need none")
-        return
-    yield from _gpu_findings(facts, torch_version)
-
-
-def _gpu_findings(facts: MachineFacts, torch_version: str | None) -> Iterator[Finding]:
-    without_cuda = torch_version is not None and "+cpu" in torch_version
-    for gpu in facts.gpus:
-        memory = f", {gpu.memory_bytes / 2**30:.0f} GiB" if gpu.memory_bytes else ""
-        driver = f", driver {gpu.driver}" if gpu.driver else ""
-        capability = f", compute capability {gpu.compute_capability}"
-        yield Finding(
-            Topic.MACHINE,
-            f"GPU {gpu.index}",
-            Status.WARNING if without_cuda else Status.OK,
-            f"{gpu.name}{memory}{driver}{capability if gpu.compute_capability else ''}"
-            + (f"; torch {torch_version} is built without CUDA" if without_cuda else ""),
-            "install the torch of your CUDA version, see pytorch.org" if without_cuda else "",
-        )
-    if facts.nvlink is not None:
-        joined = f"{facts.nvlink} links" if facts.nvlink else "none; PCIe or the host"
-        yield Finding(Topic.MACHINE, "NVLink", Status.OK, f"{joined} between GPUs 0 and 1")
-
-
-def _cpu_name(system: System) -> str:
-    text = system.read("proc/cpuinfo")
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1].strip() if found else platform.processor() or "unknown processor"
-
-
-def _affinity() -> float:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every operating system
-        return os.cpu_count() or 1
 
 
 def _memory_bytes(system: System) -> int:
@@ -153,81 +142,138 @@ def _memory_bytes(system: System) -> int:
         return 0
 
 
-def _control_folders(system: System, controller: str) -> Iterator[str]:
-    """Yields the folders of this process's control groups and their parents, of both versions."""
-    for line in system.read("proc/self/cgroup").splitlines():
-        parts = line.split(":", 2)
-        if len(parts) != 3:
-            continue
-        if not parts[1]:
-            base = "sys/fs/cgroup"
-        elif controller in parts[1].split(","):
-            base = f"sys/fs/cgroup/{controller}"
-        else:
-            continue
-        # A container sees its own group as the root, whatever the path says.
-        path = [part for part in parts[2].split("/") if part not in ("", "..")]
-        for length in range(len(path), -1, -1):
-            yield "/".join([base, *path[:length]])
+def _container_limits(system: System) -> tuple[list[float], list[int]]:
+    """Returns CPU quotas in cores and memory limits in bytes of this process's control groups.
+
+    Version 2 is read along the whole path of the group, version 1 at its root, which is where a
+    container sees its own group.
+    """
+    own = re.search(r"^0::/(.*)$", system.read("proc/self/cgroup"), re.MULTILINE)
+    parts = [part for part in (own[1] if own else "").split("/") if part not in ("", "..")]
+    root = "sys/fs/cgroup"
+    groups = ["/".join([root, *parts[:length]]) for length in range(len(parts) + 1)]
+    cpu = [system.read(f"{group}/cpu.max").split() for group in groups]
+    cpu.append(
+        [system.read(f"{root}/cpu/cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
+    )
+    memory = [system.read(f"{group}/memory.max").strip() for group in groups]
+    memory.append(system.read(f"{root}/memory/memory.limit_in_bytes").strip())
+    quotas = [
+        int(pair[0]) / int(pair[1])
+        for pair in cpu
+        if len(pair) == 2 and all(text.isdecimal() and int(text) for text in pair)
+    ]
+    return quotas, [int(text) for text in memory if text.isdecimal() and int(text)]
 
 
-def _limits(system: System, controller: str, *files: str) -> Iterator[int]:
-    for folder in _control_folders(system, controller):
-        for file in files:
-            text = system.read(f"{folder}/{file}").strip()
-            if text.isdecimal() and int(text) > 0:
-                yield int(text)
-
-
-def _processor_shares(system: System) -> Iterator[float]:
-    """Yields the cores that quotas of processor time amount to."""
-    for folder in _control_folders(system, "cpu"):
-        words = system.read(f"{folder}/cpu.max").split() or [
-            system.read(f"{folder}/cpu.cfs_quota_us").strip(),
-            system.read(f"{folder}/cpu.cfs_period_us").strip(),
-        ]
-        if len(words) == 2 and all(word.isdecimal() and int(word) > 0 for word in words):
-            yield int(words[0]) / int(words[1])
-
-
-def _gpus(system: System) -> tuple[GpuFacts, ...]:
-    found = []
+def _gpus(system: System) -> Iterator[GpuFacts]:
     for row in csv.reader(system.tool(_QUERY).splitlines(), skipinitialspace=True):
         if len(row) == 5 and row[0].strip().isdecimal():
             index, name, memory, driver, capability = (cell.strip() for cell in row)
-            found.append(
-                GpuFacts(
-                    int(index),
-                    name,
-                    # Of machines whose GPUs share the host's memory it is `[N/A]`.
-                    int(memory) * 2**20 if memory.isdecimal() else 0,
-                    driver,
-                    capability if re.fullmatch(r"\d+\.\d+", capability) else "",
-                )
+            yield GpuFacts(
+                int(index),
+                name,
+                # `[N/A]` where the GPU shares the host's memory.
+                int(memory) * 2**20 if memory.isdecimal() else 0,
+                driver,
+                capability if re.fullmatch(r"\d+\.\d+", capability) else "",
             )
-    return tuple(found) or tuple(_gpus_of_the_driver(system))
-
-
-def _gpus_of_the_driver(system: System) -> Iterator[GpuFacts]:
-    """Yields GPUs where the driver is loaded but its tool is not installed."""
-    version = re.search(
-        r"Kernel Module.*?(\d+\.\d+[.\d]*)", system.read("proc/driver/nvidia/version")
-    )
-    folders = sorted((system.root / "proc/driver/nvidia/gpus").glob("*/information"))
-    for index, path in enumerate(folders):
-        text = system.read(str(path.relative_to(system.root)))
-        name = re.search(r"^Model:\s*(.+)$", text, re.MULTILINE)
-        yield GpuFacts(
-            index, name[1].strip() if name else "NVIDIA GPU", 0, version[1] if version else "", ""
-        )
 
 
 def _nvlink(topology: str) -> int | None:
-    """Returns the NVLinks between the first two GPUs in the driver's matrix; None if unknown."""
-    for line in topology.splitlines():
-        # The heading may be underlined, by escape sequences.
-        words = re.sub(r"\x1b\[[0-9;]*m", "", line).split()
-        if words[:2] == ["GPU0", "X"] and len(words) > 2:
-            links = re.fullmatch(r"NV(\d+)", words[2])
-            return int(links[1]) if links else 0
-    return None
+    """Returns the NVLinks between GPU 0 and 1 from the matrix of `nvidia-smi topo -m`."""
+    # The heading may be underlined with escape sequences.
+    row = re.search(r"^GPU0\s+X\s+(\S+)", re.sub(r"\x1b\[[0-9;]*m", "", topology), re.MULTILINE)
+    if not row:
+        return None
+    links = re.fullmatch(r"NV(\d+)", row[1])
+    return int(links[1]) if links else 0
+
+
+def machine_findings(
+    facts: MachineFacts, system: System, results: Path, torch_version: str | None
+) -> Iterator[Finding]:
+    """Yields findings about the hardware and the surroundings of a run.
+
+    Args:
+        facts: The machine.
+        system: Where /dev/shm is looked up.
+        results: Folder that results are written to; need not exist.
+        torch_version: Installed torch; None if missing.
+    """
+    cores = f"{facts.cpu_name}, {facts.usable_cores:g} of {facts.cores} cores usable"
+    yield _finding("processor", cores)
+    usable = facts.usable_memory_bytes
+    limited = " (container limit)" if usable < facts.memory_bytes else ""
+    step = "" if usable >= _MIN_MEMORY_BYTES else "search with --jobs 1 and --executor serial"
+    yield _finding("memory", f"{usable / 2**30:.1f} GiB{limited}" if usable else "unknown", step)
+    if not facts.gpus:
+        yield _finding("GPUs", "none; predictions do not need any")
+    no_cuda = torch_version is not None and "+cpu" in torch_version
+    for gpu in facts.gpus:
+        parts = [gpu.name]
+        parts += [f"{gpu.memory_bytes / 2**30:.0f} GiB"] if gpu.memory_bytes else []
+        parts += [f"driver {gpu.driver}"]
+        parts += [f"compute capability {gpu.compute_capability}"] if gpu.compute_capability else []
+        text = ", ".join(parts) + (f"; torch {torch_version} has no CUDA" if no_cuda else "")
+        step = "install a CUDA build of torch, see pytorch.org" if no_cuda else ""
+        yield _finding(f"GPU {gpu.index}", text, step)
+    if facts.nvlink is not None:
+        links = f"{facts.nvlink} links" if facts.nvlink else "none; PCIe or through the host"
+        yield _finding("NVLink", f"{links} between GPUs 0 and 1")
+    folder = next(path for path in (results, *results.absolute().parents) if path.is_dir())
+    yield _results(results, folder)
+    yield _free_space("disk", folder, _MIN_DISK_BYTES, "write to another disk with --out")
+    shared = system.root / "dev/shm"
+    if shared.is_dir():
+        step = "give the container more (docker run --shm-size 1g); Ray and torch need it"
+        yield _free_space("shared memory", shared, _MIN_SHARED_BYTES, step)
+    yield _loopback()
+    yield terminal_finding(getattr(sys.stdout, "encoding", None) or "ascii")
+
+
+def _finding(subject: str, text: str, next_step: str = "") -> Finding:
+    """A finding with a next step is a warning."""
+    status = Status.WARNING if next_step else Status.OK
+    return Finding(Topic.MACHINE, subject, status, text, next_step)
+
+
+def _results(results: Path, folder: Path) -> Finding:
+    if results.exists() and not results.is_dir():
+        return _finding("results", f"{results} is a file, not a folder", "use --out FOLDER")
+    try:
+        # Permissions are not enough: the disk may be mounted read-only.
+        with tempfile.NamedTemporaryFile(prefix=".dse_doctor_", dir=folder):
+            return _finding("results", f"{results} is writable")
+    except OSError as error:
+        text = f"{results} is not writable: {error.strerror or error}"
+        return _finding("results", text, "use --out FOLDER")
+
+
+def _free_space(subject: str, folder: Path, least_bytes: int, step: str) -> Finding:
+    free = shutil.disk_usage(folder).free
+    return _finding(subject, f"{free / 2**30:.1f} GiB free", step if free < least_bytes else "")
+
+
+def _loopback() -> Finding:
+    """Checks that processes of this machine can connect, as gloo ranks do."""
+    try:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as server,
+            socket.create_connection(server.getsockname()[:2], timeout=2),
+        ):
+            return _finding("loopback", "127.0.0.1 accepts connections")
+    except OSError as error:
+        text = f"no connection to 127.0.0.1: {error.strerror or error}"
+        step = "allow local connections; validate, calibrate --collectives and Ray need them"
+        return _finding("loopback", text, step)
+
+
+def terminal_finding(encoding: str) -> Finding:
+    """Checks that the encoding of standard output has characters such as × and τ."""
+    try:
+        "×–±µτ…→".encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        step = "set PYTHONUTF8=1 or LANG=C.UTF-8"
+        return _finding("terminal", f"{encoding} cannot print characters such as × and τ", step)
+    return _finding("terminal", encoding)

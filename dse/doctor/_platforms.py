@@ -1,7 +1,8 @@
-"""Which platforms are fitted to measurements, how well, and which of them is this machine."""
+"""Calibration state of the platforms, and which of them is this machine."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import date
 import math
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dse._reading import load_json, open_file
 from dse.calibration.microbench import PLAN_VERSION
-from dse.doctor._types import FamilyFacts, Finding, PlatformFacts, Status, Topic
+from dse.doctor._findings import Finding, Status, Topic
 from dse.errors import ConfigError, DseError
 from dse.machine.platforms import list_platforms, load_platform
 from dse.trace.whatif import platform_with_device
@@ -17,38 +18,92 @@ from dse.trace.whatif import platform_with_device
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from dse.doctor._types import MachineFacts
-    from dse.machine.fits import CollectiveCalibration, HeldOut, KernelCalibration
+    from dse.doctor._machine import MachineFacts
+    from dse.machine.fits import CollectiveCalibration, KernelCalibration
     from dse.machine.platforms import Platform
 
-#: Operators by family; what is in none is part of the dense model.
-_FAMILIES = {
-    "gemm": ("gemm",),
-    "embedding": ("embedding_forward", "embedding_backward"),
-    "copies": ("memcpy_h2d", "memcpy_d2h", "memcpy_d2d"),
-}
 _OTHER = "other kernels"
 _COLLECTIVES = "collectives"
-FAMILIES = (*_FAMILIES, _OTHER, _COLLECTIVES)
+#: Families of operators; kernels of the dense model other than GEMM are `other kernels`.
+FAMILIES = ("gemm", "embedding", "copies", _OTHER, _COLLECTIVES)
+_FAMILY_OF_OP = {
+    "gemm": "gemm",
+    "embedding_forward": "embedding",
+    "embedding_backward": "embedding",
+    "memcpy_h2d": "copies",
+    "memcpy_d2h": "copies",
+    "memcpy_d2d": "copies",
+}
 
-#: What `dse calibrate` writes if not told otherwise.
+#: Default output files of `dse calibrate`.
 _LOCAL = ("local_cpu.yaml", "local_cuda.yaml")
 
-#: Calibrations older than this were made with other drivers and libraries.
-_OLD_DAYS = 365
+#: Older calibrations were made with other drivers and libraries.
+_MAX_AGE_DAYS = 365
 
 #: Longest first line of a log of points.
 _MAX_HEADER_BYTES = 2**20
 
 
+@dataclass(frozen=True, slots=True)
+class FamilyFacts:
+    """Fitted models of one operator family, or of the collectives, of one platform.
+
+    Attributes:
+        family: One of `FAMILIES`.
+        models: Number of fitted models.
+        points: Held-out points of all models.
+        gmae: Geometric mean of the absolute relative errors on held-out points.
+        worst_gmae: The same for the worst model.
+        transferred: Whether all were measured on another device.
+        as_of: Date of the oldest measurement, as in the file.
+    """
+
+    family: str
+    models: int
+    points: int
+    gmae: float
+    worst_gmae: float
+    transferred: bool
+    as_of: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformFacts:
+    """Calibration state of one platform.
+
+    Attributes:
+        name: Built-in name or path.
+        device: Device name.
+        kind: `gpu` or `cpu`.
+        families: Families fitted to measurements.
+        formulas: Families that fall back to published formulas and datasheets.
+        is_here: Whether this machine has that device.
+        plan_version: Version of the measurement plan, from the log next to the file; None if
+            unknown.
+        price_as_of: Date of the newest price; empty without prices.
+        problem: Why the file cannot be read; empty if it can.
+    """
+
+    name: str
+    device: str
+    kind: str
+    families: tuple[FamilyFacts, ...]
+    formulas: tuple[str, ...]
+    is_here: bool
+    plan_version: int | None
+    price_as_of: str
+    problem: str = ""
+
+
 def platform_facts(
     machine: MachineFacts, folder: Path, names: Iterable[str] | None = None
 ) -> tuple[PlatformFacts, ...]:
-    """Returns how well platforms are known.
+    """Returns the calibration state of platforms.
 
     Args:
         machine: This machine.
-        folder: Where platforms that `dse calibrate` wrote may lie.
+        folder: Where files of `dse calibrate` are looked for.
         names: Names or files; the built-in ones and those in the folder if omitted.
     """
     if names is None:
@@ -60,103 +115,82 @@ def platform_facts(
 def platform_findings(
     platforms: Iterable[PlatformFacts], machine: MachineFacts, today: date
 ) -> Iterator[Finding]:
-    """Yields one line for each platform, and whether one of them is this machine."""
-    listed = tuple(platforms)
-    for platform in listed:
+    """Yields one finding for each platform, and one if none is calibrated for this machine."""
+    calibrated_here = False
+    for platform in platforms:
         yield _finding(platform, today)
-    if any(_is_measured_here(platform) for platform in listed):
-        return
-    name = machine.gpus[0].name if machine.gpus else machine.cpu_name
-    device = "cuda" if machine.gpus else "cpu"
-    collectives = "nccl" if machine.gpus else "gloo"
-    yield Finding(
-        Topic.PLATFORMS,
-        "this machine",
-        Status.WARNING,
-        f"no platform is calibrated for {name}",
-        f"dse calibrate --device {device} --collectives {collectives} --budget 5min",
-    )
-
-
-def _is_measured_here(platform: PlatformFacts) -> bool:
-    return platform.is_here and any(not family.transferred for family in platform.families)
+        measured = any(not family.transferred for family in platform.families)
+        calibrated_here |= platform.is_here and measured
+    if not calibrated_here:
+        name = machine.gpus[0].name if machine.gpus else machine.cpu_name
+        device, collectives = ("cuda", "nccl") if machine.gpus else ("cpu", "gloo")
+        yield Finding(
+            Topic.PLATFORMS,
+            "this machine",
+            Status.WARNING,
+            f"no platform is calibrated for {name}",
+            f"dse calibrate --device {device} --collectives {collectives} --budget 5min",
+        )
 
 
 def _finding(platform: PlatformFacts, today: date) -> Finding:
     if platform.problem:
-        # A file of one's own stops nobody who does not name it.
+        # A user's own file affects only the commands that name it.
         own = Path(platform.name).suffix in (".yaml", ".yml")
-        return Finding(
-            Topic.PLATFORMS,
-            platform.name,
-            Status.WARNING if own else Status.BROKEN,
-            platform.problem,
-            "mend the file" if own else "install dse again",
-        )
-    here = "; this machine's device" if platform.is_here else ""
-    if not platform.families:
-        text = f"{platform.device}: datasheet and formulas, nothing fitted{here}"
-        return Finding(Topic.PLATFORMS, platform.name, Status.OK, text)
-    dates = sorted({one.as_of for one in platform.families if one.as_of != "unknown"})
-    measured = f"; measured {', '.join(dates)}" if dates else ""
-    text = (
-        f"{platform.device}: {', '.join(map(_family, platform.families))}"
-        f"{measured}{_by_formulas(platform)}{here}"
+        status = Status.WARNING if own else Status.BROKEN
+        step = "correct the file" if own else "reinstall dse"
+        return Finding(Topic.PLATFORMS, platform.name, status, platform.problem, step)
+    fitted = ", ".join(
+        f"{family.family}{' of another device' if family.transferred else ''} "
+        f"±{100 * family.gmae:.0f} %"
+        for family in platform.families
     )
-    problem, step = _outdated(platform, dates, today)
-    status = Status.WARNING if problem else Status.OK
-    return Finding(Topic.PLATFORMS, platform.name, status, f"{text}{problem}", step)
+    parts = [f"{platform.device}: {fitted or 'datasheet and formulas, nothing fitted'}"]
+    dates = sorted({family.as_of for family in platform.families} - {"unknown"})
+    if dates:
+        parts.append(f"measured {', '.join(dates)}")
+    if platform.families and platform.formulas:
+        parts.append(f"by formulas: {', '.join(platform.formulas)}")
+    if platform.is_here:
+        parts.append("this machine's device")
+    outdated = _outdated(platform, dates, today) if platform.is_here else ""
+    if outdated:
+        parts.append(outdated)
+    status, step = Status.OK, ""
+    if outdated:
+        status, step = Status.WARNING, "measure again with `dse calibrate --force`"
+    return Finding(Topic.PLATFORMS, platform.name, status, "; ".join(parts), step)
 
 
-def _family(family: FamilyFacts) -> str:
-    if family.transferred:
-        return f"{family.family} of another device (±{100 * family.gmae:.0f} % there)"
-    return f"{family.family} ±{100 * family.gmae:.0f} %"
-
-
-def _by_formulas(platform: PlatformFacts) -> str:
-    return f"; by formulas: {', '.join(platform.formulas)}" if platform.formulas else ""
-
-
-def _outdated(platform: PlatformFacts, dates: list[str], today: date) -> tuple[str, str]:
-    """Returns what is old about a calibration of this machine and what to do; two empty texts."""
-    if not platform.is_here:
-        return "", ""
-    step = "measure again with `dse calibrate --force`"
+def _outdated(platform: PlatformFacts, dates: list[str], today: date) -> str:
+    """Returns why a calibration of this machine is outdated; empty if it is not."""
     version = platform.plan_version
     if version is not None and version != PLAN_VERSION:
-        return (
-            f"; measured by version {version} of the plan of measurements, now {PLAN_VERSION}",
-            step,
-        )
-    age_days = [(today - day).days for day in map(_day, dates) if day]
-    if age_days and max(age_days) > _OLD_DAYS:
-        return f"; measured {max(age_days)} days ago", step
-    return "", ""
-
-
-def _day(text: str) -> date | None:
-    try:
-        return date.fromisoformat(text)
-    except ValueError:  # a month or year, or in words
-        return None
+        return f"measured by version {version} of the measurement plan, now {PLAN_VERSION}"
+    for text in dates:
+        try:
+            age_days = (today - date.fromisoformat(text)).days
+        except ValueError:  # only a month or a year
+            continue
+        if age_days > _MAX_AGE_DAYS:
+            return f"measured {age_days} days ago"
+    return ""
 
 
 def _facts(name: str, machine: MachineFacts) -> PlatformFacts:
     try:
         platform = load_platform(name)
     except DseError as error:
-        return PlatformFacts(
-            name, "", "", (), (), False, None, "", problem=str(error).splitlines()[0]
-        )
+        problem = str(error).splitlines()[0]
+        return PlatformFacts(name, "", "", (), (), False, None, "", problem)
     families = tuple(_families(platform))
-    known = {family.family for family in families}
+    fitted = {family.family for family in families}
     return PlatformFacts(
         name=name,
         device=platform.device.name,
         kind=platform.device.kind,
         families=families,
-        formulas=tuple(family for family in FAMILIES if family not in known),
+        formulas=tuple(family for family in FAMILIES if family not in fitted),
         is_here=_is_here(platform, machine),
         plan_version=_plan_version(name),
         price_as_of=max(
@@ -168,33 +202,31 @@ def _facts(name: str, machine: MachineFacts) -> PlatformFacts:
 def _families(platform: Platform) -> Iterator[FamilyFacts]:
     models: dict[str, list[KernelCalibration | CollectiveCalibration]] = {}
     for kernel in platform.device.calibrations:
-        family = next((name for name, ops in _FAMILIES.items() if kernel.op in ops), _OTHER)
-        models.setdefault(family, []).append(kernel)
+        models.setdefault(_FAMILY_OF_OP.get(kernel.op, _OTHER), []).append(kernel)
     for link in platform.links:
-        for collective in link.calibrations:
-            models.setdefault(_COLLECTIVES, []).append(collective)
+        models.setdefault(_COLLECTIVES, []).extend(link.calibrations)
     for family in FAMILIES:
-        if family in models:
+        if models.get(family):
             yield _family_facts(family, models[family], platform.device.name)
 
 
 def _family_facts(
     family: str, models: list[KernelCalibration | CollectiveCalibration], device: str
 ) -> FamilyFacts:
-    # The same fit may serve several precisions: its error counts once.
-    errors: dict[tuple[str, str], HeldOut] = {
-        (model.provenance.name, f"{model.op} {getattr(model, 'ranks', '')}"): model.held_out
+    # One fit may serve several precisions: its error counts once.
+    errors = {
+        (model.provenance.name, model.op, getattr(model, "ranks", None)): model.held_out
         for model in models
-    }
-    points = sum(error.points for error in errors.values())
-    # The geometric mean of all points from those of the models; perfect fits count as 0.01 %.
-    logs = sum(error.points * math.log(max(error.gmae, 1e-4)) for error in errors.values())
+    }.values()
+    points = sum(error.points for error in errors)
+    # The geometric mean over all points; perfect fits count as 0.01 %.
+    logs = sum(error.points * math.log(max(error.gmae, 1e-4)) for error in errors)
     return FamilyFacts(
         family=family,
         models=len(models),
         points=points,
         gmae=math.exp(logs / points),
-        worst_gmae=max(error.gmae for error in errors.values()),
+        worst_gmae=max(error.gmae for error in errors),
         transferred=all(
             model.transferred and model.provenance.device != device for model in models
         ),
@@ -208,14 +240,14 @@ def _is_here(platform: Platform, machine: MachineFacts) -> bool:
     if not machine.gpus:
         return False
     name = machine.gpus[0].name
-    if platform.device.name == name:
-        return True
     nearest = platform_with_device(name, len(machine.gpus))
-    return nearest is not None and nearest.device.name == platform.device.name
+    return platform.device.name == name or (
+        nearest is not None and nearest.device.name == platform.device.name
+    )
 
 
 def _plan_version(name: str) -> int | None:
-    """Returns the version of the plan in the first line of the log beside a platform's file."""
+    """Returns the version of the measurement plan from the log next to a platform's file."""
     path = Path(name)
     if path.suffix not in (".yaml", ".yml"):
         return None

@@ -1,9 +1,8 @@
-"""Cores of their own for the ranks of this machine.
+"""CPU affinity of ranks.
 
-A rank on a CPU is a thread that computes and others that carry its messages. Left to the
-scheduler, threads of two ranks meet on one core while another one has nothing to do, and the same
-iteration lasts anything between its time and twice as long. So each rank that is measured is bound
-to its share of the cores, as job schedulers do.
+A rank on a CPU has a thread that computes and others that communicate. The scheduler may put
+threads of two ranks on one core while another core idles, which makes an iteration up to twice as
+long. So ranks that are measured are pinned to their share of the cores, as job schedulers do.
 """
 
 from __future__ import annotations
@@ -19,25 +18,25 @@ if TYPE_CHECKING:
 
 
 def read_system_file(path: str) -> str:
-    """Returns the text of a file under the root, nothing if it cannot be read."""
+    """Returns the text of a file under the root; empty if it cannot be read."""
     try:
         return (Path("/") / path).read_text()
     except OSError:
         return ""
 
 
-def core_shares(
+def partition_cores(
     ranks: int, read: Callable[[str], str] = read_system_file
 ) -> tuple[tuple[int, ...], ...]:
-    """Deals the cores that this process may use out to ranks; siblings stay together.
+    """Partitions the usable cores among ranks, keeping SMT siblings together.
 
     Args:
         ranks: Ranks on this machine.
         read: Returns the text of a file under the root.
 
     Returns:
-        Logical cores of each rank, as evenly as can be; nothing where there are fewer cores than
-        ranks, or where the system does not bind processes.
+        Logical cores of each rank, in shares of nearly equal size; empty if there are fewer cores
+        than ranks or the system has no CPU affinity.
     """
     cores = _usable_cores()
     if len(cores) < ranks:
@@ -47,9 +46,9 @@ def core_shares(
     return tuple(tuple(ordered[first:end]) for first, end in pairwise(ends))
 
 
-def bind(cores: Sequence[int]) -> None:
-    """Lets this process, and the threads that it starts from now on, run on some cores only."""
-    with suppress(AttributeError, OSError):  # not on every operating system, nor in every sandbox
+def pin_process(cores: Sequence[int]) -> None:
+    """Pins this process, and threads that it starts later, to the given cores."""
+    with suppress(AttributeError, OSError):  # not on every system, nor in every sandbox
         os.sched_setaffinity(0, cores)
 
 
@@ -61,9 +60,9 @@ def _usable_cores() -> list[int]:
 
 
 def _place(core: int, read: Callable[[str], str]) -> tuple[int, int]:
-    """Returns socket and physical core of a logical core; itself where the system is silent."""
+    """Returns socket and physical core of a logical core; the core itself if unknown."""
     folder = f"sys/devices/system/cpu/cpu{core}/topology"
-    words = [read(f"{folder}/{name}").strip() for name in ("physical_package_id", "core_id")]
-    if not all(word.isdecimal() for word in words):
+    fields = [read(f"{folder}/{name}").strip() for name in ("physical_package_id", "core_id")]
+    if not all(field.isdecimal() for field in fields):
         return 0, core
-    return int(words[0]), int(words[1])
+    return int(fields[0]), int(fields[1])

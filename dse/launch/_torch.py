@@ -1,4 +1,4 @@
-"""The one place where torch is imported."""
+"""Lazy import of torch."""
 
 from __future__ import annotations
 

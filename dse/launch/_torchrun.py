@@ -1,6 +1,6 @@
-"""Ranks that ``torchrun`` started: every process runs the same program, rank 0 asks.
+"""Ranks started by ``torchrun``: all processes run the same program, and rank 0 sends commands.
 
-The other ranks answer until rank 0 has its result, which all of them return. A rank that fails
+The other ranks reply until rank 0 has its result, which all of them return. A rank that fails
 raises in its own process, and ``torchrun`` ends the others.
 """
 
@@ -13,34 +13,34 @@ import time
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dse.errors import ConfigError
-from dse.launch._child import RankContext
+from dse.launch._rank import RankContext
 from dse.launch._torch import load_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from dse.launch._child import Worker, WorkerFactory
-    from dse.launch._parent import RankGroup
+    from dse.launch._group import RankGroup
+    from dse.launch._rank import Worker, WorkerFactory
 
 _Result = TypeVar("_Result")
 
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
-#: Threads with which gloo does the exchanges of a process.
+#: Communication threads of gloo in each process.
 _GLOO_THREADS = 2
 
-#: How long to leave the interpreter to them at a time, in seconds.
+#: Time between two checks for released tensors, in seconds.
 _RELEASE_POLL_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class TorchrunEnvironment:
-    """What ``torchrun`` tells a rank.
+    """Environment of a rank started by ``torchrun``.
 
     Attributes:
-        rank: Number of this rank.
+        rank: Global rank.
         world_size: Number of ranks.
-        local_rank: Number among the ranks of this machine.
+        local_rank: Rank on this machine.
     """
 
     rank: int
@@ -51,13 +51,13 @@ class TorchrunEnvironment:
 def torchrun_environment(
     variables: Mapping[str, str] | None = None,
 ) -> TorchrunEnvironment | None:
-    """Returns which rank this process is, or None where it was not started by ``torchrun``.
+    """Returns the environment of this rank; None if ``torchrun`` did not start this process.
 
     Args:
-        variables: Variables of the process; those of this one by default.
+        variables: Environment variables; those of this process by default.
 
     Raises:
-        ConfigError: A variable is no number.
+        ConfigError: A variable is not a number.
     """
     found = os.environ if variables is None else variables
     if any(name not in found for name in _VARIABLES):
@@ -65,7 +65,11 @@ def torchrun_environment(
     numbers = []
     for name in _VARIABLES[:3]:
         if not found[name].isdecimal():
-            raise ConfigError(f"{name}={found[name]}: expected a number from 0; unset it")
+            raise ConfigError(
+                f"{name}={found[name]}: expected a number from 0; unset it",
+                key=name,
+                value=found[name],
+            )
         numbers.append(int(found[name]))
     return TorchrunEnvironment(*numbers)
 
@@ -84,15 +88,15 @@ def in_place(
     threads: int,
     timeout_s: float = 60.0,
 ) -> _Result:
-    """Runs `drive` on rank 0 while all ranks answer it; every rank returns its result.
+    """Runs `drive` on rank 0 while all ranks reply to it; every rank returns its result.
 
     Args:
-        drive: Asks the ranks; must return something picklable.
-        factory: Makes the worker of a rank.
-        environment: Which rank this process is.
+        drive: Sends commands to the ranks; its result must be picklable.
+        factory: Creates the worker of a rank.
+        environment: This rank.
         backend: ``gloo`` or ``nccl``.
-        threads: Threads that each rank computes with.
-        timeout_s: Time after which a collective that does not end is an error, in seconds.
+        threads: CPU threads of each rank.
+        timeout_s: Timeout of collectives, in seconds.
     """
     torch = load_torch()
     torch.set_num_threads(threads)
@@ -109,42 +113,41 @@ def in_place(
         if environment.rank:
             result = cast("_Result", _follow(worker))
         else:
-            result = drive(_AskedInPlace(worker, environment.world_size))
+            result = drive(_TorchrunGroup(worker, environment.world_size))
             _broadcast(_Finished(result))
         if backend == "gloo":
-            _have_tensors_released()
+            _wait_for_gloo_threads()
         return result
     finally:
         if joined_here:
             dist.destroy_process_group()
 
 
-class _AskedInPlace:
-    """All ranks, seen from rank 0, which is one of them."""
+class _TorchrunGroup:
+    """All ranks as seen from rank 0, which is one of them."""
 
     def __init__(self, worker: Worker, world_size: int) -> None:
         self._worker = worker
         self.world_size = world_size
 
-    def ask(self, order: object) -> list[Any]:
-        return _answer(self._worker, _broadcast(order))
+    def ask(self, command: object) -> list[Any]:
+        return _reply(self._worker, _broadcast(command))
 
 
 def _follow(worker: Worker) -> Any:
     while True:
-        order = _broadcast(None)
-        if isinstance(order, _Finished):
-            return order.result
-        _answer(worker, order)
+        command = _broadcast(None)
+        if isinstance(command, _Finished):
+            return command.result
+        _reply(worker, command)
 
 
-def _have_tensors_released() -> None:
-    """Waits until the threads of gloo hold no tensor of the exchanges before.
+def _wait_for_gloo_threads() -> None:
+    """Waits until the threads of gloo have released the tensors of earlier collectives.
 
-    A thread lets go of a tensor some time after whoever waited for the exchange goes on, and needs
-    the interpreter for it. Does it come only when the program is ending, the process aborts. What
-    is exchanged here is held until nobody else holds it, so that it needs no interpreter; and
-    waiting gives the interpreter to the threads that still want it.
+    A thread releases a tensor some time after the collective has completed, and needs the GIL to
+    do so; during interpreter shutdown that aborts the process. The collectives here go through the
+    same threads, and sleeping hands the GIL to them until these tensors have no other owner.
     """
     torch = load_torch()
     tensors = [torch.zeros(1) for _ in range(_GLOO_THREADS)]
@@ -157,14 +160,14 @@ def _have_tensors_released() -> None:
             return
 
 
-def _broadcast(order: object) -> Any:
-    box = [order]
+def _broadcast(command: object) -> Any:
+    box = [command]
     load_torch().distributed.broadcast_object_list(box, src=0)
     return box[0]
 
 
-def _answer(worker: Worker, order: object) -> list[Any]:
+def _reply(worker: Worker, command: object) -> list[Any]:
     distributed = load_torch().distributed
-    answers: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(answers, worker(order))
-    return answers
+    replies: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(replies, worker(command))
+    return replies

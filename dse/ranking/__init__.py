@@ -1,10 +1,9 @@
-"""How far predictions can be trusted, judged by measurements of the same candidates.
+"""Statistics of predictions against measurements of the same candidates.
 
-Everything here takes two vectors, measured and predicted, and knows nothing of what they describe.
-An engineer who picks a configuration by a model asks three questions of it: does it order the
-candidates as reality does (:func:`kendall_tau`, :func:`pairwise_accuracy`), what is lost by taking
-its favourite (:func:`top1_regret`, :func:`success_within`), and are its figures and its intervals
-right (:func:`relative_errors`, :func:`coverage`).
+All functions take two vectors, measured and predicted. They answer three questions: does the model
+order the candidates correctly (:func:`kendall_tau`, :func:`pairwise_accuracy`), how much is lost
+by choosing the predicted best (:func:`top1_regret`, :func:`success_within`), and are the predicted
+values and intervals correct (:func:`relative_errors`, :func:`coverage`).
 """
 
 from __future__ import annotations

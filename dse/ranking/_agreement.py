@@ -1,4 +1,4 @@
-"""Whether predictions order candidates as measurements do."""
+"""Rank agreement of predictions and measurements."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def kendall_tau(measured: ArrayLike, predicted: ArrayLike) -> float:
 def pairwise_accuracy(
     measured: ArrayLike, predicted: ArrayLike, min_relative_difference: float = 0.05
 ) -> float:
-    """Returns the share of clearly different pairs that the model puts in the right order.
+    """Returns the fraction of clearly different pairs that the model orders correctly.
 
-    Pairs whose measurements hardly differ are left out: their order is noise, and a wrong answer
-    costs nothing. A pair that the model calls equal counts as half right, as a coin would.
+    Pairs whose measurements hardly differ are ignored: their order is noise, and a wrong order
+    costs nothing. A predicted tie counts as half right.
 
     Args:
         measured: Times or rates of the candidates, shape `(n,)`, positive.

@@ -1,4 +1,4 @@
-"""What it costs to take the candidate that the model likes best."""
+"""Cost of choosing the predicted best candidate."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 def top1_regret(
     measured: ArrayLike, predicted: ArrayLike, *, larger_is_better: bool = False
 ) -> float:
-    """Returns how much slower the model's favourite is than the measured best.
+    """Returns how much slower the predicted best candidate is than the measured best.
 
-    Where the model likes several candidates equally, the worst of them counts: nothing in its
-    answer would have kept a user from it.
+    If several candidates are predicted equally good, the worst of them counts.
 
     Args:
         measured: Times or rates of the candidates, shape `(n,)`, positive.
@@ -25,8 +24,8 @@ def top1_regret(
         larger_is_better: True for rates such as samples per second, false for times and costs.
 
     Returns:
-        Time of the favourite over the time of the best, less 1 (of rates: rate of the best over
-        that of the favourite, less 1); 0 when the favourite is the best.
+        Time of the predicted best over the time of the measured best, minus 1 (for rates the
+        inverse ratio, minus 1); 0 if they are the same.
 
     Raises:
         ConfigError: The vectors differ in length, are empty, or hold values that are not finite
@@ -46,7 +45,7 @@ def success_within(
     tolerance: float = 0.10,
     larger_is_better: bool = False,
 ) -> bool:
-    """Returns whether the model's favourite is the measured best or close to it.
+    """Returns whether the predicted best candidate is the measured best or close to it.
 
     The criterion of the published sharding experiment: the choice among the plans of a task is a
     success when it is the fastest, or within 10 % of the fastest (Lin et al., Towards Universal

@@ -1,4 +1,4 @@
-"""Whether predicted figures, and the intervals around them, are right."""
+"""Errors of predicted values and coverage of predicted intervals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def relative_errors(measured: ArrayLike, predicted: ArrayLike) -> NDArray[np.float64]:
-    """Returns predicted over measured, less 1, with its sign; shape `(n,)`.
+    """Returns predicted over measured, minus 1, signed; shape `(n,)`.
 
     Args:
         measured: What was measured, shape `(n,)`, positive.
@@ -31,8 +31,7 @@ def relative_errors(measured: ArrayLike, predicted: ArrayLike) -> NDArray[np.flo
 def coverage(measured: ArrayLike, low: ArrayLike, high: ArrayLike) -> float:
     """Returns the share of measurements inside their predicted intervals, ends included.
 
-    Of honest 90 % intervals about 0.9 hold their measurement; less means overconfidence, more
-    means intervals that are wider than they need to be.
+    For calibrated 90 % intervals this is about 0.9; less means overconfident, more means too wide.
 
     Args:
         measured: What was measured, shape `(n,)`, positive.

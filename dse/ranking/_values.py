@@ -1,4 +1,4 @@
-"""Vectors of values that belong together, checked."""
+"""Validation of paired vectors."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def checked(**vectors: ArrayLike) -> list[NDArray[np.float64]]:
-    """Returns the vectors as arrays of one length.
+    """Returns the vectors as arrays of equal length.
 
     Args:
-        vectors: By the name that messages use.
+        vectors: Vectors by the name used in messages.
 
     Raises:
         ConfigError: A vector is empty, has more than one axis or another length than the first,
@@ -32,7 +32,7 @@ def checked(**vectors: ArrayLike) -> list[NDArray[np.float64]]:
             )
         if len(values) != len(reference):
             raise ConfigError(
-                f"{len(values)} {name} values stand beside {len(reference)} {first} ones; give "
+                f"{len(values)} {name} values do not match {len(reference)} {first} ones; give "
                 "one of each for every candidate"
             )
         wrong = ~(np.isfinite(values) & (values > 0))

@@ -23,8 +23,8 @@ from dse.search._records import (
 from dse.search._result import mark_front
 from dse.search._run import run
 from dse.search._validation import (
-    Agreement,
-    PlatformFactor,
+    CalibrationFactor,
+    RankingMetrics,
     ValidatedCandidate,
     Validation,
     ValidationMode,
@@ -51,9 +51,7 @@ from dse.search.evaluate._evaluator import ConfigurationEvaluator, EvaluationCon
 from dse.search.evaluate._dlrm import ModelContext, ModelEvaluator
 from dse.search.evaluate._trace_types import ChangeEffect, StudyTrace, TracePrediction, TraceRank
 from dse.search.evaluate._transformer import StepContext, StepEvaluator
-from dse.search.execute._executor import Executor, SerialExecutor
-from dse.search.execute._process import ProcessExecutor
-from dse.search.execute._ray import RayExecutor
+from dse.search.execute import Executor, ProcessExecutor, RayExecutor, SerialExecutor
 from dse.search.revise._overrides import stored_overrides
 from dse.search.revise._revise import Revision, RevisionProgress, revise_study
 from dse.search.revise._stored import study_evaluator
@@ -63,8 +61,8 @@ from dse.workload import ParameterValue
 
 __all__ = [
     "SENSITIVITY_INPUTS",
-    "Agreement",
     "BestMove",
+    "CalibrationFactor",
     "ChangeEffect",
     "CommonCandidate",
     "ConfigurationEvaluator",
@@ -79,8 +77,8 @@ __all__ = [
     "ModelEvaluator",
     "Objective",
     "ParameterValue",
-    "PlatformFactor",
     "ProcessExecutor",
+    "RankingMetrics",
     "RayExecutor",
     "ReasonGroup",
     "Revision",

@@ -1,4 +1,4 @@
-"""A study directory: what it holds and how it is written and read.
+"""Study directory: its files, and how they are written and read.
 
 ::
 
@@ -9,10 +9,10 @@
     pareto.csv      the rows on the front, best first in the leading objective
     report.html     one self-contained page
     failures.txt    configurations that failed, with tracebacks; only where some did
-    validation.json candidates that `dse validate` ran, beside their predictions
+    validation.json candidates that `dse validate` ran, next to their predictions
     plans/<n>.json  the sharding plan of each configuration on the front
 
-Everything but the journal is written by replacing whole files, so a reader never sees half of one.
+All files but the journal are replaced as a whole, so a reader never sees half of one.
 """
 
 from __future__ import annotations
@@ -23,17 +23,11 @@ import io
 from typing import TYPE_CHECKING
 
 from dse._files import write_atomically
-from dse.config import load_document
 from dse.errors import StudyError
-from dse.search._header import (
-    StudyDocument,
-    StudyHeader,
-    header_from_document,
-    header_to_yaml,
-)
+from dse.search._header import StudyHeader, header_to_yaml, load_header
 from dse.search._tables import csv_text, trial_table
 from dse.search._validation import read_validation, validation_to_json
-from dse.search.execute._failures import failures_text
+from dse.search.execute import failures_text
 from dse.sharding import plan_to_json
 from dse.workload.transformer import StepConfiguration, configuration_to_json
 
@@ -136,7 +130,7 @@ class StudyDirectory:
         """
         if not self.header.is_file():
             raise StudyError(f"{self.root} is not a study directory: it has no study.yaml")
-        return header_from_document(load_document(self.header, StudyDocument))
+        return load_header(self.header)
 
     def write_tables(self, study: StudyResult, parameters: Sequence[Parameter]) -> None:
         """Writes the trial tables, the front, what failed, and the front's plans.
@@ -171,7 +165,7 @@ class StudyDirectory:
 
 
 def _plan_text(configuration: Configuration | StepConfiguration, model_name: str) -> str:
-    """Returns what is deployed: a sharding plan, or how a transformer's step is spread."""
+    """Returns what is deployed: a sharding plan, or the parallelism of a transformer."""
     if isinstance(configuration, StepConfiguration):
         return configuration_to_json(configuration, model_name)
     return plan_to_json(configuration.plan, model_name)

@@ -1,80 +1,23 @@
-"""What is fixed when a study starts, as values and as the text of `study.yaml`."""
+"""Header of a study: everything that is fixed when it starts; the content of `study.yaml`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import Field
+from pydantic import field_validator
+from pydantic_core import PydanticCustomError
 
-from dse.config import Document, StrictModel
+from dse.config import Document, load_document
 from dse.search._records import InputFile
 from dse.search._records import StudyTrace
 from dse.search.space import Objective, SamplerName, WorkloadKind
 from dse.workload import Metric, Parameter
 
 
-class InputBlock(StrictModel):
-    """One input file, kept whole so that the study can be read without it."""
-
-    role: str
-    name: str
-    path: str
-    sha256: str
-    text: str
-
-
-class VersionBlock(StrictModel):
-    """A package that took part."""
-
-    package: str
-    version: str
-
-
-class AxisBlock(StrictModel):
-    """One objective."""
-
-    metric: Metric
-    maximize: bool
-
-
-class ChoiceBlock(StrictModel):
-    """One outer parameter."""
-
-    name: str
-    choices: Annotated[list[bool | int | float | str], Field(min_length=1)]
-
-
-class StorageBlock(StrictModel):
-    """The database that the study shares with other runs."""
-
-    url: str
-    study: str
-    stream: int
-
-
-class StudyDocument(Document):
-    """`study.yaml`: what a study was made from."""
-
-    name: str
-    model: str | None = None
-    kind: WorkloadKind | None = None
-    trace: StudyTrace | None = None
-    objectives: list[AxisBlock]
-    parameters: list[ChoiceBlock]
-    created: str
-    seed: int
-    trials: int
-    sampler: SamplerName
-    versions: list[VersionBlock]
-    inputs: list[InputBlock]
-    storage: StorageBlock | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class StorageNote:
-    """Where else a study is kept.
+    """The database that a study shares with other runs.
 
     Attributes:
         url: URL of the database, without password.
@@ -88,7 +31,19 @@ class StorageNote:
 
 
 @dataclass(frozen=True, slots=True)
-class StudyHeader:
+class PackageVersion:
+    """A package whose version can change results.
+
+    Attributes:
+        package: Name of the package.
+        version: Its version.
+    """
+
+    package: str
+    version: str
+
+
+class StudyHeader(Document):
     """What is fixed when a study starts.
 
     Attributes:
@@ -100,70 +55,52 @@ class StudyHeader:
         seed: Seed.
         trials: Configurations to evaluate.
         sampler: Sampler.
-        versions: `(package, version)` pairs.
-        inputs: Every input file.
+        versions: Packages that took part.
+        inputs: Every input file, with its text: the study can be read without the files.
+        kind: Kind of workload.
         trace: The captured step; None in studies of a model.
-        kind: What kind of workload it is.
         storage: The database that several runs share; None for a study of one run.
     """
 
     name: str
-    model: str
+    model: str = ""
     objectives: tuple[Objective, ...]
     parameters: tuple[Parameter, ...]
     created: str
     seed: int
     trials: int
     sampler: SamplerName
-    versions: tuple[tuple[str, str], ...]
+    versions: tuple[PackageVersion, ...]
     inputs: tuple[InputFile, ...]
-    trace: StudyTrace | None = None
     kind: WorkloadKind = WorkloadKind.DLRM
+    trace: StudyTrace | None = None
     storage: StorageNote | None = None
+
+    @field_validator("parameters")
+    @classmethod
+    def _have_choices(cls, parameters: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
+        for parameter in parameters:
+            if not parameter.choices:
+                raise PydanticCustomError(
+                    "choices", "parameter `{name}` has no choices", {"name": parameter.name}
+                )
+        return parameters
+
+    def with_changes(self, **changes: object) -> StudyHeader:
+        """Returns a copy with some fields replaced."""
+        return self.model_copy(update=changes)
+
+
+# `Objective` names the type of its metric for type checkers only.
+StudyHeader.model_rebuild(_types_namespace={"Metric": Metric})
 
 
 def header_to_yaml(header: StudyHeader) -> str:
     """Returns the text of `study.yaml`."""
     import yaml
 
-    document = StudyDocument(
-        schema_version=1,
-        name=header.name,
-        model=header.model if header.trace is None else None,
-        kind=header.kind,
-        trace=header.trace,
-        objectives=[
-            AxisBlock(metric=axis.metric, maximize=axis.maximize) for axis in header.objectives
-        ],
-        parameters=[
-            ChoiceBlock(name=parameter.name, choices=list(parameter.choices))
-            for parameter in header.parameters
-        ],
-        created=header.created,
-        seed=header.seed,
-        trials=header.trials,
-        sampler=header.sampler,
-        versions=[VersionBlock(package=name, version=text) for name, text in header.versions],
-        inputs=[
-            InputBlock(
-                role=file.role,
-                name=file.name,
-                path=file.path,
-                sha256=file.sha256,
-                text=file.text,
-            )
-            for file in header.inputs
-        ],
-        storage=None
-        if header.storage is None
-        else StorageBlock(
-            url=header.storage.url,
-            study=header.storage.study,
-            stream=header.storage.stream,
-        ),
-    )
     text: str = yaml.safe_dump(
-        document.model_dump(mode="json", exclude_none=True),
+        header.model_dump(mode="json", exclude_none=True),
         sort_keys=False,
         allow_unicode=True,
         width=100,
@@ -171,40 +108,15 @@ def header_to_yaml(header: StudyHeader) -> str:
     return text
 
 
-def header_from_document(document: StudyDocument) -> StudyHeader:
-    """Returns what a checked `study.yaml` says."""
-    return StudyHeader(
-        name=document.name,
-        model=_workload_name(document),
-        objectives=tuple(Objective(block.metric, block.maximize) for block in document.objectives),
-        parameters=tuple(
-            Parameter(block.name, tuple(block.choices)) for block in document.parameters
-        ),
-        created=document.created,
-        seed=document.seed,
-        trials=document.trials,
-        sampler=document.sampler,
-        versions=tuple((block.package, block.version) for block in document.versions),
-        inputs=tuple(
-            InputFile(block.role, block.name, block.path, block.sha256, block.text)
-            for block in document.inputs
-        ),
-        trace=document.trace,
-        kind=_workload_kind(document),
-        storage=None
-        if document.storage is None
-        else StorageNote(document.storage.url, document.storage.study, document.storage.stream),
-    )
+def load_header(path: Path) -> StudyHeader:
+    """Reads `study.yaml`.
 
-
-def _workload_kind(document: StudyDocument) -> WorkloadKind:
-    """Studies that say nothing are of the kinds that there were before transformers."""
-    if document.kind is not None:
-        return document.kind
-    return WorkloadKind.DLRM if document.trace is None else WorkloadKind.TRACE
-
-
-def _workload_name(document: StudyDocument) -> str:
-    if document.trace is not None:
-        return Path(document.trace.path).name or document.trace.path
-    return document.model or ""
+    Raises:
+        ConfigError: The file is damaged; every problem with its place.
+    """
+    header = load_document(path, StudyHeader)
+    if header.trace is None:
+        return header
+    # Older files name neither the trace nor the kind of workload.
+    name = header.model or Path(header.trace.path).name or header.trace.path
+    return header.with_changes(model=name, kind=WorkloadKind.TRACE)

@@ -1,4 +1,4 @@
-"""Gathering everything a study is made from: space, workload, platforms, and their files."""
+"""Inputs of a study: space, workload, platforms, and their files."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dse.model import TransformerModel, find_model, load_model
 from dse.search._input_files import in_memory, platform_facts, platform_files, text_file
 from dse.search.evaluate._dlrm import ModelContext
 from dse.search.evaluate._transformer import StepContext
-from dse.search.propose._joint import with_placements
-from dse.search.space import PlanSearch, SearchSpace, WorkloadKind, load_space
+from dse.search.propose import with_placements
+from dse.search.space import ModelWorkload, PlanSearch, SearchSpace, WorkloadKind, load_space
 from dse.workload.dlrm import software_profile as software_profile_of_dlrm
 from dse.workload.transformer import software_profile
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from dse.machine.platforms import Platform
     from dse.model import DlrmModel
     from dse.search._records import Fact, InputFile
-    from dse.search.evaluate._evaluator import EvaluationContext
-    from dse.search._records import StudyTrace
+    from dse.search.evaluate._base import EvaluationContext
+    from dse.search.evaluate._trace_types import StudyTrace
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Reading a study back from its folder, without its input files."""
+"""Loading a study from its folder, without its input files."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from dse.search.revise._overrides import (
     override_study_platform,
     stored_overrides,
 )
-from dse.search.space import SpaceDocument
-from dse.search.storage._journal import Journal
-from dse.workload.recorded import is_step_file
+from dse.search.space import SpaceDocument, is_step_file
+from dse.search.storage import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,38 +1,41 @@
-"""The loop of a run: ask, evaluate, keep, tell, until enough configurations are evaluated."""
+"""Loop of a run: propose, evaluate, store, answer, until enough configurations are evaluated."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse._interrupts import interrupts_held_back
-from dse.search._records import TrialRecord, TrialStatus
-from dse.search.propose._proposer import Proposal, Proposer
+from dse._interrupts import defer_interrupts
+from dse.search._records import TrialStatus
+from dse.search.evaluate._base import without_answer
+from dse.search.propose import Proposal, Proposer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dse.search._header import StudyHeader
     from dse.search._options import Progress
-    from dse.search._records import Params
-    from dse.search.evaluate._evaluator import EvaluationContext
-    from dse.search.execute._executor import Executor
-    from dse.search.execute._failures import FailureWatch
-    from dse.search.propose._proposer import Batch
-    from dse.search.storage._storage import News, StudyStorage
+    from dse.search._records import Params, TrialRecord
+    from dse.search.evaluate._base import EvaluationContext
+    from dse.search.execute import Executor, FailureWatch
+    from dse.search.propose import Batch
+    from dse.search.storage import StudyStorage
 
 
 class Loop:
-    """Asks, evaluates, keeps and tells until enough configurations are evaluated.
+    """Proposes, evaluates and stores configurations until enough of them are evaluated.
 
-    What former runs of the same stream have finished is not evaluated again: the sampler proposes
-    it once more, and is told the known answers.
+    Configurations that an earlier run of the same journal has finished are not evaluated again:
+    the sampler proposes them once more and receives the stored answers.
 
     Args:
         context: What evaluations need.
         header: Sampler and seed of the study.
         storage: Where finished trials are kept.
-        progress: Told of every finished trial.
-        failures: Told of every answer; ends the run when nothing but failures comes.
+        progress: Called after every finished trial.
+        failures: Sees every answer; ends the run when there are only failures.
     """
 
     def __init__(
@@ -54,8 +57,7 @@ class Loop:
             stream_seed(header.seed, storage.stream),
             context.make_evaluator().rejection,
         )
-        former = storage.former_records()
-        self._former = {record.parameters: record for record in former}
+        self._former = {record.parameters: record for record in storage.former_records()}
         self._records: list[TrialRecord] = []
         self._counted: set[Params] = set()
 
@@ -70,7 +72,7 @@ class Loop:
         return self._total
 
     def records(self) -> tuple[TrialRecord, ...]:
-        """Returns what there is so far."""
+        """Returns the records so far."""
         return self._storage.records(self._records)
 
     def run_until_interrupted(self, executor: Executor) -> bool:
@@ -83,88 +85,72 @@ class Loop:
         return False
 
     def _round(self, executor: Executor) -> bool:
-        """Asks for one batch and answers it; returns whether there is more to do."""
-        news = self._storage.news()
-        self._total = news.total
-        self._proposer.tell([self._keep(record) for record in news.records])
-        self._proposer.leave_to_others(news.busy)
-        if news.complete:
-            self._tell_rest()
+        """Evaluates one batch of proposals; returns whether there is more to do."""
+        update = self._storage.update()
+        self._total = update.total
+        self._proposer.tell([self._keep(record) for record in update.records])
+        self._proposer.mark_in_flight(update.in_flight)
+        if update.complete:
             return False
-        open_count = news.total - len(self._counted)
-        free_count = open_count - len(news.busy)
-        if open_count <= 0 or (self.exhausted and not news.busy and not news.orphans):
+        open_count = update.total - len(self._counted)
+        free_count = open_count - len(update.in_flight)
+        used_up = self.exhausted and not update.abandoned
+        if open_count <= 0 or (used_up and not update.in_flight):
             return False
-        if free_count <= 0 or (self.exhausted and not news.orphans):
+        if free_count <= 0 or used_up:
             self._storage.wait()
             return True
         # Near the end, all runs get a share of what is left.
-        self._evaluate(min(self._batch, -(-free_count // news.runs)), news, executor)
+        self._evaluate(min(self._batch, -(-free_count // update.runs)), update.abandoned, executor)
         return True
 
-    def _evaluate(self, count: int, news: News, executor: Executor) -> None:
-        adopted = news.orphans[:count]
-        self._proposer.leave_to_others(adopted)
+    def _evaluate(self, count: int, abandoned: Sequence[Params], executor: Executor) -> None:
+        adopted = abandoned[:count]
+        self._proposer.mark_in_flight(adopted)
         batch = self._proposer.ask(count - len(adopted))
-        new = [one for one in batch.proposals if one.parameters not in self._former]
         answers, proposals, rejections = self._split(batch)
-        # Numbered before all others: they were asked for earlier.
-        taken = [Proposal(index - len(adopted), choice) for index, choice in enumerate(adopted)]
+        # Numbered before all others: they were proposed earlier.
+        first = [Proposal(index - len(adopted), params) for index, params in enumerate(adopted)]
         # What is stored and what is remembered must not differ when Ctrl-C comes.
-        with interrupts_held_back():
-            entered = self._storage.enter([*taken, *proposals], rejections)
-            for record in entered.rejections:
+        with defer_interrupts():
+            claimed = self._storage.claim([*first, *proposals], rejections)
+            for record in claimed.rejections:
                 self._keep(record)
-        for record in executor.run(entered.proposals):
-            with interrupts_held_back():
+        for record in executor.run(claimed.proposals):
+            with defer_interrupts():
                 if self._storage.add(record):
                     answers.append(self._keep(record))
             self._failures.note(record)
         self._proposer.tell(answers)
-        if new or adopted:
-            self._tell_rest()
-        if not answers and not entered.rejections:
+        if not answers and not claimed.rejections:
             self._storage.wait()
 
     def _split(self, batch: Batch) -> tuple[list[TrialRecord], list[Proposal], list[TrialRecord]]:
-        """Returns answers that are known, proposals to evaluate, and new rejections."""
+        """Returns stored answers, proposals to evaluate, and new rejections."""
         answers = []
         proposals = []
         for proposal in batch.proposals:
             known = self._former.pop(proposal.parameters, None)
-            # Failed evaluations get another chance.
+            # Failed evaluations are tried again.
             if known is None or known.status is TrialStatus.FAILED:
                 proposals.append(proposal)
             else:
-                answers.append(self._keep(self._storage.renumbered(known, proposal.number)))
+                answers.append(self._keep(replace(known, number=proposal.number)))
         rejections = []
         for rejection in batch.rejections:
-            record = TrialRecord(
-                rejection.number,
-                TrialStatus.REJECTED,
-                rejection.reason,
-                rejection.parameters,
-                (),
-                None,
-                None,
-                planner="",
-            )
             known = self._former.pop(rejection.parameters, None)
-            if known is None or known.status is not TrialStatus.REJECTED:
-                rejections.append(record)
+            if known is not None and known.status is TrialStatus.REJECTED:
+                self._keep(replace(known, number=rejection.number))
             else:
-                self._keep(self._storage.renumbered(known, rejection.number))
+                rejections.append(
+                    without_answer(
+                        rejection.number,
+                        TrialStatus.REJECTED,
+                        rejection.reason,
+                        dict(rejection.parameters),
+                    )
+                )
         return answers, proposals, rejections
-
-    def _tell_rest(self) -> None:
-        """Tells what former runs of a shared study finished and the sampler does not ask again.
-
-        Together with what others finished it proposes other configurations than before.
-        """
-        if self._storage.shared and self._former:
-            rest = sorted(self._former.values(), key=lambda record: record.number)
-            self._former = {}
-            self._proposer.tell([self._keep(record) for record in rest])
 
     def _keep(self, record: TrialRecord) -> TrialRecord:
         self._records.append(record)

@@ -1,4 +1,4 @@
-"""What a user may set for one run, and what a finished run hands back."""
+"""Settings and result of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Progress(Protocol):
-    """Told of every finished trial."""
+    """Called after every finished trial."""
 
     def __call__(self, records: Sequence[TrialRecord], total: int) -> None:
         """Takes all records so far and the number of configurations to evaluate."""

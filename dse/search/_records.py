@@ -1,4 +1,4 @@
-"""What a study keeps of each configuration it looked at."""
+"""Records of a study: one for each configuration."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Params: TypeAlias = tuple[tuple[str, ParameterValue], ...]
 class TrialStatus(StrEnum):
     """How far a trial came.
 
-    ``rejected``: broke a hard limit and was not evaluated, or asked a change of a trace that it
-    does not allow. ``infeasible``: evaluated, but does not fit or breaks a constraint. ``failed``:
+    ``rejected``: broke a hard limit and was not evaluated, or asked a change that the trace does
+    not allow. ``infeasible``: evaluated, but does not fit or breaks a constraint. ``failed``:
     the evaluation raised, or the workers that tried it died.
     """
 
@@ -185,7 +185,7 @@ class StudyResult:
         seed: Random seed.
         sampler: Sampler name.
         created: ISO date and time of the study's start.
-        conclusion: One line in words.
+        conclusion: One line of text.
         trace: The captured step that was changed; None in studies of a model.
         kind: What kind of workload it is.
         validation: Candidates that were run for real; None where none was.

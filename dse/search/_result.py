@@ -1,4 +1,4 @@
-"""From the records of a study to its result: the front, what it says, and where all came from."""
+"""Result of a study: its records with the front marked, its conclusion, and its sources."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def study_result(
     facts: tuple[Fact, ...],
     bounds: Mapping[Params, float],
 ) -> StudyResult:
-    """Marks the front among records and puts everything of a study together."""
+    """Returns the result of a study, with the front marked among its records."""
     marked = with_bounds(mark_front(records, header.objectives), bounds)
     return StudyResult(
         name=header.name,
@@ -35,7 +35,7 @@ def study_result(
         records=marked,
         inputs=header.inputs,
         facts=facts,
-        versions=header.versions,
+        versions=tuple((each.package, each.version) for each in header.versions),
         seed=header.seed,
         sampler=header.sampler.value,
         created=header.created,

@@ -1,4 +1,4 @@
-"""Running a study from its first proposal to its files."""
+"""Run of a study, from its first proposal to its files."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from importlib import metadata
 import platform as host_platform
 from typing import TYPE_CHECKING
 
+from dse.config import SCHEMA_VERSION
 from dse.errors import ConfigError, StudyError
 from dse.search._directory import StudyDirectory
-from dse.search._header import StudyHeader
+from dse.search._header import PackageVersion, StudyHeader
 from dse.search._inputs import read_inputs
 from dse.search._loop import Loop
 from dse.search._options import RunOptions, Study
 from dse.search._result import mark_front, study_result
-from dse.search._start import StudyIdentity, going_on, study_folder
+from dse.search._start import StudyIdentity, resumed_header, study_folder
 from dse.search.analyse._bounds import missing_bounds
-from dse.search.execute._executor import check_executor, make_executor
-from dse.search.execute._failures import FailureWatch
+from dse.search.execute import FailureWatch, check_executor, make_executor
 from dse.search.space import PlanSearch, SamplerName
-from dse.search.storage._journal import Journal
-from dse.search.storage._storage import LocalStorage
+from dse.search.storage import Journal, LocalStorage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from dse.search._inputs import StudyInputs
     from dse.search._options import Progress
     from dse.search.space import SearchSpace
-    from dse.search.storage._storage import StudyStorage
+    from dse.search.storage import StudyStorage
 
 #: Packages whose versions can change a result.
 _VERSIONED = ("dse", "numpy", "optuna", "scipy")
@@ -48,7 +47,7 @@ def run(
     Args:
         space: A search space, or the name or path of one.
         options: Settings of the run.
-        progress: Told of every finished trial.
+        progress: Called after every finished trial.
         **settings: Fields of `RunOptions`, instead of `options`.
 
     Returns:
@@ -73,23 +72,23 @@ def run(
     directory = StudyDirectory(study_folder(chosen, inputs.space.name))
     former = directory.read_header() if chosen.resume else None
     if former is not None:
-        header = going_on(str(directory.root), StudyIdentity.of(former), header, chosen)
+        header = resumed_header(str(directory.root), StudyIdentity.of(former), header, chosen)
         if former.storage is not None and not chosen.storage:
             raise StudyError(
                 f"{directory.root} is a part of the study `{former.storage.study}` in "
                 f"{former.storage.url}; add --storage with that URL, or choose another --out"
             )
         if chosen.trials is None:
-            header = replace(header, trials=former.trials)
+            header = header.with_changes(trials=former.trials)
     validation = directory.read_validation()
     with ExitStack() as open_things:
-        shared = None
+        tables = None
         if chosen.storage:
-            # Databases bring packages that most studies do without.
+            # Databases need packages that most studies do without.
             from dse.search.storage._join import join_study
 
-            shared = open_things.enter_context(join_study(header, former, chosen))
-            header = shared.header
+            tables, header = join_study(header, former, chosen)
+            open_things.callback(tables.close)
         context = replace(inputs.context, seed=header.seed)
         # Workers come first: a cluster that cannot be reached leaves no study behind.
         with make_executor(chosen.executor, context, chosen.jobs, chosen.address) as executor:
@@ -97,15 +96,18 @@ def run(
             directory.remove_leftovers()
             journal = Journal(directory.journal, header.objectives, header.parameters, create=True)
             storage: StudyStorage = LocalStorage(journal, header.trials)
-            if shared is not None:
-                storage = shared.storage(journal)
+            if tables is not None:
+                from dse.search.storage._shared import SharedStorage
+
+                shared = SharedStorage(tables, header, journal, retry_failed=former is not None)
+                storage = open_things.enter_context(shared)
             loop = Loop(context, header, storage, progress, FailureWatch(debug=chosen.debug))
             interrupted = loop.run_until_interrupted(executor)
         marked = mark_front(loop.records(), header.objectives)
         storage.add_bounds(missing_bounds(marked, storage.bounds(), context.make_evaluator()))
         bounds = storage.bounds()
     if loop.total != header.trials:
-        header = replace(header, trials=loop.total)
+        header = header.with_changes(trials=loop.total)
         directory.write_header(header)
     result = study_result(header, marked, inputs.facts, bounds)
     result = replace(result, validation=validation)
@@ -117,6 +119,7 @@ def _header(inputs: StudyInputs, options: RunOptions) -> StudyHeader:
     """Returns what a new study of these inputs starts with."""
     search = inputs.space.search
     header = StudyHeader(
+        schema_version=SCHEMA_VERSION,
         name=inputs.space.name,
         model=inputs.workload_name,
         objectives=inputs.space.objectives,
@@ -138,7 +141,6 @@ def _header(inputs: StudyInputs, options: RunOptions) -> StudyHeader:
     return header
 
 
-def _versions() -> tuple[tuple[str, str], ...]:
-    found = [("python", host_platform.python_version())]
-    found += [(name, metadata.version(name)) for name in _VERSIONED]
-    return tuple(found)
+def _versions() -> tuple[PackageVersion, ...]:
+    packages = (PackageVersion(name, metadata.version(name)) for name in _VERSIONED)
+    return (PackageVersion("python", host_platform.python_version()), *packages)

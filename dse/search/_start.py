@@ -1,8 +1,8 @@
-"""Where a run starts: a new folder or an old one, a new study or one that goes on."""
+"""Start of a run: a new study in a new folder, or a study that is resumed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,7 +46,7 @@ class StudyIdentity:
 
 
 def study_folder(options: RunOptions, name: str) -> Path:
-    """Returns the study folder; refuses to mix a new study into an old one.
+    """Returns the study folder, which must not hold another study.
 
     Args:
         options: Settings of the run.
@@ -77,19 +77,19 @@ def study_folder(options: RunOptions, name: str) -> Path:
     return root
 
 
-def going_on(
+def resumed_header(
     place: str, former: StudyIdentity, header: StudyHeader, options: RunOptions
 ) -> StudyHeader:
-    """Returns the header to go on with, after checking that it is the same study.
+    """Returns the header to resume with, after checking that it is the same study.
 
     Args:
         place: Where the study is kept, for messages.
         former: What it was started with.
-        header: What this run was asked for.
+        header: What this run was started with.
         options: Settings that were given explicitly.
 
     Raises:
-        StudyError: An input, the seed or the sampler is another one.
+        StudyError: An input, the seed or the sampler differs.
     """
     digests = {(role, name): sha256 for role, name, sha256 in former.digests}
     present = {(file.role, file.name) for file in header.inputs}
@@ -114,4 +114,4 @@ def going_on(
                 f"{place} was started with {name} {old}, not {new}; drop the option, or start a "
                 "new study"
             )
-    return replace(header, created=former.created, seed=former.seed, sampler=former.sampler)
+    return header.with_changes(created=former.created, seed=former.seed, sampler=former.sampler)

@@ -1,4 +1,4 @@
-"""What a study keeps of its validation: candidates run for real beside their predictions.
+"""Validation of a study: candidates that were run for real, next to their predictions.
 
 `validation.json` holds one :class:`Validation`, the latest; calibration factors of other platforms
 and modes are carried over from the one before.
@@ -6,7 +6,7 @@ and modes are carried over from the one before.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 import json
 from typing import TYPE_CHECKING
@@ -111,7 +111,7 @@ class ValidatedCandidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class RankingMetrics:
     """How predictions and measurements agree, by the time for one sample.
 
     Attributes:
@@ -143,7 +143,7 @@ class Agreement:
 
 
 @dataclass(frozen=True, slots=True)
-class PlatformFactor:
+class CalibrationFactor:
     """How far a platform's predictions were off as a whole.
 
     Attributes:
@@ -200,9 +200,8 @@ class ValidationSetting:
     left_out: tuple[tuple[int, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Validation:
-    """One validation of a study.
+class Validation(Document):
+    """One validation of a study; the content of `validation.json`.
 
     Attributes:
         sentence: What to do, in one sentence.
@@ -213,60 +212,43 @@ class Validation:
     """
 
     sentence: str
-    agreement: Agreement
+    agreement: RankingMetrics
     candidates: tuple[ValidatedCandidate, ...]
-    factors: tuple[PlatformFactor, ...]
-    setting: ValidationSetting
-
-
-class ValidationDocument(Document):
-    """`validation.json`."""
-
-    sentence: str
-    agreement: Agreement
-    candidates: tuple[ValidatedCandidate, ...]
-    factors: tuple[PlatformFactor, ...]
+    factors: tuple[CalibrationFactor, ...]
     setting: ValidationSetting
 
     @model_validator(mode="after")
-    def _check(self) -> ValidationDocument:
-        numbers = {one.number for one in self.candidates}
-        for one in (self.agreement.favourite, self.agreement.fastest):
-            if one not in numbers:
+    def _check(self) -> Validation:
+        numbers = {candidate.number for candidate in self.candidates}
+        for number in (self.agreement.favourite, self.agreement.fastest):
+            if number not in numbers:
                 raise PydanticCustomError(
                     "candidates",
-                    "`agreement` names configuration {one}, which is not among `candidates`",
-                    {"one": one},
+                    "`agreement` names configuration {number}, which is not among `candidates`",
+                    {"number": number},
                 )
         for candidate in self.candidates:
             counts = (candidate.run_world_size, candidate.run_batch_size)
             if min(candidate.predicted_s, candidate.measured_s, *counts) <= 0:
                 raise PydanticCustomError(
                     "candidates",
-                    "configuration {one}: expected times, ranks and batch of more than 0",
-                    {"one": candidate.number},
+                    "configuration {number}: expected times, ranks and batch of more than 0",
+                    {"number": candidate.number},
                 )
         return self
 
 
 def validation_to_json(validation: Validation) -> str:
     """Returns the text of `validation.json`."""
-    return json.dumps({"schema_version": 1, **asdict(validation)}, indent=1, allow_nan=False)
+    return json.dumps(validation.model_dump(mode="json"), indent=1, allow_nan=False)
 
 
 def read_validation(path: Path) -> Validation | None:
-    """Reads `validation.json`; None where there is none.
+    """Reads `validation.json`; None if it does not exist.
 
     Raises:
         ConfigError: The file cannot be read or is damaged; every problem with its field.
     """
     if not path.is_file():
         return None
-    document = parse_json(read_text(path), ValidationDocument, file=str(path))
-    return Validation(
-        document.sentence,
-        document.agreement,
-        document.candidates,
-        document.factors,
-        document.setting,
-    )
+    return parse_json(read_text(path), Validation, file=str(path))

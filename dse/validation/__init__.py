@@ -1,22 +1,17 @@
-"""Validation by real runs: a distributed DLRM that trains any plan, and its iteration time.
+"""Validation of predictions by real training runs.
 
 :func:`measure` trains candidates on ranks of this machine (gloo on CPUs, NCCL on GPUs) or under
-``torchrun`` and times their iterations; :func:`train` returns losses and weights, by which every
-sharding is checked against the unsharded model. :func:`scale_model` makes a model small enough.
-:func:`validate_study` runs the best candidates of a study and compares them with its predictions.
-torch is imported on use only.
+``torchrun`` and times their iterations. :func:`train` returns losses and weights, which the tests
+compare with those of the unsharded model. :func:`validate_study` runs the best candidates of a
+study and compares the measurements with the predictions. torch is imported on use only.
 """
 
 from __future__ import annotations
 
-from dse.validation._batches import LocalBatch, local_batch
-from dse.validation._estimate import median_interval
-from dse.validation._measure import MeasureLimits, measure
-from dse.validation._options import ValidateOptions
-from dse.validation._run import train
-from dse.validation._scale import scale_model, scaling_words
-from dse.validation._study import validate_study
 from dse.validation._types import Candidate, Measurement, TrainerOptions, TrainingResult
+from dse.validation.measurement import MeasureLimits, measure, median_interval, train
+from dse.validation.study import ValidateOptions, scale_model, scaling_text, validate_study
+from dse.validation.trainer import LocalBatch, local_batch
 
 __all__ = [
     "Candidate",
@@ -30,7 +25,7 @@ __all__ = [
     "measure",
     "median_interval",
     "scale_model",
-    "scaling_words",
+    "scaling_text",
     "train",
     "validate_study",
 ]

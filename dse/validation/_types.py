@@ -1,4 +1,4 @@
-"""What is run for real, and what comes back."""
+"""Candidates, options and results of real runs."""
 
 from __future__ import annotations
 
@@ -21,15 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One configuration that is to be run.
+    """One configuration to run.
 
     Attributes:
-        name: Name in results; different ones in one run.
-        model: What is trained.
-        configuration: How, the sharding plan included. Platform, link and network are not looked
-            at: the run is where it is.
-        devices_per_node: Ranks that count as one node for the hierarchical sharding types; all
-            ranks when None.
+        name: Name in results, unique within a run.
+        model: Model to train.
+        configuration: Configuration and sharding plan; platform, link and network are ignored.
+        devices_per_node: Ranks per node for hierarchical sharding types; by default all ranks.
     """
 
     name: str
@@ -44,16 +42,16 @@ class Candidate:
 
     @property
     def local_batch_size(self) -> int:
-        """Samples of one rank in one iteration."""
+        """Samples per rank and iteration."""
         return self.configuration.global_batch_size // self.configuration.world_size
 
     def checked(self) -> Candidate:
-        """Returns the candidate with its tables in the model's order.
+        """Returns the candidate with the plan's tables in the model's order.
 
         Raises:
-            ConfigError: The batch or the nodes do not divide over the ranks, or the trainer has
-                no such launch mode, compute kernel or storage type.
-            PlanError: The plan is not for this model and these ranks.
+            ConfigError: Batch or nodes do not divide over the ranks, or the trainer does not
+                support the launch mode, compute kernel or data type.
+            PlanError: The plan does not match the model and ranks.
         """
         configuration, where = self.configuration, f"candidate `{self.name}`"
         world_size = configuration.world_size
@@ -85,14 +83,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class TrainerOptions:
-    """What a run needs beside its configuration.
+    """Options of the reference trainer.
 
     Attributes:
-        seed: Decides initial weights and batches; they are the same under every sharding plan.
-        dense_learning_rate: Of MLPs and interaction.
-        sparse_learning_rate: Of the tables.
-        batches: Different batches that take turns.
-        double: All arithmetic and storage in double precision, for comparisons of results.
+        seed: Seed of initial weights and batches, which do not depend on the sharding plan.
+        dense_learning_rate: Learning rate of MLPs and interaction.
+        sparse_learning_rate: Learning rate of embedding tables.
+        batches: Number of different batches, used in turn.
+        double: Compute and store everything in double precision, to compare results.
     """
 
     seed: int = 0
@@ -104,11 +102,11 @@ class TrainerOptions:
 
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
-    """What some steps of training made of a model.
+    """Losses and weights after some training steps.
 
     Attributes:
         losses: Mean loss of the global batch before each step; shape `(steps,)`.
-        tables: Weights of each table after the last step, shape `(rows, dim)`.
+        tables: Weights of each table after the last step; shape `(rows, dim)`.
         dense: Dense parameters after the last step, in the module's order.
     """
 
@@ -119,24 +117,23 @@ class TrainingResult:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The iteration time of one candidate.
+    """Iteration time of one candidate.
 
-    A sample is the mean of some iterations between two points at which all ranks meet, from the
-    moment the last rank begins until the last one ends. `iteration_time_s` is the median over the
-    rounds; its interval assumes nothing of the noise (see :func:`dse.validation.median_interval`).
+    A sample is the mean of some iterations between two barriers, from the start of the last rank
+    to the end of the last rank. `iteration_time_s` is the median over the rounds; its interval
+    makes no assumption about the noise (see :func:`dse.validation.median_interval`).
 
     Attributes:
-        name: The candidate's.
+        name: Name of the candidate.
         iteration_time_s: Median of the samples.
         low_s: Lower end of its 95 % interval.
-        high_s: Upper end.
-        samples: Mean seconds of an iteration, one of each round; rounds are the same for all
-            candidates of a run.
-        iterations_per_sample: Iterations of a sample.
-        rank_times_s: For each rank the median of its own time of an iteration, waiting included.
-        rank_processor_times_s: The same of the processor time of all its threads. On CPUs a rank
-            that is disturbed takes longer than it computes and waits; its processor time tells.
-        settled: Whether the interval is as narrow as was asked for.
+        high_s: Upper end of its 95 % interval.
+        samples: Mean seconds per iteration in each round; all candidates of a run share rounds.
+        iterations_per_sample: Iterations in a sample.
+        rank_times_s: Median time per iteration of each rank, waiting included.
+        rank_processor_times_s: Median processor time per iteration of all threads of each rank. On
+            a disturbed CPU the clock time is much longer than the processor time.
+        converged: Whether the interval is as narrow as the limits demand.
     """
 
     name: str
@@ -147,10 +144,10 @@ class Measurement:
     iterations_per_sample: int
     rank_times_s: tuple[float, ...]
     rank_processor_times_s: tuple[float, ...]
-    settled: bool
+    converged: bool
 
     @property
     def half_width(self) -> float:
-        """Half of the interval as a share of the iteration time; infinite without one."""
+        """Half of the interval relative to the iteration time; may be infinite."""
         half_s = 0.5 * (self.high_s - self.low_s)
         return half_s / self.iteration_time_s if math.isfinite(half_s) else math.inf

@@ -28,7 +28,7 @@ def test_help_and_import_stay_light():
         "import sys, dse\n"
         "try:\n    sys.argv = ['dse', '--help']\n    from dse.cli import main\n    main()\n"
         "except SystemExit:\n    pass\n"
-        "heavy = {'torch', 'ray', 'xgboost', 'optuna', 'plotly', 'pandas', 'scipy', 'pint'}\n"
+        "heavy = {'torch', 'ray', 'xgboost', 'optuna', 'plotly', 'pandas', 'scipy'}\n"
         "found = heavy & set(sys.modules)\n"
         "assert not found, found\n"
     )

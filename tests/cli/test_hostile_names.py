@@ -13,7 +13,7 @@ from dse.cli._app import app
 from tests.conftest import ROOT
 from tests.search.traces import rank_events
 from tests.trace.helpers import document
-from tests.validation.study import MODEL
+from tests.validation.studies import MODEL
 
 EVIL = "[/][red]\x1b[2J\x1b]0;t\x07\u202e"
 SHOWN = "[/][red]␛"

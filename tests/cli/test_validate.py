@@ -11,7 +11,7 @@ from dse.cli._app import app
 from dse.errors import DseError
 from dse.search import load_study
 from tests.cli.running import dse, process
-from tests.validation.study import Oracle, make_study, write_space
+from tests.validation.studies import Oracle, make_study, write_space
 
 pytest.importorskip("torch")
 
@@ -68,7 +68,7 @@ def invoke(study, monkeypatch):
     """Runs the command in this process, with times by a rule."""
 
     def call(time_of, *arguments, **how):
-        monkeypatch.setattr("dse.validation._session.measure", Oracle(time_of, **how))
+        monkeypatch.setattr("dse.validation.study._session.measure", Oracle(time_of, **how))
         command = ["validate", str(study.directory.root), "--ranks", "2", "--device", "cpu"]
         return CliRunner().invoke(app, [*command, *arguments])
 

@@ -68,7 +68,7 @@ def test_a_good_document_loads():
         ("name: m", "name: no", "f.yaml:3:7: name: expected text, found the switch `false`"),
         ("source: test", "source: test\nsource: again", "f.yaml:5:1: source: the key `source` is"),
         ("source: test", "source: !!python/object:os.system {}", "is not allowed"),
-        ("source: test", "1: test", "must be a word"),
+        ("source: test", "1: test", "`1` must be text"),
         ("[8]", "[9]", "dot interaction needs equal widths"),
         ("top_mlp: [1]", "top_mlp: [1", "f.yaml:9:10: not valid YAML"),
     ],
@@ -87,12 +87,6 @@ def test_all_problems_come_at_once_in_file_order():
 def test_the_empty_file_and_plain_text():
     assert problems("") == ["f.yaml:1:1: the file is empty"]
     assert "expected a block of keys and values" in problems("just words")[0]
-
-
-def test_expansion_of_aliases_is_bounded():
-    layers = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
-    layers += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 9)]
-    assert any("after expansion" in line for line in problems("\n".join(layers)))
 
 
 def test_nesting_is_bounded():

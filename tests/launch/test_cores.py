@@ -1,4 +1,4 @@
-"""Ranks that are measured have cores of their own."""
+"""CPU affinity of ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import pytest
 
 from dse.launch import start_ranks
-from dse.launch._cores import core_shares
+from dse.launch._cores import partition_cores
 from tests.launch.workers import bound_to
 
 PATIENCE_S = 90.0
@@ -39,32 +39,32 @@ def cores(monkeypatch):
 
 def test_siblings_stay_together(cores):
     cores(range(8))
-    assert core_shares(2, machine(4)) == ((0, 4, 1, 5), (2, 6, 3, 7))
-    assert core_shares(4, machine(4, siblings_far=False)) == ((0, 1), (2, 3), (4, 5), (6, 7))
+    assert partition_cores(2, machine(4)) == ((0, 4, 1, 5), (2, 6, 3, 7))
+    assert partition_cores(4, machine(4, siblings_far=False)) == ((0, 1), (2, 3), (4, 5), (6, 7))
 
 
 def test_a_rank_stays_on_a_socket(cores):
     cores(range(8))
-    assert core_shares(2, machine(4, sockets=2)) == ((0, 4, 1, 5), (2, 6, 3, 7))
+    assert partition_cores(2, machine(4, sockets=2)) == ((0, 4, 1, 5), (2, 6, 3, 7))
     cores([1, 2, 3, 6])
-    assert core_shares(2, machine(4, sockets=2)) == ((1, 2), (6, 3))
+    assert partition_cores(2, machine(4, sockets=2)) == ((1, 2), (6, 3))
 
 
 def test_without_topology_cores_go_by_number(cores):
     cores([5, 2, 3])
-    assert core_shares(2, lambda path: "") == ((2,), (3, 5))
+    assert partition_cores(2, lambda path: "") == ((2,), (3, 5))
 
 
 def test_too_many_ranks_are_not_bound(cores):
     cores([0, 1])
-    assert core_shares(3, machine(4)) == ()
+    assert partition_cores(3, machine(4)) == ()
 
 
 @given(usable=st.sets(st.integers(0, 63), min_size=1), ranks=st.integers(1, 64))
 def test_shares_are_even_and_none_is_given_twice(usable, ranks):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "sched_getaffinity", lambda _: usable, raising=False)
-        shares = core_shares(ranks, machine(32))
+        shares = partition_cores(ranks, machine(32))
     if len(usable) < ranks:
         assert shares == ()
         return
@@ -75,6 +75,7 @@ def test_shares_are_even_and_none_is_given_twice(usable, ranks):
 
 
 @linux
+@pytest.mark.slow
 @pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: [])(0)) < 2, reason="one core")
 def test_ranks_have_cores_of_their_own():
     pytest.importorskip("torch")

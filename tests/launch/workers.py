@@ -1,4 +1,4 @@
-"""Workers that fail in all the ways that ranks can; a module that spawned ranks can import."""
+"""Workers that fail in all the ways that ranks can, in a module that spawned ranks can import."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FAILURES = {
 
 
 def adder(context):
-    """Answers with the sum of the order over all ranks."""
+    """Replies with the sum of the command over all ranks."""
     import torch
 
     def answer(order):
@@ -33,7 +33,7 @@ def adder(context):
 
 
 def failing(kind, victim):
-    """A factory of workers of which one fails while the others wait for it in a collective."""
+    """Returns a factory of workers; one fails while the others wait for it in a collective."""
     return partial(_failing, kind, victim)
 
 
@@ -79,7 +79,7 @@ def _exceed_memory():
 
 
 def main():
-    """Starts ranks, says who they are, and waits for what happens to it."""
+    """Starts ranks, prints their process ids and sends commands until it is killed."""
     from dse.launch import start_ranks
 
     with start_ranks(adder, backend="gloo", world_size=2, threads=1) as group:
@@ -94,5 +94,5 @@ if __name__ == "__main__":
 
 
 def bound_to(context):
-    """Answers with the cores that the rank may use."""
+    """Replies with the cores that the rank may use."""
     return lambda order: os.sched_getaffinity(0)

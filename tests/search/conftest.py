@@ -1,10 +1,31 @@
-"""What several tests of the search share."""
+"""Fixtures of several tests of the search."""
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from dse.search import SerialExecutor
 from tests.search.databases import NoPostgresError, postgres
+
+
+@pytest.fixture
+def out_of_order(monkeypatch):
+    """Has runs from now on get their answers in another order, as from several workers."""
+
+    class OutOfOrder(SerialExecutor):
+        def run(self, proposals):
+            records = list(super().run(proposals))
+            random.Random(len(records)).shuffle(records)
+            yield from records
+
+    def start():
+        monkeypatch.setattr(
+            "dse.search._run.make_executor", lambda name, context, *settings: OutOfOrder(context)
+        )
+
+    return start
 
 
 @pytest.fixture(scope="session")

@@ -43,7 +43,7 @@ def jumping_clock(monkeypatch):
     return looks
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_clock_that_jumps_changes_nothing(space, tmp_path, request, jobs):
     whole = run(space, RunOptions(out=tmp_path / "whole"))
     looks = request.getfixturevalue("jumping_clock")

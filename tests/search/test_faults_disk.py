@@ -6,10 +6,12 @@ import errno
 import os
 import subprocess
 
+from optuna.storages.journal import JournalFileBackend
 import pytest
 
 from dse._files import write_atomically
 from dse.errors import StudyError
+from dse.search import RunOptions, run
 from tests.search.files import check_files, journaled, unfinished
 from tests.search.runs import QUICK_SPACE, Run
 
@@ -62,6 +64,7 @@ def ended_cleanly(process, out, known):
     return code == 0
 
 
+@pytest.mark.slow
 def test_a_disk_that_grows_step_by_step_ends_with_the_whole_study(
     space, uninterrupted, small_disk
 ):
@@ -84,17 +87,41 @@ def test_a_disk_that_grows_step_by_step_ends_with_the_whole_study(
         assert any(name in message and "No space left" in message for message in messages), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.7, 0.9])
 def test_a_journal_that_may_not_grow_loses_nothing(space, uninterrupted, tmp_path, share):
     out = tmp_path / "study"
     whole_bytes = (uninterrupted / "journal.log").stat().st_size
     process = Run(space, out=out, largest_bytes=int(share * whole_bytes))
     assert not ended_cleanly(process, out, [])
-    assert "journal.log: File too large; make room on the disk" in str(process.error)
+    assert "journal.log: File too large; free disk space" in str(process.error)
     assert (out / "journal.log").stat().st_size == int(share * whole_bytes)
     process = Run(space, out=out, resume=True)
     assert ended_cleanly(process, out, journaled(out))
     assert (out / "pareto.csv").read_bytes() == (uninterrupted / "pareto.csv").read_bytes()
+
+
+@pytest.mark.parametrize("appends", [0, 5])
+def test_a_full_disk_ends_the_run_and_loses_nothing(space, tmp_path, monkeypatch, appends):
+    out = tmp_path / "study"
+    original = JournalFileBackend.append_logs
+    done = []
+
+    def full(self, logs):
+        if len(done) == appends:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        done.append(logs)
+        original(self, logs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(JournalFileBackend, "append_logs", full)
+        with pytest.raises(StudyError, match=r"journal\.log: No space left.*--resume"):
+            run(space, RunOptions(out=out))
+    before = journaled(out) if appends else []
+    resumed = run(space, RunOptions(out=out, resume=True))
+    assert journaled(out)[: len(before)] == before
+    assert len(journaled(out)) == len(resumed.result.records) == len(set(journaled(out)))
+    assert not unfinished(out)
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace", "chmod", "fdopen"])

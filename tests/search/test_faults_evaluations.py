@@ -109,6 +109,7 @@ def test_a_worker_process_that_dies_loses_nothing_and_repeats_only_what_it_held(
     assert len({record.reason for record in records}) <= 4
 
 
+@pytest.mark.slow
 def test_what_kills_every_worker_process_fails_and_the_others_are_answered(deadly):
     context = deadly(lives=1000)
     with ProcessExecutor(context, 2) as executor:
@@ -121,6 +122,7 @@ def test_what_kills_every_worker_process_fails_and_the_others_are_answered(deadl
     assert begun(context.folder)[2] == 3
 
 
+@pytest.mark.slow
 def test_worker_processes_that_do_not_start_say_why(deadly):
     with (
         pytest.raises(WorkerError, match=r"3 worker processes in a row.*No module.*dse_plugin"),
@@ -136,6 +138,7 @@ dse.run("dlrm_sharding", trials=20, jobs=2, out=Path("study"))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("from_file", [True, False])
 def test_a_script_without_a_guard_is_told_so_and_does_not_wait_for_ever(tmp_path, from_file):
     script = tmp_path / "script.py"
@@ -156,6 +159,7 @@ def test_a_script_without_a_guard_is_told_so_and_does_not_wait_for_ever(tmp_path
     assert 'under `if __name__ == "__main__":`' in last
 
 
+@pytest.mark.slow
 @needs_proc
 def test_an_abandoned_round_leaves_no_answers_and_no_workers(deadly):
     with ProcessExecutor(deadly(), 2) as executor:

@@ -20,6 +20,8 @@ from tests.search.runs import (
     wait_until_alone,
 )
 
+pytestmark = pytest.mark.slow
+
 EXECUTORS = ["serial", "process", pytest.param("ray", marks=needs_ray)]
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 CODES = pytest.mark.parametrize(("number", "code"), SIGNALS, ids=["SIGINT", "SIGTERM"])

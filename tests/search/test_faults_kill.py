@@ -20,6 +20,8 @@ from tests.search.runs import (
     wait_until_alone,
 )
 
+pytestmark = pytest.mark.slow
+
 KILLS = 50
 
 #: Upper ends of the delays after each step at which a run is killed, in seconds: about as long as

@@ -102,7 +102,7 @@ def test_writing_the_page_says_what_it_cannot_write(study, seal, monkeypatch, ca
     assert "report.html: " in err
 
 
-@pytest.mark.parametrize("executor", ["serial", "process"])
+@pytest.mark.parametrize("executor", ["serial", pytest.param("process", marks=pytest.mark.slow)])
 def test_resuming_says_so_before_it_evaluates(space, study, seal, monkeypatch, capfd, executor):
     def evaluate(self, number, parameters):
         raise AssertionError("evaluated")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,11 +26,23 @@ from dse.search.propose._genetic_study import GeneticStudy
 from dse.search.propose._proposer import Proposer
 from dse.search.space import SamplerName, load_space
 from dse.search.storage._journal import Journal
+from tests.conftest import SMALL_SPACE
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished study, to read only."""
+    folder = tmp_path_factory.mktemp("finished")
+    space = folder / "small.yaml"
+    space.write_text(SMALL_SPACE)
+    return run(space, RunOptions(out=folder / "study"))
 
 
 @pytest.fixture
-def study(small_space, tmp_path):
-    return run(small_space, RunOptions(out=tmp_path / "study"))
+def study(finished, tmp_path):
+    """A copy of a finished study."""
+    shutil.copytree(finished.directory.root, tmp_path / "study")
+    return load_study(tmp_path / "study")
 
 
 def test_a_run_writes_a_study(study):
@@ -64,12 +77,15 @@ def test_rejections_say_why_and_are_not_evaluated(small_space, tmp_path):
 
 
 @pytest.mark.parametrize("sampler", ["nsga2", "tpe", "random", "grid"])
-def test_one_seed_gives_one_front_for_any_number_of_jobs(small_space, tmp_path, sampler):
+def test_one_seed_gives_one_front_in_whatever_order_the_answers_come(
+    small_space, tmp_path, sampler, out_of_order
+):
     fronts = []
-    for jobs in (1, 2):
-        out = tmp_path / f"jobs {jobs}"
-        run(small_space, RunOptions(jobs=jobs, out=out, sampler=SamplerName(sampler), seed=5))
+    for folder in ("in order", "out of order"):
+        out = tmp_path / folder
+        run(small_space, RunOptions(out=out, sampler=SamplerName(sampler), seed=5))
         fronts.append((out / "pareto.csv").read_bytes())
+        out_of_order()
     assert fronts[0] == fronts[1]
 
 
@@ -89,11 +105,24 @@ def test_seeds_differ(small_space, tmp_path):
 
 
 def test_resume_evaluates_nothing_twice_and_ends_at_the_same_front(
-    small_space, tmp_path, monkeypatch
+    small_space, finished, tmp_path, monkeypatch
 ):
-    whole = run(small_space, RunOptions(out=tmp_path / "whole"))
     out = tmp_path / "cut"
     run(small_space, RunOptions(out=out, trials=7))
+    evaluated = counted(monkeypatch)
+    before = {record.parameters for record in load_study(out).result.records}
+    resumed = run(small_space, RunOptions(out=out, trials=12, resume=True))
+    assert not before & set(evaluated)
+    assert sum(record.evaluated for record in resumed.result.records) == 12
+    assert resumed.result.records == finished.result.records
+    evaluated.clear()
+    again = run(small_space, RunOptions(out=out, resume=True))
+    assert again.result.records == finished.result.records
+    assert not evaluated
+
+
+def counted(monkeypatch):
+    """Returns a list that gains every configuration that is evaluated from now on."""
     evaluated = []
     original = ModelEvaluator.evaluate
 
@@ -102,16 +131,26 @@ def test_resume_evaluates_nothing_twice_and_ends_at_the_same_front(
         return original(self, number, parameters)
 
     monkeypatch.setattr(ModelEvaluator, "evaluate", counting)
-    before = {record.parameters for record in load_study(out).result.records}
-    resumed = run(small_space, RunOptions(out=out, trials=12, resume=True))
-    assert not before & set(evaluated)
-    assert sum(record.evaluated for record in resumed.result.records) == 12
-    again = run(small_space, RunOptions(out=tmp_path / "whole", resume=True))
-    assert [r.parameters for r in again.result.records] == [
-        r.parameters for r in whole.result.records
-    ]
+    return evaluated
 
 
+def test_a_run_that_ends_in_the_middle_of_a_batch_ends_at_the_same_front(
+    small_space, finished, tmp_path, monkeypatch
+):
+    """As a kill leaves it: the journal, and nothing that is written when a run ends."""
+    out = tmp_path / "cut"
+    lines = finished.directory.journal.read_bytes().splitlines(keepends=True)
+    out.mkdir()
+    shutil.copy(finished.directory.header, out)
+    (out / "journal.log").write_bytes(b"".join(lines[:7]) + lines[7][:100])
+    evaluated = counted(monkeypatch)
+    left = {record.parameters for record in load_study(out).result.records}
+    run(small_space, RunOptions(out=out, resume=True))
+    assert not left & set(evaluated)
+    assert (out / "pareto.csv").read_bytes() == finished.directory.pareto.read_bytes()
+
+
+@pytest.mark.slow
 def test_kill_and_resume(small_space, tmp_path):
     whole = run(small_space, RunOptions(out=tmp_path / "whole", trials=16))
     out = tmp_path / "killed"
@@ -179,15 +218,16 @@ def test_wrong_settings_are_refused(small_space, tmp_path):
         run(small_space, RunOptions(out=occupied))
 
 
-def test_the_gp_sampler_asks_for_torch(small_space, tmp_path):
-    pytest.importorskip("optuna")
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        with pytest.raises(OptionalDependencyError, match=r"dse\[validate\]"):
-            run(small_space, RunOptions(out=tmp_path / "gp", sampler=SamplerName.GP))
-    else:
-        assert run(small_space, RunOptions(out=tmp_path / "gp", sampler=SamplerName.GP)).result
+def test_the_gp_sampler_needs_torch(small_space, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(OptionalDependencyError, match=r"dse\[validate\]"):
+        run(small_space, RunOptions(out=tmp_path / "gp", sampler=SamplerName.GP))
+
+
+@pytest.mark.slow
+def test_the_gp_sampler_finds_a_front(small_space, tmp_path):
+    pytest.importorskip("torch")
+    assert run(small_space, RunOptions(out=tmp_path / "gp", sampler=SamplerName.GP)).result.front
 
 
 def test_a_record_of_another_form_is_refused(study):
@@ -231,7 +271,7 @@ def test_what_others_found_is_not_proposed_and_is_told_to_the_sampler(
     proposer.tell(known[:5])
     assert [tuple(trial.values) for trial in told] == [record.values for record in known[:5]]
     assert all(trial.constraints["memory"] <= 0 for trial in told)
-    proposer.leave_to_others([record.parameters for record in known])
+    proposer.mark_in_flight([record.parameters for record in known])
     monkeypatch.undo()
     seen = []
     while not proposer.exhausted:

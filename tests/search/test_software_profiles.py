@@ -9,7 +9,7 @@ from dse.errors import ConfigError
 from dse.search import RunOptions, run
 from dse.search.space import SpaceDocument
 from dse.workload.dlrm import software_profile
-from tests.search.test_joint import MODEL
+from tests.search.propose.test_joint import MODEL
 
 SPACE = """\
 schema_version: 1

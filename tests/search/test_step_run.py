@@ -12,7 +12,6 @@ from dse.cli._app import app
 from dse.errors import ConfigError, UnknownNameError
 from dse.report import build_view, render_report
 from dse.search import (
-    ProcessExecutor,
     RunOptions,
     SerialExecutor,
     TrialStatus,
@@ -27,6 +26,7 @@ from dse.workload.transformer import StepConfiguration, StepPrediction, predict_
 
 if TYPE_CHECKING:
     from pathlib import Path
+import pickle
 
 SPACE = """
 schema_version: 1
@@ -55,9 +55,12 @@ def space(tmp_path) -> Path:
     return path
 
 
-@pytest.fixture
-def study(space, tmp_path):
-    return run(space, RunOptions(out=tmp_path / "study"))
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A finished study, to read only."""
+    folder = tmp_path_factory.mktemp("study")
+    (folder / "small_gpt.yaml").write_text(SPACE)
+    return run(folder / "small_gpt.yaml", RunOptions(out=folder / "study"))
 
 
 def test_a_transformer_is_searched_and_written(study):
@@ -124,7 +127,7 @@ def test_resuming_gives_the_front_of_an_uninterrupted_run(space, study, tmp_path
     assert [r.values for r in resumed.result.front] == [r.values for r in study.result.front]
 
 
-def test_executors_agree(space):
+def test_evaluations_in_another_process_agree(space):
     context = read_inputs(space).context
     chosen = {
         "platform": "a100_sxm_80",
@@ -143,8 +146,10 @@ def test_executors_agree(space):
         "software": "megatron",
     }
     proposals = [Proposal(0, tuple(chosen.items()))]
-    with SerialExecutor(context) as serial, ProcessExecutor(context, 2) as process:
-        assert list(serial.run(proposals)) == list(process.run(proposals))
+    (record,) = SerialExecutor(context).run(proposals)
+    sent = pickle.loads(pickle.dumps(context))
+    assert list(SerialExecutor(sent).run(proposals)) == [record]
+    assert pickle.loads(pickle.dumps(record)) == record
 
 
 def test_plans_and_exports(study):

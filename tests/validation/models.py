@@ -19,10 +19,10 @@ from dse.model import (
 )
 from dse.sharding import ShardingPlan, ShardingType, TablePlan, column_widths
 from dse.validation import Candidate, TrainerOptions, TrainingResult, local_batch
-from dse.validation._layout import PlanLayout
-from dse.validation._network import make_network
-from dse.validation._tables import initial_weights
-from dse.workload.dlrm import Configuration, DlrmRuntime
+from dse.validation.trainer._layout import PlanLayout
+from dse.validation.trainer._network import make_network
+from dse.validation.trainer._tables import initial_weights
+from dse.workload.dlrm import Configuration, Software
 
 BATCH = 24
 #: Large rates, so that wrong updates of rows show in the losses and the weights.
@@ -76,7 +76,7 @@ def candidate(name, what, world_size, placements, *, nodes_of=None, batch=BATCH,
         batch,
         ShardingPlan(world_size, tables),
         what.precision,
-        software=DlrmRuntime(**software),
+        software=Software(**software),
     )
     return Candidate(name, what, configuration, nodes_of)
 

@@ -9,7 +9,7 @@ from dse.report.console import UNKNOWN, percent, plural
 from dse.report.page._payload import rounded
 
 if TYPE_CHECKING:
-    from dse.search import PlatformFactor, ValidatedCandidate, Validation
+    from dse.search import CalibrationFactor, ValidatedCandidate, Validation
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def _where(validation: Validation) -> str:
     )
 
 
-def _factor(factor: PlatformFactor) -> str:
+def _factor(factor: CalibrationFactor) -> str:
     return (
         f"{factor.factor:.3g} (measured over predicted, {factor.mode.value}; spread × "
         f"{factor.spread:.2f}, {plural(factor.candidates, 'candidate')})"

@@ -1,4 +1,4 @@
-"""How far plans on the front can be from the best possible ones.
+"""Lower bounds of the configurations on the front.
 
 Bounds of all configurations would take more than a tenth of a study, so only those on the front
 get one, when a run ends. It depends on nothing but the configuration, so a resumed run ends with
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dse.search._records import Params, TrialRecord
-    from dse.search.evaluate._evaluator import Evaluator
+    from dse.search.evaluate._base import Evaluator
 
 
 def missing_bounds(

@@ -1,4 +1,4 @@
-"""A study in one line of words."""
+"""Conclusion of a study in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a front differs from another one of the same candidates: who enters, who leaves, and why."""
+"""Front moves: which candidates enter or leave a front of the same candidates, and why."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def best_of(study: StudyResult, axis: Objective) -> tuple[int | None, float]:
 
 
 def _why_not(record: TrialRecord, study: StudyResult) -> str:
-    """Says why a candidate is not on the front: a limit, or who is better in everything."""
+    """Returns why a candidate is not on the front: a limit, or a candidate that dominates it."""
     if record.status is not TrialStatus.FEASIBLE:
         return record.reason or record.status.value
     for other in study.front:

@@ -1,4 +1,4 @@
-"""Which configurations are not beaten by any other."""
+"""Pareto front of a set of points."""
 
 from __future__ import annotations
 

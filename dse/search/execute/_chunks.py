@@ -1,4 +1,4 @@
-"""Cutting a round of proposals into chunks, and taking back those of a worker that died.
+"""Chunks of proposals: their size, and what becomes of them when a worker dies.
 
 A chunk should keep a worker busy for long enough that sending it costs nothing, and be short
 enough that all workers end together and little is lost with one of them.
@@ -34,7 +34,7 @@ class Pace:
         self._duration_s = 0.0
 
     def observe(self, count: int, duration_s: float) -> None:
-        """Takes in that `count` evaluations took so long together."""
+        """Adds the total duration of `count` evaluations."""
         self._count += count
         self._duration_s += duration_s
 
@@ -47,7 +47,7 @@ class Pace:
 
         Returns:
             As many as take about :data:`CHUNK_DURATION_S`, but no more than half of a worker's
-            share of what is left, so that nobody waits long for the last one; at least 1. One
+            share of what is left, so that no worker waits long for the last one; at least 1. One
             while nothing is known.
         """
         if self._count == 0:
@@ -60,12 +60,11 @@ class Pace:
 
 
 class ChunkQueue:
-    """The proposals of one round that nobody works on.
+    """Proposals of one round that no worker holds.
 
-    A proposal whose worker died, or may have, is a suspect: it is handed out again by itself, to a
-    worker that has nothing else, after all others. Its last attempt waits until everything else is
-    answered: if it is what kills workers, it takes nothing with it, and nothing is lost when it is
-    given up.
+    A proposal whose worker died while evaluating it, or may have, is a suspect: it is handed out
+    again alone, to an idle worker, after all others. Its last attempt waits until all others are
+    answered: if it kills its worker, no other proposal is lost with it.
 
     Args:
         proposals: What has to be evaluated.
@@ -87,8 +86,8 @@ class ChunkQueue:
         """Returns the next chunk; empty when nothing may be handed out now.
 
         Args:
-            idle: Whether the worker that asks has nothing to do.
-            all_answered: Whether nobody works on anything.
+            idle: Whether the worker that gets the chunk is idle.
+            all_answered: Whether all workers are idle.
         """
         if self._fresh:
             size = self._pace.chunk_size(len(self._fresh), self._workers)
@@ -102,13 +101,13 @@ class ChunkQueue:
         return (self._suspects.popleft(),) if self._suspects and all_answered else ()
 
     def put_back(self, chunk: Sequence[Proposal]) -> None:
-        """Takes back a chunk that no worker had begun."""
+        """Takes back a chunk that no worker has started."""
         self._fresh.extendleft(reversed(chunk))
 
     def put_back_after_death(
         self, chunk: Sequence[Proposal], behind: Sequence[Proposal] = ()
     ) -> tuple[Proposal, ...]:
-        """Takes back what a worker held that died.
+        """Takes back the chunks of a worker that died.
 
         Args:
             chunk: The first that it had not answered; its death counts against each of these.

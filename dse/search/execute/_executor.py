@@ -1,7 +1,7 @@
-"""Where evaluations run: in this process, in worker processes, or on Ray.
+"""Executors: evaluations in this process, in worker processes, or on Ray.
 
 Every executor gives the same records for the same proposals; only the order in which they come
-back differs. One process asks and tells; executors only evaluate.
+back differs. One process proposes; executors only evaluate.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EXECUTORS = ("process", "serial", "ray")
 
 
 def check_executor(name: str, jobs: int, address: str) -> None:
-    """Refuses impossible settings before anything is written.
+    """Checks settings before anything is written.
 
     Args:
         name: One of :data:`EXECUTORS`.
@@ -33,8 +33,8 @@ def check_executor(name: str, jobs: int, address: str) -> None:
         address: Of a Ray cluster, or empty.
 
     Raises:
-        ConfigError: They do not exist or do not fit.
-        OptionalDependencyError: Ray is asked for and is not installed.
+        ConfigError: The settings do not exist or do not fit together.
+        OptionalDependencyError: Ray is chosen and is not installed.
     """
     if jobs < 1:
         raise ConfigError(f"--jobs must be at least 1, found {jobs}")
@@ -91,7 +91,7 @@ class Executor(ABC):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Ends the workers; at once when an exception is on its way."""
+        """Ends the workers; at once if an exception was raised."""
 
 
 class SerialExecutor(Executor):

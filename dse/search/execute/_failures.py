@@ -1,4 +1,4 @@
-"""Configurations whose evaluation failed: when to stop because of them, and how they are read."""
+"""Failed evaluations: when they end a run, and their text for `failures.txt`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ if TYPE_CHECKING:
 
     from dse.search._records import TrialRecord
 
-#: Evaluations, all of them failed, after which a run gives up: what is wrong is no single one.
+#: Evaluations, all of them failed, after which a run gives up: the fault is not one of a single
+#: configuration.
 MAX_FAILED_FIRST = 20
 
 
 class FailureWatch:
-    """Looks at the answers of a run as they come.
+    """Ends a run when all of its evaluations fail.
 
     Args:
         debug: Whether the first failure ends the run.
@@ -30,11 +31,11 @@ class FailureWatch:
         self._any_answer = False
 
     def note(self, record: TrialRecord) -> None:
-        """Takes in an answer.
+        """Adds an answer.
 
         Raises:
-            WorkerError: It failed, and that is one too many; with debug the message has the
-                traceback of the evaluation.
+            WorkerError: Too many evaluations have failed; with debug, the message has the
+                traceback of the first one.
         """
         if record.status is not TrialStatus.FAILED:
             self._any_answer = self._any_answer or record.status is not TrialStatus.REJECTED

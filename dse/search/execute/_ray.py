@@ -1,37 +1,32 @@
 """Evaluations on Ray: a local one, or a cluster of many machines.
 
-Ray only evaluates. Each worker is an actor that keeps its evaluator, and with it what evaluations
-share; the problem lies in the object store once. A worker that dies, with its process or its
-machine, is replaced, and what it was at is asked again.
+Ray only evaluates. Each worker is an actor that keeps its evaluator and what evaluations share;
+the context is put into the object store once. A worker that dies, with its process or its machine,
+is replaced and its work is handed out again.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from importlib import metadata
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from dse.errors import ConfigError, WorkerError
-from dse.search.execute._chunks import ChunkQueue, Pace, given_up
-from dse.search.execute._executor import Executor
-from dse.search.execute._process_worker import collect_rarely, evaluate_chunk
+from dse.search.execute._pool import Died, PoolExecutor, Worker
 from dse.search.execute._ray_cluster import RayCluster, load_ray
+from dse.search.execute._worker import Started, collect_rarely, evaluate_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import TracebackType
 
-    from dse.search._records import TrialRecord
-    from dse.search.evaluate._evaluator import EvaluationContext
-    from dse.search.execute._process_worker import Answer
+    from dse.search.evaluate._base import EvaluationContext
+    from dse.search.execute._worker import Answer
     from dse.search.propose._proposer import Proposal
 
 #: Chunks that a worker holds: one to evaluate, one on the way.
 _CHUNKS_HELD = 2
-
-#: Workers in a row that may fail to start.
-_MAX_FAILED_STARTS = 3
 
 #: How long to wait for the first worker; a cluster may have to start a machine.
 _START_TIMEOUT_S = 600.0
@@ -49,7 +44,7 @@ class _RayEvaluator:
         collect_rarely()
 
     def version(self) -> str:
-        """Returns the version of dse over there; answering at all means that it has started."""
+        """Returns the version of dse on the actor's machine; answering means it has started."""
         return metadata.version("dse")
 
     def evaluate(self, chunk: Sequence[Proposal]) -> Answer:
@@ -57,20 +52,20 @@ class _RayEvaluator:
         return evaluate_chunk(self._evaluator, chunk)
 
 
-@dataclass(slots=True)
-class _Worker:
-    """One actor and what it holds.
+@dataclass(slots=True, eq=False, kw_only=True)
+class _RayWorker(Worker):
+    """An actor.
 
     Attributes:
         actor: Its handle.
-        chunks: What it has to evaluate, in the order in which it does so, by what to wait for.
+        answers: References to its next answers: its version, then one for each chunk.
     """
 
     actor: Any
-    chunks: dict[Any, tuple[Proposal, ...]] = field(default_factory=dict)
+    answers: deque[Any] = field(default_factory=deque)
 
 
-class RayExecutor(Executor):
+class RayExecutor(PoolExecutor[_RayWorker]):
     """Evaluates in actors of Ray.
 
     Args:
@@ -88,23 +83,18 @@ class RayExecutor(Executor):
         *,
         start_timeout_s: float = _START_TIMEOUT_S,
     ) -> None:
-        self._context = context
-        self._jobs = jobs
+        super().__init__(context, jobs, chunks_held=_CHUNKS_HELD)
         self._cluster = RayCluster(address, jobs)
         self._start_timeout_s = start_timeout_s
-        self._pace = Pace()
         self._ray: Any = None
         self._actor_class: Any = None
         self._stored_context: Any = None
-        self._starting: dict[Any, _Worker] = {}
-        self._workers: list[_Worker] = []
-        self._failed_starts = 0
 
     def __enter__(self) -> RayExecutor:
-        """Connects to Ray and has workers started.
+        """Connects to Ray and starts workers.
 
         Raises:
-            ConfigError: The address is none.
+            ConfigError: The address is not valid.
             OptionalDependencyError: Ray is not installed.
             WorkerError: Ray does not start or cannot be reached.
         """
@@ -114,7 +104,7 @@ class RayExecutor(Executor):
             actor_class = self._ray.remote(_RayEvaluator)
             self._actor_class = actor_class.options(num_cpus=1, max_restarts=0)
             self._stored_context = self._ray.put(self._context)
-            self._start_missing_workers()
+            self._start_missing()
         except BaseException as error:
             self.__exit__(type(error), error, error.__traceback__)
             raise
@@ -127,102 +117,67 @@ class RayExecutor(Executor):
         trace: TracebackType | None,
     ) -> None:
         """Ends the workers with all they hold, then Ray if it was started here."""
-        for worker in (*self._starting.values(), *self._workers):
-            self._end(worker)
-        self._starting.clear()
-        self._workers.clear()
+        self._end(self._workers)
         self._stored_context = None
         self._cluster.__exit__(kind, error, trace)
 
-    def run(self, proposals: Sequence[Proposal]) -> Iterator[TrialRecord]:
-        """Evaluates in parallel, and on other workers again what was lost with one."""
-        queue = ChunkQueue(proposals, self._pace, self._jobs)
-        # What an abandoned round left behind is nobody's.
-        for worker in self._workers:
-            worker.chunks.clear()
-        while queue or any(worker.chunks for worker in self._workers):
-            self._start_missing_workers()
-            self._hand_out(queue)
-            ready = self._wait()
-            if ready in self._starting:
-                self._welcome(ready)
-            else:
-                yield from self._collect(ready, queue)
+    def _start(self) -> _RayWorker:
+        actor = self._actor_class.remote(self._stored_context)
+        return _RayWorker(actor=actor, answers=deque([actor.version.remote()]))
 
-    def _start_missing_workers(self) -> None:
-        while len(self._starting) + len(self._workers) < self._jobs:
-            actor = self._actor_class.remote(self._stored_context)
-            self._starting[actor.version.remote()] = _Worker(actor)
+    def _send(self, worker: _RayWorker, chunk: tuple[Proposal, ...]) -> bool:
+        worker.answers.append(worker.actor.evaluate.remote(chunk))
+        return True
 
-    def _hand_out(self, queue: ChunkQueue) -> None:
-        """Gives everyone a first chunk, then a second one."""
-        for held in range(_CHUNKS_HELD):
-            for worker in self._workers:
-                if len(worker.chunks) == held:
-                    all_answered = not any(other.chunks for other in self._workers)
-                    chunk = queue.take(idle=held == 0, all_answered=all_answered)
-                    if not chunk:
-                        return
-                    worker.chunks[worker.actor.evaluate.remote(chunk)] = chunk
-
-    def _wait(self) -> Any:
-        """Returns the next thing that is there: an answer, or a worker."""
-        awaited = [*self._starting]
-        for worker in self._workers:
-            awaited += worker.chunks
-        timeout_s = None if self._workers else self._start_timeout_s
-        ready, _ = self._ray.wait(awaited, num_returns=1, timeout=timeout_s)
+    def _wait(self) -> Iterator[tuple[_RayWorker, Started | Answer | Died]]:
+        # An actor answers in the order in which it was called.
+        awaited = {worker.answers[0]: worker for worker in self._workers if worker.answers}
+        any_started = any(worker.started for worker in self._workers)
+        timeout_s = None if any_started else self._start_timeout_s
+        ready, _ = self._ray.wait([*awaited], num_returns=1, timeout=timeout_s)
         if not ready:
             free = self._ray.available_resources().get("CPU", 0.0)
             raise WorkerError(
                 f"{self._cluster} started no worker in {self._start_timeout_s:.0f} s; it has "
                 f"{free:.0f} free processors and each worker needs one: see `ray status`"
             )
-        return ready[0]
+        for answer in ready:
+            worker = awaited[answer]
+            worker.answers.popleft()
+            yield worker, self._message(worker, answer)
 
-    def _welcome(self, ready: Any) -> None:
-        """Puts a worker that has started to work; or counts one that has not."""
-        worker = self._starting.pop(ready)
+    def _message(self, worker: _RayWorker, answer: Any) -> Started | Answer | Died:
         try:
-            version = self._ray.get(ready)
+            found: str | Answer = self._ray.get(answer)
         except self._ray.exceptions.RayError as error:
-            self._end(worker)
-            self._failed_starts += 1
-            if self._failed_starts >= _MAX_FAILED_STARTS:
-                raise WorkerError(
-                    f"{self._failed_starts} workers in a row did not start on {self._cluster}: "
-                    f"{_last_line(error)}; every machine needs the same installation of dse"
-                ) from error
-            return
-        if version != metadata.version("dse"):
+            # Evaluations do not raise: this is a defect of the actor, not a dead worker.
+            if worker.started and isinstance(error, self._ray.exceptions.RayTaskError):
+                raise
+            return Died(_last_line(error))
+        if not isinstance(found, str):
+            return found
+        if found != metadata.version("dse"):
             raise ConfigError(
-                f"{self._cluster} has dse {version} and this is {metadata.version('dse')}; "
+                f"{self._cluster} has dse {found} and this is {metadata.version('dse')}; "
                 "install the same version on every machine"
             )
-        self._failed_starts = 0
-        self._workers.append(worker)
+        return Started()
 
-    def _collect(self, ready: Any, queue: ChunkQueue) -> Iterator[TrialRecord]:
-        """Yields the records of a chunk, or puts back what a dead worker held."""
-        worker = next(worker for worker in self._workers if ready in worker.chunks)
-        try:
-            answer: Answer = self._ray.get(ready)
-        except self._ray.exceptions.RayTaskError:
-            # Evaluations do not raise: a defect of the actor, not a dead worker.
-            raise
-        except self._ray.exceptions.RayError:
-            self._workers.remove(worker)
-            self._end(worker)
-            # Workers take one chunk after the other.
-            first, *behind = worker.chunks.values()
-            yield from map(given_up, queue.put_back_after_death(first, [*chain(*behind)]))
-            return
-        del worker.chunks[ready]
-        self._pace.observe(len(answer.records), answer.duration_s)
-        yield from answer.records
+    def _stop(self, workers: Sequence[_RayWorker]) -> None:
+        for worker in workers:
+            self._ray.kill(worker.actor, no_restart=True)
 
-    def _end(self, worker: _Worker) -> None:
-        self._ray.kill(worker.actor, no_restart=True)
+    def _abandon(self) -> None:
+        for worker in self._workers:
+            if worker.started:
+                worker.chunks.clear()
+                worker.answers.clear()
+
+    def _start_error(self, problem: str) -> str:
+        return (
+            f"workers in a row did not start on {self._cluster}: {problem}; every machine needs "
+            "the same installation of dse"
+        )
 
 
 def _last_line(error: Exception) -> str:

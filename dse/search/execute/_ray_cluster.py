@@ -1,4 +1,4 @@
-"""Being connected to Ray: a cluster by its address, or a local one for as long as it is needed."""
+"""Connection to Ray: a cluster by its address, or a local Ray for the time of a run."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _LOCAL_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 
-#: What Ray calls a Ray of its own, whatever else runs on the machine.
+#: Ray's address for starting a new local Ray, whatever else runs on the machine.
 _LOCAL = "local"
 
 
 def require_ray() -> None:
-    """Looks whether Ray is installed, without importing it.
+    """Checks that Ray is installed, without importing it.
 
     Raises:
         OptionalDependencyError: Ray is not installed.
@@ -68,7 +68,7 @@ def load_ray() -> Any:
 
 
 class RayCluster:
-    """A connection to Ray, while the context lasts.
+    """A connection to Ray; a context manager.
 
     A local Ray has no dashboard, sends no usage statistics, keeps its logs in a temporary folder
     and ends with the context; it listens on the loopback interface only unless the program
@@ -172,7 +172,7 @@ class RayCluster:
 
 @contextmanager
 def _handler_kept(number: int) -> Iterator[None]:
-    """Ray puts a handler of its own in place of the program's; this puts it back."""
+    """Restores the handler of a signal, which Ray replaces."""
     handler = signal.getsignal(number)
     try:
         yield
@@ -182,7 +182,7 @@ def _handler_kept(number: int) -> Iterator[None]:
 
 
 def _short_folder() -> str | None:
-    """Returns where a temporary folder has a path that is short enough for Ray; None: as usual."""
+    """Returns a parent folder with a path short enough for Ray; None for the default one."""
     return (
         None
         if len(tempfile.gettempdir()) + len("/dse-ray-12345678") <= _LONGEST_FOLDER
@@ -191,7 +191,7 @@ def _short_folder() -> str | None:
 
 
 def _check_reachable(address: str) -> None:
-    """Refuses an address where nobody answers: Ray itself would go on trying without end."""
+    """Checks that a server answers at an address: Ray itself would try forever."""
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if not host or not port.isdecimal():
         if address == "auto":
@@ -204,5 +204,5 @@ def _check_reachable(address: str) -> None:
     except (OSError, OverflowError) as error:
         raise WorkerError(
             f"nobody answers at the address {address} ({error}); `ray status` on the head node "
-            "tells whether the cluster is up, `ray start --head` starts one"
+            "shows whether the cluster is up, `ray start --head` starts one"
         ) from error

@@ -1,11 +1,10 @@
-"""Optuna's NSGA-II without a study around it: what is asked, answered and bred, and no more.
+"""Optuna's NSGA-II without an Optuna study.
 
-A study of Optuna keeps every trial, copies them, and goes through all of them at each proposal: to
-find which generation it belongs to, who its parents are, which parameters all have in common. A
-genetic search that has come far proposes much that is known already, so that is most of what the
-asking process does. Here one process asks and all trials have the same parameters, so it is
-enough to count along. Breeding, selection and random numbers are Optuna's; what is proposed is
-what its study would propose.
+A study of Optuna keeps every trial, copies them, and goes through all of them at each proposal to
+find the trial's generation, its parents, and the parameters that all trials share. Late in a
+genetic search most proposals are known already, so this takes most of the time of the proposing
+process. Here one process proposes and all trials have the same parameters, so counting is enough.
+Breeding, selection and random numbers are Optuna's, and so are the proposals.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class GeneticTrial:
-    """A proposal that is not answered yet; the part of `optuna.trial.Trial` that is used here.
+    """A proposal without an answer; the part of `optuna.trial.Trial` that is used here.
 
     Attributes:
         number: Position among all proposals.
@@ -39,12 +38,12 @@ class GeneticTrial:
     constraints: dict[str, float] = field(default_factory=dict)
 
     def set_constraint(self, name: str, violation: float) -> None:
-        """Notes by how much a limit is broken."""
+        """Sets by how much a limit is broken."""
         self.constraints[name] = violation
 
 
 class GeneticStudy:
-    """Asks NSGA-II and tells it; the part of `optuna.Study` that is used here.
+    """An ask-and-tell study for NSGA-II; the part of `optuna.Study` that is used here.
 
     Args:
         directions: ``maximize`` or ``minimize`` for each objective.
@@ -61,11 +60,11 @@ class GeneticStudy:
         self._asked = 0
 
     def enqueue_trial(self, params: Mapping[str, Any]) -> None:
-        """Has the next proposal take these values."""
+        """Uses these values for the next proposal."""
         self._given.append(dict(params))
 
     def add_trial(self, trial: FrozenTrial) -> None:
-        """Adds an answer that others found to the generation that is being bred.
+        """Adds an answer of another run to the current generation.
 
         Optuna's study would leave it out of all generations, and learn nothing from it.
         """
@@ -106,9 +105,9 @@ class GeneticStudy:
         """Answers a proposal.
 
         Args:
-            trial: What was asked.
+            trial: The proposal.
             values: Of the objectives.
-            state: Failed, instead of values: it does not take part in what follows.
+            state: Failed, instead of values: the trial is ignored from here on.
         """
         import optuna
 
@@ -122,7 +121,7 @@ class GeneticStudy:
         self._sampler.keep(trial.generation, frozen)
 
 
-#: What the sampler is told of a trial; it does not look.
+#: The sampler does not look at the trial that it gets.
 _NO_TRIAL: Any = None
 
 
@@ -130,7 +129,7 @@ def _counting_sampler(seed: int) -> Any:
     from optuna.samplers import NSGAIISampler
 
     class CountingSampler(NSGAIISampler):
-        """NSGA-II that is told of each generation instead of looking for it."""
+        """NSGA-II that counts generations instead of searching trials for them."""
 
         def __init__(self) -> None:
             super().__init__(seed=seed)
@@ -140,7 +139,7 @@ def _counting_sampler(seed: int) -> Any:
 
         @property
         def generation(self) -> int:
-            """The last one until enough of it are answered, then the next one."""
+            """The last generation until it is complete, then the next one."""
             answered = len(self._members.get(self._last, ()))
             return self._last + (answered >= int(self.population_size or 0))
 

@@ -1,10 +1,10 @@
-"""Asking Optuna for outer configurations: no duplicates, no configuration over a hard limit.
+"""Proposer of configurations: Optuna's samplers without duplicates and within hard limits.
 
-The sampler works on a study in memory. Proposals come in batches of a fixed size, all of them
-asked before any is answered and answered in the order of asking; so the sequence depends on the
-seed and the answers alone, not on the number of workers or on which of them was quick. Resuming
-replays the sequence and takes the answers from the journal. In a study that several runs share,
-the sampler is also told what others have finished, and leaves alone what they are at.
+The sampler works on a study in memory. Proposals come in batches of a fixed size. A batch is
+proposed before any of it is answered, and answered in the order of proposing; so the sequence
+depends on the seed and the answers alone, not on the number of workers or their speed. Resuming
+repeats the sequence and takes the answers from the journal. In a study that several runs share,
+the sampler also learns what others have finished, and does not propose what they are evaluating.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     import optuna
 
     from dse.search._records import Params, TrialRecord
-    from dse.search.space import SearchSpace
-    from dse.workload import Parameter, ParameterValue
+    from dse.search.space import Parameter, ParameterValue, SearchSpace
 
 #: Proposals in a row that bring nothing new before an unseen configuration is drawn instead.
 _MAX_STALE = 20
@@ -54,7 +53,7 @@ class Rejection:
     Attributes:
         number: As in `Proposal`.
         parameters: As in `Proposal`.
-        reason: Why, in words.
+        reason: Why.
     """
 
     number: int
@@ -64,11 +63,11 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one round of asking brought.
+    """Proposals of one round.
 
     Attributes:
-        proposals: New configurations, in the order of asking; empty when the space is used up.
-        rejections: Configurations over a hard limit that were met on the way.
+        proposals: New configurations, in the order of proposing; empty when the space is used up.
+        rejections: Configurations over a hard limit that were proposed as well.
     """
 
     proposals: tuple[Proposal, ...]
@@ -95,9 +94,9 @@ def make_sampler(name: SamplerName, seed: int, space: SearchSpace) -> optuna.sam
         }
 
         class Grid(samplers.GridSampler):
-            """Leaves it to the proposer to see that the space is used up.
+            """A grid that does not end the study; the proposer notices that the space is used up.
 
-            Optuna's own stops the loop of `optimize`, which there is not, and raises.
+            Optuna's grid stops the loop of `optimize`, which is not used here, and raises.
             """
 
             def after_trial(self, *args: object) -> None:
@@ -121,7 +120,7 @@ class Proposer:
         space: The search space.
         sampler: Which sampler.
         seed: Its seed.
-        reject: Says why a configuration breaks a hard limit, or nothing.
+        reject: Returns why a configuration breaks a hard limit; empty if it does not.
     """
 
     def __init__(
@@ -145,7 +144,7 @@ class Proposer:
         directions: list[Any] = [
             "maximize" if axis.maximize else "minimize" for axis in space.objectives
         ]
-        # Asked and told alike; see there.
+        # Both have `ask`, `tell`, `enqueue_trial` and `add_trial`.
         self._study: Any = (
             GeneticStudy(directions, seed)
             if sampler is SamplerName.NSGA2
@@ -159,14 +158,14 @@ class Proposer:
 
     @property
     def exhausted(self) -> bool:
-        """Whether every configuration was proposed, rejected or left to others."""
+        """Whether every configuration is proposed, rejected or evaluated by others."""
         return len(self._answers) >= self._space.size
 
     def ask(self, count: int) -> Batch:
-        """Asks until `count` new configurations are there or the space is used up.
+        """Proposes up to `count` new configurations; fewer when the space is used up.
 
         All of them must be answered by :meth:`tell` before the next call, except those that others
-        evaluate, which are answered when they have.
+        evaluate.
         """
         proposals: list[Proposal] = []
         rejections: list[Rejection] = []
@@ -198,10 +197,10 @@ class Proposer:
         return Batch(tuple(proposals), tuple(rejections))
 
     def tell(self, records: Sequence[TrialRecord]) -> None:
-        """Answers configurations of the last batch, in any order, or tells what others found."""
+        """Answers configurations of the last batch, in any order, or adds answers of others."""
         places = {key: place for place, key in enumerate(self._pending)}
         found = [(self._key(record.parameters), record) for record in records]
-        found.sort(key=lambda one: places.get(one[0], len(places)))
+        found.sort(key=lambda answer: places.get(answer[0], len(places)))
         for key, record in found:
             self._answers[key] = record
             trials = self._pending.pop(key, [])
@@ -210,16 +209,16 @@ class Proposer:
             if not trials:
                 self._learn(key, record)
 
-    def leave_to_others(self, choices: Iterable[Params]) -> None:
-        """Does not propose configurations that others evaluate; their answers are told later."""
-        for choice in choices:
-            key = self._key(choice)
+    def mark_in_flight(self, in_flight: Iterable[Params]) -> None:
+        """Excludes configurations that others are evaluating; :meth:`tell` adds their answers."""
+        for params in in_flight:
+            key = self._key(params)
             if key not in self._answers:
                 self._answers[key] = None
                 self._pending[key] = []
 
     def _repeat(self, trial: optuna.trial.Trial, key: tuple[int, ...]) -> None:
-        """Answers a configuration that was met before, now or together with the first one."""
+        """Answers a repeated proposal, now or together with the first one."""
         record = self._answers[key]
         if record is not None:
             self._answer(trial, record)
@@ -229,7 +228,7 @@ class Proposer:
             self._fail(trial)
 
     def _learn(self, key: tuple[int, ...], record: TrialRecord) -> None:
-        """Adds an answer that was never asked for to what the sampler knows."""
+        """Adds an answer to a configuration that this sampler has not proposed."""
         import optuna
 
         values = list(record.values)
@@ -302,7 +301,7 @@ class Proposer:
 
 
 def _distributions(space: SearchSpace) -> dict[str, optuna.distributions.BaseDistribution]:
-    """Returns what the sampler chooses from; a parameter of one choice is none of its."""
+    """Returns what the sampler samples: all parameters with more than one choice."""
     return {
         parameter.name: _distribution(parameter)
         for parameter in space.parameters
@@ -311,7 +310,7 @@ def _distributions(space: SearchSpace) -> dict[str, optuna.distributions.BaseDis
 
 
 def _distribution(parameter: Parameter) -> optuna.distributions.BaseDistribution:
-    """Positions in the list of choices: numbers keep their order, words do not."""
+    """Positions in the list of choices, ordered where the choices are numbers."""
     from optuna import distributions
 
     last = len(parameter.choices) - 1

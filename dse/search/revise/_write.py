@@ -44,8 +44,7 @@ def write_revision(
     if directory.root.exists() and not directory.root.is_dir():
         raise StudyError(f"{out} is a file; --out needs a folder")
     result = revision.after
-    header = replace(
-        source.read_header(),
+    header = source.read_header().with_changes(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         inputs=result.inputs,
         # Other runs share the original study; this one is written once.

@@ -1,1 +1,14 @@
 """Storing finished trials: a journal file, or a database that several runs share."""
+
+from __future__ import annotations
+
+from dse.search.storage._journal import Journal
+from dse.search.storage._storage import ClaimedBatch, LocalStorage, StorageUpdate, StudyStorage
+
+__all__ = [
+    "ClaimedBatch",
+    "Journal",
+    "LocalStorage",
+    "StorageUpdate",
+    "StudyStorage",
+]

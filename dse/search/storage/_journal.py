@@ -1,4 +1,4 @@
-"""The journal of a study: an Optuna journal file that gains one line block per finished trial.
+"""Journal of a study: an Optuna journal file that gains one line for each finished trial.
 
 Each evaluated or rejected configuration is one Optuna trial whose user attribute ``record`` holds
 the whole record as JSON, so the file can be opened with any Optuna tool and `--resume` finds
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse._files import flush_folder, unwritable
+from dse._files import fsync_folder, unwritable
 from dse.errors import StudyError
 from dse.search.storage._journal_backend import RECORD_KEY, JournalBackend, stored_records
 from dse.search.storage._journal_repair import repair_journal
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dse.search._records import Params, TrialRecord
-    from dse.search.space import Objective
-    from dse.workload import Parameter
+    from dse.search.space import Objective, Parameter
 
 _STUDY_NAME = "dse"
 _BOUNDS_KEY = "lower_bounds_s"
@@ -84,7 +83,7 @@ class Journal:
                         "maximize" if axis.maximize else "minimize" for axis in objectives
                     ],
                 )
-                flush_folder(path.parent)
+                fsync_folder(path.parent)
             else:
                 raise StudyError(f"{path}: the journal is empty; continue the run with --resume")
         except OSError as error:
@@ -118,7 +117,7 @@ class Journal:
             raise unwritable(self._path, error) from error
 
     def add_bounds(self, bounds: Mapping[Params, float]) -> None:
-        """Keeps lower bounds beside those that are there.
+        """Adds lower bounds.
 
         Args:
             bounds: Seconds by the parameters of the configuration.

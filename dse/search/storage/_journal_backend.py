@@ -1,8 +1,8 @@
-"""The journal file as Optuna sees it: trials without their records.
+"""Journal backend for Optuna: trials without their records.
 
 A record is by far the largest part of its trial. Optuna keeps every trial in memory and reads back
 what it has just written; with the records of ten thousand trials that would be most of the memory
-and of the time of the process that asks. They are read from the file when they are wanted.
+and of the time of the proposing process. They are read from the file when they are needed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RECORD_KEY = "record"
 
 
 class JournalBackend:
-    """A journal that one process appends to, or nobody; a journal backend of Optuna.
+    """A journal that at most one process appends to; a journal backend of Optuna.
 
     Args:
         path: The journal file; started when it is missing and may be appended to.

@@ -1,9 +1,9 @@
-"""What a crash leaves of a journal: a torn end is passed over, damage before it is located.
+"""Repair of journals: a torn end is skipped, damage before it is located.
 
 Optuna appends one line an operation and has it flushed to the disk before the operation counts.
 So a kill, a full disk or a power cut harms only what follows the last good line: a part of a line,
 or blocks of zeros that the file system had not filled yet. Nothing of it was ever said to be
-finished, so it may go. Anything else that is wrong is damage by others, and to go on could lose
+finished, so it may go. Anything else that is wrong is other damage, and continuing could lose
 finished trials: it is refused with its place.
 """
 
@@ -106,7 +106,7 @@ class _Known:
         self._trials = 0
 
     def problem(self, operation: dict[str, Any]) -> str:
-        """Says why an operation cannot follow those before it, or nothing; then counts it."""
+        """Counts an operation; returns why it cannot follow those before it, or nothing."""
         code = operation.get("op_code")
         if type(code) is not int or not 0 <= code <= _LAST_CODE or "worker_id" not in operation:
             return "not an operation of Optuna"

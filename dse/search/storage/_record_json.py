@@ -1,4 +1,4 @@
-"""Records of trials as JSON values, the same in journals and in databases."""
+"""Records of trials as JSON, in journals and in databases."""
 
 from __future__ import annotations
 

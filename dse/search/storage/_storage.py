@@ -1,14 +1,14 @@
-"""Where the finished trials of a study are kept, as the loop of a run sees it.
+"""Storage of finished trials, as the loop of a run uses it.
 
-Two kinds: a journal file of one run (:class:`LocalStorage`), and a database that several runs
-share (`_shared.py`). The loop asks the sampler and evaluates; the storage says what others
-have finished, which proposals are left to evaluate here, and under which numbers.
+There are two kinds: a journal file of one run (:class:`LocalStorage`), and a database that several
+runs share (`_shared.py`). The loop proposes and evaluates; the storage returns what other runs
+have finished, and which proposals are left to evaluate here under which numbers.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,33 +20,34 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
-    """What the others of a study have done.
+class StorageUpdate:
+    """Progress of the other runs of a study.
 
     Attributes:
-        records: Finished elsewhere since the last look, in the order of their numbers.
-        busy: Being evaluated elsewhere.
-        orphans: Begun elsewhere and given up; whoever comes first evaluates them.
+        records: Finished by others since the last update, by number.
+        in_flight: Configurations that other runs are evaluating.
+        abandoned: Configurations that were queued or started and that nobody is evaluating; the
+            first run to claim them does.
         total: Configurations to evaluate in the whole study.
-        complete: Whether as many are evaluated.
-        runs: Runs that work on the study now, this one included.
+        complete: Whether that many are evaluated.
+        runs: Runs that are working on the study, including this one.
     """
 
     records: tuple[TrialRecord, ...]
-    busy: frozenset[Params]
-    orphans: tuple[Params, ...]
+    in_flight: frozenset[Params]
+    abandoned: tuple[Params, ...]
     total: int
     complete: bool
     runs: int
 
 
 @dataclass(frozen=True, slots=True)
-class Entered:
-    """What became of a round of proposals.
+class ClaimedBatch:
+    """The part of a batch of proposals that this run evaluates.
 
     Attributes:
-        proposals: Those to evaluate here, with their numbers in the study; the others are
-            evaluated elsewhere, or are more than the study wants.
+        proposals: What to evaluate here, with its numbers in the study; the others are evaluated
+            elsewhere, or are more than the study wants.
         rejections: Records of the rejected configurations, with their numbers in the study.
     """
 
@@ -60,60 +61,48 @@ class StudyStorage(ABC):
     @property
     @abstractmethod
     def stream(self) -> int:
-        """Which stream of random numbers the sampler of this run takes; 0 for the first run."""
-
-    @property
-    @abstractmethod
-    def shared(self) -> bool:
-        """Whether other runs may work on the study at the same time."""
+        """Stream of random numbers of this run's sampler; 0 for the run that started the study."""
 
     @abstractmethod
     def former_records(self) -> tuple[TrialRecord, ...]:
-        """Returns what earlier runs of the same stream have finished.
+        """Returns what earlier runs have finished and this run will propose again.
 
         Raises:
-            StudyError: They cannot be read.
+            StudyError: The records cannot be read.
         """
 
     @abstractmethod
-    def news(self) -> News:
-        """Returns what others have done since the last call.
+    def update(self) -> StorageUpdate:
+        """Returns what other runs have done since the last call.
 
         Raises:
-            StudyError: It cannot be read.
+            StudyError: The storage cannot be read.
         """
 
     @abstractmethod
-    def enter(self, proposals: Sequence[Proposal], rejections: Sequence[TrialRecord]) -> Entered:
-        """Keeps rejections, and takes proposals that nobody else has for evaluation here.
+    def claim(
+        self, proposals: Sequence[Proposal], rejections: Sequence[TrialRecord]
+    ) -> ClaimedBatch:
+        """Keeps rejections, and claims the proposals that no other run has.
 
         Args:
-            proposals: New configurations, numbered in the order of asking.
+            proposals: New configurations, numbered in the order of proposing.
             rejections: Configurations over a hard limit, numbered together with the proposals.
 
         Raises:
-            StudyError: They cannot be written.
+            StudyError: The storage cannot be written.
         """
 
     @abstractmethod
     def add(self, record: TrialRecord) -> bool:
-        """Keeps the record of a proposal that was taken.
+        """Keeps the record of a claimed proposal.
 
         Returns:
-            Whether it counts; not so when this run was taken for dead and another one evaluates
-            the configuration again.
+            Whether it counts: False if this run was taken for dead and another one evaluates the
+            configuration.
 
         Raises:
-            StudyError: It cannot be written.
-        """
-
-    @abstractmethod
-    def renumbered(self, record: TrialRecord, number: int) -> TrialRecord:
-        """Returns a former record as it counts for the study when it is proposed again.
-
-        Args:
-            record: What was finished before.
-            number: Position among all proposals and rejections of this run.
+            StudyError: The storage cannot be written.
         """
 
     @abstractmethod
@@ -121,10 +110,10 @@ class StudyStorage(ABC):
         """Returns all records of the study.
 
         Args:
-            seen: What this run has evaluated, rejected or was told of.
+            seen: What this run has evaluated, rejected or received from others.
 
         Raises:
-            StudyError: They cannot be read.
+            StudyError: The storage cannot be read.
         """
 
     @abstractmethod
@@ -132,20 +121,20 @@ class StudyStorage(ABC):
         """Returns lower bounds in seconds by the parameters of their configuration.
 
         Raises:
-            StudyError: They do not have the form that this version writes.
+            StudyError: They were not written by this version of dse.
         """
 
     @abstractmethod
     def add_bounds(self, bounds: Mapping[Params, float]) -> None:
-        """Keeps lower bounds, in seconds, beside those that are there.
+        """Adds lower bounds, in seconds.
 
         Raises:
-            StudyError: They cannot be written.
+            StudyError: The storage cannot be written.
         """
 
     @abstractmethod
     def wait(self) -> None:
-        """Waits until there may be news."""
+        """Waits until other runs may have made progress."""
 
 
 class LocalStorage(StudyStorage):
@@ -165,36 +154,29 @@ class LocalStorage(StudyStorage):
         """The only one."""
         return 0
 
-    @property
-    def shared(self) -> bool:
-        """It is not."""
-        return False
-
     def former_records(self) -> tuple[TrialRecord, ...]:
-        """Returns all that is in the file."""
+        """Returns all records of the file."""
         return self._journal.records()
 
-    def news(self) -> News:
-        """Returns that there are none."""
-        return News((), frozenset(), (), self._total, complete=False, runs=1)
+    def update(self) -> StorageUpdate:
+        """Returns that there are no other runs."""
+        return StorageUpdate((), frozenset(), (), self._total, complete=False, runs=1)
 
-    def enter(self, proposals: Sequence[Proposal], rejections: Sequence[TrialRecord]) -> Entered:
+    def claim(
+        self, proposals: Sequence[Proposal], rejections: Sequence[TrialRecord]
+    ) -> ClaimedBatch:
         """Keeps rejections; everything is evaluated here."""
         for record in rejections:
             self._journal.add(record)
-        return Entered(tuple(proposals), tuple(rejections))
+        return ClaimedBatch(tuple(proposals), tuple(rejections))
 
     def add(self, record: TrialRecord) -> bool:
         """Appends a record; it always counts."""
         self._journal.add(record)
         return True
 
-    def renumbered(self, record: TrialRecord, number: int) -> TrialRecord:
-        """Numbers it by its position in this run, as if there had been no interruption."""
-        return replace(record, number=number)
-
     def records(self, seen: Sequence[TrialRecord]) -> tuple[TrialRecord, ...]:
-        """Returns what this run has seen; a run goes through all that former runs did."""
+        """Returns what this run has seen, which includes the records of earlier runs."""
         return tuple(seen)
 
     def bounds(self) -> dict[Params, float]:
@@ -206,4 +188,4 @@ class LocalStorage(StudyStorage):
         self._journal.add_bounds(bounds)
 
     def wait(self) -> None:
-        """Returns at once: there is nobody to wait for."""
+        """Returns at once: there are no other runs."""

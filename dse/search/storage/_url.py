@@ -1,7 +1,7 @@
-"""URLs of databases, and what goes wrong with databases in words that name the next step.
+"""URLs of databases, and errors of databases with the next step.
 
-A URL may hold a password. It is kept for connecting only: what is shown, written to files or said
-in messages has stars in its place.
+A URL may hold a password. It is used for connecting only; files and messages have stars in its
+place.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _FORMS = "postgresql://user@host/database, mysql://user@host/database or sqlite:
 
 _STARS = "***"
 
-#: Drivers name no passwords in their messages; looking for shorter ones would garble the words.
+#: Drivers do not print passwords; replacing shorter secrets would garble their messages.
 _SHORTEST_SECRET = 4
 
-#: What drivers say, and what to do about it.
+#: Parts of drivers' messages, and the next step.
 _STEPS = (
     (
         ("password", "access denied", "authentication"),
@@ -101,7 +101,7 @@ def parse_storage_url(text: str) -> StorageUrl:
     scheme, separator, _ = text.partition("://")
     kind, _, driver = scheme.partition("+")
     if not separator or kind not in _DRIVERS:
-        # Whatever it is, it may hold a password.
+        # It may hold a password.
         found = f"`{scheme}://…`" if separator and scheme.replace("+", "").isalnum() else "no URL"
         raise ConfigError(f"--storage: expected {_FORMS}; found {found}")
     try:

@@ -125,7 +125,7 @@ def _cut(table_index: int, request: PlanningRequest, label: str) -> Cut:
     wanted = int(count or 1)
     kind = ShardingType(name)
     placement = next(
-        one for one in placements_allowed(table_index, request) if one.sharding_type is kind
+        each for each in placements_allowed(table_index, request) if each.sharding_type is kind
     )
     pieces = max(
         (offered for offered in placement.column_shards if offered <= wanted),

@@ -1,0 +1,46 @@
+"""Lines of a checkup."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    """Severity of a finding.
+
+    `missing` is optional and not installed; `broken` is something that every command needs.
+    """
+
+    OK = "ok"
+    WARNING = "warning"
+    MISSING = "missing"
+    BROKEN = "broken"
+
+
+class Topic(StrEnum):
+    """Section of the checkup, in the order in which they are printed."""
+
+    MACHINE = "machine"
+    PACKAGES = "packages"
+    PLATFORMS = "platforms"
+    COMMANDS = "commands"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of a checkup.
+
+    Attributes:
+        topic: Section.
+        subject: Name of the thing that was checked.
+        status: Severity.
+        text: What was found.
+        next_step: How to fix it; empty if there is nothing to do.
+    """
+
+    topic: Topic
+    subject: str
+    status: Status
+    text: str
+    next_step: str = ""

@@ -1,0 +1,118 @@
+"""Worker side of an executor: evaluates chunks and returns their records.
+
+`worker_main` runs in the processes that `_process` starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import gc
+import multiprocessing
+from multiprocessing.connection import wait
+from multiprocessing.reduction import ForkingPickler
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from multiprocessing.connection import Connection
+
+    from dse.search._records import TrialRecord
+    from dse.search.evaluate._evaluator import EvaluationContext, Evaluator
+    from dse.search.propose._proposer import Proposal
+
+#: Exit code of a worker whose starter is gone.
+_ORPHANED = 1
+
+#: Allocations between two collections. Evaluations leave few cycles behind but allocate many
+#: objects that last, so the interpreter's own threshold costs 6 % of their time for nothing.
+_COLLECTION_THRESHOLD = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """A process runs and waits for what evaluations need."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A worker is there, or could not be made.
+
+    Attributes:
+        problem: Why not; empty when it is.
+    """
+
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What evaluating a chunk brought, and how long it took."""
+
+    records: tuple[TrialRecord, ...]
+    duration_s: float
+
+
+def evaluate_chunk(evaluator: Evaluator, chunk: Sequence[Proposal]) -> Answer:
+    """Evaluates a chunk."""
+    start = time.perf_counter()
+    records = tuple(
+        evaluator.evaluate(proposal.number, dict(proposal.parameters)) for proposal in chunk
+    )
+    return Answer(records, time.perf_counter() - start)
+
+
+def collect_rarely() -> None:
+    """Makes garbage collection rare; for workers only."""
+    gc.freeze()
+    gc.set_threshold(_COLLECTION_THRESHOLD, 50, 50)
+
+
+def worker_main(pipe: Connection) -> None:
+    """Answers chunks until the pipe is closed.
+
+    What evaluations need besides the parameters comes through the pipe too. If it were an argument
+    of the process, and the process died before it had read all of it, the starter would wait
+    forever.
+
+    Args:
+        pipe: To the starter. The first answer says that the worker listens, the second that it
+            is there.
+    """
+    _leave_signals_to_the_starter()
+    threading.Thread(target=_end_with_starter, daemon=True).start()
+    try:
+        pipe.send(Listening())
+        content = pipe.recv_bytes()
+        try:
+            context: EvaluationContext = ForkingPickler.loads(content)
+            evaluator = context.make_evaluator()
+        except Exception as error:  # whatever it is, the starter must know
+            pipe.send(Started(f"{type(error).__name__}: {error}"))
+            return
+        collect_rarely()
+        pipe.send(Started())
+        while True:
+            pipe.send(evaluate_chunk(evaluator, pipe.recv()))
+    except (EOFError, OSError):
+        return  # The starter has closed its end, or is gone.
+
+
+def _leave_signals_to_the_starter() -> None:
+    """Ctrl-C reaches the whole process group; only the starter reacts to it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # Held back while the process started.
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+
+
+def _end_with_starter() -> None:
+    """Ends this process, even in the middle of an evaluation, when its starter is killed."""
+    starter = multiprocessing.parent_process()
+    if starter is not None:
+        wait([starter.sentinel])
+        os._exit(_ORPHANED)

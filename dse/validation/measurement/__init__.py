@@ -1,0 +1,10 @@
+"""Measured iteration times, and training results, of candidates on real ranks."""
+
+from __future__ import annotations
+
+from dse.validation.measurement._ranks import train
+from dse.validation.measurement._rounds import measure
+from dse.validation.measurement._samples import MeasureLimits, median_interval
+from dse.validation.measurement._serial import measure_serially
+
+__all__ = ["MeasureLimits", "measure", "measure_serially", "median_interval", "train"]

@@ -1,0 +1,122 @@
+"""Notes of a validation: how candidates were run, and what that leaves out."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+from dse.search import ValidationMode
+from dse.validation.study._runs import trained_software
+from dse.workload.dlrm import Configuration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dse.calibration.microbench import MachineInfo
+    from dse.search import ValidatedCandidate
+    from dse.validation.study._runs import PlannedRun
+
+#: Ratio of clock to processor time above which a note warns of disturbances.
+_DISTURBED = 1.5
+
+
+def setting_notes(
+    mode: ValidationMode,
+    runs: Sequence[PlannedRun],
+    machine: MachineInfo,
+    scaling: str,
+) -> tuple[str, ...]:
+    """Describes how candidates were run.
+
+    Args:
+        mode: How candidates were run.
+        runs: The runs.
+        machine: This machine.
+        scaling: Description of the scaling; empty without scaling.
+    """
+    ranks = sorted({run.candidate.configuration.world_size for run in runs})
+    on = "the CPU" if machine.device == "cpu" else "GPUs"
+    how = "gloo" if machine.device == "cpu" else "NCCL"
+    sizes = " or ".join(str(one) for one in ranks)
+    notes = []
+    if mode is ValidationMode.REAL:
+        notes.append(
+            f"Training processes on {on} of this machine, {sizes} ranks over {how}; model, batch "
+            "and plans as in the study."
+        )
+    elif mode is ValidationMode.RANK_SERIAL:
+        notes.append(
+            f"The work of each of {sizes} ranks, with its exact shards and indices, ran in turn "
+            f"on one device ({machine.device}). Collectives were not run: an iteration is the "
+            "longest rank's measured time and the exposed communication that the model predicts "
+            "for it."
+        )
+    else:
+        notes.append(
+            "The study's machines are not available: a smaller model ran on "
+            f"{sizes} CPU ranks of this machine over gloo, and was predicted: {scaling}."
+        )
+        notes += _folding_notes(runs)
+    notes += _program_notes(runs)
+    together = mode is not ValidationMode.RANK_SERIAL and machine.device == "cpu"
+    if together and max(ranks) > machine.cores:
+        notes.append(
+            f"{max(ranks)} ranks shared {machine.cores} cores; predictions assume separate "
+            "cores, so compare the order rather than the times."
+        )
+    if len({run.candidate.configuration.global_batch_size for run in runs}) > 1:
+        notes.append("Batches differ, so candidates are compared by the time for one sample.")
+    return tuple(notes)
+
+
+def disturbance_notes(
+    candidates: Sequence[ValidatedCandidate], mode: ValidationMode, machine: MachineInfo
+) -> tuple[str, ...]:
+    """Warns if clock times are much longer than processor times."""
+    if machine.device != "cpu" or mode is ValidationMode.RANK_SERIAL:
+        return ()
+    ratio = statistics.median(one.measured_s / one.processor_s for one in candidates)
+    if ratio <= _DISTURBED:
+        return ()
+    return (
+        f"The clock time was {ratio:.1f} times the processor time of the busiest rank, so waiting "
+        "and other programs were measured too. Measure again on an idle machine.",
+    )
+
+
+def _folding_notes(runs: Sequence[PlannedRun]) -> list[str]:
+    sizes = {}
+    for run in runs:
+        own = run.record.configuration
+        assert isinstance(own, Configuration)
+        sizes[own.world_size] = run.candidate.configuration.world_size
+    folded = {size: ranks for size, ranks in sizes.items() if size != ranks}
+    notes = []
+    if folded:
+        how = ", ".join(f"{size} ranks → {ranks}" for size, ranks in sorted(folded.items()))
+        notes.append(
+            f"Plans were folded ({how}): neighbouring ranks were merged, so imbalance among them "
+            "is not measured."
+        )
+    if len(sizes) > 1:
+        notes.append(
+            "Candidates of different world sizes ran on the same ranks: the comparison covers "
+            "plans and batches, but not the benefit of more devices."
+        )
+    notes.append("The dense part ran in fp32.")
+    return notes
+
+
+def _program_notes(runs: Sequence[PlannedRun]) -> list[str]:
+    changed = []
+    for run in sorted(runs, key=lambda one: one.record.number):
+        own = run.record.configuration
+        assert isinstance(own, Configuration)
+        if trained_software(own.software) != own.software:
+            changed.append(str(run.record.number))
+    if not changed:
+        return []
+    return [
+        f"Candidates {', '.join(changed)} ran, and were predicted, as the trainer's own program "
+        "(profile `dse_trainer`) apart from prefetching, overlap, buckets and wire precision."
+    ]

@@ -1,0 +1,216 @@
+"""Validation of a study."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+import math
+from typing import TYPE_CHECKING
+
+from dse.calibration.microbench import describe_machine
+from dse.config import SCHEMA_VERSION
+from dse.errors import ConfigError
+from dse.search import (
+    ValidatedCandidate,
+    Validation,
+    ValidationMode,
+    ValidationSetting,
+    stored_model,
+    stored_platform,
+)
+from dse.search.space import WorkloadKind
+from dse.validation.study._agreement import (
+    platform_factor,
+    ranking_agreement,
+    summary_sentence,
+)
+from dse.validation.study._choose import choose, feasible_trials
+from dse.validation.study._notes import disturbance_notes, setting_notes
+from dse.validation.study._options import (
+    ValidateOptions,
+    chosen_device,
+    chosen_mode,
+    dlrm_configuration,
+    max_ranks,
+    predicting_platform,
+)
+from dse.validation.study._runs import RunPlanner
+from dse.validation.study._session import RunMeasurement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dse.machine.platforms import Platform
+    from dse.model import DlrmModel
+    from dse.search import CalibrationFactor, StudyResult, TrialRecord
+    from dse.validation._types import Measurement
+    from dse.validation.study._runs import PlannedRun
+
+
+def validate_study(
+    study: StudyResult,
+    options: ValidateOptions | None = None,
+    on_progress: Callable[[str, float], None] | None = None,
+) -> Validation:
+    """Runs candidates of a study and compares the measurements with their predictions.
+
+    Ctrl-C after the first round ends the measurement and keeps its results so far.
+
+    Args:
+        study: The study; an earlier validation provides the factor for `calibrated`.
+        options: What is run, where, and for how long.
+        on_progress: Called after each round with a short text and the fraction of the budget used.
+
+    Raises:
+        ConfigError: The study is of a trace or a transformer, has no feasible candidate, or none
+            that this machine can run in the mode; or there is no earlier factor to apply.
+        OptionalDependencyError: torch is not installed.
+        WorkerError: A rank failed.
+    """
+    options = options or ValidateOptions()
+    model = _model(study)
+    records = feasible_trials(study)
+    if not records:
+        raise ConfigError(
+            f"the study {study.name} has no feasible candidate to run; `dse report` says why"
+        )
+    machine = describe_machine(chosen_device(options.device))
+    mode = chosen_mode(study, model, records[: max(1, options.top)], options, machine)
+    platform = predicting_platform(study, records[0], mode, options, machine)
+    runner = RunPlanner(
+        study,
+        model,
+        mode,
+        max_ranks(options, machine, platform, mode),
+        float(machine.memory_bytes),
+        machine.device == "cpu",
+        platform,
+    )
+    kept, left_out = _of_one_platform(records, mode, platform)
+    chosen = choose(kept, options.top, options.random, options.seed, runner.key)
+    left_out += chosen.left_out
+    if not chosen.runs:
+        reasons = "; ".join(f"{number}: {reason}" for number, reason in left_out[:3])
+        raise ConfigError(
+            f"no candidate of the study {study.name} can be run {mode.value} here ({reasons}); "
+            "choose another --mode"
+        )
+    runs, scaling = runner.planned(chosen, options.budget_s)
+    predictor = platform or stored_platform(study, dlrm_configuration(records[0]).platform)
+    applied = _applied(study, predictor.name, mode) if options.calibrated else 1.0
+    measurement = RunMeasurement(machine, mode, options, predictor, on_progress)
+    measured = measurement.measure(runs)
+    left_out += tuple(
+        (run.record.number, "not measured: interrupted")
+        for run in runs
+        if run.record.number not in measured
+    )
+    candidates = tuple(
+        sorted(
+            (
+                _candidate(run, measured[run.record.number], applied)
+                for run in runs
+                if run.record.number in measured
+            ),
+            key=lambda one: (one.predicted_sample_s, one.number),
+        )
+    )
+    agreement = ranking_agreement(candidates)
+    return Validation(
+        schema_version=SCHEMA_VERSION,
+        sentence=summary_sentence(candidates, agreement, mode),
+        agreement=agreement,
+        candidates=candidates,
+        factors=_factors(study, platform_factor(candidates, predictor.name, mode, applied)),
+        setting=ValidationSetting(
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            mode=mode,
+            device=machine.device,
+            device_name=machine.device_name,
+            cores=machine.cores,
+            memory_bytes=float(machine.memory_bytes),
+            threads=measurement.threads(runs[0].candidate.configuration.world_size),
+            versions=machine.libraries,
+            platform=predictor.name,
+            applied_factor=applied,
+            seed=options.seed,
+            budget_s=options.budget_s,
+            interrupted=measurement.interrupted,
+            words=(
+                *setting_notes(mode, runs, machine, scaling),
+                *disturbance_notes(candidates, mode, machine),
+            ),
+            left_out=left_out,
+        ),
+    )
+
+
+def _model(study: StudyResult) -> DlrmModel:
+    if study.kind is not WorkloadKind.DLRM:
+        what = {WorkloadKind.TRACE: "a captured trace", WorkloadKind.TRANSFORMER: "a transformer"}
+        raise ConfigError(
+            f"the study {study.name} is of {what[study.kind]}; only studies of recommendation "
+            "models (`kind: dlrm`) can be validated by real runs"
+        )
+    return stored_model(study)
+
+
+def _of_one_platform(
+    records: Sequence[TrialRecord], mode: ValidationMode, platform: Platform | None
+) -> tuple[list[TrialRecord], tuple[tuple[int, str], ...]]:
+    """Keeps the trials on the platform of the best one, if candidates run unchanged."""
+    if platform is not None:
+        return list(records), ()
+    best = dlrm_configuration(records[0]).platform
+    kept = [one for one in records if dlrm_configuration(one).platform == best]
+    others = tuple(
+        (one.number, f"is on another platform than the best, {best}")
+        for one in records
+        if dlrm_configuration(one).platform != best
+    )
+    return kept, others
+
+
+def _applied(study: StudyResult, platform: str, mode: ValidationMode) -> float:
+    earlier = () if study.validation is None else study.validation.factors
+    for factor in earlier:
+        if (factor.platform, factor.mode) == (platform, mode):
+            return factor.factor
+    raise ConfigError(
+        f"--calibrated: the study {study.name} has no factor for `{platform}` in mode "
+        f"{mode.value} yet; validate it once without --calibrated"
+    )
+
+
+def _factors(study: StudyResult, latest: CalibrationFactor) -> tuple[CalibrationFactor, ...]:
+    earlier = () if study.validation is None else study.validation.factors
+    key = (latest.platform, latest.mode)
+    return (latest, *(one for one in earlier if (one.platform, one.mode) != key))
+
+
+def _candidate(run: PlannedRun, measured: Measurement, applied: float) -> ValidatedCandidate:
+    own, ran = dlrm_configuration(run.record), run.candidate.configuration
+    assert run.record.prediction is not None
+    return ValidatedCandidate(
+        number=run.record.number,
+        same=run.same,
+        chosen=run.chosen,
+        world_size=own.world_size,
+        global_batch_size=own.global_batch_size,
+        study_time_s=run.record.prediction.iteration_time_s,
+        run_world_size=ran.world_size,
+        run_batch_size=ran.global_batch_size,
+        predicted_s=applied * run.prediction.iteration_time_s,
+        predicted_low_s=applied * run.prediction.iteration_time_p5_s,
+        predicted_high_s=applied * run.prediction.iteration_time_p95_s,
+        measured_s=measured.iteration_time_s,
+        measured_low_s=_finite(measured.low_s),
+        measured_high_s=_finite(measured.high_s),
+        samples_s=measured.samples,
+        iterations_per_sample=measured.iterations_per_sample,
+        processor_s=max(measured.rank_processor_times_s),
+        settled=measured.converged,
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,104 @@
+"""Pools of workers, with workers that die as a script says; no process is started."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from dse.errors import WorkerError
+from dse.search import TrialStatus
+from dse.search.evaluate._base import without_answer
+from dse.search.execute._pool import Died, PoolExecutor, Worker
+from dse.search.execute._worker import Answer, Started
+from tests.search.evaluators import asked
+
+
+class ScriptedPool(PoolExecutor[Worker]):
+    """Workers answer one message a wait, in turn.
+
+    Args:
+        deadly: Evaluations of a proposal that kill their worker, by its number.
+        problem: Why workers do not start; empty if they do.
+        chunks_held: Chunks that a worker has at a time.
+    """
+
+    def __init__(self, deadly=None, problem="", chunks_held=1):
+        super().__init__(None, 2, chunks_held)
+        self.deadly = dict(deadly or {})
+        self.problem = problem
+        self.waiting = deque()
+        self.begun = []
+        self.started_count = 0
+
+    def _start(self):
+        self.started_count += 1
+        worker = Worker()
+        self.waiting.append((worker, None))
+        return worker
+
+    def _send(self, worker, chunk):
+        self.waiting.append((worker, chunk))
+        return True
+
+    def _wait(self):
+        worker, chunk = self.waiting.popleft()
+        yield worker, Started(self.problem) if chunk is None else self.evaluated(chunk)
+
+    def evaluated(self, chunk):
+        for proposal in chunk:
+            self.begun.append(proposal.number)
+            if self.deadly.get(proposal.number, 0) > 0:
+                self.deadly[proposal.number] -= 1
+                return Died("it was killed")
+        records = (
+            without_answer(each.number, TrialStatus.INFEASIBLE, "", dict(each.parameters))
+            for each in chunk
+        )
+        return Answer(tuple(records), 0.01 * len(chunk))
+
+    def _stop(self, workers):
+        self.waiting = deque(each for each in self.waiting if each[0] not in workers)
+
+    def _abandon(self):
+        self._end([worker for worker in self._workers if worker.chunks])
+
+    def _start_error(self, problem):
+        return f"workers did not start: {problem}"
+
+    def __exit__(self, *error):
+        self._end(list(self._workers))
+
+
+@pytest.mark.parametrize("chunks_held", [1, 2])
+def test_what_a_dead_worker_held_is_evaluated_by_others(chunks_held):
+    pool = ScriptedPool({7: 2}, chunks_held=chunks_held)
+    records = list(pool.run(asked(20)))
+    assert sorted(record.number for record in records) == list(range(20))
+    assert all(record.status is TrialStatus.INFEASIBLE for record in records)
+    assert pool.begun.count(7) == 3
+    assert pool.started_count == 4
+
+
+@pytest.mark.parametrize("chunks_held", [1, 2])
+def test_what_kills_three_workers_fails_after_all_others(chunks_held):
+    pool = ScriptedPool({2: 1000}, chunks_held=chunks_held)
+    records = list(pool.run(asked(12)))
+    assert sorted(record.number for record in records) == list(range(12))
+    assert [record.number for record in records if record.status is TrialStatus.FAILED] == [2]
+    assert records[-1].number == 2
+    assert pool.begun.count(2) == 3
+
+
+def test_workers_that_never_start_end_the_run():
+    pool = ScriptedPool(problem="No module named 'dse_plugin'")
+    with pytest.raises(WorkerError, match=r"^3 workers.*dse_plugin"):
+        list(pool.run(asked(1)))
+
+
+def test_an_abandoned_round_leaves_no_answers():
+    pool = ScriptedPool()
+    begun_round = pool.run(asked(40))
+    next(begun_round)
+    begun_round.close()
+    assert [record.number for record in pool.run(asked(1))] == [0]
