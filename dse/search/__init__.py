@@ -6,19 +6,18 @@ from dse.search._header import StorageNote
 from dse.search._inputs import StudyInputs, read_inputs
 from dse.search._load import (
     load_study,
-    stored_model,
     stored_platform,
     stored_steps,
-    stored_transformer,
+    stored_workload,
 )
 from dse.search._options import RunOptions, Study
 from dse.search._records import (
     Fact,
     InputFile,
     StudyResult,
+    StudyTrace,
     TrialRecord,
     TrialStatus,
-    metric_values,
 )
 from dse.search._result import mark_front
 from dse.search._run import run
@@ -31,7 +30,7 @@ from dse.search._validation import (
     ValidationSetting,
     validation_to_json,
 )
-from dse.search.analyse._conclusion import ReasonGroup, change_words, group_reasons, knee_index
+from dse.search.analyse._conclusion import ReasonGroup, describe, group_reasons, knee_index
 from dse.search.analyse._front_moves import BestMove, FrontMove, best_moves, front_moves
 from dse.search.analyse._hypervolume import hypervolume
 from dse.search.analyse._pareto import pareto_mask
@@ -47,10 +46,12 @@ from dse.search.compare._studies import (
     StudyComparison,
     compare_studies,
 )
-from dse.search.evaluate._evaluator import ConfigurationEvaluator, EvaluationContext, Evaluator
-from dse.search.evaluate._dlrm import ModelContext, ModelEvaluator
-from dse.search.evaluate._trace_types import ChangeEffect, StudyTrace, TracePrediction, TraceRank
-from dse.search.evaluate._transformer import StepContext, StepEvaluator
+from dse.search.evaluate._evaluator import (
+    ConfigurationEvaluator,
+    EvaluationContext,
+    Evaluator,
+    WorkloadContext,
+)
 from dse.search.execute import Executor, ProcessExecutor, RayExecutor, SerialExecutor
 from dse.search.revise._overrides import stored_overrides
 from dse.search.revise._revise import Revision, RevisionProgress, revise_study
@@ -63,7 +64,6 @@ __all__ = [
     "SENSITIVITY_INPUTS",
     "BestMove",
     "CalibrationFactor",
-    "ChangeEffect",
     "CommonCandidate",
     "ConfigurationEvaluator",
     "EvaluationContext",
@@ -73,8 +73,6 @@ __all__ = [
     "FrontMove",
     "InputDifference",
     "InputFile",
-    "ModelContext",
-    "ModelEvaluator",
     "Objective",
     "ParameterValue",
     "ProcessExecutor",
@@ -87,42 +85,37 @@ __all__ = [
     "SensitivityBar",
     "SensitivityInput",
     "SerialExecutor",
-    "StepContext",
-    "StepEvaluator",
     "StorageNote",
     "Study",
     "StudyComparison",
     "StudyInputs",
     "StudyResult",
     "StudyTrace",
-    "TracePrediction",
-    "TraceRank",
     "TrialRecord",
     "TrialStatus",
     "ValidatedCandidate",
     "Validation",
     "ValidationMode",
     "ValidationSetting",
+    "WorkloadContext",
     "best_moves",
-    "change_words",
     "compare_studies",
+    "describe",
     "front_moves",
     "group_reasons",
     "hypervolume",
     "knee_index",
     "load_study",
     "mark_front",
-    "metric_values",
     "pareto_mask",
     "read_inputs",
     "revise_study",
     "run",
     "sensitivity",
-    "stored_model",
     "stored_overrides",
     "stored_platform",
     "stored_steps",
-    "stored_transformer",
+    "stored_workload",
     "study_evaluator",
     "validation_to_json",
     "write_revision",

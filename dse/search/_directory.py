@@ -28,8 +28,7 @@ from dse.search._header import StudyHeader, header_to_yaml, load_header
 from dse.search._tables import csv_text, trial_table
 from dse.search._validation import read_validation, validation_to_json
 from dse.search.execute import failures_text
-from dse.sharding import plan_to_json
-from dse.workload.transformer import StepConfiguration, configuration_to_json
+from dse.workload import workload_kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from dse.search._records import StudyResult
     from dse.search._validation import Validation
     from dse.workload import Parameter
-    from dse.workload.dlrm import Configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,17 +153,12 @@ class StudyDirectory:
             raise StudyError(f"{plans} is a link; plans are replaced there, so take it away")
         written = set()
         for record in study.front:
-            if record.configuration is not None:
+            configuration = record.configuration
+            if configuration is not None:
                 path = plans / f"{record.number}.json"
-                write_atomically(path, _plan_text(record.configuration, study.model_name))
+                kind = workload_kind(configuration.kind)
+                write_atomically(path, kind.deployment(configuration, study.model_name))
                 written.add(path.name)
         for stale in plans.glob("*.json"):
             if stale.name not in written and stale.stem.isdecimal():
                 stale.unlink()
-
-
-def _plan_text(configuration: Configuration | StepConfiguration, model_name: str) -> str:
-    """Returns what is deployed: a sharding plan, or the parallelism of a transformer."""
-    if isinstance(configuration, StepConfiguration):
-        return configuration_to_json(configuration, model_name)
-    return plan_to_json(configuration.plan, model_name)

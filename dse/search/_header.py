@@ -9,9 +9,8 @@ from pydantic import field_validator
 from pydantic_core import PydanticCustomError
 
 from dse.config import Document, load_document
-from dse.search._records import InputFile
-from dse.search._records import StudyTrace
-from dse.search.space import Objective, SamplerName, WorkloadKind
+from dse.search._records import InputFile, StudyTrace
+from dse.search.space import Objective, SamplerName
 from dse.workload import Metric, Parameter
 
 
@@ -72,7 +71,7 @@ class StudyHeader(Document):
     sampler: SamplerName
     versions: tuple[PackageVersion, ...]
     inputs: tuple[InputFile, ...]
-    kind: WorkloadKind = WorkloadKind.DLRM
+    kind: str = "dlrm"
     trace: StudyTrace | None = None
     storage: StorageNote | None = None
 
@@ -119,4 +118,4 @@ def load_header(path: Path) -> StudyHeader:
         return header
     # Older files name neither the trace nor the kind of workload.
     name = header.model or Path(header.trace.path).name or header.trace.path
-    return header.with_changes(model=name, kind=WorkloadKind.TRACE)
+    return header.with_changes(model=name, kind="trace")

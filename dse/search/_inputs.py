@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dse.config import DocumentKind, find_document, key_places
 from dse.errors import ConfigError
 from dse.machine.platforms import load_platform
-from dse.model import TransformerModel, find_model, load_model
+from dse.model import find_model
 from dse.search._input_files import in_memory, platform_facts, platform_files, text_file
-from dse.search.evaluate._dlrm import ModelContext
-from dse.search.evaluate._transformer import StepContext
-from dse.search.propose import with_placements
-from dse.search.space import ModelWorkload, PlanSearch, SearchSpace, WorkloadKind, load_space
-from dse.workload.dlrm import software_profile as software_profile_of_dlrm
-from dse.workload.transformer import software_profile
+from dse.search.evaluate._evaluator import WorkloadContext
+from dse.search.space import ModelReference, PlanSearch, SearchSpace, load_space
+from dse.workload import find_program, load_workload, workload_kind
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from dse.machine.platforms import Platform
-    from dse.model import DlrmModel
-    from dse.search._records import Fact, InputFile
-    from dse.search.evaluate._base import EvaluationContext
-    from dse.search.evaluate._trace_types import StudyTrace
+    from dse.search._records import Fact, InputFile, StudyTrace
+    from dse.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +34,7 @@ class StudyInputs:
         trace: The captured step; None of a model.
     """
 
-    context: EvaluationContext
+    context: WorkloadContext
     workload_name: str
     files: tuple[InputFile, ...]
     facts: tuple[Fact, ...]
@@ -66,7 +61,7 @@ def read_inputs(space: SearchSpace | str | Path) -> StudyInputs:
         chosen = load_space(space)
         path = find_document(DocumentKind.SEARCH_SPACE, str(space))
         file = text_file("space", chosen.name, path)
-    if isinstance(chosen.workload, ModelWorkload):
+    if isinstance(chosen.workload, ModelReference):
         return _model_inputs(chosen, chosen.workload, file)
     # Traces bring packages that studies of models do without.
     from dse.search.evaluate._trace_inputs import trace_inputs
@@ -74,10 +69,10 @@ def read_inputs(space: SearchSpace | str | Path) -> StudyInputs:
     return trace_inputs(chosen, chosen.workload, file)
 
 
-def _model_inputs(space: SearchSpace, workload: ModelWorkload, file: InputFile) -> StudyInputs:
-    model = load_model(workload.model)
-    _check_kind(model, space, file)
-    files = [file, text_file("model", model.name, find_model(workload.model))]
+def _model_inputs(space: SearchSpace, reference: ModelReference, file: InputFile) -> StudyInputs:
+    workload = load_workload(reference.model)
+    _check_kind(workload, space, file)
+    files = [file, text_file("model", workload.name, find_model(reference.model))]
     platforms: dict[str, Platform] = {}
     facts: list[Fact] = []
     for value in space.choices("platform"):
@@ -86,37 +81,35 @@ def _model_inputs(space: SearchSpace, workload: ModelWorkload, file: InputFile) 
         platforms[name] = platform
         files += platform_files(name, platform)
         facts += platform_facts(name, platform)
-    if isinstance(model, TransformerModel):
-        for software in space.choices("software"):
-            software_profile(str(software))
-        steps = StepContext(space, space.search.seed, model, platforms)
-        return StudyInputs(steps, model.name, tuple(files), tuple(facts))
-    for parameter in space.parameters:
-        if parameter.name == "software_profile":
-            for choice in parameter.choices:
-                software_profile_of_dlrm(str(choice))
+    choices = {parameter.name: parameter.choices for parameter in space.parameters}
+    for program in choices.get("program", ()):
+        find_program(workload.programs, str(program))
     if space.search.plan is PlanSearch.JOINT:
-        space = with_placements(space, model, platforms, _place_of_plan(file))
-    context = ModelContext(space, space.search.seed, model, platforms)
-    return StudyInputs(context, model.name, tuple(files), tuple(facts))
+        try:
+            placements = workload.placement_parameters(platforms, choices)
+        except ConfigError as error:
+            raise ConfigError(f"{_place_of_plan(file)}: {error}") from error
+        space = replace(space, parameters=(*space.parameters, *placements))
+    context = WorkloadContext(space, space.search.seed, workload, platforms)
+    return StudyInputs(context, workload.name, tuple(files), tuple(facts))
 
 
-def _check_kind(model: DlrmModel | TransformerModel, space: SearchSpace, file: InputFile) -> None:
-    """Refuses parameters of another kind of model.
+def _check_kind(workload: Workload, space: SearchSpace, file: InputFile) -> None:
+    """Refuses parameters of another kind of workload.
 
     Raises:
-        ConfigError: They are; says which are wanted.
+        ConfigError: They are of another kind; the message names those that are wanted.
     """
-    of_transformer = space.workload.kind is WorkloadKind.TRANSFORMER
-    if isinstance(model, TransformerModel) == of_transformer:
+    wanted = space.workload.kind
+    if workload.kind == wanted:
         return
-    if of_transformer:
-        words = "is a recommendation model, but the parameters are those of a transformer"
-        advice = "choose among `sharding_types`, `launch` and what else the file formats list"
-    else:
-        words = "is a transformer, but the parameters are those of a recommendation model"
-        advice = "name at least one of `tensor`, `pipeline`, `micro_batch_size` and `recompute`"
-    raise ConfigError(f"{file.path or space.name}: `{model.name}` {words}; {advice}")
+    own = workload.parameters.keys() - workload_kind(wanted).parameters.keys()
+    names = ", ".join(f"`{name}`" for name in sorted(own)[:4])
+    raise ConfigError(
+        f"{file.path or space.name}: `{workload.name}` is a {workload.title}, but the parameters "
+        f"are those of a {workload_kind(wanted).title}"
+        + (f"; name at least one of {names}" if names else "")
+    )
 
 
 def _place_of_plan(file: InputFile) -> str:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from dse.config import parse_document
 from dse.errors import ConfigError, StudyError
 from dse.machine.platforms import CalibrationSource, platform_from_text
-from dse.model import ModelDocument, TransformerDocument
 from dse.search._directory import StudyDirectory
 from dse.search._options import Study
 from dse.search._records import CALIBRATION_ROLE, STEPS_ROLE, Fact, TrialStatus
@@ -20,17 +19,19 @@ from dse.search.revise._overrides import (
     override_study_platform,
     stored_overrides,
 )
-from dse.search.space import SpaceDocument, is_step_file
+from dse.search.space import SpaceDocument
 from dse.search.storage import Journal
+from dse.workload import workload_from_text
+from dse.workload.recorded import is_step_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.machine.platforms import Platform
-    from dse.model import DlrmModel, TransformerModel
     from dse.search._header import StudyHeader
     from dse.search._records import InputFile, StudyResult, TrialRecord
     from dse.search.space import SearchSpace
+    from dse.workload import Workload
 
 
 def load_study(root: str | Path) -> Study:
@@ -83,24 +84,20 @@ def _check(root: str | Path, header: StudyHeader, records: Sequence[TrialRecord]
             )
 
 
-def stored_model(study: StudyResult) -> DlrmModel:
-    """Returns the model from the text that the study keeps.
+def stored_workload(study: StudyResult) -> Workload:
+    """Returns the workload from the model file that the study keeps.
 
     Raises:
+        ConfigError: The study is of a captured trace, which it does not keep.
         StudyError: The study keeps no model.
     """
+    if study.trace is not None:
+        raise ConfigError(
+            f"{study.name} is a study of a captured trace, which it does not keep; use "
+            "`dse trace whatif TRACE` for changes of the machine (prices can be changed here)"
+        )
     file = _input(study, "model", study.model_name)
-    return parse_document(file.text, ModelDocument, file=file.path).to_model()
-
-
-def stored_transformer(study: StudyResult) -> TransformerModel:
-    """Returns the transformer from the text that the study keeps.
-
-    Raises:
-        StudyError: The study keeps no model.
-    """
-    file = _input(study, "model", study.model_name)
-    return parse_document(file.text, TransformerDocument, file=file.path).to_model()
+    return workload_from_text(file.text, file=file.path)
 
 
 def stored_platform(study: StudyResult, name: str) -> Platform:
@@ -138,14 +135,14 @@ def stored_steps(study: StudyResult, record: TrialRecord) -> str:
     """
     import yaml
 
-    from dse.search.evaluate._trace_steps import machine_steps, optimizations, steps_document
+    from dse.workload.recorded import changes_document, machine_changes, optimizations
 
     parameters = dict(record.parameters)
     trace = study.trace
     if trace is None:
         raise StudyError(f"the study {study.name} is of a model; there is no trace to change")
     texts = (
-        *machine_steps(parameters, trace.baseline.world_size, trace.device),
+        *machine_changes(parameters, trace.world_size, trace.device),
         *optimizations(parameters),
     )
     if not texts:
@@ -153,7 +150,7 @@ def stored_steps(study: StudyResult, record: TrialRecord) -> str:
             f"configuration {record.number} changes nothing: it is the step as captured"
         )
     files = {text: _input(study, STEPS_ROLE, text).text for text in texts if is_step_file(text)}
-    document = steps_document(
+    document = changes_document(
         name=f"{study.name} {record.number}"[:200],
         description=f"Configuration {record.number} of the study {study.name}, for {trace.step} "
         f"of {trace.path}",

@@ -9,7 +9,7 @@ import numpy as np
 
 from dse._interrupts import defer_interrupts
 from dse.search._records import TrialStatus
-from dse.search.evaluate._base import without_answer
+from dse.search.evaluate._evaluator import without_answer
 from dse.search.propose import Proposal, Proposer
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dse.search._header import StudyHeader
     from dse.search._options import Progress
     from dse.search._records import Params, TrialRecord
-    from dse.search.evaluate._base import EvaluationContext
+    from dse.search.evaluate._evaluator import EvaluationContext
     from dse.search.execute import Executor, FailureWatch
     from dse.search.propose import Batch
     from dse.search.storage import StudyStorage

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.search.space import KNOWN_METRICS, WorkloadKind
-from dse.workload import Metric
+from dse.workload import Metric, workload_kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,14 +17,13 @@ if TYPE_CHECKING:
 _BREAKDOWN = ("compute_s", "exposed_communication_s", "host_s", "idle_s")
 #: What spreadsheets take for the beginning of a formula, some after a blank.
 _FORMULA = ("=", "+", "-", "@", "\t", "\n")
-_TRACE_BREAKDOWN = ("compute_s", "exposed_communication_s", "idle_s")
 
 
 def trial_table(
     records: Sequence[TrialRecord],
     parameters: Sequence[Parameter],
     *,
-    kind: WorkloadKind = WorkloadKind.DLRM,
+    kind: str = "dlrm",
 ) -> pd.DataFrame:
     """Returns records as a table.
 
@@ -80,18 +78,20 @@ def _plain_cell(value: object) -> object:
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def _columns(names: Sequence[str], kind: WorkloadKind) -> list[str]:
+def _columns(names: Sequence[str], kind: str) -> list[str]:
+    workload = workload_kind(kind)
     metrics = [
         metric.value
         for metric in Metric
-        if metric in KNOWN_METRICS[kind] and metric.value not in names
+        if metric in workload.metrics and metric.value not in names
     ]
     first = ["number", "status", "on_front", *names, *metrics]
-    if kind is WorkloadKind.TRACE:
-        return [*first, *(f"mean_{part}" for part in _TRACE_BREAKDOWN), "reason"]
-    interval = ["iteration_time_p5_s", "iteration_time_p95_s"]
     parts = [f"mean_{part}" for part in _BREAKDOWN]
-    plan = ["lower_bound_s", "plan_gap", "planner"] if kind is WorkloadKind.DLRM else []
+    if workload.brings_machine:
+        # A captured step says neither how it varies nor what memory holds.
+        return [*first, *parts, "reason"]
+    interval = ["iteration_time_p5_s", "iteration_time_p95_s"]
+    plan = ["lower_bound_s", "plan_gap", "planner"] if workload.finds_plans else []
     return [*first, *interval, *parts, "peak_memory_bytes", *plan, "reason"]
 
 
@@ -104,10 +104,6 @@ def _row(record: TrialRecord, names: Sequence[str]) -> dict[str, object]:
         "reason": record.reason,
     }
     row |= {metric.value: value for metric, value in record.metrics.items()}
-    if record.trace is not None:
-        for part in _TRACE_BREAKDOWN:
-            shares = [getattr(rank, part) for rank in record.trace.ranks]
-            row[f"mean_{part}"] = sum(shares) / len(shares)
     prediction = record.prediction
     if prediction is not None:
         row["iteration_time_p5_s"] = prediction.iteration_time_p5_s
@@ -117,6 +113,6 @@ def _row(record: TrialRecord, names: Sequence[str]) -> dict[str, object]:
             row[f"mean_{part}"] = sum(shares) / len(shares)
         row["lower_bound_s"] = record.lower_bound_s
         row["plan_gap"] = record.plan_gap
-        row["peak_memory_bytes"] = max(memory.total_bytes for memory in prediction.memory)
+        row["peak_memory_bytes"] = prediction.peak_memory_bytes
     row.update(record.parameters)
     return row

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+import json
 from typing import TYPE_CHECKING, ClassVar
 
 from dse.errors import ConfigError
+from dse.machine import Precision
 from dse.workload._metrics import COMMON_METRICS
 
 if TYPE_CHECKING:
@@ -51,6 +53,20 @@ class Workload(ABC):
     def name(self) -> str:
         """Name of the model, or of the file that it was captured in."""
 
+    @property
+    def precision(self) -> Precision:
+        """Arithmetic of the model's own recipe."""
+        return Precision.BF16
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of one iteration in the model's own recipe.
+
+        Raises:
+            ConfigError: The model has no recipe.
+        """
+        raise ConfigError(f"{self.name} has no batch size of its own; name one")
+
     @classmethod
     def from_text(cls, text: str, *, file: str = "<string>") -> Workload:
         """Returns the workload that a model file describes.
@@ -92,6 +108,23 @@ class Workload(ABC):
         """
         return configuration.world_size
 
+    @classmethod
+    def deployment(cls, configuration: Configuration, model_name: str) -> str:
+        """Returns what a training job takes from a configuration, as JSON text.
+
+        Args:
+            configuration: What was chosen.
+            model_name: Name of the model.
+        """
+        document = {
+            "schema_version": 1,
+            "model": model_name,
+            "world_size": configuration.world_size,
+            "global_batch_size": configuration.global_batch_size,
+            **dict(configuration.parameters),
+        }
+        return json.dumps(document, indent=1) + "\n"
+
     def candidates(
         self, platform: Platform, parameters: Mapping[str, ParameterValue]
     ) -> Iterator[Sequence[Mapping[str, ParameterValue]]]:
@@ -110,7 +143,7 @@ class Workload(ABC):
     @abstractmethod
     def job(
         self,
-        platform: Platform,
+        platform: Platform | None,
         parameters: Mapping[str, ParameterValue],
         *,
         links: Sequence[LinkSpec] = (),
@@ -120,7 +153,8 @@ class Workload(ABC):
         """Returns the workload on a machine under one choice of parameters.
 
         Args:
-            platform: Device, node, networks and prices.
+            platform: Device, node, networks and prices; None for the machine that a captured
+                step brings.
             parameters: One value of each parameter; others have their defaults.
             links: Interconnects that may be named in addition to the platform's own.
             networks: Networks that may be named in addition to the platform's own.
@@ -143,3 +177,14 @@ class Workload(ABC):
             ConfigError: This workload has no plan, or it is too large for a sampler.
         """
         raise ConfigError(f"a {self.title} has no sharding plan to search")
+
+
+def required(platform: Platform | None, workload: Workload) -> Platform:
+    """Returns a platform that has to be named.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if platform is None:
+        raise ConfigError(f"a {workload.title} needs a platform; name one")
+    return platform

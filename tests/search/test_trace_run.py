@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+from dse.search.evaluate._trace import TraceEvaluator
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -15,7 +16,6 @@ from dse.cli._app import app
 from dse.errors import ConfigError, StudyError
 from dse.report import build_view, render_report
 from dse.search import RunOptions, TrialStatus, load_study, read_inputs, run, stored_steps
-from dse.search.evaluate._trace import TraceEvaluator
 from dse.search.space import SamplerName
 from dse.trace import read_kineto
 from dse.trace.whatif import captured_step, parse_optimization, read_changes

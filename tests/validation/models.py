@@ -22,7 +22,7 @@ from dse.validation import Candidate, TrainerOptions, TrainingResult, local_batc
 from dse.validation.trainer._layout import PlanLayout
 from dse.validation.trainer._network import make_network
 from dse.validation.trainer._tables import initial_weights
-from dse.workload.dlrm import Configuration, Software
+from dse.workload.dlrm import Configuration, DlrmRuntime
 
 BATCH = 24
 #: Large rates, so that wrong updates of rows show in the losses and the weights.
@@ -76,7 +76,7 @@ def candidate(name, what, world_size, placements, *, nodes_of=None, batch=BATCH,
         batch,
         ShardingPlan(world_size, tables),
         what.precision,
-        software=Software(**software),
+        software=DlrmRuntime(**software),
     )
     return Candidate(name, what, configuration, nodes_of)
 

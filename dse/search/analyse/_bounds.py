@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dse.search._records import Params, TrialRecord
-    from dse.search.evaluate._base import Evaluator
+    from dse.search.evaluate._evaluator import Evaluator
 
 
 def missing_bounds(

@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.workload import Metric
-from dse.workload.recorded import NO_OPTIMIZATION, SAME_PLATFORM
-from dse.workload.transformer import StepConfiguration, StepPrediction, parallelism_words
+from dse.workload import Metric, workload_kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.search._records import TrialRecord, TrialStatus
-    from dse.search.evaluate._trace_types import TracePrediction
     from dse.search.space import Objective
-    from dse.workload.dlrm import Prediction
 
 _SUPERLATIVES = {
     (Metric.THROUGHPUT, True): "fastest",
@@ -83,73 +79,15 @@ def knee_index(costs: np.ndarray) -> int:
 
 
 def describe(record: TrialRecord) -> str:
-    """Names a configuration in a few words."""
-    if record.trace is not None:
-        return _describe_changes(record, record.trace)
+    """Describes a configuration in a few words."""
     configuration, prediction = record.configuration, record.prediction
     if configuration is None or prediction is None:
         return f"#{record.number}"
-    if isinstance(configuration, StepConfiguration):
-        return _describe_step(record.number, configuration, prediction)
-    text = (
-        f"#{record.number} {configuration.world_size} × {configuration.platform}, "
-        f"batch {configuration.global_batch_size:,}, "
-        f"{prediction.throughput_samples_per_s / 1e6:.2f} M samples/s"
-    )
-    if prediction.cost_usd_per_million_samples is not None:
-        text += f" at {prediction.cost_usd_per_million_samples:.3g} USD per million"
+    described = workload_kind(configuration.kind).describe(configuration, prediction)
+    text = f"#{record.number} {described}"
     if record.plan_gap is not None:
         text += f", plan at most {100 * record.plan_gap:.1f} % slower than the best possible"
     return text
-
-
-def _describe_step(
-    number: int, configuration: StepConfiguration, prediction: Prediction | StepPrediction
-) -> str:
-    text = (
-        f"#{number} {configuration.world_size} × {configuration.platform}, "
-        f"{parallelism_words(configuration.parallelism)}, {prediction.iteration_time_s:.3g} s a "
-        "step"
-    )
-    utilization = prediction.metric("model_flops_utilization")
-    if utilization is not None:
-        text += f", {100 * utilization:.0f} % of the peak arithmetic"
-    if prediction.cost_usd_per_million_samples is not None:
-        cost = prediction.cost_usd_per_million_samples
-        text += f", {cost:,.0f}" if cost >= 1000 else f", {cost:.4g}"
-        text += " USD per million samples"
-    return text
-
-
-def _describe_changes(record: TrialRecord, answer: TracePrediction) -> str:
-    text = (
-        f"#{record.number} {change_words(record)}, {1e3 * answer.iteration_time_s:.3f} ms a step, "
-        f"{answer.speedup:.3g} times the captured throughput"
-    )
-    if answer.cost_usd_per_million_samples is not None:
-        text += f" at {answer.cost_usd_per_million_samples:.3g} USD per million samples"
-    return text
-
-
-def change_words(record: TrialRecord) -> str:
-    """Names the changes of a configuration of a trace: machine first, then optimizations."""
-    chosen = dict(record.parameters)
-    platform = str(chosen.get("platform", SAME_PLATFORM))
-    words = [] if platform == SAME_PLATFORM else [platform]
-    if "world_size" in chosen:
-        words.append(f"{chosen['world_size']} ranks")
-    words += [
-        f"{kind} {chosen[kind]}"
-        for kind in ("link", "network")
-        if chosen.get(kind, "default") != "default"
-    ]
-    factor = float(chosen.get("network_factor", 1.0))
-    if factor != 1.0:
-        words.append(f"{factor:g}× network")
-    optimizations = str(chosen.get("optimizations", NO_OPTIMIZATION))
-    if optimizations != NO_OPTIMIZATION:
-        words.append(optimizations)
-    return ", ".join(words) or "as captured"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,19 +14,15 @@ from typing import TYPE_CHECKING
 from dse.errors import ConfigError
 from dse.search.revise._stored import study_context, study_machines
 from dse.workload import Metric
-from dse.workload.transformer import StepConfiguration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.search._records import StudyResult, TrialRecord
-    from dse.search.evaluate._evaluator import ConfigurationEvaluator
-    from dse.search.evaluate._dlrm import ModelContext
-    from dse.search.evaluate._transformer import StepContext
+    from dse.search.evaluate._evaluator import ConfigurationEvaluator, WorkloadContext
     from dse.search.revise._overrides import StudyMachines
     from dse.search.space import SearchSpace
-    from dse.workload.dlrm import Configuration, Prediction
-    from dse.workload.transformer import StepPrediction
+    from dse.workload import Configuration, ParameterValue, Prediction
 
 #: Path of the batch, which is no figure of a platform.
 BATCH = "global_batch_size"
@@ -155,7 +151,7 @@ def _bar(
     change: SensitivityInput,
     record: TrialRecord,
     machines: StudyMachines,
-    context: ModelContext | StepContext,
+    context: WorkloadContext,
     step: float,
 ) -> SensitivityBar:
     configuration = record.configuration
@@ -176,33 +172,25 @@ def _batch_bar(
 ) -> SensitivityBar:
     configuration = record.configuration
     assert configuration is not None
-    batch, grain = configuration.global_batch_size, _grain(configuration)
+    batch = configuration.global_batch_size
+    grain = evaluator.workload.batch_grain(configuration)
     apart = max(1, round(step * batch / grain))
     low, high = max(grain, batch - apart * grain), batch + apart * grain
-    ends = [
-        evaluator.predict(replace(configuration, global_batch_size=size)) for size in (low, high)
-    ]
+    ends = [evaluator.predict(_with_batch(configuration, size)) for size in (low, high)]
     return _bar_of(name, (low / batch - 1, high / batch - 1), (ends[0], ends[1]))
 
 
-def _grain(configuration: Configuration | StepConfiguration) -> int:
-    """Samples by which a batch grows: one a rank, of a transformer one micro-batch a replica."""
-    if isinstance(configuration, StepConfiguration):
-        spread = configuration.parallelism
-        # Interleaved schedules want as many micro-batches as there are stages, or a multiple.
-        stages = spread.pipeline if spread.interleave > 1 else 1
-        return spread.data * spread.micro_batch_size * stages
-    return configuration.world_size
-
-
-def _peak_bytes(prediction: Prediction | StepPrediction) -> float:
-    return max(memory.total_bytes for memory in prediction.memory)
+def _with_batch(configuration: Configuration, size: int) -> Configuration:
+    changed: dict[str, ParameterValue] = {"global_batch_size": size}
+    if configuration.value("local_batch_size") is not None:
+        changed = {"local_batch_size": size // configuration.world_size}
+    return configuration.with_parameters(changed)
 
 
 def _bar_of(
     name: str,
     steps: tuple[float, float],
-    ends: tuple[Prediction | StepPrediction, Prediction | StepPrediction],
+    ends: tuple[Prediction, Prediction],
 ) -> SensitivityBar:
     low, high = ends
     costs = (low.cost_usd_per_million_samples, high.cost_usd_per_million_samples)
@@ -214,6 +202,6 @@ def _bar_of(
         cost_usd_per_million_samples=(
             None if costs[0] is None or costs[1] is None else (costs[0], costs[1])
         ),
-        peak_memory_bytes=(_peak_bytes(low), _peak_bytes(high)),
+        peak_memory_bytes=(low.peak_memory_bytes, high.peak_memory_bytes),
         feasible=(low.feasible, high.feasible),
     )

@@ -210,7 +210,7 @@ def _settings(first: StudyResult, second: StudyResult) -> Iterator[InputDifferen
     for name, one, other in (
         ("seed", first.seed, second.seed),
         ("sampler", first.sampler, second.sampler),
-        ("kind", first.kind.value, second.kind.value),
+        ("kind", first.kind, second.kind),
         ("evaluated", _evaluated(first), _evaluated(second)),
     ):
         if one != other:

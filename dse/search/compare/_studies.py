@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dse.search._records import StudyResult, TrialRecord
     from dse.search.compare._inputs import InputDifference
     from dse.search.space import Objective
+    from dse.sharding import ShardingPlan
 
 #: Metrics as sentences call them.
 _NAMES = {
@@ -171,7 +172,7 @@ def _common(
         other = known.get(frozenset(record.parameters))
         if other is None or not record.evaluated:
             continue
-        same_plan = record.configuration == other.configuration
+        same_plan = _plan(record) == _plan(other)
         ratio = _time_s(other) / _time_s(record)
         reasons = [] if same_plan else ["its plan"]
         reasons += [
@@ -189,10 +190,13 @@ def _common(
     return tuple(found)
 
 
+def _plan(record: TrialRecord) -> ShardingPlan | None:
+    return None if record.configuration is None else record.configuration.plan
+
+
 def _time_s(record: TrialRecord) -> float:
-    answer = record.prediction if record.prediction is not None else record.trace
-    assert answer is not None
-    return answer.iteration_time_s
+    assert record.prediction is not None
+    return record.prediction.iteration_time_s
 
 
 def _models(first: StudyResult, second: StudyResult) -> str:

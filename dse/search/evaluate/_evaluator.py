@@ -239,9 +239,7 @@ class ConfigurationEvaluator(Evaluator):
             return job
         return job.with_plan(configuration.plan, configuration.planner)
 
-    def configuration(
-        self, job: Job, parameters: Mapping[str, ParameterValue]
-    ) -> Configuration:
+    def configuration(self, job: Job, parameters: Mapping[str, ParameterValue]) -> Configuration:
         """Returns what was chosen for a job.
 
         Args:
@@ -276,8 +274,10 @@ class ConfigurationEvaluator(Evaluator):
         quick = self._planned(self.open_job(parameters))
         time_s = quick.simulated()[0]
         fits = _fits(quick)
-        if bound_s is None or quick.plan is None or (
-            fits and time_s <= (1 + _CLOSE_ENOUGH) * bound_s
+        if (
+            bound_s is None
+            or quick.plan is None
+            or (fits and time_s <= (1 + _CLOSE_ENOUGH) * bound_s)
         ):
             return quick
         thorough = self.open_job(parameters).planned(PlanEffort(seed=self._context.seed))
@@ -293,6 +293,14 @@ class ConfigurationEvaluator(Evaluator):
         except DseError as error:
             return str(error)
         return job.cannot_fit()
+
+    def fits(self, parameters: Mapping[str, ParameterValue]) -> bool:
+        """Returns whether every rank fits its device, without predicting the time."""
+        return _fits(self.open_job(parameters))
+
+    def platform(self, name: str) -> Platform:
+        """Returns a platform by the name that configurations carry."""
+        return self._context.platforms[name]
 
     def limit(self, configuration: Configuration) -> str:
         """Returns a sentence on what limits a complete configuration."""

@@ -9,22 +9,21 @@ from dse.errors import ConfigError
 from dse.machine.platforms import load_platform
 from dse.search._input_files import platform_facts, platform_files, text_file, trace_files
 from dse.search._inputs import StudyInputs
-from dse.search._records import STEPS_ROLE
-from dse.search.evaluate._trace import TraceContext
-from dse.search.evaluate._trace_steps import optimizations
-from dse.search._records import StudyTrace
+from dse.search._records import STEPS_ROLE, StudyTrace
+from dse.search.evaluate._evaluator import WorkloadContext, quote_for
 from dse.trace import read_kineto
 from dse.trace.whatif import captured_step, read_changes
-from dse.workload.recorded import SAME_PLATFORM, is_step_file
+from dse.workload import predict_job
+from dse.workload.recorded import SAME_PLATFORM, RecordedWorkload, is_step_file, optimizations
 
 if TYPE_CHECKING:
     from dse.machine.platforms import Platform
     from dse.search._records import Fact, InputFile
-    from dse.search.space import SearchSpace
+    from dse.search.space import SearchSpace, TraceReference
     from dse.trace.whatif import CapturedStep, Change
 
 
-def trace_inputs(space: SearchSpace, workload: TraceWorkload, file: InputFile) -> StudyInputs:
+def trace_inputs(space: SearchSpace, workload: TraceReference, file: InputFile) -> StudyInputs:
     """Reads the traces of a space, what they were captured on, and all else that it names.
 
     Args:
@@ -56,15 +55,20 @@ def trace_inputs(space: SearchSpace, workload: TraceWorkload, file: InputFile) -
     for name, platform in used.items():
         files += platform_files(name, platform)
         facts += platform_facts(name, platform)
-    context = TraceContext(
-        space, space.search.seed, captured, workload.samples_per_step, platforms, step_files
-    )
+    recorded = RecordedWorkload(workload.name, captured, workload.samples_per_step, step_files)
+    context = WorkloadContext(space, space.search.seed, recorded, platforms)
+    machine = captured.machine
+    quote = None
+    if machine.platform is not None:
+        quote = quote_for(machine.platform, machine.world_size, space)
     trace = StudyTrace(
         path=workload.trace,
         step=captured.graph.steps[0].cut_by,
-        device=captured.machine.device_name,
+        device=machine.device_name,
         samples_per_step=workload.samples_per_step,
-        baseline=context.make_evaluator().prediction_of(captured.what_if(())),
+        platform="" if machine.platform is None else machine.platform.name,
+        world_size=machine.world_size,
+        baseline=predict_job(recorded.job(None, {}), quote),
     )
     return StudyInputs(context, workload.name, tuple(files), tuple(facts), trace)
 
@@ -74,7 +78,9 @@ def _named_files(space: SearchSpace) -> list[str]:
     return list(dict.fromkeys(text for texts in sets for text in texts if is_step_file(text)))
 
 
-def _check_world_size(space: SearchSpace, workload: TraceWorkload, captured: CapturedStep) -> None:
+def _check_world_size(
+    space: SearchSpace, workload: TraceReference, captured: CapturedStep
+) -> None:
     """Refuses to add ranks to a job that has several: its collectives are those of its ranks."""
     ranks = captured.machine.world_size
     for parameter in space.parameters:

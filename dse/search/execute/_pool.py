@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from dse.search._records import TrialRecord
-    from dse.search.evaluate._base import EvaluationContext
+    from dse.search.evaluate._evaluator import EvaluationContext
     from dse.search.propose._proposer import Proposal
 
 #: Workers in a row that may fail to start.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
     from types import TracebackType
 
-    from dse.search.evaluate._base import EvaluationContext
+    from dse.search.evaluate._evaluator import EvaluationContext
     from dse.search.execute._worker import Answer, Started
     from dse.search.propose._proposer import Proposal
 

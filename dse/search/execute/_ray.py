@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import TracebackType
 
-    from dse.search.evaluate._base import EvaluationContext
+    from dse.search.evaluate._evaluator import EvaluationContext
     from dse.search.execute._worker import Answer
     from dse.search.propose._proposer import Proposal
 

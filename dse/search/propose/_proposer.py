@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     import optuna
 
     from dse.search._records import Params, TrialRecord
-    from dse.search.space import Parameter, ParameterValue, SearchSpace
+    from dse.search.space import SearchSpace
+    from dse.workload import Parameter, ParameterValue
 
 #: Proposals in a row that bring nothing new before an unseen configuration is drawn instead.
 _MAX_STALE = 20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.search.recommend._evaluate import DlrmOptions, OptionEvaluator, TransformerOptions
+from dse.search.recommend._evaluate import OptionEvaluator
 from dse.search.recommend._goals import (
     Budget,
     Deadline,
@@ -21,7 +21,6 @@ from dse.search.recommend._types import Judgement, Option, Recommendation, Solve
 __all__ = [
     "Budget",
     "Deadline",
-    "DlrmOptions",
     "Goal",
     "HourlyBudget",
     "Judgement",
@@ -31,7 +30,6 @@ __all__ = [
     "Recommendation",
     "Solved",
     "Target",
-    "TransformerOptions",
     "Verdict",
     "count_words",
     "duration_words",

@@ -1,218 +1,138 @@
-"""Evaluation of options with the evaluators of studies."""
+"""Evaluation of options with the evaluator of studies."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dse.errors import ConfigError, DseError
+from dse.errors import ConfigError
 from dse.search.recommend._types import Solved
-from dse.sharding import ShardingPlan, ShardingType
-from dse.workload.dlrm import Configuration, DlrmRuntime
-from dse.workload.transformer import (
-    DataSharding,
-    Parallelism,
-    Recompute,
-    StepConfiguration,
-    parallelism_words,
-)
+from dse.workload import predict_job
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
 
-    from dse.search.evaluate._dlrm import ModelEvaluator
-    from dse.search.evaluate._transformer import StepContext, StepEvaluator
+    from dse.search.evaluate._evaluator import ConfigurationEvaluator
     from dse.search.recommend._types import Option
+    from dse.workload import Job, ParameterValue
 
 #: Relative distance beyond a required throughput that is ruled out as well, against rounding.
 _BEYOND = 1.001
 
-_MICRO_BATCHES = (1, 2, 4, 8, 16)
-_DATA_SHARDING = (DataSharding.NONE, DataSharding.OPTIMIZER, DataSharding.PARAMETERS)
 
-#: From the fastest to the smallest.
-_RECOMPUTE = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
+@dataclass(frozen=True)
+class OptionEvaluator:
+    """Evaluates the options of one workload.
 
+    Of each of the usual ways to run a workload on a machine, the first alternative that fits is
+    taken; the best of them is the option's.
 
-class OptionEvaluator(ABC):
-    """Evaluates the options of one model."""
+    Attributes:
+        evaluator: The evaluator of studies.
+        fixed: Parameters that all options share, such as the training program.
+    """
 
-    @abstractmethod
+    evaluator: ConfigurationEvaluator
+    fixed: Mapping[str, ParameterValue]
+    _fitting: dict[Option, tuple[dict[str, ParameterValue], ...]] = field(default_factory=dict)
+
     def impossible(self, option: Option) -> str:
-        """Returns why an option cannot run at all, or nothing when it may."""
+        """Returns why an option cannot run at all; empty if it may."""
+        parameters = self._parameters(option)
+        reason = self.evaluator.refusal(parameters)
+        if not reason or self.evaluator.workload.finds_plans:
+            return reason
+        if self._ways(option):
+            return ""
+        return (
+            f"no way to run {self.evaluator.workload.name} on {option.world_size} × "
+            f"{option.platform} at batch {option.global_batch_size:,} fits their memory; use more "
+            "ranks"
+        )
 
-    @abstractmethod
     def bound_per_s(self, option: Option, required_per_s: float | None = None) -> float:
-        """Returns a throughput that no plan of an option exceeds.
+        """Returns a throughput that no way to run an option exceeds.
 
         Args:
             option: The option.
             required_per_s: Refine the bound until it rules this out; None for a quick one.
         """
+        batch = option.global_batch_size
+        job = self.evaluator.open_job(self._parameters(option))
+        if required_per_s is not None:
+            refined_s = job.lower_bound_s(_BEYOND * batch / required_per_s)
+            if refined_s is not None:
+                return batch / refined_s
+        least_s = job.optimistic_time_s()
+        return batch / least_s if least_s > 0 else float("inf")
 
-    @abstractmethod
     def solve(self, option: Option, bound_per_s: float) -> Solved:
-        """Returns an option with the best plan found.
+        """Returns an option with the best way to run it.
 
         Args:
             option: The option.
-            bound_per_s: Its bound; infinite where it is not known.
-        """
-
-    @abstractmethod
-    def limit(self, solved: Solved) -> str:
-        """Returns a sentence on what limits an option with its plan."""
-
-
-@dataclass(frozen=True)
-class DlrmOptions(OptionEvaluator):
-    """Options of a recommendation model; the solver places the tables.
-
-    Attributes:
-        evaluator: The evaluator of studies.
-        types: Sharding types that plans may use.
-        software: How the training program is written.
-    """
-
-    evaluator: ModelEvaluator
-    types: frozenset[ShardingType]
-    software: DlrmRuntime
-
-    def impossible(self, option: Option) -> str:
-        """A batch that does not divide, half-empty nodes, or more tables than memory."""
-        return self.evaluator.refusal(self._configuration(option))
-
-    def bound_per_s(self, option: Option, required_per_s: float | None = None) -> float:
-        """By the linear programs that bound all sharding plans from below."""
-        batch, incumbent_s = option.global_batch_size, None
-        if required_per_s is not None:
-            incumbent_s = _BEYOND * batch / required_per_s
-        return batch / self.evaluator.bound_s(self._configuration(option), self.types, incumbent_s)
-
-    def solve(self, option: Option, bound_per_s: float) -> Solved:
-        """By the sharding solver."""
-        configuration = self._configuration(option)
-        bound_s = option.global_batch_size / bound_per_s
-        plan, planner, prediction = self.evaluator.planned(configuration, self.types, bound_s)
-        return Solved(option, replace(configuration, plan=plan), prediction, planner, bound_per_s)
-
-    def limit(self, solved: Solved) -> str:
-        """By its memory, or by the critical path of its iteration."""
-        return solved.prediction.infeasible_reason or self.evaluator.limit(solved.configuration)
-
-    def _configuration(self, option: Option) -> Configuration:
-        return Configuration(
-            platform=option.platform,
-            world_size=option.world_size,
-            global_batch_size=option.global_batch_size,
-            plan=ShardingPlan(option.world_size, ()),
-            precision=option.precision,
-            software=self.software,
-        )
-
-
-class TransformerOptions(OptionEvaluator):
-    """Options of a transformer: every usual way to spread its step is tried.
-
-    Of each product of tensor, pipeline and data parallelism with each micro-batch, the first kind
-    of recomputation that fits is taken: more of it only takes longer. So the best is the best of
-    that lattice, not a heuristic's.
-
-    Args:
-        context: What its evaluations need.
-        program: Name of the training program.
-    """
-
-    def __init__(self, context: StepContext, program: str = "default") -> None:
-        self._model = context.model
-        self._platforms = context.platforms
-        self._evaluator: StepEvaluator = context.make_evaluator()
-        self._program = program
-        self._fitting = lru_cache(maxsize=None)(self._find_fitting)
-
-    def impossible(self, option: Option) -> str:
-        """Half-empty nodes, or no way to spread the step that fits the memory."""
-        platform = self._platforms[option.platform]
-        try:
-            platform.cluster(option.world_size)
-        except DseError as error:
-            return str(error)
-        if self._fitting(option):
-            return ""
-        return (
-            f"no way to spread {self._model.name} over {option.world_size} × "
-            f"{platform.device.name} at batch {option.global_batch_size:,} fits their memory; use "
-            "more ranks"
-        )
-
-    def bound_per_s(self, option: Option, required_per_s: float | None = None) -> float:
-        """By the arithmetic of the model at the peak rate of all devices."""
-        del required_per_s
-        peak = self._platforms[option.platform].device.peak.of(option.precision)
-        return peak * option.world_size / self._model.model_flops_per_sample
-
-    def solve(self, option: Option, bound_per_s: float) -> Solved:
-        """By trying all that fit; so the best is its own bound.
+            bound_per_s: Its bound; infinite if it is not known.
 
         Raises:
             ConfigError: Nothing fits.
         """
-        del bound_per_s
-        fitting = self._fitting(option)
-        if not fitting:
+        ways = self._ways(option)
+        if not ways:
             raise ConfigError(self.impossible(option))
-        predictions = [self._evaluator.predict(configuration) for configuration in fitting]
-        best = min(range(len(fitting)), key=lambda place: predictions[place].iteration_time_s)
-        words = parallelism_words(fitting[best].parallelism)
-        bound_per_s = predictions[best].throughput_samples_per_s
-        return Solved(option, fitting[best], predictions[best], words, bound_per_s)
+        bound_s = option.global_batch_size / bound_per_s
+        best: Solved | None = None
+        for parameters in ways:
+            job = self.evaluator.planned(parameters, bound_s)
+            configuration = self.evaluator.configuration(job, parameters)
+            prediction = predict_job(job, self.evaluator.quote(configuration))
+            found = Solved(option, configuration, prediction, _planner(job), bound_per_s)
+            if best is None or _rank(found) < _rank(best):
+                best = found
+        assert best is not None
+        # All ways were tried, so the best is its own bound where no plan is searched.
+        if not self.evaluator.workload.finds_plans:
+            best = best.bounded(best.throughput_per_s)
+        return best
 
     def limit(self, solved: Solved) -> str:
-        """By the critical path of its step."""
-        return self._evaluator.limit(solved.configuration)
+        """Returns a sentence on what limits an option: its memory, or its critical path."""
+        reason = solved.prediction.infeasible_reason
+        return reason or self.evaluator.limit(solved.configuration)
 
-    def _find_fitting(self, option: Option) -> tuple[StepConfiguration, ...]:
+    def _parameters(self, option: Option) -> dict[str, ParameterValue]:
+        return {
+            "platform": option.platform,
+            "world_size": option.world_size,
+            "global_batch_size": option.global_batch_size,
+            "precision": option.precision.value,
+            **self.fixed,
+        }
+
+    def _ways(self, option: Option) -> tuple[dict[str, ParameterValue], ...]:
+        """Returns the ways to run an option that fit its memory."""
+        if option not in self._fitting:
+            self._fitting[option] = tuple(self._find_ways(option))
+        return self._fitting[option]
+
+    def _find_ways(self, option: Option) -> list[dict[str, ParameterValue]]:
+        parameters = self._parameters(option)
+        workload, evaluator = self.evaluator.workload, self.evaluator
+        if workload.finds_plans:
+            return [parameters]
         found = []
-        for degrees in self._degrees(option):
-            for recompute in _RECOMPUTE:
-                parallelism = replace(degrees, recompute=recompute)
-                configuration = self._configuration(option, parallelism)
-                if self._evaluator.refusal(configuration):
+        for alternatives in workload.candidates(evaluator.platform(option.platform), parameters):
+            for chosen in alternatives:
+                if evaluator.refusal(chosen):
                     break
-                if self._evaluator.fits(configuration):
-                    found.append(configuration)
+                if evaluator.fits(chosen):
+                    found.append(dict(chosen))
                     break
-        return tuple(found)
-
-    def _degrees(self, option: Option) -> Iterator[Parallelism]:
-        """Yields ways to spread a step over the ranks, without recomputation."""
-        local_size = self._platforms[option.platform].cluster(option.world_size).local_size
-        for tensor in _divisors(local_size):
-            for pipeline in _divisors(option.world_size // tensor):
-                data = option.world_size // tensor // pipeline
-                for micro_batch in _MICRO_BATCHES:
-                    for sharding in _DATA_SHARDING if data > 1 else _DATA_SHARDING[:1]:
-                        yield Parallelism(
-                            tensor=tensor,
-                            pipeline=pipeline,
-                            data=data,
-                            sequence_parallel=tensor > 1,
-                            micro_batch_size=micro_batch,
-                            data_sharding=sharding,
-                        )
-
-    def _configuration(self, option: Option, parallelism: Parallelism) -> StepConfiguration:
-        return StepConfiguration(
-            platform=option.platform,
-            world_size=option.world_size,
-            global_batch_size=option.global_batch_size,
-            precision=option.precision,
-            parallelism=parallelism,
-            software=self._program,
-        )
+        return found
 
 
-def _divisors(count: int) -> list[int]:
-    return [value for value in range(1, count + 1) if count % value == 0]
+def _planner(job: Job) -> str:
+    return job.planner or job.setup()
+
+
+def _rank(solved: Solved) -> tuple[bool, float]:
+    return not solved.prediction.feasible, -solved.throughput_per_s

@@ -7,26 +7,27 @@ from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
 from dse.machine.platforms import list_platforms, load_platform
-from dse.model import DlrmModel, load_model
-from dse.search.evaluate._dlrm import ModelContext
-from dse.search.evaluate._transformer import StepContext
-from dse.search.recommend._evaluate import DlrmOptions, TransformerOptions
+from dse.search.evaluate._evaluator import WorkloadContext
+from dse.search.recommend._evaluate import OptionEvaluator
 from dse.search.recommend._search import judge_options, recommendation
 from dse.search.recommend._types import Option
-from dse.search.space import SearchSpace, WorkloadKind
+from dse.search.space import ModelReference, SearchSpace
 from dse.search.space._common_schema import SearchBlock
-from dse.sharding import ShardingType
-from dse.workload.dlrm import DlrmRuntime
+from dse.workload import find_program, load_workload
+from dse.workload.dlrm import TYPE_SEPARATOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from os import PathLike
 
     from dse.machine import Precision
     from dse.machine.platforms import Platform
-    from dse.model import TransformerModel
-    from dse.search.recommend._evaluate import OptionEvaluator
+    from dse.model import DlrmModel, TransformerModel
     from dse.search.recommend._goals import Goal
     from dse.search.recommend._types import Recommendation
+    from dse.workload import ParameterValue, Workload
+
+    AnyModel = str | PathLike[str] | DlrmModel | TransformerModel | Workload
 
 #: World sizes that are tried unless others are named: powers of two up to this, in whole nodes.
 MAX_WORLD_SIZE = 64
@@ -42,9 +43,8 @@ class RecommendOptions:
         batch_sizes: Global batches; by default only the model's own, because another batch trains
             differently.
         precisions: Arithmetic; by default the model's own.
-        types: Sharding types that plans may use.
-        software: How the training program of a recommendation model is written.
-        program: Name of the training program of a transformer.
+        types: Names of sharding types that plans may use; all by default.
+        program: Name of the training program; the ideal one by default.
         price_basis: Which list prices count.
         price_provider: Only this one's; empty for the cheapest of all.
         confidence: Least probability to reach the goal; one half asks for the expected value.
@@ -55,9 +55,8 @@ class RecommendOptions:
     world_sizes: tuple[int, ...] = ()
     batch_sizes: tuple[int, ...] = ()
     precisions: tuple[Precision, ...] = ()
-    types: frozenset[ShardingType] = frozenset(ShardingType)
-    software: DlrmRuntime | None = None
-    program: str = "default"
+    types: frozenset[str] = frozenset()
+    program: str = ""
     price_basis: str = "on_demand"
     price_provider: str = ""
     confidence: float = 0.5
@@ -65,7 +64,7 @@ class RecommendOptions:
 
 
 def recommend(
-    model: DlrmModel | TransformerModel | str,
+    model: AnyModel,
     goal: Goal,
     options: RecommendOptions | None = None,
     *,
@@ -74,7 +73,7 @@ def recommend(
     """Finds the best machines and batch for a goal, with a plan.
 
     Args:
-        model: A model, or its name or file.
+        model: A workload or model, or its name or file.
         goal: What is wanted.
         options: The space that is searched.
         progress: Called with the number of configurations that are judged, and of all.
@@ -91,7 +90,7 @@ def recommend(
         raise ConfigError(
             f"confidence {chosen.confidence:g}; expected at least 50 % and less than 100 %"
         )
-    workload = load_model(model) if isinstance(model, str) else model
+    workload = load_workload(model)
     platforms = _platforms(chosen)
     space = _options(workload, platforms, chosen)
     evaluator = option_evaluator(workload, platforms, chosen)
@@ -109,22 +108,19 @@ def recommend(
 
 
 def option_evaluator(
-    model: DlrmModel | TransformerModel,
-    platforms: Mapping[str, Platform],
-    options: RecommendOptions,
+    workload: Workload, platforms: Mapping[str, Platform], options: RecommendOptions
 ) -> OptionEvaluator:
-    """Returns what evaluates the options of a model with the evaluator of studies.
+    """Returns what evaluates the options of a workload with the evaluator of studies.
 
     Args:
-        model: The model.
+        workload: What is trained.
         platforms: Every platform that options name, by that name.
         options: Prices, sharding types, training program and seed.
     """
-    kind = WorkloadKind.DLRM if isinstance(model, DlrmModel) else WorkloadKind.TRANSFORMER
     space = SearchSpace(
-        name=f"recommend {model.name}",
+        name=f"recommend {workload.name}",
         description="",
-        workload=ModelWorkload(model.name, kind),
+        workload=ModelReference(workload.name, workload.kind),
         parameters=(),
         objectives=(),
         constraints=(),
@@ -134,12 +130,13 @@ def option_evaluator(
         networks=(),
         search=SearchBlock().to_settings(),
     )
-    if isinstance(model, DlrmModel):
-        context = ModelContext(space, options.seed, model, platforms)
-        return DlrmOptions(
-            context.make_evaluator(), options.types, options.software or DlrmRuntime()
-        )
-    return TransformerOptions(StepContext(space, options.seed, model, platforms), options.program)
+    fixed: dict[str, ParameterValue] = {}
+    if options.program:
+        fixed["program"] = find_program(workload.programs, options.program).name
+    if workload.finds_plans and options.types:
+        fixed["sharding_types"] = TYPE_SEPARATOR.join(sorted(options.types))
+    context = WorkloadContext(space, options.seed, workload, platforms)
+    return OptionEvaluator(context.make_evaluator(), fixed)
 
 
 def _platforms(options: RecommendOptions) -> dict[str, Platform]:
@@ -175,7 +172,7 @@ def _price(platform: Platform, world_size: int, options: RecommendOptions) -> fl
 
 
 def _options(
-    model: DlrmModel | TransformerModel,
+    workload: Workload,
     platforms: dict[str, Platform],
     options: RecommendOptions,
 ) -> list[Option]:
@@ -183,13 +180,13 @@ def _options(
         wrong = [value for value in values if value < 1]
         if wrong:
             raise ConfigError(f"{what} {wrong[0]}; expected at least 1")
-    precisions = options.precisions or (model.precision,)
+    precisions = options.precisions or (workload.precision,)
     found: dict[Option, None] = {}
     for name, platform in platforms.items():
         for world_size in options.world_sizes or _world_sizes(platform.devices_per_node):
             price = _price(platform, world_size, options)
             assert price is not None
-            for batch in options.batch_sizes or (_whole(model.global_batch_size, world_size),):
+            for batch in options.batch_sizes or (_whole(workload.global_batch_size, world_size),):
                 for precision in precisions:
                     found[Option(name, world_size, batch, precision, price)] = None
     return list(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 import math
 from statistics import NormalDist
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dse.machine import Precision
     from dse.search.recommend._goals import Goal, Rank
-    from dse.workload.dlrm import Configuration, Prediction
-    from dse.workload.transformer import StepConfiguration, StepPrediction
+    from dse.workload import Configuration, Prediction
 
 #: Standard deviations from the middle to the ends of a 90 % interval.
 _NINETY = 1.645
@@ -69,17 +68,21 @@ class Solved:
 
     Attributes:
         option: The option.
-        configuration: With the sharding plan, or the parallelism of a transformer.
+        configuration: How it is run, with the sharding plan where there is one.
         prediction: Its prediction.
         planner: How the plan was found.
         bound_per_s: No plan has a higher throughput.
     """
 
     option: Option
-    configuration: Configuration | StepConfiguration
-    prediction: Prediction | StepPrediction
+    configuration: Configuration
+    prediction: Prediction
     planner: str
     bound_per_s: float
+
+    def bounded(self, bound_per_s: float) -> Solved:
+        """Returns the same with another bound."""
+        return replace(self, bound_per_s=bound_per_s)
 
     @property
     def throughput_per_s(self) -> float:

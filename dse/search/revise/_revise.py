@@ -11,6 +11,7 @@ bounds for each candidate under the new inputs.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+import math
 from typing import TYPE_CHECKING, Protocol
 
 from dse.errors import ConfigError
@@ -18,12 +19,11 @@ from dse.machine import Quote
 from dse.search._records import Fact, TrialRecord, TrialStatus
 from dse.search._result import mark_front
 from dse.search.analyse._conclusion import conclude
-from dse.search.evaluate._evaluator import EvaluationContext, Evaluator, judged, price_of
+from dse.search.evaluate._evaluator import EvaluationContext, Evaluator, judged, quote_for
 from dse.search.execute._executor import make_executor
 from dse.search.propose._proposer import Proposal
 from dse.search.revise._overrides import with_overrides
 from dse.search.revise._stored import study_context, study_machines
-from dse.search.space import WorkloadKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,12 +31,10 @@ if TYPE_CHECKING:
     from dse.machine import Cluster
     from dse.machine.platforms import ChangedFigure, Override
     from dse.search._records import StudyResult
-    from dse.search.evaluate._evaluator import AnyConfiguration, ConfigurationEvaluator
-    from dse.search.evaluate._dlrm import ModelContext
-    from dse.search.evaluate._transformer import StepContext
+    from dse.search.evaluate._evaluator import ConfigurationEvaluator, WorkloadContext
     from dse.search.revise._overrides import StudyMachines
     from dse.search.space import SearchSpace
-    from dse.workload import ParameterValue
+    from dse.workload import Configuration, ParameterValue, Prediction
 
 #: Predictions from which on several workers are worth their start.
 _WORTH_WORKERS = 200
@@ -115,7 +113,7 @@ def revise_study(
             f"{' '.join(overrides)}: nothing in {result.name} has that figure, so nothing would "
             "change"
         )
-    if result.kind is WorkloadKind.TRACE:
+    if result.trace is not None:
         _check_trace(result, parsed, replan)
     engine = _Engine(result, machines, changed)
     records = engine.revised(jobs, progress)
@@ -193,9 +191,9 @@ class _Engine:
     ) -> None:
         self._result = result
         self._machines = changed
-        self._context: ModelContext | StepContext | None = None
+        self._context: WorkloadContext | None = None
         self.kept = self.repriced = self.simulated = 0
-        if result.kind is not WorkloadKind.TRACE:
+        if result.trace is None:
             context = study_context(result, changed)
             former = replace(context, space=machines.space, platforms=machines.platforms)
             self._context = context
@@ -207,7 +205,8 @@ class _Engine:
         records: dict[int, TrialRecord] = {}
         waiting: dict[int, TrialRecord] = {}
         for record in self._result.records:
-            if record.configuration is None or self._same_machines(record.configuration):
+            kept = record.configuration is None or self._context is None
+            if kept or self._same_machines(record):
                 records[record.number] = self._repriced(record)
             else:
                 waiting[record.number] = record
@@ -236,7 +235,9 @@ class _Engine:
         by_number = {record.number: record for record in records}
         searched: dict[int, bool] = {}
         with make_executor("process", self._context, jobs) as executor:
-            for found in executor.run([Proposal(one.number, one.parameters) for one in best]):
+            for found in executor.run(
+                [Proposal(record.number, record.parameters) for record in best]
+            ):
                 searched[found.number] = _faster(found, by_number[found.number])
                 if searched[found.number]:
                     by_number[found.number] = found
@@ -254,7 +255,10 @@ class _Engine:
             for record in self._result.records
         )
 
-    def _same_machines(self, configuration: AnyConfiguration) -> bool:
+    def _same_machines(self, record: TrialRecord) -> bool:
+        configuration = record.configuration
+        if configuration is None:
+            return True
         before, after = (
             _figures(evaluator.cluster(configuration)) for evaluator in (self._before, self._after)
         )
@@ -262,45 +266,45 @@ class _Engine:
 
     def _repriced(self, record: TrialRecord) -> TrialRecord:
         """Returns a record at the changed prices."""
-        answer = record.prediction or record.trace
-        if answer is None:
+        prediction = record.prediction
+        if prediction is None or record.configuration is None:
             return record
-        price = self._price(record)
-        if price == answer.price_usd_per_hour:
+        quote = self._quote(record.configuration, prediction)
+        price = None if quote is None else quote.usd_per_hour
+        if price == prediction.price_usd_per_hour:
             self.kept += 1
             return record
         self.repriced += 1
-        throughput, cost = answer.throughput_samples_per_s, None
-        if price is not None and throughput is not None:
-            cost = Quote(price).cost_usd_per_million(throughput)
-        if record.prediction is not None:
-            prediction = replace(
-                record.prediction, price_usd_per_hour=price, cost_usd_per_million_samples=cost
+        throughput, cost = prediction.throughput_samples_per_s, None
+        if quote is not None and not math.isnan(throughput):
+            cost = quote.cost_usd_per_million(throughput)
+        repriced = replace(prediction, price_usd_per_hour=price, cost_usd_per_million_samples=cost)
+        return judged(replace(record, prediction=repriced), self._machines.space)
+
+    def _quote(self, configuration: Configuration, prediction: Prediction) -> Quote | None:
+        if self._context is not None:
+            return self._after.quote(configuration)
+        platforms, trace = self._machines.platforms, self._result.trace
+        name = configuration.platform
+        if name not in platforms and trace is not None:
+            # The machine of the capture, by whatever name it was loaded.
+            name = next(
+                (key for key, platform in platforms.items() if platform.name == trace.platform), ""
             )
-            record = replace(record, prediction=prediction)
-        elif record.trace is not None:
-            trace = replace(
-                record.trace, price_usd_per_hour=price, cost_usd_per_million_samples=cost
-            )
-            record = replace(record, trace=trace)
-        return judged(record, self._machines.space)
-
-    def _price(self, record: TrialRecord) -> float | None:
-        if record.configuration is not None:
-            return self._after.price_usd_per_hour(record.configuration)
-        assert record.trace is not None
-        for platform in self._machines.platforms.values():
-            if platform.name == record.trace.platform:
-                return price_of(platform, record.trace.world_size, self._machines.space)
-        return record.trace.price_usd_per_hour
+        if name not in platforms:
+            price = prediction.price_usd_per_hour
+            return None if price is None else Quote(price)
+        return quote_for(platforms[name], configuration.world_size, self._machines.space)
 
 
-def _figures(cluster: Cluster) -> Cluster:
+def _figures(cluster: Cluster | None) -> Cluster | None:
     """Returns machines reduced to what predictions on them depend on.
 
     A link matters only where a node has several ranks, a network only between nodes. What was
     measured of the device moves with its figures.
     """
+    if cluster is None:
+        return None
     link, network = cluster.link, cluster.network
     if cluster.local_size == 1:
         link = replace(link, bandwidth_bytes_per_s=0.0, latency_s=0.0, calibrations=())
@@ -328,7 +332,7 @@ class _KeptPlans(EvaluationContext):
         records: The candidates by number.
     """
 
-    inner: ModelContext | StepContext
+    inner: WorkloadContext
     records: Mapping[int, TrialRecord]
 
     def make_evaluator(self) -> Evaluator:
@@ -354,4 +358,4 @@ class _KeptPlanEvaluator(Evaluator):
         record = self._records[number]
         assert record.configuration is not None
         prediction = self._inner.predict(record.configuration)
-        return judged(replace(record, prediction=prediction, lower_bound_s=None), self._space)
+        return judged(replace(record, prediction=prediction, lower_bound_s=None), self.space)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.errors import ConfigError
-from dse.search._load import stored_model, stored_platform, stored_space, stored_transformer
-from dse.search.evaluate._dlrm import ModelContext
-from dse.search.evaluate._transformer import StepContext
+from dse.search._load import stored_platform, stored_space, stored_workload
+from dse.search.evaluate._evaluator import WorkloadContext
 from dse.search.revise._overrides import StudyMachines
-from dse.search.space import WorkloadKind
 
 if TYPE_CHECKING:
     from dse.search._records import StudyResult
@@ -32,21 +29,13 @@ def study_machines(study: StudyResult, space: SearchSpace | None = None) -> Stud
     return StudyMachines(chosen, {name: stored_platform(study, name) for name in names})
 
 
-def study_context(study: StudyResult, machines: StudyMachines) -> ModelContext | StepContext:
+def study_context(study: StudyResult, machines: StudyMachines) -> WorkloadContext:
     """Returns what evaluates configurations of a study of a model.
 
     Raises:
         ConfigError: The study is of a captured trace.
     """
-    space, seed, platforms = machines.space, study.seed, machines.platforms
-    if study.kind is WorkloadKind.TRACE:
-        raise ConfigError(
-            f"{study.name} is a study of a captured trace, which it does not keep; use "
-            "`dse trace whatif TRACE` for changes of the machine (prices can be changed here)"
-        )
-    if study.kind is WorkloadKind.TRANSFORMER:
-        return StepContext(space, seed, stored_transformer(study), platforms)
-    return ModelContext(space, seed, stored_model(study), platforms)
+    return WorkloadContext(machines.space, study.seed, stored_workload(study), machines.platforms)
 
 
 def study_evaluator(

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dse.search._records import Params, TrialRecord
-    from dse.search.space import Objective, Parameter
+    from dse.search.space import Objective
+    from dse.workload import Parameter
 
 _STUDY_NAME = "dse"
 _BOUNDS_KEY = "lower_bounds_s"

@@ -16,9 +16,9 @@ from dse.validation._types import Candidate
 from dse.validation.study._scale import fold_plan, scale_model, scaling_text
 from dse.workload.dlrm import (
     Configuration,
+    DlrmRuntime,
     PlanScorer,
     Prediction,
-    Software,
     predict_plan,
     problem_of,
     software_profile,
@@ -270,7 +270,7 @@ def _smaller(configuration: Configuration, factor: float) -> Configuration:
     return replace(configuration, global_batch_size=batch)
 
 
-def trained_software(software: Software) -> Software:
+def trained_software(software: DlrmRuntime) -> DlrmRuntime:
     """Returns the reference trainer's program with the options that it shares with another one."""
     return replace(
         software_profile("dse_trainer").software,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dse.machine import Cluster
+    from dse.machine import Cluster, Quote
     from dse.sharding import ShardingPlan, TableConstraints
     from dse.workload._explain import AttributedGraph
     from dse.workload._job import PlanEffort
@@ -279,11 +279,9 @@ def _groups(names: tuple[str, ...]) -> NDArray[np.int64]:
     return np.unique(names, return_inverse=True)[1]
 
 
-def predict_plan(
-    scorer: PlanScorer, plan: ShardingPlan, price_usd_per_hour: float | None
-) -> Prediction:
+def predict_plan(scorer: PlanScorer, plan: ShardingPlan, quote: Quote | None) -> Prediction:
     """Predicts one plan; see :func:`dse.workload.predict_job`."""
-    return predict_job(DlrmJob.scored(scorer, plan), price_usd_per_hour)
+    return predict_job(DlrmJob.scored(scorer, plan), quote)
 
 
 def compare_plans(

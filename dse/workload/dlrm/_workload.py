@@ -9,11 +9,11 @@ from dse.config import parse_document
 from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.model import ModelDocument
-from dse.sharding import ShardingType
+from dse.sharding import ShardingType, plan_to_json
 from dse.workload._launch import LaunchMode
 from dse.workload._parameters import named
 from dse.workload._programs import find_program
-from dse.workload._workload import Workload
+from dse.workload._workload import Workload, required
 from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm._joint import placement_parameters
 from dse.workload.dlrm._parameters import PLACEMENT_PREFIX, TYPE_SEPARATOR, DlrmParameters
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dse.machine.host import HostProfile
     from dse.machine.platforms import Platform
     from dse.model import DlrmModel
+    from dse.workload._configuration import Configuration
     from dse.workload._parameters import Parameter, ParametersBlock, ParameterValue
     from dse.workload._programs import Program
 
@@ -55,6 +56,16 @@ class DlrmWorkload(Workload):
         """Name of the model."""
         return self.model.name
 
+    @property
+    def precision(self) -> Precision:
+        """Arithmetic of the model's own recipe."""
+        return self.model.precision
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of one iteration in the model's own recipe."""
+        return self.model.global_batch_size
+
     @classmethod
     def from_text(cls, text: str, *, file: str = "<string>") -> DlrmWorkload:
         """Returns the model of a file; see :meth:`Workload.from_text`."""
@@ -62,7 +73,7 @@ class DlrmWorkload(Workload):
 
     def job(
         self,
-        platform: Platform,
+        platform: Platform | None,
         parameters: Mapping[str, ParameterValue],
         *,
         links: Sequence[LinkSpec] = (),
@@ -70,6 +81,7 @@ class DlrmWorkload(Workload):
         host_profile: HostProfile | None = None,
     ) -> DlrmJob:
         """Returns the job, its plan still open; see :meth:`Workload.job`."""
+        platform = required(platform, self)
         world_size = int(parameters["world_size"])
         precision = Precision(str(parameters.get("precision", self.model.precision.value)))
         cluster = platform.cluster(
@@ -98,6 +110,13 @@ class DlrmWorkload(Workload):
         return DlrmJob(
             problem, allowed_types=_types(parameters), placements=tuple(placements.items())
         )
+
+    @classmethod
+    def deployment(cls, configuration: Configuration, model_name: str) -> str:
+        """Returns the sharding plan."""
+        if configuration.plan is None:
+            raise ConfigError(f"a configuration of {model_name} has no sharding plan to deploy")
+        return plan_to_json(configuration.plan, model_name)
 
     def placement_parameters(
         self, platforms: Mapping[str, Platform], choices: Mapping[str, Sequence[ParameterValue]]

@@ -105,7 +105,9 @@ def change_title(parameters: Mapping[str, ParameterValue]) -> str:
     parts = [] if platform == SAME_PLATFORM else [platform]
     if "world_size" in parameters:
         parts.append(f"{parameters['world_size']} ranks")
-    parts += [f"{kind} {name}" for kind in ("link", "network") if (name := named(parameters, kind))]
+    parts += [
+        f"{kind} {name}" for kind in ("link", "network") if (name := named(parameters, kind))
+    ]
     factor = float(parameters.get("network_factor", 1.0))
     if factor != 1.0:
         parts.append(f"{factor:g}× network")

@@ -13,7 +13,7 @@ from dse.model import TransformerDocument
 from dse.workload._metrics import COMMON_METRICS, Metric
 from dse.workload._parameters import named
 from dse.workload._programs import IDEAL, find_program
-from dse.workload._workload import Workload
+from dse.workload._workload import Workload, required
 from dse.workload.transformer._job import TransformerJob
 from dse.workload.transformer._parameters import TransformerParameters
 from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS
@@ -63,6 +63,16 @@ class TransformerWorkload(Workload):
     def name(self) -> str:
         """Name of the model."""
         return self.model.name
+
+    @property
+    def precision(self) -> Precision:
+        """Arithmetic of the model's own recipe."""
+        return self.model.precision
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of one iteration in the model's own recipe."""
+        return self.model.global_batch_size
 
     @classmethod
     def from_text(cls, text: str, *, file: str = "<string>") -> TransformerWorkload:
@@ -127,7 +137,7 @@ class TransformerWorkload(Workload):
 
     def job(
         self,
-        platform: Platform,
+        platform: Platform | None,
         parameters: Mapping[str, ParameterValue],
         *,
         links: Sequence[LinkSpec] = (),
@@ -135,7 +145,7 @@ class TransformerWorkload(Workload):
         host_profile: HostProfile | None = None,
     ) -> TransformerJob:
         """Returns the job; data parallelism takes the ranks that the other degrees leave over."""
-        cluster = platform.cluster(
+        cluster = required(platform, self).cluster(
             int(parameters["world_size"]),
             link=named(parameters, "link"),
             network=named(parameters, "network"),

@@ -24,14 +24,14 @@ from dse.workload import (
     StepBuilder,
     Workload,
     named,
+    required,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dse.machine.host import HostProfile
-
     from dse.machine import Cluster, LinkSpec, NetworkSpec
+    from dse.machine.host import HostProfile
     from dse.machine.platforms import Platform
     from dse.workload import AttributedGraph, Iteration, ParameterValue
 
@@ -89,7 +89,7 @@ class MlpWorkload(Workload):
 
     def job(
         self,
-        platform: Platform,
+        platform: Platform | None,
         parameters: Mapping[str, ParameterValue],
         *,
         links: Sequence[LinkSpec] = (),
@@ -97,7 +97,7 @@ class MlpWorkload(Workload):
         host_profile: HostProfile | None = None,
     ) -> MlpJob:
         """Returns the model on a cluster."""
-        cluster = platform.cluster(
+        cluster = required(platform, self).cluster(
             int(parameters["world_size"]),
             link=named(parameters, "link"),
             network=named(parameters, "network"),
