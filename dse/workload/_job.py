@@ -225,6 +225,14 @@ class Job(ABC):
         del iteration_time_s
         return ()
 
+    def setup(self) -> str:
+        """Returns one line on how the job is set up, such as its plan or its parallelism."""
+        return ""
+
+    def document(self) -> dict[str, object]:
+        """Returns the fields of the JSON output that only this kind of workload has."""
+        return {}
+
     def memory_advice(self, fullest: MemoryAccount) -> str:
         """Returns what to try if a rank does not fit; empty if nothing general can be said.
 

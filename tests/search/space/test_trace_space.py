@@ -31,7 +31,7 @@ def parse(text: str):
 
 def test_a_space_expands():
     space = parse(SPACE)
-    assert space.workload == TraceWorkload("captures/run1", "folder", "", 12, 4096)
+    assert space.workload == TraceReference("captures/run1", "folder", "", 12, 4096)
     assert space.workload.name == "run1"
     assert [parameter.name for parameter in space.parameters] == [
         "platform",
