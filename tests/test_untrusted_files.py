@@ -105,7 +105,6 @@ CALLS = {
         "dse/trace/capture/_agent.py",
         "dse/doctor/_machine.py",
         "dse/launch/_cores.py",
-        "dse/search/storage/_runs.py",
     },
     "*.read_bytes": set(),
 }

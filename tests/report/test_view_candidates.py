@@ -203,7 +203,7 @@ def validated(mode, run_batch_size=64):
     other = replace(make_record(2, 3e6, 0.6), configuration=first.configuration)
     candidate = replace(VALIDATION.candidates[0], run_batch_size=run_batch_size)
     setting = replace(VALIDATION.setting, mode=mode, platform=platform)
-    found = replace(VALIDATION, candidates=(candidate,), setting=setting)
+    found = VALIDATION.model_copy(update={"candidates": (candidate,), "setting": setting})
     return replace(make_study([first, other]), validation=found)
 
 
