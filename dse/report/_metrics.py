@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.report.console import UNKNOWN
-from dse.search.space import WorkloadKind
-from dse.workload import Metric
+from dse.workload import Metric, workload_kind
 
 if TYPE_CHECKING:
     from dse.search import StudyResult
@@ -66,16 +65,14 @@ _TRACE_FORMATS = {
     Metric.ITERATION_TIME: MetricFormat("Step", "ms", 1e3, 3),
 }
 
-_FORMATS = {
-    WorkloadKind.DLRM: METRIC_FORMATS,
-    WorkloadKind.TRANSFORMER: _TRANSFORMER_FORMATS,
-    WorkloadKind.TRACE: _TRACE_FORMATS,
-}
-
 
 def metric_formats(study: StudyResult) -> dict[Metric, MetricFormat]:
     """Returns the formats of a study's metrics."""
-    return _FORMATS[study.kind]
+    workload = workload_kind(study.kind)
+    if workload.brings_machine:
+        return _TRACE_FORMATS
+    trains_tokens = Metric.TOKEN_THROUGHPUT in workload.metrics
+    return _TRANSFORMER_FORMATS if trains_tokens else METRIC_FORMATS
 
 
 def title_with_unit(form: MetricFormat) -> str:

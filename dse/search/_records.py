@@ -84,19 +84,31 @@ class TrialRecord:
         configuration, prediction = self.configuration, self.prediction
         if configuration is None or prediction is None:
             return {}
-        price, cost = prediction.price_usd_per_hour, prediction.cost_usd_per_million_samples
-        values = {
-            Metric.THROUGHPUT: prediction.throughput_samples_per_s,
-            Metric.ITERATION_TIME: prediction.iteration_time_s,
-            Metric.COST: math.nan if cost is None else cost,
-            Metric.PRICE: math.nan if price is None else price,
-            Metric.MEMORY_HEADROOM: prediction.memory_headroom_fraction,
-            Metric.WORLD_SIZE: float(configuration.world_size),
-            Metric.GLOBAL_BATCH_SIZE: float(configuration.global_batch_size),
-        }
-        values |= {Metric(name): value for name, value in prediction.metrics}
-        known = workload_kind(configuration.kind).metrics
-        return {metric: value for metric, value in values.items() if metric in known}
+        return _metrics(
+            configuration.kind,
+            configuration.world_size,
+            configuration.global_batch_size,
+            prediction,
+        )
+
+
+def _metrics(
+    kind: str, world_size: int, global_batch_size: int, prediction: Prediction
+) -> dict[Metric, float]:
+    """Returns every metric that a kind of workload has; NaN if it is not known."""
+    price, cost = prediction.price_usd_per_hour, prediction.cost_usd_per_million_samples
+    values = {
+        Metric.THROUGHPUT: prediction.throughput_samples_per_s,
+        Metric.ITERATION_TIME: prediction.iteration_time_s,
+        Metric.COST: math.nan if cost is None else cost,
+        Metric.PRICE: math.nan if price is None else price,
+        Metric.MEMORY_HEADROOM: prediction.memory_headroom_fraction,
+        Metric.WORLD_SIZE: float(world_size),
+        Metric.GLOBAL_BATCH_SIZE: float(global_batch_size),
+    }
+    values |= {Metric(name): value for name, value in prediction.metrics}
+    known = workload_kind(kind).metrics
+    return {metric: value for metric, value in values.items() if metric in known}
 
 
 #: Role of files of fitted models; their name is prefixed by the platform's.
@@ -168,6 +180,11 @@ class StudyTrace:
     platform: str
     world_size: int
     baseline: Prediction
+
+    @property
+    def metrics(self) -> dict[Metric, float]:
+        """Every metric of the step as captured; NaN if it is not known."""
+        return _metrics("trace", self.world_size, 0, self.baseline)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dse.machine import LinkSpec, NetworkSpec
     from dse.machine.host import HostProfile
     from dse.machine.platforms import Platform
+    from dse.model import EmbeddingTable
     from dse.workload._configuration import Configuration
     from dse.workload._job import Job
     from dse.workload._metrics import Metric
@@ -36,6 +37,7 @@ class Workload(ABC):
         parameters: What a search space may choose; its fields are the parameters.
         metrics: Figures that a prediction has.
         programs: Training programs by name.
+        rank_word: What one entry of a breakdown stands for.
         brings_machine: Whether the workload ran on a machine of its own, as captured steps did.
         finds_plans: Whether jobs have a sharding plan, which is searched for each configuration.
     """
@@ -47,6 +49,7 @@ class Workload(ABC):
     programs: ClassVar[Mapping[str, Program]] = {}
     finds_plans: ClassVar[bool] = False
     brings_machine: ClassVar[bool] = False
+    rank_word: ClassVar[str] = "rank"
 
     @property
     @abstractmethod
@@ -98,6 +101,21 @@ class Workload(ABC):
         if prediction.cost_usd_per_million_samples is not None:
             text += f" at {prediction.cost_usd_per_million_samples:.3g} USD per million"
         return text
+
+    @classmethod
+    def details(cls, configuration: Configuration) -> tuple[tuple[str, str], ...]:
+        """Returns labelled facts about a configuration that only this kind of workload has.
+
+        Args:
+            configuration: What was chosen.
+        """
+        del configuration
+        return ()
+
+    @property
+    def tables(self) -> Sequence[EmbeddingTable]:
+        """Embedding tables that plans place."""
+        return ()
 
     @classmethod
     def batch_grain(cls, configuration: Configuration) -> int:

@@ -2,51 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+import math
 from typing import TYPE_CHECKING
 
 from dse.errors import DseError
 from dse.report.console import duration, interval, percent
 from dse.report.page._payload import rounded
-from dse.search import change_words, stored_model
-from dse.search.space import WorkloadKind
+from dse.search import stored_workload
+from dse.workload import workload_kind
 from dse.workload.dlrm import PLACEMENT_PREFIX
-from dse.workload.transformer import StepConfiguration, parallelism_words
 
 if TYPE_CHECKING:
-    from dse.search import StudyResult, TracePrediction, TrialRecord
+    from dse.search import StudyResult, StudyTrace, TrialRecord
     from dse.sharding import ShardingPlan
     from dse.workload import MemoryAccount, Prediction
 
-_PARTS = ("Compute", "Exposed communication", "Host", "Idle")
+#: Rates below this are not written in millions.
+_FEW_PER_S = 1e4
 
-#: Parts of an iteration; the host of a captured step runs next to the device.
-BREAKDOWN_PARTS = {
-    WorkloadKind.DLRM: _PARTS,
-    WorkloadKind.TRANSFORMER: _PARTS,
-    WorkloadKind.TRACE: ("Compute", "Exposed communication", "Idle"),
-}
+#: Parts of an iteration.
+BREAKDOWN_PARTS = ("Compute", "Exposed communication", "Host", "Idle")
 
-#: Uses of memory; traces do not contain them.
-MEMORY_PURPOSES = {
-    WorkloadKind.DLRM: (
-        "Embedding weights",
-        "Optimizer state",
-        "Dense parameters",
-        "Activations",
-        "Indices and pooled embeddings",
-        "Communication buffers",
-    ),
-    WorkloadKind.TRANSFORMER: (
-        "Weights",
-        "Gradients",
-        "Optimizer state",
-        "Activations",
-        "Communication buffers",
-    ),
-    WorkloadKind.TRACE: (),
-}
+
+def memory_purposes(study: StudyResult) -> tuple[str, ...]:
+    """Returns the uses of memory of a study's candidates; nothing if they are not known."""
+    for record in study.records:
+        if record.prediction is not None and record.prediction.memory:
+            parts = record.prediction.memory[0].parts
+            return tuple(purpose.capitalize() for purpose, _ in parts)
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +120,30 @@ class DetailView:
 
 def detail_of(record: TrialRecord) -> DetailView | None:
     """Returns the details of a configuration, or None if it was not evaluated."""
-    if record.trace is not None:
-        return trace_detail(record.number, change_words(record), record.trace)
     configuration, prediction = record.configuration, record.prediction
     if configuration is None or prediction is None:
         return None
+    kind = workload_kind(configuration.kind)
+    summary = (*kind.details(configuration), *_figures(prediction), *_plan_rows(record))
+    found = prediction_detail(record.number, (*summary, *_parameters(record)), prediction)
+    if configuration.plan is None:
+        return found
+    return replace(found, tables=_tables(configuration.plan))
+
+
+def prediction_detail(
+    number: int, summary: tuple[tuple[str, str], ...], prediction: Prediction
+) -> DetailView:
+    """Returns the details of a prediction.
+
+    Args:
+        number: Trial number; -1 for a step as captured.
+        summary: Labelled facts.
+        prediction: The prediction.
+    """
     return DetailView(
-        number=record.number,
-        summary=_summary(record, prediction),
+        number=number,
+        summary=summary,
         ranks=tuple(range(len(prediction.breakdown))),
         breakdown_ms=tuple(
             (
@@ -154,8 +156,19 @@ def detail_of(record: TrialRecord) -> DetailView | None:
         ),
         memory_gib=tuple(_memory_gib(memory) for memory in prediction.memory),
         usable_gib=_gib(prediction.usable_memory_bytes),
-        tables=() if isinstance(configuration, StepConfiguration) else _tables(configuration.plan),
+        changes=tuple(
+            ChangeView(effect.title, effect.tasks, _milli(effect.before_s), _milli(effect.after_s))
+            for effect in prediction.effects
+        ),
+        notes=prediction.notes,
     )
+
+
+def captured_detail(number: int, trace: StudyTrace) -> DetailView:
+    """Returns the details of the step as captured."""
+    machine = f"{trace.world_size} × {trace.platform or 'unknown'}"
+    summary = (("Changes", "as captured"), ("Machine", machine), *_figures(trace.baseline))
+    return prediction_detail(number, summary, trace.baseline)
 
 
 def _memory_gib(memory: MemoryAccount) -> tuple[float, ...]:
@@ -165,10 +178,8 @@ def _memory_gib(memory: MemoryAccount) -> tuple[float, ...]:
 
 def table_sizes(study: StudyResult) -> tuple[TableSize, ...]:
     """Returns the tables of the model that a study keeps; nothing where it keeps none."""
-    if study.kind is not WorkloadKind.DLRM:
-        return ()
     try:
-        model = stored_model(study)
+        tables = stored_workload(study).tables
     except DseError:
         # The plan is shown without sizes: they only help to sort it.
         return ()
@@ -180,84 +191,51 @@ def table_sizes(study: StudyResult) -> tuple[TableSize, ...]:
             float(table.weight_bytes),
             float(f"{table.lookups_per_sample * table.dim * table.data_type.value_bytes:.6g}"),
         )
-        for table in model.tables
+        for table in tables
     )
 
 
-def trace_detail(number: int, changes: str, answer: TracePrediction) -> DetailView:
-    """Returns the details of a changed step.
-
-    Args:
-        number: Trial number; -1 for the step as captured.
-        changes: What was changed.
-        answer: Result of the simulation.
-    """
-    return DetailView(
-        number=number,
-        summary=_trace_summary(changes, answer),
-        ranks=tuple(rank.rank for rank in answer.ranks),
-        breakdown_ms=tuple(
-            (
-                _milli(rank.compute_s),
-                _milli(rank.exposed_communication_s),
-                _milli(rank.idle_s),
-            )
-            for rank in answer.ranks
-        ),
-        changes=tuple(
-            ChangeView(effect.title, effect.tasks, _milli(effect.before_s), _milli(effect.after_s))
-            for effect in answer.effects
-        ),
-        notes=answer.notes,
-    )
-
-
-def _trace_summary(changes: str, answer: TracePrediction) -> tuple[tuple[str, str], ...]:
-    platform = answer.platform or "unknown"
-    rows = [
-        ("Changes", changes),
-        ("Step", f"{answer.iteration_time_s * 1e3:.3f} ms (no interval: one step was captured)"),
-        ("Speed-up", f"{answer.speedup:.3f} times the captured throughput"),
-        ("Machine", f"{answer.world_size} × {platform}"),
-    ]
-    if answer.throughput_samples_per_s is not None:
-        rows.append(("Throughput", f"{answer.throughput_samples_per_s:,.0f} samples/s"))
-    if answer.price_usd_per_hour is not None:
-        rows.append(("Price", f"{answer.price_usd_per_hour:.2f} USD/h"))
-    if answer.cost_usd_per_million_samples is not None:
-        rows.append(("Cost", f"{answer.cost_usd_per_million_samples:.5f} USD per million samples"))
-    return tuple(rows)
-
-
-def _summary(record: TrialRecord, prediction: Prediction) -> tuple[tuple[str, str], ...]:
+def _figures(prediction: Prediction) -> list[tuple[str, str]]:
     price, cost = prediction.price_usd_per_hour, prediction.cost_usd_per_million_samples
-    rows = [
-        (
-            "Iteration time",
-            f"{duration(prediction.iteration_time_s)} (90 % interval "
-            f"{interval(prediction.iteration_time_p5_s, prediction.iteration_time_p95_s)})",
-        ),
-        ("Throughput", _throughput(prediction)),
+    low_s, high_s = prediction.iteration_time_p5_s, prediction.iteration_time_p95_s
+    known = "no interval: one step was captured"
+    if not math.isnan(low_s):
+        known = f"90 % interval {interval(low_s, high_s)}"
+    rows = [("Iteration time", f"{duration(prediction.iteration_time_s)} ({known})")]
+    if not math.isnan(prediction.throughput_samples_per_s):
+        rows.append(("Throughput", _throughput(prediction)))
+    rows += [
         ("Cost", "no price" if cost is None else f"{_cost(cost)} USD per million samples"),
         ("Price", "no price" if price is None else f"{price:.2f} USD/h"),
-        ("Memory left", f"{percent(prediction.memory_headroom_fraction)} on the fullest rank"),
     ]
+    if prediction.memory:
+        left = percent(prediction.memory_headroom_fraction)
+        rows.append(("Memory left", f"{left} on the fullest rank"))
     utilization = prediction.metric("model_flops_utilization")
     if utilization is not None:
         rows.append(("MFU", percent(utilization)))
-    if isinstance(record.configuration, StepConfiguration):
-        rows.append(("Parallelism", parallelism_words(record.configuration.parallelism)))
+    speedup = prediction.metric("speedup")
+    if speedup is not None:
+        rows.append(("Speed-up", f"{speedup:.3f} times the captured throughput"))
+    return rows
+
+
+def _plan_rows(record: TrialRecord) -> list[tuple[str, str]]:
+    rows = []
     if record.planner:
         rows.append(("Plan found by", record.planner))
     if record.plan_gap is not None:
         gap = f"at most {percent(record.plan_gap)} slower than the best possible plan"
         rows.append(("Plan", f"{gap} under this model"))
-    rows += [
+    return rows
+
+
+def _parameters(record: TrialRecord) -> list[tuple[str, str]]:
+    return [
         (name.replace("_", " "), str(value))
         for name, value in record.parameters
         if not name.startswith(PLACEMENT_PREFIX)
     ]
-    return tuple(rows)
 
 
 def _cost(usd: float) -> str:
@@ -266,10 +244,9 @@ def _cost(usd: float) -> str:
 
 def _throughput(prediction: Prediction) -> str:
     tokens_per_s = prediction.metric("throughput_tokens_per_s")
-    if tokens_per_s is not None:
-        return (
-            f"{prediction.throughput_samples_per_s:,.2f} samples/s, {tokens_per_s:,.0f} tokens/s"
-        )
+    if tokens_per_s is not None or prediction.throughput_samples_per_s < _FEW_PER_S:
+        tokens = "" if tokens_per_s is None else f", {tokens_per_s:,.0f} tokens/s"
+        return f"{prediction.throughput_samples_per_s:,.2f} samples/s{tokens}"
     return f"{prediction.throughput_samples_per_s / 1e6:.3f} M samples/s"
 
 

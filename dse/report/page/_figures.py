@@ -57,7 +57,7 @@ def figures_view(
         (record.number, record.metrics, _fullest_gib(record)) for record in records
     ]
     if study.trace is not None:
-        known.append((captured_number, study.trace.baseline.metrics, None))
+        known.append((captured_number, study.trace.metrics, None))
     formats = metric_formats(study)
     # Some metrics are parameters too, which the page shows side by side anyway.
     parameters = {name for record in records for name, _ in record.parameters}

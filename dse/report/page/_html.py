@@ -44,7 +44,7 @@ def render_report(study: StudyResult) -> str:
     return environment.get_template("report.html.j2").render(
         study=study,
         view=view,
-        kind=study.kind.value,
+        kind=study.kind,
         unit_word=view.rank_word.lower(),
         counts=dict(view.counts),
         evaluated=sum(record.evaluated for record in study.records),

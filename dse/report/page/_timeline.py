@@ -15,8 +15,7 @@ import numpy as np
 from dse.errors import DseError
 from dse.graph import TaskKind
 from dse.search import study_evaluator
-from dse.search.space import WorkloadKind
-from dse.workload import DurationClass
+from dse.workload import DurationClass, workload_kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +55,6 @@ class BarKind(IntEnum):
 #: Names of the kinds of bars, in their order.
 BAR_KINDS = ("Compute", "Embedding", "Communication", "Memory copy", "Host")
 
-_PLACES = {WorkloadKind.DLRM: "rank", WorkloadKind.TRANSFORMER: "stage"}
 
 _OF_TASK = {
     TaskKind.COMPUTE: BarKind.COMPUTE,
@@ -155,7 +153,7 @@ def timeline_view(study: StudyResult) -> TimelineView:
     note = ""
     if not study.front:
         note = "No configuration is feasible, so there is no iteration to show."
-    elif study.kind is WorkloadKind.TRACE:
+    elif study.trace is not None:
         note = (
             "A study of a captured trace does not keep the trace; "
             "`dse trace whatif TRACE --timeline FILE` writes the time line of a changed step."
@@ -165,9 +163,14 @@ def timeline_view(study: StudyResult) -> TimelineView:
             evaluator = study_evaluator(study)
             shown = _spread_out(study.front)
             limit = min(_MAX_CANDIDATE_BARS, _MAX_BARS // len(shown))
+            place = workload_kind(study.kind).rank_word
             for record in shown:
                 schedule = _schedule_of(evaluator, record)
-                found.append(_drawn(schedule, record.number, names, _PLACES[study.kind], limit))
+                found.append(
+                    _drawn(
+                        schedule, record.number, names, workload_kind(study.kind).rank_word, limit
+                    )
+                )
         except DseError as error:
             note = f"The iteration cannot be predicted again: {error}"
     if found and not note and len(study.front) > len(found):

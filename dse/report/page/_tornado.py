@@ -10,7 +10,6 @@ from dse.errors import DseError
 from dse.report._metrics import metric_formats, title_with_unit
 from dse.report.page._payload import rounded
 from dse.search import sensitivity
-from dse.search.space import WorkloadKind
 from dse.workload import Metric
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def tornado_view(study: StudyResult, number: int | None) -> TornadoView:
     first = next((record for record in study.front if record.number == number), None)
     if first is None:
         return TornadoView(None, (), "No candidate is on the front.")
-    if study.kind is WorkloadKind.TRACE:
+    if study.trace is not None:
         return TornadoView(
             number,
             (),

@@ -14,11 +14,11 @@ from dse.report._metrics import metric_formats, title_with_unit
 from dse.report.page._analysis import analysis_view
 from dse.report.page._details import (
     BREAKDOWN_PARTS,
-    MEMORY_PURPOSES,
     DetailView,
+    captured_detail,
     detail_of,
+    memory_purposes,
     table_sizes,
-    trace_detail,
 )
 from dse.report.page._figures import figures_view
 from dse.report.page._front import front_view
@@ -26,7 +26,7 @@ from dse.report.page._payload import finite
 from dse.report.page._timeline import timeline_view
 from dse.report.page._validation import validation_view
 from dse.search import TrialStatus, group_reasons
-from dse.search.space import WorkloadKind
+from dse.workload import workload_kind
 from dse.workload.dlrm import PLACEMENT_PREFIX
 
 if TYPE_CHECKING:
@@ -138,6 +138,10 @@ class ReportView:
     validation: ValidationView | None = None
 
 
+#: Parameters that may decide colours where there is only one platform.
+_COLOURS = ("optimizations", "recompute")
+
+
 def build_view(study: StudyResult) -> ReportView:
     """Extracts what the page shows from a study."""
     counts = Counter(record.status for record in study.records)
@@ -161,18 +165,19 @@ def build_view(study: StudyResult) -> ReportView:
             for group in group_reasons(study.records)[:_MAX_REASONS]
         ),
         counts=tuple((status.value, counts[status]) for status in TrialStatus),
-        breakdown_parts=BREAKDOWN_PARTS[study.kind],
-        memory_purposes=MEMORY_PURPOSES[study.kind],
-        rank_word="Stage" if study.kind is WorkloadKind.TRANSFORMER else "Rank",
+        breakdown_parts=BREAKDOWN_PARTS,
+        memory_purposes=memory_purposes(study),
+        rank_word=workload_kind(study.kind).rank_word.capitalize(),
         best_speedup=max(
             (
-                record.trace.speedup
+                speedup
                 for record in study.records
-                if record.trace is not None and record.status is TrialStatus.FEASIBLE
+                if record.status is TrialStatus.FEASIBLE
+                and (speedup := _speedup(record)) is not None
             ),
             default=None,
         ),
-        baseline=None if trace is None else _shown(study, trace.baseline.metrics, formats),
+        baseline=None if trace is None else _shown(study, trace.metrics, formats),
         front=front,
         figures=figures_view(study, _detailed(study), AS_CAPTURED),
         timeline=timeline_view(study),
@@ -193,18 +198,22 @@ def _shown(
 def _details(study: StudyResult) -> tuple[DetailView, ...]:
     found = [detail for record in _detailed(study) if (detail := detail_of(record)) is not None]
     if study.trace is not None:
-        found.append(trace_detail(AS_CAPTURED, "as captured", study.trace.baseline))
+        found.append(captured_detail(AS_CAPTURED, study.trace))
     return tuple(found)
 
 
 def _group_of(study: StudyResult) -> str:
     """Returns the parameter that decides colours: the platform, unless there is only one."""
-    if study.kind is WorkloadKind.DLRM:
-        return "platform"
     platforms = {dict(record.parameters).get("platform") for record in study.records}
     if len(platforms) > 1:
         return "platform"
-    return "optimizations" if study.kind is WorkloadKind.TRACE else "recompute"
+    varied = {
+        name
+        for record in study.records
+        for name, value in record.parameters
+        if not isinstance(value, int | float)
+    }
+    return next((name for name in _COLOURS if name in varied), "platform")
 
 
 def _trial(study: StudyResult, record: TrialRecord, group: str) -> TrialView:
@@ -222,8 +231,13 @@ def _trial(study: StudyResult, record: TrialRecord, group: str) -> TrialView:
         values=values,
         parameters=tuple(value for _, value in _shown_parameters(record)),
         reason=record.reason,
-        speedup=None if record.trace is None else finite(record.trace.speedup),
+        speedup=_speedup(record),
     )
+
+
+def _speedup(record: TrialRecord) -> float | None:
+    speedup = None if record.prediction is None else record.prediction.metric("speedup")
+    return None if speedup is None else finite(speedup)
 
 
 def _shown_parameters(record: TrialRecord) -> list[tuple[str, ParameterValue]]:

@@ -94,4 +94,4 @@ def predict(
         problem.cluster.devices_per_node,
     )
     quote = platform.quote(configuration.world_size)
-    return predict_plan(PlanScorer(problem), plan, quote.usd_per_hour if quote else None)
+    return predict_plan(PlanScorer(problem), plan, quote)

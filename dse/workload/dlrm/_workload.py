@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dse.machine import LinkSpec, NetworkSpec
     from dse.machine.host import HostProfile
     from dse.machine.platforms import Platform
-    from dse.model import DlrmModel
+    from dse.model import DlrmModel, EmbeddingTable
     from dse.workload._configuration import Configuration
     from dse.workload._parameters import Parameter, ParametersBlock, ParameterValue
     from dse.workload._programs import Program
@@ -65,6 +65,11 @@ class DlrmWorkload(Workload):
     def global_batch_size(self) -> int:
         """Samples of one iteration in the model's own recipe."""
         return self.model.global_batch_size
+
+    @property
+    def tables(self) -> Sequence[EmbeddingTable]:
+        """Embedding tables of the model."""
+        return self.model.tables
 
     @classmethod
     def from_text(cls, text: str, *, file: str = "<string>") -> DlrmWorkload:

@@ -79,6 +79,16 @@ class RecordedWorkload(Workload):
             text += f" at {prediction.cost_usd_per_million_samples:.3g} USD per million samples"
         return text
 
+    @classmethod
+    def details(cls, configuration: Configuration) -> tuple[tuple[str, str], ...]:
+        """Returns the changes and the machine."""
+        platform = configuration.platform
+        machine = "as captured" if platform in ("", SAME_PLATFORM) else platform
+        return (
+            ("Changes", change_title(dict(configuration.parameters))),
+            ("Machine", f"{configuration.world_size} × {machine}"),
+        )
+
     def job(
         self,
         platform: Platform | None,

@@ -56,6 +56,7 @@ class TransformerWorkload(Workload):
         Metric.UTILIZATION,
     }
     programs: ClassVar[Mapping[str, Program]] = TRANSFORMER_PROGRAMS
+    rank_word: ClassVar[str] = "stage"
 
     model: TransformerModel
 
@@ -100,6 +101,11 @@ class TransformerWorkload(Workload):
     def parallelism(configuration: Configuration) -> Parallelism:
         """Returns how a configuration spreads the step."""
         return _parallelism(dict(configuration.parameters))
+
+    @classmethod
+    def details(cls, configuration: Configuration) -> tuple[tuple[str, str], ...]:
+        """Returns the parallelism."""
+        return (("Parallelism", format_parallelism(cls.parallelism(configuration))),)
 
     @classmethod
     def batch_grain(cls, configuration: Configuration) -> int:
