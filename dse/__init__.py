@@ -1,13 +1,16 @@
 """Design-space exploration and autotuning for multi-GPU training.
 
 ``dse`` answers, before anybody rents a cluster: which sharding plan, which batch size, on which
-machines, and at what price? The functions here are the whole library in a few names; everything
-heavy is imported when it is first used.
+machines, and at what price? The names here are the whole library in a few words; everything heavy
+is imported when it is first used.
 
 Example:
     >>> import dse
-    >>> study = dse.run("dlrm_sharding", trials=20, out=Path("results/try"))  # doctest: +SKIP
-    >>> print(study.result.conclusion)  # doctest: +SKIP
+    >>> job = dse.Job("dlrm_dcnv2", "h100_sxm", world_size=8, global_batch_size=55296)
+    >>> job.predict().feasible  # doctest: +SKIP
+    True
+    >>> study = dse.create_study("dlrm_sharding", seed=0)  # doctest: +SKIP
+    >>> study.optimize(60).best_trials  # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -16,25 +19,43 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from dse.api import (
+        Job,
+        Study,
+        compare,
+        create_study,
+        load_study,
+        predict,
+        rank,
+        recommend,
+        run,
+        shard,
+        validate,
+    )
     from dse.machine.platforms import load_platform
     from dse.model import load_model
-    from dse.search import run
     from dse.search.space import load_space
     from dse.trace.capture import capture
-    from dse.workload.dlrm import predict
-    from dse.workload.dlrm.solver import shard
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Job",
+    "Study",
     "__version__",
     "capture",
+    "compare",
+    "create_study",
     "load_model",
     "load_platform",
     "load_space",
+    "load_study",
     "predict",
+    "rank",
+    "recommend",
     "run",
     "shard",
+    "validate",
 ]
 
 _HOMES = {
@@ -42,16 +63,13 @@ _HOMES = {
     "load_model": "dse.model",
     "load_platform": "dse.machine.platforms",
     "load_space": "dse.search.space",
-    "predict": "dse.workload.dlrm",
-    "run": "dse.search",
-    "shard": "dse.workload.dlrm.solver",
 }
 
 
 def __getattr__(name: str) -> object:
-    """Imports a public function when it is first used."""
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    """Imports a public name when it is first used."""
+    if name in __all__:
+        return getattr(import_module(_HOMES.get(name, "dse.api")), name)
     raise AttributeError(f"module `dse` has no attribute `{name}`")
 
 

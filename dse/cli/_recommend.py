@@ -16,7 +16,6 @@ from dse.cli._options import (
     SeedOption,
     listed,
     member,
-    parsed,
     quantity,
     whole_numbers,
 )
@@ -24,7 +23,7 @@ from dse.cli._options import (
 if TYPE_CHECKING:
     from dse._terminal import Console
     from dse.model import DlrmModel, TransformerModel
-    from dse.search.recommend import Goal, Recommendation, RecommendOptions, Solved
+    from dse.search.recommend import Recommendation, RecommendOptions, Solved
 
 
 def recommend_command(
@@ -92,10 +91,10 @@ def recommend_command(
     from dse.model import load_model
     from dse.report.console import line
     from dse.report.terminal import print_recommendation
-    from dse.search.recommend import RecommendOptions, recommend
+    from dse.search.recommend import RecommendOptions, parse_goal, recommend
 
     workload = load_model(model)
-    goal = _goal(target, deadline, budget, samples)
+    goal = parse_goal(target=target, deadline=deadline, budget=budget, samples=samples)
     options = RecommendOptions(
         platforms=listed(platforms),
         world_sizes=whole_numbers("--world-sizes", world_sizes),
@@ -121,33 +120,6 @@ def recommend_command(
     emit(_document(found), show, as_json=as_json)
     if found.answer is None:
         raise typer.Exit(ExitCode.FAILED)
-
-
-def _goal(target: str, deadline: str, budget: str, samples: str) -> Goal:
-    from dse.config import UnitKind, parse_count, parse_rate
-    from dse.errors import ConfigError
-    from dse.search.recommend import Budget, Deadline, HourlyBudget, Target
-
-    given = [word for word in (target, deadline, budget) if word]
-    if len(given) != 1:
-        raise ConfigError(
-            "say what is wanted by one of --target `10M samples/s`, --deadline `3h` (with "
-            "--samples `4.2G`) and --budget `500USD` (with --samples) or `100USD/h`"
-        )
-    hourly = "/" in budget
-    if samples and (target or hourly):
-        raise ConfigError("--samples goes with --deadline, or with a --budget for the whole job")
-    if not samples and not (target or hourly):
-        option = "--deadline" if deadline else "--budget"
-        raise ConfigError(f"{option}: say how much is trained, such as --samples 4.2G")
-    if target:
-        return Target(parsed("--target", parse_rate, target))
-    if hourly:
-        return HourlyBudget(quantity("--budget", budget, UnitKind.PRICE))
-    count = parsed("--samples", parse_count, samples)
-    if deadline:
-        return Deadline(quantity("--deadline", deadline, UnitKind.TIME), count)
-    return Budget(quantity("--budget", budget, UnitKind.MONEY), count)
 
 
 def _basis(text: str) -> str:

@@ -21,6 +21,7 @@ from dse.search._records import (
 )
 from dse.search._result import mark_front
 from dse.search._run import run
+from dse.search._tables import trial_table
 from dse.search._validation import (
     CalibrationFactor,
     RankingMetrics,
@@ -30,7 +31,7 @@ from dse.search._validation import (
     ValidationSetting,
     validation_to_json,
 )
-from dse.search.analyse._conclusion import ReasonGroup, describe, group_reasons, knee_index
+from dse.search.analyse._conclusion import ReasonGroup, describe, group_reasons, recommended_trial
 from dse.search.analyse._front_moves import BestMove, FrontMove, best_moves, front_moves
 from dse.search.analyse._hypervolume import hypervolume
 from dse.search.analyse._pareto import pareto_mask
@@ -104,11 +105,11 @@ __all__ = [
     "front_moves",
     "group_reasons",
     "hypervolume",
-    "knee_index",
     "load_study",
     "mark_front",
     "pareto_mask",
     "read_inputs",
+    "recommended_trial",
     "revise_study",
     "run",
     "sensitivity",
@@ -117,6 +118,7 @@ __all__ = [
     "stored_steps",
     "stored_workload",
     "study_evaluator",
+    "trial_table",
     "validation_to_json",
     "write_revision",
 ]

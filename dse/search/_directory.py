@@ -136,12 +136,13 @@ class StudyDirectory:
         Raises:
             StudyError: The folder cannot be written.
         """
-        trials = trial_table(study.records, parameters, kind=study.kind)
+        names = [parameter.name for parameter in parameters]
+        trials = trial_table(study.records, names, kind=study.kind)
         write_atomically(self.trials, csv_text(trials))
         parquet = io.BytesIO()
         trials.to_parquet(parquet, index=False)
         write_atomically(self.root / "trials.parquet", parquet.getvalue())
-        front = trial_table(study.front, parameters, kind=study.kind)
+        front = trial_table(study.front, names, kind=study.kind)
         write_atomically(self.pareto, csv_text(front))
         failures = failures_text(study.records)
         if failures:

@@ -19,6 +19,7 @@ from dse.search._options import RunOptions, Study
 from dse.search._result import mark_front, study_result
 from dse.search._start import StudyIdentity, resumed_header, study_folder
 from dse.search.analyse._bounds import missing_bounds
+from dse.search.evaluate._objective import objective_context
 from dse.search.execute import FailureWatch, check_executor, make_executor
 from dse.search.space import PlanSearch, SamplerName
 from dse.search.storage import Journal, LocalStorage
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
     from dse.search._inputs import StudyInputs
     from dse.search._options import Progress
+    from dse.search.evaluate._evaluator import EvaluationContext
+    from dse.search.evaluate._objective import Objective
     from dse.search.space import SearchSpace
     from dse.search.storage import StudyStorage
 
@@ -40,7 +43,7 @@ def run(
     options: RunOptions | None = None,
     *,
     progress: Progress | None = None,
-    **settings: object,
+    objective: Objective | None = None,
 ) -> Study:
     """Searches a space and writes a study directory.
 
@@ -48,7 +51,7 @@ def run(
         space: A search space, or the name or path of one.
         options: Settings of the run.
         progress: Called after every finished trial.
-        **settings: Fields of `RunOptions`, instead of `options`.
+        objective: Cost model to use instead of the performance model of this package.
 
     Returns:
         The study. Interrupting with Ctrl-C returns what there is, marked as interrupted.
@@ -61,7 +64,7 @@ def run(
             installed.
         WorkerError: Workers died repeatedly, or Ray cannot be reached.
     """
-    chosen = options or RunOptions(**settings)  # type: ignore[arg-type]
+    chosen = options or RunOptions()
     check_executor(chosen.executor, chosen.jobs, chosen.address)
     if chosen.study_name and not chosen.storage:
         raise ConfigError(
@@ -89,7 +92,9 @@ def run(
 
             tables, header = join_study(header, former, chosen)
             open_things.callback(tables.close)
-        context = replace(inputs.context, seed=header.seed)
+        context: EvaluationContext = replace(inputs.context, seed=header.seed)
+        if objective is not None:
+            context = objective_context(inputs.context, header.seed, objective)
         # Workers come first: a cluster that cannot be reached leaves no study behind.
         with make_executor(chosen.executor, context, chosen.jobs, chosen.address) as executor:
             directory.write_header(header)

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from dse.search._records import TrialRecord
-    from dse.workload import Parameter
 
 _BREAKDOWN = ("compute_s", "exposed_communication_s", "host_s", "idle_s")
 #: What spreadsheets take for the beginning of a formula, some after a blank.
@@ -21,7 +20,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\n")
 
 def trial_table(
     records: Sequence[TrialRecord],
-    parameters: Sequence[Parameter],
+    names: Sequence[str],
     *,
     kind: str = "dlrm",
 ) -> pd.DataFrame:
@@ -35,12 +34,11 @@ def trial_table(
 
     Args:
         records: Trials in the order of the rows.
-        parameters: Outer parameters in the order of their columns.
+        names: Outer parameters in the order of their columns.
         kind: What kind of workload the study is of.
     """
     import pandas as pd
 
-    names = [parameter.name for parameter in parameters]
     columns = _columns(names, kind)
     frame = pd.DataFrame([_row(record, names) for record in records], columns=columns)
     for name in {"lower_bound_s", "plan_gap"} & set(columns):

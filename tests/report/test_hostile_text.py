@@ -17,10 +17,9 @@ from rich.console import Console as PlainConsole
 from dse._terminal import Console, visible
 from dse.report import render_report
 from dse.report.terminal import print_study, print_validation
-from dse.search import TrialStatus, run
+from dse.search import TrialStatus, run, trial_table
 from dse.search._directory import StudyDirectory
-from dse.search._tables import csv_text, trial_table
-from dse.workload import Parameter
+from dse.search._tables import csv_text
 from tests.report.test_report import make_record, make_study
 from tests.test_fuzz_loaders import VALIDATION
 from tests.validation.studies import write_space
@@ -200,7 +199,7 @@ def test_signs_for_what_is_not_seen():
 @pytest.mark.parametrize("start", ["=1+1", "+1", "-1", "@x", "\t=1", "\r=1"])
 def test_cells_that_a_spreadsheet_would_compute(start):
     record = make_record(0, -1.5, 1.0, planner=start, parameters=(("platform", start),))
-    table = trial_table([record], [Parameter("platform", (start,))])
+    table = trial_table([record], ["platform"])
     table = table.rename(columns={"reason": start})
     rows = list(csv.reader(io.StringIO(csv_text(table), newline="")))
     assert not [cell for row in rows for cell in row if cell[:1] in "=@+\t\r" and cell]

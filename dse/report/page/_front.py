@@ -6,12 +6,10 @@ from dataclasses import dataclass
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from dse.report._metrics import metric_formats
 from dse.report.console import signed_percent
 from dse.report.page._payload import rounded
-from dse.search import ValidationMode, knee_index
+from dse.search import ValidationMode, recommended_trial
 from dse.workload import Metric
 
 if TYPE_CHECKING:
@@ -82,18 +80,11 @@ def front_view(study: StudyResult) -> FrontView:
 
 
 def _first_two(study: StudyResult) -> tuple[int | None, int | None]:
-    # In the order of the numbers, as the conclusion of the study looks for its knee: where several
-    # points are equally far out, the first of them counts.
-    front = [record for record in study.records if record.on_front]
-    if not front:
+    best = recommended_trial(study.objectives, study.records)
+    if best is None:
         return None, None
-    best = study.front[0].number
-    if len(front) > 2 and len(study.objectives) > 1:
-        signs = np.array([-1.0 if axis.maximize else 1.0 for axis in study.objectives[:2]])
-        values = np.array([record.values[:2] for record in front])
-        best = front[knee_index(values * signs)].number
-    others = [record.number for record in study.front if record.number != best]
-    return best, others[0] if others else None
+    others = [record.number for record in study.front if record.number != best.number]
+    return best.number, others[0] if others else None
 
 
 def _runs(study: StudyResult) -> dict[int, ValidatedCandidate]:

@@ -166,11 +166,7 @@ def timeline_view(study: StudyResult) -> TimelineView:
             place = workload_kind(study.kind).rank_word
             for record in shown:
                 schedule = _schedule_of(evaluator, record)
-                found.append(
-                    _drawn(
-                        schedule, record.number, names, workload_kind(study.kind).rank_word, limit
-                    )
-                )
+                found.append(_drawn(schedule, record.number, names, place, limit))
         except DseError as error:
             note = f"The iteration cannot be predicted again: {error}"
     if found and not note and len(study.front) > len(found):

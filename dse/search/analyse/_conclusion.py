@@ -60,6 +60,29 @@ def conclude(objectives: Sequence[Objective], records: Sequence[TrialRecord]) ->
     return "; ".join(parts)
 
 
+def recommended_trial(
+    objectives: Sequence[Objective], records: Sequence[TrialRecord]
+) -> TrialRecord | None:
+    """Returns the knee of the front.
+
+    The best in the first objective if the front has fewer than three points or there is only one
+    objective; None if nothing is feasible. Of several points that are equally far out, the one
+    with the lowest number counts.
+
+    Args:
+        objectives: Axes of the front.
+        records: All trials in the order of their numbers, the front marked.
+    """
+    front = [record for record in records if record.on_front]
+    if not front:
+        return None
+    signs = np.array([-1.0 if axis.maximize else 1.0 for axis in objectives])
+    costs = np.array([record.values for record in front]) * signs
+    if len(objectives) > 1 and len(front) > 2:
+        return front[knee_index(costs[:, :2])]
+    return front[int(np.argmin(costs[:, 0]))]
+
+
 def knee_index(costs: np.ndarray) -> int:
     """Returns the point farthest below the chord between the two extreme points.
 

@@ -12,6 +12,7 @@ from dse.search.recommend._goals import (
     count_words,
     duration_words,
     job_cost_usd,
+    parse_goal,
     rate_words,
 )
 from dse.search.recommend._recommend import RecommendOptions, option_evaluator, recommend
@@ -36,6 +37,7 @@ __all__ = [
     "job_cost_usd",
     "judge_options",
     "option_evaluator",
+    "parse_goal",
     "rate_words",
     "recommend",
     "recommendation",

@@ -10,9 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 import math
+from typing import TYPE_CHECKING
 
-from dse.config import UnitKind, format_quantity
+from dse.config import UnitKind, format_quantity, parse_count, parse_quantity, parse_rate
 from dse.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _SECONDS_PER_HOUR = 3600.0
 
@@ -195,3 +199,50 @@ def duration_words(seconds: float) -> str:
 def _check(name: str, value: float) -> None:
     if not (math.isfinite(value) and value > 0):
         raise ConfigError(f"{name} {value:g}; expected a finite number above 0")
+
+
+def parse_goal(
+    *, target: str = "", deadline: str = "", budget: str = "", samples: str = ""
+) -> Goal:
+    """Returns the goal that texts state.
+
+    Args:
+        target: Throughput, such as ``10M samples/s``.
+        deadline: Time for `samples`, such as ``3h``.
+        budget: Money for `samples`, such as ``500USD``, or for an hour, ``100USD/h``.
+        samples: Samples of the whole job, such as ``4.2G``.
+
+    Raises:
+        ConfigError: A text cannot be read, or the texts do not state exactly one goal.
+    """
+    if len([text for text in (target, deadline, budget) if text]) != 1:
+        raise ConfigError(
+            "say what is wanted by one of target (`10M samples/s`), deadline (`3h`, with samples `4.2G`) "
+            "and budget (`500USD` with samples, or `100USD/h`)"
+        )
+    hourly = "/" in budget
+    if samples and (target or hourly):
+        raise ConfigError("samples go with a deadline, or with a budget for the whole job")
+    if not samples and not (target or hourly):
+        name = "deadline" if deadline else "budget"
+        raise ConfigError(f"{name}: say how much is trained, such as samples 4.2G")
+    if target:
+        return Target(_read("target", target, parse_rate))
+    if hourly:
+        return HourlyBudget(
+            _read("budget", budget, lambda text: parse_quantity(text, UnitKind.PRICE))
+        )
+    count = _read("samples", samples, parse_count)
+    if deadline:
+        seconds = _read("deadline", deadline, lambda text: parse_quantity(text, UnitKind.TIME))
+        return Deadline(seconds, count)
+    return Budget(
+        _read("budget", budget, lambda text: parse_quantity(text, UnitKind.MONEY)), count
+    )
+
+
+def _read(name: str, text: str, read: Callable[[str], float]) -> float:
+    try:
+        return read(text)
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from error

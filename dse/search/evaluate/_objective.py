@@ -1,0 +1,145 @@
+"""Cost models of users: a callable in place of the performance model.
+
+Proposals, limits on price and size, executors, storage and the page stay the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+import math
+from typing import TYPE_CHECKING, TypeAlias
+
+from dse.errors import ConfigError
+from dse.search._records import TrialRecord, TrialStatus
+from dse.search.evaluate._evaluator import (
+    ConfigurationEvaluator,
+    WorkloadContext,
+    judged,
+    without_answer,
+)
+from dse.workload import MemoryAccount, Metric, ParameterValue, Prediction
+
+if TYPE_CHECKING:
+    from dse.machine import Quote
+    from dse.workload import Job
+
+#: Takes the value of every parameter and returns a prediction, figures by name, or the time of one
+#: iteration in seconds. A module-level function, so that worker processes can import it.
+Objective: TypeAlias = Callable[
+    [Mapping[str, ParameterValue]], "Prediction | Mapping[str, float] | float"
+]
+
+#: Figures that a mapping may have besides metrics of the workload.
+_PEAK_MEMORY = "peak_memory_bytes"
+
+
+@dataclass(frozen=True)
+class ObjectiveContext(WorkloadContext):
+    """What evaluations by a cost model need.
+
+    Attributes:
+        objective: The cost model.
+    """
+
+    objective: Objective
+
+    def make_evaluator(self) -> ObjectiveEvaluator:
+        """Returns an evaluator that asks the cost model."""
+        return ObjectiveEvaluator(self, self.objective)
+
+
+def objective_context(
+    context: WorkloadContext, seed: int, objective: Objective
+) -> ObjectiveContext:
+    """Returns a context whose evaluations ask a cost model.
+
+    Args:
+        context: Space, workload and platforms.
+        seed: Seed of the study.
+        objective: The cost model.
+    """
+    return ObjectiveContext(context.space, seed, context.workload, context.platforms, objective)
+
+
+class ObjectiveEvaluator(ConfigurationEvaluator):
+    """Asks a cost model about each configuration that breaks no hard limit."""
+
+    def __init__(self, context: ObjectiveContext, objective: Objective) -> None:
+        super().__init__(context)
+        self._objective = objective
+
+    def lower_bound_s(self, parameters: Mapping[str, ParameterValue]) -> float | None:
+        """Returns None: nothing bounds a cost model that is not ours."""
+        del parameters
+        return None
+
+    def _evaluate(self, number: int, parameters: Mapping[str, ParameterValue]) -> TrialRecord:
+        job = self.open_job(parameters)
+        configuration = self.configuration(job, parameters)
+        answer = self._objective(dict(parameters))
+        prediction = (
+            answer
+            if isinstance(answer, Prediction)
+            else _prediction(answer, job, self.quote(configuration))
+        )
+        record = replace(
+            without_answer(number, TrialStatus.FEASIBLE, "", parameters),
+            configuration=configuration,
+            prediction=prediction,
+        )
+        return judged(record, self.space)
+
+
+def _prediction(answer: Mapping[str, float] | float, job: Job, quote: Quote | None) -> Prediction:
+    """Returns the prediction that figures stand for.
+
+    Raises:
+        ConfigError: They do not say how long an iteration takes, or one is not known.
+    """
+    figures: dict[str, float] = (
+        dict(answer) if isinstance(answer, Mapping) else {Metric.ITERATION_TIME: answer}
+    )
+    seconds = float(figures.pop(Metric.ITERATION_TIME, math.nan))
+    if not seconds > 0:
+        raise ConfigError(
+            f"the objective returned iteration_time_s = {seconds}; expected a positive number of "
+            "seconds"
+        )
+    peak_bytes = figures.pop(_PEAK_MEMORY, None)
+    low_s = float(figures.pop("iteration_time_p5_s", seconds))
+    high_s = float(figures.pop("iteration_time_p95_s", seconds))
+    unknown = [name for name in figures if name not in set(Metric)]
+    if unknown:
+        raise ConfigError(
+            f"the objective returned `{unknown[0]}`; expected names of metrics such as "
+            f"{', '.join(Metric)}"
+        )
+    cluster = job.cluster
+    usable_bytes = 0.0 if cluster is None else cluster.device.usable_memory_bytes
+    memory: tuple[MemoryAccount, ...] = ()
+    reason = ""
+    if peak_bytes is not None:
+        memory = (MemoryAccount((("all", float(peak_bytes)),)),)
+        if peak_bytes > usable_bytes:
+            reason = (
+                f"out of memory: {peak_bytes / 2**30:.1f} GiB of {usable_bytes / 2**30:.1f} GiB"
+            )
+    throughput = job.samples_per_iteration / seconds
+    known = {Metric.SPEEDUP, Metric.TOKEN_THROUGHPUT, Metric.UTILIZATION}
+    return Prediction(
+        iteration_time_s=seconds,
+        iteration_time_p5_s=low_s,
+        iteration_time_p95_s=high_s,
+        throughput_samples_per_s=throughput,
+        price_usd_per_hour=None if quote is None else quote.usd_per_hour,
+        cost_usd_per_million_samples=None
+        if quote is None
+        else quote.cost_usd_per_million(throughput),
+        breakdown=(),
+        memory=memory,
+        usable_memory_bytes=usable_bytes,
+        feasible=not reason,
+        infeasible_reason=reason,
+        metrics=tuple((name, float(value)) for name, value in figures.items() if name in known),
+    )
