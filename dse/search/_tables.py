@@ -44,12 +44,12 @@ def trial_table(
     for name in {"lower_bound_s", "plan_gap"} & set(columns):
         # A column without any value would have no type of its own.
         frame[name] = frame[name].astype("float64")
-    for parameter in parameters:
-        kinds = {type(choice) for choice in parameter.choices}
-        if kinds == {int}:
-            frame[parameter.name] = frame[parameter.name].astype("int64")
-        elif kinds == {str}:
-            frame[parameter.name] = frame[parameter.name].astype("string")
+    for name in names:
+        types = {type(value) for value in frame[name]}
+        if types == {int}:
+            frame[name] = frame[name].astype("int64")
+        elif types <= {str}:
+            frame[name] = frame[name].astype("string")
     return frame
 
 
