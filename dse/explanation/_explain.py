@@ -88,7 +88,7 @@ class _Changed:
         self._duration_s = graph.duration_s
         self._movable = movable
         self.rank_of = ranks_of_tasks(timeline)
-        self.ranks = sorted({lane.rank for lane in graph.lanes})
+        self.ranks = sorted({stream.rank for stream in graph.streams})
         used = (resources.overlapped_s + resources.sequential_s).max(axis=1) > 0
         # What the model cannot name cannot become faster.
         self._resources = [

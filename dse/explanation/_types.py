@@ -18,7 +18,7 @@ class CriticalTask:
         name: Its name.
         group: Operator group.
         rank: Rank on which it runs; of a collective, that of the member on the path.
-        lane: Lane of that rank.
+        stream: Name of its stream.
         resource: What takes most of it.
         resource_name: The same in words.
         start_s: When it starts.
@@ -31,7 +31,7 @@ class CriticalTask:
     name: str
     group: str
     rank: int
-    lane: str
+    stream: str
     resource: Resource
     resource_name: str
     start_s: float

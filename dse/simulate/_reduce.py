@@ -121,7 +121,7 @@ class Maxima:
     def _without_redundant(self, edges: dict[int, float]) -> dict[int, float]:
         """Drops a source when the way from it over another source, in one step or two, is longer.
 
-        Looking further back finds next to nothing more in graphs of lanes, and costs more.
+        Looking further back finds next to nothing more in execution graphs, and costs more.
         """
         redundant = set()
         for last, weight in edges.items():

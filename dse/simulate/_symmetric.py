@@ -53,7 +53,7 @@ class SymmetricRanks:
     @staticmethod
     def single(graph: ExecutionGraph) -> SymmetricRanks:
         """Returns a graph that holds all ranks already, as its only copy."""
-        count = int(graph.meeting.max(initial=-1)) + 1
+        count = int(graph.collective.max(initial=-1)) + 1
         return SymmetricRanks(graph, 1, 1, (SyncScope.ALL,) * count)
 
     @property
@@ -102,17 +102,17 @@ class SymmetricRanks:
         """
         self._check(durations_s)
         walk = walk_of(self.graph)
-        meeting_starts: dict[int, NDArray[np.float64]] = {}
+        collective_starts: dict[int, NDArray[np.float64]] = {}
         spare = np.empty(durations_s.shape[1:])
         for task, index, waits in walk.visits:
             own = durations_s[task]
             if waits is None:
-                own += meeting_starts[index]
+                own += collective_starts[index]
             elif index >= 0:
                 start_s = spare if len(walk.members[index]) == 1 else np.empty_like(spare)
                 _latest(durations_s, waits, out=start_s)
                 self.synchronize(self.scopes[index], start_s)
-                meeting_starts[index] = start_s
+                collective_starts[index] = start_s
                 own += start_s
             elif len(waits) > 1:
                 np.maximum(durations_s[waits[0]], durations_s[waits[1]], out=spare)

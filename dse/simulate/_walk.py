@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from dse.graph import meeting_members, predecessors, topological_order
+from dse.graph import collective_members, predecessors, topological_order
 
 if TYPE_CHECKING:
     from dse.graph import ExecutionGraph
@@ -22,13 +22,13 @@ class Visit(NamedTuple):
 
     Attributes:
         task: Its number.
-        meeting: Its meeting, or -1.
-        waits: What it waits for; of the first member of a meeting what all members wait for. None
-            for the other members, which start with the first one.
+        collective: Its collective, or -1.
+        waits: What it waits for; for the first member of a collective what all members wait for,
+            and None for the other members, which start with the first one.
     """
 
     task: int
-    meeting: int
+    collective: int
     waits: list[int] | None
 
 
@@ -38,7 +38,7 @@ class Walk(NamedTuple):
     Attributes:
         visits: Each task after all that it waits for.
         last: Tasks that no other one waits for.
-        members: Tasks of each meeting.
+        members: Tasks of each collective.
     """
 
     visits: list[Visit]
@@ -63,8 +63,8 @@ class _Structure:
     def __init__(self, graph: ExecutionGraph) -> None:
         self.graph = graph
         self.arrays = (
-            graph.lane,
-            graph.meeting,
+            graph.stream,
+            graph.collective,
             graph.dependency_offsets,
             graph.dependency_tasks,
         )
@@ -81,19 +81,19 @@ class _Structure:
 @lru_cache(maxsize=_KEPT)
 def _walk(structure: _Structure) -> Walk:
     graph = structure.graph
-    meeting: list[int] = graph.meeting.tolist()
-    waits, members = predecessors(graph), meeting_members(graph)
-    met: set[int] = set()
+    collective: list[int] = graph.collective.tolist()
+    waits, members = predecessors(graph), collective_members(graph)
+    seen: set[int] = set()
     visits = []
     order = topological_order(graph)
     for task in order:
-        index = meeting[task]
+        index = collective[task]
         if index < 0:
             visits.append(Visit(task, index, waits[task]))
-        elif index in met:
+        elif index in seen:
             visits.append(Visit(task, index, None))
         else:
-            met.add(index)
+            seen.add(index)
             awaited = {other for member in members[index] for other in waits[member]}
             visits.append(Visit(task, index, sorted(awaited)))
     followed = {other for others in waits for other in others}

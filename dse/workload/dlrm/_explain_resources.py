@@ -107,8 +107,8 @@ def all_reduce_buckets(layout: LayoutGraph) -> NDArray[np.int64]:
     constant[layout.slot_task] = False
     tasks = np.flatnonzero(constant & (graph.kind == TaskKind.COLLECTIVE))
     bucket = np.full(graph.task_count, -1, dtype=np.int64)
-    # Meetings are numbered in the order in which they are issued.
-    bucket[tasks] = np.unique(graph.meeting[tasks], return_inverse=True)[1]
+    # Collectives are numbered in the order in which they are issued.
+    bucket[tasks] = np.unique(graph.collective[tasks], return_inverse=True)[1]
     return bucket
 
 

@@ -34,7 +34,7 @@ class FilledIteration:
 
     Attributes:
         layout: Tasks of one rank, or of all ranks where these are not alike.
-        ranks: The same as copies that meet.
+        ranks: The same as synchronised copies.
         duration_s: Seconds; shape `(tasks, copies)`.
         spread: Standard deviation of the logarithm of actual over expected duration; shape
             `(tasks,)`.
@@ -80,7 +80,7 @@ class Program:
         row_of = np.full(graph.graph.task_count, -1)
         if self._alike:
             self._ranks = SymmetricRanks(
-                graph.graph, cluster.node_count, cluster.local_size, graph.meets
+                graph.graph, cluster.node_count, cluster.local_size, graph.scopes
             )
             row_of[graph.slot_task] = graph.slot_kind
             equal = [int(slot) for slot in EQUAL_SLOTS]

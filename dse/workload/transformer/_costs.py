@@ -14,7 +14,7 @@ from dse.workload.transformer._memory import end_parameters, stage_parameters
 from dse.workload.transformer._program import Kind, Role, Structure
 from dse.workload.transformer._transfers import Transfers
 from dse.workload.transformer._types import DataSharding, Recompute
-from dse.workload.transformer._work import LayerWork, Stream
+from dse.workload.transformer._work import Elementwise, LayerWork
 
 if TYPE_CHECKING:
     from dse.machine import DeviceSpec, Precision
@@ -117,7 +117,7 @@ class StepCosts:
             if not self._software.fused_accumulation:
                 # The new gradient is read, and the sum written once more than it is anyway.
                 traffic += self._software.gradient_bytes + self._problem.precision.value_bytes
-            accumulate = [Stream(split * traffic, 4)]
+            accumulate = [Elementwise(split * traffic, 4)]
         embedding, head = work.embedding(), work.head()
         lists = [
             work.layer_forward(),
@@ -185,7 +185,7 @@ class StepCosts:
     def _computed(self, time: KernelTime) -> Cost:
         """Returns kernels with the time of the host to dispatch them."""
         dispatch_s = time.launches * self._dispatch_s
-        return Cost(time.product_s, time.attention_s, time.stream_s, dispatch_s)
+        return Cost(time.product_s, time.attention_s, time.elementwise_s, dispatch_s)
 
     def _optimizer(self, stage: int) -> Cost:
         parameters = stage_parameters(self._problem, stage)
@@ -194,7 +194,7 @@ class StepCosts:
         traffic = parameters * self._software.optimizer_traffic_bytes
         device = self._cluster.device
         times = _kernel_times(device, self._problem.precision, self._software)
-        return self._computed(times.measure([[Stream(traffic, 8)]])[0])
+        return self._computed(times.measure([[Elementwise(traffic, 8)]])[0])
 
     # --- replicas -------------------------------------------------------------------------------
 

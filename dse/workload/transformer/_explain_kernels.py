@@ -58,12 +58,12 @@ class KernelSides:
     Attributes:
         product: Of single products.
         attention: Of fused attention and batched products.
-        stream: Of kernels that move bytes.
+        elementwise: Of kernels that move bytes.
     """
 
     product: dict[Side, float]
     attention: dict[Side, float]
-    stream: dict[Side, float]
+    elementwise: dict[Side, float]
 
     def times(self, count: int) -> KernelSides:
         """Returns the same kernels several times."""
@@ -83,7 +83,7 @@ class KernelSides:
 
     def parts(self) -> tuple[dict[Side, float], dict[Side, float], dict[Side, float]]:
         """Returns the three parts in the order of :class:`dse.workload.transformer._cost.Cost`."""
-        return self.product, self.attention, self.stream
+        return self.product, self.attention, self.elementwise
 
 
 NO_KERNELS = KernelSides({}, {}, {})

@@ -53,7 +53,7 @@ class Part(NamedTuple):
 
     Attributes:
         group: The purpose.
-        kind: What the lane is occupied with.
+        kind: What the stream is occupied with.
         seconds: By resource, one after the other.
     """
 
@@ -101,8 +101,8 @@ class StepParts:
 
     def _computed(self, kind: Kind, cost: Cost, latency: Cost) -> list[Part]:
         if kind.role is Role.OPTIMIZER:
-            floor_s = min(latency.stream_s, cost.stream_s)
-            moving_s = cost.stream_s - floor_s
+            floor_s = min(latency.elementwise_s, cost.elementwise_s)
+            moving_s = cost.elementwise_s - floor_s
             divided = ((Resource.MEMORY, moving_s), (Resource.KERNEL_LATENCY, floor_s))
             return [Part(OPTIMIZER, TaskKind.COMPUTE, divided)]
         own = self._own_kernels(kind)
@@ -126,12 +126,12 @@ class StepParts:
 
     def _stretched(self, kind: Kind, cost: Cost, own: KernelSides) -> tuple[float, ...]:
         """Time of each model's kernels as they are in the step, with transfers beside them."""
-        product_s, _, stream_s = (sum(sides.values()) for sides in own.parts())
+        product_s, _, elementwise_s = (sum(sides.values()) for sides in own.parts())
         if not self._accumulates(kind) or not product_s:
             return cost[:3]
-        # What the layer's own streams leave is the sum of gradients over micro-batches.
+        # What the layer's own kernels leave is the sum of gradients over micro-batches.
         slowed = cost.product_s / product_s
-        return cost.product_s, cost.attention_s, min(cost.stream_s, stream_s * slowed)
+        return cost.product_s, cost.attention_s, min(cost.elementwise_s, elementwise_s * slowed)
 
     def _accumulates(self, kind: Kind) -> bool:
         backward = kind.role in (Role.BACKWARD, Role.LAYER_BACKWARD)

@@ -38,7 +38,7 @@ _KEPT = 48
 _CLASSES = Cost(
     product_s=DurationClass.DENSE,
     attention_s=DurationClass.ATTENTION,
-    stream_s=DurationClass.ELEMENTWISE,
+    elementwise_s=DurationClass.ELEMENTWISE,
     dispatch_s=DurationClass.HOST,
     inside_s=DurationClass.COMMUNICATION,
     network_s=DurationClass.NETWORK,
@@ -159,20 +159,20 @@ def _graph_of(
         host_waits: Whether the host waits for all that a task waits for before it dispatches it.
     """
     tasks, builder = program_of(structure), GraphBuilder()
-    streams = [builder.add_lane(stage, name.value) for stage, name in tasks.lanes]
-    stages = sorted({stage for stage, _ in tasks.lanes})
-    transfers = {stage: builder.add_lane(stage, "communication") for stage in stages}
-    threads = {stage: builder.add_lane(stage, "host") for stage in stages if launch_bound}
+    streams = [builder.add_stream(stage, name.value) for stage, name in tasks.streams]
+    stages = sorted({stage for stage, _ in tasks.streams})
+    transfers = {stage: builder.add_stream(stage, "communication") for stage in stages}
+    threads = {stage: builder.add_stream(stage, "host") for stage in stages if launch_bound}
     first = list(accumulate((1 + len(own) for own in segments), initial=0))
     numbers: list[int] = []
     dispatched: dict[int, int] = {}
     ends: list[tuple[int, ...]] = []
-    for kind, stream, waits in zip(tasks.kind, tasks.lane, tasks.waits, strict=True):
+    for kind, stream, waits in zip(tasks.kind, tasks.stream, tasks.waits, strict=True):
         role, stage, chunk = tasks.kinds[kind]
         name = role.value if chunk == 0 else f"{role.value} chunk {chunk}"
         after = [task for other in waits for task in ends[other]]
         end: tuple[int, ...] = ()
-        if launch_bound and tasks.lanes[stream][1] is StreamName.COMPUTE:
+        if launch_bound and tasks.streams[stream][1] is StreamName.COMPUTE:
             before = dispatched.get(stage)
             thread = threads[stage]
             dispatched[stage] = builder.add_task(
@@ -183,8 +183,8 @@ def _graph_of(
             after += [] if before is None else [before]
         for number, (suffix, task_kind) in enumerate(segments[kind], first[kind] + 1):
             apart = task_kind is TaskKind.COLLECTIVE and not role.is_transfer
-            lane = transfers[stage] if apart else streams[stream]
-            after = [builder.add_task(name + suffix, task_kind, lane, 0.0, after)]
+            place = transfers[stage] if apart else streams[stream]
+            after = [builder.add_task(name + suffix, task_kind, place, 0.0, after)]
             numbers.append(number)
         ends.append((*after, *end))
     return StepGraph(builder.build(), np.array(numbers, dtype=np.int64))

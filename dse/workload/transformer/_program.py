@@ -122,17 +122,17 @@ class Program:
     """Tasks in an order in which none comes before those it waits for.
 
     Attributes:
-        lanes: Stage and name of each serial resource.
+        streams: Stage and name of each serial resource.
         kinds: Kinds of tasks.
         kind: Index of the kind of each task.
-        lane: Index of the lane of each task.
-        waits: What each task waits for, its predecessor on the lane included.
+        stream: Index of the stream of each task.
+        waits: What each task waits for, its predecessor on the stream included.
     """
 
-    lanes: tuple[tuple[int, StreamName], ...]
+    streams: tuple[tuple[int, StreamName], ...]
     kinds: tuple[Kind, ...]
     kind: tuple[int, ...]
-    lane: tuple[int, ...]
+    stream: tuple[int, ...]
     waits: tuple[tuple[int, ...], ...]
 
 
@@ -149,10 +149,10 @@ def program_of(structure: Structure) -> Program:
 
 class _Builder:
     def __init__(self) -> None:
-        self._lanes: dict[tuple[int, StreamName], int] = {}
+        self._streams: dict[tuple[int, StreamName], int] = {}
         self._kinds: dict[Kind, int] = {}
         self._kind: list[int] = []
-        self._lane: list[int] = []
+        self._stream: list[int] = []
         self._waits: list[tuple[int, ...]] = []
         self._last: dict[int, int] = {}
 
@@ -163,14 +163,14 @@ class _Builder:
         after: tuple[int, ...] = (),
         *,
         chunk: int = 0,
-        lane: StreamName = StreamName.COMPUTE,
+        stream: StreamName = StreamName.COMPUTE,
     ) -> int:
-        """Adds a task at the end of a lane and returns its index."""
+        """Adds a task at the end of a stream and returns its index."""
         task = len(self._kind)
-        index = self._lanes.setdefault((stage, lane), len(self._lanes))
+        index = self._streams.setdefault((stage, stream), len(self._streams))
         kind = Kind(role, stage, chunk)
         self._kind.append(self._kinds.setdefault(kind, len(self._kinds)))
-        self._lane.append(index)
+        self._stream.append(index)
         waits = dict.fromkeys(after)
         if index in self._last:
             waits[self._last[index]] = None
@@ -179,18 +179,18 @@ class _Builder:
         return task
 
     def last_of(self, stage: int) -> tuple[int, ...]:
-        """The last task of every lane of a stage."""
+        """The last task of every stream of a stage."""
         return tuple(
-            self._last[index] for (owner, _), index in self._lanes.items() if owner == stage
+            self._last[index] for (owner, _), index in self._streams.items() if owner == stage
         )
 
     def program(self) -> Program:
         """Packs all tasks."""
         return Program(
-            tuple(self._lanes),
+            tuple(self._streams),
             tuple(self._kinds),
             tuple(self._kind),
-            tuple(self._lane),
+            tuple(self._stream),
             tuple(self._waits),
         )
 
@@ -217,8 +217,8 @@ def _pipeline(structure: Structure, builder: _Builder) -> None:
                         break
                     waits = (done[key],)
                     if structure.receives_beside:
-                        lane = StreamName.BACKWARD if backward else StreamName.FORWARD
-                        waits = (builder.add(Role.RECEIVE, stage, waits, lane=lane),)
+                        stream = StreamName.BACKWARD if backward else StreamName.FORWARD
+                        waits = (builder.add(Role.RECEIVE, stage, waits, stream=stream),)
                 task = _add_pass(structure, builder, stage, (backward, chunk, micro_batch), waits)
                 done[stage, backward, chunk, micro_batch] = task
                 position[stage] += 1
@@ -256,13 +256,13 @@ def _add_pass(
     ends = stage == structure.pipeline - 1 and chunk == structure.interleave - 1
     if ends:
         task = builder.add(Role.HEAD_BACKWARD, stage, waits)
-        builder.add(Role.REDUCE_ENDS, stage, (task,), chunk=1, lane=StreamName.DATA)
+        builder.add(Role.REDUCE_ENDS, stage, (task,), chunk=1, stream=StreamName.DATA)
     for _ in range(structure.chunk_layers):
         task = builder.add(Role.LAYER_BACKWARD, stage, waits, chunk=chunk)
-        builder.add(Role.REDUCE_LAYER, stage, (task,), lane=StreamName.DATA)
+        builder.add(Role.REDUCE_LAYER, stage, (task,), stream=StreamName.DATA)
     if stage == 0 and chunk == 0:
         task = builder.add(Role.EMBEDDING_BACKWARD, stage)
-        builder.add(Role.REDUCE_ENDS, stage, (task,), lane=StreamName.DATA)
+        builder.add(Role.REDUCE_ENDS, stage, (task,), stream=StreamName.DATA)
     return task
 
 
@@ -270,18 +270,18 @@ def _after_backward(structure: Structure, builder: _Builder) -> None:
     stages = range(structure.pipeline)
     if structure.reduces and not structure.reduces_beside:
         for stage in stages:
-            builder.add(Role.REDUCE_ALL, stage, builder.last_of(stage), lane=StreamName.DATA)
+            builder.add(Role.REDUCE_ALL, stage, builder.last_of(stage), stream=StreamName.DATA)
     if structure.ties_ends:
         ends = (0, structure.pipeline - 1)
         both = tuple(task for stage in ends for task in builder.last_of(stage))
         for stage in ends:
-            builder.add(Role.REDUCE_EMBEDDING, stage, both, lane=StreamName.DATA)
+            builder.add(Role.REDUCE_EMBEDDING, stage, both, stream=StreamName.DATA)
     # The norm of all gradients is known only when the last stage has its own.
     everything = tuple(task for stage in stages for task in builder.last_of(stage))
     for stage in stages:
         task = builder.add(Role.OPTIMIZER, stage, everything)
         if structure.gathers_updated:
-            builder.add(Role.GATHER_UPDATED, stage, (task,), lane=StreamName.DATA)
+            builder.add(Role.GATHER_UPDATED, stage, (task,), stream=StreamName.DATA)
 
 
 def _sharded(structure: Structure, builder: _Builder) -> None:
@@ -295,7 +295,7 @@ def _sharded(structure: Structure, builder: _Builder) -> None:
         if not gathers:
             return ()
         waits = (computed[-ahead],) if len(computed) >= ahead else ()
-        return (builder.add(role, 0, waits, lane=StreamName.DATA),)
+        return (builder.add(role, 0, waits, stream=StreamName.DATA),)
 
     def compute(role: Role, waits: tuple[int, ...]) -> int:
         computed.append(builder.add(role, 0, waits))
@@ -312,9 +312,9 @@ def _sharded(structure: Structure, builder: _Builder) -> None:
             if layer + 1 < structure.chunk_layers:
                 # The next layer is gathered before this one's gradient is reduced.
                 gathered = gather(Role.GATHER_LAYER)
-            builder.add(Role.REDUCE_LAYER, 0, (task,), lane=StreamName.DATA)
+            builder.add(Role.REDUCE_LAYER, 0, (task,), stream=StreamName.DATA)
         task = compute(Role.EMBEDDING_BACKWARD, ())
-        builder.add(Role.REDUCE_ENDS, 0, (task,), lane=StreamName.DATA)
+        builder.add(Role.REDUCE_ENDS, 0, (task,), stream=StreamName.DATA)
     task = builder.add(Role.OPTIMIZER, 0, builder.last_of(0))
     if structure.gathers_updated:
-        builder.add(Role.GATHER_UPDATED, 0, (task,), lane=StreamName.DATA)
+        builder.add(Role.GATHER_UPDATED, 0, (task,), stream=StreamName.DATA)

@@ -90,7 +90,7 @@ def test_a_graph_that_others_made_is_what_it_would_be_alone(layout, forward_only
     shared = build_layout(problem, layout, forward_only=forward_only)
     _structure.cache_clear()
     alone = build_layout(problem, layout, forward_only=forward_only)
-    for field in ("kind", "lane", "duration_s", "meeting", "dependency_tasks"):
+    for field in ("kind", "stream", "duration_s", "collective", "dependency_tasks"):
         np.testing.assert_array_equal(getattr(shared.graph, field), getattr(alone.graph, field))
     np.testing.assert_array_equal(shared.spread, alone.spread)
     np.testing.assert_array_equal(shared.slot_task, alone.slot_task)
