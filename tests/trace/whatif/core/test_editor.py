@@ -93,6 +93,12 @@ def what_if(captured, tmp_path, steps):
     return captured.what_if(read_changes(path))
 
 
+@pytest.mark.parametrize("key", ["stream", "lane"])
+def test_selecting_a_stream(captured, tmp_path, key):
+    steps = f"  - select: {{{key}: '*stream 20*', rank: 0}}\n    scale: 0.5\n"
+    assert what_if(captured, tmp_path, steps).effects[0].tasks == 1
+
+
 def test_scaling_a_gemm(captured, tmp_path):
     # Half of 200 µs of backward: rank 1, whose reduction began 30 µs after that of rank 0 for no
     # known reason, arrives at 350 µs; transfer until 520 µs, update until 580 µs. The host comes
