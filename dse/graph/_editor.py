@@ -12,6 +12,7 @@ import numpy as np
 from dse.errors import SimulationError
 from dse.graph._graph import ExecutionGraph, Stream, TaskKind
 from dse.graph._order import topological_order
+from dse.graph._removal import bypass_removed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -273,7 +274,7 @@ class GraphEditor:
             )
         gone = [task for task in self._rows[stream] if self._removed[task]]
         if gone:
-            self._bypass()
+            bypass_removed(self._rows, self._after, self._removed, self._stream)
         self._rows[stream] = list(tasks)
         self._restructured = True
 
@@ -291,7 +292,7 @@ class GraphEditor:
             every = np.arange(graph.task_count)
             return EditedGraph(graph, every, every, graph.task_count)
         self._settle()
-        self._bypass()
+        bypass_removed(self._rows, self._after, self._removed, self._stream)
         kept = [task for row in self._rows for task in row if not self._removed[task]]
         place = np.full(self.task_count, _NONE, dtype=np.int64)
         place[kept] = np.arange(len(kept))
@@ -336,65 +337,6 @@ class GraphEditor:
                 row.append(task)
                 open_ends += reversed(self._behind.pop(task, []))
             self._rows[stream] = row
-
-    def _bypass(self) -> None:
-        """Takes removed tasks off their streams and replaces them by what they waited for."""
-        if not any(self._removed):
-            return
-        previous: dict[int, int] = {}
-        position: dict[int, int] = {}
-        for row in self._rows:
-            previous.update((later, earlier) for earlier, later in pairwise(row))
-            position.update((task, at) for at, task in enumerate(row))
-        for row in self._rows:
-            for task in row:
-                if self._removed[task]:
-                    self._resolve(task, previous, position)
-        for task, waits in enumerate(self._after):
-            if self._removed[task]:
-                continue
-            before = previous.get(task, _NONE)
-            inherits = before >= 0 and self._removed[before]
-            if inherits or any(self._removed[other] for other in waits):
-                every = [*waits, before] if inherits else waits
-                self._after[task] = self._without_removed(every, position)
-        for stream, row in enumerate(self._rows):
-            self._rows[stream] = [task for task in row if not self._removed[task]]
-
-    def _resolve(self, first: int, previous: dict[int, int], position: dict[int, int]) -> None:
-        """Makes a removed task, and the removed ones before it, wait for present tasks only."""
-        stack, entered = [first], set()
-        while stack:
-            task = stack[-1]
-            if task in previous:
-                self._after[task].append(previous.pop(task))
-            if task not in entered:
-                entered.add(task)
-                stack += [
-                    other
-                    for other in self._after[task]
-                    if self._removed[other] and other not in entered
-                ]
-                continue
-            stack.pop()
-            self._after[task] = self._without_removed(self._after[task], position)
-
-    def _without_removed(self, tasks: Sequence[int], position: dict[int, int]) -> list[int]:
-        """Returns tasks with removed ones replaced by what these wait for by now.
-
-        Of several on one stream the last is enough: it comes after the others. Without that, waits
-        inherited over long stretches of removed tasks would pile up.
-        """
-        last: dict[int, int] = {}
-        for task in tasks:
-            for other in self._after[task] if self._removed[task] else [task]:
-                if self._removed[other]:
-                    continue
-                stream = self._stream[other]
-                known = last.get(stream)
-                if known is None or position.get(other, -1) > position.get(known, -1):
-                    last[stream] = other
-        return list(last.values())
 
     def _known(self, tasks: Iterable[int]) -> list[int]:
         numbers = [int(task) for task in tasks]

@@ -1,7 +1,7 @@
 """Predecessors, followers and a topological order that respects collectives.
 
 Graphs that differ in durations alone share the arrays of their structure, so the answers for the
-last few structures are kept: a problem is compiled, sampled and simulated over the same one.
+last few structures are kept: a job is compiled, sampled and simulated over the same structure.
 Callers must not change the lists that they get.
 """
 
@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from dse.graph._graph import ExecutionGraph
 
 
-class _Structure:
-    """A graph as the key of a cache: equal to graphs that share its arrays, whatever they last."""
+class StructureKey:
+    """A graph as the key of a cache: equal for graphs that differ in durations alone.
+
+    Args:
+        graph: The graph; compared by the identity of its arrays, so an edited copy is another key.
+    """
 
     __slots__ = ("_arrays", "graph")
 
@@ -37,18 +41,18 @@ class _Structure:
         return hash(tuple(map(id, self._arrays)))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Structure) and all(
+        return isinstance(other, StructureKey) and all(
             mine is theirs for mine, theirs in zip(self._arrays, other._arrays, strict=True)
         )
 
 
 def predecessors(graph: ExecutionGraph) -> list[list[int]]:
     """Returns, for every task, its dependencies and its predecessor on the stream, each once."""
-    return _predecessors(_Structure(graph))
+    return _predecessors(StructureKey(graph))
 
 
 @lru_cache(maxsize=8)
-def _predecessors(structure: _Structure) -> list[list[int]]:
+def _predecessors(structure: StructureKey) -> list[list[int]]:
     graph = structure.graph
     last_on_stream: dict[int, int] = {}
     offsets = graph.dependency_offsets.tolist()
@@ -84,11 +88,11 @@ class Followers(NamedTuple):
 
 def followers(graph: ExecutionGraph) -> Followers:
     """Returns, for every task, the tasks that wait for it."""
-    return _followers(_Structure(graph))
+    return _followers(StructureKey(graph))
 
 
 @lru_cache(maxsize=8)
-def _followers(structure: _Structure) -> Followers:
+def _followers(structure: StructureKey) -> Followers:
     graph = structure.graph
     count = graph.task_count
     by_stream = np.argsort(graph.stream, kind="stable")
@@ -109,8 +113,8 @@ def wait_counts(graph: ExecutionGraph) -> list[int]:
     return counts
 
 
-def followers_of(waits: list[list[int]]) -> list[list[int]]:
-    """Turns predecessor lists around: for every task, the tasks that wait for it."""
+def invert_waits(waits: list[list[int]]) -> list[list[int]]:
+    """Inverts predecessor lists: returns, for every task, the tasks that wait for it."""
     followers: list[list[int]] = [[] for _ in waits]
     for task, others in enumerate(waits):
         for other in others:
@@ -136,11 +140,11 @@ def topological_order(graph: ExecutionGraph) -> list[int]:
         SimulationError: Some tasks wait for each other; one shortest cycle is named. Two
             collectives in different order on two streams are such a cycle.
     """
-    return _topological_order(_Structure(graph))
+    return _topological_order(StructureKey(graph))
 
 
 @lru_cache(maxsize=8)
-def _topological_order(structure: _Structure) -> list[int]:
+def _topological_order(structure: StructureKey) -> list[int]:
     graph = structure.graph
     offsets, followers = _followers(structure)
     members = collective_members(graph)

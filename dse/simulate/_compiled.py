@@ -22,7 +22,7 @@ import numpy as np
 from dse.errors import SimulationError
 from dse.simulate._reduce import Maxima, Moment
 from dse.simulate._symmetric import SyncScope
-from dse.simulate._walk import walk_of
+from dse.simulate._walk import walk_graph
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -179,7 +179,7 @@ def _reduced(ranks: SymmetricRanks, row_of: list[int], maxima: _RankMaxima) -> M
     """Walks through one copy and returns the end of the last task of all of them."""
     graph = ranks.graph
     durations_s: list[float] = graph.duration_s.tolist()
-    walk = walk_of(graph)
+    walk = walk_graph(graph)
     ends: dict[int, Moment] = {}
     collective_starts: dict[int, Moment] = {}
     for task, index, waits in walk.visits:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, TypeAlias
 
-from dse.graph import collective_members, followers_of, topological_order
+from dse.graph import collective_members, invert_waits, topological_order
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -59,7 +59,7 @@ class _Run:
             **{-1 - task: [task] for task, unit in enumerate(self._unit) if unit < 0},
         }
         waits = self._waits()
-        self._followers = followers_of(waits)
+        self._followers = invert_waits(waits)
         self._open = [len(others) for others in waits]
         self._absent = {unit: len(tasks) for unit, tasks in self._members.items()}
         self._rank = {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import SimulationError
-from dse.simulate._walk import walk_of
+from dse.simulate._walk import walk_graph
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,7 +76,7 @@ class SymmetricRanks:
             SimulationError: The shape does not fit, or some tasks wait for each other.
         """
         self._check(durations_s)
-        walk = walk_of(self.graph)
+        walk = walk_graph(self.graph)
         start_s, end_s = np.empty_like(durations_s), np.empty_like(durations_s)
         for task, index, waits in walk.visits:
             if waits is not None:
@@ -101,7 +101,7 @@ class SymmetricRanks:
             SimulationError: The shape does not fit, or some tasks wait for each other.
         """
         self._check(durations_s)
-        walk = walk_of(self.graph)
+        walk = walk_graph(self.graph)
         collective_starts: dict[int, NDArray[np.float64]] = {}
         spare = np.empty(durations_s.shape[1:])
         for task, index, waits in walk.visits:

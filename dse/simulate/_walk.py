@@ -1,4 +1,4 @@
-"""The order in which the tasks of a graph are visited, kept for graphs that share a structure.
+"""Walk through the tasks of a graph, cached by structure.
 
 Graphs that differ in durations alone share their arrays, so the last few answers are kept.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from dse.graph import collective_members, predecessors, topological_order
+from dse.graph import StructureKey, collective_members, predecessors, topological_order
 
 if TYPE_CHECKING:
     from dse.graph import ExecutionGraph
@@ -46,40 +46,17 @@ class Walk(NamedTuple):
     members: dict[int, list[int]]
 
 
-def walk_of(graph: ExecutionGraph) -> Walk:
+def walk_graph(graph: ExecutionGraph) -> Walk:
     """Returns the walk through a graph; callers must not change it.
 
     Raises:
         SimulationError: Some tasks wait for each other.
     """
-    return _walk(_Structure(graph))
-
-
-class _Structure:
-    """Equal for graphs that share the arrays of their structure."""
-
-    __slots__ = ("arrays", "graph")
-
-    def __init__(self, graph: ExecutionGraph) -> None:
-        self.graph = graph
-        self.arrays = (
-            graph.stream,
-            graph.collective,
-            graph.dependency_offsets,
-            graph.dependency_tasks,
-        )
-
-    def __hash__(self) -> int:
-        return hash(tuple(map(id, self.arrays)))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Structure) and all(
-            mine is theirs for mine, theirs in zip(self.arrays, other.arrays, strict=True)
-        )
+    return _walk(StructureKey(graph))
 
 
 @lru_cache(maxsize=_KEPT)
-def _walk(structure: _Structure) -> Walk:
+def _walk(structure: StructureKey) -> Walk:
     graph = structure.graph
     collective: list[int] = graph.collective.tolist()
     waits, members = predecessors(graph), collective_members(graph)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.graph import followers_of, predecessors
+from dse.graph import invert_waits, predecessors
 from dse.trace._step_graph import TaskRole
 from dse.trace.read._rank_trace import CALLS, ON_DEVICE, Category
 
@@ -308,7 +308,7 @@ def _owners(made: TraceGraph, waits: list[list[int]]) -> Longs:
     """Returns the work that each delay and gap of a device precedes."""
     role = made.role
     result = np.full(made.graph.task_count, -1, dtype=np.int64)
-    followers = followers_of(waits)
+    followers = invert_waits(waits)
     stream = made.graph.stream
     for task in np.flatnonzero(
         (role == TaskRole.LAUNCH_DELAY) | ((role == TaskRole.STREAM_GAP) & (made.event < 0))
