@@ -189,7 +189,7 @@ def _add_kernels(
     host_link_s = np.minimum(host_link_s, duration_s)
     latency_s = np.minimum(latency_s, duration_s - host_link_s)
     other_s = np.minimum(other_s, duration_s - host_link_s - latency_s)
-    if sides.cache_beside:
+    if sides.cache_overlaps:
         beside_s, after_s = cache_s, np.zeros_like(cache_s)
     else:
         # What memory and cache serve one after the other runs beside arithmetic; where that is

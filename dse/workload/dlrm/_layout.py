@@ -31,7 +31,7 @@ from dse.workload._launch import LaunchMode
 from dse.workload.dlrm._costs import WAIT
 from dse.workload.dlrm._features import ExchangeGroup
 from dse.workload.dlrm._issue import Issuer
-from dse.workload.dlrm._shape import shape_of
+from dse.workload.dlrm._shape import make_shape
 from dse.workload.dlrm._slots import Slot
 from dse.workload.dlrm._software import InputPath
 
@@ -68,7 +68,7 @@ def build_layout(
             what only the first rank does is left out.
         forward_only: Only the forward pass, as in an evaluation.
     """
-    shape = shape_of(problem, layout, one_rank=one_rank, forward_only=forward_only)
+    shape = make_shape(problem, layout, one_rank=one_rank, forward_only=forward_only)
     made = _structure if shape.ranks <= _KEPT_RANKS else _structure.__wrapped__
     return made(shape).priced(problem)
 

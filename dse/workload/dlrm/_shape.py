@@ -95,7 +95,7 @@ class Shape:
     first_bucket_cost: int
 
 
-def shape_of(
+def make_shape(
     problem: DlrmProblem, layout: int, *, one_rank: bool = False, forward_only: bool = False
 ) -> Shape:
     """Returns the shape of an iteration; for the arguments see `build_layout`."""

@@ -56,7 +56,7 @@ class Cost(NamedTuple):
         )
 
 
-def total_of(*costs: Cost) -> Cost:
+def total_cost(*costs: Cost) -> Cost:
     """Returns tasks that run one after the other."""
     return Cost(*(sum(values) for values in zip(*costs, strict=True)))
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from dse.model import AttentionKind
 from dse.workload._host import HostTimes
 from dse.workload._launch import LaunchMode
-from dse.workload.transformer._cost import Cost, kernels_next_to, total_of, transfer_next_to
+from dse.workload.transformer._cost import Cost, kernels_next_to, total_cost, transfer_next_to
 from dse.workload.transformer._kernels import KernelTime, KernelTimes
 from dse.workload.transformer._memory import end_parameters, stage_parameters
-from dse.workload.transformer._program import Kind, Role, Structure
+from dse.workload.transformer._tasks import Kind, Role, Structure
 from dse.workload.transformer._transfers import Transfers
 from dse.workload.transformer._types import DataSharding, Recompute
 from dse.workload.transformer._work import Elementwise, LayerWork
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dse.workload.transformer._work import Kernel
 
 
-def structure_of(problem: TransformerJob) -> Structure:
+def make_structure(problem: TransformerJob) -> Structure:
     """Returns what the structure of the problem's step depends on."""
     parallelism, software = problem.parallelism, problem.software
     sharding = parallelism.data_sharding
@@ -35,10 +35,10 @@ def structure_of(problem: TransformerJob) -> Structure:
         micro_batches=problem.micro_batches,
         chunk_layers=problem.model.layers // (stages * parallelism.interleave),
         reduces=reduces,
-        reduces_beside=software.overlap_gradients,
+        overlaps_reduce=software.overlap_gradients,
         gathers_updated=reduces and sharding in (DataSharding.OPTIMIZER, DataSharding.GRADIENTS),
         ties_ends=stages > 1 and problem.model.tied_embeddings,
-        receives_beside=software.overlap_pipeline and stages > 1,
+        overlaps_receive=software.overlap_pipeline and stages > 1,
         sharding=sharding if reduces else DataSharding.NONE,
         prefetches=software.prefetch_parameters,
     )
@@ -153,16 +153,16 @@ class StepCosts:
         layer = self._layer_backward() if backward else self._layer_forward()
         cost = Cost(*(layers * seconds for seconds in layer))
         if first:
-            cost = total_of(cost, self._computed(self._embedding[backward]))
+            cost = total_cost(cost, self._computed(self._embedding[backward]))
         if last:
-            cost = total_of(cost, self._computed(self._head[backward]))
+            cost = total_cost(cost, self._computed(self._head[backward]))
         sends = not (first if backward else last)
         if sends and not self._software.overlap_pipeline:
-            cost = total_of(cost, self._stage_output)
+            cost = total_cost(cost, self._stage_output)
         return cost
 
     def _layer_forward(self) -> Cost:
-        return total_of(
+        return total_cost(
             self._computed(self._forward),
             self._transfers.tensor_forward(),
             self._transfers.context(1, self._core[0].total_s),
@@ -170,7 +170,7 @@ class StepCosts:
 
     def _layer_backward(self) -> Cost:
         transfers = self._transfers
-        cost = total_of(
+        cost = total_cost(
             self._computed(self._backward + self._recomputed),
             # Half of the products of a backward pass make gradients of weights.
             transfers.tensor_backward(0.5 * self._backward.product_s),
@@ -180,7 +180,7 @@ class StepCosts:
         if self._parallelism.recompute is not Recompute.FULL:
             return cost
         again = transfers.context(1, self._core[0].total_s)
-        return total_of(cost, transfers.tensor_recomputed(), again)
+        return total_cost(cost, transfers.tensor_recomputed(), again)
 
     def _computed(self, time: KernelTime) -> Cost:
         """Returns kernels with the time of the host to dispatch them."""
@@ -235,5 +235,5 @@ class StepCosts:
         """What runs beside a layer's backward pass."""
         beside = self._reduce_layer() if self._parallelism.replicas > 1 else Cost()
         if self._sharded and self._software.prefetch_parameters:
-            beside = total_of(beside, self._gather_layer())
+            beside = total_cost(beside, self._gather_layer())
         return beside

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dse.explanation import Resource
 from dse.graph import TaskKind
-from dse.workload.transformer._cost import Cost, total_of
+from dse.workload.transformer._cost import Cost, total_cost
 from dse.workload.transformer._costs import StepCosts
 from dse.workload.transformer._explain_kernels import ELEMENTWISE, NO_KERNELS, StepKernels
-from dse.workload.transformer._program import Role
+from dse.workload.transformer._tasks import Role
 from dse.workload.transformer._transfers import Transfers
 from dse.workload.transformer._types import Recompute
 from dse.workload.transformer._work import LayerWork
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dse.workload.transformer._explain_kernels import KernelSides
     from dse.workload.transformer._job import TransformerJob
-    from dse.workload.transformer._program import Kind
+    from dse.workload.transformer._tasks import Kind
 
 TENSOR = "tensor-parallel collectives"
 CONTEXT = "context-parallel exchange"
@@ -195,7 +195,7 @@ class StepParts:
         else:
             layer = rounds(2, backward_s)
             if parallelism.recompute is Recompute.FULL:
-                layer = total_of(layer, rounds(1, forward_s))
+                layer = total_cost(layer, rounds(1, forward_s))
         whole = kind.role in (Role.FORWARD, Role.BACKWARD)
         layers = self._chunk_layers if whole else 1
         return Cost(*(layers * seconds for seconds in layer))

@@ -19,9 +19,9 @@ from dse.graph import ExecutionGraph, GraphBuilder, TaskKind
 from dse.simulate import SymmetricRanks
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
 from dse.workload.transformer._cost import Cost
-from dse.workload.transformer._costs import StepCosts, structure_of
-from dse.workload.transformer._program import StreamName, program_of
+from dse.workload.transformer._costs import StepCosts, make_structure
 from dse.workload.transformer._spread import model_spreads
+from dse.workload.transformer._tasks import StreamName, make_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.workload.transformer._job import TransformerJob
-    from dse.workload.transformer._program import Structure
+    from dse.workload.transformer._tasks import Structure
 
 #: Graphs that are kept; a study has a few dozen structures.
 _KEPT = 48
@@ -83,8 +83,8 @@ def step_iteration(problem: TransformerJob) -> Iteration:
     Args:
         problem: What is trained, where and how; checked by the caller.
     """
-    structure, costs = structure_of(problem), StepCosts(problem)
-    tasks = program_of(structure)
+    structure, costs = make_structure(problem), StepCosts(problem)
+    tasks = make_tasks(structure)
     by_kind = [costs.of(kind) for kind in tasks.kinds]
     segments: list[tuple[Segment, ...]] = []
     parts: list[Cost] = []
@@ -140,11 +140,11 @@ def step_graph(
     # A host that is always ahead of its device never matters.
     launch_bound = any(cost.dispatch_s > cost.device_s for cost in costs)
     waits = problem.software.host_waits_for_stages
-    return _graph_of(structure, segments, launch_bound, launch_bound and waits)
+    return _build_graph(structure, segments, launch_bound, launch_bound and waits)
 
 
 @lru_cache(maxsize=_KEPT)
-def _graph_of(
+def _build_graph(
     structure: Structure,
     segments: tuple[tuple[Segment, ...], ...],
     launch_bound: bool,
@@ -158,7 +158,7 @@ def _graph_of(
         launch_bound: Whether the host can delay its device.
         host_waits: Whether the host waits for all that a task waits for before it dispatches it.
     """
-    tasks, builder = program_of(structure), GraphBuilder()
+    tasks, builder = make_tasks(structure), GraphBuilder()
     streams = [builder.add_stream(stage, name.value) for stage, name in tasks.streams]
     stages = sorted({stage for stage, _ in tasks.streams})
     transfers = {stage: builder.add_stream(stage, "communication") for stage in stages}

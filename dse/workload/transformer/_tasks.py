@@ -96,10 +96,10 @@ class Structure:
         micro_batches: Passes of a chunk.
         chunk_layers: Layers of a chunk.
         reduces: Whether gradients are summed over replicas.
-        reduces_beside: Whether that starts before the backward pass has ended.
+        overlaps_reduce: Whether that starts before the backward pass has ended.
         gathers_updated: Whether updated parameters are gathered after the optimizer.
         ties_ends: Whether first and last stage share the embedding.
-        receives_beside: Whether stages receive beside their work.
+        overlaps_receive: Whether stages receive beside their work.
         sharding: What replicas keep only a part of.
         prefetches: Whether sharded parameters are gathered one layer ahead.
     """
@@ -109,16 +109,16 @@ class Structure:
     micro_batches: int
     chunk_layers: int
     reduces: bool
-    reduces_beside: bool
+    overlaps_reduce: bool
     gathers_updated: bool
     ties_ends: bool
-    receives_beside: bool
+    overlaps_receive: bool
     sharding: DataSharding
     prefetches: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class StepTasks:
     """Tasks in an order in which none comes before those it waits for.
 
     Attributes:
@@ -137,14 +137,14 @@ class Program:
 
 
 @lru_cache(maxsize=32)
-def program_of(structure: Structure) -> Program:
+def make_tasks(structure: Structure) -> StepTasks:
     """Returns the tasks of a step with a given structure."""
     builder = _Builder()
     if structure.sharding.shards_gradients and structure.reduces:
         _sharded(structure, builder)
     else:
         _pipeline(structure, builder)
-    return builder.program()
+    return builder.build()
 
 
 class _Builder:
@@ -178,15 +178,15 @@ class _Builder:
         self._last[index] = task
         return task
 
-    def last_of(self, stage: int) -> tuple[int, ...]:
+    def last_tasks(self, stage: int) -> tuple[int, ...]:
         """The last task of every stream of a stage."""
         return tuple(
             self._last[index] for (owner, _), index in self._streams.items() if owner == stage
         )
 
-    def program(self) -> Program:
+    def build(self) -> StepTasks:
         """Packs all tasks."""
-        return Program(
+        return StepTasks(
             tuple(self._streams),
             tuple(self._kinds),
             tuple(self._kind),
@@ -216,7 +216,7 @@ def _pipeline(structure: Structure, builder: _Builder) -> None:
                     if key not in done:
                         break
                     waits = (done[key],)
-                    if structure.receives_beside:
+                    if structure.overlaps_receive:
                         stream = StreamName.BACKWARD if backward else StreamName.FORWARD
                         waits = (builder.add(Role.RECEIVE, stage, waits, stream=stream),)
                 task = _add_pass(structure, builder, stage, (backward, chunk, micro_batch), waits)
@@ -251,7 +251,7 @@ def _add_pass(
     if not backward:
         return builder.add(Role.FORWARD, stage, waits, chunk=chunk)
     last = micro_batch == structure.micro_batches - 1
-    if not (last and structure.reduces and structure.reduces_beside):
+    if not (last and structure.reduces and structure.overlaps_reduce):
         return builder.add(Role.BACKWARD, stage, waits, chunk=chunk)
     ends = stage == structure.pipeline - 1 and chunk == structure.interleave - 1
     if ends:
@@ -268,16 +268,16 @@ def _add_pass(
 
 def _after_backward(structure: Structure, builder: _Builder) -> None:
     stages = range(structure.pipeline)
-    if structure.reduces and not structure.reduces_beside:
+    if structure.reduces and not structure.overlaps_reduce:
         for stage in stages:
-            builder.add(Role.REDUCE_ALL, stage, builder.last_of(stage), stream=StreamName.DATA)
+            builder.add(Role.REDUCE_ALL, stage, builder.last_tasks(stage), stream=StreamName.DATA)
     if structure.ties_ends:
         ends = (0, structure.pipeline - 1)
-        both = tuple(task for stage in ends for task in builder.last_of(stage))
+        both = tuple(task for stage in ends for task in builder.last_tasks(stage))
         for stage in ends:
             builder.add(Role.REDUCE_EMBEDDING, stage, both, stream=StreamName.DATA)
     # The norm of all gradients is known only when the last stage has its own.
-    everything = tuple(task for stage in stages for task in builder.last_of(stage))
+    everything = tuple(task for stage in stages for task in builder.last_tasks(stage))
     for stage in stages:
         task = builder.add(Role.OPTIMIZER, stage, everything)
         if structure.gathers_updated:
@@ -315,6 +315,6 @@ def _sharded(structure: Structure, builder: _Builder) -> None:
             builder.add(Role.REDUCE_LAYER, 0, (task,), stream=StreamName.DATA)
         task = compute(Role.EMBEDDING_BACKWARD, ())
         builder.add(Role.REDUCE_ENDS, 0, (task,), stream=StreamName.DATA)
-    task = builder.add(Role.OPTIMIZER, 0, builder.last_of(0))
+    task = builder.add(Role.OPTIMIZER, 0, builder.last_tasks(0))
     if structure.gathers_updated:
         builder.add(Role.GATHER_UPDATED, 0, (task,), stream=StreamName.DATA)
