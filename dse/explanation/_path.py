@@ -53,7 +53,8 @@ def path_shares(
         )
         for (group, row, rank), seconds in found.items()
     ]
-    return tuple(sorted(shares, key=lambda one: (-one.seconds, one.group, one.resource, one.rank)))
+    shares.sort(key=lambda part: (-part.seconds, part.group, part.resource, part.rank))
+    return tuple(shares)
 
 
 def critical_tasks(

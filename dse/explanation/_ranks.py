@@ -1,4 +1,4 @@
-"""Where the iteration of each rank goes, and for whom it waits."""
+"""Activity of each rank, and the ranks it waits for."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ranks_of_tasks(timeline: Timeline) -> NDArray[np.int64]:
 
 
 def activity(timeline: Timeline, mine: NDArray[np.bool_]) -> Activity:
-    """Divides the iteration among what a rank does.
+    """Splits the iteration by what a rank does.
 
     Args:
         timeline: What was simulated.
@@ -88,7 +88,7 @@ def waits(timeline: Timeline) -> dict[int, tuple[WaitedFor, ...]]:
         rank: tuple(
             sorted(
                 (WaitedFor(other, len(each), sum(each)) for other, each in others.items()),
-                key=lambda one: (-one.times, -one.seconds, one.rank),
+                key=lambda waited: (-waited.times, -waited.seconds, waited.rank),
             )
         )
         for rank, others in found.items()

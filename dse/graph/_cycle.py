@@ -14,7 +14,7 @@ _MAX_SHOWN = 12
 
 
 class _Wait(NamedTuple):
-    """`task` of one node waits for `other` of another node (or of its own)."""
+    """`task` of one node waits for `other` of another node (or of the same one)."""
 
     task: int
     other: int

@@ -268,7 +268,7 @@ class _RankMaxima(Maxima):
                 (place[source], (potential_s[source] + weight) - potential_s[node])
                 for source, weight in start.edges.items()
             ]
-            # Terms that need an array of their own first: the others are taken into it.
+            # Terms that need their own array come first; the others are folded into it.
             terms.sort(key=lambda term: term[1] == 0.0)
             # Without edges the floor is the potential, and the relative floor is zero.
             floor_s = start.floor_s - potential_s[node] if start.edges else -math.inf

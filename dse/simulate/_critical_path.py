@@ -25,8 +25,8 @@ class CriticalPath:
     """The tasks that follow each other without a pause from time zero to the end.
 
     Each starts at the moment at which the one before it ends, so their times add up to the whole.
-    A task that is lengthened lengthens the whole by as much; shortening tasks beside the path has
-    no effect. Where several paths are as long, one of them is taken.
+    A task that is lengthened lengthens the whole by as much; shortening tasks off the path has no
+    effect. Of several paths of that length one is taken.
 
     Attributes:
         tasks: In order of time; shape `(path,)`, int64.

@@ -93,7 +93,7 @@ class Maxima:
         return Moment(floor_s, edges)
 
     def single(self, moment: Moment) -> Moment:
-        """Makes a maximum of several ends a node of its own, so that it is taken only once."""
+        """Turns a maximum of several ends into a node, so that it is computed only once."""
         if len(moment.edges) < 2:
             return moment
         key = (moment.floor_s, frozenset(moment.edges.items()))

@@ -1,4 +1,4 @@
-"""Simulation of one configuration, with a time line."""
+"""Simulator of one configuration, with a time line."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def simulate(graph: ExecutionGraph, duration_s: NDArray[np.float64] | None = None) -> Timeline:
     """Runs the graph by the rules in :class:`dse.graph.ExecutionGraph`.
 
-    A start follows from the ends of what a task waits for, so tasks need not be taken in order of
-    time, which would take a queue sorted by time: any order in which nobody comes before those it
-    waits for gives the same numbers to the last bit.
+    A start follows from the ends of the dependencies, so tasks need not be visited in order of
+    time, which would need a priority queue: any topological order gives the same numbers, bit for
+    bit.
 
     Args:
         graph: The graph, with its durations.

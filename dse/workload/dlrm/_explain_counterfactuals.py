@@ -46,8 +46,8 @@ class KernelSides:
     Attributes:
         arithmetic_s: Arithmetic units.
         memory_s: Device memory.
-        cache_s: Last-level cache; `cache_overlaps` says whether at the same time as memory.
-        latency_s: With hardly anything to do.
+        cache_s: Last-level cache; with `cache_overlaps` at the same time as memory.
+        latency_s: With next to no work.
         host_link_s: Path to host memory, on top of the others.
         other_s: What no limit of the device explains, on top of the others.
         cache_overlaps: Whether cache and memory work at the same time, not one after the other.

@@ -192,7 +192,7 @@ def _add_kernels(
     if sides.cache_overlaps:
         beside_s, after_s = cache_s, np.zeros_like(cache_s)
     else:
-        # What memory and cache serve one after the other runs beside arithmetic; where that is
+        # What memory and cache serve one after the other overlaps with arithmetic; where that is
         # longer, the cache hides behind it too.
         hidden = arithmetic_s > memory_s + cache_s
         beside_s = np.zeros_like(cache_s)
@@ -243,7 +243,7 @@ def _add_collectives(
     other_latency_s = np.where(inside_decides, between_latency_s, inside_latency_s)
     latency_s = np.minimum(deciding_latency_s + visible * other_latency_s, duration_s)
     moved_s = slower_s + visible * faster_s - latency_s
-    # What slows a collective down from outside, such as kernels beside it, takes its bandwidth.
+    # What slows a collective down from outside, such as concurrent kernels, takes its bandwidth.
     stretch = np.divide(
         duration_s - latency_s, moved_s, out=np.zeros_like(moved_s), where=moved_s > 0
     )

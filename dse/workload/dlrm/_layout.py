@@ -64,8 +64,8 @@ def build_layout(
         problem: Everything but the plan.
         layout: Bit set of the `ExchangeGroup` members in use.
         one_rank: Only the tasks of rank 0, with the durations that they have in the whole cluster;
-            its collectives wait for nobody. Where all ranks do the same, its makespan is theirs;
-            what only the first rank does is left out.
+            its collectives wait for no other rank. Where all ranks do the same, they share its
+            makespan; what only the first rank does is left out.
         forward_only: Only the forward pass, as in an evaluation.
     """
     shape = make_shape(problem, layout, one_rank=one_rank, forward_only=forward_only)

@@ -47,7 +47,7 @@ _CHUNK_ELEMENTS = 2_000_000
 #: Pieces of all candidates that are expanded at once, should every table be cut over all ranks.
 _CHUNK_PIECES = 8_000_000
 
-#: Power of the mean over ranks by which plans of the same iteration time are told apart.
+#: Power of the mean over ranks by which plans of the same iteration time are ranked.
 _LOAD_POWER = 4
 
 
@@ -74,7 +74,7 @@ class FeatureScores:
     Attributes:
         scores: As of plans.
         load_s: Mean over the ranks of their time in lookups and updates, to the fourth power and
-            back; tells plans apart whose busiest ranks take the same time; shape `(candidates,)`.
+            back; ranks plans whose busiest ranks take the same time; shape `(candidates,)`.
     """
 
     scores: PlanScores

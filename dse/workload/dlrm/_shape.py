@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dse.workload.dlrm._operators import StackOperators
     from dse.workload.dlrm._problem import DlrmProblem
 
-#: Enough to tell that there are several.
+#: Stands for any number above one.
 _SEVERAL = 2
 
 
@@ -47,7 +47,7 @@ class Shape:
         alone: Whether there are no other ranks.
         node_count: Nodes; of the tasks of one rank only whether there are several.
         local_size: Ranks of a node; the same.
-        own_engines: Whether exchanges run beside computation.
+        own_engines: Whether exchanges overlap with computation.
         groups: Exchange groups in use.
         first_rank_bottom: Whether the bottom MLP of the first rank is part of the graph.
         launch: How the host launches.

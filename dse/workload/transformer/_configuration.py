@@ -58,8 +58,8 @@ def step_problem(
         model: What is trained.
         platform: Device, node, networks and prices.
         configuration: Ranks, batch, precision, parallelism, interconnect, software.
-        extra_links: Interconnects that may be named beside the platform's own.
-        extra_networks: Networks that may be named beside the platform's own.
+        extra_links: Interconnects that may be named in addition to the platform's.
+        extra_networks: Networks that may be named in addition to the platform's.
 
     Raises:
         ConfigError: The platform cannot have that many ranks, or a name is unknown.

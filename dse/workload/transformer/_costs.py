@@ -82,8 +82,8 @@ class StepCosts:
         if role in (Role.FORWARD, Role.BACKWARD):
             return self._pass(stage, chunk, backward=role is Role.BACKWARD)
         if role is Role.LAYER_FORWARD:
-            beside = self._gather_layer() if self._software.prefetch_parameters else Cost()
-            return kernels_next_to(self._layer_forward(), beside)
+            prefetched = self._gather_layer() if self._software.prefetch_parameters else Cost()
+            return kernels_next_to(self._layer_forward(), prefetched)
         if role is Role.LAYER_BACKWARD:
             return kernels_next_to(self._layer_backward(), self._beside_backward())
         if role is Role.RECEIVE:
@@ -232,8 +232,8 @@ class StepCosts:
         return self._transfers.reduced(self._model.layer_parameters / self._parallelism.tensor)
 
     def _beside_backward(self) -> Cost:
-        """What runs beside a layer's backward pass."""
-        beside = self._reduce_layer() if self._parallelism.replicas > 1 else Cost()
+        """What overlaps with a layer's backward pass."""
+        hidden = self._reduce_layer() if self._parallelism.replicas > 1 else Cost()
         if self._sharded and self._software.prefetch_parameters:
-            beside = total_cost(beside, self._gather_layer())
-        return beside
+            hidden = total_cost(hidden, self._gather_layer())
+        return hidden

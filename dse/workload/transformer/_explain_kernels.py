@@ -152,8 +152,8 @@ _LATENCY = Resource.KERNEL_LATENCY
 def _layer_groups(kernels: Sequence[Kernel], core: Sequence[Kernel]) -> list[str]:
     """Names what each kernel of a layer is for.
 
-    Beside the core of attention there are four matrices in the order in which they are applied;
-    the first two are attention's.
+    Apart from the core of attention there are four matrices, in the order of their use; the first
+    two are attention's.
     """
     left = Counter(core)
     matrices = sum(isinstance(k, Product) for k in kernels) - sum(

@@ -125,7 +125,7 @@ class StepParts:
         ]
 
     def _stretched(self, kind: Kind, cost: Cost, own: KernelSides) -> tuple[float, ...]:
-        """Time of each model's kernels as they are in the step, with transfers beside them."""
+        """Time of each model's kernels as they are in the step, overlapping with transfers."""
         product_s, _, elementwise_s = (sum(sides.values()) for sides in own.parts())
         if not self._accumulates(kind) or not product_s:
             return cost[:3]

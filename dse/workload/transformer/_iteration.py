@@ -46,7 +46,7 @@ _CLASSES = Cost(
 
 
 class Segment(NamedTuple):
-    """A part of a task that has a duration of its own.
+    """A part of a task with its own duration.
 
     Attributes:
         suffix: Ends the name of the task.
@@ -107,13 +107,13 @@ def step_iteration(problem: TransformerJob) -> Iteration:
     duration_s = total_s[step.duration]
     spreads = model_spreads(problem, costs.product_spread)
     share = np.divide(seconds.T, total_s, out=np.zeros(seconds.T.shape), where=total_s > 0)
-    nobody_differs = np.zeros(len(duration_s), dtype=np.int64)
+    same_on_all = np.zeros(len(duration_s), dtype=np.int64)
     errors = tuple(
         ErrorSource(
             DurationClass(int(duration_class)),
             own[step.duration],
             np.full(len(duration_s), spread),
-            nobody_differs,
+            same_on_all,
         )
         for duration_class, own, spread in zip(_CLASSES, share, spreads, strict=True)
     )

@@ -148,7 +148,7 @@ class KernelTimes:
     def measure(self, lists: Sequence[Sequence[Kernel]]) -> list[KernelTime]:
         """Returns the time of each list of kernels.
 
-        All products that are not known yet are asked for at once: a learned model costs by the
+        All products that are not cached are evaluated in one call: a learned model costs by the
         call, hardly by the point.
         """
         self._learn({k for kernels in lists for k in kernels if isinstance(k, Product)})

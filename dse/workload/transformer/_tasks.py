@@ -1,15 +1,15 @@
-"""The tasks of one training step and what each waits for, without their durations.
+"""Tasks of a training step and their dependencies, without durations.
 
-Ranks that do the same work are one: a pipeline stage has one representative, and a collective
-counts with the time of its whole group. The structure depends on few numbers, so it is made once
-for each of them and shared by all configurations that a search compares; only the durations of the
-few kinds of tasks change.
+One rank stands for all that do the same work: a pipeline stage has one representative, and a
+collective counts with the time of its whole group. The structure depends on few numbers, so it is
+made once for each of them and shared by all configurations that a search compares; only the
+durations of the few kinds of tasks change.
 
 * **Pipeline** (also of one stage): a task for each chunk, micro-batch and direction, in the order
   of :mod:`_schedule`. The last backward pass of a chunk is taken apart by layer
-  where gradients are reduced beside it.
+  where gradients are reduced during it.
 * **Sharded**: each layer's parameters are gathered one layer ahead in both directions, and its
-  gradient is reduced and scattered beside the next layer's backward pass, for every micro-batch
+  gradient is reduced and scattered during the next layer's backward pass, for every micro-batch
   (FSDP: Zhao et al., arXiv 2304.11277, § 3.3).
 """
 
@@ -99,7 +99,7 @@ class Structure:
         overlaps_reduce: Whether that starts before the backward pass has ended.
         gathers_updated: Whether updated parameters are gathered after the optimizer.
         ties_ends: Whether first and last stage share the embedding.
-        overlaps_receive: Whether stages receive beside their work.
+        overlaps_receive: Whether stages receive while they compute.
         sharding: What replicas keep only a part of.
         prefetches: Whether sharded parameters are gathered one layer ahead.
     """

@@ -69,8 +69,8 @@ class Transfers:
         for the gradient of its first matrix (Korthikanti et al., § 4.2.2).
 
         Args:
-            weight_gradients_s: Time of the products that make gradients of weights, which run
-                beside what can be hidden.
+            weight_gradients_s: Time of the products that make gradients of weights, which overlap
+                with what can be hidden.
         """
         visible, hideable = Cost(), total_cost(*[self._block_sum()] * 2)
         if self._parallelism.sequence_parallel:
@@ -81,11 +81,11 @@ class Transfers:
         return total_cost(visible, hideable)
 
     def context(self, rounds: int, attention_s: float) -> Cost:
-        """Returns what the context ring adds to attention: keys and values go around beside it.
+        """Returns what the context ring adds to attention: keys and values go around meanwhile.
 
         Args:
             rounds: How often they go around.
-            attention_s: Time of the attention beside them.
+            attention_s: Time of the attention that overlaps with them.
         """
         ranks = self._parallelism.context
         if ranks == 1:

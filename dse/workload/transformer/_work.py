@@ -104,7 +104,7 @@ class LayerWork:
     def layer_recomputed(self) -> list[Kernel]:
         """What full recomputation repeats of a layer's forward pass."""
         kernels = self.layer_forward()
-        # Nothing needs the output of the last product: it is not an input of its own gradient.
+        # Nothing needs the output of the last product: it is not an input of its gradient.
         return kernels[:-2] if self._problem.software.stops_recomputing_early else kernels
 
     def layer_backward(self) -> list[Kernel]:
@@ -175,7 +175,7 @@ class LayerWork:
         scores = self._heads * queries * keys
         moved, launches = 2 * self._value, 1
         if not self._fused:
-            # Scaling and masking are kernels of their own.
+            # Scaling and masking are separate kernels.
             moved, launches = moved + 4 * self._value, 3
         if self._mask:
             moved, launches = moved + 2 * self._value + 1, launches + 1
