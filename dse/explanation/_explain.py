@@ -1,4 +1,4 @@
-"""From a graph whose tasks have reasons to an explanation of its length."""
+"""Explanation of one graph: path, ranks, sensitivities, imbalance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each task keeps busy, so that its duration has a reason and can be changed for one."""
+"""Resources that each task keeps busy, and its duration when one of them is faster."""
 
 from __future__ import annotations
 

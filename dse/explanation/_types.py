@@ -1,4 +1,4 @@
-"""What an explanation consists of."""
+"""Parts of an explanation."""
 
 from __future__ import annotations
 

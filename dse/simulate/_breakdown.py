@@ -1,4 +1,4 @@
-"""Where each rank's time goes, by an exact sweep over its time line."""
+"""Time breakdown of each rank, by an exact sweep over its time line."""
 
 from __future__ import annotations
 

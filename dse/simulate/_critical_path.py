@@ -1,4 +1,4 @@
-"""What decides how long a simulated graph takes: its critical path, and the slack of its tasks."""
+"""Critical path of a simulated graph, and the slack of its tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answer of a simulation of one configuration, and what it says about each rank."""
+"""Results of a simulation: time line and breakdown by rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a predicted step takes as long as it does: one method for every kind of workload."""
+"""Explanation of a predicted step, for every kind of workload."""
 
 from __future__ import annotations
 

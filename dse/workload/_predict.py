@@ -1,4 +1,4 @@
-"""From a job to its prediction: one method for every kind of workload."""
+"""Prediction of a job, for every kind of workload."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tasks of an iteration last where the plan does not matter, and how sure that is.
+"""Durations of the tasks that do not depend on the plan, with their uncertainty.
 
 The shape of an iteration says which cost each task has (:mod:`dse.workload.dlrm._shape`); here are
 the costs themselves. They are the same in all layouts of a problem.
@@ -131,7 +131,7 @@ def host_costs(
 
 @lru_cache(maxsize=64)
 def host_times(host: HostSpec, profile: HostProfile | None) -> HostTimes:
-    """Returns the times of dispatches on a platform; many problems are of the same one."""
+    """Returns the times of dispatches on a platform; cached, because many problems share one."""
     return HostTimes(host, profile)
 
 

@@ -1,4 +1,4 @@
-"""What binds operators and exchanges, by asking their models again on machines without limits.
+"""Limits of operators and exchanges, from their models on machines without limits.
 
 A model's duration is taken apart by lifting limits one at a time: with infinitely fast arithmetic
 what remains is memory, with hardly any bytes what remains is latency. So the formulas stay in one

@@ -1,4 +1,4 @@
-"""Which resource every task of a predicted iteration keeps busy, and to which group it belongs."""
+"""Resources and operator group of every task of a predicted iteration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one rank's memory has to hold; decides feasibility.
+"""Memory account of a rank; decides feasibility.
 
 All parts that depend on the plan are linear in the placement features, so a batch of plans costs
 one expression. Counted: weights, optimizer state, dense parameters with gradients and state,

@@ -1,4 +1,4 @@
-"""What one piece of a table adds to its rank."""
+"""Features that one shard of a table adds to its rank."""
 
 from __future__ import annotations
 

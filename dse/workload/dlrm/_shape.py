@@ -1,4 +1,4 @@
-"""What decides which tasks an iteration has and who waits for whom, without what they last.
+"""Key of the tasks of an iteration and their dependencies, without durations.
 
 A study asks for thousands of problems whose iterations have a few dozen shapes: batch sizes,
 platforms and links change durations alone.

@@ -1,4 +1,4 @@
-"""How a training program is written, as far as its time depends on it."""
+"""Properties of a training program that its time depends on."""
 
 from __future__ import annotations
 

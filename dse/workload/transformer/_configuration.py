@@ -89,14 +89,14 @@ def parallelism_words(parallelism: Parallelism) -> str:
         ("data", parallelism.data),
     )
     product = " × ".join(f"{name} {degree}" for name, degree in degrees if degree > 1)
-    words = [product] if product else []
+    parts = [product] if product else []
     if parallelism.interleave > 1:
-        words.append(f"{parallelism.interleave} chunks a stage")
-    words.append(f"micro batch {parallelism.micro_batch_size}")
+        parts.append(f"{parallelism.interleave} chunks a stage")
+    parts.append(f"micro batch {parallelism.micro_batch_size}")
     if parallelism.sequence_parallel:
-        words.append("sequence parallel")
+        parts.append("sequence parallel")
     if parallelism.recompute.value != "none":
-        words.append(f"{parallelism.recompute.value} recomputation")
+        parts.append(f"{parallelism.recompute.value} recomputation")
     if parallelism.data_sharding.value != "none":
-        words.append(parallelism.data_sharding.value)
-    return ", ".join(words)
+        parts.append(parallelism.data_sharding.value)
+    return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""How long each kind of task of a step takes, and which models that rests on."""
+"""Durations of each kind of task of a step, by the models behind them."""
 
 from __future__ import annotations
 

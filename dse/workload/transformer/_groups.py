@@ -1,4 +1,4 @@
-"""Which ranks form the groups of each kind of parallelism, and which wires they use.
+"""Process groups of each kind of parallelism, and the links they use.
 
 Ranks are numbered tensor first, then context, data and pipeline. So a group of `n` ranks that are
 `stride` apart has `min(n, ⌊devices of a node / stride⌋)` members on a node, and as many groups of

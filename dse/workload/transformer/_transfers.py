@@ -1,4 +1,4 @@
-"""What a step moves between ranks: sums of tensor parallelism, stages' outputs, gradients."""
+"""Transfers of a step: sums of tensor parallelism, outputs of stages, gradients."""
 
 from __future__ import annotations
 
