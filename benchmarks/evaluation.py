@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 #: Phase → functions and methods whose time is its.
 PHASES: dict[str, tuple[str, ...]] = {
     "graphs": (
-        "dse.workload.dlrm._filled:build_layout",
+        "dse.workload.dlrm._compiled:build_layout",
         "dse.workload.dlrm.solver.bound._lower_bound:build_layout",
     ),
-    "compiling": ("dse.workload.dlrm._scorer:program_of",),
+    "compiling": ("dse.workload.dlrm._scorer:compile_layout",),
     "baselines": ("dse.sharding._planners:plan_greedily",),
     "cuts": ("dse.workload.dlrm.solver._options:ShardingOptions._make",),
     "first plans": ("dse.workload.dlrm.solver.starts._constructor:Constructor.plans",),

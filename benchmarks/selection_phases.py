@@ -103,7 +103,7 @@ def predicted_parts(platform: Platform, candidate: Candidate) -> dict[str, float
     for task, name in enumerate(graph.names):
         part = _part_of(name, TaskKind(int(graph.kind[task])), int(layout.duration_class[task]))
         if part is not None:
-            rank = graph.lanes[int(graph.lane[task])].rank
+            rank = graph.streams[int(graph.stream[task])].rank
             found[part][rank] += float(graph.duration_s[task])
     prediction = predict(candidate.model, platform, candidate.configuration)
     parts = {part: max(by_rank.values()) for part, by_rank in found.items()}

@@ -30,7 +30,7 @@ import time
 import numpy as np
 from synthetic_trace import write_synthetic
 
-from dse.graph import ExecutionGraph, GraphBuilder, TaskKind, meeting_members
+from dse.graph import ExecutionGraph, GraphBuilder, TaskKind, collective_members
 from dse.simulate import simulate
 from dse.trace import (
     compare_with_measured,
@@ -99,14 +99,14 @@ def measure(path: str) -> None:
     before = time.perf_counter()
     links = [link(trace) for trace in traces]
     link_s = time.perf_counter() - before
-    meetings = match_collectives(traces, links)
+    collectives = match_collectives(traces, links)
     events = sum(map(len, traces))
     mark(f"{Path(path).name}: read", text / 1e6 / read_s, 40, "MB/s", at_least=True)
     print(
         f"{Path(path).name}: {text / 1e6:.1f} MB of JSON, {len(traces)} ranks, {events} events; "
         f"read in {read_s:.2f} s = {text / 1e6 / read_s:.0f} MB/s; "
         f"linked in {link_s:.3f} s = {link_s / max(events, 1) * 1e6:.2f} s per 10^6 events; "
-        f"{sum(meeting.complete for meeting in meetings)} of {len(meetings)} collectives matched"
+        f"{sum(found.complete for found in collectives)} of {len(collectives)} collectives matched"
     )
 
 
@@ -166,7 +166,7 @@ def replays(path: str) -> None:
         mark(f"{name}: worst rank together", worst, 3, "%")
     spreads = [
         transfer_spread(made.graph.duration_s[tasks])
-        for tasks in meeting_members(made.graph).values()
+        for tasks in collective_members(made.graph).values()
     ]
     if spreads:
         mark(f"{name}: transfer over ranks, beyond clocks", 100 * max(spreads), 10, "%")
@@ -201,17 +201,17 @@ def large_graph(tasks: int = TASKS, ranks: int = 8) -> ExecutionGraph:
     rng = np.random.default_rng(0)
     builder = GraphBuilder()
     layers = tasks // ranks // 25
-    meetings: list[list[int]] = [[] for _ in range(layers)]
+    collectives: list[list[int]] = [[] for _ in range(layers)]
     for rank in range(ranks):
         host, launches, compute, wire = (
-            builder.add_lane(rank, name) for name in ("host", "launches", "compute", "wire")
+            builder.add_stream(rank, name) for name in ("host", "launches", "compute", "wire")
         )
         calls = []
         for _ in range(8 * layers):
             builder.add_task("operator", TaskKind.HOST, host, rng.uniform(0, 1e-5))
             calls.append(builder.add_task("call", TaskKind.HOST, host, 5e-6))
         received: list[int] = []
-        for layer, members in enumerate(meetings):
+        for layer, members in enumerate(collectives):
             launched = calls[8 * layer : 8 * layer + 8]
             delay = builder.add_task("delay", TaskKind.HOST, launches, 4e-6, launched[:1])
             last = -1
@@ -223,8 +223,8 @@ def large_graph(tasks: int = TASKS, ranks: int = 8) -> ExecutionGraph:
             after = [launched[7], last]
             received = [builder.add_task("all_reduce", TaskKind.COLLECTIVE, wire, 1e-5, after)]
             members += received
-    for members in meetings:
-        builder.add_meeting(members)
+    for members in collectives:
+        builder.add_collective(members)
     return builder.build()
 
 
@@ -240,8 +240,8 @@ def large(_: str) -> None:
     seconds = {simulate: 9e9, simulate_by_time: 9e9}
     for _ in range(REPEATS):
         for run in seconds:
-            # Another array of lanes: what is known of the structure is not known of this graph.
-            fresh = replace(graph, lane=graph.lane.copy())
+            # Another array of streams: what is known of the structure is not known of this graph.
+            fresh = replace(graph, stream=graph.stream.copy())
             start = time.perf_counter()
             run(fresh)
             seconds[run] = min(seconds[run], time.perf_counter() - start)

@@ -532,10 +532,10 @@ def use_kineto(path: Path) -> None:
     """Reads a trace and does with it what `dse trace info` does."""
     traces = read_kineto(path)
     links = [link(trace) for trace in traces]
-    meetings = match_collectives(traces, links)
-    summary = summarise(traces, links, meetings)
+    collectives = match_collectives(traces, links)
+    summary = summarise(traces, links, collectives)
     assert len(summary.ranks) == len(traces)
-    made = trace_graph(traces, links, meetings)
+    made = trace_graph(traces, links, collectives)
     assert simulate(made.graph).makespan_s >= 0
 
 

@@ -48,8 +48,14 @@ def _scalar(value: Any) -> object:
     return value.item()
 
 
-def fields_of(result: Any, *properties: str) -> dict[str, object]:
-    """Returns the fields of a dataclass and some of its properties by their names."""
+def fields_of(result: Any, *properties: str, **keys: str) -> dict[str, object]:
+    """Returns the fields of a dataclass and some of its properties by their names.
+
+    Args:
+        result: A dataclass.
+        properties: Names of its properties to add.
+        keys: Keys of fields that JSON calls otherwise: `stream="lane"`.
+    """
     assert is_dataclass(result)
     names = [*(field.name for field in fields(result)), *properties]
-    return {name: getattr(result, name) for name in names}
+    return {keys.get(name, name): getattr(result, name) for name in names}

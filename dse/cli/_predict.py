@@ -182,7 +182,10 @@ def predict_command(
     answer = predicted(request)
     document = dict(answer.document)
     if explain:
-        document["explanation"] = answer.explanation
+        document["explanation"] = {
+            **fields_of(answer.explanation),
+            "tasks": [fields_of(task, stream="lane") for task in answer.explanation.tasks],
+        }
     second = None if other is None else predicted(other, answer)
     if second is not None:
         paired, difference = answer.paired(second), answer.difference(second)

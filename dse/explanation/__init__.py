@@ -1,4 +1,4 @@
-"""Why an execution graph takes as long as it does, and why another one takes longer."""
+"""Explanations of how long an execution graph takes, and of differences between graphs."""
 
 from __future__ import annotations
 

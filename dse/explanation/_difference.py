@@ -1,4 +1,4 @@
-"""Why one iteration takes longer than another."""
+"""Difference of two iteration times by operator group and resource."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ def compare_explanations(before: Explanation, after: Explanation) -> Difference:
 def _by_group(explanation: Explanation) -> dict[tuple[str, Resource], tuple[float, str]]:
     """Seconds of each group and resource over all ranks, and what the resource is called."""
     found: dict[tuple[str, Resource], tuple[list[float], str]] = {}
-    for one in explanation.path:
-        found.setdefault((one.group, one.resource), ([], one.resource_name))[0].append(one.seconds)
+    for part in explanation.path:
+        seconds, _ = found.setdefault((part.group, part.resource), ([], part.resource_name))
+        seconds.append(part.seconds)
     return {key: (math.fsum(seconds), name) for key, (seconds, name) in found.items()}

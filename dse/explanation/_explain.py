@@ -1,4 +1,4 @@
-"""From a graph whose tasks have reasons to an explanation of its length."""
+"""Explanation of one graph: path, ranks, sensitivities, imbalance."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def explain_graph(
     Args:
         graph: The graph, with its durations.
         resources: What its tasks keep busy; parts add up to the durations.
-        groups: Operator group of each task, in words.
+        groups: Operator group of each task.
         movable: Tasks whose work could be on another rank; shape `(tasks,)`.
 
     Raises:
@@ -78,7 +78,7 @@ def explain_graph(
 
 
 class _Changed:
-    """The graph under all changes that are asked about, simulated in one batch."""
+    """The graph under all changes of an explanation, simulated in one batch."""
 
     def __init__(
         self, timeline: Timeline, resources: TaskResources, movable: NDArray[np.bool_]
@@ -88,16 +88,18 @@ class _Changed:
         self._duration_s = graph.duration_s
         self._movable = movable
         self.rank_of = ranks_of_tasks(timeline)
-        self.ranks = sorted({lane.rank for lane in graph.lanes})
+        self.ranks = sorted({stream.rank for stream in graph.streams})
         used = (resources.overlapped_s + resources.sequential_s).max(axis=1) > 0
         # What the model cannot name cannot become faster.
         self._resources = [
-            one
-            for one, any_use in zip(Resource, used.tolist(), strict=True)
-            if any_use and one is not Resource.OTHER
+            resource
+            for resource, any_use in zip(Resource, used.tolist(), strict=True)
+            if any_use and resource is not Resource.OTHER
         ]
         columns = [self._duration_s, self._even()]
-        columns += [resources.faster(self._duration_s, one, FASTER) for one in self._resources]
+        columns += [
+            resources.faster(self._duration_s, resource, FASTER) for resource in self._resources
+        ]
         columns += [
             np.where(movable & (self.rank_of == rank), 0.0, self._duration_s)
             for rank in self.ranks
@@ -139,16 +141,16 @@ class _Changed:
         rows = list(Resource)
         found = [
             Sensitivity(
-                resource=one,
-                resource_name=self._names[rows.index(one)],
+                resource=resource,
+                resource_name=self._names[rows.index(resource)],
                 factor=FASTER,
                 iteration_time_s=self._length_s - gain_s,
                 gain_s=gain_s,
                 gain=gain_s / self._length_s if self._length_s else 0.0,
             )
-            for one, gain_s in zip(self._resources, self._resource_gains_s, strict=True)
+            for resource, gain_s in zip(self._resources, self._resource_gains_s, strict=True)
         ]
-        return tuple(sorted(found, key=lambda one: -one.gain_s))
+        return tuple(sorted(found, key=lambda effect: -effect.gain_s))
 
     def imbalance(self) -> Imbalance | None:
         """Returns how evenly movable work is spread; None without such work."""

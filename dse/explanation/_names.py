@@ -1,4 +1,4 @@
-"""What people call the resources of a cluster."""
+"""Names of the resources of a cluster."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dse.explanation._resources import Resource
 from dse.explanation._types import CriticalTask, PathShare
-from dse.graph import meeting_members
+from dse.graph import collective_members
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ def path_shares(
     added = parts * (path.seconds / np.where(whole == 0, 1.0, whole))
     found: dict[tuple[str, int, int], list[float]] = {}
     for column, task in enumerate(path.tasks.tolist()):
-        rank = graph.lanes[graph.lane[task]].rank
+        rank = graph.streams[graph.stream[task]].rank
         for row in np.flatnonzero(added[:, column]).tolist():
             found.setdefault((groups[task], row, rank), []).append(float(added[row, column]))
     every = tuple(Resource)
@@ -53,38 +53,39 @@ def path_shares(
         )
         for (group, row, rank), seconds in found.items()
     ]
-    return tuple(sorted(shares, key=lambda one: (-one.seconds, one.group, one.resource, one.rank)))
+    shares.sort(key=lambda part: (-part.seconds, part.group, part.resource, part.rank))
+    return tuple(shares)
 
 
 def critical_tasks(
     timeline: Timeline, path: CriticalPath, resources: TaskResources, groups: Sequence[str]
 ) -> tuple[CriticalTask, ...]:
     """Lists the critical path; arguments as of :func:`path_shares`."""
-    graph, members = timeline.graph, meeting_members(timeline.graph)
+    graph, members = timeline.graph, collective_members(timeline.graph)
     every = tuple(Resource)
     rows = resources.parts_s().argmax(axis=0)
     result = []
     for task, arrival, seconds in zip(
         path.tasks.tolist(), path.arrivals.tolist(), path.seconds.tolist(), strict=True
     ):
-        lane = graph.lanes[graph.lane[task]]
+        stream = graph.streams[graph.stream[task]]
         wait_s = 0.0
-        if graph.meeting[task] >= 0:
-            met = members[int(graph.meeting[task])]
-            wait_s = float((timeline.start_s[met] - timeline.ready_s[met]).max())
+        if graph.collective[task] >= 0:
+            joined = members[int(graph.collective[task])]
+            wait_s = float((timeline.start_s[joined] - timeline.ready_s[joined]).max())
         row = int(rows[task])
         result.append(
             CriticalTask(
                 task=task,
                 name=graph.names[task],
                 group=groups[task],
-                rank=lane.rank,
-                lane=lane.name,
+                rank=stream.rank,
+                stream=stream.name,
                 resource=every[row],
                 resource_name=resources.names[row],
                 start_s=float(timeline.start_s[task]),
                 seconds=seconds,
-                last_rank=graph.lanes[graph.lane[arrival]].rank,
+                last_rank=graph.streams[graph.stream[arrival]].rank,
                 longest_wait_s=wait_s,
             )
         )

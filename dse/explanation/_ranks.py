@@ -1,4 +1,4 @@
-"""Where the iteration of each rank goes, and for whom it waits."""
+"""Activity of each rank, and the ranks it waits for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.explanation._types import WaitedFor
-from dse.graph import TaskKind, meeting_members
+from dse.graph import TaskKind, collective_members
 from dse.simulate import covered_s
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ class Activity:
 
 def ranks_of_tasks(timeline: Timeline) -> NDArray[np.int64]:
     """Returns the rank of each task; shape `(tasks,)`."""
-    of_lane = np.array([lane.rank for lane in timeline.graph.lanes], dtype=np.int64)
-    return of_lane[timeline.graph.lane] if len(of_lane) else np.zeros(0, dtype=np.int64)
+    of_stream = np.array([stream.rank for stream in timeline.graph.streams], dtype=np.int64)
+    return of_stream[timeline.graph.stream] if len(of_stream) else np.zeros(0, dtype=np.int64)
 
 
 def activity(timeline: Timeline, mine: NDArray[np.bool_]) -> Activity:
-    """Divides the iteration among what a rank does.
+    """Splits the iteration by what a rank does.
 
     Args:
         timeline: What was simulated.
@@ -77,7 +77,7 @@ def waits(timeline: Timeline) -> dict[int, tuple[WaitedFor, ...]]:
     """Returns whom each rank waited for in collectives, most often first."""
     rank_of = ranks_of_tasks(timeline).tolist()
     found: dict[int, dict[int, list[float]]] = {}
-    for members in meeting_members(timeline.graph).values():
+    for members in collective_members(timeline.graph).values():
         ready = timeline.ready_s[members]
         last = rank_of[members[int(np.argmax(ready))]]
         for member, at_s in zip(members, ready.tolist(), strict=True):
@@ -88,7 +88,7 @@ def waits(timeline: Timeline) -> dict[int, tuple[WaitedFor, ...]]:
         rank: tuple(
             sorted(
                 (WaitedFor(other, len(each), sum(each)) for other, each in others.items()),
-                key=lambda one: (-one.times, -one.seconds, one.rank),
+                key=lambda waited: (-waited.times, -waited.seconds, waited.rank),
             )
         )
         for rank, others in found.items()

@@ -1,4 +1,4 @@
-"""What each task keeps busy, so that its duration has a reason and can be changed for one."""
+"""Resources that each task keeps busy, and its duration when one of them is faster."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _NAMES = {
     Resource.HOST_LINK: "host link",
     Resource.HOST: "host",
     Resource.LOADER: "data loader",
-    Resource.OTHER: "not told apart",
+    Resource.OTHER: "unattributed",
 }
 
 #: Rounding that is allowed between a duration and the sum of its parts, as a fraction.
@@ -111,7 +111,9 @@ class TaskResources:
         complete = sequential_s.copy()
         complete[ROW[Resource.OTHER]] += np.where(rest_s > _ROUNDING * duration_s, rest_s, 0.0)
         called = {**_NAMES, **(names or {})}
-        return TaskResources(overlapped_s, complete, tuple(called[one] for one in Resource))
+        return TaskResources(
+            overlapped_s, complete, tuple(called[resource] for resource in Resource)
+        )
 
     def parts_s(self) -> NDArray[np.float64]:
         """Returns durations by resource; of what overlaps, only the busiest has a part.

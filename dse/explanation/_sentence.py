@@ -1,4 +1,4 @@
-"""The answer in one sentence."""
+"""One-sentence summary of an explanation."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ _MOST_RANKS = 3
 
 
 def sentence(shares: Sequence[PathShare], collectives: Collection[str]) -> str:
-    """Says what an iteration is bound by.
+    """Returns a sentence that names what an iteration is bound by.
 
     Args:
         shares: The critical path.
-        collectives: Groups that are collectives: they are of no single rank.
+        collectives: Groups that are collectives, which belong to no single rank.
     """
     by_group: dict[str, list[PathShare]] = {}
-    for one in shares:
-        by_group.setdefault(one.group, []).append(one)
-    ordered = sorted(by_group.items(), key=lambda item: -sum(one.share for one in item[1]))
-    words = [
-        _words(group, parts, with_rank=group not in collectives)
+    for share in shares:
+        by_group.setdefault(share.group, []).append(share)
+    ordered = sorted(by_group.items(), key=lambda item: -sum(share.share for share in item[1]))
+    phrases = [
+        _phrase(group, parts, with_rank=group not in collectives)
         for group, parts in ordered[:_MOST]
     ]
-    if not words:
+    if not phrases:
         return "nothing takes any time"
-    words[0] += " of the iteration"
-    return "bound by " + "; then ".join(words)
+    phrases[0] += " of the iteration"
+    return "bound by " + "; then ".join(phrases)
 
 
-def _words(group: str, parts: Sequence[PathShare], *, with_rank: bool) -> str:
-    share = sum(one.share for one in parts)
+def _phrase(group: str, parts: Sequence[PathShare], *, with_rank: bool) -> str:
+    share = sum(part.share for part in parts)
     resources: dict[str, float] = {}
     ranks: dict[int, float] = {}
-    for one in parts:
-        resources[one.resource_name] = resources.get(one.resource_name, 0.0) + one.share
-        ranks[one.rank] = ranks.get(one.rank, 0.0) + one.share
+    for part in parts:
+        resources[part.resource_name] = resources.get(part.resource_name, 0.0) + part.share
+        ranks[part.rank] = ranks.get(part.rank, 0.0) + part.share
     ordered = sorted(resources, key=lambda name: -resources[name])
     named = [name for name in ordered if resources[name] >= _NAMED * share] or ordered[:1]
-    where = f" {_rank_words(ranks, share)}" if with_rank else ""
+    where = f" {_rank_phrase(ranks, share)}" if with_rank else ""
     return f"{group}{where} ({' and '.join(named)}), {100 * share:.0f} %"
 
 
-def _rank_words(ranks: dict[int, float], share: float) -> str:
+def _rank_phrase(ranks: dict[int, float], share: float) -> str:
     most = sorted(rank for rank in ranks if ranks[rank] >= _NAMED * share)
     if sum(ranks[rank] for rank in most) < 2 * _NAMED * share or len(most) > _MOST_RANKS:
         return f"on {len(ranks)} ranks in turn"

@@ -1,4 +1,4 @@
-"""What an explanation consists of."""
+"""Parts of an explanation."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class CriticalTask:
         name: Its name.
         group: Operator group.
         rank: Rank on which it runs; of a collective, that of the member on the path.
-        lane: Lane of that rank.
+        stream: Name of its stream.
         resource: What takes most of it.
-        resource_name: The same in words.
+        resource_name: Its name on this machine.
         start_s: When it starts.
         seconds: What it adds to the path.
         last_rank: Of a collective the rank that came last and so let it start; otherwise `rank`.
@@ -31,7 +31,7 @@ class CriticalTask:
     name: str
     group: str
     rank: int
-    lane: str
+    stream: str
     resource: Resource
     resource_name: str
     start_s: float
@@ -47,7 +47,7 @@ class PathShare:
     Attributes:
         group: Operator group.
         resource: What takes the time.
-        resource_name: The same in words.
+        resource_name: Its name on this machine.
         rank: Where.
         tasks: Tasks on the path with a part in it.
         seconds: Sum of their parts.
@@ -70,7 +70,7 @@ class WaitedFor:
     Attributes:
         rank: The rank that came last.
         times: Collectives.
-        seconds: Waiting in them, other work beside it or not.
+        seconds: Time waited in them, with or without other work meanwhile.
     """
 
     rank: int
@@ -118,7 +118,7 @@ class Sensitivity:
 
     Attributes:
         resource: What becomes faster.
-        resource_name: The same in words.
+        resource_name: Its name on this machine.
         factor: How much.
         iteration_time_s: The iteration then.
         gain_s: How much shorter it is.
@@ -184,7 +184,7 @@ class DifferenceStep:
     Attributes:
         group: Operator group.
         resource: What takes the time.
-        resource_name: The same in words; of both machines where they call it differently.
+        resource_name: Its name; both names where the machines differ in it.
         before_s: Time of the group and resource on the first critical path.
         after_s: The same on the second.
         change_s: The second less the first.

@@ -1,16 +1,17 @@
-"""Execution graphs: tasks on every rank with dependencies and lanes."""
+"""Execution graphs: tasks of every rank, their streams and dependencies."""
 
 from __future__ import annotations
 
 from dse.graph._builder import GraphBuilder
 from dse.graph._editor import EditedGraph, GraphEditor
-from dse.graph._graph import ExecutionGraph, Lane, TaskKind
+from dse.graph._graph import ExecutionGraph, Stream, TaskKind
 from dse.graph._intervals import union_length
 from dse.graph._order import (
     Followers,
+    StructureKey,
+    collective_members,
     followers,
-    followers_of,
-    meeting_members,
+    invert_waits,
     predecessors,
     topological_order,
     wait_counts,
@@ -22,11 +23,12 @@ __all__ = [
     "Followers",
     "GraphBuilder",
     "GraphEditor",
-    "Lane",
+    "Stream",
+    "StructureKey",
     "TaskKind",
+    "collective_members",
     "followers",
-    "followers_of",
-    "meeting_members",
+    "invert_waits",
     "predecessors",
     "topological_order",
     "union_length",

@@ -14,7 +14,7 @@ _MAX_SHOWN = 12
 
 
 class _Wait(NamedTuple):
-    """`task` of one node waits for `other` of another node (or of its own)."""
+    """`task` of one node waits for `other` of another node (or of the same one)."""
 
     task: int
     other: int
@@ -23,7 +23,7 @@ class _Wait(NamedTuple):
 def describe_shortest_cycle(
     graph: ExecutionGraph, waits: list[list[int]], stuck: Iterable[int]
 ) -> str:
-    """Names the tasks of one shortest cycle, a meeting counting as one node.
+    """Names the tasks of one shortest cycle, a collective counting as one node.
 
     Args:
         graph: The graph.
@@ -31,7 +31,7 @@ def describe_shortest_cycle(
         stuck: Tasks that can never start; at least one cycle lies among them.
 
     Returns:
-        One line that tells who waits for whom, and what to look at.
+        One line with who waits for whom and what to look at.
     """
     node_of = _contract(graph, stuck)
     edges: dict[int, dict[int, _Wait]] = {node: {} for node in node_of.values()}
@@ -43,11 +43,11 @@ def describe_shortest_cycle(
 
 
 def _contract(graph: ExecutionGraph, stuck: Iterable[int]) -> dict[int, int]:
-    """Gives each stuck task its node: the first stuck member of its meeting, or itself."""
+    """Gives each stuck task its node: the first stuck member of its collective, or itself."""
     first_member: dict[int, int] = {}
-    meeting = graph.meeting.tolist()
+    collective = graph.collective.tolist()
     return {
-        task: first_member.setdefault(meeting[task], task) if meeting[task] >= 0 else task
+        task: first_member.setdefault(collective[task], task) if collective[task] >= 0 else task
         for task in stuck
     }
 
@@ -115,22 +115,22 @@ def _cycle_through(
 
 def _sentence(graph: ExecutionGraph, cycle: list[_Wait]) -> str:
     def named(task: int) -> str:
-        lane = graph.lanes[graph.lane[task]]
-        return f"`{graph.names[task]}` (rank {lane.rank}, {lane.name})"
+        stream = graph.streams[graph.stream[task]]
+        return f"`{graph.names[task]}` (rank {stream.rank}, {stream.name})"
 
     following = [*cycle[1:], cycle[0]]
     parts = []
     for wait, after in list(zip(cycle, following, strict=True))[:_MAX_SHOWN]:
         part = f"{named(wait.task)} waits for {named(wait.other)}"
         if wait.other != after.task:
-            part += f", which meets {named(after.task)}"
+            part += f", which is in one collective with {named(after.task)}"
         parts.append(part)
     hidden = len(cycle) - len(parts)
     more = f"; and {hidden} more waits" if hidden else ""
-    meets = any(wait.other != after.task for wait, after in zip(cycle, following, strict=True))
+    joined = any(wait.other != after.task for wait, after in zip(cycle, following, strict=True))
     step = (
-        "let all lanes meet in the same order"
-        if meets
-        else "remove one of these dependencies or change the order of the lane"
+        "issue the collectives in the same order on all streams"
+        if joined
+        else "remove one of these dependencies or change the order on the stream"
     )
     return f"the tasks wait for each other: {'; '.join(parts)}{more}; {step}"

@@ -1,4 +1,4 @@
-"""Changing an execution graph: tasks scaled, added, removed, joined, put into another order."""
+"""Graph editor: scale, insert, remove, join and reorder tasks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import SimulationError
-from dse.graph._graph import ExecutionGraph, Lane, TaskKind
+from dse.graph._graph import ExecutionGraph, Stream, TaskKind
 from dse.graph._order import topological_order
+from dse.graph._removal import bypass_removed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,7 +44,7 @@ class GraphEditor:
     """A graph whose tasks can be scaled, added, removed and reordered.
 
     Tasks keep their numbers while the graph is edited, and new ones get the next numbers. What
-    waited for a removed task waits for what that task waited for, its predecessor on the lane
+    waited for a removed task waits for what that task waited for, its predecessor on the stream
     included, so order is never lost by a removal.
 
     Args:
@@ -52,20 +53,20 @@ class GraphEditor:
 
     def __init__(self, graph: ExecutionGraph) -> None:
         self._original = graph
-        self._lanes = list(graph.lanes)
-        self._lane_of = {lane: index for index, lane in enumerate(self._lanes)}
+        self._streams = list(graph.streams)
+        self._stream_of = {stream: index for index, stream in enumerate(self._streams)}
         self._names = list(graph.names)
         self._kind: list[int] = graph.kind.tolist()
-        self._lane: list[int] = graph.lane.tolist()
+        self._stream: list[int] = graph.stream.tolist()
         self._duration_s: list[float] = graph.duration_s.tolist()
-        self._meeting: list[int] = graph.meeting.tolist()
-        self._meeting_count = max(self._meeting, default=_NONE) + 1
+        self._collective: list[int] = graph.collective.tolist()
+        self._collective_count = max(self._collective, default=_NONE) + 1
         offsets, waits = graph.dependency_offsets.tolist(), graph.dependency_tasks.tolist()
         self._after = [waits[start:end] for start, end in pairwise(offsets)]
         self._removed = bytearray(graph.task_count)
-        self._rows: list[list[int]] = [[] for _ in self._lanes]
-        for task, lane in enumerate(self._lane):
-            self._rows[lane].append(task)
+        self._rows: list[list[int]] = [[] for _ in self._streams]
+        for task, stream in enumerate(self._stream):
+            self._rows[stream].append(task)
         # Tasks that go right behind or ahead of another one; put into their rows by `build`.
         self._behind: dict[int, list[int]] = {}
         self._ahead: dict[int, list[int]] = {}
@@ -77,40 +78,40 @@ class GraphEditor:
         return len(self._names)
 
     @property
-    def lanes(self) -> tuple[Lane, ...]:
-        """Lanes so far."""
-        return tuple(self._lanes)
+    def streams(self) -> tuple[Stream, ...]:
+        """Streams so far."""
+        return tuple(self._streams)
 
     def name_of(self, task: int) -> str:
         """Returns the name of a task."""
         return self._names[task]
 
-    def lane_of(self, task: int) -> int:
-        """Returns the lane of a task."""
-        return self._lane[task]
+    def stream_of(self, task: int) -> int:
+        """Returns the stream of a task."""
+        return self._stream[task]
 
     def kind_of(self, task: int) -> TaskKind:
         """Returns the kind of a task."""
         return TaskKind(self._kind[task])
 
-    def meeting_of(self, task: int) -> int:
-        """Returns the meeting of a task, or -1."""
-        return self._meeting[task]
+    def collective_of(self, task: int) -> int:
+        """Returns the collective of a task, or -1."""
+        return self._collective[task]
 
     def duration_of(self, task: int) -> float:
         """Returns the duration of a task, in seconds."""
         return self._duration_s[task]
 
     def is_removed(self, task: int) -> bool:
-        """Says whether a task was removed."""
+        """Returns whether a task was removed."""
         return bool(self._removed[task])
 
     def waits_of(self, task: int) -> tuple[int, ...]:
-        """Returns what a task waits for besides its lane; removed tasks may be among it."""
+        """Returns the dependencies of a task, removed tasks included."""
         return tuple(self._after[task])
 
     def followers(self) -> dict[int, list[int]]:
-        """Returns for each task the present ones that wait for it, besides its lane."""
+        """Returns, for each task, the tasks that name it as a dependency, without removed ones."""
         result: dict[int, list[int]] = {}
         for task, waits in enumerate(self._after):
             if not self._removed[task]:
@@ -118,20 +119,20 @@ class GraphEditor:
                     result.setdefault(other, []).append(task)
         return result
 
-    def tasks_of_lane(self, lane: int) -> tuple[int, ...]:
-        """Returns the tasks of a lane in their present order, without removed ones."""
+    def tasks_of_stream(self, stream: int) -> tuple[int, ...]:
+        """Returns the tasks of a stream in their present order, without removed ones."""
         self._settle()
-        return tuple(task for task in self._rows[lane] if not self._removed[task])
+        return tuple(task for task in self._rows[stream] if not self._removed[task])
 
-    def lane(self, rank: int, name: str) -> int:
-        """Returns the lane of a rank with this name; adds it when it is new."""
-        lane = Lane(rank, name)
-        if lane not in self._lane_of:
-            self._lane_of[lane] = len(self._lanes)
-            self._lanes.append(lane)
+    def stream(self, rank: int, name: str) -> int:
+        """Returns the index of a stream; adds the stream when it is new."""
+        stream = Stream(rank, name)
+        if stream not in self._stream_of:
+            self._stream_of[stream] = len(self._streams)
+            self._streams.append(stream)
             self._rows.append([])
             self._restructured = True
-        return self._lane_of[lane]
+        return self._stream_of[stream]
 
     def scale(self, tasks: Iterable[int], factor: float) -> None:
         """Multiplies the durations of tasks.
@@ -159,7 +160,7 @@ class GraphEditor:
         self,
         name: str,
         kind: TaskKind,
-        lane: int,
+        stream: int,
         duration_s: float,
         *,
         after: Iterable[int] = (),
@@ -171,40 +172,40 @@ class GraphEditor:
 
         Args:
             name: Name for time lines.
-            kind: What it occupies the lane with.
-            lane: Its lane.
+            kind: What it occupies the stream with.
+            stream: Index of its stream.
             duration_s: Seconds.
             after: Tasks that it waits for.
-            before: Tasks that shall wait for it.
-            behind: Task of the same lane right behind which it goes; of several that were put
+            before: Tasks that will wait for it.
+            behind: Task of the same stream right behind which it goes; of several that were put
                 behind the same task the first stays first.
-            ahead_of: Task of the same lane right ahead of which it goes. Without either the new
-                task goes to the end of the lane.
+            ahead_of: Task of the same stream right ahead of which it goes. Without either the new
+                task goes to the end of the stream.
 
         Raises:
-            SimulationError: The lane or a task does not exist, the neighbour is on another lane,
-                or the duration is impossible.
+            SimulationError: The stream or a task does not exist, the neighbour is on another
+                stream, or the duration is impossible.
         """
-        if not 0 <= lane < len(self._lanes):
-            raise SimulationError(f"task `{name}`: lane {lane} does not exist; add it first")
+        if not 0 <= stream < len(self._streams):
+            raise SimulationError(f"task `{name}`: stream {stream} does not exist; add it first")
         neighbour = behind if behind is not None else ahead_of
         if behind is not None and ahead_of is not None:
             raise SimulationError(f"task `{name}`: give `behind` or `ahead_of`, not both")
         if neighbour is not None:
             self._known([neighbour])
-            if self._lane[neighbour] != lane:
+            if self._stream[neighbour] != stream:
                 raise SimulationError(
-                    f"task `{name}` goes to {_title(self._lanes[lane])}, its neighbour "
-                    f"`{self._names[neighbour]}` is elsewhere; name one on the same lane"
+                    f"task `{name}` goes to {_title(self._streams[stream])}, its neighbour "
+                    f"`{self._names[neighbour]}` is elsewhere; name one on the same stream"
                 )
         duration_s = self._checked(name, duration_s)
         waits, followers = list(self._known(after)), list(self._known(before))
         task = len(self._names)
         self._names.append(name)
         self._kind.append(int(kind))
-        self._lane.append(lane)
+        self._stream.append(stream)
         self._duration_s.append(duration_s)
-        self._meeting.append(_NONE)
+        self._collective.append(_NONE)
         self._after.append(waits)
         self._removed.append(0)
         for follower in followers:
@@ -215,7 +216,7 @@ class GraphEditor:
             self._ahead.setdefault(ahead_of, []).append(task)
         else:
             self._settle()
-            self._rows[lane].append(task)
+            self._rows[stream].append(task)
         self._restructured = True
         return task
 
@@ -227,54 +228,54 @@ class GraphEditor:
         """
         for task in self._present(tasks):
             self._removed[task] = 1
-            self._meeting[task] = _NONE
+            self._collective[task] = _NONE
         self._restructured = True
 
-    def depend(self, task: int, on: Iterable[int]) -> None:
-        """Lets a task wait for others as well."""
+    def add_dependencies(self, task: int, on: Iterable[int]) -> None:
+        """Adds tasks that a task waits for."""
         (task,) = self._known([task])
         self._after[task] += self._known(on)
         self._restructured = True
 
-    def meet(self, tasks: Sequence[int]) -> int:
-        """Makes tasks one collective and returns the meeting's number.
+    def add_collective(self, tasks: Sequence[int]) -> int:
+        """Joins tasks into one collective and returns its number.
 
         Raises:
-            SimulationError: A task meets already, or two are on one lane.
+            SimulationError: A task is in a collective already, or two are on one stream.
         """
         members = self._present(tasks)
         for task in members:
-            if self._meeting[task] >= 0:
-                raise SimulationError(f"task `{self._names[task]}` is in a meeting already")
-        if len({self._lane[task] for task in members}) < len(members):
+            if self._collective[task] >= 0:
+                raise SimulationError(f"task `{self._names[task]}` is in a collective already")
+        if len({self._stream[task] for task in members}) < len(members):
             raise SimulationError(
-                f"meeting `{self._names[members[0]]}`: two members share a lane, so they could "
-                "never run at the same time"
+                f"collective `{self._names[members[0]]}`: two members share a stream, so they "
+                "could never run at the same time"
             )
         for task in members:
-            self._meeting[task] = self._meeting_count
-        self._meeting_count += 1
+            self._collective[task] = self._collective_count
+        self._collective_count += 1
         self._restructured = True
-        return self._meeting_count - 1
+        return self._collective_count - 1
 
-    def reorder(self, lane: int, tasks: Sequence[int]) -> None:
-        """Puts the tasks of a lane into another order.
+    def reorder(self, stream: int, tasks: Sequence[int]) -> None:
+        """Puts the tasks of a stream into another order.
 
         Args:
-            lane: The lane.
+            stream: The stream.
             tasks: All its tasks that are not removed.
 
         Raises:
-            SimulationError: These are not the tasks of the lane.
+            SimulationError: These are not the tasks of the stream.
         """
-        if sorted(tasks) != sorted(self.tasks_of_lane(lane)):
+        if sorted(tasks) != sorted(self.tasks_of_stream(stream)):
             raise SimulationError(
-                f"{_title(self._lanes[lane])}: an order needs each of its tasks once"
+                f"{_title(self._streams[stream])}: an order needs each of its tasks once"
             )
-        gone = [task for task in self._rows[lane] if self._removed[task]]
+        gone = [task for task in self._rows[stream] if self._removed[task]]
         if gone:
-            self._bypass()
-        self._rows[lane] = list(tasks)
+            bypass_removed(self._rows, self._after, self._removed, self._stream)
+        self._rows[stream] = list(tasks)
         self._restructured = True
 
     def build(self, *, checked: bool = True) -> EditedGraph:
@@ -291,7 +292,7 @@ class GraphEditor:
             every = np.arange(graph.task_count)
             return EditedGraph(graph, every, every, graph.task_count)
         self._settle()
-        self._bypass()
+        bypass_removed(self._rows, self._after, self._removed, self._stream)
         kept = [task for row in self._rows for task in row if not self._removed[task]]
         place = np.full(self.task_count, _NONE, dtype=np.int64)
         place[kept] = np.arange(len(kept))
@@ -299,16 +300,16 @@ class GraphEditor:
             list(dict.fromkeys(int(place[other]) for other in self._after[task])) for task in kept
         ]
         lengths = np.array([len(others) for others in waits], dtype=np.int64)
-        used = {meeting: 0 for task in kept if (meeting := self._meeting[task]) >= 0}
-        number = {meeting: index for index, meeting in enumerate(sorted(used))}
+        used = {collective: 0 for task in kept if (collective := self._collective[task]) >= 0}
+        number = {collective: index for index, collective in enumerate(sorted(used))}
         graph = ExecutionGraph(
-            lanes=tuple(self._lanes),
+            streams=tuple(self._streams),
             names=tuple(self._names[task] for task in kept),
             kind=np.array([self._kind[task] for task in kept], dtype=np.int8),
-            lane=np.array([self._lane[task] for task in kept], dtype=np.int32),
+            stream=np.array([self._stream[task] for task in kept], dtype=np.int32),
             duration_s=np.array([self._duration_s[task] for task in kept], dtype=np.float64),
-            meeting=np.array(
-                [number.get(self._meeting[task], _NONE) for task in kept], dtype=np.int32
+            collective=np.array(
+                [number.get(self._collective[task], _NONE) for task in kept], dtype=np.int32
             ),
             dependency_offsets=np.concatenate(([0], np.cumsum(lengths))).astype(np.int32),
             dependency_tasks=np.array(
@@ -320,14 +321,14 @@ class GraphEditor:
         return EditedGraph(graph, np.array(kept, dtype=np.int64), place, self._original.task_count)
 
     def _settle(self) -> None:
-        """Puts the tasks that were placed beside others into their rows."""
+        """Puts the tasks that were placed next to others into their rows."""
         if not self._behind and not self._ahead:
             return
-        lanes = {self._lane[task] for task in (*self._behind, *self._ahead)}
-        for lane in lanes:
+        streams = {self._stream[task] for task in (*self._behind, *self._ahead)}
+        for stream in streams:
             row: list[int] = []
-            # Neighbours may themselves have been placed beside others.
-            open_ends = list(reversed(self._rows[lane]))
+            # Neighbours may themselves have been placed next to others.
+            open_ends = list(reversed(self._rows[stream]))
             while open_ends:
                 task = open_ends.pop()
                 if task in self._ahead:
@@ -335,66 +336,7 @@ class GraphEditor:
                     continue
                 row.append(task)
                 open_ends += reversed(self._behind.pop(task, []))
-            self._rows[lane] = row
-
-    def _bypass(self) -> None:
-        """Replaces removed tasks in waits by what they waited for; takes them off their lanes."""
-        if not any(self._removed):
-            return
-        previous: dict[int, int] = {}
-        position: dict[int, int] = {}
-        for row in self._rows:
-            previous.update((later, earlier) for earlier, later in pairwise(row))
-            position.update((task, at) for at, task in enumerate(row))
-        for row in self._rows:
-            for task in row:
-                if self._removed[task]:
-                    self._resolve(task, previous, position)
-        for task, waits in enumerate(self._after):
-            if self._removed[task]:
-                continue
-            before = previous.get(task, _NONE)
-            inherits = before >= 0 and self._removed[before]
-            if inherits or any(self._removed[other] for other in waits):
-                every = [*waits, before] if inherits else waits
-                self._after[task] = self._without_removed(every, position)
-        for lane, row in enumerate(self._rows):
-            self._rows[lane] = [task for task in row if not self._removed[task]]
-
-    def _resolve(self, first: int, previous: dict[int, int], position: dict[int, int]) -> None:
-        """Lets a removed task, and the removed ones before it, wait for present tasks only."""
-        stack, entered = [first], set()
-        while stack:
-            task = stack[-1]
-            if task in previous:
-                self._after[task].append(previous.pop(task))
-            if task not in entered:
-                entered.add(task)
-                stack += [
-                    other
-                    for other in self._after[task]
-                    if self._removed[other] and other not in entered
-                ]
-                continue
-            stack.pop()
-            self._after[task] = self._without_removed(self._after[task], position)
-
-    def _without_removed(self, tasks: Sequence[int], position: dict[int, int]) -> list[int]:
-        """Returns tasks with removed ones replaced by what these wait for by now.
-
-        Of several on one lane the last is enough: it comes after the others. Without that, waits
-        inherited over long stretches of removed tasks would pile up.
-        """
-        last: dict[int, int] = {}
-        for task in tasks:
-            for other in self._after[task] if self._removed[task] else [task]:
-                if self._removed[other]:
-                    continue
-                lane = self._lane[other]
-                known = last.get(lane)
-                if known is None or position.get(other, -1) > position.get(known, -1):
-                    last[lane] = other
-        return list(last.values())
+            self._rows[stream] = row
 
     def _known(self, tasks: Iterable[int]) -> list[int]:
         numbers = [int(task) for task in tasks]
@@ -421,5 +363,5 @@ class GraphEditor:
         return float(duration_s)
 
 
-def _title(lane: Lane) -> str:
-    return f"lane `{lane.name}` of rank {lane.rank}"
+def _title(stream: Stream) -> str:
+    return f"stream `{stream.name}` of rank {stream.rank}"

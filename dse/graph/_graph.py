@@ -1,4 +1,4 @@
-"""The execution graph: tasks of all ranks, the lane each runs on, and what each waits for."""
+"""Execution graph: the tasks of all ranks, their streams and their dependencies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TaskKind(IntEnum):
-    """What a task occupies its lane with; decides its share in a breakdown."""
+    """What a task occupies its stream with; decides its share in a breakdown."""
 
     COMPUTE = 0
     COLLECTIVE = 1
@@ -24,8 +24,8 @@ class TaskKind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
-    """One serial resource of one rank: a GPU stream, or the host thread.
+class Stream:
+    """One serial resource of a rank: a GPU stream or a host thread.
 
     Attributes:
         rank: Rank it belongs to.
@@ -42,31 +42,31 @@ class ExecutionGraph:
 
     Rules of execution, the same for every simulator:
 
-    1. Tasks of one lane run one at a time in the order of their index (program order).
-    2. A task is *ready* when its predecessor on the lane and all its dependencies have ended.
-    3. A task outside any meeting starts when it is ready and ends `duration_s` later.
-    4. Tasks of one meeting (a collective, at most one task a lane) all start at the moment the
-       last of them is ready; each ends its own `duration_s` after that. The time between a
+    1. Tasks of one stream run one at a time in the order of their index (program order).
+    2. A task is *ready* when its predecessor on the stream and all its dependencies have ended.
+    3. A task outside any collective starts when it is ready and ends `duration_s` later.
+    4. Tasks of one collective (at most one per stream) all start at the moment the last of them
+       is ready; each ends its own `duration_s` after that. The time between a
        member's readiness and the start is waiting, not transfer.
 
     Attributes:
-        lanes: All lanes; a task refers to one by index.
+        streams: All streams; a task refers to one by index.
         names: Name of each task.
         kind: `TaskKind` of each task; shape `(tasks,)`, int8.
-        lane: Lane index of each task; shape `(tasks,)`, int32.
+        stream: Stream index of each task; shape `(tasks,)`, int32.
         duration_s: Duration of each task in seconds; shape `(tasks,)`, float64.
-        meeting: Meeting index of each task, or -1; shape `(tasks,)`, int32.
+        collective: Collective index of each task, or -1; shape `(tasks,)`, int32.
         dependency_offsets: Row starts of the dependency lists; shape `(tasks + 1,)`, int32.
-        dependency_tasks: Concatenated lists of the tasks that each task waits for, besides its
-            lane predecessor; shape `(dependencies,)`, int32.
+        dependency_tasks: Concatenated lists of the tasks that each task waits for, without its
+            predecessor on the stream; shape `(dependencies,)`, int32.
     """
 
-    lanes: tuple[Lane, ...]
+    streams: tuple[Stream, ...]
     names: tuple[str, ...]
     kind: NDArray[np.int8]
-    lane: NDArray[np.int32]
+    stream: NDArray[np.int32]
     duration_s: NDArray[np.float64]
-    meeting: NDArray[np.int32]
+    collective: NDArray[np.int32]
     dependency_offsets: NDArray[np.int32]
     dependency_tasks: NDArray[np.int32]
 
@@ -76,7 +76,7 @@ class ExecutionGraph:
         return len(self.names)
 
     def dependencies_of(self, task: int) -> NDArray[np.int32]:
-        """Returns the tasks that `task` waits for, its lane predecessor not included."""
+        """Returns the tasks that `task` waits for, without its predecessor on the stream."""
         return self.dependency_tasks[
             self.dependency_offsets[task] : self.dependency_offsets[task + 1]
         ]

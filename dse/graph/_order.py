@@ -1,7 +1,7 @@
-"""Who waits for whom: predecessors, followers and a topological order that respects meetings.
+"""Predecessors, followers and a topological order that respects collectives.
 
 Graphs that differ in durations alone share the arrays of their structure, so the answers for the
-last few structures are kept: a problem is compiled, sampled and simulated over the same one.
+last few structures are kept: a job is compiled, sampled and simulated over the same structure.
 Callers must not change the lists that they get.
 """
 
@@ -19,48 +19,52 @@ if TYPE_CHECKING:
     from dse.graph._graph import ExecutionGraph
 
 
-class _Structure:
-    """A graph as the key of a cache: equal to graphs that share its arrays, whatever they last."""
+class StructureKey:
+    """A graph as the key of a cache: equal for graphs that differ in durations alone.
+
+    Args:
+        graph: The graph; compared by the identity of its arrays, so an edited copy is another key.
+    """
 
     __slots__ = ("_arrays", "graph")
 
     def __init__(self, graph: ExecutionGraph) -> None:
         self.graph = graph
         self._arrays = (
-            graph.lane,
+            graph.stream,
             graph.dependency_offsets,
             graph.dependency_tasks,
-            graph.meeting,
+            graph.collective,
         )
 
     def __hash__(self) -> int:
         return hash(tuple(map(id, self._arrays)))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Structure) and all(
+        return isinstance(other, StructureKey) and all(
             mine is theirs for mine, theirs in zip(self._arrays, other._arrays, strict=True)
         )
 
 
 def predecessors(graph: ExecutionGraph) -> list[list[int]]:
-    """Returns, for every task, its dependencies and its predecessor on the lane, each once."""
-    return _predecessors(_Structure(graph))
+    """Returns, for every task, its dependencies and its predecessor on the stream, each once."""
+    return _predecessors(StructureKey(graph))
 
 
 @lru_cache(maxsize=8)
-def _predecessors(structure: _Structure) -> list[list[int]]:
+def _predecessors(structure: StructureKey) -> list[list[int]]:
     graph = structure.graph
-    last_on_lane: dict[int, int] = {}
+    last_on_stream: dict[int, int] = {}
     offsets = graph.dependency_offsets.tolist()
     dependencies = graph.dependency_tasks.tolist()
     result: list[list[int]] = []
-    for task, lane in enumerate(graph.lane.tolist()):
+    for task, stream in enumerate(graph.stream.tolist()):
         waits = dependencies[offsets[task] : offsets[task + 1]]
-        previous = last_on_lane.get(lane)
+        previous = last_on_stream.get(stream)
         if previous is not None:
             waits = [*waits, previous]
         result.append(list(dict.fromkeys(waits)))
-        last_on_lane[lane] = task
+        last_on_stream[stream] = task
     return result
 
 
@@ -84,18 +88,18 @@ class Followers(NamedTuple):
 
 def followers(graph: ExecutionGraph) -> Followers:
     """Returns, for every task, the tasks that wait for it."""
-    return _followers(_Structure(graph))
+    return _followers(StructureKey(graph))
 
 
 @lru_cache(maxsize=8)
-def _followers(structure: _Structure) -> Followers:
+def _followers(structure: StructureKey) -> Followers:
     graph = structure.graph
     count = graph.task_count
-    by_lane = np.argsort(graph.lane, kind="stable")
-    neighbours = graph.lane[by_lane[1:]] == graph.lane[by_lane[:-1]]
-    awaited = np.concatenate((graph.dependency_tasks, by_lane[:-1][neighbours])).astype(np.int64)
+    by_stream = np.argsort(graph.stream, kind="stable")
+    neighbours = graph.stream[by_stream[1:]] == graph.stream[by_stream[:-1]]
+    awaited = np.concatenate((graph.dependency_tasks, by_stream[:-1][neighbours])).astype(np.int64)
     lengths = np.diff(graph.dependency_offsets)
-    waiting = np.concatenate((np.repeat(np.arange(count), lengths), by_lane[1:][neighbours]))
+    waiting = np.concatenate((np.repeat(np.arange(count), lengths), by_stream[1:][neighbours]))
     # One number for each pair: sorted and without repetitions in one go.
     pairs = np.unique(awaited * count + waiting)
     offsets = np.searchsorted(pairs, np.arange(count + 1) * count)
@@ -109,8 +113,8 @@ def wait_counts(graph: ExecutionGraph) -> list[int]:
     return counts
 
 
-def followers_of(waits: list[list[int]]) -> list[list[int]]:
-    """Turns predecessor lists around: for every task, the tasks that wait for it."""
+def invert_waits(waits: list[list[int]]) -> list[list[int]]:
+    """Inverts predecessor lists: returns, for every task, the tasks that wait for it."""
     followers: list[list[int]] = [[] for _ in waits]
     for task, others in enumerate(waits):
         for other in others:
@@ -118,33 +122,33 @@ def followers_of(waits: list[list[int]]) -> list[list[int]]:
     return followers
 
 
-def meeting_members(graph: ExecutionGraph) -> dict[int, list[int]]:
-    """Returns the tasks of each meeting, in ascending order of task."""
+def collective_members(graph: ExecutionGraph) -> dict[int, list[int]]:
+    """Returns the tasks of each collective, in ascending order of task."""
     members: dict[int, list[int]] = {}
-    tasks = np.flatnonzero(graph.meeting >= 0)
-    for task, index in zip(tasks.tolist(), graph.meeting[tasks].tolist(), strict=True):
+    tasks = np.flatnonzero(graph.collective >= 0)
+    for task, index in zip(tasks.tolist(), graph.collective[tasks].tolist(), strict=True):
         members.setdefault(index, []).append(task)
     return members
 
 
 def topological_order(graph: ExecutionGraph) -> list[int]:
-    """Returns the tasks so that each comes after all it waits for, its meeting's waits included.
+    """Returns the tasks so that each comes after all that it and its collective wait for.
 
-    Members of a meeting come one after the other.
+    Members of a collective come one after the other.
 
     Raises:
-        SimulationError: Some tasks wait for each other; one shortest cycle is named. Two lanes
-            that meet in different order are such a cycle.
+        SimulationError: Some tasks wait for each other; one shortest cycle is named. Two
+            collectives in different order on two streams are such a cycle.
     """
-    return _topological_order(_Structure(graph))
+    return _topological_order(StructureKey(graph))
 
 
 @lru_cache(maxsize=8)
-def _topological_order(structure: _Structure) -> list[int]:
+def _topological_order(structure: StructureKey) -> list[int]:
     graph = structure.graph
     offsets, followers = _followers(structure)
-    members = meeting_members(graph)
-    meeting = graph.meeting.tolist()
+    members = collective_members(graph)
+    collective = graph.collective.tolist()
     open_waits = wait_counts(graph)
     absent = {index: len(tasks) for index, tasks in members.items()}
     ready = [task for task, count in enumerate(open_waits) if count == 0]
@@ -152,11 +156,11 @@ def _topological_order(structure: _Structure) -> list[int]:
     while ready:
         task = ready.pop()
         group = [task]
-        if meeting[task] >= 0:
-            absent[meeting[task]] -= 1
-            if absent[meeting[task]]:
+        if collective[task] >= 0:
+            absent[collective[task]] -= 1
+            if absent[collective[task]]:
                 continue
-            group = members[meeting[task]]
+            group = members[collective[task]]
         order.extend(group)
         for member in group:
             for follower in followers[offsets[member] : offsets[member + 1]]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse._files import write_atomically
-from dse.graph import TaskKind, meeting_members
+from dse.graph import TaskKind, collective_members
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -95,8 +95,8 @@ def _events(
             yield {**waiting, "cname": _WAIT_COLOUR, "args": {"task": task}}
         event = _slice(place, name, kinds[task], start[task], end[task])
         arguments: dict[str, object] = {"task": task, "kind": kinds[task]}
-        if graph.meeting[task] >= 0:
-            arguments["collective"] = int(graph.meeting[task])
+        if graph.collective[task] >= 0:
+            arguments["collective"] = int(graph.collective[task])
             arguments["waited_us"] = (start[task] - ready[task]) / 1e3
         if task in marked:
             event |= {"cat": f"{kinds[task]},critical", "cname": _CRITICAL_COLOUR}
@@ -110,11 +110,11 @@ def _events(
         return
     path = critical.tasks.tolist()
     for task in path:
-        lane = graph.lanes[graph.lane[task]]
+        stream = graph.streams[graph.stream[task]]
         event = _slice(places.path, graph.names[task], "critical path", start[task], end[task])
-        yield {**event, "args": {"task": task, "rank": lane.rank, "stream": lane.name}}
+        yield {**event, "args": {"task": task, "rank": stream.rank, "stream": stream.name}}
     for number, (source, target) in enumerate(pairwise(path)):
-        if graph.lane[source] == graph.lane[target]:
+        if graph.stream[source] == graph.stream[target]:
             continue
         arrow = {"name": "critical path", "cat": "critical path", "id": number}
         # An end belongs to no slice any more, so the arrow leaves just before it.
@@ -129,7 +129,7 @@ def _arrival_arrows(
     """Yields arrows from the last member of a collective to those that waited for it."""
     # Numbers below are those of the critical path's arrows.
     numbers = count(graph.task_count)
-    for members in meeting_members(graph).values():
+    for members in collective_members(graph).values():
         last = max(members, key=lambda member: (ready[member], -member))
         for other in members:
             if ready[other] + _SHORTEST_NS > ready[last]:
@@ -159,21 +159,21 @@ class _Places:
     def __init__(self, timeline: Timeline, with_path: bool) -> None:
         self._graph = timeline.graph
         self._with_path = with_path
-        ranks = [lane.rank for lane in self._graph.lanes]
+        ranks = [stream.rank for stream in self._graph.streams]
         of_stream = [{"pid": rank, "tid": number + 1} for number, rank in enumerate(ranks)]
-        self.of_task = [of_stream[lane] for lane in self._graph.lane.tolist()]
+        self.of_task = [of_stream[stream] for stream in self._graph.stream.tolist()]
         self.path = {"pid": max(ranks, default=-1) + 1, "tid": len(ranks) + 1}
 
     def metadata(self) -> Iterator[dict[str, object]]:
         """Yields names and order: the critical path first, then ranks with their streams."""
-        lanes = self._graph.lanes
-        for rank in sorted({lane.rank for lane in lanes}):
+        streams = self._graph.streams
+        for rank in sorted({stream.rank for stream in streams}):
             process = {"pid": rank, "tid": 0}
             yield _meta("process_name", process, name=f"rank {rank}")
             yield _meta("process_sort_index", process, sort_index=rank)
-        for number, lane in enumerate(lanes):
-            thread = {"pid": lane.rank, "tid": number + 1}
-            yield _meta("thread_name", thread, name=lane.name)
+        for number, stream in enumerate(streams):
+            thread = {"pid": stream.rank, "tid": number + 1}
+            yield _meta("thread_name", thread, name=stream.name)
             yield _meta("thread_sort_index", thread, sort_index=number)
         if self._with_path:
             yield _meta("process_name", {**self.path, "tid": 0}, name="critical path")

@@ -1,4 +1,4 @@
-"""Where each rank's time goes, by an exact sweep over its time line."""
+"""Time breakdown of each rank, by an exact sweep over its time line."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def breakdown(timeline: Timeline) -> tuple[RankBreakdown, ...]:
         One entry per rank, in ascending order of rank.
     """
     graph = timeline.graph
-    rank_of_lane = np.array([lane.rank for lane in graph.lanes], dtype=np.int64)
-    rank_of_task = rank_of_lane[graph.lane] if graph.lanes else np.zeros(0, dtype=np.int64)
+    rank_of_stream = np.array([stream.rank for stream in graph.streams], dtype=np.int64)
+    rank_of_task = rank_of_stream[graph.stream] if graph.streams else np.zeros(0, dtype=np.int64)
     return tuple(
-        _rank_breakdown(timeline, rank_of_task == rank) for rank in np.unique(rank_of_lane)
+        _rank_breakdown(timeline, rank_of_task == rank) for rank in np.unique(rank_of_stream)
     )
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from dse.errors import SimulationError
 from dse.simulate._reduce import Maxima, Moment
 from dse.simulate._symmetric import SyncScope
-from dse.simulate._walk import walk_of
+from dse.simulate._walk import walk_graph
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -179,7 +179,7 @@ def _reduced(ranks: SymmetricRanks, row_of: list[int], maxima: _RankMaxima) -> M
     """Walks through one copy and returns the end of the last task of all of them."""
     graph = ranks.graph
     durations_s: list[float] = graph.duration_s.tolist()
-    walk = walk_of(graph)
+    walk = walk_graph(graph)
     ends: dict[int, Moment] = {}
     collective_starts: dict[int, Moment] = {}
     for task, index, waits in walk.visits:
@@ -268,7 +268,7 @@ class _RankMaxima(Maxima):
                 (place[source], (potential_s[source] + weight) - potential_s[node])
                 for source, weight in start.edges.items()
             ]
-            # Terms that need an array of their own first: the others are taken into it.
+            # Terms that need their own array come first; the others are folded into it.
             terms.sort(key=lambda term: term[1] == 0.0)
             # Without edges the floor is the potential, and the relative floor is zero.
             floor_s = start.floor_s - potential_s[node] if start.edges else -math.inf

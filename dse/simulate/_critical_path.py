@@ -1,4 +1,4 @@
-"""What decides how long a simulated graph takes: its critical path, and the slack of its tasks."""
+"""Critical path of a simulated graph, and the slack of its tasks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import SimulationError
-from dse.graph import followers, meeting_members, predecessors, topological_order
+from dse.graph import collective_members, followers, predecessors, topological_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,14 +25,14 @@ class CriticalPath:
     """The tasks that follow each other without a pause from time zero to the end.
 
     Each starts at the moment at which the one before it ends, so their times add up to the whole.
-    A task that is lengthened lengthens the whole by as much; shortening tasks beside the path has
-    no effect. Where several paths are as long, one of them is taken.
+    A task that is lengthened lengthens the whole by as much; shortening tasks off the path has no
+    effect. Of several paths of that length one is taken.
 
     Attributes:
         tasks: In order of time; shape `(path,)`, int64.
         seconds: What each contributes, in seconds; shape `(path,)`, float64.
-        arrivals: Task whose readiness started each of them: itself, or the member of its meeting
-            that came last, on whose lane the path goes on; shape `(path,)`, int64.
+        arrivals: Task whose readiness started each of them: itself, or the member of its
+            collective that came last, on whose stream the path goes on; shape `(path,)`, int64.
         kinds: `TaskKind` of each; shape `(path,)`, int8.
         length_s: End of the last task, in seconds.
     """
@@ -55,10 +55,10 @@ class CriticalPath:
 def critical_path(timeline: Timeline, end_tasks: Iterable[int] | None = None) -> CriticalPath:
     """Follows from the end what each task waited for last.
 
-    That is a task's predecessor on the lane or one of its dependencies; for a member of a meeting,
-    one of those of the member that came last. Of several that end together the one on the own
-    lane is taken, otherwise the one with the lowest index; of members that come together the one
-    on the path, otherwise the one with the lowest index.
+    That is a task's predecessor on the stream or one of its dependencies; for a member of a
+    collective, one of those of the member that arrived last. Of several that end together the one
+    on the same stream is taken, otherwise the one with the lowest index; of members that arrive
+    together the one on the path, otherwise the one with the lowest index.
 
     Args:
         timeline: What was simulated.
@@ -72,20 +72,20 @@ def critical_path(timeline: Timeline, end_tasks: Iterable[int] | None = None) ->
     if not len(ends):
         nothing = np.zeros(0, dtype=np.int64)
         return CriticalPath(nothing, np.zeros(0), nothing.copy(), graph.kind[:0], 0.0)
-    waits, members = predecessors(graph), meeting_members(graph)
-    end_s, ready_s, lane = timeline.end_s, timeline.ready_s, graph.lane
+    waits, members = predecessors(graph), collective_members(graph)
+    end_s, ready_s, stream = timeline.end_s, timeline.ready_s, graph.stream
 
     def lateness(task: int, other: int) -> tuple[float, bool, int]:
-        same = bool(lane[task] == lane[other])
-        # On the own lane the nearest task has the highest index.
+        same = bool(stream[task] == stream[other])
+        # On the same stream the nearest task has the highest index.
         return float(end_s[other]), same, other if same else -other
 
     task = int(ends[np.argmax(end_s[ends])])
     tasks, arrivals = [], []
     while True:
         arrival = task
-        if graph.meeting[task] >= 0:
-            came = members[int(graph.meeting[task])]
+        if graph.collective[task] >= 0:
+            came = members[int(graph.collective[task])]
             last = came[int(np.argmax(ready_s[came]))]
             arrival = task if ready_s[task] == ready_s[last] else last
         tasks.append(task)
@@ -127,15 +127,16 @@ def slack_s(timeline: Timeline, end_tasks: Iterable[int] | None = None) -> NDArr
     limit_s[ends] = timeline.end_s[ends].max()
     latest_s: list[float] = limit_s.tolist()
     lasts: list[float] = graph.duration_s.tolist()
-    waiting, members, meeting = followers(graph), meeting_members(graph), graph.meeting.tolist()
-    # Latest start of each task, and of each meeting that of its most urgent member.
+    waiting, members = followers(graph), collective_members(graph)
+    collective: list[int] = graph.collective.tolist()
+    # Latest start of each task, and of each collective that of its most urgent member.
     begin_s = [np.inf] * graph.task_count
     for task in reversed(topological_order(graph)):
         latest_s[task] = min([latest_s[task], *(begin_s[other] for other in waiting.of(task))])
         begin_s[task] = latest_s[task] - lasts[task]
-        if meeting[task] >= 0 and task == members[meeting[task]][0]:
-            urgent = min([begin_s[member] for member in members[meeting[task]]])
-            for member in members[meeting[task]]:
+        if collective[task] >= 0 and task == members[collective[task]][0]:
+            urgent = min([begin_s[member] for member in members[collective[task]]])
+            for member in members[collective[task]]:
                 begin_s[member] = urgent
     return np.maximum(0.0, np.array(latest_s) - timeline.end_s)
 

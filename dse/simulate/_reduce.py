@@ -93,7 +93,7 @@ class Maxima:
         return Moment(floor_s, edges)
 
     def single(self, moment: Moment) -> Moment:
-        """Makes a maximum of several ends a node of its own, so that it is taken only once."""
+        """Turns a maximum of several ends into a node, so that it is computed only once."""
         if len(moment.edges) < 2:
             return moment
         key = (moment.floor_s, frozenset(moment.edges.items()))
@@ -121,7 +121,7 @@ class Maxima:
     def _without_redundant(self, edges: dict[int, float]) -> dict[int, float]:
         """Drops a source when the way from it over another source, in one step or two, is longer.
 
-        Looking further back finds next to nothing more in graphs of lanes, and costs more.
+        Looking further back finds next to nothing more in execution graphs, and costs more.
         """
         redundant = set()
         for last, weight in edges.items():

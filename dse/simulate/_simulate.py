@@ -1,4 +1,4 @@
-"""Simulation of one configuration, with a time line."""
+"""Simulator of one configuration, with a time line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.graph import followers, meeting_members, topological_order, wait_counts
+from dse.graph import collective_members, followers, topological_order, wait_counts
 from dse.simulate._timeline import Timeline
 
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def simulate(graph: ExecutionGraph, duration_s: NDArray[np.float64] | None = None) -> Timeline:
     """Runs the graph by the rules in :class:`dse.graph.ExecutionGraph`.
 
-    A start follows from the ends of what a task waits for, so tasks need not be taken in order of
-    time, which would take a queue sorted by time: any order in which nobody comes before those it
-    waits for gives the same numbers to the last bit.
+    A start follows from the ends of the dependencies, so tasks need not be visited in order of
+    time, which would need a priority queue: any topological order gives the same numbers, bit for
+    bit.
 
     Args:
         graph: The graph, with its durations.
@@ -39,16 +39,16 @@ def simulate(graph: ExecutionGraph, duration_s: NDArray[np.float64] | None = Non
     # Plain lists, because single array elements are slow in Python.
     (offsets, waiting), open_waits = followers(graph), wait_counts(graph)
     lasts: list[float] = graph.duration_s.tolist()
-    meeting: list[int] = graph.meeting.tolist()
-    members = meeting_members(graph)
+    collective: list[int] = graph.collective.tolist()
+    members = collective_members(graph)
     absent = {index: len(tasks) for index, tasks in members.items()}
     ready_s, end_s = [0.0] * count, [0.0] * count
-    start_of_meeting_s: dict[int, float] = {}
+    start_of_collective_s: dict[int, float] = {}
     runnable = [task for task, waits in enumerate(open_waits) if not waits]
     finished = 0
     while runnable:
         task = runnable.pop()
-        index = meeting[task]
+        index = collective[task]
         if index < 0:
             starting, start_s = [task], ready_s[task]
         else:
@@ -56,7 +56,7 @@ def simulate(graph: ExecutionGraph, duration_s: NDArray[np.float64] | None = Non
             if absent[index]:
                 continue
             starting = members[index]
-            start_s = start_of_meeting_s[index] = max([ready_s[member] for member in starting])
+            start_s = start_of_collective_s[index] = max([ready_s[member] for member in starting])
         for member in starting:
             end_s[member] = now_s = start_s + lasts[member]
             for follower in waiting[offsets[member] : offsets[member + 1]]:
@@ -71,6 +71,6 @@ def simulate(graph: ExecutionGraph, duration_s: NDArray[np.float64] | None = Non
         topological_order(graph)
     readiness_s = np.array(ready_s)
     begin_s = readiness_s.copy()
-    for index, moment_s in start_of_meeting_s.items():
+    for index, moment_s in start_of_collective_s.items():
         begin_s[members[index]] = moment_s
     return Timeline(graph, readiness_s, begin_s, np.array(end_s))

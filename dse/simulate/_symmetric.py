@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import SimulationError
-from dse.simulate._walk import walk_of
+from dse.simulate._walk import walk_graph
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,7 +53,7 @@ class SymmetricRanks:
     @staticmethod
     def single(graph: ExecutionGraph) -> SymmetricRanks:
         """Returns a graph that holds all ranks already, as its only copy."""
-        count = int(graph.meeting.max(initial=-1)) + 1
+        count = int(graph.collective.max(initial=-1)) + 1
         return SymmetricRanks(graph, 1, 1, (SyncScope.ALL,) * count)
 
     @property
@@ -76,7 +76,7 @@ class SymmetricRanks:
             SimulationError: The shape does not fit, or some tasks wait for each other.
         """
         self._check(durations_s)
-        walk = walk_of(self.graph)
+        walk = walk_graph(self.graph)
         start_s, end_s = np.empty_like(durations_s), np.empty_like(durations_s)
         for task, index, waits in walk.visits:
             if waits is not None:
@@ -101,18 +101,18 @@ class SymmetricRanks:
             SimulationError: The shape does not fit, or some tasks wait for each other.
         """
         self._check(durations_s)
-        walk = walk_of(self.graph)
-        meeting_starts: dict[int, NDArray[np.float64]] = {}
+        walk = walk_graph(self.graph)
+        collective_starts: dict[int, NDArray[np.float64]] = {}
         spare = np.empty(durations_s.shape[1:])
         for task, index, waits in walk.visits:
             own = durations_s[task]
             if waits is None:
-                own += meeting_starts[index]
+                own += collective_starts[index]
             elif index >= 0:
                 start_s = spare if len(walk.members[index]) == 1 else np.empty_like(spare)
                 _latest(durations_s, waits, out=start_s)
                 self.synchronize(self.scopes[index], start_s)
-                meeting_starts[index] = start_s
+                collective_starts[index] = start_s
                 own += start_s
             elif len(waits) > 1:
                 np.maximum(durations_s[waits[0]], durations_s[waits[1]], out=spare)

@@ -1,4 +1,4 @@
-"""The answer of a simulation of one configuration, and what it says about each rank."""
+"""Results of a simulation: time line and breakdown by rank."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ class Timeline:
 
     Attributes:
         graph: The graph that was simulated.
-        ready_s: When lane predecessor and dependencies had ended; shape `(tasks,)`.
-        start_s: When the task started; later than ready only for members of a meeting.
+        ready_s: When its dependencies and its predecessor on the stream had ended; shape
+            `(tasks,)`.
+        start_s: When the task started; later than ready only for members of a collective.
         end_s: When the task ended; shape `(tasks,)`.
     """
 

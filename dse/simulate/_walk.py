@@ -1,4 +1,4 @@
-"""The order in which the tasks of a graph are visited, kept for graphs that share a structure.
+"""Walk through the tasks of a graph, cached by structure.
 
 Graphs that differ in durations alone share their arrays, so the last few answers are kept.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from dse.graph import meeting_members, predecessors, topological_order
+from dse.graph import StructureKey, collective_members, predecessors, topological_order
 
 if TYPE_CHECKING:
     from dse.graph import ExecutionGraph
@@ -22,13 +22,13 @@ class Visit(NamedTuple):
 
     Attributes:
         task: Its number.
-        meeting: Its meeting, or -1.
-        waits: What it waits for; of the first member of a meeting what all members wait for. None
-            for the other members, which start with the first one.
+        collective: Its collective, or -1.
+        waits: What it waits for; for the first member of a collective what all members wait for,
+            and None for the other members, which start with the first one.
     """
 
     task: int
-    meeting: int
+    collective: int
     waits: list[int] | None
 
 
@@ -38,7 +38,7 @@ class Walk(NamedTuple):
     Attributes:
         visits: Each task after all that it waits for.
         last: Tasks that no other one waits for.
-        members: Tasks of each meeting.
+        members: Tasks of each collective.
     """
 
     visits: list[Visit]
@@ -46,54 +46,31 @@ class Walk(NamedTuple):
     members: dict[int, list[int]]
 
 
-def walk_of(graph: ExecutionGraph) -> Walk:
+def walk_graph(graph: ExecutionGraph) -> Walk:
     """Returns the walk through a graph; callers must not change it.
 
     Raises:
         SimulationError: Some tasks wait for each other.
     """
-    return _walk(_Structure(graph))
-
-
-class _Structure:
-    """Equal for graphs that share the arrays of their structure."""
-
-    __slots__ = ("arrays", "graph")
-
-    def __init__(self, graph: ExecutionGraph) -> None:
-        self.graph = graph
-        self.arrays = (
-            graph.lane,
-            graph.meeting,
-            graph.dependency_offsets,
-            graph.dependency_tasks,
-        )
-
-    def __hash__(self) -> int:
-        return hash(tuple(map(id, self.arrays)))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Structure) and all(
-            mine is theirs for mine, theirs in zip(self.arrays, other.arrays, strict=True)
-        )
+    return _walk(StructureKey(graph))
 
 
 @lru_cache(maxsize=_KEPT)
-def _walk(structure: _Structure) -> Walk:
+def _walk(structure: StructureKey) -> Walk:
     graph = structure.graph
-    meeting: list[int] = graph.meeting.tolist()
-    waits, members = predecessors(graph), meeting_members(graph)
-    met: set[int] = set()
+    collective: list[int] = graph.collective.tolist()
+    waits, members = predecessors(graph), collective_members(graph)
+    seen: set[int] = set()
     visits = []
     order = topological_order(graph)
     for task in order:
-        index = meeting[task]
+        index = collective[task]
         if index < 0:
             visits.append(Visit(task, index, waits[task]))
-        elif index in met:
+        elif index in seen:
             visits.append(Visit(task, index, None))
         else:
-            met.add(index)
+            seen.add(index)
             awaited = {other for member in members[index] for other in waits[member]}
             visits.append(Visit(task, index, sorted(awaited)))
     followed = {other for others in waits for other in others}

@@ -70,7 +70,8 @@ class StepBuilder:
         self._calls = 1.0 if host_profile is not None else calls_per_op
         self._builder = GraphBuilder()
         self._streams = {
-            name: self._builder.add_lane(0, name) for name in ("host", "compute", "communication")
+            name: self._builder.add_stream(0, name)
+            for name in ("host", "compute", "communication")
         }
         self._tasks: list[_Task] = []
         self._scopes: list[SyncScope] = []
@@ -129,7 +130,7 @@ class StepBuilder:
         resource = Resource.NETWORK if across else Resource.LINK
         kind = _Task(DurationClass.COMMUNICATION, float(estimate.spread), group, resource)
         task = self._issue(name, TaskKind.COLLECTIVE, "communication", seconds, kind, after)
-        self._builder.add_meeting([task])
+        self._builder.add_collective([task])
         self._scopes.append(SyncScope.ALL)
         return task
 

@@ -1,4 +1,4 @@
-"""Why a predicted step takes as long as it does: one method for every kind of workload."""
+"""Explanation of a predicted step, for every kind of workload."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def explain_job(job: Job) -> Explanation:
     found = explain_graph(
         attributed.graph, attributed.resources, attributed.groups, attributed.movable
     )
-    ranks = {lane.rank for lane in attributed.graph.lanes}
+    ranks = {stream.rank for stream in attributed.graph.streams}
     if len(ranks) == 1 and job.rank_word != "rank":
         return replace(found, sentence=found.sentence.replace(" on rank 0", ""))
     return replace(found, sentence=re.sub(r"\brank(s?)\b", rf"{job.rank_word}\1", found.sentence))

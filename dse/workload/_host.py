@@ -1,4 +1,4 @@
-"""What the host spends on one operator of the model, and how sure that is.
+"""Host time of one operator of the model, with its uncertainty.
 
 Without a profile every dispatch costs the platform's five overheads. A profile measured from
 traces replaces them, and where it holds the PyTorch operator that a step of the model stands for,

@@ -84,7 +84,7 @@ class Iteration:
             times[..., 0] for times in self.ranks.times_s(self.duration_s[..., None])
         )
         makespan_s = float(end_s.max(initial=0.0))
-        if len({lane.rank for lane in graph.lanes}) == 1:
+        if len({stream.rank for stream in graph.streams}) == 1:
             return makespan_s, breakdown_of_copies(graph, start_s, end_s)
         return makespan_s, breakdown(Timeline(graph, start_s[:, 0], start_s[:, 0], end_s[:, 0]))
 

@@ -120,7 +120,7 @@ class ParametersBlock(StrictModel):
 
 
 def as_list(value: object) -> object:
-    """Lets a single value stand for a list of one."""
+    """Wraps a single value in a list."""
     return value if isinstance(value, list | dict) else [value]
 
 

@@ -1,4 +1,4 @@
-"""From a job to its prediction: one method for every kind of workload."""
+"""Prediction of a job, for every kind of workload."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class PairedComparison:
         ratio_p5: Lower end of its 90 % interval over paired samples.
         ratio_p95: Upper end.
         faster_share: Share of the samples in which the second has the higher throughput.
-        tie: Whether the interval contains 1, so that the model cannot tell the two apart.
+        tie: Whether the interval contains 1, so that the model cannot distinguish the two.
     """
 
     ratio: float

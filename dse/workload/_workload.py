@@ -38,7 +38,7 @@ class Workload(ABC):
         metrics: Figures that a prediction has.
         programs: Training programs by name.
         rank_word: What one entry of a breakdown stands for.
-        brings_machine: Whether the workload ran on a machine of its own, as captured steps did.
+        brings_machine: Whether the workload fixes its machine, as captured steps do.
         finds_plans: Whether jobs have a sharding plan, which is searched for each configuration.
     """
 

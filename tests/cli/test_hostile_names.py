@@ -45,7 +45,7 @@ def files(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "shows"),
     [
-        (("trace", "info", "rank0.json", "--lanes", "--shapes"), True),
+        (("trace", "info", "rank0.json", "--streams", "--shapes"), True),
         (("trace", "simulate", "rank0.json"), False),
         (("trace", "overheads", "rank0.json"), True),
         (("trace", "whatif", "rank0.json", "--optimization", "amp"), False),

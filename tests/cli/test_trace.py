@@ -70,7 +70,7 @@ def test_info_and_simulation_split_the_step_alike(folder):
         assert info["last_step"]["wait_s"] == pytest.approx(30e-6 * (info["rank"] == 0))
 
 
-def test_lanes_and_sizes_on_demand(tmp_path):
+def test_streams_and_sizes_on_demand(tmp_path):
     shapes = {"Input Dims": [[64, 32], [32, 16]], "Input type": ["float", "float"]}
     write(
         tmp_path / "t.json",
@@ -78,7 +78,7 @@ def test_lanes_and_sizes_on_demand(tmp_path):
     )
     plain = answer("trace", "info", tmp_path / "t.json")
     assert {"lanes", "sizes"}.isdisjoint(plain)
-    found = answer("trace", "info", tmp_path / "t.json", "--lanes", "--shapes")
+    found = answer("trace", "info", tmp_path / "t.json", "--streams", "--shapes")
     assert {one["lane"] for one in found["lanes"]} == {"thread 11", "device 0 stream 7"}
     assert [one["size"] for one in found["sizes"]] == [16, 32, 64]
     assert found["sizes"][0]["operators"] == ["aten::mm"]

@@ -44,27 +44,27 @@ def slow_and_fast(slow_s=6.0):
     A task of the host takes 1 s beside all that on rank 0.
     """
     builder = GraphBuilder()
-    lanes = {
-        (rank, name): builder.add_lane(rank, name)
+    streams = {
+        (rank, name): builder.add_stream(rank, name)
         for rank in (0, 1)
         for name in ("compute", "communication", "host")
     }
     lookups = [
-        builder.add_task("lookup", TaskKind.COMPUTE, lanes[rank, "compute"], seconds)
+        builder.add_task("lookup", TaskKind.COMPUTE, streams[rank, "compute"], seconds)
         for rank, seconds in enumerate((2.0, slow_s))
     ]
     exchanges = [
         builder.add_task(
-            "exchange", TaskKind.COLLECTIVE, lanes[rank, "communication"], 3.0, (lookups[rank],)
+            "exchange", TaskKind.COLLECTIVE, streams[rank, "communication"], 3.0, (lookups[rank],)
         )
         for rank in (0, 1)
     ]
-    builder.add_meeting(exchanges)
+    builder.add_collective(exchanges)
     for rank in (0, 1):
         builder.add_task(
-            "product", TaskKind.COMPUTE, lanes[rank, "compute"], 4.0, (exchanges[rank],)
+            "product", TaskKind.COMPUTE, streams[rank, "compute"], 4.0, (exchanges[rank],)
         )
-    builder.add_task("launch", TaskKind.HOST, lanes[0, "host"], 1.0)
+    builder.add_task("launch", TaskKind.HOST, streams[0, "host"], 1.0)
     return builder.build()
 
 
@@ -99,7 +99,7 @@ def explained():
 
 def test_the_path_by_group_resource_and_rank(explained):
     assert explained.iteration_time_s == 13.0
-    # The path may go on either rank after the exchange; ties stay on the lane with lower index.
+    # The path may go on either rank after the exchange; ties stay on the stream with lower index.
     found = [(one.group, one.resource, one.tasks, one.seconds) for one in explained.path]
     assert found == [
         ("lookups", Resource.MEMORY, 1, 6.0),

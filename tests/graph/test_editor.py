@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dse.errors import SimulationError
-from dse.graph import GraphBuilder, GraphEditor, Lane, TaskKind, predecessors
+from dse.graph import GraphBuilder, GraphEditor, Stream, TaskKind, predecessors
 from dse.simulate import simulate
 from tests.simulate.random_graphs import graphs
 
@@ -16,7 +16,7 @@ from tests.simulate.random_graphs import graphs
 def two_streams():
     """Host a → b; a launches k on a stream, b launches m behind it; k takes longest."""
     builder = GraphBuilder()
-    host, stream = builder.add_lane(0, "host"), builder.add_lane(0, "stream")
+    host, stream = builder.add_stream(0, "host"), builder.add_stream(0, "stream")
     a = builder.add_task("a", TaskKind.HOST, host, 1.0)
     b = builder.add_task("b", TaskKind.HOST, host, 2.0)
     k = builder.add_task("k", TaskKind.COMPUTE, stream, 5.0, [a])
@@ -47,27 +47,27 @@ def test_scaling_changes_durations_only():
     assert makespan(editor) == 3.0 + 4.0
 
 
-def test_behind_and_ahead_keep_the_order_of_the_lane():
+def test_behind_and_ahead_keep_the_order_of_the_stream():
     editor, (_, _, k, m) = two_streams()
-    stream = editor.lane_of(k)
+    stream = editor.stream_of(k)
     first = editor.insert("first", TaskKind.COMPUTE, stream, 1.0, behind=k)
     second = editor.insert("second", TaskKind.COMPUTE, stream, 1.0, behind=k)
     before = editor.insert("before", TaskKind.COMPUTE, stream, 0.5, ahead_of=k)
     nested = editor.insert("nested", TaskKind.COMPUTE, stream, 0.5, ahead_of=second)
     last = editor.insert("last", TaskKind.COMPUTE, stream, 1.0)
-    assert editor.tasks_of_lane(stream) == (before, k, first, nested, second, m, last)
+    assert editor.tasks_of_stream(stream) == (before, k, first, nested, second, m, last)
     # The inserted task ahead of k waits for nothing, k still waits for a.
     assert makespan(editor) == 1.0 + 5.0 + 1.0 + 0.5 + 1.0 + 1.0 + 1.0
 
 
 def test_an_inserted_task_waits_and_is_waited_for():
     editor, (_, b, k, m) = two_streams()
-    lane = editor.lane(0, "copies")
-    assert editor.lane(0, "copies") == lane
-    copy = editor.insert("copy", TaskKind.COPY, lane, 10.0, after=[b], before=[m])
+    stream = editor.stream(0, "copies")
+    assert editor.stream(0, "copies") == stream
+    copy = editor.insert("copy", TaskKind.COPY, stream, 10.0, after=[b], before=[m])
     assert start_of(editor, copy) == 3.0
     assert start_of(editor, m) == 13.0
-    assert editor.lanes[lane] == Lane(0, "copies")
+    assert editor.streams[stream] == Stream(0, "copies")
     assert start_of(editor, k) == 1.0
 
 
@@ -98,42 +98,42 @@ def test_a_task_can_be_put_after_a_removed_one():
     editor, (a, b, *_) = two_streams()
     editor.remove([b])
     editor.build()
-    late = editor.insert("late", TaskKind.HOST, editor.lane(0, "other"), 1.0, after=[b])
+    late = editor.insert("late", TaskKind.HOST, editor.stream(0, "other"), 1.0, after=[b])
     edited = editor.build()
     assert [edited.task[one] for one in edited.graph.dependencies_of(edited.place[late])] == [a]
 
 
-def test_members_of_a_meeting_start_together():
+def test_members_of_a_collective_start_together():
     builder = GraphBuilder()
-    lanes = [builder.add_lane(rank, "stream") for rank in range(2)]
+    streams = [builder.add_stream(rank, "stream") for rank in range(2)]
     for rank in range(2):
-        builder.add_task(f"k{rank}", TaskKind.COMPUTE, lanes[rank], 1.0 + rank)
+        builder.add_task(f"k{rank}", TaskKind.COMPUTE, streams[rank], 1.0 + rank)
     editor = GraphEditor(builder.build())
     tasks = [
-        editor.insert("all_reduce", TaskKind.COLLECTIVE, lanes[rank], 1.0) for rank in range(2)
+        editor.insert("all_reduce", TaskKind.COLLECTIVE, streams[rank], 1.0) for rank in range(2)
     ]
-    editor.meet(tasks)
+    editor.add_collective(tasks)
     assert makespan(editor) == 3.0
     assert start_of(editor, tasks[0]) == 2.0
-    with pytest.raises(SimulationError, match="in a meeting already"):
-        editor.meet(tasks)
+    with pytest.raises(SimulationError, match="in a collective already"):
+        editor.add_collective(tasks)
     editor.remove([tasks[1]])
     assert start_of(editor, tasks[0]) == 1.0
 
 
 def test_a_cycle_is_named():
     editor, (a, _, k, _) = two_streams()
-    editor.depend(a, [k])
+    editor.add_dependencies(a, [k])
     with pytest.raises(SimulationError, match=r"a` .*k`|k` .*a`"):
         editor.build()
 
 
-def test_an_order_needs_all_tasks_of_the_lane():
+def test_an_order_needs_all_tasks_of_the_stream():
     editor, (a, _, k, m) = two_streams()
-    editor.reorder(editor.lane_of(k), [m, k])
+    editor.reorder(editor.stream_of(k), [m, k])
     assert makespan(editor) == 3.0 + 1.0 + 5.0
     with pytest.raises(SimulationError, match="each of its tasks once"):
-        editor.reorder(editor.lane_of(k), [m, a])
+        editor.reorder(editor.stream_of(k), [m, a])
 
 
 @pytest.mark.parametrize("factor", [-1.0, float("nan"), float("inf")])
@@ -145,13 +145,13 @@ def test_impossible_factors(factor):
         editor.set_duration(0, factor)
 
 
-def test_neighbours_are_on_the_same_lane():
+def test_neighbours_are_on_the_same_stream():
     editor, (a, _, k, _) = two_streams()
     with pytest.raises(SimulationError, match="is elsewhere"):
-        editor.insert("x", TaskKind.HOST, editor.lane_of(k), 1.0, behind=a)
+        editor.insert("x", TaskKind.HOST, editor.stream_of(k), 1.0, behind=a)
     with pytest.raises(SimulationError, match="not both"):
-        editor.insert("x", TaskKind.HOST, editor.lane_of(k), 1.0, behind=k, ahead_of=k)
-    with pytest.raises(SimulationError, match="lane 7 does not exist"):
+        editor.insert("x", TaskKind.HOST, editor.stream_of(k), 1.0, behind=k, ahead_of=k)
+    with pytest.raises(SimulationError, match="stream 7 does not exist"):
         editor.insert("x", TaskKind.HOST, 7, 1.0)
 
 
@@ -174,9 +174,9 @@ def reach(graph):
 def test_removal_keeps_the_order_of_what_is_left(graph, data):
     editor = GraphEditor(graph)
     known = reach(graph)
-    alone = [task for task in range(graph.task_count) if graph.meeting[task] < 0]
+    alone = [task for task in range(graph.task_count) if graph.collective[task] < 0]
     chosen = data.draw(st.sets(st.sampled_from(alone))) if alone else set()
-    # In two goes, so that one removal meets the other's.
+    # In two goes, so that one removal follows another.
     first = {task for task in chosen if task % 2}
     editor.remove(sorted(first))
     if data.draw(st.booleans()):

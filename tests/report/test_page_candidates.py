@@ -86,7 +86,7 @@ def test_every_candidate_on_the_front_has_a_time_line(opened, result):
             "bars": False,
             "scale": False,
         }
-        bars = sum(len(lane.start) for lane in one.streams)
+        bars = sum(len(stream.start) for stream in one.streams)
         assert sum(trace["count"] for trace in drawn[1:]) == bars
     others = {detail.number for detail in view.details} - {
         one.number for one in view.timeline.candidates

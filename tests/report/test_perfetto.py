@@ -20,13 +20,13 @@ from tests.simulate.random_graphs import graphs
 def two_ranks():
     """Rank 1 arrives at 3 µs, rank 0 at 1 µs; the transfer takes 2 and 0.5 µs."""
     builder = GraphBuilder()
-    lanes = [builder.add_lane(rank, name) for rank in (0, 1) for name in ("host", "stream 7")]
-    early = builder.add_task("early", TaskKind.HOST, lanes[0], 1e-6)
-    late = builder.add_task("late", TaskKind.HOST, lanes[2], 3e-6)
-    on_0 = builder.add_task("all_reduce", TaskKind.COLLECTIVE, lanes[1], 2e-6, (early,))
-    on_1 = builder.add_task("all_reduce", TaskKind.COLLECTIVE, lanes[3], 0.5e-6, (late,))
-    builder.add_meeting([on_0, on_1])
-    builder.add_task("product", TaskKind.COMPUTE, lanes[1], 4e-6)
+    streams = [builder.add_stream(rank, name) for rank in (0, 1) for name in ("host", "stream 7")]
+    early = builder.add_task("early", TaskKind.HOST, streams[0], 1e-6)
+    late = builder.add_task("late", TaskKind.HOST, streams[2], 3e-6)
+    on_0 = builder.add_task("all_reduce", TaskKind.COLLECTIVE, streams[1], 2e-6, (early,))
+    on_1 = builder.add_task("all_reduce", TaskKind.COLLECTIVE, streams[3], 0.5e-6, (late,))
+    builder.add_collective([on_0, on_1])
+    builder.add_task("product", TaskKind.COMPUTE, streams[1], 4e-6)
     return simulate(builder.build())
 
 

@@ -122,9 +122,9 @@ def test_the_cpu_is_named_where_it_is_the_device(tmp_path):
 
 
 def test_names_in_brackets_are_no_markup():
-    lanes = [StreamSummary(0, "stream [7]", 3, 0.25)]
-    assert "stream [7]" in shown(print_streams, lanes)
-    assert "250.000" in shown(print_streams, lanes)
+    streams = [StreamSummary(0, "stream [7]", 3, 0.25)]
+    assert "stream [7]" in shown(print_streams, streams)
+    assert "250.000" in shown(print_streams, streams)
 
 
 def test_only_the_longest_sizes_are_printed():

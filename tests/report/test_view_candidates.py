@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dse.graph import Lane
+from dse.graph import Stream
 from dse.report import build_view, render_report
 from dse.report.page._details import _runs
 from dse.report.page._front import front_view
@@ -43,12 +43,12 @@ def view(result):
 
 
 def schedule(tasks, *, ranks=1):
-    """A schedule of one lane a rank; tasks are `(rank, start_s, end_s, kind)`."""
+    """A schedule of one stream a rank; tasks are `(rank, start_s, end_s, kind)`."""
     rank, start_s, end_s, kind = (np.array(column) for column in zip(*tasks, strict=True))
     return _Schedule(
-        lanes=tuple(Lane(number, "compute") for number in range(ranks)),
+        streams=tuple(Stream(number, "compute") for number in range(ranks)),
         names=tuple(f"t{number}" for number in range(len(tasks))),
-        lane=rank.astype(np.int32),
+        stream=rank.astype(np.int32),
         kind=kind.astype(np.int64),
         alike=False,
         start_s=start_s[:, None].astype(float),
@@ -68,20 +68,28 @@ def test_a_time_line_is_the_predicted_iteration(result, view):
         assert one.iteration_ms == pytest.approx(
             1e3 * record.prediction.iteration_time_s, rel=1e-9
         )
-        assert max(lane.start[-1] + lane.duration[-1] for lane in one.streams) == TICKS
+        assert max(stream.start[-1] + stream.duration[-1] for stream in one.streams) == TICKS
 
 
 def test_bars_of_a_stream_never_overlap(view):
     for one in view.timeline.candidates:
-        for lane in one.streams:
-            assert len(lane.start) == len(lane.duration) == len(lane.name) == len(lane.kind) > 0
-            assert min(lane.duration) > 0
-            assert lane.start[0] >= 0
-            bars = [(at, at + ticks) for at, ticks in zip(lane.start, lane.duration, strict=True)]
+        for stream in one.streams:
+            assert (
+                len(stream.start)
+                == len(stream.duration)
+                == len(stream.name)
+                == len(stream.kind)
+                > 0
+            )
+            assert min(stream.duration) > 0
+            assert stream.start[0] >= 0
+            bars = [
+                (at, at + ticks) for at, ticks in zip(stream.start, stream.duration, strict=True)
+            ]
             assert all(before[1] <= after[0] for before, after in pairwise(bars))
             assert bars[-1][1] <= TICKS
-            assert max(lane.name) < len(view.timeline.names)
-            assert max(lane.kind) < len(view.timeline.kinds)
+            assert max(stream.name) < len(view.timeline.names)
+            assert max(stream.kind) < len(view.timeline.kinds)
 
 
 def test_bars_take_the_time_of_the_breakdown(result, view):
@@ -92,15 +100,17 @@ def test_bars_take_the_time_of_the_breakdown(result, view):
     kinds = {BarKind.COMPUTE, BarKind.EMBEDDING, BarKind.MEMORY}
     for rank, parts in enumerate(record.prediction.breakdown):
         mine = [
-            lane
-            for lane in one.streams
-            if lane.title.startswith((f"{word} {rank}:", f"{word} {rank} ("))
+            stream
+            for stream in one.streams
+            if stream.title.startswith((f"{word} {rank}:", f"{word} {rank} ("))
         ]
         if not mine:
             continue
         covered = np.zeros(TICKS, dtype=bool)
-        for lane in mine:
-            for start, length, kind in zip(lane.start, lane.duration, lane.kind, strict=True):
+        for stream in mine:
+            for start, length, kind in zip(
+                stream.start, stream.duration, stream.kind, strict=True
+            ):
                 if kind in kinds:
                     covered[start : start + length] = True
         share = parts.compute_s / record.prediction.iteration_time_s

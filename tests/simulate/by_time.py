@@ -6,7 +6,7 @@ import heapq
 
 import numpy as np
 
-from dse.graph import meeting_members, predecessors
+from dse.graph import collective_members, predecessors
 from dse.simulate import Timeline
 
 
@@ -18,8 +18,8 @@ def simulate_by_time(graph):
     for task, others in enumerate(waits):
         for other in others:
             followers[other].append(task)
-    members = meeting_members(graph)
-    meeting, lasts = graph.meeting.tolist(), graph.duration_s.tolist()
+    members = collective_members(graph)
+    collective, lasts = graph.collective.tolist(), graph.duration_s.tolist()
     absent = {index: len(tasks) for index, tasks in members.items()}
     ready_s, start_s, end_s = ([0.0] * graph.task_count for _ in range(3))
     running = []
@@ -27,9 +27,9 @@ def simulate_by_time(graph):
     def become_ready(task, now_s):
         ready_s[task] = now_s
         starting = [task]
-        if meeting[task] >= 0:
-            absent[meeting[task]] -= 1
-            starting = [] if absent[meeting[task]] else members[meeting[task]]
+        if collective[task] >= 0:
+            absent[collective[task]] -= 1
+            starting = [] if absent[collective[task]] else members[collective[task]]
         for member in starting:
             start_s[member], end_s[member] = now_s, now_s + lasts[member]
             heapq.heappush(running, (end_s[member], member))

@@ -1,4 +1,4 @@
-"""Random execution graphs with meetings."""
+"""Random execution graphs with collectives."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dse.graph import GraphBuilder, TaskKind
 
 @st.composite
 def graphs(draw, least=0):
-    """Random graphs; meetings are added to all lanes in one order, so they cannot deadlock."""
+    """Random graphs; all streams have their collectives in one order, so they cannot deadlock."""
     builder = GraphBuilder()
-    lanes = [builder.add_lane(i % 3, f"lane {i}") for i in range(draw(st.integers(1, 5)))]
+    streams = [builder.add_stream(i % 3, f"stream {i}") for i in range(draw(st.integers(1, 5)))]
     seconds = st.floats(0, 10)
     tasks: list[int] = []
 
@@ -20,15 +20,15 @@ def graphs(draw, least=0):
 
     for _ in range(draw(st.integers(least, 25))):
         if draw(st.booleans()):
-            lane = draw(st.sampled_from(lanes))
-            tasks.append(builder.add_task("t", TaskKind.COMPUTE, lane, draw(seconds), waits()))
+            stream = draw(st.sampled_from(streams))
+            tasks.append(builder.add_task("t", TaskKind.COMPUTE, stream, draw(seconds), waits()))
         else:
-            chosen = draw(st.lists(st.sampled_from(lanes), min_size=1, unique=True))
-            rows = [(lane, draw(seconds), waits()) for lane in chosen]
+            chosen = draw(st.lists(st.sampled_from(streams), min_size=1, unique=True))
+            rows = [(stream, draw(seconds), waits()) for stream in chosen]
             members = [
-                builder.add_task("m", TaskKind.COLLECTIVE, lane, duration, after)
-                for lane, duration, after in rows
+                builder.add_task("m", TaskKind.COLLECTIVE, stream, duration, after)
+                for stream, duration, after in rows
             ]
-            builder.add_meeting(members)
+            builder.add_collective(members)
             tasks += members
     return builder.build()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dse.errors import SimulationError
-from dse.graph import GraphBuilder, TaskKind, meeting_members
+from dse.graph import GraphBuilder, TaskKind, collective_members
 from dse.simulate import CompiledGraph, SymmetricRanks, breakdown, simulate
 from tests.simulate.by_time import simulate_by_time
 from tests.simulate.random_graphs import graphs
@@ -57,9 +57,9 @@ def makespan(request):
     return request.param
 
 
-def builder_with(lanes: int) -> tuple[GraphBuilder, list[int]]:
+def builder_with(streams: int) -> tuple[GraphBuilder, list[int]]:
     builder = GraphBuilder()
-    return builder, [builder.add_lane(rank, "compute") for rank in range(lanes)]
+    return builder, [builder.add_stream(rank, "compute") for rank in range(streams)]
 
 
 def test_empty_graph_takes_no_time(makespan):
@@ -67,9 +67,9 @@ def test_empty_graph_takes_no_time(makespan):
 
 
 def test_chain_adds_up(makespan):
-    builder, (lane,) = builder_with(1)
+    builder, (stream,) = builder_with(1)
     for seconds in (1.0, 2.0, 4.0):
-        builder.add_task("t", TaskKind.COMPUTE, lane, seconds)
+        builder.add_task("t", TaskKind.COMPUTE, stream, seconds)
     assert makespan(builder.build()) == 7.0
 
 
@@ -81,25 +81,27 @@ def test_join_waits_for_the_later_branch(makespan):
     assert makespan(builder.build()) == 7.0
 
 
-def test_meeting_starts_with_the_last_rank_and_ends_per_member(makespan):
+def test_collective_starts_with_the_last_rank_and_ends_per_member(makespan):
     builder, (a, b) = builder_with(2)
     builder.add_task("early", TaskKind.COMPUTE, a, 1.0)
     builder.add_task("late", TaskKind.COMPUTE, b, 3.0)
     on_a = builder.add_task("meet", TaskKind.COLLECTIVE, a, 2.0)
     on_b = builder.add_task("meet", TaskKind.COLLECTIVE, b, 0.5)
-    builder.add_meeting([on_a, on_b])
+    builder.add_collective([on_a, on_b])
     builder.add_task("after", TaskKind.COMPUTE, b, 1.0)
     # Both start at 3; a ends at 5; b ends at 3.5 and works until 4.5.
     assert makespan(builder.build()) == 5.0
 
 
-def test_meetings_in_a_row_carry_the_delay(makespan):
-    builder, lanes = builder_with(3)
+def test_collectives_in_a_row_carry_the_delay(makespan):
+    builder, streams = builder_with(3)
     for round_ in range(2):
-        for rank, lane in enumerate(lanes):
-            builder.add_task("work", TaskKind.COMPUTE, lane, 1.0 + (rank == round_))
-        members = [builder.add_task("meet", TaskKind.COLLECTIVE, lane, 0.5) for lane in lanes]
-        builder.add_meeting(members)
+        for rank, stream in enumerate(streams):
+            builder.add_task("work", TaskKind.COMPUTE, stream, 1.0 + (rank == round_))
+        members = [
+            builder.add_task("meet", TaskKind.COLLECTIVE, stream, 0.5) for stream in streams
+        ]
+        builder.add_collective(members)
     # Rank 0 is late in round 0, rank 1 in round 1: (2 + 0.5) twice.
     assert makespan(builder.build()) == 5.0
 
@@ -124,7 +126,7 @@ def test_time_line_separates_waiting_from_transfer():
     builder.add_task("late", TaskKind.COMPUTE, b, 3.0)
     on_a = builder.add_task("meet", TaskKind.COLLECTIVE, a, 2.0)
     on_b = builder.add_task("meet", TaskKind.COLLECTIVE, b, 2.0)
-    builder.add_meeting([on_a, on_b])
+    builder.add_collective([on_a, on_b])
     timeline = simulate(builder.build())
     assert timeline.ready_s[on_a] == 0.0
     assert timeline.start_s[on_a] == 3.0
@@ -136,10 +138,10 @@ def test_time_line_separates_waiting_from_transfer():
 
 def test_breakdown_gives_overlap_to_compute():
     builder = GraphBuilder()
-    compute, wire, host = (builder.add_lane(0, name) for name in ("compute", "wire", "host"))
+    compute, wire, host = (builder.add_stream(0, name) for name in ("compute", "wire", "host"))
     builder.add_task("host", TaskKind.HOST, host, 6.0)
     builder.add_task("compute", TaskKind.COMPUTE, compute, 2.0)
-    builder.add_meeting([builder.add_task("wire", TaskKind.COLLECTIVE, wire, 5.0)])
+    builder.add_collective([builder.add_task("wire", TaskKind.COLLECTIVE, wire, 5.0)])
     (rank,) = breakdown(simulate(builder.build()))
     assert (rank.compute_s, rank.exposed_communication_s, rank.host_s) == (2.0, 3.0, 1.0)
     assert rank.idle_s == 0.0
@@ -155,21 +157,23 @@ def test_one_pass_and_order_of_time_give_the_same_bits(graph):
 
 @given(graphs(), st.randoms())
 def test_the_numbers_of_tasks_do_not_matter(graph, random):
-    """Tasks of different lanes may be numbered in any order, dependencies may lead upwards."""
-    lanes = graph.lane.tolist()
-    shuffled = random.sample(lanes, len(lanes))
-    rows = {lane: iter(np.flatnonzero(graph.lane == lane).tolist()) for lane in set(lanes)}
-    old = [next(rows[lane]) for lane in shuffled]
+    """Tasks of different streams may be numbered in any order, dependencies may lead upwards."""
+    streams = graph.stream.tolist()
+    shuffled = random.sample(streams, len(streams))
+    rows = {
+        stream: iter(np.flatnonzero(graph.stream == stream).tolist()) for stream in set(streams)
+    }
+    old = [next(rows[stream]) for stream in shuffled]
     new = {task: place for place, task in enumerate(old)}
     builder = GraphBuilder()
-    for lane in graph.lanes:
-        builder.add_lane(lane.rank, lane.name)
+    for stream in graph.streams:
+        builder.add_stream(stream.rank, stream.name)
     for task in old:
         after = [new[other] for other in graph.dependencies_of(task).tolist()]
         kind, seconds = TaskKind(graph.kind[task]), float(graph.duration_s[task])
-        builder.add_task(graph.names[task], kind, lanes[task], seconds, after)
-    for members in meeting_members(graph).values():
-        builder.add_meeting([new[member] for member in members])
+        builder.add_task(graph.names[task], kind, streams[task], seconds, after)
+    for members in collective_members(graph).values():
+        builder.add_collective([new[member] for member in members])
     expected = simulate_by_time(graph)
     renumbered = builder.build()
     found = simulate(renumbered)
@@ -220,10 +224,10 @@ def test_scaling_all_durations_scales_the_whole(graph, factor):
 
 
 @given(graphs())
-def test_no_lane_is_busier_than_the_whole_and_breakdowns_add_up(graph):
+def test_no_stream_is_busier_than_the_whole_and_breakdowns_add_up(graph):
     timeline = simulate(graph)
-    for lane in range(len(graph.lanes)):
-        busy_s = graph.duration_s[graph.lane == lane].sum()
+    for stream in range(len(graph.streams)):
+        busy_s = graph.duration_s[graph.stream == stream].sum()
         assert timeline.makespan_s >= busy_s - 1e-9
     for rank in breakdown(timeline):
         total = rank.compute_s + rank.exposed_communication_s + rank.host_s + rank.idle_s
@@ -247,7 +251,7 @@ def test_ends_of_all_tasks_by_hand():
     [([1.0, 2.0], "expected \\(1,\\)"), ([-1.0], "`t`: duration -1.0"), ([np.nan], "finite")],
 )
 def test_durations_that_do_not_fit_are_an_error(durations_s, message):
-    builder, (lane,) = builder_with(1)
-    builder.add_task("t", TaskKind.COMPUTE, lane, 1.0)
+    builder, (stream,) = builder_with(1)
+    builder.add_task("t", TaskKind.COMPUTE, stream, 1.0)
     with pytest.raises(SimulationError, match=message):
         simulate(builder.build(), np.array(durations_s))

@@ -19,9 +19,9 @@ def names(timeline, path):
     return [timeline.graph.names[task] for task in path.tasks]
 
 
-def builder_with(lanes):
+def builder_with(streams):
     builder = GraphBuilder()
-    return builder, [builder.add_lane(rank, "lane") for rank in range(lanes)]
+    return builder, [builder.add_stream(rank, "stream") for rank in range(streams)]
 
 
 def branches():
@@ -56,21 +56,21 @@ def test_another_end_has_another_path():
     assert slack_s(timeline, [1, 4]).tolist() == [1.0, 1.0, math.inf, math.inf, 0.0]
 
 
-def meeting():
+def one_collective():
     """Rank 0 is ready at 1, rank 1 at 3; they transfer 2 and 0.5, then 1 and 4 follow."""
     builder, (a, b) = builder_with(2)
     builder.add_task("early", TaskKind.COMPUTE, a, 1.0)
     builder.add_task("late", TaskKind.COMPUTE, b, 3.0)
     on_a = builder.add_task("meet a", TaskKind.COLLECTIVE, a, 2.0)
     on_b = builder.add_task("meet b", TaskKind.COLLECTIVE, b, 0.5)
-    builder.add_meeting([on_a, on_b])
+    builder.add_collective([on_a, on_b])
     builder.add_task("after a", TaskKind.COMPUTE, a, 4.0)
     builder.add_task("after b", TaskKind.COMPUTE, b, 1.0)
     return simulate(builder.build())
 
 
 def test_the_path_goes_on_where_the_last_member_came_from():
-    timeline = meeting()
+    timeline = one_collective()
     path = critical_path(timeline)
     # The member on rank 0 transfers; its start was decided on rank 1.
     assert names(timeline, path) == ["late", "meet a", "after a"]
@@ -81,20 +81,22 @@ def test_the_path_goes_on_where_the_last_member_came_from():
     assert slack_s(timeline).tolist() == [2.0, 0.0, 0.0, 4.5, 0.0, 4.5]
 
 
-def test_members_that_come_together_stay_on_their_lane():
-    builder, lanes = builder_with(3)
-    for lane in lanes:
-        builder.add_task(f"work {lane}", TaskKind.COMPUTE, lane, 1.0)
-    members = [builder.add_task(f"meet {lane}", TaskKind.COLLECTIVE, lane, 1.0) for lane in lanes]
-    builder.add_meeting(members)
-    builder.add_task("end", TaskKind.COMPUTE, lanes[1], 1.0)
+def test_members_that_come_together_stay_on_their_stream():
+    builder, streams = builder_with(3)
+    for stream in streams:
+        builder.add_task(f"work {stream}", TaskKind.COMPUTE, stream, 1.0)
+    members = [
+        builder.add_task(f"meet {stream}", TaskKind.COLLECTIVE, stream, 1.0) for stream in streams
+    ]
+    builder.add_collective(members)
+    builder.add_task("end", TaskKind.COMPUTE, streams[1], 1.0)
     timeline = simulate(builder.build())
     path = critical_path(timeline)
     assert names(timeline, path) == ["work 1", "meet 1", "end"]
     assert path.arrivals.tolist() == path.tasks.tolist()
 
 
-def test_ties_go_to_the_own_lane_then_to_the_lowest_index():
+def test_ties_go_to_the_own_stream_then_to_the_lowest_index():
     builder, (a, b, c) = builder_with(3)
     other = builder.add_task("other", TaskKind.COMPUTE, a, 1.0)
     another = builder.add_task("another", TaskKind.COMPUTE, b, 1.0)
@@ -104,7 +106,7 @@ def test_ties_go_to_the_own_lane_then_to_the_lowest_index():
     timeline = simulate(builder.build())
     assert names(timeline, critical_path(timeline)) == ["own", "nothing", "end"]
     builder, (a, b, c) = builder_with(3)
-    waits = [builder.add_task(f"{lane}", TaskKind.COMPUTE, lane, 1.0) for lane in (b, a)]
+    waits = [builder.add_task(f"{stream}", TaskKind.COMPUTE, stream, 1.0) for stream in (b, a)]
     builder.add_task("end", TaskKind.COMPUTE, c, 1.0, waits[::-1])
     timeline = simulate(builder.build())
     assert critical_path(timeline).tasks.tolist() == [0, 2]
@@ -135,9 +137,9 @@ def test_contributions_add_up_and_follow_each_other(graph):
     assert (timeline.start_s[path.tasks[1:]] == timeline.end_s[path.tasks[:-1]]).all()
     assert timeline.start_s[path.tasks[0]] == 0
     assert len(set(path.tasks.tolist())) == len(path.tasks)
-    # The arrival is a member of the same meeting, and the last to be ready.
-    same = graph.meeting[path.arrivals] == graph.meeting[path.tasks]
-    assert (same & ((graph.meeting[path.tasks] >= 0) | (path.arrivals == path.tasks))).all()
+    # The arrival is a member of the same collective, and the last to be ready.
+    same = graph.collective[path.arrivals] == graph.collective[path.tasks]
+    assert (same & ((graph.collective[path.tasks] >= 0) | (path.arrivals == path.tasks))).all()
     assert (timeline.ready_s[path.arrivals] == timeline.start_s[path.tasks]).all()
 
 

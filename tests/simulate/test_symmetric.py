@@ -19,12 +19,12 @@ from dse.simulate import (
 )
 
 
-def members_of(meets: SyncScope, node_count: int, local_size: int) -> list[list[int]]:
-    """Returns the groups of ranks that meet."""
+def members_of(scope: SyncScope, node_count: int, local_size: int) -> list[list[int]]:
+    """Returns the groups of ranks of each collective."""
     by_node = np.arange(node_count * local_size).reshape(node_count, local_size)
-    if meets is SyncScope.ALL:
+    if scope is SyncScope.ALL:
         return [by_node.reshape(-1).tolist()]
-    return (by_node if meets is SyncScope.NODE else by_node.T).tolist()
+    return (by_node if scope is SyncScope.NODE else by_node.T).tolist()
 
 
 def everyone(ranks: SymmetricRanks, durations_s):
@@ -34,41 +34,45 @@ def everyone(ranks: SymmetricRanks, durations_s):
     """
     one, copies = ranks.graph, ranks.copies
     builder = GraphBuilder()
-    for lane in one.lanes:
+    for stream in one.streams:
         for copy in range(copies):
-            builder.add_lane(copy, lane.name)
+            builder.add_stream(copy, stream.name)
     for task in range(one.task_count):
         for copy in range(copies):
             builder.add_task(
                 one.names[task],
                 TaskKind(one.kind[task]),
-                int(one.lane[task]) * copies + copy,
+                int(one.stream[task]) * copies + copy,
                 float(durations_s[task, copy]),
                 [int(other) * copies + copy for other in one.dependencies_of(task)],
             )
-        index = int(one.meeting[task])
+        index = int(one.collective[task])
         if index >= 0:
             for group in members_of(ranks.scopes[index], ranks.node_count, ranks.local_size):
-                builder.add_meeting([task * copies + copy for copy in group])
+                builder.add_collective([task * copies + copy for copy in group])
     return builder.build()
 
 
 @st.composite
 def symmetric_ranks(draw):
     builder = GraphBuilder()
-    lanes = [builder.add_lane(0, f"lane {lane}") for lane in range(draw(st.integers(1, 3)))]
-    meets = []
+    streams = [
+        builder.add_stream(0, f"stream {stream}") for stream in range(draw(st.integers(1, 3)))
+    ]
+    scopes = []
     kinds = (TaskKind.COMPUTE, TaskKind.HOST, TaskKind.COPY)
     for task in range(draw(st.integers(0, 20))):
         after = draw(st.lists(st.integers(0, task - 1), max_size=3)) if task else []
-        lane, seconds = draw(st.sampled_from(lanes)), draw(st.floats(0, 10))
+        stream, seconds = draw(st.sampled_from(streams)), draw(st.floats(0, 10))
         if draw(st.booleans()):
-            builder.add_task("t", draw(st.sampled_from(kinds)), lane, seconds, after)
+            builder.add_task("t", draw(st.sampled_from(kinds)), stream, seconds, after)
         else:
-            builder.add_meeting([builder.add_task("m", TaskKind.COLLECTIVE, lane, seconds, after)])
-            meets.append(draw(st.sampled_from(list(SyncScope))))
+            builder.add_collective(
+                [builder.add_task("m", TaskKind.COLLECTIVE, stream, seconds, after)]
+            )
+            scopes.append(draw(st.sampled_from(list(SyncScope))))
     sizes = draw(st.sampled_from([(1, 1), (1, 3), (3, 1), (2, 2), (2, 3)]))
-    return SymmetricRanks(builder.build(), *sizes, tuple(meets))
+    return SymmetricRanks(builder.build(), *sizes, tuple(scopes))
 
 
 @given(symmetric_ranks(), st.integers(0, 2**32 - 1))
@@ -112,18 +116,18 @@ def test_the_batch_agrees_for_any_choice_of_varying_tasks(ranks, seed):
         assert found_s[candidate] == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
-def two_nodes(meets: SyncScope) -> SymmetricRanks:
-    """Two nodes of two ranks: work, a meeting of a second, work."""
+def two_nodes(scope: SyncScope) -> SymmetricRanks:
+    """Two nodes of two ranks: work, a collective of a second, work."""
     builder = GraphBuilder()
-    lane = builder.add_lane(0, "compute")
-    builder.add_task("before", TaskKind.COMPUTE, lane, 0.0)
-    builder.add_meeting([builder.add_task("meet", TaskKind.COLLECTIVE, lane, 1.0)])
-    builder.add_task("after", TaskKind.COMPUTE, lane, 0.0)
-    return SymmetricRanks(builder.build(), 2, 2, (meets,))
+    stream = builder.add_stream(0, "compute")
+    builder.add_task("before", TaskKind.COMPUTE, stream, 0.0)
+    builder.add_collective([builder.add_task("meet", TaskKind.COLLECTIVE, stream, 1.0)])
+    builder.add_task("after", TaskKind.COMPUTE, stream, 0.0)
+    return SymmetricRanks(builder.build(), 2, 2, (scope,))
 
 
 @pytest.mark.parametrize(
-    ("meets", "expected"),
+    ("scope", "expected"),
     [
         # Work before: 1, 2 | 3, 7; after: 9, 4 | 2, 0. The last end is that of rank 0.
         (SyncScope.NODE, 2.0 + 1.0 + 9.0),
@@ -131,9 +135,9 @@ def two_nodes(meets: SyncScope) -> SymmetricRanks:
         (SyncScope.ALL, 7.0 + 1.0 + 9.0),
     ],
 )
-def test_ranks_wait_for_those_that_they_meet(meets, expected):
+def test_ranks_wait_for_the_ranks_in_their_scope(scope, expected):
     varying_s = np.array([[1.0, 2.0, 3.0, 7.0], [9.0, 4.0, 2.0, 0.0]])[:, :, None]
-    simulator = CompiledGraph(two_nodes(meets), np.array([0, -1, 1]))
+    simulator = CompiledGraph(two_nodes(scope), np.array([0, -1, 1]))
     assert simulator.makespan_s(varying_s).tolist() == [expected]
 
 

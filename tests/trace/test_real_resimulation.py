@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dse.graph import meeting_members
+from dse.graph import collective_members
 from dse.simulate import simulate
 from dse.trace import (
     TaskRole,
@@ -63,7 +63,7 @@ def test_dlrm_ranks_together(together):
 
 
 def test_dlrm_transfers_agree_over_ranks(together):
-    members = meeting_members(together.graph)
+    members = collective_members(together.graph)
     assert [len(tasks) for tasks in members.values()] == [8] * 8
     for tasks in members.values():
         transfer_us = together.graph.duration_s[tasks] * 1e6

@@ -72,7 +72,7 @@ def info_command(
     document = {
         **fields_of(summary),
         "critical_path": path,
-        **({"lanes": found_streams} if streams else {}),
+        **({"lanes": [fields_of(one, stream="lane") for one in found_streams]} if streams else {}),
         **({"sizes": found_sizes} if shapes else {}),
         "notes": notes,
     }

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dse.graph import Lane
+    from dse.graph import Stream
     from dse.search import ConfigurationEvaluator, StudyResult, TrialRecord
 
 #: Candidates with a time line; of a larger front some that are evenly spaced.
@@ -127,19 +127,19 @@ class _Schedule:
     """When the tasks of all ranks run.
 
     Attributes:
-        lanes: Lanes of the graph.
+        streams: Streams of the graph.
         names: Names of its tasks.
-        lane: Lane of each task.
+        stream: Stream of each task.
         kind: `BarKind` of each task.
-        alike: Whether the graph is that of one rank and each copy is a rank; else lanes have
+        alike: Whether the graph is that of one rank and each copy is a rank; else streams have
             ranks, and there is one copy.
         start_s: Shape `(tasks, copies)`.
         end_s: Same shape.
     """
 
-    lanes: tuple[Lane, ...]
+    streams: tuple[Stream, ...]
     names: tuple[str, ...]
-    lane: NDArray[np.int32]
+    stream: NDArray[np.int32]
     kind: NDArray[np.int64]
     alike: bool
     start_s: NDArray[np.float64]
@@ -197,11 +197,11 @@ def _schedule_of(evaluator: ConfigurationEvaluator, record: TrialRecord) -> _Sch
         if kinds[task] == BarKind.COMPUTE and name.startswith("embedding"):
             kinds[task] = BarKind.EMBEDDING
     return _Schedule(
-        lanes=graph.lanes,
+        streams=graph.streams,
         names=graph.names,
-        lane=graph.lane,
+        stream=graph.stream,
         kind=kinds,
-        alike=iteration.ranks.copies > 1 or len({lane.rank for lane in graph.lanes}) == 1,
+        alike=iteration.ranks.copies > 1 or len({stream.rank for stream in graph.streams}) == 1,
         start_s=start_s[..., 0],
         end_s=end_s[..., 0],
     )
@@ -277,7 +277,7 @@ def _ends_and_compute_s(
     busy_s = np.where(computes, schedule.end_s - schedule.start_s, 0.0)
     if schedule.alike:
         return schedule.end_s.max(axis=0), busy_s.sum(axis=0)
-    rank_of = np.array([lane.rank for lane in schedule.lanes])[schedule.lane]
+    rank_of = np.array([stream.rank for stream in schedule.streams])[schedule.stream]
     count = int(rank_of.max()) + 1
     end_s, total_s = np.zeros(count), np.zeros(count)
     np.maximum.at(end_s, rank_of, schedule.end_s[:, 0])
@@ -306,12 +306,12 @@ def _streams(schedule: _Schedule, rank: int, iteration_s: float) -> list[tuple[s
         for times in (schedule.start_s, schedule.end_s)
     )
     streams = []
-    for index, lane in enumerate(schedule.lanes):
-        if not schedule.alike and lane.rank != rank:
+    for index, stream in enumerate(schedule.streams):
+        if not schedule.alike and stream.rank != rank:
             continue
         tasks = [
             task
-            for task in np.flatnonzero(schedule.lane == index).tolist()
+            for task in np.flatnonzero(schedule.stream == index).tolist()
             if end[task] > start[task]
         ]
         bars = [
@@ -319,7 +319,7 @@ def _streams(schedule: _Schedule, rank: int, iteration_s: float) -> list[tuple[s
             for task in tasks
         ]
         if bars:
-            streams.append((lane.name, sorted(bars, key=lambda bar: bar.start)))
+            streams.append((stream.name, sorted(bars, key=lambda bar: bar.start)))
     return streams
 
 

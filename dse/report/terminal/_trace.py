@@ -113,7 +113,7 @@ def print_streams(streams: Sequence[StreamSummary], console: Console) -> None:
     title = "streams and threads of the last step"
     table = Table(title, figures("rank"), names("stream or thread"), figures("tasks", "busy ms"))
     for stream in streams:
-        table.add(str(stream.rank), stream.lane, f"{stream.tasks:,}", ms(stream.busy_s))
+        table.add(str(stream.rank), stream.stream, f"{stream.tasks:,}", ms(stream.busy_s))
     table.print(console)
 
 

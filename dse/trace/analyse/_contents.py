@@ -29,13 +29,13 @@ class StreamSummary:
 
     Attributes:
         rank: Global rank.
-        lane: Its name, by which what-if changes select it (their `lane`).
+        stream: Its name, by which what-if changes select it (their `stream`).
         tasks: Number of its tasks without gaps and delays.
         busy_s: Their time without waiting, in seconds.
     """
 
     rank: int
-    lane: str
+    stream: str
     tasks: int
     busy_s: float
 
@@ -63,11 +63,11 @@ def stream_summaries(made: TraceGraph) -> tuple[StreamSummary, ...]:
     Args:
         made: Graph of the step.
     """
-    streams = made.graph.lanes
+    streams = made.graph.streams
     counts = [0] * len(streams)
     busy_s = [0.0] * len(streams)
     rows = zip(
-        made.graph.lane.tolist(), made.role.tolist(), made.graph.duration_s.tolist(), strict=True
+        made.graph.stream.tolist(), made.role.tolist(), made.graph.duration_s.tolist(), strict=True
     )
     for at, role, duration_s in rows:
         if TaskRole(role) not in _PAUSES:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.graph import followers_of, predecessors
+from dse.graph import invert_waits, predecessors
 from dse.trace._step_graph import TaskRole
 from dse.trace.read._rank_trace import CALLS, ON_DEVICE, Category
 
@@ -182,7 +182,7 @@ class _Collector:
         known = tasks[layer[tasks] >= 0]
         layer[known] = number[np.searchsorted(events, layer[known])]
         last: dict[int, int] = {}
-        streams = self._made.graph.lane
+        streams = self._made.graph.stream
         for task in tasks.tolist():
             if self._phase[task] != TrainingPhase.BACKWARD:
                 continue
@@ -195,7 +195,7 @@ class _Collector:
     def _gaps(self, graph: ExecutionGraph) -> None:
         """Sets the phase of a thread's gap to that of its neighbours."""
         rows: dict[int, list[int]] = {}
-        for task, stream in enumerate(graph.lane.tolist()):
+        for task, stream in enumerate(graph.stream.tolist()):
             rows.setdefault(stream, []).append(task)
         gap = (self._made.role == TaskRole.HOST_GAP) & (self._made.event < 0)
         for row in rows.values():
@@ -308,8 +308,8 @@ def _owners(made: TraceGraph, waits: list[list[int]]) -> Longs:
     """Returns the work that each delay and gap of a device precedes."""
     role = made.role
     result = np.full(made.graph.task_count, -1, dtype=np.int64)
-    followers = followers_of(waits)
-    stream = made.graph.lane
+    followers = invert_waits(waits)
+    stream = made.graph.stream
     for task in np.flatnonzero(
         (role == TaskRole.LAUNCH_DELAY) | ((role == TaskRole.STREAM_GAP) & (made.event < 0))
     ).tolist():

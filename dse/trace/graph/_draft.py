@@ -93,11 +93,11 @@ class Draft:
         """Returns the graph."""
         builder = GraphBuilder()
         for rank, name in self._streams:
-            builder.add_lane(rank, name)
+            builder.add_stream(rank, name)
         for task, name in enumerate(self._names):
             kind = _KINDS.get(self.role[task], TaskKind.HOST)
             seconds = self.duration[task] / 1e9
             builder.add_task(name, kind, self._stream[task], seconds, self.after[task])
         for members in self.collectives:
-            builder.add_meeting(members)
+            builder.add_collective(members)
         return builder.build()

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dse.sharding import table_shards
-from dse.workload.dlrm import ExchangeGroup, exchange_group_of
+from dse.workload.dlrm import ExchangeGroup, exchange_group
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +71,7 @@ class PlanLayout:
         by_rank: list[list[Shard]] = [[] for _ in range(self.world_size)]
         for index, placement in enumerate(candidate.configuration.plan.tables):
             table = self.tables[index]
-            group = exchange_group_of(placement.sharding_type)
+            group = exchange_group(placement.sharding_type)
             parts = {ExchangeGroup.ROW: self.world_size, ExchangeGroup.NODE: self.local_size}
             for number, piece in enumerate(table_shards(placement, table, candidate.node_size)):
                 block = None

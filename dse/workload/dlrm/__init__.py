@@ -10,7 +10,7 @@ from dse.workload._prediction import MemoryAccount as RankMemory
 from dse.workload._prediction import Prediction
 from dse.workload.dlrm._api import predict, problem_of
 from dse.workload.dlrm._durations import slot_durations_s
-from dse.workload.dlrm._features import ExchangeGroup, exchange_group_of
+from dse.workload.dlrm._features import ExchangeGroup, exchange_group
 from dse.workload.dlrm._job import (
     DlrmJob,
     compare_plans,
@@ -53,7 +53,7 @@ __all__ = [
     "Slot",
     "build_layout",
     "compare_plans",
-    "exchange_group_of",
+    "exchange_group",
     "make_problem",
     "predict",
     "predict_plan",

@@ -36,8 +36,8 @@ def problem_of(
         model: What is trained.
         platform: Device, node, networks and prices.
         configuration: World size, batch, precision, interconnect, software.
-        extra_links: Interconnects that may be named beside the platform's own.
-        extra_networks: Networks that may be named beside the platform's own.
+        extra_links: Interconnects that may be named in addition to the platform's.
+        extra_networks: Networks that may be named in addition to the platform's.
         host_profile: Host overheads from traces; they replace the platform's as far as they go.
 
     Raises:

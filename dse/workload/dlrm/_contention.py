@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def has_own_engines(device: DeviceSpec) -> bool:
-    """Whether exchanges run beside computation.
+    """Whether exchanges overlap with computation.
 
-    On a GPU they have lanes of their own. Between ranks that are processes on a CPU, threads on
+    On a GPU they have their own streams. Between ranks that are processes on a CPU, threads on
     the cores of the ranks move the messages: what an exchange takes, computation waits.
     """
     return device.kind != "cpu"
@@ -36,9 +36,9 @@ def contended(
     Of the kernels from `first` on, collectives accompany at most their own duration's worth.
 
     Args:
-        kernels: In order of execution on one lane.
-        collectives: On another lane, the first ready before kernel `first`.
-        first: Index of the first kernel that has a collective beside it.
+        kernels: In order of execution on one stream.
+        collectives: On another stream, the first ready before kernel `first`.
+        first: Index of the first kernel that overlaps with a collective.
 
     Returns:
         Both with longer durations; unchanged where nothing overlaps.

@@ -1,4 +1,4 @@
-"""What the tasks of an iteration last where the plan does not matter, and how sure that is.
+"""Durations of the tasks that do not depend on the plan, with their uncertainty.
 
 The shape of an iteration says which cost each task has (:mod:`dse.workload.dlrm._shape`); here are
 the costs themselves. They are the same in all layouts of a problem.
@@ -44,7 +44,7 @@ class HostWork(NamedTuple):
     """What the host does for one task: the dispatch of an operator, or something by name.
 
     Attributes:
-        name: Of the operator; of :data:`STEP` and its like where there is none.
+        name: Name of the operator, or :data:`STEP` and its like for work without one.
         launches: Kernels that it launches.
         copy: Whether it launches a copy.
     """
@@ -84,8 +84,8 @@ def device_costs(problem: DlrmProblem) -> DeviceCosts:
     buckets = bucket_sizes(dense.gradients, problem.software.dense_bucket_bytes)
     reductions = [_all_reduce_cost(problem, size_bytes) for size_bytes, _ in buckets]
     backward = by_phase[dense.backward_phase]
-    beside = problem.software.overlap_dense_all_reduce
-    if beside and has_own_engines(problem.cluster.device):
+    overlaps = problem.software.overlap_dense_all_reduce
+    if overlaps and has_own_engines(problem.cluster.device):
         first = min((last for _, last in buckets), default=len(backward))
         backward, reductions = contended(backward, reductions, first + 1)
     every = [Cost(0.0, 0.0, DurationClass.DENSE), *_copy_costs(problem)]
@@ -131,7 +131,7 @@ def host_costs(
 
 @lru_cache(maxsize=64)
 def host_times(host: HostSpec, profile: HostProfile | None) -> HostTimes:
-    """Returns the times of dispatches on a platform; many problems are of the same one."""
+    """Returns the times of dispatches on a platform; cached, because many problems share one."""
     return HostTimes(host, profile)
 
 
@@ -161,7 +161,7 @@ def _all_reduce_cost(problem: DlrmProblem, size_bytes: int) -> Cost:
 def _dense_costs(
     device: DeviceSpec, precision: Precision, phases: tuple[tuple[Operator, ...], ...]
 ) -> tuple[list[Cost], ...]:
-    """Costs of dense operators by phase. A learned model costs by the call: it is asked once."""
+    """Costs of dense operators by phase. A learned model costs per call, so it is called once."""
     estimate = dense_estimate(device, precision, [op for phase in phases for op in phase])
     every = [
         Cost(float(seconds), float(spread), DurationClass.DENSE)

@@ -24,7 +24,7 @@ def dense_estimate(
 ) -> Estimate:
     """Returns duration and spread of each operator on the device; shape `(operators,)`.
 
-    All products are asked for at once: a learned model costs by the call, hardly by the point.
+    All products are evaluated in one call: a learned model costs per call, hardly per point.
     """
     time_s = np.zeros(len(operators))
     spread = np.zeros(len(operators))

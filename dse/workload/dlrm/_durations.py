@@ -91,9 +91,9 @@ def slot_durations_s(
         if layout >> ExchangeGroup.POOLED & 1:
             durations[Slot.POOLED_EXCHANGE] = by_kind.pop(0)
         if by_kind:
-            # Prefetched, it runs beside this batch's lookups.
-            beside = problem.software.prefetch_input and has_own_engines(cluster.device)
-            slowdown = COLLECTIVE_SLOWDOWN if beside else 1.0
+            # Prefetched, it overlaps with this batch's lookups.
+            overlaps = problem.software.prefetch_input and has_own_engines(cluster.device)
+            slowdown = COLLECTIVE_SLOWDOWN if overlaps else 1.0
             durations[Slot.INPUT_EXCHANGE] = slowdown * sum(by_kind)
     if layout >> ExchangeGroup.ROW & 1:
         # Every rank holds partial sums of all row-wise columns for the whole batch; forward they
@@ -122,7 +122,7 @@ def slot_spreads(
 ) -> NDArray[np.float64]:
     """Returns how far off the duration of each slot of one plan may be.
 
-    Collectives are asked at the size that decides: the largest of any rank.
+    Collectives are evaluated at the size that decides: the largest of any rank.
 
     Args:
         problem: Everything but the plan.
@@ -175,7 +175,7 @@ def lookup_durations_s(
     Args:
         problem: Everything but the plan.
         layout: Exchange groups in use.
-        features: Shape `(features, ...)`; what is asked of each point depends on that point alone.
+        features: Shape `(features, ...)`; each point is evaluated independently of the others.
 
     Returns:
         Seconds; shape `(slots of kernels, ...)`.
@@ -229,7 +229,7 @@ def _fill_lookups(
     if not groups:
         return
     device = problem.cluster.device
-    # Groups that stand beside each other need no copy.
+    # Adjacent groups need no copy.
     first, end = int(groups[0]), int(groups[-1]) + 1
     side_by_side = end - first == len(groups)
     chosen = slice(first, end) if side_by_side else np.array(groups)

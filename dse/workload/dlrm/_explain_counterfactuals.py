@@ -1,4 +1,4 @@
-"""What binds operators and exchanges, by asking their models again on machines without limits.
+"""Limits of operators and exchanges, from their models on machines without limits.
 
 A model's duration is taken apart by lifting limits one at a time: with infinitely fast arithmetic
 what remains is memory, with hardly any bytes what remains is latency. So the formulas stay in one
@@ -46,11 +46,11 @@ class KernelSides:
     Attributes:
         arithmetic_s: Arithmetic units.
         memory_s: Device memory.
-        cache_s: Last-level cache; `cache_beside` says whether at the same time as memory.
-        latency_s: With hardly anything to do.
+        cache_s: Last-level cache; with `cache_overlaps` at the same time as memory.
+        latency_s: With next to no work.
         host_link_s: Path to host memory, on top of the others.
         other_s: What no limit of the device explains, on top of the others.
-        cache_beside: Whether cache and memory work at the same time, not one after the other.
+        cache_overlaps: Whether cache and memory work at the same time, not one after the other.
     """
 
     arithmetic_s: NDArray[np.float64]
@@ -59,7 +59,7 @@ class KernelSides:
     latency_s: NDArray[np.float64]
     host_link_s: NDArray[np.float64]
     other_s: NDArray[np.float64]
-    cache_beside: bool
+    cache_overlaps: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def dense_sides(problem: DlrmProblem, operators: Sequence[Operator]) -> KernelSi
         latency_s=latency_s,
         host_link_s=np.zeros(len(operators)),
         other_s=np.zeros(len(operators)),
-        cache_beside=False,
+        cache_overlaps=False,
     )
 
 
@@ -134,7 +134,7 @@ def slot_sides(problem: DlrmProblem, layout: int, features: NDArray[np.float64])
         latency_s=latency_s,
         host_link_s=whole_s - device_s,
         other_s=other_s,
-        cache_beside=True,
+        cache_overlaps=True,
     )
 
 

@@ -1,4 +1,4 @@
-"""Which resource every task of a predicted iteration keeps busy, and to which group it belongs."""
+"""Resources and operator group of every task of a predicted iteration."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ def all_reduce_buckets(layout: LayoutGraph) -> NDArray[np.int64]:
     constant[layout.slot_task] = False
     tasks = np.flatnonzero(constant & (graph.kind == TaskKind.COLLECTIVE))
     bucket = np.full(graph.task_count, -1, dtype=np.int64)
-    # Meetings are numbered in the order in which they are issued.
-    bucket[tasks] = np.unique(graph.meeting[tasks], return_inverse=True)[1]
+    # Collectives are numbered in the order in which they are issued.
+    bucket[tasks] = np.unique(graph.collective[tasks], return_inverse=True)[1]
     return bucket
 
 
@@ -189,10 +189,10 @@ def _add_kernels(
     host_link_s = np.minimum(host_link_s, duration_s)
     latency_s = np.minimum(latency_s, duration_s - host_link_s)
     other_s = np.minimum(other_s, duration_s - host_link_s - latency_s)
-    if sides.cache_beside:
+    if sides.cache_overlaps:
         beside_s, after_s = cache_s, np.zeros_like(cache_s)
     else:
-        # What memory and cache serve one after the other runs beside arithmetic; where that is
+        # What memory and cache serve one after the other overlaps with arithmetic; where that is
         # longer, the cache hides behind it too.
         hidden = arithmetic_s > memory_s + cache_s
         beside_s = np.zeros_like(cache_s)
@@ -243,7 +243,7 @@ def _add_collectives(
     other_latency_s = np.where(inside_decides, between_latency_s, inside_latency_s)
     latency_s = np.minimum(deciding_latency_s + visible * other_latency_s, duration_s)
     moved_s = slower_s + visible * faster_s - latency_s
-    # What slows a collective down from outside, such as kernels beside it, takes its bandwidth.
+    # What slows a collective down from outside, such as concurrent kernels, takes its bandwidth.
     stretch = np.divide(
         duration_s - latency_s, moved_s, out=np.zeros_like(moved_s), where=moved_s > 0
     )

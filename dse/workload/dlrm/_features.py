@@ -42,7 +42,7 @@ _GROUP_OF_TYPE = {
 }
 
 
-def exchange_group_of(sharding_type: ShardingType) -> ExchangeGroup:
+def exchange_group(sharding_type: ShardingType) -> ExchangeGroup:
     """Returns the exchange group of tables that are sharded in this way."""
     return _GROUP_OF_TYPE[sharding_type]
 

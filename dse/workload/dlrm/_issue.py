@@ -1,4 +1,4 @@
-"""Adds the tasks of an iteration to a graph: a launch by the host, then work on a lane.
+"""Issues the tasks of an iteration: a launch by the host, then work on a stream.
 
 What tasks last is filled in afterwards: a graph is made once for all problems of its shape.
 """
@@ -80,19 +80,19 @@ class Issuer:
         self.shape = shape
         self.ranks = range(shape.ranks)
         self._builder = GraphBuilder()
-        self._host = [self._builder.add_lane(rank, "host") for rank in self.ranks]
-        self._compute = [self._builder.add_lane(rank, "compute") for rank in self.ranks]
+        self._host = [self._builder.add_stream(rank, "host") for rank in self.ranks]
+        self._compute = [self._builder.add_stream(rank, "compute") for rank in self.ranks]
         self._communication = self._compute
         if shape.own_engines:
             self._communication = [
-                self._builder.add_lane(rank, "communication") for rank in self.ranks
+                self._builder.add_stream(rank, "communication") for rank in self.ranks
             ]
-        self._copy = [self._builder.add_lane(rank, "copy") for rank in self.ranks]
+        self._copy = [self._builder.add_stream(rank, "copy") for rank in self.ranks]
         self._slots: list[tuple[int, int, int]] = []
         self._classes: list[int] = []
         self._costs: list[int] = []
         self._host_work: dict[HostWork, int] = {}
-        self._meets: list[SyncScope] = []
+        self._scopes: list[SyncScope] = []
         if shape.host_step:
             # What the host does while the devices wait for it.
             for rank in self.ranks:
@@ -118,7 +118,7 @@ class Issuer:
             slot_rank=slots[:, 2],
             duration_class=np.array(self._classes, dtype=np.int8),
             spread=np.zeros(graph.task_count),
-            meets=tuple(self._meets),
+            scopes=tuple(self._scopes),
         )
         costs = np.array(self._costs, dtype=np.int64)
         return Structure(layout, costs, tuple(self._host_work), len(self.ranks))
@@ -138,13 +138,13 @@ class Issuer:
         """Issues one operator of a phase on one rank."""
         name, launches = phase.operators[index]
         cost = phase.first_cost + index
-        kind, lanes = DurationClass.DENSE, self._compute
-        return self.issue(rank, name, TaskKind.COMPUTE, kind, lanes, cost, after, launches)
+        kind, streams = DurationClass.DENSE, self._compute
+        return self.issue(rank, name, TaskKind.COMPUTE, kind, streams, cost, after, launches)
 
     def issue_copy(self, rank: int, name: str, cost: int) -> int:
         """Issues a copy from the host."""
-        kind, lanes = DurationClass.COPY, self._copy
-        return self.issue(rank, name, TaskKind.COPY, kind, lanes, cost)
+        kind, streams = DurationClass.COPY, self._copy
+        return self.issue(rank, name, TaskKind.COPY, kind, streams, cost)
 
     def slot_compute(
         self, slot: Slot, name: str, launches: int, after: Sequence[Sequence[int]]
@@ -166,35 +166,35 @@ class Issuer:
         self._slots += [(task, slot, rank) for task, rank in zip(tasks, self.ranks, strict=True)]
         return tasks
 
-    def slot_meeting(
+    def plan_collective(
         self,
         name: str,
         members: Sequence[int],
         after: Sequence[Sequence[int]],
         slot: Slot,
-        meets: SyncScope = SyncScope.ALL,
+        scope: SyncScope = SyncScope.ALL,
     ) -> list[int]:
         """Issues a collective whose duration the plan decides."""
-        tasks = self.meeting(name, members, after, _OF_PLAN, meets)
+        tasks = self.collective(name, members, after, _OF_PLAN, scope)
         self._slots += [(task, slot, rank) for task, rank in zip(tasks, members, strict=True)]
         return tasks
 
-    def meeting(
+    def collective(
         self,
         name: str,
         members: Sequence[int],
         after: Sequence[Sequence[int]],
         cost: int,
-        meets: SyncScope = SyncScope.ALL,
+        scope: SyncScope = SyncScope.ALL,
     ) -> list[int]:
         """Issues a collective."""
-        kind, lanes = DurationClass.COMMUNICATION, self._communication
+        kind, streams = DurationClass.COMMUNICATION, self._communication
         tasks = [
-            self.issue(rank, name, TaskKind.COLLECTIVE, kind, lanes, cost, waits)
+            self.issue(rank, name, TaskKind.COLLECTIVE, kind, streams, cost, waits)
             for rank, waits in zip(members, after, strict=True)
         ]
-        self._builder.add_meeting(tasks)
-        self._meets.append(meets)
+        self._builder.add_collective(tasks)
+        self._scopes.append(scope)
         return tasks
 
     def issue(
@@ -203,7 +203,7 @@ class Issuer:
         name: str,
         kind: TaskKind,
         duration_class: DurationClass,
-        lanes: Sequence[int],
+        streams: Sequence[int],
         cost: int,
         after: Sequence[int] = (),
         launches: int = 1,
@@ -216,7 +216,7 @@ class Issuer:
             dispatch = self.host_task(rank, f"launch {name}", work)
         self._classes.append(duration_class)
         self._costs.append(cost)
-        return self._builder.add_task(name, kind, lanes[rank], 0.0, (dispatch, *after))
+        return self._builder.add_task(name, kind, streams[rank], 0.0, (dispatch, *after))
 
     def host_task(self, rank: int, name: str, work: HostWork, after: Sequence[int] = ()) -> int:
         """Adds something that the host does."""

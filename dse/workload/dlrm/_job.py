@@ -216,7 +216,7 @@ class DlrmJob(Job):
         """Returns a time that no plan of the allowed types beats; see :class:`Job`."""
         from dse.workload.dlrm.solver import lower_bound, planning_request
 
-        # A scorer of its own, so that the bound does not depend on what was scored before.
+        # A separate scorer, so that the bound does not depend on what was scored before.
         scorer = PlanScorer(self.problem)
         request = planning_request(scorer, self.allowed_types, 0)
         if incumbent_s is None:

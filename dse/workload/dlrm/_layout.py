@@ -6,17 +6,17 @@ of one shape (:mod:`dse.workload.dlrm._shape`) differ in durations alone as well
 
 One iteration, on every rank (TPDS'24, and TorchRec's pipelined loop):
 
-* copy lane: the batch from host memory;
-* communication lane: input distribution, pooled output exchange, gradient exchange, dense
+* copy stream: the batch from host memory;
+* communication stream: input distribution, pooled output exchange, gradient exchange, dense
   all-reduce buckets, in the order in which the host issues them;
-* compute lane: lookups, bottom MLP (beside the output exchange), interaction, top MLP, backward in
-  reverse, lookup backward with update, dense optimizer;
-* host lane: one dispatch per operator (T1–T5), or one launch of a captured graph; what the program
-  does on the host before the devices start, and the loading of the next batch at the end.
+* compute stream: lookups, bottom MLP (during the output exchange), interaction, top MLP, backward
+  in reverse, lookup backward with update, dense optimizer;
+* host thread: one dispatch per operator (T1–T5), or one launch of a captured graph; what the
+  program does on the host before the devices start, and the loading of the next batch at the end.
 
-With prefetching, copy and input distribution belong to the next batch: they take their lanes' time
-but nothing in this iteration waits for them. The iteration starts with idle devices and ends with
-the last task, which is conservative by the first dispatches.
+With prefetching, copy and input distribution belong to the next batch: they occupy their
+streams, but nothing in this iteration waits for them. The iteration starts with idle devices and
+ends with the last task, which is conservative by the first dispatches.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dse.workload._launch import LaunchMode
 from dse.workload.dlrm._costs import WAIT
 from dse.workload.dlrm._features import ExchangeGroup
 from dse.workload.dlrm._issue import Issuer
-from dse.workload.dlrm._shape import shape_of
+from dse.workload.dlrm._shape import make_shape
 from dse.workload.dlrm._slots import Slot
 from dse.workload.dlrm._software import InputPath
 
@@ -64,11 +64,11 @@ def build_layout(
         problem: Everything but the plan.
         layout: Bit set of the `ExchangeGroup` members in use.
         one_rank: Only the tasks of rank 0, with the durations that they have in the whole cluster;
-            its collectives wait for nobody. Where all ranks do the same, its makespan is theirs;
-            what only the first rank does is left out.
+            its collectives wait for no other rank. Where all ranks do the same, they share its
+            makespan; what only the first rank does is left out.
         forward_only: Only the forward pass, as in an evaluation.
     """
-    shape = shape_of(problem, layout, one_rank=one_rank, forward_only=forward_only)
+    shape = make_shape(problem, layout, one_rank=one_rank, forward_only=forward_only)
     made = _structure if shape.ranks <= _KEPT_RANKS else _structure.__wrapped__
     return made(shape).priced(problem)
 
@@ -125,7 +125,7 @@ class _Iteration(Issuer):
             return copies
         # The next batch was copied an iteration ago: its exchange waits for no copy of this one.
         after = [[] for _ in self.ranks] if shape.prefetch_input else copies
-        tasks = self.slot_meeting("input all-to-all", self.ranks, after, Slot.INPUT_EXCHANGE)
+        tasks = self.plan_collective("input all-to-all", self.ranks, after, Slot.INPUT_EXCHANGE)
         if not shape.prefetch_input and shape.launch is LaunchMode.EAGER:
             # The host reads the exchanged lengths before it can size the lookups' inputs.
             for rank, task in zip(self.ranks, tasks, strict=True):
@@ -169,7 +169,7 @@ class _Iteration(Issuer):
                 continue
             cost = self.shape.first_bucket_cost + number
             waits = [[task] for task in after]
-            tasks = self.meeting("dense all-reduce", self.ranks, waits, cost)
+            tasks = self.collective("dense all-reduce", self.ranks, waits, cost)
             for rank in self.ranks:
                 reduced[rank].append(tasks[rank])
 
@@ -183,7 +183,7 @@ class _Iteration(Issuer):
                 continue
             if not self.shape.alone:
                 waits = [[task] for task in updates]
-                updates = self.slot_meeting(
+                updates = self.plan_collective(
                     "replicated tables all-reduce", self.ranks, waits, Slot.REPLICATED_ALL_REDUCE
                 )
             self.slot_compute(
@@ -197,9 +197,13 @@ class _Iteration(Issuer):
         if group is ExchangeGroup.REPLICATED or self.shape.alone:
             return [tasks[0] for tasks in after]
         if group is ExchangeGroup.POOLED:
-            return self.slot_meeting("output all-to-all", self.ranks, after, Slot.POOLED_EXCHANGE)
+            return self.plan_collective(
+                "output all-to-all", self.ranks, after, Slot.POOLED_EXCHANGE
+            )
         if group is ExchangeGroup.ROW:
-            return self.slot_meeting("output reduce-scatter", self.ranks, after, Slot.ROW_EXCHANGE)
+            return self.plan_collective(
+                "output reduce-scatter", self.ranks, after, Slot.ROW_EXCHANGE
+            )
         inside = self._exchange_inside("output reduce-scatter", after)
         return self._exchange_between("output all-to-all between nodes", inside)
 
@@ -211,11 +215,11 @@ class _Iteration(Issuer):
             if group is ExchangeGroup.REPLICATED or self.shape.alone:
                 result[group] = after_tasks
             elif group is ExchangeGroup.POOLED:
-                result[group] = self.slot_meeting(
+                result[group] = self.plan_collective(
                     "gradient all-to-all", self.ranks, after, Slot.POOLED_EXCHANGE
                 )
             elif group is ExchangeGroup.ROW:
-                result[group] = self.slot_meeting(
+                result[group] = self.plan_collective(
                     "gradient all-gather", self.ranks, after, Slot.ROW_EXCHANGE
                 )
             else:
@@ -226,7 +230,7 @@ class _Iteration(Issuer):
         return result
 
     def _exchange_inside(self, name: str, after: list[list[int]]) -> list[int]:
-        """One meeting per node."""
+        """One collective per node."""
         local_size = self.shape.local_size
         if local_size == 1:
             return [tasks[0] for tasks in after]
@@ -235,11 +239,11 @@ class _Iteration(Issuer):
             members = self.ranks[start : start + local_size]
             waits = [after[rank] for rank in members]
             slot = Slot.NODE_EXCHANGE_INSIDE
-            result += self.slot_meeting(name, members, waits, slot, SyncScope.NODE)
+            result += self.plan_collective(name, members, waits, slot, SyncScope.NODE)
         return result
 
     def _exchange_between(self, name: str, after: list[int]) -> list[int]:
-        """One meeting per local rank, across the nodes."""
+        """One collective per local rank, across the nodes."""
         local_size = self.shape.local_size
         if self.shape.node_count == 1:
             return after
@@ -248,7 +252,7 @@ class _Iteration(Issuer):
             members = self.ranks[local_rank::local_size]
             waits = [[after[rank]] for rank in members]
             slot = Slot.NODE_EXCHANGE_BETWEEN
-            tasks = self.slot_meeting(name, members, waits, slot, SyncScope.ACROSS)
+            tasks = self.plan_collective(name, members, waits, slot, SyncScope.ACROSS)
             for rank, task in zip(members, tasks, strict=True):
                 result[rank] = task
         return result

@@ -1,4 +1,4 @@
-"""What one rank's memory has to hold; decides feasibility.
+"""Memory account of a rank; decides feasibility.
 
 All parts that depend on the plan are linear in the placement features, so a batch of plans costs
 one expression. Counted: weights, optimizer state, dense parameters with gradients and state,
@@ -62,7 +62,7 @@ class MemoryModel:
         parameters = dense_parameter_count(model)
         state_values = model.dense_optimizer.state_values_per_parameter
         copies = 2 + state_values
-        # Mixed precision keeps a working copy of the weights beside the master copy.
+        # Mixed precision keeps a working copy of the weights next to the master copy.
         working_bytes = problem.precision.value_bytes if problem.precision.value_bytes < 4 else 0
         pooled_values = sum(table.feature_count * table.dim for table in model.tables)
         distributed = problem.cluster.world_size > 1

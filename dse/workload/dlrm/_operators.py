@@ -110,7 +110,7 @@ def stack_operators(problem: DlrmProblem) -> StackOperators:
 
 
 def _kept(problem: DlrmProblem, operators: Iterable[Operator]) -> tuple[Operator, ...]:
-    """Operators that are kernels of their own."""
+    """Operators that are separate kernels."""
     if not problem.software.fused_activations:
         return tuple(operators)
     return tuple(op for op in operators if not op.name.endswith(_EPILOGUES))

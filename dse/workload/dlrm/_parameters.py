@@ -28,7 +28,7 @@ PLACEMENT_PREFIX = "plan."
 
 
 def _as_type_sets(value: object) -> object:
-    """Lets one list of sharding types stand for a list of one such list."""
+    """Wraps a single list of sharding types in a list."""
     if isinstance(value, str):
         return [[value]]
     if isinstance(value, list) and all(isinstance(item, str) for item in value):

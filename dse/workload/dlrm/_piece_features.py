@@ -1,4 +1,4 @@
-"""What one piece of a table adds to its rank."""
+"""Features that one shard of a table adds to its rank."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def piece_features(
     for feature, value in per_group.items():
         features[group_column(group, feature)] = value
     storage = shard_storage(table, optimizer, rows, columns, cached_share)
-    # A replicated table keeps a dense gradient as large as itself beside its optimizer state.
+    # A replicated table keeps a dense gradient as large as itself, next to its optimizer state.
     gradient_bytes = 4.0 * rows * columns if replicated else 0.0
     features[rank_column(RankFeature.WEIGHTS)] = storage.device_weights_bytes
     features[rank_column(RankFeature.STATE)] = storage.device_state_bytes + gradient_bytes

@@ -19,7 +19,7 @@ from dse.workload.dlrm._features import (
     WIDE_FEATURE_COUNT,
     ExchangeGroup,
     GroupFeature,
-    exchange_group_of,
+    exchange_group,
     group_column,
     link_column,
 )
@@ -79,7 +79,7 @@ class Placements:
             return found
         problem = self._problem
         table = problem.model.tables[table_index]
-        group = exchange_group_of(plan.sharding_type)
+        group = exchange_group(plan.sharding_type)
         divisor = _row_divisor(plan.sharding_type, problem)
         entries = [
             (
@@ -114,7 +114,7 @@ class Placements:
             that it reaches; shape `(parts, features)`, as many as :meth:`features` has.
         """
         problem = self._problem
-        group, divisor = exchange_group_of(kind), _row_divisor(kind, problem)
+        group, divisor = exchange_group(kind), _row_divisor(kind, problem)
         self._host_columns |= cached_share is not None
         classes = [
             self._piece_class(table_index, group, columns, divisor, cached_share)

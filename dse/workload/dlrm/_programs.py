@@ -108,8 +108,8 @@ _PROGRAMS = (
             calls_per_operator=_TORCHREC_CALLS, triangle_gradient_bytes=200.0, spread=0.1
         ),
         origin=(
-            "Read: input distribution of the next batch beside this one. Counted: radix sort of "
-            "the triangle's values in three passes"
+            "Read: input distribution of the next batch overlaps with this one. Counted: radix "
+            "sort of the triangle's values in three passes"
         ),
         fitted=(FittedValue("calls_per_operator", _TORCHREC_CALLS, _P4D),),
     ),
@@ -127,9 +127,9 @@ _PROGRAMS = (
             ),
         ),
         origin=(
-            "Read: lengths, then indices, of later batches beside this one; lookups and updates "
-            "table by table as `dse calibrate` measures them. Counted: joining reads and writes "
-            "every index, and every pooled row"
+            "Read: lengths, then indices, of later batches overlap with this one; lookups and "
+            "updates table by table as `dse calibrate` measures them. Counted: joining reads and "
+            "writes every index, and every pooled row"
         ),
         fitted=(
             FittedValue("step_host_s", _TRAINER_STEP_S, _TRAINER),

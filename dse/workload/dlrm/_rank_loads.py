@@ -1,4 +1,4 @@
-"""What a plan loads onto single ranks, as a few additive numbers.
+"""Loads of single ranks under a plan, as a few additive numbers.
 
 A search needs to know which rank is the busiest and what a piece would add to another one, long
 before it knows the whole plan. Kernel launches apart, the seconds of lookups and updates and the

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.simulate import simulate
+from dse.workload.dlrm._compiled import CompiledLayout, FilledIteration, compile_layout
 from dse.workload.dlrm._durations import slot_durations_s, slot_spreads
 from dse.workload.dlrm._features import (
     FEATURE_COUNT,
@@ -15,7 +16,6 @@ from dse.workload.dlrm._features import (
     GroupFeature,
     group_column,
 )
-from dse.workload.dlrm._filled import FilledIteration, Program, program_of
 from dse.workload.dlrm._layout import build_layout
 from dse.workload.dlrm._memory import MemoryModel
 from dse.workload.dlrm._operators import bottom_on_first_rank
@@ -47,7 +47,7 @@ _CHUNK_ELEMENTS = 2_000_000
 #: Pieces of all candidates that are expanded at once, should every table be cut over all ranks.
 _CHUNK_PIECES = 8_000_000
 
-#: Power of the mean over ranks by which plans of the same iteration time are told apart.
+#: Power of the mean over ranks by which plans of the same iteration time are ranked.
 _LOAD_POWER = 4
 
 
@@ -74,7 +74,7 @@ class FeatureScores:
     Attributes:
         scores: As of plans.
         load_s: Mean over the ranks of their time in lookups and updates, to the fourth power and
-            back; tells plans apart whose busiest ranks take the same time; shape `(candidates,)`.
+            back; ranks plans whose busiest ranks take the same time; shape `(candidates,)`.
     """
 
     scores: PlanScores
@@ -97,7 +97,7 @@ class PlanScorer:
         self.problem = problem
         self.placements = Placements(problem)
         self.memory = MemoryModel.of(problem)
-        self._programs: dict[int, Program] = {}
+        self._compiled: dict[int, CompiledLayout] = {}
         self._layouts: dict[int, LayoutGraph] = {}
 
     def score(self, plans: Sequence[ShardingPlan]) -> PlanScores:
@@ -245,10 +245,10 @@ class PlanScorer:
         return replace(empty, graph=graph, spread=spread)
 
     def filled(self, plan: ShardingPlan) -> FilledIteration:
-        """Returns the plan's iteration in as few tasks as tell all of it."""
+        """Returns the plan's iteration with one rank for all where ranks do the same."""
         options = self.placements.options_of(plan)[None, :]
         layout = int(self.placements.layouts(options)[0])
-        return self._program(layout).filled(*self._slots_and_spreads(layout, options))
+        return self._compiled_layout(layout).filled(*self._slots_and_spreads(layout, options))
 
     def _slots_and_spreads(
         self, layout: int, options: NDArray[np.int64]
@@ -271,10 +271,10 @@ class PlanScorer:
         return slot_durations_s(self.problem, layout, features)
 
     def _makespan_s(self, layout: int, slots: NDArray[np.float64]) -> NDArray[np.float64]:
-        return self._program(layout).makespan_s(slots)
+        return self._compiled_layout(layout).makespan_s(slots)
 
-    def _program(self, layout: int) -> Program:
-        found = self._programs.get(layout)
+    def _compiled_layout(self, layout: int) -> CompiledLayout:
+        found = self._compiled.get(layout)
         if found is None:
-            found = self._programs[layout] = program_of(self.problem, layout)
+            found = self._compiled[layout] = compile_layout(self.problem, layout)
         return found

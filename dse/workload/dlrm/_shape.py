@@ -1,4 +1,4 @@
-"""What decides which tasks an iteration has and who waits for whom, without what they last.
+"""Key of the tasks of an iteration and their dependencies, without durations.
 
 A study asks for thousands of problems whose iterations have a few dozen shapes: batch sizes,
 platforms and links change durations alone.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dse.workload.dlrm._operators import StackOperators
     from dse.workload.dlrm._problem import DlrmProblem
 
-#: Enough to tell that there are several.
+#: Stands for any number above one.
 _SEVERAL = 2
 
 
@@ -47,7 +47,7 @@ class Shape:
         alone: Whether there are no other ranks.
         node_count: Nodes; of the tasks of one rank only whether there are several.
         local_size: Ranks of a node; the same.
-        own_engines: Whether exchanges run beside computation.
+        own_engines: Whether exchanges overlap with computation.
         groups: Exchange groups in use.
         first_rank_bottom: Whether the bottom MLP of the first rank is part of the graph.
         launch: How the host launches.
@@ -95,7 +95,7 @@ class Shape:
     first_bucket_cost: int
 
 
-def shape_of(
+def make_shape(
     problem: DlrmProblem, layout: int, *, one_rank: bool = False, forward_only: bool = False
 ) -> Shape:
     """Returns the shape of an iteration; for the arguments see `build_layout`."""

@@ -50,7 +50,7 @@ class LayoutGraph:
         duration_class: `DurationClass` of every task; shape `(tasks,)`.
         spread: Standard deviation of the logarithm of actual over expected duration of every task,
             as its model says; shape `(tasks,)`.
-        meets: With whom the ranks of each meeting meet, by its index.
+        scopes: Which ranks take part in each collective, by its index.
     """
 
     graph: ExecutionGraph
@@ -59,4 +59,4 @@ class LayoutGraph:
     slot_rank: NDArray[np.int64]
     duration_class: NDArray[np.int8]
     spread: NDArray[np.float64]
-    meets: tuple[SyncScope, ...]
+    scopes: tuple[SyncScope, ...]

@@ -1,4 +1,4 @@
-"""How a training program is written, as far as its time depends on it."""
+"""Properties of a training program that its time depends on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class InputPath(StrEnum):
     """How a batch reaches the devices.
 
     BY_SAMPLE: every rank copies its own samples; indices are exchanged between the ranks.
-    BY_TABLE: every rank copies the indices of its own tables for the global batch.
+    BY_TABLE: every rank copies the indices of its tables for the global batch.
     ON_DEVICE: batches are made on the devices beforehand.
     """
 
@@ -43,7 +43,7 @@ class DlrmRuntime:
     Attributes:
         launch: Eager launches, or one captured CUDA graph an iteration.
         overlap_dense_all_reduce: Dense gradients are reduced in buckets during the backward pass.
-        prefetch_input: The next batch's copy and input distribution run beside this iteration.
+        prefetch_input: The next batch's copy and input distribution overlap with this iteration.
         communication_precision_bytes: Bytes of one pooled embedding value on the wire.
         dense_bucket_bytes: Size of a dense gradient bucket (DDP's default is 25 MiB).
         dense_bottom: Where the bottom MLP runs.

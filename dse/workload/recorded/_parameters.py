@@ -62,7 +62,7 @@ def _parsed(text: str) -> object:
 
 
 def _as_sets(value: object) -> object:
-    """Lets one optimization, or one list of them, stand for a list of one set."""
+    """Wraps one optimization, or one list of them, in a list of sets."""
     if isinstance(value, str):
         return [[value]]
     if isinstance(value, list) and all(isinstance(item, str) for item in value):

@@ -14,7 +14,7 @@ from dse.workload.transformer._configuration import (
     step_problem,
 )
 from dse.workload.transformer._deploy import configuration_to_json, configuration_to_megatron
-from dse.workload.transformer._groups import group_of
+from dse.workload.transformer._groups import rank_group
 from dse.workload.transformer._job import TransformerJob
 from dse.workload.transformer._memory import layer_activation_bytes, stage_memory, stage_parameters
 from dse.workload.transformer._parameters import TransformerParameters
@@ -53,10 +53,10 @@ __all__ = [
     "configuration_to_json",
     "configuration_to_megatron",
     "explain_step",
-    "group_of",
     "layer_activation_bytes",
     "parallelism_words",
     "predict_step",
+    "rank_group",
     "stage_memory",
     "stage_parameters",
     "step_problem",

@@ -1,4 +1,4 @@
-"""Whether a configuration can be at all, before anything is computed."""
+"""Checks of a configuration before anything is computed."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ def step_problem(
         model: What is trained.
         platform: Device, node, networks and prices.
         configuration: Ranks, batch, precision, parallelism, interconnect, software.
-        extra_links: Interconnects that may be named beside the platform's own.
-        extra_networks: Networks that may be named beside the platform's own.
+        extra_links: Interconnects that may be named in addition to the platform's.
+        extra_networks: Networks that may be named in addition to the platform's.
 
     Raises:
         ConfigError: The platform cannot have that many ranks, or a name is unknown.
@@ -89,14 +89,14 @@ def parallelism_words(parallelism: Parallelism) -> str:
         ("data", parallelism.data),
     )
     product = " × ".join(f"{name} {degree}" for name, degree in degrees if degree > 1)
-    words = [product] if product else []
+    parts = [product] if product else []
     if parallelism.interleave > 1:
-        words.append(f"{parallelism.interleave} chunks a stage")
-    words.append(f"micro batch {parallelism.micro_batch_size}")
+        parts.append(f"{parallelism.interleave} chunks a stage")
+    parts.append(f"micro batch {parallelism.micro_batch_size}")
     if parallelism.sequence_parallel:
-        words.append("sequence parallel")
+        parts.append("sequence parallel")
     if parallelism.recompute.value != "none":
-        words.append(f"{parallelism.recompute.value} recomputation")
+        parts.append(f"{parallelism.recompute.value} recomputation")
     if parallelism.data_sharding.value != "none":
-        words.append(parallelism.data_sharding.value)
-    return ", ".join(words)
+        parts.append(parallelism.data_sharding.value)
+    return ", ".join(parts)

@@ -16,7 +16,7 @@ class Cost(NamedTuple):
     Attributes:
         product_s: Products of matrices.
         attention_s: Fused attention and batched products.
-        stream_s: Kernels that move bytes.
+        elementwise_s: Kernels that move bytes.
         dispatch_s: Time of the host to dispatch the kernels.
         inside_s: Exposed transfers inside a node.
         network_s: Exposed transfers between nodes.
@@ -24,7 +24,7 @@ class Cost(NamedTuple):
 
     product_s: float = 0.0
     attention_s: float = 0.0
-    stream_s: float = 0.0
+    elementwise_s: float = 0.0
     dispatch_s: float = 0.0
     inside_s: float = 0.0
     network_s: float = 0.0
@@ -32,7 +32,7 @@ class Cost(NamedTuple):
     @property
     def compute_s(self) -> float:
         """Time with a kernel running."""
-        return self.product_s + self.attention_s + self.stream_s
+        return self.product_s + self.attention_s + self.elementwise_s
 
     @property
     def transfer_s(self) -> float:
@@ -49,14 +49,14 @@ class Cost(NamedTuple):
         return Cost(
             self.product_s * kernels,
             self.attention_s * kernels,
-            self.stream_s * kernels,
+            self.elementwise_s * kernels,
             self.dispatch_s,
             self.inside_s * transfers,
             self.network_s * transfers,
         )
 
 
-def total_of(*costs: Cost) -> Cost:
+def total_cost(*costs: Cost) -> Cost:
     """Returns tasks that run one after the other."""
     return Cost(*(sum(values) for values in zip(*costs, strict=True)))
 

@@ -1,4 +1,4 @@
-"""How long each kind of task of a step takes, and which models that rests on."""
+"""Durations of each kind of task of a step, by the models behind them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from dse.model import AttentionKind
 from dse.workload._host import HostTimes
 from dse.workload._launch import LaunchMode
-from dse.workload.transformer._cost import Cost, kernels_next_to, total_of, transfer_next_to
+from dse.workload.transformer._cost import Cost, kernels_next_to, total_cost, transfer_next_to
 from dse.workload.transformer._kernels import KernelTime, KernelTimes
 from dse.workload.transformer._memory import end_parameters, stage_parameters
-from dse.workload.transformer._program import Kind, Role, Structure
+from dse.workload.transformer._tasks import Kind, Role, Structure
 from dse.workload.transformer._transfers import Transfers
 from dse.workload.transformer._types import DataSharding, Recompute
-from dse.workload.transformer._work import LayerWork, Stream
+from dse.workload.transformer._work import Elementwise, LayerWork
 
 if TYPE_CHECKING:
     from dse.machine import DeviceSpec, Precision
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dse.workload.transformer._work import Kernel
 
 
-def structure_of(problem: TransformerJob) -> Structure:
+def make_structure(problem: TransformerJob) -> Structure:
     """Returns what the structure of the problem's step depends on."""
     parallelism, software = problem.parallelism, problem.software
     sharding = parallelism.data_sharding
@@ -35,10 +35,10 @@ def structure_of(problem: TransformerJob) -> Structure:
         micro_batches=problem.micro_batches,
         chunk_layers=problem.model.layers // (stages * parallelism.interleave),
         reduces=reduces,
-        reduces_beside=software.overlap_gradients,
+        overlaps_reduce=software.overlap_gradients,
         gathers_updated=reduces and sharding in (DataSharding.OPTIMIZER, DataSharding.GRADIENTS),
         ties_ends=stages > 1 and problem.model.tied_embeddings,
-        receives_beside=software.overlap_pipeline and stages > 1,
+        overlaps_receive=software.overlap_pipeline and stages > 1,
         sharding=sharding if reduces else DataSharding.NONE,
         prefetches=software.prefetch_parameters,
     )
@@ -82,8 +82,8 @@ class StepCosts:
         if role in (Role.FORWARD, Role.BACKWARD):
             return self._pass(stage, chunk, backward=role is Role.BACKWARD)
         if role is Role.LAYER_FORWARD:
-            beside = self._gather_layer() if self._software.prefetch_parameters else Cost()
-            return kernels_next_to(self._layer_forward(), beside)
+            prefetched = self._gather_layer() if self._software.prefetch_parameters else Cost()
+            return kernels_next_to(self._layer_forward(), prefetched)
         if role is Role.LAYER_BACKWARD:
             return kernels_next_to(self._layer_backward(), self._beside_backward())
         if role is Role.RECEIVE:
@@ -117,7 +117,7 @@ class StepCosts:
             if not self._software.fused_accumulation:
                 # The new gradient is read, and the sum written once more than it is anyway.
                 traffic += self._software.gradient_bytes + self._problem.precision.value_bytes
-            accumulate = [Stream(split * traffic, 4)]
+            accumulate = [Elementwise(split * traffic, 4)]
         embedding, head = work.embedding(), work.head()
         lists = [
             work.layer_forward(),
@@ -153,16 +153,16 @@ class StepCosts:
         layer = self._layer_backward() if backward else self._layer_forward()
         cost = Cost(*(layers * seconds for seconds in layer))
         if first:
-            cost = total_of(cost, self._computed(self._embedding[backward]))
+            cost = total_cost(cost, self._computed(self._embedding[backward]))
         if last:
-            cost = total_of(cost, self._computed(self._head[backward]))
+            cost = total_cost(cost, self._computed(self._head[backward]))
         sends = not (first if backward else last)
         if sends and not self._software.overlap_pipeline:
-            cost = total_of(cost, self._stage_output)
+            cost = total_cost(cost, self._stage_output)
         return cost
 
     def _layer_forward(self) -> Cost:
-        return total_of(
+        return total_cost(
             self._computed(self._forward),
             self._transfers.tensor_forward(),
             self._transfers.context(1, self._core[0].total_s),
@@ -170,7 +170,7 @@ class StepCosts:
 
     def _layer_backward(self) -> Cost:
         transfers = self._transfers
-        cost = total_of(
+        cost = total_cost(
             self._computed(self._backward + self._recomputed),
             # Half of the products of a backward pass make gradients of weights.
             transfers.tensor_backward(0.5 * self._backward.product_s),
@@ -180,12 +180,12 @@ class StepCosts:
         if self._parallelism.recompute is not Recompute.FULL:
             return cost
         again = transfers.context(1, self._core[0].total_s)
-        return total_of(cost, transfers.tensor_recomputed(), again)
+        return total_cost(cost, transfers.tensor_recomputed(), again)
 
     def _computed(self, time: KernelTime) -> Cost:
         """Returns kernels with the time of the host to dispatch them."""
         dispatch_s = time.launches * self._dispatch_s
-        return Cost(time.product_s, time.attention_s, time.stream_s, dispatch_s)
+        return Cost(time.product_s, time.attention_s, time.elementwise_s, dispatch_s)
 
     def _optimizer(self, stage: int) -> Cost:
         parameters = stage_parameters(self._problem, stage)
@@ -194,7 +194,7 @@ class StepCosts:
         traffic = parameters * self._software.optimizer_traffic_bytes
         device = self._cluster.device
         times = _kernel_times(device, self._problem.precision, self._software)
-        return self._computed(times.measure([[Stream(traffic, 8)]])[0])
+        return self._computed(times.measure([[Elementwise(traffic, 8)]])[0])
 
     # --- replicas -------------------------------------------------------------------------------
 
@@ -232,8 +232,8 @@ class StepCosts:
         return self._transfers.reduced(self._model.layer_parameters / self._parallelism.tensor)
 
     def _beside_backward(self) -> Cost:
-        """What runs beside a layer's backward pass."""
-        beside = self._reduce_layer() if self._parallelism.replicas > 1 else Cost()
+        """What overlaps with a layer's backward pass."""
+        hidden = self._reduce_layer() if self._parallelism.replicas > 1 else Cost()
         if self._sharded and self._software.prefetch_parameters:
-            beside = total_of(beside, self._gather_layer())
-        return beside
+            hidden = total_cost(hidden, self._gather_layer())
+        return hidden

@@ -15,10 +15,10 @@ import numpy as np
 
 from dse.explanation import ROW, Resource, TaskResources, resource_names
 from dse.workload._explain import AttributedGraph
-from dse.workload.transformer._costs import structure_of
+from dse.workload.transformer._costs import make_structure
 from dse.workload.transformer._explain_parts import LAUNCHES, StepParts
 from dse.workload.transformer._iteration import Segment, step_graph
-from dse.workload.transformer._program import program_of
+from dse.workload.transformer._tasks import make_tasks
 
 if TYPE_CHECKING:
     from dse.workload.transformer._job import TransformerJob
@@ -32,8 +32,8 @@ def attributed_step(problem: TransformerJob) -> AttributedGraph:
     Args:
         problem: What is trained, where and how; checked by the caller.
     """
-    structure, parts = structure_of(problem), StepParts(problem)
-    tasks = program_of(structure)
+    structure, parts = make_structure(problem), StepParts(problem)
+    tasks = make_tasks(structure)
     costs = [parts.cost(kind) for kind in tasks.kinds]
     by_kind = [parts.of(kind) for kind in tasks.kinds]
     segments = tuple(

@@ -58,12 +58,12 @@ class KernelSides:
     Attributes:
         product: Of single products.
         attention: Of fused attention and batched products.
-        stream: Of kernels that move bytes.
+        elementwise: Of kernels that move bytes.
     """
 
     product: dict[Side, float]
     attention: dict[Side, float]
-    stream: dict[Side, float]
+    elementwise: dict[Side, float]
 
     def times(self, count: int) -> KernelSides:
         """Returns the same kernels several times."""
@@ -83,7 +83,7 @@ class KernelSides:
 
     def parts(self) -> tuple[dict[Side, float], dict[Side, float], dict[Side, float]]:
         """Returns the three parts in the order of :class:`dse.workload.transformer._cost.Cost`."""
-        return self.product, self.attention, self.stream
+        return self.product, self.attention, self.elementwise
 
 
 NO_KERNELS = KernelSides({}, {}, {})
@@ -152,8 +152,8 @@ _LATENCY = Resource.KERNEL_LATENCY
 def _layer_groups(kernels: Sequence[Kernel], core: Sequence[Kernel]) -> list[str]:
     """Names what each kernel of a layer is for.
 
-    Beside the core of attention there are four matrices in the order in which they are applied;
-    the first two are attention's.
+    Apart from the core of attention there are four matrices, in the order of their use; the first
+    two are attention's.
     """
     left = Counter(core)
     matrices = sum(isinstance(k, Product) for k in kernels) - sum(

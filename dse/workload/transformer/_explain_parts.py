@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dse.explanation import Resource
 from dse.graph import TaskKind
-from dse.workload.transformer._cost import Cost, total_of
+from dse.workload.transformer._cost import Cost, total_cost
 from dse.workload.transformer._costs import StepCosts
 from dse.workload.transformer._explain_kernels import ELEMENTWISE, NO_KERNELS, StepKernels
-from dse.workload.transformer._program import Role
+from dse.workload.transformer._tasks import Role
 from dse.workload.transformer._transfers import Transfers
 from dse.workload.transformer._types import Recompute
 from dse.workload.transformer._work import LayerWork
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dse.workload.transformer._explain_kernels import KernelSides
     from dse.workload.transformer._job import TransformerJob
-    from dse.workload.transformer._program import Kind
+    from dse.workload.transformer._tasks import Kind
 
 TENSOR = "tensor-parallel collectives"
 CONTEXT = "context-parallel exchange"
@@ -53,7 +53,7 @@ class Part(NamedTuple):
 
     Attributes:
         group: The purpose.
-        kind: What the lane is occupied with.
+        kind: What the stream is occupied with.
         seconds: By resource, one after the other.
     """
 
@@ -101,8 +101,8 @@ class StepParts:
 
     def _computed(self, kind: Kind, cost: Cost, latency: Cost) -> list[Part]:
         if kind.role is Role.OPTIMIZER:
-            floor_s = min(latency.stream_s, cost.stream_s)
-            moving_s = cost.stream_s - floor_s
+            floor_s = min(latency.elementwise_s, cost.elementwise_s)
+            moving_s = cost.elementwise_s - floor_s
             divided = ((Resource.MEMORY, moving_s), (Resource.KERNEL_LATENCY, floor_s))
             return [Part(OPTIMIZER, TaskKind.COMPUTE, divided)]
         own = self._own_kernels(kind)
@@ -125,13 +125,13 @@ class StepParts:
         ]
 
     def _stretched(self, kind: Kind, cost: Cost, own: KernelSides) -> tuple[float, ...]:
-        """Time of each model's kernels as they are in the step, with transfers beside them."""
-        product_s, _, stream_s = (sum(sides.values()) for sides in own.parts())
+        """Time of each model's kernels as they are in the step, overlapping with transfers."""
+        product_s, _, elementwise_s = (sum(sides.values()) for sides in own.parts())
         if not self._accumulates(kind) or not product_s:
             return cost[:3]
-        # What the layer's own streams leave is the sum of gradients over micro-batches.
+        # What the layer's own kernels leave is the sum of gradients over micro-batches.
         slowed = cost.product_s / product_s
-        return cost.product_s, cost.attention_s, min(cost.stream_s, stream_s * slowed)
+        return cost.product_s, cost.attention_s, min(cost.elementwise_s, elementwise_s * slowed)
 
     def _accumulates(self, kind: Kind) -> bool:
         backward = kind.role in (Role.BACKWARD, Role.LAYER_BACKWARD)
@@ -195,7 +195,7 @@ class StepParts:
         else:
             layer = rounds(2, backward_s)
             if parallelism.recompute is Recompute.FULL:
-                layer = total_of(layer, rounds(1, forward_s))
+                layer = total_cost(layer, rounds(1, forward_s))
         whole = kind.role in (Role.FORWARD, Role.BACKWARD)
         layers = self._chunk_layers if whole else 1
         return Cost(*(layers * seconds for seconds in layer))

@@ -1,4 +1,4 @@
-"""Which ranks form the groups of each kind of parallelism, and which wires they use.
+"""Process groups of each kind of parallelism, and the links they use.
 
 Ranks are numbered tensor first, then context, data and pipeline. So a group of `n` ranks that are
 `stride` apart has `min(n, ⌊devices of a node / stride⌋)` members on a node, and as many groups of
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dse.workload.transformer._types import Parallelism
 
 
-def group_of(cluster: Cluster, ranks: int, stride: int) -> Group:
+def rank_group(cluster: Cluster, ranks: int, stride: int) -> Group:
     """Returns the group of `ranks` ranks that are `stride` apart.
 
     Args:
@@ -63,9 +63,9 @@ class Groups:
             # Of a node only the ranks of its last stage send to the next one.
             stages = Group(2, 1, min(stage_stride, cluster.local_size))
         return Groups(
-            tensor=group_of(cluster, tensor, 1),
-            context=group_of(cluster, context, tensor),
-            replicas=group_of(cluster, parallelism.replicas, tensor),
+            tensor=rank_group(cluster, tensor, 1),
+            context=rank_group(cluster, context, tensor),
+            replicas=rank_group(cluster, parallelism.replicas, tensor),
             stages=stages,
         )
 

@@ -19,9 +19,9 @@ from dse.graph import ExecutionGraph, GraphBuilder, TaskKind
 from dse.simulate import SymmetricRanks
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
 from dse.workload.transformer._cost import Cost
-from dse.workload.transformer._costs import StepCosts, structure_of
-from dse.workload.transformer._program import StreamName, program_of
+from dse.workload.transformer._costs import StepCosts, make_structure
 from dse.workload.transformer._spread import model_spreads
+from dse.workload.transformer._tasks import StreamName, make_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.workload.transformer._job import TransformerJob
-    from dse.workload.transformer._program import Structure
+    from dse.workload.transformer._tasks import Structure
 
 #: Graphs that are kept; a study has a few dozen structures.
 _KEPT = 48
@@ -38,7 +38,7 @@ _KEPT = 48
 _CLASSES = Cost(
     product_s=DurationClass.DENSE,
     attention_s=DurationClass.ATTENTION,
-    stream_s=DurationClass.ELEMENTWISE,
+    elementwise_s=DurationClass.ELEMENTWISE,
     dispatch_s=DurationClass.HOST,
     inside_s=DurationClass.COMMUNICATION,
     network_s=DurationClass.NETWORK,
@@ -46,7 +46,7 @@ _CLASSES = Cost(
 
 
 class Segment(NamedTuple):
-    """A part of a task that has a duration of its own.
+    """A part of a task with its own duration.
 
     Attributes:
         suffix: Ends the name of the task.
@@ -83,8 +83,8 @@ def step_iteration(problem: TransformerJob) -> Iteration:
     Args:
         problem: What is trained, where and how; checked by the caller.
     """
-    structure, costs = structure_of(problem), StepCosts(problem)
-    tasks = program_of(structure)
+    structure, costs = make_structure(problem), StepCosts(problem)
+    tasks = make_tasks(structure)
     by_kind = [costs.of(kind) for kind in tasks.kinds]
     segments: list[tuple[Segment, ...]] = []
     parts: list[Cost] = []
@@ -107,13 +107,13 @@ def step_iteration(problem: TransformerJob) -> Iteration:
     duration_s = total_s[step.duration]
     spreads = model_spreads(problem, costs.product_spread)
     share = np.divide(seconds.T, total_s, out=np.zeros(seconds.T.shape), where=total_s > 0)
-    nobody_differs = np.zeros(len(duration_s), dtype=np.int64)
+    same_on_all = np.zeros(len(duration_s), dtype=np.int64)
     errors = tuple(
         ErrorSource(
             DurationClass(int(duration_class)),
             own[step.duration],
             np.full(len(duration_s), spread),
-            nobody_differs,
+            same_on_all,
         )
         for duration_class, own, spread in zip(_CLASSES, share, spreads, strict=True)
     )
@@ -140,11 +140,11 @@ def step_graph(
     # A host that is always ahead of its device never matters.
     launch_bound = any(cost.dispatch_s > cost.device_s for cost in costs)
     waits = problem.software.host_waits_for_stages
-    return _graph_of(structure, segments, launch_bound, launch_bound and waits)
+    return _build_graph(structure, segments, launch_bound, launch_bound and waits)
 
 
 @lru_cache(maxsize=_KEPT)
-def _graph_of(
+def _build_graph(
     structure: Structure,
     segments: tuple[tuple[Segment, ...], ...],
     launch_bound: bool,
@@ -158,21 +158,21 @@ def _graph_of(
         launch_bound: Whether the host can delay its device.
         host_waits: Whether the host waits for all that a task waits for before it dispatches it.
     """
-    tasks, builder = program_of(structure), GraphBuilder()
-    streams = [builder.add_lane(stage, name.value) for stage, name in tasks.lanes]
-    stages = sorted({stage for stage, _ in tasks.lanes})
-    transfers = {stage: builder.add_lane(stage, "communication") for stage in stages}
-    threads = {stage: builder.add_lane(stage, "host") for stage in stages if launch_bound}
+    tasks, builder = make_tasks(structure), GraphBuilder()
+    streams = [builder.add_stream(stage, name.value) for stage, name in tasks.streams]
+    stages = sorted({stage for stage, _ in tasks.streams})
+    transfers = {stage: builder.add_stream(stage, "communication") for stage in stages}
+    threads = {stage: builder.add_stream(stage, "host") for stage in stages if launch_bound}
     first = list(accumulate((1 + len(own) for own in segments), initial=0))
     numbers: list[int] = []
     dispatched: dict[int, int] = {}
     ends: list[tuple[int, ...]] = []
-    for kind, stream, waits in zip(tasks.kind, tasks.lane, tasks.waits, strict=True):
+    for kind, stream, waits in zip(tasks.kind, tasks.stream, tasks.waits, strict=True):
         role, stage, chunk = tasks.kinds[kind]
         name = role.value if chunk == 0 else f"{role.value} chunk {chunk}"
         after = [task for other in waits for task in ends[other]]
         end: tuple[int, ...] = ()
-        if launch_bound and tasks.lanes[stream][1] is StreamName.COMPUTE:
+        if launch_bound and tasks.streams[stream][1] is StreamName.COMPUTE:
             before = dispatched.get(stage)
             thread = threads[stage]
             dispatched[stage] = builder.add_task(
@@ -183,8 +183,8 @@ def _graph_of(
             after += [] if before is None else [before]
         for number, (suffix, task_kind) in enumerate(segments[kind], first[kind] + 1):
             apart = task_kind is TaskKind.COLLECTIVE and not role.is_transfer
-            lane = transfers[stage] if apart else streams[stream]
-            after = [builder.add_task(name + suffix, task_kind, lane, 0.0, after)]
+            place = transfers[stage] if apart else streams[stream]
+            after = [builder.add_task(name + suffix, task_kind, place, 0.0, after)]
             numbers.append(number)
         ends.append((*after, *end))
     return StepGraph(builder.build(), np.array(numbers, dtype=np.int64))

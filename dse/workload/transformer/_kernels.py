@@ -18,7 +18,7 @@ import numpy as np
 
 from dse.machine.kernels import elementwise_time_s, gemm_estimate
 from dse.workload.transformer._types import FlashKernel
-from dse.workload.transformer._work import Attention, Product, Stream
+from dse.workload.transformer._work import Attention, Elementwise, Product
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -84,19 +84,19 @@ class KernelTime(NamedTuple):
     Attributes:
         product_s: Products of matrices.
         attention_s: Fused attention, and batched products.
-        stream_s: Kernels that move bytes.
+        elementwise_s: Kernels that move bytes.
         launches: Number of kernels.
     """
 
     product_s: float
     attention_s: float
-    stream_s: float
+    elementwise_s: float
     launches: float
 
     @property
     def total_s(self) -> float:
         """All of them."""
-        return self.product_s + self.attention_s + self.stream_s
+        return self.product_s + self.attention_s + self.elementwise_s
 
     def __add__(self, other: object) -> KernelTime:
         """Adds kernels that run one after the other."""
@@ -141,14 +141,14 @@ class KernelTimes:
         self._device = device
         self._precision = precision
         self._flash_kernel = software.flash_kernel
-        self._stream_factor = 1.0 if software.fused_elementwise else EAGER_FACTOR
+        self._elementwise_factor = 1.0 if software.fused_elementwise else EAGER_FACTOR
         self._share = sustained_share(device, precision)
         self._products: OrderedDict[Product, tuple[float, float]] = OrderedDict()
 
     def measure(self, lists: Sequence[Sequence[Kernel]]) -> list[KernelTime]:
         """Returns the time of each list of kernels.
 
-        All products that are not known yet are asked for at once: a learned model costs by the
+        All products that are not cached are evaluated in one call: a learned model costs by the
         call, hardly by the point.
         """
         self._learn({k for kernels in lists for k in kernels if isinstance(k, Product)})
@@ -177,7 +177,7 @@ class KernelTimes:
             self._products.popitem(last=False)
 
     def _sum(self, kernels: Sequence[Kernel]) -> KernelTime:
-        product_s = attention_s = stream_s = 0.0
+        product_s = attention_s = elementwise_s = 0.0
         launches = 0.0
         device = self._device
         for kernel in kernels:
@@ -193,11 +193,11 @@ class KernelTimes:
                 attention_s += device.kernel_floor_s + kernel.flops / rate
                 launches += 2 if kernel.backward else 1
             else:
-                stream_s += self._stream_s(kernel)
+                elementwise_s += self._elementwise_s(kernel)
                 launches += kernel.launches
-        return KernelTime(product_s, attention_s, stream_s, launches)
+        return KernelTime(product_s, attention_s, elementwise_s, launches)
 
-    def _stream_s(self, kernel: Stream) -> float:
+    def _elementwise_s(self, kernel: Elementwise) -> float:
         each = kernel.traffic_bytes / kernel.launches
-        busy_s = float(elementwise_time_s(self._device, each)) * self._stream_factor
+        busy_s = float(elementwise_time_s(self._device, each)) * self._elementwise_factor
         return kernel.launches * busy_s

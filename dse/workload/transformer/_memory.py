@@ -1,4 +1,4 @@
-"""What the memory of a rank of each pipeline stage has to hold.
+"""Memory account of a rank of each pipeline stage.
 
 Activations follow Korthikanti et al. (arXiv 2205.05198, § 4): of one layer, micro-batch `b`,
 sequence `s`, width `h`, `a` heads and tensor parallelism `t`, in bytes with two-byte values,

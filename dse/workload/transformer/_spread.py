@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 #: Standard deviation of the logarithm of actual over expected time, by kind of model. That of
 #: products comes from their calibration.
-_SPREAD = Cost(attention_s=0.08, stream_s=0.10, dispatch_s=0.30, inside_s=0.15, network_s=0.30)
+_SPREAD = Cost(
+    attention_s=0.08, elementwise_s=0.10, dispatch_s=0.30, inside_s=0.15, network_s=0.30
+)
 
 #: Arithmetic rate of one compute unit of the device that sustained rates and fused attention were
 #: fitted on (A100), and spreads for each e-fold away from it; assumed.

@@ -1,11 +1,11 @@
-"""What a step moves between ranks: sums of tensor parallelism, stages' outputs, gradients."""
+"""Transfers of a step: sums of tensor parallelism, outputs of stages, gradients."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from dse.machine.collectives import CollectiveOp
-from dse.workload.transformer._cost import Cost, exposed, total_of
+from dse.workload.transformer._cost import Cost, exposed, total_cost
 from dse.workload.transformer._groups import Groups, estimate
 from dse.workload.transformer._types import DataSharding
 
@@ -47,19 +47,19 @@ class Transfers:
         group, size = self._groups.tensor, self._activation_bytes
         if not self._parallelism.sequence_parallel:
             return self._transfer(CollectiveOp.ALL_REDUCE, size, group)
-        return total_of(
+        return total_cost(
             self._transfer(CollectiveOp.REDUCE_SCATTER, size, group),
             self._transfer(CollectiveOp.ALL_GATHER, size, group),
         )
 
     def tensor_forward(self) -> Cost:
         """Returns both blocks' sums in a layer's forward pass."""
-        return total_of(*[self._block_sum()] * 2)
+        return total_cost(*[self._block_sum()] * 2)
 
     def tensor_recomputed(self) -> Cost:
         """Returns those of a repeated forward pass; nothing needs the last one's result."""
         repeated = 1 if self._software.stops_recomputing_early else 2
-        return total_of(*[self._block_sum()] * repeated)
+        return total_cost(*[self._block_sum()] * repeated)
 
     def tensor_backward(self, weight_gradients_s: float) -> Cost:
         """Returns what both blocks' sums of input gradients add to a layer's backward pass.
@@ -69,23 +69,23 @@ class Transfers:
         for the gradient of its first matrix (Korthikanti et al., § 4.2.2).
 
         Args:
-            weight_gradients_s: Time of the products that make gradients of weights, which run
-                beside what can be hidden.
+            weight_gradients_s: Time of the products that make gradients of weights, which overlap
+                with what can be hidden.
         """
-        visible, hideable = Cost(), total_of(*[self._block_sum()] * 2)
+        visible, hideable = Cost(), total_cost(*[self._block_sum()] * 2)
         if self._parallelism.sequence_parallel:
             group, size = self._groups.tensor, self._activation_bytes
-            visible = total_of(*[self._transfer(CollectiveOp.ALL_GATHER, size, group)] * 2)
+            visible = total_cost(*[self._transfer(CollectiveOp.ALL_GATHER, size, group)] * 2)
         if self._software.overlap_tensor:
             hideable = exposed(hideable, weight_gradients_s)
-        return total_of(visible, hideable)
+        return total_cost(visible, hideable)
 
     def context(self, rounds: int, attention_s: float) -> Cost:
-        """Returns what the context ring adds to attention: keys and values go around beside it.
+        """Returns what the context ring adds to attention: keys and values go around meanwhile.
 
         Args:
             rounds: How often they go around.
-            attention_s: Time of the attention beside them.
+            attention_s: Time of the attention that overlaps with them.
         """
         ranks = self._parallelism.context
         if ranks == 1:
@@ -109,7 +109,7 @@ class Transfers:
         )
         if self._parallelism.sequence_parallel:
             return sent
-        return total_of(sent, self._transfer(CollectiveOp.ALL_GATHER, size, self._groups.tensor))
+        return total_cost(sent, self._transfer(CollectiveOp.ALL_GATHER, size, self._groups.tensor))
 
     # --- replicas -------------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ class Parallelism:
     Attributes:
         tensor: Ranks that share every matrix.
         pipeline: Stages.
-        data: Replicas with a batch of their own.
+        data: Replicas, each with its own part of the batch.
         context: Ranks that share every sequence.
         interleave: Chunks of layers of one stage; 1 is the plain 1F1B schedule.
         sequence_parallel: Tensor-parallel ranks also share norms, dropout and residuals.
@@ -118,10 +118,10 @@ class TransformerRuntime:
 
     Attributes:
         overlap_gradients: Gradients are reduced while the backward pass still runs.
-        prefetch_parameters: Sharded parameters of the next layer are gathered beside this one.
-        overlap_tensor: In the backward pass the collectives of tensor parallelism run beside the
-            product that makes the weights' gradient.
-        overlap_pipeline: Stages send and receive beside their work; else a sender waits until its
+        prefetch_parameters: Sharded parameters of the next layer are gathered during this one.
+        overlap_tensor: In the backward pass the collectives of tensor parallelism overlap
+            with the product that makes the weights' gradient.
+        overlap_pipeline: Stages send and receive while they compute; else a sender waits until its
             output has arrived.
         fused_elementwise: Bias, activation, dropout and residual share kernels.
         fused_accumulation: Products that make gradients add them to those of earlier passes.

@@ -27,7 +27,7 @@ class Product(NamedTuple):
     batch: int = 1
 
 
-class Stream(NamedTuple):
+class Elementwise(NamedTuple):
     """Kernels that move bytes.
 
     Attributes:
@@ -53,7 +53,7 @@ class Attention(NamedTuple):
     backward: bool
 
 
-Kernel = Product | Stream | Attention
+Kernel = Product | Elementwise | Attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class LayerWork:
     def layer_recomputed(self) -> list[Kernel]:
         """What full recomputation repeats of a layer's forward pass."""
         kernels = self.layer_forward()
-        # Nothing needs the output of the last product: it is not an input of its own gradient.
+        # Nothing needs the output of the last product: it is not an input of its gradient.
         return kernels[:-2] if self._problem.software.stops_recomputing_early else kernels
 
     def layer_backward(self) -> list[Kernel]:
@@ -116,14 +116,14 @@ class LayerWork:
             kernels += [Product(m, k, n), Product(k, n, m)]
         outputs = (model.qkv_width + model.ffn_width) / self._tensor + 2 * hidden
         if model.biases:
-            kernels.append(Stream(value * outputs * self.tokens, 4))
+            kernels.append(Elementwise(value * outputs * self.tokens, 4))
         inner = model.ffn_hidden / self._tensor * self.tokens
         gated = model.gated_ffn
-        kernels.append(Stream(value * inner * ((5 if self._fused else 8) if gated else 3)))
+        kernels.append(Elementwise(value * inner * ((5 if self._fused else 8) if gated else 3)))
         # Two norms, their weights' gradients, and two sums with the gradient of the residual.
-        kernels += [Stream((3 + 2 + 3) * value * hidden * self._rows, 3)] * 2
+        kernels += [Elementwise((3 + 2 + 3) * value * hidden * self._rows, 3)] * 2
         if self._mask:
-            kernels += [Stream((2 * value + 1) * hidden * self._rows)] * 2
+            kernels += [Elementwise((2 * value + 1) * hidden * self._rows)] * 2
         return [*kernels, *self.core_backward()]
 
     def _matrices(self) -> tuple[tuple[int, int, int], ...]:
@@ -137,15 +137,15 @@ class LayerWork:
             (tokens, hidden, model.ffn_hidden // tensor),
         )
 
-    def _norm(self) -> Stream:
-        return Stream(2 * self._value * self._model.hidden * self._rows)
+    def _norm(self) -> Elementwise:
+        return Elementwise(2 * self._value * self._model.hidden * self._rows)
 
-    def _residual(self) -> Stream:
+    def _residual(self) -> Elementwise:
         """Adds a block's output, after dropout, to the residual."""
         moved, launches = 3 * self._value + self._mask, 1
         if self._mask and not self._fused:
             moved, launches = moved + 2 * self._value, 2
-        return Stream(moved * self._model.hidden * self._rows, launches)
+        return Elementwise(moved * self._model.hidden * self._rows, launches)
 
     def _before_core(self) -> list[Kernel]:
         return [self._norm(), Product(*self._matrices()[0])]
@@ -156,7 +156,7 @@ class LayerWork:
         if self._model.gated_ffn:
             values = 3 if self._fused else 5
         inner = self._model.ffn_hidden / self._tensor * self.tokens
-        activation = Stream(values * self._value * inner)
+        activation = Elementwise(values * self._value * inner)
         blocks: list[Kernel] = [Product(*projection), self._residual(), self._norm()]
         return [*blocks, Product(*first), activation, Product(*second), self._residual()]
 
@@ -175,7 +175,7 @@ class LayerWork:
         scores = self._heads * queries * keys
         moved, launches = 2 * self._value, 1
         if not self._fused:
-            # Scaling and masking are kernels of their own.
+            # Scaling and masking are separate kernels.
             moved, launches = moved + 4 * self._value, 3
         if self._mask:
             moved, launches = moved + 2 * self._value + 1, launches + 1
@@ -183,9 +183,9 @@ class LayerWork:
         joined = 2 * self._value * self._heads * queries * dim
         return [
             Product(queries, keys, dim, self._heads),
-            Stream(moved * scores, launches),
+            Elementwise(moved * scores, launches),
             Product(queries, dim, keys, self._heads),
-            Stream(joined),
+            Elementwise(joined),
         ]
 
     def core_backward(self) -> list[Kernel]:
@@ -202,10 +202,10 @@ class LayerWork:
             moved, launches = moved + 2 * self._value + 1, launches + 1
         joined = 2 * self._value * self._heads * queries * dim
         return [
-            Stream(joined),
+            Elementwise(joined),
             Product(keys, dim, queries, self._heads),
             Product(queries, keys, dim, self._heads),
-            Stream(moved * scores, launches),
+            Elementwise(moved * scores, launches),
             Product(queries, dim, keys, self._heads),
             Product(keys, dim, queries, self._heads),
         ]
@@ -225,8 +225,8 @@ class LayerWork:
         model, value = self._model, self._value
         moved = 2 * value + (3 * value if model.learned_positions else 0)
         moved += (2 * value + 1) if self._mask else 0
-        forward = Stream(moved * model.hidden * self._rows, 3)
-        backward = Stream((moved + 2 * value) * model.hidden * self._rows, 4)
+        forward = Elementwise(moved * model.hidden * self._rows, 3)
+        backward = Elementwise((moved + 2 * value) * model.hidden * self._rows, 4)
         return Work((forward,), (backward,))
 
     def head(self) -> Work:
@@ -237,16 +237,16 @@ class LayerWork:
         backward: list[Kernel] = [
             Product(tokens, hidden, columns),
             Product(hidden, columns, tokens),
-            Stream((3 + 2) * value * hidden * self._rows, 2),
+            Elementwise((3 + 2) * value * hidden * self._rows, 2),
         ]
         if model.family is TransformerFamily.BERT:
-            forward += [Product(tokens, hidden, hidden), Stream(2 * value * hidden * tokens)]
+            forward += [Product(tokens, hidden, hidden), Elementwise(2 * value * hidden * tokens)]
             backward += [Product(tokens, hidden, hidden), Product(hidden, hidden, tokens)]
-            backward.append(Stream(3 * value * hidden * tokens))
+            backward.append(Elementwise(3 * value * hidden * tokens))
         logits = columns * tokens
         forward_bytes, backward_bytes, launches = _loss_bytes(self._problem.software.loss, value)
-        forward.append(Stream(forward_bytes * logits, launches))
-        backward.append(Stream(backward_bytes * logits, launches))
+        forward.append(Elementwise(forward_bytes * logits, launches))
+        backward.append(Elementwise(backward_bytes * logits, launches))
         return Work(tuple(forward), tuple(backward))
 
 

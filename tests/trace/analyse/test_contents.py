@@ -1,4 +1,4 @@
-"""Lanes and sizes of hand-made steps; times are in µs."""
+"""Streams and sizes of hand-made steps; times are in µs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def shaped(*shapes):
     return {"Input Dims": [list(one) for one in shapes], "Input type": ["float"] * len(shapes)}
 
 
-def test_work_of_lanes_without_pauses(tmp_path):
+def test_work_of_streams_without_pauses(tmp_path):
     made, _ = step(
         tmp_path,
         [
@@ -32,13 +32,13 @@ def test_work_of_lanes_without_pauses(tmp_path):
             kernel("gemm", 95, 5, 2, stream=9),
         ],
     )
-    lanes = {one.lane: one for one in stream_summaries(made)}
+    streams = {one.stream: one for one in stream_summaries(made)}
     # The thread works from 0 to 20 and from 40 to 50: 5, a call of 5, 10; 2, a call of 5, 3.
-    assert lanes["thread 11"].busy_s == pytest.approx(30e-6)
-    assert lanes["thread 11"].tasks == 6
-    assert (lanes["device 0 stream 9"].tasks, lanes["device 0 stream 9"].rank) == (2, 0)
-    assert lanes["device 0 stream 9"].busy_s == pytest.approx(35e-6)
-    assert lanes["device 0 stream 7"].busy_s == pytest.approx(8e-6)
+    assert streams["thread 11"].busy_s == pytest.approx(30e-6)
+    assert streams["thread 11"].tasks == 6
+    assert (streams["device 0 stream 9"].tasks, streams["device 0 stream 9"].rank) == (2, 0)
+    assert streams["device 0 stream 9"].busy_s == pytest.approx(35e-6)
+    assert streams["device 0 stream 7"].busy_s == pytest.approx(8e-6)
 
 
 def test_time_of_sizes(tmp_path):

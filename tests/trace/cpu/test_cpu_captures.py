@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dse.graph import meeting_members
+from dse.graph import collective_members
 from dse.simulate import simulate
 from dse.trace import (
     TaskRole,
@@ -95,7 +95,7 @@ def test_transfers_begin_together_once_the_last_rank_is_there(ranks):
     seen = 0
     for made in steps_of(ranks):
         times = simulate(made.graph)
-        for members in meeting_members(made.graph).values():
+        for members in collective_members(made.graph).values():
             began_us = times.start_s[members] * 1e6
             assert np.ptp(began_us) <= 1e-3
             arrived_us = made.measured_start_ns[members] / 1e3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dse.graph import TaskKind, meeting_members
+from dse.graph import TaskKind, collective_members
 from dse.simulate import simulate
 from dse.trace import (
     TaskRole,
@@ -33,14 +33,14 @@ def mark(name, ts, dur):
 
 def parts(made, rank=0):
     """Name, role and length of each task of a rank's first thread."""
-    lane = next(at for at, lane in enumerate(made.graph.lanes) if lane.rank == rank)
+    stream = next(at for at, stream in enumerate(made.graph.streams) if stream.rank == rank)
     return [
         (
             made.graph.names[task],
             TaskRole(int(made.role[task])),
             round(made.graph.duration_s[task] * 1e6),
         )
-        for task in np.flatnonzero(made.graph.lane == lane).tolist()
+        for task in np.flatnonzero(made.graph.stream == stream).tolist()
     ]
 
 
@@ -189,7 +189,7 @@ def test_collective_of_one_rank(tmp_path):
         ("gap", TaskRole.AFTER_WAIT, 6),
         ("after 0", TaskRole.KERNEL, 10),
     ]
-    assert {lane.name for lane in made.graph.lanes} == {
+    assert {stream.name for stream in made.graph.streams} == {
         "thread 11",
         "gloo of thread 30",
         "launches of gloo of thread 30, 1",
@@ -214,7 +214,7 @@ def test_collective_is_known_and_met(tmp_path):
         assert trace.name_of(int(linked.launch[event])) == "c10d::allreduce_"
         assert linked.collectives[linked.collective[event]].dtype == "fp32"
 
-    (members,) = meeting_members(made.graph).values()
+    (members,) = collective_members(made.graph).values()
     # Rank 0 was there at 20, rank 1 at 40, and both were done at 60.
     assert np.allclose(made.graph.duration_s[members] * 1e6, 20)
     assert run(made)["gloo:all_reduce", 0] == (40, 60)
@@ -393,7 +393,7 @@ def test_rank_that_sends_need_not_meet_who_receives_later(tmp_path):
         operator("after 1", 120, 10),
     ]
     made = made_of(tmp_path, root, late)
-    assert not meeting_members(made.graph)
+    assert not collective_members(made.graph)
     times = run(made)
     assert times["gloo:broadcast", 0] == (10, 25)
     assert times["after 0", 0] == (30, 40)

@@ -75,7 +75,7 @@ def test_calls_are_cut_out_of_their_top_level_operator(tmp_path):
         ("runtime", TaskRole.CALL, 4, 2),
         ("top", TaskRole.HOST_WORK, 26, 0),
     ]
-    assert made.graph.lanes[0].name == "thread 11"
+    assert made.graph.streams[0].name == "thread 11"
 
 
 def test_launch(tmp_path):
@@ -465,7 +465,7 @@ def test_whole_trace_and_unknown_steps(tmp_path):
         trace_graph([], [])
 
 
-def test_overlap_on_a_stream_gets_another_lane(tmp_path):
+def test_overlap_on_a_stream_gets_another_stream(tmp_path):
     made = made_of(
         tmp_path,
         [
@@ -477,7 +477,7 @@ def test_overlap_on_a_stream_gets_another_lane(tmp_path):
             kernel("k3", 24, 10, 3),
         ],
     )
-    assert "device 0 stream 7 (2)" in {lane.name for lane in made.graph.lanes}
+    assert "device 0 stream 7 (2)" in {stream.name for stream in made.graph.streams}
     # An overlap of 1 is rounding: the first kernel is cut by it.
     assert run(made) == {
         **run(made),

@@ -44,8 +44,8 @@ times = st.lists(st.floats(1e-6, 1e-2), min_size=1, max_size=5)
 
 @given(times, times, st.integers(0, 5))
 def test_slowdowns_are_bounded(kernels, collectives, first):
-    slowed, meetings = contended(costs(*kernels), costs(*collectives), first)
+    slowed, delayed = contended(costs(*kernels), costs(*collectives), first)
     for before, after in zip(kernels, durations(slowed), strict=True):
         assert before <= after <= before * KERNEL_SLOWDOWN * (1 + 1e-9)
-    for before, after in zip(collectives, durations(meetings), strict=True):
+    for before, after in zip(collectives, durations(delayed), strict=True):
         assert before <= after <= before * COLLECTIVE_SLOWDOWN * (1 + 1e-9)

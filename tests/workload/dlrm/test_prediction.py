@@ -94,14 +94,14 @@ def test_batched_scores_equal_single_simulations(world, per_node, launch, switch
             assert parts == pytest.approx(seconds, rel=1e-9)
 
 
-def test_the_graph_has_every_lane_on_every_rank_and_meetings_over_all():
+def test_the_graph_has_every_stream_on_every_rank_and_collectives_over_all():
     layout = PlanScorer(make_problem()).layout_graph(spread_plan())
     graph = layout.graph
-    assert {(lane.rank, lane.name) for lane in graph.lanes} == {
+    assert {(stream.rank, stream.name) for stream in graph.streams} == {
         (rank, name) for rank in range(4) for name in ("host", "compute", "communication", "copy")
     }
     collectives = np.flatnonzero(graph.kind == TaskKind.COLLECTIVE)
-    sizes = np.bincount(graph.meeting[collectives])
+    sizes = np.bincount(graph.collective[collectives])
     assert set(sizes.tolist()) == {4}
     names = {graph.names[index] for index in collectives}
     assert {"input all-to-all", "output all-to-all", "gradient all-to-all"} < names

@@ -19,9 +19,9 @@ from dse.workload.dlrm import (
     PlanScorer,
     build_layout,
 )
-from dse.workload.dlrm._filled import program_of
+from dse.workload.dlrm._compiled import compile_layout
 from dse.workload.dlrm._layout import _structure
-from dse.workload.dlrm._shape import shape_of
+from dse.workload.dlrm._shape import make_shape
 from dse.workload.dlrm.solver import planning_request
 from tests.conftest import make_cluster, make_model
 
@@ -51,10 +51,10 @@ def test_another_batch_has_the_same_graph_and_other_durations():
 
 
 def test_one_rank_of_more_nodes_does_the_same():
-    assert shape_of(make_problem(8, 4), POOLED, one_rank=True) == shape_of(
+    assert make_shape(make_problem(8, 4), POOLED, one_rank=True) == make_shape(
         make_problem(16, 4), POOLED, one_rank=True
     )
-    assert shape_of(make_problem(8, 4), POOLED) != shape_of(make_problem(16, 4), POOLED)
+    assert make_shape(make_problem(8, 4), POOLED) != make_shape(make_problem(16, 4), POOLED)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_one_rank_of_more_nodes_does_the_same():
     ids=range(11),
 )
 def test_what_adds_or_removes_tasks_is_part_of_the_shape(other):
-    assert shape_of(other, ROW) != shape_of(make_problem(), ROW)
+    assert make_shape(other, ROW) != make_shape(make_problem(), ROW)
     ours, others = (build_layout(problem, ROW) for problem in (make_problem(), other))
     assert len(ours.graph.names) != len(others.graph.names) or not np.array_equal(
         ours.graph.dependency_tasks, others.graph.dependency_tasks
@@ -90,7 +90,7 @@ def test_a_graph_that_others_made_is_what_it_would_be_alone(layout, forward_only
     shared = build_layout(problem, layout, forward_only=forward_only)
     _structure.cache_clear()
     alone = build_layout(problem, layout, forward_only=forward_only)
-    for field in ("kind", "lane", "duration_s", "meeting", "dependency_tasks"):
+    for field in ("kind", "stream", "duration_s", "collective", "dependency_tasks"):
         np.testing.assert_array_equal(getattr(shared.graph, field), getattr(alone.graph, field))
     np.testing.assert_array_equal(shared.spread, alone.spread)
     np.testing.assert_array_equal(shared.slot_task, alone.slot_task)
@@ -99,7 +99,7 @@ def test_a_graph_that_others_made_is_what_it_would_be_alone(layout, forward_only
 def test_the_precision_on_the_wire_changes_exchanges_and_nothing_that_is_compiled():
     narrow = replace(GRAPHS, communication_precision_bytes=2)
     wide, halved = make_problem(8, 4), make_problem(8, 4, software=narrow)
-    assert program_of(wide, POOLED) is program_of(halved, POOLED)
+    assert compile_layout(wide, POOLED) is compile_layout(halved, POOLED)
     scorers = [PlanScorer(problem) for problem in (wide, halved)]
     request = planning_request(scorers[0], frozenset({ShardingType.TABLE_WISE}), 0)
     plan = PLANNERS["dim_greedy"](request)

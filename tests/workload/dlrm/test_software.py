@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dse.errors import ConfigError
-from dse.graph import Lane
+from dse.graph import Stream
 from dse.machine import Precision
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
 from dse.simulate import simulate
@@ -55,8 +55,8 @@ def task_names(software, rank=0, **changes) -> list[str]:
     graph = PlanScorer(problem_of(software, **changes)).layout_graph(spread_plan()).graph
     return [
         name
-        for name, lane in zip(graph.names, graph.lane, strict=True)
-        if graph.lanes[lane].rank == rank
+        for name, stream in zip(graph.names, graph.stream, strict=True)
+        if graph.streams[stream].rank == rank
     ]
 
 
@@ -155,8 +155,8 @@ def test_more_calls_of_the_framework_take_as_much_more_host_time():
     hosts = []
     for software in (one, five):
         graph = PlanScorer(problem_of(software)).layout_graph(spread_plan()).graph
-        host = [lane for lane, of in enumerate(graph.lanes) if of.name == "host"]
-        hosts.append(graph.duration_s[np.isin(graph.lane, host)].sum())
+        host = [stream for stream, of in enumerate(graph.streams) if of.name == "host"]
+        hosts.append(graph.duration_s[np.isin(graph.stream, host)].sum())
     assert hosts[1] == pytest.approx(5.0 * hosts[0])
     assert time_s(replace(GRAPHS, calls_per_operator=5.0)) == time_s(GRAPHS)
 
@@ -196,12 +196,12 @@ def test_on_cpus_exchanges_and_computation_take_turns():
     )
     scorer = PlanScorer(cpu_problem(GRAPHS))
     graph = scorer.layout_graph(plan).graph
-    assert {lane.name for lane in graph.lanes} == {"host", "compute", "copy"}
-    # Rank 0 holds everything and is waited for: after one launch its lane is never idle.
+    assert {stream.name for stream in graph.streams} == {"host", "compute", "copy"}
+    # Rank 0 holds everything and is waited for: after one launch its stream is never idle.
     busy = [
         seconds
-        for seconds, lane in zip(graph.duration_s, graph.lane, strict=True)
-        if graph.lanes[lane] == Lane(0, "compute")
+        for seconds, stream in zip(graph.duration_s, graph.stream, strict=True)
+        if graph.streams[stream] == Stream(0, "compute")
     ]
     makespan_s = float(scorer.score([plan]).iteration_time_s[0])
     assert sum(busy) <= makespan_s <= sum(busy) + 60e-6

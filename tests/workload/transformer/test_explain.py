@@ -21,10 +21,10 @@ from dse.workload.transformer import (
     Recompute,
     TransformerJob,
 )
-from dse.workload.transformer._costs import StepCosts, structure_of
+from dse.workload.transformer._costs import StepCosts, make_structure
 from dse.workload.transformer._explain_kernels import ATTENTION, FEED_FORWARD, _layer_groups
 from dse.workload.transformer._explain_parts import StepParts
-from dse.workload.transformer._program import program_of
+from dse.workload.transformer._tasks import make_tasks
 from dse.workload.transformer._work import LayerWork, Product
 
 PLATFORM = load_platform("a100_sxm_80")
@@ -58,7 +58,7 @@ every_problem = pytest.mark.parametrize("asked", PROBLEMS.values(), ids=PROBLEMS
 @every_problem
 def test_parts_add_up_to_the_cost_of_each_kind_of_task(asked):
     parts, costs = StepParts(asked), StepCosts(asked)
-    for kind in program_of(structure_of(asked)).kinds:
+    for kind in make_tasks(make_structure(asked)).kinds:
         total_s = sum(part.total_s for part in parts.of(kind))
         assert total_s == pytest.approx(costs.of(kind).device_s, rel=1e-12), kind
         assert all(seconds >= 0 for part in parts.of(kind) for _, seconds in part.seconds)

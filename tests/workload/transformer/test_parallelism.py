@@ -9,7 +9,7 @@ import pytest
 from dse.errors import ConfigError
 from dse.machine.collectives import Group
 from dse.model import load_model
-from dse.workload.transformer import DataSharding, Parallelism, check_parallelism, group_of
+from dse.workload.transformer import DataSharding, Parallelism, check_parallelism, rank_group
 from dse.workload.transformer._groups import Groups
 from tests.conftest import make_cluster
 
@@ -29,7 +29,7 @@ from tests.conftest import make_cluster
     ],
 )
 def test_groups_on_nodes_of_eight(ranks, stride, expected):
-    assert group_of(make_cluster(64, 8), ranks, stride) == expected
+    assert rank_group(make_cluster(64, 8), ranks, stride) == expected
 
 
 def test_groups_of_a_configuration():

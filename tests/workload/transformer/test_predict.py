@@ -82,7 +82,7 @@ def test_a_step_has_its_figures():
 
 def test_the_graph_has_one_rank_of_each_stage_and_all_passes():
     graph = step(pipeline=4, data=2, batch=16).iteration().ranks.graph
-    assert {lane.rank for lane in graph.lanes} == {0, 1, 2, 3}
+    assert {stream.rank for stream in graph.streams} == {0, 1, 2, 3}
     names = [name for name, kind in zip(graph.names, graph.kind, strict=True) if kind == 0]
     assert names.count("forward") == names.count("backward") == 4 * 8
     assert int(np.sum(graph.kind == TaskKind.COLLECTIVE)) > 0

@@ -7,9 +7,9 @@ import pytest
 
 from dse.graph import TaskKind
 from dse.simulate import breakdown, simulate
-from dse.workload.transformer._iteration import Segment, _graph_of
-from dse.workload.transformer._program import Role, Structure, program_of
+from dse.workload.transformer._iteration import Segment, _build_graph
 from dse.workload.transformer._schedule import Pass, chunks_in_flight, stage_order
+from dse.workload.transformer._tasks import Role, Structure, make_tasks
 from dse.workload.transformer._types import DataSharding
 
 
@@ -21,10 +21,10 @@ def structure(pipeline, interleave, micro_batches, **changes):
             "micro_batches": micro_batches,
             "chunk_layers": 2,
             "reduces": False,
-            "reduces_beside": False,
+            "overlaps_reduce": False,
             "gathers_updated": False,
             "ties_ends": False,
-            "receives_beside": False,
+            "overlaps_receive": False,
             "sharding": DataSharding.NONE,
             "prefetches": True,
             **changes,
@@ -34,12 +34,12 @@ def structure(pipeline, interleave, micro_batches, **changes):
 
 def run(structure, seconds):
     """Simulates a structure with seconds by kind of task; no host, one segment for each task."""
-    tasks = program_of(structure)
+    tasks = make_tasks(structure)
     segments = tuple(
         (Segment("", TaskKind.COLLECTIVE if kind.role.is_transfer else TaskKind.COMPUTE),)
         for kind in tasks.kinds
     )
-    step = _graph_of(structure, segments, False, False)
+    step = _build_graph(structure, segments, False, False)
     durations = np.array([value for kind in tasks.kinds for value in (0.0, seconds(kind))])
     return simulate(step.graph, durations[step.duration])
 
@@ -107,7 +107,7 @@ def test_the_bubble_of_equal_stages(p, v, m):
 def test_a_transfer_that_nothing_hides_by_hand():
     # Two stages, one micro-batch: forward, send, forward, backward, send, backward.
     seconds = {Role.FORWARD: 1.0, Role.BACKWARD: 2.0, Role.RECEIVE: 0.25}
-    result = run(structure(2, 1, 1, receives_beside=True), by_role(seconds))
+    result = run(structure(2, 1, 1, overlaps_receive=True), by_role(seconds))
     assert result.makespan_s == pytest.approx(1 + 0.25 + 1 + 2 + 0.25 + 2)
     stages = breakdown(result)
     assert [stage.exposed_communication_s for stage in stages] == [0.25, 0.25]
@@ -123,7 +123,7 @@ def test_gradients_are_reduced_beside_the_last_backward_pass_by_hand():
             return 0.5 if kind.chunk else 1.0
         return seconds.get(kind.role, 0.0)
 
-    result = run(structure(1, 1, 1, reduces=True, reduces_beside=True), lasting)
+    result = run(structure(1, 1, 1, reduces=True, overlaps_reduce=True), lasting)
     assert result.makespan_s == pytest.approx(2 + 3 + 3 + 1)
     assert breakdown(result)[0].compute_s == pytest.approx(4)
     assert breakdown(result)[0].exposed_communication_s == pytest.approx(5)

@@ -10,7 +10,7 @@ from dse.machine import Precision
 from dse.model import AttentionKind, load_model
 from dse.workload.transformer import COMPOSER, MEGATRON, FlashKernel, Parallelism, TransformerJob
 from dse.workload.transformer._kernels import KernelTimes, flash_rate, sustained_share
-from dse.workload.transformer._work import Attention, LayerWork, Product, Stream
+from dse.workload.transformer._work import Attention, Elementwise, LayerWork, Product
 from tests.conftest import make_cluster, make_device
 
 
@@ -79,7 +79,9 @@ def test_bytes_of_elementwise_kernels_by_hand():
     values = 2048 * model.hidden
     core = found.core_forward()
     moved = sum(
-        k.traffic_bytes for k in found.layer_forward() if isinstance(k, Stream) and k not in core
+        k.traffic_bytes
+        for k in found.layer_forward()
+        if isinstance(k, Elementwise) and k not in core
     )
     assert moved == pytest.approx(values * (2 * 4 + 2 * 7) + values * 4 * 4 / 8)
     # Softmax reads and writes two bytes, dropout the same and writes a mask.
@@ -91,7 +93,7 @@ def test_sequence_parallelism_splits_norms_and_sums():
     shared, _ = work(tensor=8, sequence_parallel=True)
 
     def moved(found):
-        return sum(k.traffic_bytes for k in found.layer_forward() if isinstance(k, Stream))
+        return sum(k.traffic_bytes for k in found.layer_forward() if isinstance(k, Elementwise))
 
     values = 2048 * model.hidden * (2 * 4 + 2 * 7)
     assert moved(plain) - moved(shared) == pytest.approx(values * 7 / 8)
@@ -106,7 +108,7 @@ def test_faster_parts_make_faster_kernels():
         KernelTimes(device, Precision.BF16, COMPOSER).measure(kernels) for device in (slow, quick)
     ]
     for before, after in zip(*times, strict=True):
-        assert after.stream_s < before.stream_s
+        assert after.elementwise_s < before.elementwise_s
         assert after.product_s <= before.product_s
         assert after.launches == before.launches
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BeforeValidator, Field
+from pydantic import AliasChoices, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from dse.config import (
@@ -73,6 +73,8 @@ RoleName = Literal[
     "collective",
 ]
 KindName = Literal["compute", "collective", "copy", "host"]
+#: `lane` is the key of older files.
+_STREAM_KEYS = AliasChoices("stream", "lane")
 
 
 class Change(StrictModel):
@@ -102,7 +104,7 @@ class SelectBlock(StrictModel):
     role: Annotated[list[RoleName], BeforeValidator(_lower)] | None = None
     kind: Annotated[list[KindName], BeforeValidator(_lower)] | None = None
     rank: Numbers | None = None
-    lane: Patterns | None = None
+    stream: Annotated[Patterns | None, Field(validation_alias=_STREAM_KEYS)] = None
     collective: Patterns | None = None
     layer: Numbers | None = None
     longer_than: Seconds | None = None
@@ -141,7 +143,7 @@ class SelectBlock(StrictModel):
             role=roles,
             kind=tuple(TaskKind[name.upper()] for name in self.kind or ()),
             rank=tuple(self.rank or ()),
-            lane=tuple(self.lane or ()),
+            stream=tuple(self.stream or ()),
             collective=tuple(self.collective or ()),
             layer=tuple(self.layer or ()),
             longer_than_s=self.longer_than,
@@ -160,8 +162,8 @@ class _OnSelection(Change):
         tasks = editor.select(self.select.to_selector())
         if not tasks:
             raise ConfigError(
-                f"no task has {self.select}; `dse trace info` lists kernels and operators, with "
-                "--lanes lanes"
+                f"no task has {self.select}; `dse trace info --streams` lists kernels, operators "
+                "and streams"
             )
         return tasks
 
@@ -202,15 +204,15 @@ class InsertBlock(StrictModel):
 
     Ahead, it waits for everything that the selected task waits for, and that task waits for it.
     Behind, it waits for the selected task, and unless `blocking` is false, everything that waited
-    for that task waits for the new one as well. It goes to the lane of the selected task, or to
-    another lane of the same rank.
+    for that task waits for the new one as well. It goes to the stream of the selected task, or to
+    another stream of the same rank.
     """
 
     name: Annotated[str, Field(min_length=1)]
     duration: Seconds
     role: RoleName = "kernel"
     place: Literal["ahead", "behind"] = "behind"
-    lane: Annotated[str, Field(min_length=1)] | None = None
+    stream: Annotated[str | None, Field(validation_alias=_STREAM_KEYS, min_length=1)] = None
     blocking: bool = True
 
 
@@ -234,9 +236,9 @@ class InsertChange(_OnSelection):
         followers = editor.followers() if passes_on else {}
         behind = editor.successors(tasks) if passes_on else {}
         for task in tasks:
-            own = (editor.rank_of(task), editor.lane_of(task))
-            lane = (own[0], block.lane or own[1])
-            same = lane == own
+            own = (editor.rank_of(task), editor.stream_of(task))
+            stream = (own[0], block.stream or own[1])
+            same = stream == own
             other: tuple[int, ...] = () if same else (task,)
             after = editor.waits_of(task) if ahead else other
             before = other if ahead else tuple(followers.get(task, ()))
@@ -245,7 +247,7 @@ class InsertChange(_OnSelection):
             editor.insert(
                 block.name,
                 role,
-                lane,
+                stream,
                 block.duration,
                 after=after,
                 before=before,
@@ -256,7 +258,7 @@ class InsertChange(_OnSelection):
 
 
 class ScheduleChange(Change):
-    """Reorders lanes: among the ready tasks the one with the lowest priority value runs first."""
+    """Reorders streams: of the ready tasks the one with the lowest priority value runs first."""
 
     schedule: Patterns
     priority: Literal["layer", "last_layer_first", "shortest", "longest"] = "layer"
@@ -269,13 +271,16 @@ class ScheduleChange(Change):
     def apply(self, editor: StepEditor) -> None:
         """Reorders."""
         works = (*COMPUTING, TaskRole.COLLECTIVE)
-        tasks = editor.select(Selector(lane=tuple(self.schedule), role=works))
+        tasks = editor.select(Selector(stream=tuple(self.schedule), role=works))
         if not tasks:
             raise ConfigError(
-                f"no lane with work fits {' or '.join(self.schedule)}; there are "
+                f"no stream with work fits {' or '.join(self.schedule)}; there are "
                 + ", ".join(
                     sorted(
-                        {name for _, name in editor.lanes_of(editor.select(Selector(role=works)))}
+                        {
+                            name
+                            for _, name in editor.streams_of(editor.select(Selector(role=works)))
+                        }
                     )
                 )
             )
@@ -285,7 +290,7 @@ class ScheduleChange(Change):
             "shortest": editor.duration_of,
             "longest": lambda task: -editor.duration_of(task),
         }
-        editor.schedule(editor.lanes_of(tasks), order[self.priority])
+        editor.schedule(editor.streams_of(tasks), order[self.priority])
 
 
 class Optimization(Change):

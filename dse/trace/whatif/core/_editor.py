@@ -113,7 +113,7 @@ class StepEditor(StepTasks):
         self,
         name: str,
         role: TaskRole,
-        lane: tuple[int, str],
+        stream: tuple[int, str],
         duration_s: float,
         *,
         after: Iterable[int] = (),
@@ -129,19 +129,19 @@ class StepEditor(StepTasks):
         Args:
             name: Name for time lines.
             role: Its role.
-            lane: Rank and name of its lane, which is added if new.
+            stream: Rank and name of its stream, which is added if new.
             duration_s: Seconds.
             after: Tasks that it waits for.
             before: Tasks that wait for it.
-            behind: Task of the lane that it follows.
-            ahead_of: Task of the lane that it precedes, with that task's delays. Without either
-                it goes to the end of the lane.
+            behind: Task of the stream that it follows.
+            ahead_of: Task of the stream that it precedes, with that task's delays. Without either
+                it goes to the end of the stream.
             like: Task whose phase and layer it gets; by default its neighbour.
             collective: Operation, size and group of a collective.
             size_bytes: Size of a copy.
 
         Raises:
-            SimulationError: A task does not exist, is on another lane, or the duration is
+            SimulationError: A task does not exist, is on another stream, or the duration is
                 impossible.
         """
         after, before = tuple(after), tuple(before)
@@ -154,7 +154,7 @@ class StepEditor(StepTasks):
         task = editor.insert(
             name,
             _KINDS.get(role, TaskKind.HOST),
-            editor.lane(*lane),
+            editor.stream(*stream),
             duration_s,
             after=after,
             before=before,
@@ -162,7 +162,7 @@ class StepEditor(StepTasks):
             ahead_of=ahead_of,
         )
         self._role.append(int(role))
-        self._rank.append(lane[0])
+        self._rank.append(stream[0])
         self._stack.append(_NONE)
         self._inputs.append(_NONE)
         self._operator.append(_NONE)
@@ -211,76 +211,78 @@ class StepEditor(StepTasks):
         """Makes tasks of several ranks one collective; a single task stays alone.
 
         Raises:
-            SimulationError: A task is part of a collective already, or two are on one lane.
+            SimulationError: A task is part of a collective already, or two are on one stream.
         """
         self._some(tasks, "join")
         if len(tasks) > 1:
             self._touched.update(tasks)
-            self._editor.meet(tasks)
+            self._editor.add_collective(tasks)
 
     def wait(self, task: int, on: Iterable[int]) -> None:
         """Makes a task wait for others as well; its delays do not wait."""
         self._touched.add(task)
-        self._editor.depend(task, on)
+        self._editor.add_dependencies(task, on)
 
-    def schedule(self, lanes: Sequence[tuple[int, str]], priority: Callable[[int], float]) -> None:
-        """Reorders lanes by priority: of the ready works the lowest runs first.
+    def schedule(
+        self, streams: Sequence[tuple[int, str]], priority: Callable[[int], float]
+    ) -> None:
+        """Reorders streams by priority: of the ready works the lowest runs first.
 
         A work moves together with the gap before it, and works that were not launched in the step
         stay behind what they followed. Kernels of one stream may use each other's results without
         a recorded dependency; such dependencies are lost, which a note says.
 
         Args:
-            lanes: Rank and name of each lane: streams, or lanes of collectives.
+            streams: Rank and name of each; no host threads.
             priority: Of a task; the lowest goes first.
 
         Raises:
-            ConfigError: No lane is given, or one is a thread, whose order is its program.
+            ConfigError: No stream is given, or one is a thread, whose order is its program.
             SimulationError: Tasks wait for each other; one shortest cycle is named.
         """
-        if not lanes:
+        if not streams:
             raise ConfigError(
-                "schedule: no lane was selected; `dse trace info --lanes` lists them"
+                "schedule: no stream was selected; `dse trace info --streams` lists them"
             )
-        chosen = [self._editor.lane(*lane) for lane in lanes]
+        chosen = [self._editor.stream(*stream) for stream in streams]
         self._pin(chosen)
         edited = self._editor.build(checked=False)
         bare, kept, gaps = self._without_gaps(edited, set(chosen))
         weights = [float(priority(task)) for task in kept]
         moved = 0
-        for lane, order in schedule(bare, chosen, weights).items():
-            before = self._editor.tasks_of_lane(lane)
+        for stream, order in schedule(bare, chosen, weights).items():
+            before = self._editor.tasks_of_stream(stream)
             tasks = [one for place in order for one in (*gaps.get(kept[place], ()), kept[place])]
             changed = [new for new, old in zip(tasks, before, strict=True) if new != old]
             self._touched.update(changed)
             moved += len(changed)
-            self._editor.reorder(lane, tasks)
+            self._editor.reorder(stream, tasks)
         self.notes.append(
             f"schedule: {moved} tasks changed places; kernels of one stream that use each other's "
             "results are not distinguished from those that do not"
         )
 
-    def _pin(self, lanes: Sequence[int]) -> None:
+    def _pin(self, streams: Sequence[int]) -> None:
         """Makes works without a launch in the step wait for what they followed."""
-        for lane in lanes:
-            row = self._editor.tasks_of_lane(lane)
+        for stream in streams:
+            row = self._editor.tasks_of_stream(stream)
             host = [task for task in row if self._role[task] in HOST_ROLES]
             if host:
                 raise ConfigError(
-                    f"schedule: lane `{self.lane_of(host[0])}` runs host code, whose order is its "
-                    "meaning; choose streams or lanes of collectives"
+                    f"schedule: `{self.stream_of(host[0])}` runs host code, whose order is its "
+                    "meaning; choose streams of devices or collectives"
                 )
             for before, task in pairwise(row):
                 captured = task < self._made.graph.task_count
                 unlaunched = self._role[task] >= TaskRole.KERNEL and self._launch[task] < 0
                 if self._role[before] == TaskRole.LEAD_IN or (captured and unlaunched):
-                    self._editor.depend(task, [before])
+                    self._editor.add_dependencies(task, [before])
             if row and self._role[row[0]] == TaskRole.LEAD_IN:
                 for task in row[2:]:
-                    self._editor.depend(task, [row[0]])
+                    self._editor.add_dependencies(task, [row[0]])
 
     def _without_gaps(
-        self, edited: EditedGraph, lanes: set[int]
+        self, edited: EditedGraph, streams: set[int]
     ) -> tuple[ExecutionGraph, list[int], dict[int, tuple[int, ...]]]:
         """Merges gaps into the works behind them, so that they move together.
 
@@ -291,13 +293,13 @@ class StepEditor(StepTasks):
         gaps: dict[int, tuple[int, ...]] = {}
         for task in self._owned:
             mine = [gap for gap in self._gaps(task) if not self._editor.is_removed(gap)]
-            gone = self._editor.is_removed(task) or self._editor.lane_of(task) not in lanes
+            gone = self._editor.is_removed(task) or self._editor.stream_of(task) not in streams
             if gone or not mine:
                 continue
             gaps[task] = tuple(mine)
             work = int(edited.place[task])
             for gap in (int(edited.place[one]) for one in mine):
-                editor.depend(work, editor.waits_of(gap))
+                editor.add_dependencies(work, editor.waits_of(gap))
                 editor.set_duration(work, editor.duration_of(work) + editor.duration_of(gap))
                 editor.remove([gap])
         bare = editor.build(checked=False)
@@ -337,25 +339,27 @@ class StepEditor(StepTasks):
         )
 
     def _ends(self, place: list[int]) -> tuple[tuple[int, ...], ...]:
-        """Returns the last tasks of the lanes that end each rank's step.
+        """Returns the last tasks of the streams that end each rank's step.
 
         Raises:
             ConfigError: Nothing of a rank is left.
         """
         editor, result = self._editor, []
         for part, ends in zip(self._made.steps, self._made.end_tasks, strict=True):
-            every = [index for index, lane in enumerate(editor.lanes) if lane.rank == part.rank]
-            named = [] if part.thread < 0 else sorted({editor.lane_of(task) for task in ends})
-            rows = [row for lane in named if (row := self._row(lane))]
-            rows = rows or [row for lane in every if (row := self._row(lane))]
+            every = [
+                index for index, stream in enumerate(editor.streams) if stream.rank == part.rank
+            ]
+            named = [] if part.thread < 0 else sorted({editor.stream_of(task) for task in ends})
+            rows = [row for stream in named if (row := self._row(stream))]
+            rows = rows or [row for stream in every if (row := self._row(stream))]
             if not rows:
                 raise ConfigError(f"nothing of rank {part.rank} is left to simulate")
             result.append(tuple(place[row[-1]] for row in rows))
         return tuple(result)
 
-    def _row(self, lane: int) -> list[int]:
-        """Returns the tasks of a lane that are part of the step."""
-        tasks = self._editor.tasks_of_lane(lane)
+    def _row(self, stream: int) -> list[int]:
+        """Returns the tasks of a stream that are part of the step."""
+        tasks = self._editor.tasks_of_stream(stream)
         return [task for task in tasks if self._role[task] != TaskRole.LEAD_IN]
 
     def _some(self, tasks: Sequence[int], doing: str) -> None:

@@ -105,10 +105,10 @@ def _accumulations(editor: StepEditor, rank: int) -> list[list[int]]:
     for task in editor.select(Selector(rank=(rank,), role=_ON_THREADS, operator=(_EVALUATES,))):
         if editor.launch_of(task) >= 0:
             continue
-        lane, operator = editor.lane_of(task), editor.operator_of(task)
+        stream, operator = editor.stream_of(task), editor.operator_of(task)
         outer = editor.stack_of(task)[-1] == _EVALUATES and editor.role_of(task) != TaskRole.CALL
-        if outer and operator != last.get(lane, -1):
-            last[lane] = operator
+        if outer and operator != last.get(stream, -1):
+            last[stream] = operator
             result.append([])
         if result:
             result[-1].append(task)
@@ -116,11 +116,11 @@ def _accumulations(editor: StepEditor, rank: int) -> list[list[int]]:
 
 
 def _ready(editor: StepEditor, one: TrainingPass, handed_over: int) -> tuple[int, ...]:
-    """Returns the hand-over and the last work of each lane issued until then."""
+    """Returns the hand-over and the last work of each stream issued until then."""
     until = editor.start_of(handed_over)
     last: dict[str, int] = {}
     for task in one.backward:
         if editor.issued_of(task) <= until:
-            last[editor.lane_of(task)] = task
+            last[editor.stream_of(task)] = task
     ready = in_order_of_issue(editor, last.values())
     return tuple(dict.fromkeys((handed_over, *ready)))

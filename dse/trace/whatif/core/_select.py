@@ -1,4 +1,4 @@
-"""Selectors of tasks: by name, operator, phase, role, rank, lane, size or length."""
+"""Selectors of tasks: by name, operator, phase, role, rank, stream, size or length."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Selector:
         role: Roles.
         kind: Kinds of work.
         rank: Ranks.
-        lane: Patterns of names of lanes.
+        stream: Patterns of names of streams.
         collective: Operations of collectives.
         layer: Numbers of layers, the first forward operator is 0.
         longer_than_s: Only tasks longer than this, in seconds.
@@ -43,7 +43,7 @@ class Selector:
     role: tuple[TaskRole, ...] = ()
     kind: tuple[TaskKind, ...] = ()
     rank: tuple[int, ...] = ()
-    lane: tuple[str, ...] = ()
+    stream: tuple[str, ...] = ()
     collective: tuple[str, ...] = ()
     layer: tuple[int, ...] = ()
     longer_than_s: float | None = None

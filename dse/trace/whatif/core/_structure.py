@@ -72,15 +72,15 @@ def optimizer_steps(editor: StepEditor, rank: int) -> list[list[int]]:
 
 
 def after_backward(editor: StepEditor, one_pass: TrainingPass) -> list[int]:
-    """Returns the next task after a backward pass on each lane that it ran on.
+    """Returns the next task after a backward pass on each stream that it ran on.
 
     Streams wait for gradients before their next work. Where the CPU is the device the thread
     itself waits for gloo before `backward()` returns, so nothing that follows overlaps.
     """
     mine = frozenset(one_pass.backward)
     following: list[int] = []
-    for lane in editor.lanes_of(one_pass.backward):
-        row = editor.tasks_on(*lane)
+    for stream in editor.streams_of(one_pass.backward):
+        row = editor.tasks_on(*stream)
         last = max(place for place, task in enumerate(row) if task in mine)
         if editor.machine.kind == "cpu":
             following += row[_end_of_backward(editor, row, last) + 1 :][:1]
@@ -209,11 +209,11 @@ def _first_layer(editor: StepEditor, one_pass: TrainingPass) -> int:
 def neighbours(
     editor: StepEditor, tasks: Sequence[int], roles: Collection[TaskRole]
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """Returns the previous and the next work on the lanes of some tasks, of certain roles only."""
+    """Returns the previous and the next work of certain roles on the streams of some tasks."""
     before: dict[int, int] = {}
     behind: dict[int, int] = {}
-    for lane in editor.lanes_of(tasks):
-        row = [task for task in editor.tasks_on(*lane) if editor.role_of(task) in roles]
+    for stream in editor.streams_of(tasks):
+        row = [task for task in editor.tasks_on(*stream) if editor.role_of(task) in roles]
         behind.update(pairwise(row))
         before.update((second, first) for first, second in pairwise(row))
     return before, behind
@@ -230,9 +230,9 @@ def chains_of_kernels(
         wanted: Whether one of them may be part of a chain.
     """
     followers = editor.followers()
-    for lane in editor.lanes_of(kernels):
+    for stream in editor.streams_of(kernels):
         chain: list[int] = []
-        for task in editor.tasks_on(*lane):
+        for task in editor.tasks_on(*stream):
             # Gaps break no chain, and neither does what a thread does between kernels.
             if (
                 editor.role_of(task) < TaskRole.KERNEL

@@ -74,8 +74,10 @@ class StepTasks:
     def _tests(self, selector: Selector) -> list[Callable[[int], bool]]:
         """Returns a test for each condition of a selector."""
         editor, kinds, name = self._editor, frozenset(selector.kind), selector.name
-        lanes = {
-            number for number, lane in enumerate(editor.lanes) if matches(lane.name, selector.lane)
+        streams = {
+            number
+            for number, stream in enumerate(editor.streams)
+            if matches(stream.name, selector.stream)
         }
         stacks = {
             number
@@ -91,7 +93,7 @@ class StepTasks:
             (selector.rank, _among(selector.rank, self._rank)),
             (selector.layer, _among(selector.layer, self._layer)),
             (selector.kind, lambda task: editor.kind_of(task) in kinds),
-            (selector.lane, lambda task: editor.lane_of(task) in lanes),
+            (selector.stream, lambda task: editor.stream_of(task) in streams),
             (selector.name, lambda task: matches(editor.name_of(task), name)),
             (selector.operator, lambda task: self._stack[task] in stacks),
             (
@@ -120,9 +122,9 @@ class StepTasks:
         """Returns the rank of a task."""
         return self._rank[task]
 
-    def lane_of(self, task: int) -> str:
-        """Returns the name of the lane of a task."""
-        return self._editor.lanes[self._editor.lane_of(task)].name
+    def stream_of(self, task: int) -> str:
+        """Returns the name of the stream of a task."""
+        return self._editor.streams[self._editor.stream_of(task)].name
 
     def phase_of(self, task: int) -> TrainingPhase:
         """Returns the part of the step that a task is of."""
@@ -207,42 +209,43 @@ class StepTasks:
         """Groups tasks by collective; those of a rank alone are groups of one."""
         groups: dict[tuple[int, int], list[int]] = {}
         for task in tasks:
-            meeting = self._editor.meeting_of(task)
-            groups.setdefault((meeting, _NONE if meeting >= 0 else task), []).append(task)
+            collective = self._editor.collective_of(task)
+            groups.setdefault((collective, _NONE if collective >= 0 else task), []).append(task)
         return tuple(tuple(group) for group in groups.values())
 
     def waits_of(self, task: int) -> tuple[int, ...]:
-        """Returns what a task waits for on other lanes, through the gap before it as well."""
+        """Returns what a task and the gap before it wait for on other streams."""
         own = [gap for gap in self._gaps(task) if not self._editor.is_removed(gap)]
         waits = [other for one in (*own, task) for other in self._editor.waits_of(one)]
         return tuple(dict.fromkeys(other for other in waits if other not in own))
 
     def followers(self) -> dict[int, list[int]]:
-        """Returns for each task those that wait for it, on other lanes or by a named wait."""
+        """Returns for each task those that wait for it, on other streams or by a named wait."""
         return self._editor.followers()
 
     def successors(self, tasks: Iterable[int]) -> dict[int, int]:
-        """Returns for tasks the ones behind them on their lanes; the last of a lane has none."""
+        """Returns the next task on the stream of each task that has one."""
         result: dict[int, int] = {}
-        for lane in {self._editor.lane_of(task) for task in tasks}:
-            result.update(pairwise(self._editor.tasks_of_lane(lane)))
+        for stream in {self._editor.stream_of(task) for task in tasks}:
+            result.update(pairwise(self._editor.tasks_of_stream(stream)))
         return result
 
-    def lanes_of(self, tasks: Iterable[int]) -> tuple[tuple[int, str], ...]:
-        """Returns rank and name of the lanes of tasks, each once."""
-        lanes = dict.fromkeys(self._editor.lane_of(task) for task in tasks)
+    def streams_of(self, tasks: Iterable[int]) -> tuple[tuple[int, str], ...]:
+        """Returns rank and name of the streams of some tasks, each once."""
+        streams = dict.fromkeys(self._editor.stream_of(task) for task in tasks)
         return tuple(
-            (self._editor.lanes[lane].rank, self._editor.lanes[lane].name) for lane in lanes
+            (self._editor.streams[stream].rank, self._editor.streams[stream].name)
+            for stream in streams
         )
 
-    def tasks_on(self, rank: int, lane: str) -> tuple[int, ...]:
-        """Returns the tasks of a lane in their present order."""
-        return self._editor.tasks_of_lane(self._editor.lane(rank, lane))
+    def tasks_on(self, rank: int, stream: str) -> tuple[int, ...]:
+        """Returns the tasks of a stream in their present order."""
+        return self._editor.tasks_of_stream(self._editor.stream(rank, stream))
 
     def _gaps(self, task: int) -> list[int]:
-        """Returns the gap right before a work, on its lane."""
-        lane = self._editor.lane_of(task)
-        return [gap for gap in self._owned.get(task, ()) if self._editor.lane_of(gap) == lane]
+        """Returns the gap right before a work, on its stream."""
+        stream = self._editor.stream_of(task)
+        return [gap for gap in self._owned.get(task, ()) if self._editor.stream_of(gap) == stream]
 
 
 def _among(wanted: Iterable[int], column: Sequence[int]) -> Callable[[int], bool]:

@@ -60,7 +60,7 @@ class BlueConnect(Optimization):
     ) = None
 
     def apply(self, editor: StepEditor) -> None:
-        """Replaces each all-reduce by its stages; stages of one level share a lane."""
+        """Replaces each all-reduce by its stages; stages of one level share a stream."""
         cluster = editor.machine.cluster("blueconnect")
         reduces = serialized(editor, all_reduces(editor, cluster), "blueconnect")
         followers = editor.followers()
@@ -88,7 +88,7 @@ class BlueConnect(Optimization):
                     f"{operation.value.replace('_', '-')} of level {level}",
                     info,
                     model_s / reduce.model_s,
-                    lane=f"all-reduce level {level}",
+                    stream=f"all-reduce level {level}",
                     after=after,
                     before=[followers.get(task, ()) for task in reduce.tasks] if last else None,
                     first=not number,
@@ -96,7 +96,7 @@ class BlueConnect(Optimization):
                 after = [(task,) for task in inserted]
                 order.update(dict.fromkeys(inserted, place))
         remove_all_reduces(editor, reduces)
-        editor.schedule(editor.lanes_of(order), lambda task: order.get(task, -1.0))
+        editor.schedule(editor.streams_of(order), lambda task: order.get(task, -1.0))
 
     def _sizes(self, cluster: Cluster, ranks: int) -> list[int]:
         """Returns the sizes of the groups of each level for an all-reduce over some ranks."""

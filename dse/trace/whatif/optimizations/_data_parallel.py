@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _MEBI = 2**20
 #: More devices than any system trains one model on; collective models were never checked there.
 _MOST_RANKS = 65536
-_LANE = "data-parallel all-reduces"
+_STREAM = "data-parallel all-reduces"
 
 
 class DataParallel(Optimization):
@@ -75,7 +75,7 @@ class DataParallel(Optimization):
                 editor.insert(
                     f"all-reduce of bucket {number}",
                     TaskRole.COLLECTIVE,
-                    (rank, _LANE),
+                    (rank, _STREAM),
                     slower * collective_model_s(cluster, info),
                     after=dict.fromkeys(task for gradient in bucket for task in gradient.ready),
                     before=waiting,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dse.trace.whatif.core import StepEditor
 
 _INDEX_BYTES = 4
-_LANE = "gradient compression"
+_STREAM = "gradient compression"
 #: Times that a gradient is read or written: momentum and residual are read and written, the
 #: gradient is read; the threshold is found on a sample; chosen values are masked out of both.
 _PASSES = 8
@@ -67,7 +67,7 @@ class DeepGradientCompression(Optimization):
                 editor.insert(
                     "compress",
                     TaskRole.KERNEL,
-                    (editor.rank_of(task), _LANE),
+                    (editor.rank_of(task), _STREAM),
                     pack_s,
                     after=editor.waits_of(task),
                     like=task,
@@ -85,7 +85,7 @@ class DeepGradientCompression(Optimization):
                 editor.insert(
                     "decompress",
                     TaskRole.KERNEL,
-                    (editor.rank_of(task), f"{_LANE}, arrivals"),
+                    (editor.rank_of(task), f"{_STREAM}, arrivals"),
                     unpack_s,
                     after=(gather,),
                     before=followers.get(task, ()),

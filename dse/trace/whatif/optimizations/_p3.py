@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dse.trace.whatif.core import StepEditor
     from dse.trace.whatif.retime import AllReduce
 
-_LANE = "all-reduces by priority"
+_STREAM = "all-reduces by priority"
 #: Each slice is a task on each traced rank.
 _MOST_SLICES = 100_000
 
@@ -75,22 +75,22 @@ class P3(Optimization):
                 number, layer = position[task]
                 of_rank = passes[editor.rank_of(task)]
                 before.append(first_of_layer(editor, of_rank, number + 1, layer))
-            # Slices of an earlier p3 keep their own lane and order.
-            sliced = editor.lane_of(reduce.tasks[0]) == _LANE
+            # Slices of an earlier p3 keep their own stream and order.
+            sliced = editor.stream_of(reduce.tasks[0]) == _STREAM
             for number in range(count):
                 inserted = reduce.insert(
                     editor,
                     f"{{}}, slice {number + 1} of {count}",
                     info,
                     collective_model_s(cluster, info) / reduce.model_s,
-                    lane=f"{_LANE}, again" if sliced else _LANE,
+                    stream=f"{_STREAM}, again" if sliced else _STREAM,
                     after=[editor.waits_of(task) for task in reduce.tasks],
                     before=before,
                     first=not number,
                 )
                 order.update(dict.fromkeys(inserted, place))
         remove_all_reduces(editor, reduces)
-        editor.schedule(editor.lanes_of(order), lambda task: order.get(task, -1.0))
+        editor.schedule(editor.streams_of(order), lambda task: order.get(task, -1.0))
         editor.notes.append(
             "p3: weight updates do not wait for all-reduces, the next forward pass does, layer by "
             "layer; of the last captured pass all of the transfer counts"

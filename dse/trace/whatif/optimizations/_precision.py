@@ -101,7 +101,7 @@ class ChangedPrecision(Optimization):
             editor.insert(
                 "cast of weights" if ahead else "cast of gradients",
                 TaskRole.KERNEL,
-                (editor.rank_of(task), editor.lane_of(task)),
+                (editor.rank_of(task), editor.stream_of(task)),
                 traffic(moved_bytes).time_s(platform),
                 ahead_of=task if ahead else None,
                 behind=None if ahead else task,

@@ -83,5 +83,5 @@ class Vdnn(Optimization):
         # Copies were added in backward order; they go as they get ready, the earlier first.
         ranks = dict.fromkeys(layer.rank for layer in layers)
         editor.schedule(
-            [(rank, lane) for rank in ranks for lane in (_OUT, _BACK)], editor.start_of
+            [(rank, stream) for rank in ranks for stream in (_OUT, _BACK)], editor.start_of
         )

@@ -49,7 +49,7 @@ class AllReduce:
         info: CollectiveInfo,
         share: float,
         *,
-        lane: str | None = None,
+        stream: str | None = None,
         after: Sequence[Iterable[int]],
         before: Sequence[Iterable[int]] | None = None,
         first: bool = True,
@@ -61,7 +61,7 @@ class AllReduce:
             name: Name of the tasks; `{}` stands for the name of the all-reduce.
             info: What it is.
             share: Its duration over the measured transfer.
-            lane: Lane on each rank; by default right behind the all-reduce.
+            stream: Stream on each rank; by default right behind the all-reduce.
             after: For each task of the all-reduce, what the new one waits for.
             before: For each task, what waits for the new one.
             first: Whether ranks also wait in it as long as they did in the all-reduce.
@@ -73,11 +73,11 @@ class AllReduce:
             editor.insert(
                 name.format(editor.name_of(task)),
                 TaskRole.COLLECTIVE,
-                (editor.rank_of(task), editor.lane_of(task) if lane is None else lane),
+                (editor.rank_of(task), editor.stream_of(task) if stream is None else stream),
                 share * self.transfer_s[at] + (self.wait_s[at] if first else 0.0),
                 after=after[at],
                 before=() if before is None else before[at],
-                behind=task if lane is None else None,
+                behind=task if stream is None else None,
                 like=task,
                 collective=info,
             )
@@ -115,7 +115,7 @@ def all_reduces(editor: StepEditor, cluster: Cluster) -> list[AllReduce]:
 
 
 def serialized(editor: StepEditor, reduces: list[AllReduce], why: str) -> list[AllReduce]:
-    """Returns all-reduces as long as they would be on one lane, with the links to themselves.
+    """Returns all-reduces as long as they would be on one stream, with the links to themselves.
 
     All-reduces that were measured at the same time share the links, so their durations include the
     contention. One after the other they take what they took together: each is scaled by the union
@@ -127,24 +127,24 @@ def serialized(editor: StepEditor, reduces: list[AllReduce], why: str) -> list[A
         why: Optimization that needs them, for the note.
     """
     spans: dict[int, list[tuple[float, float]]] = {}
-    lanes: dict[int, set[str]] = {}
+    streams: dict[int, set[str]] = {}
     for one in reduces:
         for task, transfer_s, wait_s in zip(one.tasks, one.transfer_s, one.wait_s, strict=True):
             rank, end_s = editor.rank_of(task), 1e-9 * editor.start_of(task) + wait_s + transfer_s
             spans.setdefault(rank, []).append((end_s - transfer_s, end_s))
-            lanes.setdefault(rank, set()).add(editor.lane_of(task))
+            streams.setdefault(rank, set()).add(editor.stream_of(task))
     shares = {
         rank: _union_s(pairs) / sum(end - start for start, end in pairs)
         for rank, pairs in spans.items()
-        # Inserted tasks have no measured time, and already wait for their lane.
-        if len(lanes[rank]) > 1 and any(end > start for start, end in pairs)
+        # Inserted tasks have no measured time, and already wait for their stream.
+        if len(streams[rank]) > 1 and any(end > start for start, end in pairs)
     }
     smallest = min(shares.values(), default=1.0)
     if smallest > _ALONE:
         return reduces
-    most = max(len(lanes[rank]) for rank in shares)
+    most = max(len(streams[rank]) for rank in shares)
     editor.notes.append(
-        f"{why}: all-reduces were measured on up to {most} lanes at once; one after the other "
+        f"{why}: all-reduces were measured on up to {most} streams at once; one after the other "
         f"each takes {100 * smallest:.0f} to {100 * max(shares.values()):.0f} % of its measured "
         "time, so that together they take as long as measured"
     )

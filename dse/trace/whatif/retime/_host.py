@@ -29,11 +29,11 @@ class HostOperators:
     def around(self, call: int) -> tuple[int, ...]:
         """Returns the tasks of the top-level operator that a call is part of, in their order."""
         editor = self._editor
-        lane = (editor.rank_of(call), editor.lane_of(call))
-        if lane not in self._rows:
-            self._rows[lane] = editor.tasks_on(*lane)
-            self._place.update((task, at) for at, task in enumerate(self._rows[lane]))
-        row, place = self._rows[lane], self._place[call]
+        stream = (editor.rank_of(call), editor.stream_of(call))
+        if stream not in self._rows:
+            self._rows[stream] = editor.tasks_on(*stream)
+            self._place.update((task, at) for at, task in enumerate(self._rows[stream]))
+        row, place = self._rows[stream], self._place[call]
         operator = -1
         ends = []
         for step in (-1, 1):
@@ -120,7 +120,7 @@ def insert_launched(
         return editor.insert(
             name,
             role,
-            (editor.rank_of(near), editor.lane_of(near)),
+            (editor.rank_of(near), editor.stream_of(near)),
             duration_s,
             after=after,
             behind=near if behind else None,
@@ -154,9 +154,9 @@ class LaunchStretch:
         if not self.calls or editor.role_of(waiting) != TaskRole.AFTER_WAIT:
             return
         call = self.calls[-1]
-        if (editor.name_of(call), editor.lane_of(call)) == (
+        if (editor.name_of(call), editor.stream_of(call)) == (
             editor.name_of(waiting),
-            editor.lane_of(waiting),
+            editor.stream_of(waiting),
         ):
             self.calls.pop()
             # Nothing was added behind the last launch.
@@ -171,7 +171,7 @@ def launch_stretches(editor: StepEditor, rank: int) -> tuple[list[LaunchStretch]
         The stretches, and the number of calls that wait.
     """
     host = editor.select(Selector(rank=(rank,), role=HOST_ROLES))
-    launching = {editor.lane_of(task) for task in host if editor.launched_by(task)}
+    launching = {editor.stream_of(task) for task in host if editor.launched_by(task)}
     launches = (
         [task for task in step if editor.launched_by(task)]
         for step in optimizer_steps(editor, rank)
@@ -181,7 +181,7 @@ def launch_stretches(editor: StepEditor, rank: int) -> tuple[list[LaunchStretch]
     tail: list[int] = []
     waits = 0
     for task in host:
-        if editor.lane_of(task) not in launching:
+        if editor.stream_of(task) not in launching:
             continue
         current = stretches[-1]
         if editor.synchronises(task):
@@ -213,15 +213,15 @@ def capture_graph(editor: StepEditor, stretch: LaunchStretch, launch_s: float) -
     """
     # Threads may work at the same time, so only one of them counts.
     first = stretch.calls[0]
-    thread = editor.lane_of(first)
-    mine = [task for task in stretch.host if editor.lane_of(task) == thread]
+    thread = editor.stream_of(first)
+    mine = [task for task in stretch.host if editor.stream_of(task) == thread]
     if len(stretch.calls) < 2 or launch_s >= sum(map(editor.duration_of, mine)):
         return False
     launched = [work for call in stretch.calls for work in editor.launched_by(call)]
     delays = [delay for work in launched for delay in editor.delays_of(work)]
     delays = [delay for delay in delays if editor.role_of(delay) == TaskRole.LAUNCH_DELAY]
-    lane = (editor.rank_of(first), thread)
-    graph = editor.insert("launch of a graph", TaskRole.CALL, lane, launch_s, ahead_of=first)
+    stream = (editor.rank_of(first), thread)
+    graph = editor.insert("launch of a graph", TaskRole.CALL, stream, launch_s, ahead_of=first)
     for work in launched:
         editor.wait(work, [graph])
     editor.remove([*stretch.host, *delays], launches=False)

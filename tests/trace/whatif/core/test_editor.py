@@ -82,7 +82,7 @@ def test_selectors(captured):
     ]
     assert names(longer_than_s=60e-6, shorter_than_s=150e-6) == ["sgemm_fw"]
     assert names(without=Selector(name=("sgemm*",))) == ["multi_tensor_apply"]
-    assert names(lane=("*stream 20*",)) == []
+    assert names(stream=("*stream 20*",)) == []
     assert len(editor.select(Selector(larger_than_bytes=REDUCED_BYTES - 1))) == 2
     assert editor.select(Selector(larger_than_bytes=REDUCED_BYTES)) == ()
 
@@ -91,6 +91,12 @@ def what_if(captured, tmp_path, steps):
     path = tmp_path / "steps.yaml"
     path.write_text(f"schema_version: 1\nname: test\nsteps:\n{steps}")
     return captured.what_if(read_changes(path))
+
+
+@pytest.mark.parametrize("key", ["stream", "lane"])
+def test_selecting_a_stream(captured, tmp_path, key):
+    steps = f"  - select: {{{key}: '*stream 20*', rank: 0}}\n    scale: 0.5\n"
+    assert what_if(captured, tmp_path, steps).effects[0].tasks == 1
 
 
 def test_scaling_a_gemm(captured, tmp_path):
@@ -119,10 +125,10 @@ def test_removing_the_update_and_its_launch(captured, tmp_path):
     assert kept.effects[0].removed == answer.effects[0].removed - 2
 
 
-def test_inserting_on_another_lane(captured, tmp_path):
+def test_inserting_on_another_stream(captured, tmp_path):
     steps = (
         "  - select: {collective: all_reduce, rank: 0}\n"
-        "    insert: {name: compress, duration: 70 us, place: ahead, lane: device 0 stream 7}\n"
+        "    insert: {name: compress, duration: 70 us, place: ahead, stream: device 0 stream 7}\n"
     )
     # At the stream's end it would wait for the update, which waits for the reduction.
     with pytest.raises(SimulationError, match=r"change 1 .*compress"):
@@ -131,7 +137,7 @@ def test_inserting_on_another_lane(captured, tmp_path):
     assert answer.effects[0].inserted == 1
 
 
-def test_inserting_on_the_same_lane_delays_the_meeting(captured, tmp_path):
+def test_inserting_on_the_same_stream_delays_the_collective(captured, tmp_path):
     steps = (
         "  - select: {collective: all_reduce, rank: 0}\n"
         "    insert: {name: compress, duration: 70 us, place: ahead}\n"
@@ -208,7 +214,10 @@ def test_an_unknown_name_is_its_own_error():
         ("  - {select: {name: sgemm*}, scale: 0}\n", "steps.0..scale: expected more than 0"),
         ("  - {select: {nme: x}, scale: 2}\n", "did you mean `name`"),
         ("  - {select: {name: x}}\n", "expected one of `scale`, `remove`"),
-        ("  - {schedule: 'no such lane'}\n", "no lane with work fits no such lane; there are d"),
+        (
+            "  - {schedule: 'no such stream'}\n",
+            "no stream with work fits no such stream",
+        ),
         ("  - {optimization: network}\n", "expected `factor`"),
         ("  - {select: {role: gap}, scale: 2}\n", "steps.0..select.role"),
         ("  []\n", "steps"),
@@ -234,18 +243,18 @@ def test_doing_something_to_nothing_is_an_error(captured):
         editor.scale((), 2.0)
     with pytest.raises(ConfigError, match="no task was selected"):
         editor.remove(())
-    with pytest.raises(ConfigError, match="no lane"):
+    with pytest.raises(ConfigError, match="no stream"):
         editor.schedule((), lambda task: 0.0)
 
 
 def test_scheduling_by_priority(captured):
     editor = captured.editor()
-    lane = (0, "wire")
+    stream = (0, "wire")
     (forward,) = editor.select(Selector(name=("sgemm_fw",), rank=(0,)))
-    late = editor.insert("late", TaskRole.COPY, lane, 1e-6, after=[forward])
-    soon = editor.insert("soon", TaskRole.COPY, lane, 1e-6, after=[forward])
-    editor.schedule([lane], lambda task: 0.0 if task == soon else 1.0)
-    assert editor.tasks_on(*lane) == (soon, late)
+    late = editor.insert("late", TaskRole.COPY, stream, 1e-6, after=[forward])
+    soon = editor.insert("soon", TaskRole.COPY, stream, 1e-6, after=[forward])
+    editor.schedule([stream], lambda task: 0.0 if task == soon else 1.0)
+    assert editor.tasks_on(*stream) == (soon, late)
     with pytest.raises(ConfigError):
         editor.schedule([], lambda task: 0.0)
 

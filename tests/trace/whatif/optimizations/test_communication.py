@@ -124,7 +124,7 @@ def test_data_parallel_needs_one_rank_and_a_backward_pass(tmp_path):
 
 
 def test_p3(tmp_path):
-    # Two steps; gradients of 64 MiB keep the lane busy, so that the first layer's overtake.
+    # Two steps; gradients of 64 MiB keep the stream busy, so that the first layer's overtake.
     tape = Tape()
     shape = [4096, 4096]
     for _ in range(2):

@@ -60,11 +60,11 @@ def test_slices_without_number_are_refused(tmp_path):
         apply(two_ranks(tmp_path, 2**22), "p3=64B")
 
 
-class Lanes:
+class Streams:
     """The part of an editor that `serialized` uses: when and where all-reduces were measured."""
 
-    def __init__(self, starts_us, lanes):
-        self._starts_us, self._lanes, self.notes = starts_us, lanes, []
+    def __init__(self, starts_us, streams):
+        self._starts_us, self._streams, self.notes = starts_us, streams, []
 
     def rank_of(self, task):
         return 0
@@ -72,8 +72,8 @@ class Lanes:
     def start_of(self, task):
         return 1000 * self._starts_us[task]
 
-    def lane_of(self, task):
-        return self._lanes[task]
+    def stream_of(self, task):
+        return self._streams[task]
 
 
 def reduces(*lengths_us, wait_s=0.0):
@@ -85,28 +85,28 @@ def reduces(*lengths_us, wait_s=0.0):
 
 
 def test_concurrent_all_reduces_include_their_contention():
-    # From 0 to 100 and from 60 to 140 on two lanes: 140 µs together, 180 µs one after the other.
-    editor = Lanes([0, 60], ["gloo 1", "gloo 2"])
+    # From 0 to 100 and from 60 to 140 on two streams: 140 µs together, 180 µs one after the other.
+    editor = Streams([0, 60], ["gloo 1", "gloo 2"])
     found = serialized(editor, reduces(100, 80), "p3")
     lengths = [one.transfer_s[0] for one in found]
     assert lengths == pytest.approx([100e-6 * 140 / 180, 80e-6 * 140 / 180])
     assert sum(lengths) == pytest.approx(140e-6)
     (note,) = editor.notes
-    assert note.startswith("p3: all-reduces were measured on up to 2 lanes at once")
+    assert note.startswith("p3: all-reduces were measured on up to 2 streams at once")
     assert "78 to 78 %" in note
 
 
 def test_waiting_ahead_of_a_transfer_is_no_transfer():
     # Each waits 40 µs first: they transfer from 40 to 60 and from 60 to 80.
-    editor = Lanes([0, 20], ["gloo 1", "gloo 2"])
+    editor = Streams([0, 20], ["gloo 1", "gloo 2"])
     alone = reduces(20, 20, wait_s=40e-6)
     assert serialized(editor, alone, "p3") == alone
     assert not editor.notes
 
 
-def test_all_reduces_of_one_lane_keep_their_times():
+def test_all_reduces_of_one_stream_keep_their_times():
     # What was inserted stands at the time of its neighbour, which says nothing.
-    editor = Lanes([0, 0], ["stream 20", "stream 20"])
+    editor = Streams([0, 0], ["stream 20", "stream 20"])
     alone = reduces(100, 80)
     assert serialized(editor, alone, "p3") == alone
 

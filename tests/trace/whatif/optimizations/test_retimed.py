@@ -242,7 +242,7 @@ def test_precision_with_casts(make):
     casts = editor.select(Selector(rank=(0,), name=("cast of*",)))
     expected = load_platform(V100).kernel_time("elementwise", traffic_bytes=_VALUES * (4 + 2))
     assert [editor.duration_of(task) for task in casts] == pytest.approx([float(expected)] * 2)
-    row = [editor.name_of(task) for task in editor.tasks_on(0, editor.lane_of(casts[0]))]
+    row = [editor.name_of(task) for task in editor.tasks_on(0, editor.stream_of(casts[0]))]
     row = [name for name in row if name.startswith(("cast", "volta"))]
     assert row == [
         "cast of weights",

@@ -1,4 +1,4 @@
-"""The iteration of one plan: the graph that ranks have in common with what its tasks last."""
+"""Compiled layouts: the graph of an iteration, filled with the durations of plans."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 #: Compiled layouts that are kept, a few kilobytes each; bounds memory.
-_PROGRAMS_KEPT = 2048
+_LAYOUTS_KEPT = 2048
 
 #: Bytes of a value on the wire in the problems whose layouts are compiled: only exchanges, which
 #: the plan decides, depend on them.
@@ -34,7 +34,7 @@ class FilledIteration:
 
     Attributes:
         layout: Tasks of one rank, or of all ranks where these are not alike.
-        ranks: The same as copies that meet.
+        ranks: The same as synchronised copies.
         duration_s: Seconds; shape `(tasks, copies)`.
         spread: Standard deviation of the logarithm of actual over expected duration; shape
             `(tasks,)`.
@@ -46,27 +46,27 @@ class FilledIteration:
     spread: NDArray[np.float64]
 
 
-def program_of(problem: DlrmProblem, layout: int) -> Program:
-    """Returns the compiled iteration of one layout; the same problem comes back in studies.
+def compile_layout(problem: DlrmProblem, layout: int) -> CompiledLayout:
+    """Returns the compiled iteration of one layout, cached: studies ask for the same ones again.
 
     Args:
         problem: Everything but the plan.
         layout: Bit set of the exchange groups in use.
     """
     software = replace(problem.software, communication_precision_bytes=_ANY_WIRE_BYTES)
-    return _program(replace(problem, software=software), layout)
+    return _compile(replace(problem, software=software), layout)
 
 
-@lru_cache(maxsize=_PROGRAMS_KEPT)
-def _program(problem: DlrmProblem, layout: int) -> Program:
-    return Program(problem, layout)
+@lru_cache(maxsize=_LAYOUTS_KEPT)
+def _compile(problem: DlrmProblem, layout: int) -> CompiledLayout:
+    return CompiledLayout(problem, layout)
 
 
-class Program:
+class CompiledLayout:
     """The compiled iteration of one layout.
 
-    Ranks that do the same are told by one of them. The bottom MLP of the first rank alone makes
-    them different: then the graph is that of all ranks.
+    One rank stands for all. Where the bottom MLP runs on the first rank only, ranks differ and the
+    graph holds all of them.
 
     Args:
         problem: Everything but the plan.
@@ -80,7 +80,7 @@ class Program:
         row_of = np.full(graph.graph.task_count, -1)
         if self._alike:
             self._ranks = SymmetricRanks(
-                graph.graph, cluster.node_count, cluster.local_size, graph.meets
+                graph.graph, cluster.node_count, cluster.local_size, graph.scopes
             )
             row_of[graph.slot_task] = graph.slot_kind
             equal = [int(slot) for slot in EQUAL_SLOTS]

@@ -1,15 +1,15 @@
-"""The tasks of one training step and what each waits for, without their durations.
+"""Tasks of a training step and their dependencies, without durations.
 
-Ranks that do the same work are one: a pipeline stage has one representative, and a collective
-counts with the time of its whole group. The structure depends on few numbers, so it is made once
-for each of them and shared by all configurations that a search compares; only the durations of the
-few kinds of tasks change.
+One rank stands for all that do the same work: a pipeline stage has one representative, and a
+collective counts with the time of its whole group. The structure depends on few numbers, so it is
+made once for each of them and shared by all configurations that a search compares; only the
+durations of the few kinds of tasks change.
 
 * **Pipeline** (also of one stage): a task for each chunk, micro-batch and direction, in the order
   of :mod:`_schedule`. The last backward pass of a chunk is taken apart by layer
-  where gradients are reduced beside it.
+  where gradients are reduced during it.
 * **Sharded**: each layer's parameters are gathered one layer ahead in both directions, and its
-  gradient is reduced and scattered beside the next layer's backward pass, for every micro-batch
+  gradient is reduced and scattered during the next layer's backward pass, for every micro-batch
   (FSDP: Zhao et al., arXiv 2304.11277, § 3.3).
 """
 
@@ -96,10 +96,10 @@ class Structure:
         micro_batches: Passes of a chunk.
         chunk_layers: Layers of a chunk.
         reduces: Whether gradients are summed over replicas.
-        reduces_beside: Whether that starts before the backward pass has ended.
+        overlaps_reduce: Whether that starts before the backward pass has ended.
         gathers_updated: Whether updated parameters are gathered after the optimizer.
         ties_ends: Whether first and last stage share the embedding.
-        receives_beside: Whether stages receive beside their work.
+        overlaps_receive: Whether stages receive while they compute.
         sharding: What replicas keep only a part of.
         prefetches: Whether sharded parameters are gathered one layer ahead.
     """
@@ -109,50 +109,50 @@ class Structure:
     micro_batches: int
     chunk_layers: int
     reduces: bool
-    reduces_beside: bool
+    overlaps_reduce: bool
     gathers_updated: bool
     ties_ends: bool
-    receives_beside: bool
+    overlaps_receive: bool
     sharding: DataSharding
     prefetches: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class StepTasks:
     """Tasks in an order in which none comes before those it waits for.
 
     Attributes:
-        lanes: Stage and name of each serial resource.
+        streams: Stage and name of each serial resource.
         kinds: Kinds of tasks.
         kind: Index of the kind of each task.
-        lane: Index of the lane of each task.
-        waits: What each task waits for, its predecessor on the lane included.
+        stream: Index of the stream of each task.
+        waits: What each task waits for, its predecessor on the stream included.
     """
 
-    lanes: tuple[tuple[int, StreamName], ...]
+    streams: tuple[tuple[int, StreamName], ...]
     kinds: tuple[Kind, ...]
     kind: tuple[int, ...]
-    lane: tuple[int, ...]
+    stream: tuple[int, ...]
     waits: tuple[tuple[int, ...], ...]
 
 
 @lru_cache(maxsize=32)
-def program_of(structure: Structure) -> Program:
+def make_tasks(structure: Structure) -> StepTasks:
     """Returns the tasks of a step with a given structure."""
     builder = _Builder()
     if structure.sharding.shards_gradients and structure.reduces:
         _sharded(structure, builder)
     else:
         _pipeline(structure, builder)
-    return builder.program()
+    return builder.build()
 
 
 class _Builder:
     def __init__(self) -> None:
-        self._lanes: dict[tuple[int, StreamName], int] = {}
+        self._streams: dict[tuple[int, StreamName], int] = {}
         self._kinds: dict[Kind, int] = {}
         self._kind: list[int] = []
-        self._lane: list[int] = []
+        self._stream: list[int] = []
         self._waits: list[tuple[int, ...]] = []
         self._last: dict[int, int] = {}
 
@@ -163,14 +163,14 @@ class _Builder:
         after: tuple[int, ...] = (),
         *,
         chunk: int = 0,
-        lane: StreamName = StreamName.COMPUTE,
+        stream: StreamName = StreamName.COMPUTE,
     ) -> int:
-        """Adds a task at the end of a lane and returns its index."""
+        """Adds a task at the end of a stream and returns its index."""
         task = len(self._kind)
-        index = self._lanes.setdefault((stage, lane), len(self._lanes))
+        index = self._streams.setdefault((stage, stream), len(self._streams))
         kind = Kind(role, stage, chunk)
         self._kind.append(self._kinds.setdefault(kind, len(self._kinds)))
-        self._lane.append(index)
+        self._stream.append(index)
         waits = dict.fromkeys(after)
         if index in self._last:
             waits[self._last[index]] = None
@@ -178,19 +178,19 @@ class _Builder:
         self._last[index] = task
         return task
 
-    def last_of(self, stage: int) -> tuple[int, ...]:
-        """The last task of every lane of a stage."""
+    def last_tasks(self, stage: int) -> tuple[int, ...]:
+        """The last task of every stream of a stage."""
         return tuple(
-            self._last[index] for (owner, _), index in self._lanes.items() if owner == stage
+            self._last[index] for (owner, _), index in self._streams.items() if owner == stage
         )
 
-    def program(self) -> Program:
+    def build(self) -> StepTasks:
         """Packs all tasks."""
-        return Program(
-            tuple(self._lanes),
+        return StepTasks(
+            tuple(self._streams),
             tuple(self._kinds),
             tuple(self._kind),
-            tuple(self._lane),
+            tuple(self._stream),
             tuple(self._waits),
         )
 
@@ -216,9 +216,9 @@ def _pipeline(structure: Structure, builder: _Builder) -> None:
                     if key not in done:
                         break
                     waits = (done[key],)
-                    if structure.receives_beside:
-                        lane = StreamName.BACKWARD if backward else StreamName.FORWARD
-                        waits = (builder.add(Role.RECEIVE, stage, waits, lane=lane),)
+                    if structure.overlaps_receive:
+                        stream = StreamName.BACKWARD if backward else StreamName.FORWARD
+                        waits = (builder.add(Role.RECEIVE, stage, waits, stream=stream),)
                 task = _add_pass(structure, builder, stage, (backward, chunk, micro_batch), waits)
                 done[stage, backward, chunk, micro_batch] = task
                 position[stage] += 1
@@ -251,37 +251,37 @@ def _add_pass(
     if not backward:
         return builder.add(Role.FORWARD, stage, waits, chunk=chunk)
     last = micro_batch == structure.micro_batches - 1
-    if not (last and structure.reduces and structure.reduces_beside):
+    if not (last and structure.reduces and structure.overlaps_reduce):
         return builder.add(Role.BACKWARD, stage, waits, chunk=chunk)
     ends = stage == structure.pipeline - 1 and chunk == structure.interleave - 1
     if ends:
         task = builder.add(Role.HEAD_BACKWARD, stage, waits)
-        builder.add(Role.REDUCE_ENDS, stage, (task,), chunk=1, lane=StreamName.DATA)
+        builder.add(Role.REDUCE_ENDS, stage, (task,), chunk=1, stream=StreamName.DATA)
     for _ in range(structure.chunk_layers):
         task = builder.add(Role.LAYER_BACKWARD, stage, waits, chunk=chunk)
-        builder.add(Role.REDUCE_LAYER, stage, (task,), lane=StreamName.DATA)
+        builder.add(Role.REDUCE_LAYER, stage, (task,), stream=StreamName.DATA)
     if stage == 0 and chunk == 0:
         task = builder.add(Role.EMBEDDING_BACKWARD, stage)
-        builder.add(Role.REDUCE_ENDS, stage, (task,), lane=StreamName.DATA)
+        builder.add(Role.REDUCE_ENDS, stage, (task,), stream=StreamName.DATA)
     return task
 
 
 def _after_backward(structure: Structure, builder: _Builder) -> None:
     stages = range(structure.pipeline)
-    if structure.reduces and not structure.reduces_beside:
+    if structure.reduces and not structure.overlaps_reduce:
         for stage in stages:
-            builder.add(Role.REDUCE_ALL, stage, builder.last_of(stage), lane=StreamName.DATA)
+            builder.add(Role.REDUCE_ALL, stage, builder.last_tasks(stage), stream=StreamName.DATA)
     if structure.ties_ends:
         ends = (0, structure.pipeline - 1)
-        both = tuple(task for stage in ends for task in builder.last_of(stage))
+        both = tuple(task for stage in ends for task in builder.last_tasks(stage))
         for stage in ends:
-            builder.add(Role.REDUCE_EMBEDDING, stage, both, lane=StreamName.DATA)
+            builder.add(Role.REDUCE_EMBEDDING, stage, both, stream=StreamName.DATA)
     # The norm of all gradients is known only when the last stage has its own.
-    everything = tuple(task for stage in stages for task in builder.last_of(stage))
+    everything = tuple(task for stage in stages for task in builder.last_tasks(stage))
     for stage in stages:
         task = builder.add(Role.OPTIMIZER, stage, everything)
         if structure.gathers_updated:
-            builder.add(Role.GATHER_UPDATED, stage, (task,), lane=StreamName.DATA)
+            builder.add(Role.GATHER_UPDATED, stage, (task,), stream=StreamName.DATA)
 
 
 def _sharded(structure: Structure, builder: _Builder) -> None:
@@ -295,7 +295,7 @@ def _sharded(structure: Structure, builder: _Builder) -> None:
         if not gathers:
             return ()
         waits = (computed[-ahead],) if len(computed) >= ahead else ()
-        return (builder.add(role, 0, waits, lane=StreamName.DATA),)
+        return (builder.add(role, 0, waits, stream=StreamName.DATA),)
 
     def compute(role: Role, waits: tuple[int, ...]) -> int:
         computed.append(builder.add(role, 0, waits))
@@ -312,9 +312,9 @@ def _sharded(structure: Structure, builder: _Builder) -> None:
             if layer + 1 < structure.chunk_layers:
                 # The next layer is gathered before this one's gradient is reduced.
                 gathered = gather(Role.GATHER_LAYER)
-            builder.add(Role.REDUCE_LAYER, 0, (task,), lane=StreamName.DATA)
+            builder.add(Role.REDUCE_LAYER, 0, (task,), stream=StreamName.DATA)
         task = compute(Role.EMBEDDING_BACKWARD, ())
-        builder.add(Role.REDUCE_ENDS, 0, (task,), lane=StreamName.DATA)
-    task = builder.add(Role.OPTIMIZER, 0, builder.last_of(0))
+        builder.add(Role.REDUCE_ENDS, 0, (task,), stream=StreamName.DATA)
+    task = builder.add(Role.OPTIMIZER, 0, builder.last_tasks(0))
     if structure.gathers_updated:
-        builder.add(Role.GATHER_UPDATED, 0, (task,), lane=StreamName.DATA)
+        builder.add(Role.GATHER_UPDATED, 0, (task,), stream=StreamName.DATA)
