@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from dse.errors import ConfigError
 from dse.machine import Precision
+from dse.sharding import plan_to_json
 from dse.workload._metrics import COMMON_METRICS
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class Workload(ABC):
         rank_word: What one entry of a breakdown stands for.
         brings_machine: Whether the workload ran on a machine of its own, as captured steps did.
         finds_plans: Whether jobs have a sharding plan, which is searched for each configuration.
+        frameworks: Training frameworks in whose form a configuration can be written.
+        summarized: Parameters that tables show as one text.
     """
 
     kind: ClassVar[str]
@@ -48,6 +51,8 @@ class Workload(ABC):
     metrics: ClassVar[frozenset[Metric]] = COMMON_METRICS
     programs: ClassVar[Mapping[str, Program]] = {}
     finds_plans: ClassVar[bool] = False
+    frameworks: ClassVar[tuple[str, ...]] = ()
+    summarized: ClassVar[frozenset[str]] = frozenset()
     brings_machine: ClassVar[bool] = False
     rank_word: ClassVar[str] = "rank"
 
@@ -112,6 +117,16 @@ class Workload(ABC):
         del configuration
         return ()
 
+    @classmethod
+    def summary(cls, configuration: Configuration) -> str:
+        """Returns what :attr:`summarized` parameters amount to; empty if there are none.
+
+        Args:
+            configuration: What was chosen.
+        """
+        del configuration
+        return ""
+
     @property
     def tables(self) -> Sequence[EmbeddingTable]:
         """Embedding tables that plans place."""
@@ -127,6 +142,29 @@ class Workload(ABC):
         return configuration.world_size
 
     @classmethod
+    def document(cls, configuration: Configuration, model_name: str) -> dict[str, object]:
+        """Returns a whole configuration as the names and values of a YAML or JSON file.
+
+        Args:
+            configuration: What was chosen.
+            model_name: Name of the model.
+        """
+        found: dict[str, object] = {
+            "schema_version": 1,
+            "model": model_name,
+            "platform": configuration.platform,
+            "world_size": configuration.world_size,
+            "global_batch_size": configuration.global_batch_size,
+        }
+        found |= dict(configuration.parameters)
+        if configuration.program:
+            found["program"] = configuration.program
+        if configuration.plan is not None:
+            found["planner"] = configuration.planner
+            found["plan"] = json.loads(plan_to_json(configuration.plan, model_name))
+        return found
+
+    @classmethod
     def deployment(cls, configuration: Configuration, model_name: str) -> str:
         """Returns what a training job takes from a configuration, as JSON text.
 
@@ -134,14 +172,26 @@ class Workload(ABC):
             configuration: What was chosen.
             model_name: Name of the model.
         """
-        document = {
-            "schema_version": 1,
-            "model": model_name,
-            "world_size": configuration.world_size,
-            "global_batch_size": configuration.global_batch_size,
-            **dict(configuration.parameters),
-        }
-        return json.dumps(document, indent=1) + "\n"
+        return json.dumps(cls.document(configuration, model_name), indent=1) + "\n"
+
+    def framework_text(
+        self, configuration: Configuration, framework: str, platform: Platform
+    ) -> str:
+        """Returns a configuration in the form of a training framework.
+
+        Args:
+            configuration: What was chosen.
+            framework: One of :attr:`frameworks`.
+            platform: The configuration's platform.
+
+        Raises:
+            ConfigError: This kind of workload has no form for the framework.
+        """
+        del configuration, platform
+        raise ConfigError(
+            f"--format {framework}: not for a {self.title}; use one of "
+            f"{', '.join((*self.frameworks, 'json', 'yaml'))}"
+        )
 
     def candidates(
         self, platform: Platform, parameters: Mapping[str, ParameterValue]

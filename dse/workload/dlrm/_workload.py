@@ -9,7 +9,7 @@ from dse.config import parse_document
 from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.model import ModelDocument
-from dse.sharding import ShardingType, plan_to_json
+from dse.sharding import ShardingType, plan_to_json, plan_to_torchrec
 from dse.workload._launch import LaunchMode
 from dse.workload._parameters import named
 from dse.workload._programs import find_program
@@ -48,6 +48,7 @@ class DlrmWorkload(Workload):
     parameters: ClassVar[type[ParametersBlock]] = DlrmParameters
     programs: ClassVar[Mapping[str, Program]] = DLRM_PROGRAMS
     finds_plans: ClassVar[bool] = True
+    frameworks: ClassVar[tuple[str, ...]] = ("torchrec",)
 
     model: DlrmModel
 
@@ -122,6 +123,19 @@ class DlrmWorkload(Workload):
         if configuration.plan is None:
             raise ConfigError(f"a configuration of {model_name} has no sharding plan to deploy")
         return plan_to_json(configuration.plan, model_name)
+
+    def framework_text(
+        self, configuration: Configuration, framework: str, platform: Platform
+    ) -> str:
+        """Returns the sharding plan for TorchRec; see :meth:`Workload.framework_text`."""
+        if framework != "torchrec" or configuration.plan is None:
+            return Workload.framework_text(self, configuration, framework, platform)
+        return plan_to_torchrec(
+            configuration.plan,
+            self.model.tables,
+            platform.devices_per_node,
+            "cpu" if platform.device.kind == "cpu" else "cuda",
+        )
 
     def placement_parameters(
         self, platforms: Mapping[str, Platform], choices: Mapping[str, Sequence[ParameterValue]]

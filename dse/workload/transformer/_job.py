@@ -101,7 +101,7 @@ class TransformerJob(Job):
         return f"parallelism: {format_parallelism(self.parallelism)}; {passes} a replica"
 
     def document(self) -> dict[str, object]:
-        """Returns arithmetic, parallelism as values and as text, and micro-batches of a replica."""
+        """Returns arithmetic, parallelism, and the micro-batches of one replica."""
         return {
             "precision": self.precision.value,
             "parallelism": self.parallelism,
