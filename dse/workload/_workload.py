@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 import json
 from typing import TYPE_CHECKING, ClassVar
 
@@ -10,11 +11,12 @@ from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.sharding import plan_to_json
 from dse.workload._metrics import COMMON_METRICS
+from dse.workload._parameters import named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from dse.machine import LinkSpec, NetworkSpec
+    from dse.machine import Cluster, LinkSpec, NetworkSpec
     from dse.machine.host import HostProfile
     from dse.machine.platforms import Platform
     from dse.model import EmbeddingTable
@@ -232,6 +234,34 @@ class Workload(ABC):
             ConfigError: The job is impossible, or a value does not exist on the platform.
         """
 
+    def cluster(
+        self,
+        platform: Platform | None,
+        parameters: Mapping[str, ParameterValue],
+        *,
+        links: Sequence[LinkSpec] = (),
+        networks: Sequence[NetworkSpec] = (),
+        host_profile: HostProfile | None = None,
+    ) -> Cluster:
+        """Returns the ranks of a job with their link and network; arguments as :meth:`job`.
+
+        Raises:
+            ConfigError: There is no platform, it cannot have that many ranks, or a link or network
+                does not exist.
+        """
+        if platform is None:
+            raise ConfigError(f"a {self.title} needs a platform; name one")
+        cluster = platform.cluster(
+            int(parameters["world_size"]),
+            link=named(parameters, "link"),
+            network=named(parameters, "network"),
+            extra_links=tuple(links),
+            extra_networks=tuple(networks),
+        )
+        if host_profile is None:
+            return cluster
+        return replace(cluster, host=host_profile.host_spec(cluster.host))
+
     def placement_parameters(
         self, platforms: Mapping[str, Platform], choices: Mapping[str, Sequence[ParameterValue]]
     ) -> tuple[Parameter, ...]:
@@ -245,14 +275,3 @@ class Workload(ABC):
             ConfigError: This workload has no plan, or it is too large for a sampler.
         """
         raise ConfigError(f"a {self.title} has no sharding plan to search")
-
-
-def required(platform: Platform | None, workload: Workload) -> Platform:
-    """Returns a platform that has to be named.
-
-    Raises:
-        ConfigError: It is not.
-    """
-    if platform is None:
-        raise ConfigError(f"a {workload.title} needs a platform; name one")
-    return platform

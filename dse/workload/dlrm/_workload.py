@@ -11,9 +11,8 @@ from dse.machine import Precision
 from dse.model import ModelDocument
 from dse.sharding import ShardingType, plan_to_json, plan_to_torchrec
 from dse.workload._launch import LaunchMode
-from dse.workload._parameters import named
 from dse.workload._programs import find_program
-from dse.workload._workload import Workload, required
+from dse.workload._workload import Workload
 from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm._joint import placement_parameters
 from dse.workload.dlrm._parameters import PLACEMENT_PREFIX, TYPE_SEPARATOR, DlrmParameters
@@ -87,19 +86,12 @@ class DlrmWorkload(Workload):
         host_profile: HostProfile | None = None,
     ) -> DlrmJob:
         """Returns the job, its plan still open; see :meth:`Workload.job`."""
-        platform = required(platform, self)
-        world_size = int(parameters["world_size"])
-        precision = Precision(str(parameters.get("precision", self.model.precision.value)))
-        cluster = platform.cluster(
-            world_size,
-            link=named(parameters, "link"),
-            network=named(parameters, "network"),
-            extra_links=tuple(links),
-            extra_networks=tuple(networks),
-        )
-        if world_size <= platform.devices_per_node:
+        cluster = self.cluster(platform, parameters, links=links, networks=networks)
+        if cluster.world_size <= cluster.devices_per_node:
             # Within one node the network makes no difference.
-            cluster = replace(cluster, network=platform.cluster(world_size).network)
+            plain = self.cluster(platform, {"world_size": cluster.world_size})
+            cluster = replace(cluster, network=plain.network)
+        precision = Precision(str(parameters.get("precision", self.model.precision.value)))
         problem = make_problem(
             self.model,
             cluster,

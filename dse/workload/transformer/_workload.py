@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from itertools import product
 from typing import TYPE_CHECKING, ClassVar
 
@@ -11,9 +11,8 @@ from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.model import TransformerDocument
 from dse.workload._metrics import COMMON_METRICS, Metric
-from dse.workload._parameters import named
 from dse.workload._programs import IDEAL, find_program
-from dse.workload._workload import Workload, required
+from dse.workload._workload import Workload
 from dse.workload.transformer._deploy import megatron_arguments
 from dse.workload.transformer._job import TransformerJob
 from dse.workload.transformer._parameters import TransformerParameters
@@ -182,15 +181,9 @@ class TransformerWorkload(Workload):
         host_profile: HostProfile | None = None,
     ) -> TransformerJob:
         """Returns the job; data parallelism takes the ranks that the other degrees leave over."""
-        cluster = required(platform, self).cluster(
-            int(parameters["world_size"]),
-            link=named(parameters, "link"),
-            network=named(parameters, "network"),
-            extra_links=tuple(links),
-            extra_networks=tuple(networks),
+        cluster = self.cluster(
+            platform, parameters, links=links, networks=networks, host_profile=host_profile
         )
-        if host_profile is not None:
-            cluster = replace(cluster, host=host_profile.host_spec(cluster.host))
         program = find_program(TRANSFORMER_PROGRAMS, str(parameters.get("program", IDEAL)))
         return TransformerJob(
             model=self.model,
