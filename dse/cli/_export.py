@@ -12,8 +12,6 @@ from dse.errors import ConfigError
 
 if TYPE_CHECKING:
     from dse.search import Study, TrialRecord
-    from dse.workload.dlrm import Configuration
-    from dse.workload.transformer import StepConfiguration
 
 
 def export_command(
@@ -23,9 +21,10 @@ def export_command(
         Literal["torchrec", "megatron", "json", "yaml"],
         typer.Option(
             "--format",
-            help="torchrec and json: the plan; yaml: the configuration. Of a transformer json and "
-            "yaml are the configuration, megatron the arguments of Megatron-LM. Of a captured "
-            "trace json and yaml are the changes, for `dse trace whatif --steps`.",
+            help="json: the plan, or the configuration of models without one; yaml: the "
+            "configuration; torchrec: the plan for TorchRec; megatron: the arguments of "
+            "Megatron-LM. Of a captured trace json and yaml are the changes, for "
+            "`dse trace whatif --steps`.",
         ),
     ] = "json",
     out: Annotated[
@@ -41,7 +40,7 @@ def export_command(
     if study.result.trace is not None:
         text = _changes(study, record, kind)
     else:
-        text = _render(study, _configuration(record), kind)
+        text = _configuration(study, record, kind)
     if out is None:
         typer.echo(text, nl=False)
     else:
@@ -56,13 +55,25 @@ def _record(study: Study, candidate: int) -> TrialRecord:
     raise ConfigError(f"the study has no configuration {candidate}; on its front: {front}")
 
 
-def _configuration(record: TrialRecord) -> Configuration | StepConfiguration:
-    if record.configuration is None:
+def _configuration(study: Study, record: TrialRecord, kind: str) -> str:
+    import yaml
+
+    from dse.search import stored_platform, stored_workload
+
+    configuration, result = record.configuration, study.result
+    if configuration is None:
         raise ConfigError(
             f"configuration {record.number} has no plan: it is {record.status.value} "
             f"({record.reason})"
         )
-    return record.configuration
+    workload = stored_workload(result)
+    if kind == "json":
+        return workload.deployment(configuration, result.model_name)
+    if kind == "yaml":
+        document = workload.document(configuration, result.model_name)
+        return yaml.safe_dump(document, sort_keys=False)
+    platform = stored_platform(result, configuration.platform)
+    return workload.framework_text(configuration, kind, platform)
 
 
 def _changes(study: Study, record: TrialRecord, kind: str) -> str:
@@ -85,55 +96,3 @@ def _changes(study: Study, record: TrialRecord, kind: str) -> str:
     if kind == "yaml":
         return text
     return json.dumps(parse_plain(text), indent=1) + "\n"
-
-
-def _render_step(study: Study, configuration: StepConfiguration, kind: str) -> str:
-    import json
-
-    import yaml
-
-    from dse.search import stored_transformer
-    from dse.workload.transformer import configuration_to_json, configuration_to_megatron
-
-    if kind == "torchrec":
-        raise ConfigError(
-            "--format torchrec: a transformer has no sharding plan of tables; use --format "
-            "megatron, json or yaml"
-        )
-    if kind == "megatron":
-        return configuration_to_megatron(configuration, stored_transformer(study.result))
-    text = configuration_to_json(configuration, study.result.model_name)
-    return text if kind == "json" else yaml.safe_dump(json.loads(text), sort_keys=False)
-
-
-def _render(study: Study, configuration: Configuration | StepConfiguration, kind: str) -> str:
-    from dse.workload.transformer import StepConfiguration as OfTransformer
-
-    if isinstance(configuration, OfTransformer):
-        return _render_step(study, configuration, kind)
-    if kind == "megatron":
-        raise ConfigError(
-            "--format megatron: the study is of a recommendation model; use --format torchrec, "
-            "json or yaml"
-        )
-    if kind == "json":
-        from dse.sharding import plan_to_json
-
-        return plan_to_json(configuration.plan, study.result.model_name)
-    if kind == "torchrec":
-        from dse.search import stored_model, stored_platform
-        from dse.sharding import plan_to_torchrec
-
-        model = stored_model(study.result)
-        platform = stored_platform(study.result, configuration.platform)
-        device_kind = "cpu" if platform.device.kind == "cpu" else "cuda"
-        return plan_to_torchrec(
-            configuration.plan, model.tables, platform.devices_per_node, device_kind
-        )
-    from pydantic import TypeAdapter
-    import yaml
-
-    from dse.workload.dlrm import Configuration as ConfigurationType
-
-    plain = TypeAdapter(ConfigurationType).dump_python(configuration, mode="json")
-    return yaml.safe_dump({"schema_version": 1, **plain}, sort_keys=False)

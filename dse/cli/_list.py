@@ -32,9 +32,10 @@ def list_command(
     }[what]()
 
     def show(console: Console) -> None:
-        table = Table("", texts(*(column.replace("_", " ") for column in rows[0])))
+        columns = [column for column in rows[0] if column != "origin"]
+        table = Table("", texts(*(column.replace("_", " ") for column in columns)))
         for row in rows:
-            table.add(*("" if value is None else str(value) for value in row.values()))
+            table.add(*(_cell(row[column]) for column in columns))
         table.print(console)
 
     emit(rows, show, as_json=as_json)
@@ -94,20 +95,22 @@ def _spaces() -> list[dict[str, object]]:
 
 
 def _programs() -> list[dict[str, object]]:
-    from dse.workload.dlrm import SOFTWARE_PROFILES
-    from dse.workload.transformer import PROFILE_DESCRIPTIONS
+    from dse.workload import workload_kinds
 
-    rows: list[dict[str, object]] = [
+    return [
         {
-            "name": profile.name,
-            "kind": "dlrm",
-            "description": profile.description,
-            "origin": profile.origin,
+            "name": program.name,
+            "kind": kind,
+            "description": program.description,
+            "fitted": program.fitted,
+            "origin": program.origin,
         }
-        for profile in SOFTWARE_PROFILES.values()
+        for kind, workload in workload_kinds().items()
+        for program in workload.programs.values()
     ]
-    rows += [
-        {"name": name, "kind": "transformer", "description": description, "origin": origin}
-        for name, (description, origin) in PROFILE_DESCRIPTIONS.items()
-    ]
-    return rows
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(f"{fitted.name} {fitted.value:g}" for fitted in value)
+    return "" if value is None else str(value)

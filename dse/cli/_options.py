@@ -25,13 +25,13 @@ BatchOption = Annotated[
     int, typer.Option("--global-batch-size", min=1, help="Samples of one iteration, all ranks.")
 ]
 LinkOption = Annotated[
-    str, typer.Option("--link", help="Interconnect inside a node; the platform's own by default.")
+    str, typer.Option("--link", help="Interconnect inside a node; the platform's by default.")
 ]
 NetworkOption = Annotated[
-    str, typer.Option("--network", help="Network between nodes; the platform's own by default.")
+    str, typer.Option("--network", help="Network between nodes; the platform's by default.")
 ]
 PrecisionOption = Annotated[
-    str, typer.Option("--precision", help="fp32, tf32, fp16 or bf16; the model's own by default.")
+    str, typer.Option("--precision", help="fp32, tf32, fp16 or bf16; the model's by default.")
 ]
 LaunchOption = Annotated[
     str,
@@ -47,7 +47,7 @@ ProgramOption = Annotated[
         "--software-profile",
         metavar="NAME",
         help="Training program: torchrec, hugectr, megatron, …; `dse list programs` has all. "
-        "Without one, recommendation models run their kernels only.",
+        "By default `ideal`, a bound that no real program reaches.",
     ),
 ]
 StepOption = Annotated[

@@ -23,7 +23,7 @@ from dse.cli._options import (
 if TYPE_CHECKING:
     from dse._terminal import Console
 
-#: Headings of the help; the kind of the model decides which options apply.
+#: Headings of the help; the kind of model decides which options apply.
 _DLRM = "Recommendation models"
 _TRANSFORMER = "Transformers"
 _EXPLAINING = "Explaining"
@@ -51,7 +51,6 @@ def predict_command(
         typer.Option(
             "--host-profile",
             help="Host overheads from traces, written by `dse trace overheads --out`.",
-            rich_help_panel=_DLRM,
         ),
     ] = "",
     tensor: Annotated[
@@ -145,14 +144,15 @@ def predict_command(
 ) -> None:
     """Predict iteration time, cost and memory of one configuration.
 
-    The model's kind decides which options apply: sharding plans are for recommendation models,
+    The kind of model decides which options apply: sharding plans are for recommendation models,
     degrees of parallelism for transformers.
     """
     from dataclasses import replace
 
     from dse.cli._output import emit, fields_of
     from dse.cli._predictions import predicted
-    from dse.cli._request import Request, changed
+    from dse.cli._request import Request
+    from dse.cli._versus import changed
     from dse.report.console import line
     from dse.report.terminal import print_difference, print_explanation, print_prediction
 
@@ -180,7 +180,7 @@ def predict_command(
     # Checked before anything is computed.
     other, changes = changed(request, versus) if versus else (None, ())
     answer = predicted(request)
-    document = dict(answer.document)
+    document = answer.document() if as_json else {}
     if explain:
         document["explanation"] = {
             **fields_of(answer.explanation),
@@ -191,7 +191,7 @@ def predict_command(
         paired, difference = answer.paired(second), answer.difference(second)
         document["versus"] = {
             "changes": changes,
-            **second.document,
+            **(second.document() if as_json else {}),
             "throughput_ratio": paired,
             "difference": fields_of(difference, "change_s"),
         }

@@ -1,44 +1,42 @@
-"""Predictions of configurations that options describe."""
+"""Predictions of the jobs that options describe."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dse.cli._options import member
 from dse.cli._output import fields_of
-from dse.cli._request import SAME_PLAN, SEARCH_PLAN, Request
+from dse.cli._request import OpenJob, Request, open_job
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from dse.explanation import Difference, Explanation
-    from dse.machine import Precision
-    from dse.machine.platforms import Platform
-    from dse.model import DlrmModel, TransformerModel
     from dse.report.terminal import PredictionView
-    from dse.sharding import ShardingPlan
     from dse.workload import Job, PairedComparison, Prediction
-    from dse.workload.dlrm import Configuration, DlrmRuntime, PlanScorer
-    from dse.workload.transformer import Parallelism
+
+#: Plans that are not files: found by search, or that of the first configuration.
+_SEARCH_PLAN = "search"
+_SAME_PLAN = "same"
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """A predicted configuration.
+    """A predicted job.
 
     Attributes:
-        job: The job.
+        request: The options.
+        open_job: What they describe.
+        job: The job with its plan.
         prediction: Its prediction.
-        view: What is printed.
-        document: The fields of the public contract.
     """
 
+    request: Request
+    open_job: OpenJob
     job: Job
     prediction: Prediction
-    view: PredictionView
-    document: dict[str, object]
 
     @cached_property
     def explanation(self) -> Explanation:
@@ -47,14 +45,78 @@ class Predicted:
 
         return explain_job(self.job)
 
+    @property
+    def ranks_per_place(self) -> int:
+        """Ranks that one entry of the breakdown stands for."""
+        return max(1, self.request.world_size // len(self.prediction.breakdown))
+
+    @property
+    def view(self) -> PredictionView:
+        """What is printed."""
+        from dse.report.terminal import PredictionView, program_remark
+
+        opened, request = self.open_job, self.request
+        remarks = [f"host overheads: {opened.host_overheads}"]
+        if opened.program is not None:
+            remarks.append(program_remark(opened.program))
+        precision = self.job.document().get("precision")
+        return PredictionView(
+            job=f"{opened.workload.name} on {request.world_size} × {opened.platform.device.name}, "
+            f"global batch {request.global_batch_size:,}"
+            + (f", {precision}" if precision else ""),
+            setup=self.job.setup(),
+            prediction=self.prediction,
+            place=self.job.rank_word,
+            ranks_per_place=self.ranks_per_place,
+            remarks=tuple(remarks),
+        )
+
+    def document(self) -> dict[str, object]:
+        """Returns the fields of the JSON output."""
+        opened, request, prediction = self.open_job, self.request, self.prediction
+        document: dict[str, object] = {
+            "model": opened.workload.name,
+            "platform": opened.platform.name,
+            "world_size": request.world_size,
+            "global_batch_size": request.global_batch_size,
+            **program_fields(opened.program),
+            "host_overheads": request.host_profile or opened.platform.name,
+            **self.job.document(),
+            **prediction_fields(prediction, self.ranks_per_place),
+            "bound_by": self.explanation.bound_by,
+        }
+        if self.job.rank_word != "rank":
+            document[f"{self.job.rank_word}s"] = self._places()
+        return document
+
+    def _places(self) -> list[dict[str, object]]:
+        """Returns time and memory of what one entry of the breakdown stands for."""
+        ranks, prediction = self.ranks_per_place, self.prediction
+        return [
+            {
+                self.job.rank_word: place,
+                "first_rank": place * ranks,
+                "ranks": ranks,
+                **fields_of(parts),
+                "memory_bytes": memory.total_bytes,
+                "memory": {
+                    f"{purpose.removesuffix(' state')}_bytes": size_bytes
+                    for purpose, size_bytes in memory.parts
+                },
+            }
+            for place, (parts, memory) in enumerate(
+                zip(prediction.breakdown, prediction.memory, strict=True)
+            )
+        ]
+
     def paired(self, other: Predicted) -> PairedComparison:
-        """Compares it with a second configuration under the same errors of the models."""
+        """Compares it with a second job under the same errors of the models."""
         from dse.workload import compare_jobs
 
         return compare_jobs(self.job, other.job)
 
     def difference(self, other: Predicted) -> Difference:
-        """Returns where the iteration times of two configurations differ."""
+        """Returns where the iteration times of two jobs differ."""
         from dse.explanation import compare_explanations
 
         return compare_explanations(self.explanation, other.explanation)
@@ -65,265 +127,59 @@ class Predicted:
         from dse.simulate import critical_path, simulate
         from dse.workload import task_details
 
-        attributed = self.job.attributed()
+        attributed, view = self.job.attributed(), self.view
         simulated = simulate(attributed.graph)
-        title = f"{self.view.job}, {self.view.setup}, predicted"
+        title = ", ".join(filter(None, (view.job, view.setup, "predicted")))
+        if view.ranks_per_place > 1:
+            title += f"; a process is one rank of each {view.place}"
         write_timeline(
             simulated,
             path,
             critical=critical_path(simulated),
-            title=f"{title}; a process is one rank of each {self.view.place}"
-            if self.view.ranks_per_place > 1
-            else title,
+            title=title,
             details=task_details(attributed),
             arrival_arrows=self.job.rank_word == "rank",
         )
 
 
 def predicted(request: Request, first: Predicted | None = None) -> Predicted:
-    """Predicts a configuration; finds a plan where none is given.
+    """Predicts a job; finds a plan where none is given.
 
     Args:
         request: The options.
-        first: The configuration to compare with, whose plan ``same`` means.
+        first: The job to compare with, whose plan ``same`` means.
 
     Raises:
         ConfigError: A name is unknown, values do not fit the platform, or the model is of another
             kind than the first one.
         PlanError: The plan is for another model or another number of ranks.
     """
-    from dse.machine.platforms import load_platform
-    from dse.model import TransformerModel, load_model
-    from dse.workload.dlrm import DlrmJob
-
-    model = load_model(request.model)
-    request.check_kind(model)
-    platform = load_platform(request.platform)
-    transformer = isinstance(model, TransformerModel)
-    if first is not None and transformer is isinstance(first.job, DlrmJob):
-        kind = "a transformer" if transformer else "a recommendation model"
-        raise ConfigError(
-            f"--versus: `{model.name}` is {kind}, the first model is not; compare models of one "
-            "kind"
-        )
-    if isinstance(model, TransformerModel):
-        return _predicted_transformer(request, model, platform)
-    return _predicted_dlrm(request, model, platform, first)
-
-
-def _predicted_dlrm(
-    request: Request, model: DlrmModel, platform: Platform, first: Predicted | None
-) -> Predicted:
-    from dse.machine.host import load_host_profile
-    from dse.report.terminal import PredictionView
     from dse.workload import predict_job
-    from dse.workload.dlrm import DlrmJob, PlanScorer, problem_of
 
-    profile = load_host_profile(Path(request.host_profile)) if request.host_profile else None
-    configuration = dlrm_configuration(request, model, platform)
-    scorer = PlanScorer(problem_of(model, platform, configuration, host_profile=profile))
-    plan, planner = _plan(request.plan or SEARCH_PLAN, scorer, first)
-    job = DlrmJob(scorer, plan)
-    prediction = predict_job(job, price_usd_per_hour(platform, request.world_size))
-    host = f"platform {platform.name}"
-    if profile is not None:
-        host = f"measured, profile {profile.name} ({request.host_profile})"
-    program = request.program or None
-    view = PredictionView(
-        job=_title(request, model, platform, configuration.precision),
-        setup=planner,
-        prediction=prediction,
-        place=job.rank_word,
-        remarks=(f"host overheads: {host}", *([f"program: {program}"] if program else [])),
-    )
-    document = {
-        **_request_fields(request, model, platform, configuration.precision),
-        "planner": planner,
-        "host_overheads": request.host_profile or platform.name,
-        "program": program,
-        # The former name.
-        "software_profile": program,
-        **prediction_fields(prediction),
-    }
-    return Predicted(job, prediction, view, document)
-
-
-def _plan(chosen: str, scorer: PlanScorer, first: Predicted | None) -> tuple[ShardingPlan, str]:
-    from dse.sharding import ShardingType, check_plan, read_plan
-    from dse.workload.dlrm import DlrmJob
-    from dse.workload.dlrm.solver import SolverSettings, solve
-
-    if chosen == SEARCH_PLAN:
-        solved = solve(scorer, frozenset(ShardingType), SolverSettings(lp_start=True))
-        return solved.plan, solved.planner
-    tables, cluster = scorer.problem.model.tables, scorer.problem.cluster
-    if chosen == SAME_PLAN and first is not None and isinstance(first.job, DlrmJob):
-        plan, planner = first.job.plan, "the same"
-    else:
-        plan, planner = read_plan(Path(chosen), tables), chosen
-    checked = check_plan(plan, tables, cluster.world_size, cluster.devices_per_node)
-    return checked, planner
-
-
-def _predicted_transformer(
-    request: Request, model: TransformerModel, platform: Platform
-) -> Predicted:
-    from dse.machine import Precision
-    from dse.report.console import plural
-    from dse.report.terminal import PredictionView
-    from dse.workload import predict_job
-    from dse.workload.transformer import StepConfiguration, parallelism_words, step_problem
-
-    configuration = StepConfiguration(
-        platform=platform.name,
-        world_size=request.world_size,
-        global_batch_size=request.global_batch_size,
-        precision=member(Precision, request.precision or model.precision.value, "--precision"),
-        parallelism=_parallelism(request),
-        link=request.link,
-        network=request.network,
-        software=request.program or "default",
-    )
-    job = step_problem(model, platform, configuration)
-    prediction = predict_job(job, price_usd_per_hour(platform, request.world_size))
-    parallelism = job.parallelism
-    ranks = parallelism.tensor * parallelism.replicas
-    setup = parallelism_words(parallelism)
-    view = PredictionView(
-        job=_title(request, model, platform, configuration.precision),
-        setup=f"{setup}; {plural(job.micro_batches, 'micro-batch', 'es')} a replica",
-        prediction=prediction,
-        place=job.rank_word,
-        ranks_per_place=ranks,
-    )
-    document = {
-        **_request_fields(request, model, platform, configuration.precision),
-        "program": configuration.software,
-        # The former name.
-        "software": configuration.software,
-        "parallelism": parallelism,
-        "parallelism_words": setup,
-        "micro_batches": job.micro_batches,
-        **prediction_fields(prediction, ranks),
-        "stages": [
-            {
-                "stage": stage,
-                "first_rank": stage * ranks,
-                "ranks": ranks,
-                **fields_of(parts),
-                "memory_bytes": memory.total_bytes,
-                "memory": {
-                    f"{purpose.removesuffix(' state')}_bytes": size_bytes
-                    for purpose, size_bytes in memory.parts
-                },
-            }
-            for stage, (parts, memory) in enumerate(
-                zip(prediction.breakdown, prediction.memory, strict=True)
-            )
-        ],
-    }
-    return Predicted(job, prediction, view, document)
-
-
-def _title(
-    request: Request,
-    model: DlrmModel | TransformerModel,
-    platform: Platform,
-    precision: Precision,
-) -> str:
-    return (
-        f"{model.name} on {request.world_size} × {platform.device.name}, global batch "
-        f"{request.global_batch_size:,}, {precision.value}"
-    )
-
-
-def _request_fields(
-    request: Request,
-    model: DlrmModel | TransformerModel,
-    platform: Platform,
-    precision: Precision,
-) -> dict[str, object]:
-    return {
-        "model": model.name,
-        "platform": platform.name,
-        "world_size": request.world_size,
-        "global_batch_size": request.global_batch_size,
-        "precision": precision.value,
-    }
-
-
-def _parallelism(request: Request) -> Parallelism:
-    """Returns the degrees; data parallelism takes the remaining ranks.
-
-    Raises:
-        ConfigError: The other degrees do not divide the ranks, or a name is unknown.
-    """
-    from dse.workload.transformer import DataSharding, Parallelism, Recompute
-
-    tensor, pipeline, context = request.tensor or 1, request.pipeline or 1, request.context or 1
-    others = tensor * pipeline * context
-    if request.world_size % others:
+    opened = open_job(request)
+    if first is not None and first.open_job.workload.kind != opened.workload.kind:
         raise ConfigError(
-            f"--tensor {tensor} × --pipeline {pipeline} × --context {context} = {others} does "
-            f"not divide {request.world_size} ranks; choose degrees whose product does"
+            f"--versus: `{opened.workload.name}` is a {opened.workload.title}, "
+            f"`{first.open_job.workload.name}` a {first.open_job.workload.title}; compare models "
+            "of one kind"
         )
-    sharding = request.data_sharding or DataSharding.NONE
-    return Parallelism(
-        tensor=tensor,
-        pipeline=pipeline,
-        data=request.world_size // others,
-        context=context,
-        interleave=request.interleave or 1,
-        sequence_parallel=bool(request.sequence_parallel),
-        micro_batch_size=request.micro_batch_size or 1,
-        recompute=member(Recompute, request.recompute or Recompute.NONE, "--recompute"),
-        data_sharding=member(DataSharding, sharding, "--data-sharding"),
-    )
+    job = _planned(opened.job, request.plan, None if first is None else first.job)
+    return Predicted(request, opened, job, predict_job(job, opened.quote))
 
 
-def dlrm_configuration(request: Request, model: DlrmModel, platform: Platform) -> Configuration:
-    """Returns the configuration of a recommendation model, without a plan.
+def _planned(job: Job, plan: str, first: Job | None) -> Job:
+    from dse.workload import PlanEffort
 
-    Raises:
-        ConfigError: An option names something unknown.
-    """
-    from dse.machine import Precision
-    from dse.sharding import ShardingPlan
-    from dse.workload.dlrm import Configuration
-
-    precision = model.precision
-    if request.precision:
-        precision = member(Precision, request.precision, "--precision")
-    return Configuration(
-        platform=platform.name,
-        world_size=request.world_size,
-        global_batch_size=request.global_batch_size,
-        plan=ShardingPlan(request.world_size, ()),
-        precision=precision,
-        link=request.link,
-        network=request.network,
-        software=dlrm_software(request.program, request.launch, precision),
-    )
+    if plan in ("", _SEARCH_PLAN):
+        return job.planned(PlanEffort())
+    if plan == _SAME_PLAN and first is not None and first.plan is not None:
+        return job.with_plan(first.plan, "the same")
+    return job.with_plan(job.read_plan(plan), plan)
 
 
-def dlrm_software(program: str, launch: str, precision: Precision) -> DlrmRuntime:
-    """Returns how a program trains a recommendation model; `launch` overrides the program.
-
-    Raises:
-        ConfigError: The program or the way to launch is unknown.
-    """
-    from dse.workload.dlrm import DlrmRuntime, LaunchMode, software_profile
-
-    software = software_profile(program).software_for(precision) if program else DlrmRuntime()
-    if launch:
-        software = replace(software, launch=member(LaunchMode, launch, "--launch"))
-    return software
-
-
-def price_usd_per_hour(platform: Platform, world_size: int) -> float | None:
-    """Returns the price of that many devices, if known."""
-    quote = platform.quote(world_size)
-    return quote.usd_per_hour if quote else None
+def program_fields(program: str | None) -> dict[str, object]:
+    """Returns the program under its name in the public contract, and under former names."""
+    return {"program": program, "software_profile": program, "software": program}
 
 
 def prediction_fields(prediction: Prediction, ranks: int = 1) -> dict[str, object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -17,13 +17,6 @@ from dse.cli._options import (
     PrecisionOption,
     ProgramOption,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-#: A plan counts as slower than the best one if it is slower in at least this share of the samples.
-_CERTAINTY = 0.95
 
 
 def rank_command(
@@ -39,46 +32,41 @@ def rank_command(
     as_json: JsonOption = False,
 ) -> None:
     """Order sharding plans by predicted iteration time; plans that do not fit come last."""
-    from dse.cli._output import emit
-    from dse.cli._predictions import dlrm_configuration, prediction_fields, price_usd_per_hour
-    from dse.cli._request import Request
-    from dse.machine.platforms import load_platform
-    from dse.model import load_dlrm
-    from dse.report.terminal import RankingRow, print_ranking
-    from dse.sharding import check_plan, read_plan
-    from dse.workload.dlrm import PlanScorer, predict_plan, problem_of, sample_iteration_times_s
+    from dataclasses import replace
 
-    workload = load_dlrm(model)
-    machine = load_platform(platform)
-    scorers: dict[int, PlanScorer] = {}
+    from dse.cli._output import emit
+    from dse.cli._predictions import prediction_fields, program_fields
+    from dse.cli._request import Request, open_job
+    from dse.report.terminal import RankingRow, print_ranking
+    from dse.workload import compare_jobs, predict_job
+
+    request = Request(
+        model=model,
+        platform=platform,
+        world_size=1,
+        global_batch_size=global_batch_size,
+        link=link,
+        network=network,
+        precision=precision,
+        program=program,
+        launch=launch,
+    )
+    # A plan names its ranks; one rank is enough to read it.
+    reader = open_job(request)
+    opened = {1: reader}
     scored = []
     for path in plans:
-        plan = read_plan(path, workload.tables)
-        if plan.world_size not in scorers:
-            request = Request(
-                model=model,
-                platform=platform,
-                world_size=plan.world_size,
-                global_batch_size=global_batch_size,
-                link=link,
-                network=network,
-                precision=precision,
-                program=program,
-                launch=launch,
-            )
-            configuration = dlrm_configuration(request, workload, machine)
-            scorers[plan.world_size] = PlanScorer(problem_of(workload, machine, configuration))
-        scorer = scorers[plan.world_size]
-        cluster = scorer.problem.cluster
-        checked = check_plan(plan, workload.tables, plan.world_size, cluster.devices_per_node)
-        price = price_usd_per_hour(machine, plan.world_size)
-        prediction = predict_plan(scorer, checked, price)
-        scored.append((str(path), prediction, sample_iteration_times_s(scorer, checked)))
+        plan = reader.job.read_plan(path)
+        if plan.world_size not in opened:
+            opened[plan.world_size] = open_job(replace(request, world_size=plan.world_size))
+        found = opened[plan.world_size]
+        job = found.job.with_plan(plan, str(path))
+        scored.append((str(path), predict_job(job, found.quote), job))
     scored.sort(key=lambda row: (not row[1].feasible, row[1].iteration_time_s, row[0]))
     best = scored[0][2]
     rows = [
-        RankingRow(name, prediction, tie=place > 0 and _is_tie(best, samples))
-        for place, (name, prediction, samples) in enumerate(scored)
+        RankingRow(name, prediction, tie=job is not best and compare_jobs(best, job).tie)
+        for name, prediction, job in scored
     ]
     ranking = [
         {
@@ -89,8 +77,5 @@ def rank_command(
         }
         for place, row in enumerate(rows, start=1)
     ]
-    emit({"ranking": ranking}, lambda console: print_ranking(rows, console), as_json=as_json)
-
-
-def _is_tie(best: NDArray[np.float64], samples: NDArray[np.float64]) -> bool:
-    return float((samples > best).mean()) < _CERTAINTY
+    document = {**program_fields(reader.program), "ranking": ranking}
+    emit(document, lambda console: print_ranking(rows, console), as_json=as_json)

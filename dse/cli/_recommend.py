@@ -22,8 +22,7 @@ from dse.cli._options import (
 
 if TYPE_CHECKING:
     from dse._terminal import Console
-    from dse.model import DlrmModel, TransformerModel
-    from dse.search.recommend import Recommendation, RecommendOptions, Solved
+    from dse.search.recommend import Recommendation, Solved
 
 
 def recommend_command(
@@ -88,12 +87,12 @@ def recommend_command(
     from dse.cli._progress import progress
     from dse.config import UnitKind
     from dse.machine import Precision
-    from dse.model import load_model
     from dse.report.console import line
     from dse.report.terminal import print_recommendation
     from dse.search.recommend import RecommendOptions, parse_goal, recommend
+    from dse.workload import load_workload
 
-    workload = load_model(model)
+    workload = load_workload(model)
     goal = parse_goal(target=target, deadline=deadline, budget=budget, samples=samples)
     options = RecommendOptions(
         platforms=listed(platforms),
@@ -104,8 +103,9 @@ def recommend_command(
         price_provider=provider,
         confidence=quantity("--confidence", confidence, UnitKind.FRACTION),
         seed=seed,
+        program=program,
+        launch=launch,
     )
-    options = _with_program(options, workload, launch, program)
     with progress("looking", quiet=as_json) as display:
         found = recommend(workload, goal, options, progress=display)
     written = export if found.answer is not None else None
@@ -132,35 +132,11 @@ def _basis(text: str) -> str:
     return text
 
 
-def _with_program(
-    options: RecommendOptions, model: DlrmModel | TransformerModel, launch: str, program: str
-) -> RecommendOptions:
-    """Returns the options with the training program of the model's kind."""
-    from dataclasses import replace
-
-    from dse.cli._predictions import dlrm_software
-    from dse.errors import ConfigError
-    from dse.model import DlrmModel
-    from dse.workload.transformer import software_profile
-
-    if isinstance(model, DlrmModel):
-        return replace(options, software=dlrm_software(program, launch, model.precision))
-    if launch:
-        raise ConfigError("--launch is for recommendation models; leave it out")
-    if program:
-        software_profile(program)
-        return replace(options, program=program)
-    return options
-
-
 def _plan(solved: Solved, model_name: str) -> str:
-    from dse.sharding import plan_to_json
-    from dse.workload.transformer import StepConfiguration, configuration_to_json
+    from dse.workload import workload_kind
 
     configuration = solved.configuration
-    if isinstance(configuration, StepConfiguration):
-        return configuration_to_json(configuration, model_name)
-    return plan_to_json(configuration.plan, model_name)
+    return workload_kind(configuration.kind).deployment(configuration, model_name)
 
 
 def _document(found: Recommendation) -> dict[str, object]:

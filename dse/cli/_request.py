@@ -1,52 +1,17 @@
-"""One configuration as the options of `dse predict`, and what a second one changes of it."""
+"""One job as the options of a command describe it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dse.model import DlrmModel, TransformerModel
-
-#: Plans that are not files: found by search, or that of the first configuration.
-SEARCH_PLAN = "search"
-SAME_PLAN = "same"
-
-_FILE_ENDINGS = (".yaml", ".yml", ".json")
-_YES_OR_NO = {"true": True, "yes": True, "false": False, "no": False}
-_NUMBERS = (
-    "world_size",
-    "global_batch_size",
-    "tensor",
-    "pipeline",
-    "context",
-    "interleave",
-    "micro_batch_size",
-)
-
-#: Options that only one kind of model has.
-_DLRM_KEYS: tuple[str, ...] = ("plan", "launch", "host_profile")
-_TRANSFORMER_KEYS: tuple[str, ...] = (
-    "tensor",
-    "pipeline",
-    "context",
-    "interleave",
-    "sequence_parallel",
-    "micro_batch_size",
-    "recompute",
-    "data_sharding",
-)
-
-#: Other names of keys.
-_ALIASES = {
-    "software": "program",
-    "software_profile": "program",
-    "virtual_pipeline_stages": "interleave",
-    "zero_stage": "data_sharding",
-}
+    from dse.machine import Quote
+    from dse.machine.platforms import Platform
+    from dse.workload import Job, ParameterValue, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +23,13 @@ class Request:
         platform: Platform name or file.
         world_size: Number of ranks.
         global_batch_size: Samples of one iteration over all ranks.
-        link: Interconnect inside a node; the platform's own by default.
-        network: Network between nodes; the platform's own by default.
-        precision: Arithmetic; the model's own by default.
-        program: Training program.
+        link: Interconnect inside a node; the platform's default if empty.
+        network: Network between nodes; the platform's default if empty.
+        precision: Arithmetic; the model's own if empty.
+        program: Training program; `ideal`, a bound, if empty.
         plan: Plan file, ``search`` (the default), or ``same`` for a second configuration.
-        launch: How the host launches kernels; the program's own way by default.
-        host_profile: File of host overheads; the platform's own by default.
+        launch: How the host launches kernels; as the program does if empty.
+        host_profile: File of host overheads; the platform's if empty.
         tensor: Tensor-parallel ranks.
         pipeline: Pipeline stages.
         context: Context-parallel ranks.
@@ -95,112 +60,117 @@ class Request:
     recompute: str = ""
     data_sharding: str = ""
 
-    def check_kind(self, model: DlrmModel | TransformerModel) -> None:
-        """Checks that only options of the model's kind are given.
-
-        Raises:
-            ConfigError: An option of the other kind is given; names it.
-        """
-        from dse.model import TransformerModel
-
-        kind, wrong, instead = "a recommendation model", _TRANSFORMER_KEYS, _DLRM_KEYS
-        if isinstance(model, TransformerModel):
-            kind, wrong, instead = "a transformer", _DLRM_KEYS, _TRANSFORMER_KEYS
-        given = [key for key in wrong if getattr(self, key) not in (None, "")]
-        if given:
-            raise ConfigError(
-                f"{_options(given)}: not for `{model.name}`, which is {kind}; its own options are "
-                f"{_options(instead)}"
-            )
+    def given(self) -> dict[str, str | int | bool]:
+        """Returns the values of the options that were given, without those of every model."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {
+            name: value
+            for name, value in values.items()
+            if name not in _OF_EVERY_MODEL and value not in (None, "")
+        }
 
 
-def _options(keys: tuple[str, ...] | list[str]) -> str:
-    return ", ".join(f"--{key.replace('_', '-')}" for key in keys)
+#: Fields of a request that every workload has.
+_OF_EVERY_MODEL = ("model", "platform", "world_size", "global_batch_size", "host_profile")
 
 
-#: Keys of `--versus`.
-KEYS = tuple(field.name for field in fields(Request))
+@dataclass(frozen=True)
+class OpenJob:
+    """The job of a request, before its plan is found.
+
+    Attributes:
+        workload: What is trained.
+        platform: Where.
+        parameters: Value of each parameter that was given.
+        job: The job.
+        host_overheads: Where the host's figures come from, as people read it.
+    """
+
+    workload: Workload
+    platform: Platform
+    parameters: dict[str, ParameterValue]
+    job: Job
+    host_overheads: str
+
+    @property
+    def program(self) -> str | None:
+        """Name of the training program; None if the kind of workload knows no programs."""
+        from dse.workload import IDEAL
+
+        return str(self.parameters.get("program", IDEAL)) if self.workload.programs else None
+
+    @property
+    def quote(self) -> Quote | None:
+        """Price of the whole cluster, if it is known."""
+        return self.platform.quote(int(self.parameters["world_size"]))
 
 
-def changed(request: Request, versus: str) -> tuple[Request, tuple[str, ...]]:
-    """Returns the second configuration, and each key that it changes with the new value.
-
-    Args:
-        request: The first configuration.
-        versus: `key=value,key=value`, or a YAML or JSON file with the same keys.
+def open_job(request: Request) -> OpenJob:
+    """Returns the job that options describe.
 
     Raises:
-        ConfigError: A key does not exist, comes twice or has an impossible value, or nothing is
-            changed.
+        UnknownNameError: A name does not exist.
+        ConfigError: A file or a value is wrong, an option is not for this kind of workload, or the
+            job is impossible.
     """
-    values = _from_file(versus) if _is_file(versus) else _from_text(versus)
-    checked: dict[str, Any] = {key: _checked(key, value) for key, value in values.items()}
-    other = replace(request, **checked)
-    if other == request:
+    from dse.machine.host import load_host_profile
+    from dse.machine.platforms import load_platform
+    from dse.workload import find_program, load_workload
+
+    workload, platform = load_workload(request.model), load_platform(request.platform)
+    given = request.given()
+    _check_options(given, workload)
+    given.pop("plan", None)
+    if "program" in given:
+        given["program"] = find_program(workload.programs, str(given["program"])).name
+    parameters: dict[str, ParameterValue] = {
+        "platform": platform.name,
+        "world_size": request.world_size,
+        "global_batch_size": request.global_batch_size,
+        **given,
+    }
+    _check_values(parameters, workload)
+    profile = load_host_profile(Path(request.host_profile)) if request.host_profile else None
+    job = workload.job(platform, parameters, host_profile=profile)
+    host = f"platform {platform.name}"
+    if profile is not None:
+        host = f"measured, profile {profile.name} ({request.host_profile})"
+    return OpenJob(workload, platform, parameters, job, host)
+
+
+def _check_options(given: dict[str, str | int | bool], workload: Workload) -> None:
+    """Checks that the options are for this kind of workload."""
+    known = [
+        field.name
+        for field in fields(Request)
+        if field.name not in _OF_EVERY_MODEL and field.name in workload.parameters.model_fields
+    ]
+    if workload.finds_plans:
+        known.append("plan")
+    wrong = [name for name in given if name not in known]
+    if wrong:
         raise ConfigError(
-            f"--versus: `{versus}` changes nothing; give at least one of {', '.join(KEYS)} "
-            "another value than the first configuration has"
+            f"{_options(wrong)}: not for `{workload.name}`, which is a {workload.title}; its "
+            f"options are {_options(known)}"
         )
-    return other, tuple(f"{key} {value}" for key, value in checked.items())
 
 
-def _is_file(versus: str) -> bool:
-    # `plan=other.json` ends like a file name.
-    return versus.lower().endswith(_FILE_ENDINGS) and ("=" not in versus or Path(versus).is_file())
+def _check_values(parameters: dict[str, ParameterValue], workload: Workload) -> None:
+    """Checks each value like those of a search space, and names its option."""
+    from dse.config import check_data
+
+    try:
+        check_data(dict(parameters), workload.parameters, file="")
+    except ConfigError as error:
+        # What must not be given together is a matter of search spaces: an option overrides.
+        problems = [
+            f"{_options([problem.field.partition('[')[0]])}: {problem.message}"
+            for problem in error.diagnostics
+            if problem.field
+        ]
+        if problems:
+            raise ConfigError("\n".join(problems)) from None
 
 
-def _from_text(versus: str) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for pair in versus.split(","):
-        key, sign, value = pair.partition("=")
-        if not sign:
-            raise ConfigError(
-                f"--versus: expected key=value pairs with commas between them, found `{pair}`; a "
-                f"file has to end in {', '.join(_FILE_ENDINGS)}"
-            )
-        name = _known(key.strip())
-        if name in values:
-            raise ConfigError(f"--versus: `{name}` is given twice")
-        values[name] = value.strip()
-    return values
-
-
-def _from_file(path: str) -> dict[str, Any]:
-    from dse.config import parse_plain, read_source
-
-    # YAML contains JSON.
-    found = parse_plain(read_source(path).text, file=path)
-    if not isinstance(found, dict):
-        raise ConfigError(f"{path}: expected keys with values; keys are {', '.join(KEYS)}")
-    return {_known(str(key)): value for key, value in found.items()}
-
-
-def _known(key: str) -> str:
-    from dse._suggest import nearest
-
-    name = key.removeprefix("--").replace("-", "_")
-    name = _ALIASES.get(name, name)
-    if name in KEYS:
-        return name
-    near = nearest(name, KEYS)
-    meant = f"did you mean `{near}`? " if near else ""
-    raise ConfigError(f"--versus: unknown key `{key}`; {meant}keys are {', '.join(KEYS)}")
-
-
-def _checked(key: str, value: object) -> str | int | bool:
-    if key == "sequence_parallel":
-        given = str(value).lower()
-        if given not in _YES_OR_NO:
-            raise ConfigError(f"--versus: {key}: expected true or false, found `{value}`")
-        return _YES_OR_NO[given]
-    if key in _NUMBERS:
-        try:
-            number = int(str(value).replace("_", ""))
-        except ValueError:
-            number = 0
-        if number < 1:
-            raise ConfigError(f"--versus: {key}: expected a whole number from 1, found `{value}`")
-        return number
-    if isinstance(value, dict | list | bool):
-        raise ConfigError(f"--versus: {key}: expected text, found `{value}`")
-    return "" if value is None else str(value)
+def _options(names: list[str]) -> str:
+    return ", ".join(f"--{name.replace('_', '-')}" for name in names)

@@ -122,7 +122,7 @@ class _Listener:
 
     def __call__(self, records: Sequence[TrialRecord], total: int) -> None:
         from dse.search import TrialStatus
-        from dse.search.space import Metric
+        from dse.workload import Metric
 
         latest = records[-1]
         if latest.status is TrialStatus.FEASIBLE:

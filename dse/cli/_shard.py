@@ -26,7 +26,7 @@ from dse.cli._options import (
 
 if TYPE_CHECKING:
     from dse._terminal import Console
-    from dse.sharding import ShardingType, TableConstraints
+    from dse.sharding import TableConstraints
 
 
 def shard_command(
@@ -73,22 +73,17 @@ def shard_command(
     """Find the sharding plan with the shortest iteration, with a lower bound and the gap to it."""
     from dse._files import write_atomically
     from dse.cli._output import emit
-    from dse.cli._predictions import dlrm_configuration, prediction_fields, price_usd_per_hour
+    from dse.cli._predictions import prediction_fields, program_fields
     from dse.cli._progress import progress
-    from dse.cli._request import Request
+    from dse.cli._request import Request, open_job
     from dse.errors import InfeasibleError
-    from dse.machine.platforms import load_platform
-    from dse.model import load_dlrm
     from dse.report.console import line
-    from dse.report.terminal import ShardingView, print_sharding
+    from dse.report.terminal import ShardingView, print_sharding, program_remark
     from dse.sharding import plan_to_json
-    from dse.workload.dlrm import PlanScorer, predict_plan, problem_of
-    from dse.workload.dlrm.solver import find_plan
+    from dse.workload import explain_job, predict_job
 
     table_constraints = _constraints(constraints, pin or [], allow or [])
     allowed_types = _types(types)
-    workload = load_dlrm(model)
-    machine = load_platform(platform)
     request = Request(
         model=model,
         platform=platform,
@@ -100,12 +95,11 @@ def shard_command(
         program=program,
         launch=launch,
     )
-    configuration = dlrm_configuration(request, workload, machine)
-    scorer = PlanScorer(problem_of(workload, machine, configuration))
+    opened = open_job(request)
+    name = opened.workload.name
     try:
-        with progress(f"planning {len(workload.tables):,} tables on {world_size:,} ranks"):
-            solution = find_plan(
-                scorer,
+        with progress(f"planning {name} on {world_size:,} ranks"):
+            solution = opened.job.solve(
                 allowed_types=allowed_types,
                 constraints=table_constraints,
                 allow_uvm=allow_uvm,
@@ -118,17 +112,19 @@ def shard_command(
         for text in str(error).splitlines():
             typer.echo(f"infeasible: {visible(text)}", err=True)
         raise typer.Exit(ExitCode.FAILED) from None
-    prediction = predict_plan(scorer, solution.plan, price_usd_per_hour(machine, world_size))
-    plan_text = plan_to_json(solution.plan, workload.name)
+    job = opened.job.with_plan(solution.plan, solution.planner)
+    prediction, explanation = predict_job(job, opened.quote), explain_job(job)
+    plan_text = plan_to_json(solution.plan, name)
     if out is not None:
         write_atomically(out, plan_text)
     document = {
-        "model": workload.name,
-        "platform": machine.name,
+        "model": name,
+        "platform": opened.platform.name,
         "world_size": world_size,
         "global_batch_size": global_batch_size,
-        "program": program or None,
+        **program_fields(opened.program),
         **prediction_fields(prediction),
+        "bound_by": explanation.bound_by,
         "iteration_time_s": solution.iteration_time_s,
         "lower_bound_s": solution.lower_bound_s,
         "gap": solution.gap,
@@ -141,11 +137,17 @@ def shard_command(
         "host_memory_bytes_per_rank": [memory.host_bytes for memory in prediction.memory],
         "plan": json.loads(plan_text),
     }
-    load_s = scorer.rank_load_s(scorer.placements.options_of(solution.plan)).tolist()
-    host_bytes = scorer.problem.cluster.host_memory_bytes
+    view = ShardingView(
+        solution,
+        prediction,
+        tuple(rank.movable_s for rank in explanation.ranks),
+        opened.platform.cluster(world_size).host_memory_bytes,
+    )
 
     def show(console: Console) -> None:
-        print_sharding(ShardingView(solution, prediction, tuple(load_s), host_bytes), console)
+        print_sharding(view, console)
+        if opened.program is not None:
+            line(console, program_remark(opened.program))
         if out is not None:
             line(console, f"plan: {out}")
 
@@ -161,7 +163,8 @@ def _constraints(
     return (*written, *map(parse_pin, pins), *map(parse_allow, allowed))
 
 
-def _types(text: str) -> frozenset[ShardingType]:
+def _types(text: str) -> tuple[str, ...] | None:
+    """Returns the names of sharding types; None for all."""
     from dse._suggest import hint
     from dse.errors import ConfigError
     from dse.sharding import ShardingType
@@ -170,4 +173,4 @@ def _types(text: str) -> frozenset[ShardingType]:
     for name in names:
         if name not in known:
             raise ConfigError(f"--types: unknown sharding type `{name}`; {hint(name, known)}")
-    return frozenset(map(ShardingType, names or known))
+    return names or None

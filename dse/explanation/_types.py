@@ -176,6 +176,14 @@ class Explanation:
     sensitivities: tuple[Sensitivity, ...]
     imbalance: Imbalance | None
 
+    @property
+    def bound_by(self) -> Resource:
+        """The resource with the largest share of the critical path."""
+        seconds: dict[Resource, float] = {}
+        for share in self.path:
+            seconds[share.resource] = seconds.get(share.resource, 0.0) + share.seconds
+        return max(seconds, key=seconds.__getitem__)
+
 
 @dataclass(frozen=True, slots=True)
 class DifferenceStep:

@@ -36,7 +36,7 @@ from dse.workload._registry import (
     workload_kind,
     workload_kinds,
 )
-from dse.workload._workload import Workload, required
+from dse.workload._workload import Workload
 
 __all__ = [
     "COMMON_METRICS",
@@ -76,7 +76,6 @@ __all__ = [
     "load_workload",
     "named",
     "predict_job",
-    "required",
     "task_details",
     "workload_from_text",
     "workload_kind",

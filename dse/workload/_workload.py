@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 import json
 from typing import TYPE_CHECKING, ClassVar
 
 from dse.errors import ConfigError
 from dse.machine import Precision
+from dse.sharding import plan_to_json
 from dse.workload._metrics import COMMON_METRICS
+from dse.workload._parameters import named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from dse.machine import LinkSpec, NetworkSpec
+    from dse.machine import Cluster, LinkSpec, NetworkSpec
     from dse.machine.host import HostProfile
     from dse.machine.platforms import Platform
     from dse.model import EmbeddingTable
@@ -40,6 +43,8 @@ class Workload(ABC):
         rank_word: What one entry of a breakdown stands for.
         brings_machine: Whether the workload fixes its machine, as captured steps do.
         finds_plans: Whether jobs have a sharding plan, which is searched for each configuration.
+        frameworks: Training frameworks in whose form a configuration can be written.
+        summarized: Parameters that tables show as one text.
     """
 
     kind: ClassVar[str]
@@ -48,6 +53,8 @@ class Workload(ABC):
     metrics: ClassVar[frozenset[Metric]] = COMMON_METRICS
     programs: ClassVar[Mapping[str, Program]] = {}
     finds_plans: ClassVar[bool] = False
+    frameworks: ClassVar[tuple[str, ...]] = ()
+    summarized: ClassVar[frozenset[str]] = frozenset()
     brings_machine: ClassVar[bool] = False
     rank_word: ClassVar[str] = "rank"
 
@@ -112,6 +119,16 @@ class Workload(ABC):
         del configuration
         return ()
 
+    @classmethod
+    def summary(cls, configuration: Configuration) -> str:
+        """Returns what :attr:`summarized` parameters amount to; empty if there are none.
+
+        Args:
+            configuration: What was chosen.
+        """
+        del configuration
+        return ""
+
     @property
     def tables(self) -> Sequence[EmbeddingTable]:
         """Embedding tables that plans place."""
@@ -127,6 +144,29 @@ class Workload(ABC):
         return configuration.world_size
 
     @classmethod
+    def document(cls, configuration: Configuration, model_name: str) -> dict[str, object]:
+        """Returns a whole configuration as the names and values of a YAML or JSON file.
+
+        Args:
+            configuration: What was chosen.
+            model_name: Name of the model.
+        """
+        found: dict[str, object] = {
+            "schema_version": 1,
+            "model": model_name,
+            "platform": configuration.platform,
+            "world_size": configuration.world_size,
+            "global_batch_size": configuration.global_batch_size,
+        }
+        found |= dict(configuration.parameters)
+        if configuration.program:
+            found["program"] = configuration.program
+        if configuration.plan is not None:
+            found["planner"] = configuration.planner
+            found["plan"] = json.loads(plan_to_json(configuration.plan, model_name))
+        return found
+
+    @classmethod
     def deployment(cls, configuration: Configuration, model_name: str) -> str:
         """Returns what a training job takes from a configuration, as JSON text.
 
@@ -134,14 +174,26 @@ class Workload(ABC):
             configuration: What was chosen.
             model_name: Name of the model.
         """
-        document = {
-            "schema_version": 1,
-            "model": model_name,
-            "world_size": configuration.world_size,
-            "global_batch_size": configuration.global_batch_size,
-            **dict(configuration.parameters),
-        }
-        return json.dumps(document, indent=1) + "\n"
+        return json.dumps(cls.document(configuration, model_name), indent=1) + "\n"
+
+    def framework_text(
+        self, configuration: Configuration, framework: str, platform: Platform
+    ) -> str:
+        """Returns a configuration in the form of a training framework.
+
+        Args:
+            configuration: What was chosen.
+            framework: One of :attr:`frameworks`.
+            platform: The configuration's platform.
+
+        Raises:
+            ConfigError: This kind of workload has no form for the framework.
+        """
+        del configuration, platform
+        raise ConfigError(
+            f"--format {framework}: not for a {self.title}; use one of "
+            f"{', '.join((*self.frameworks, 'json', 'yaml'))}"
+        )
 
     def candidates(
         self, platform: Platform, parameters: Mapping[str, ParameterValue]
@@ -182,6 +234,34 @@ class Workload(ABC):
             ConfigError: The job is impossible, or a value does not exist on the platform.
         """
 
+    def cluster(
+        self,
+        platform: Platform | None,
+        parameters: Mapping[str, ParameterValue],
+        *,
+        links: Sequence[LinkSpec] = (),
+        networks: Sequence[NetworkSpec] = (),
+        host_profile: HostProfile | None = None,
+    ) -> Cluster:
+        """Returns the ranks of a job with their link and network; arguments as :meth:`job`.
+
+        Raises:
+            ConfigError: There is no platform, it cannot have that many ranks, or a link or network
+                does not exist.
+        """
+        if platform is None:
+            raise ConfigError(f"a {self.title} needs a platform; name one")
+        cluster = platform.cluster(
+            int(parameters["world_size"]),
+            link=named(parameters, "link"),
+            network=named(parameters, "network"),
+            extra_links=tuple(links),
+            extra_networks=tuple(networks),
+        )
+        if host_profile is None:
+            return cluster
+        return replace(cluster, host=host_profile.host_spec(cluster.host))
+
     def placement_parameters(
         self, platforms: Mapping[str, Platform], choices: Mapping[str, Sequence[ParameterValue]]
     ) -> tuple[Parameter, ...]:
@@ -195,14 +275,3 @@ class Workload(ABC):
             ConfigError: This workload has no plan, or it is too large for a sampler.
         """
         raise ConfigError(f"a {self.title} has no sharding plan to search")
-
-
-def required(platform: Platform | None, workload: Workload) -> Platform:
-    """Returns a platform that has to be named.
-
-    Raises:
-        ConfigError: It is not.
-    """
-    if platform is None:
-        raise ConfigError(f"a {workload.title} needs a platform; name one")
-    return platform

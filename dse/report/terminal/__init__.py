@@ -12,6 +12,7 @@ from dse.report.terminal._prediction import (
     print_difference,
     print_prediction,
     print_ranking,
+    program_remark,
 )
 from dse.report.terminal._recommendation import print_recommendation, samples_of
 from dse.report.terminal._replay import print_replay_result
@@ -52,5 +53,6 @@ __all__ = [
     "print_trace_summary",
     "print_validation",
     "print_what_if",
+    "program_remark",
     "samples_of",
 ]

@@ -142,9 +142,9 @@ def _print_common(comparison: StudyComparison, console: Console) -> None:
     table = Table(title, *columns)
     records = {record.number: record for record in comparison.first.records}
     for pair in moved[:_MAX_MOVED]:
-        answer = records[pair.first].prediction or records[pair.first].trace
-        assert answer is not None
-        seconds = answer.iteration_time_s
+        prediction = records[pair.first].prediction
+        assert prediction is not None
+        seconds = prediction.iteration_time_s
         table.add(
             f"#{pair.first}",
             f"#{pair.second}",

@@ -21,6 +21,7 @@ from dse.report.console import (
     texts,
 )
 from dse.report.terminal._explanation import print_waterfall
+from dse.workload import IDEAL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,17 +33,13 @@ if TYPE_CHECKING:
     from dse.workload import PairedComparison, Prediction
 
 
-#: What distinguishes configurations, by what their breakdown is of.
-_SETUPS = {"rank": "plan", "stage": "parallelism"}
-
-
 @dataclass(frozen=True, slots=True)
 class PredictionView:
     """One predicted configuration as it is printed.
 
     Attributes:
         job: Model, devices and batch.
-        setup: Plan, or degrees of parallelism.
+        setup: How the job is set up, such as its plan; may be empty.
         prediction: What the performance model predicts.
         title: Distinguishes it from another one.
         place: What one entry of the breakdown stands for.
@@ -78,15 +75,26 @@ def print_prediction(view: PredictionView, console: Console) -> None:
     """Prints one prediction: figures, then time and memory of the ranks or pipeline stages."""
     prediction = view.prediction
     line(console, view.job)
-    line(console, f"{_SETUPS[view.place]}: {view.setup}")
+    if view.setup:
+        line(console, view.setup)
     facts(console, _figures(prediction))
-    if view.place == "stage":
-        _print_stages(prediction, view.ranks_per_place, console)
-    else:
+    if view.place == "rank":
         _print_ranks(prediction, console)
+    else:
+        _print_places(view, console)
     line(console, f"usable memory {gib(prediction.usable_memory_bytes)} per device")
     for remark in view.remarks:
         line(console, remark)
+
+
+def program_remark(program: str) -> str:
+    """Returns a line that names the training program, and says if it is only a bound."""
+    if program != IDEAL:
+        return f"program: {program}"
+    return (
+        f"program: {IDEAL}, a bound that no real program reaches; --program NAME predicts one, "
+        "`dse list programs` lists them"
+    )
 
 
 def print_difference(
@@ -105,7 +113,8 @@ def print_difference(
     """
     first, second = views
     table = Table("", names(""), texts(*(view.title for view in views)))
-    table.add(_SETUPS[first.place], *(view.setup for view in views))
+    if any(view.setup for view in views):
+        table.add("setup", *(view.setup for view in views))
     for (name, before), (_, after) in zip(
         _figures(first.prediction), _figures(second.prediction), strict=True
     ):
@@ -191,21 +200,23 @@ def _print_ranks(prediction: Prediction, console: Console) -> None:
     table.print(console)
 
 
-def _print_stages(prediction: Prediction, ranks: int, console: Console) -> None:
+def _print_places(view: PredictionView, console: Console) -> None:
+    """Prints time and memory of places that stand for several ranks, such as pipeline stages."""
+    prediction, ranks = view.prediction, view.ranks_per_place
     parts_of = ("compute", "exposed communication", "host", "bubble")
-    times = Table("", figures("stage", "ranks", *parts_of))
+    times = Table("", figures(view.place, "ranks", *parts_of))
     purposes = (purpose for purpose, _ in prediction.memory[0].parts)
-    sizes = Table("", figures("stage", *purposes, "memory"))
-    for stage, (parts, memory) in enumerate(
+    sizes = Table("", figures(view.place, *purposes, "memory"))
+    for place, (parts, memory) in enumerate(
         zip(prediction.breakdown, prediction.memory, strict=True)
     ):
         times.add(
-            str(stage),
-            rank_names(range(stage * ranks, (stage + 1) * ranks)),
+            str(place),
+            rank_names(range(place * ranks, (place + 1) * ranks)),
             *(_part(seconds, prediction.iteration_time_s) for seconds in _seconds(parts)),
         )
         parts_bytes = (size_bytes for _, size_bytes in memory.parts)
-        sizes.add(str(stage), *map(gib, (*parts_bytes, memory.total_bytes)))
+        sizes.add(str(place), *map(gib, (*parts_bytes, memory.total_bytes)))
     times.print(console)
     sizes.print(console)
 

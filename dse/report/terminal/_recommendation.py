@@ -27,7 +27,7 @@ from dse.search.recommend import (
     job_cost_usd,
     rate_words,
 )
-from dse.workload.transformer import StepConfiguration, parallelism_words
+from dse.workload import workload_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,7 +103,7 @@ def _figures(found: Recommendation, solved: Solved) -> list[tuple[str, str]]:
         ),
         *([] if samples is None else [("whole job", _job(samples, solved))]),
         ("reaches it", _chance(found, solved)),
-        ("plan", _plan(solved)),
+        *([("plan", plan)] if (plan := _plan(solved)) else []),
         ("memory", f"{memory} a device"),
     ]
 
@@ -135,8 +135,8 @@ def _probability(probability: float) -> str:
 
 def _plan(solved: Solved) -> str:
     configuration = solved.configuration
-    if isinstance(configuration, StepConfiguration):
-        return parallelism_words(configuration.parallelism)
+    if configuration.plan is None:
+        return workload_kind(configuration.kind).summary(configuration)
     kinds = Counter(table.sharding_type.value for table in configuration.plan.tables)
     plan = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
     gap = solved.bound_per_s / solved.throughput_per_s - 1

@@ -1,4 +1,4 @@
-"""Studies: the front, and the words for their configurations."""
+"""Studies: the front, and names of their configurations."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from dse.report._metrics import metric_formats, title_with_unit
 from dse.report.console import Table, figures, line, texts
-from dse.search import TrialStatus, change_words
+from dse.search import TrialStatus
+from dse.workload import workload_kind
 from dse.workload.dlrm import PLACEMENT_PREFIX
-from dse.workload.transformer import StepConfiguration, parallelism_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +22,6 @@ _MAX_ROWS = 15
 
 #: Parameters that the first part of a configuration's name has.
 _NAMED_FIRST = ("platform", "world_size", "global_batch_size", "local_batch_size")
-#: Parameters of a transformer that its parallelism does not name.
-_BESIDE_PARALLELISM = ("link", "network", "precision", "software")
 #: Parameters whose values need no name.
 _SELF_EXPLANATORY = ("link", "network", "launch", "precision", "sharding_types")
 
@@ -62,7 +60,7 @@ def _print_front(study: StudyResult, console: Console) -> None:
     table = Table(title, figures("#", *titles), texts("Configuration"))
     varied = _varied_parameters(study)
     if study.trace is not None:
-        metrics = study.trace.baseline.metrics
+        metrics = study.trace.metrics
         cells = (formats[axis.metric].text(metrics[axis.metric]) for axis in study.objectives)
         table.add("", *cells, f"as captured: {study.trace.step}", style="dim")
     for record in study.front[:_MAX_ROWS]:
@@ -76,21 +74,24 @@ def _print_front(study: StudyResult, console: Console) -> None:
 
 def _configuration_name(record: TrialRecord, varied: Sequence[str]) -> str:
     """Names a configuration: machines and batch, then what differs on the front."""
-    if record.trace is not None:
-        return change_words(record)
-    chosen = dict(record.parameters)
+    configuration = record.configuration
+    summarized: frozenset[str] = frozenset()
     parts = []
-    if record.configuration is not None:
-        parts.append(
-            f"{record.configuration.world_size} × {record.configuration.platform}, "
-            f"batch {record.configuration.global_batch_size:,}"
-        )
-    if isinstance(record.configuration, StepConfiguration):
-        parts.append(parallelism_words(record.configuration.parallelism))
-        varied = [name for name in varied if name in _BESIDE_PARALLELISM]
+    if configuration is not None:
+        kind = workload_kind(configuration.kind)
+        summarized = kind.summarized
+        if not kind.brings_machine:
+            parts.append(
+                f"{configuration.world_size} × {configuration.platform}, "
+                f"batch {configuration.global_batch_size:,}"
+            )
+        parts += filter(None, [kind.summary(configuration)])
+    chosen = dict(record.parameters)
     for name in varied:
         value = chosen[name]
-        if name in _NAMED_FIRST or name.startswith(PLACEMENT_PREFIX) or value == "default":
+        if name in _NAMED_FIRST or name in summarized or value == "default":
+            continue
+        if name.startswith(PLACEMENT_PREFIX):
             continue
         if isinstance(value, bool):
             parts.append(f"{name} {'on' if value else 'off'}")
@@ -111,12 +112,12 @@ def _varied_parameters(study: StudyResult) -> list[str]:
 
 def short_name(record: TrialRecord) -> str:
     """Names a configuration by its machines and batch, or by its changes of a trace."""
-    if record.trace is not None:
-        return change_words(record)
     configuration = record.configuration
     if configuration is None:
         return ", ".join(str(value) for _, value in record.parameters[:3])
-    name = f"{configuration.world_size} × {configuration.platform}"
-    if isinstance(configuration, StepConfiguration):
-        return f"{name}, {parallelism_words(configuration.parallelism)}"
-    return f"{name}, batch {configuration.global_batch_size:,}"
+    kind = workload_kind(configuration.kind)
+    summary = kind.summary(configuration)
+    if kind.brings_machine:
+        return summary
+    machines = f"{configuration.world_size} × {configuration.platform}"
+    return f"{machines}, {summary or f'batch {configuration.global_batch_size:,}'}"

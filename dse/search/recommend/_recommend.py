@@ -13,7 +13,7 @@ from dse.search.recommend._search import judge_options, recommendation
 from dse.search.recommend._types import Option
 from dse.search.space import ModelReference, SearchSpace
 from dse.search.space._common_schema import SearchBlock
-from dse.workload import find_program, load_workload
+from dse.workload import LaunchMode, find_program, load_workload
 from dse.workload.dlrm import TYPE_SEPARATOR
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class RecommendOptions:
         precisions: Arithmetic; by default the model's own.
         types: Names of sharding types that plans may use; all by default.
         program: Name of the training program; the ideal one by default.
+        launch: How the host launches kernels; by default as the program does.
         price_basis: Which list prices count.
         price_provider: Only this one's; empty for the cheapest of all.
         confidence: Least probability to reach the goal; one half asks for the expected value.
@@ -57,6 +58,7 @@ class RecommendOptions:
     precisions: tuple[Precision, ...] = ()
     types: frozenset[str] = frozenset()
     program: str = ""
+    launch: str = ""
     price_basis: str = "on_demand"
     price_provider: str = ""
     confidence: float = 0.5
@@ -133,6 +135,10 @@ def option_evaluator(
     fixed: dict[str, ParameterValue] = {}
     if options.program:
         fixed["program"] = find_program(workload.programs, options.program).name
+    if options.launch:
+        if "launch" not in workload.parameters.model_fields:
+            raise ConfigError(f"launch: not for a {workload.title}; leave it out")
+        fixed["launch"] = LaunchMode(options.launch).value
     if workload.finds_plans and options.types:
         fixed["sharding_types"] = TYPE_SEPARATOR.join(sorted(options.types))
     context = WorkloadContext(space, options.seed, workload, platforms)

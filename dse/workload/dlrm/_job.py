@@ -263,6 +263,14 @@ class DlrmJob(Job):
         )
         return Iteration(filled.ranks, filled.duration_s, errors, self.problem.software.spread)
 
+    def setup(self) -> str:
+        """Returns how the plan was found, or its file."""
+        return f"plan: {self._planner}"
+
+    def document(self) -> dict[str, object]:
+        """Returns the arithmetic, and how the plan was found."""
+        return {"precision": self.problem.precision.value, "planner": self._planner}
+
     def memory(self) -> tuple[MemoryAccount, ...]:
         """Returns the account of every rank."""
         features, memory = self.scorer.features(self._decided()), self.scorer.memory

@@ -9,11 +9,10 @@ from dse.config import parse_document
 from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.model import ModelDocument
-from dse.sharding import ShardingType, plan_to_json
+from dse.sharding import ShardingType, plan_to_json, plan_to_torchrec
 from dse.workload._launch import LaunchMode
-from dse.workload._parameters import named
 from dse.workload._programs import find_program
-from dse.workload._workload import Workload, required
+from dse.workload._workload import Workload
 from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm._joint import placement_parameters
 from dse.workload.dlrm._parameters import PLACEMENT_PREFIX, TYPE_SEPARATOR, DlrmParameters
@@ -48,6 +47,7 @@ class DlrmWorkload(Workload):
     parameters: ClassVar[type[ParametersBlock]] = DlrmParameters
     programs: ClassVar[Mapping[str, Program]] = DLRM_PROGRAMS
     finds_plans: ClassVar[bool] = True
+    frameworks: ClassVar[tuple[str, ...]] = ("torchrec",)
 
     model: DlrmModel
 
@@ -86,19 +86,12 @@ class DlrmWorkload(Workload):
         host_profile: HostProfile | None = None,
     ) -> DlrmJob:
         """Returns the job, its plan still open; see :meth:`Workload.job`."""
-        platform = required(platform, self)
-        world_size = int(parameters["world_size"])
-        precision = Precision(str(parameters.get("precision", self.model.precision.value)))
-        cluster = platform.cluster(
-            world_size,
-            link=named(parameters, "link"),
-            network=named(parameters, "network"),
-            extra_links=tuple(links),
-            extra_networks=tuple(networks),
-        )
-        if world_size <= platform.devices_per_node:
+        cluster = self.cluster(platform, parameters, links=links, networks=networks)
+        if cluster.world_size <= cluster.devices_per_node:
             # Within one node the network makes no difference.
-            cluster = replace(cluster, network=platform.cluster(world_size).network)
+            plain = self.cluster(platform, {"world_size": cluster.world_size})
+            cluster = replace(cluster, network=plain.network)
+        precision = Precision(str(parameters.get("precision", self.model.precision.value)))
         problem = make_problem(
             self.model,
             cluster,
@@ -122,6 +115,19 @@ class DlrmWorkload(Workload):
         if configuration.plan is None:
             raise ConfigError(f"a configuration of {model_name} has no sharding plan to deploy")
         return plan_to_json(configuration.plan, model_name)
+
+    def framework_text(
+        self, configuration: Configuration, framework: str, platform: Platform
+    ) -> str:
+        """Returns the sharding plan for TorchRec; see :meth:`Workload.framework_text`."""
+        if framework != "torchrec" or configuration.plan is None:
+            return Workload.framework_text(self, configuration, framework, platform)
+        return plan_to_torchrec(
+            configuration.plan,
+            self.model.tables,
+            platform.devices_per_node,
+            "cpu" if platform.device.kind == "cpu" else "cuda",
+        )
 
     def placement_parameters(
         self, platforms: Mapping[str, Platform], choices: Mapping[str, Sequence[ParameterValue]]

@@ -55,6 +55,7 @@ class RecordedWorkload(Workload):
     )
 
     brings_machine: ClassVar[bool] = True
+    summarized: ClassVar[frozenset[str]] = frozenset(RecordedParameters.model_fields)
 
     file_name: str
     captured: CapturedStep
@@ -67,11 +68,16 @@ class RecordedWorkload(Workload):
         return self.file_name
 
     @classmethod
+    def summary(cls, configuration: Configuration) -> str:
+        """Names the changes."""
+        return change_title(dict(configuration.parameters))
+
+    @classmethod
     def describe(cls, configuration: Configuration, prediction: Prediction) -> str:
         """Names the changes, and what they bring."""
         speedup = prediction.metric(Metric.SPEEDUP) or 1.0
         text = (
-            f"{change_title(dict(configuration.parameters))}, "
+            f"{cls.summary(configuration)}, "
             f"{1e3 * prediction.iteration_time_s:.3f} ms a step, {speedup:.3g} times the captured "
             "throughput"
         )

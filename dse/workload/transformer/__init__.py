@@ -13,7 +13,6 @@ from dse.workload.transformer._configuration import (
     parallelism_words,
     step_problem,
 )
-from dse.workload.transformer._deploy import configuration_to_json, configuration_to_megatron
 from dse.workload.transformer._groups import rank_group
 from dse.workload.transformer._job import TransformerJob
 from dse.workload.transformer._memory import layer_activation_bytes, stage_memory, stage_parameters
@@ -50,8 +49,6 @@ __all__ = [
     "TransformerWorkload",
     "check_parallelism",
     "compare_steps",
-    "configuration_to_json",
-    "configuration_to_megatron",
     "explain_step",
     "layer_activation_bytes",
     "parallelism_words",

@@ -1,9 +1,7 @@
-"""A configuration of a transformer in the forms that people deploy."""
+"""Arguments of Megatron-LM."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-import json
 from typing import TYPE_CHECKING
 
 from dse.machine import Precision
@@ -12,7 +10,7 @@ from dse.workload.transformer._types import DataSharding, Recompute
 
 if TYPE_CHECKING:
     from dse.model import TransformerModel
-    from dse.workload.transformer._configuration import StepConfiguration
+    from dse.workload.transformer._types import Parallelism
 
 _RECOMPUTE_FLAGS: dict[Recompute, tuple[str, ...]] = {
     Recompute.NONE: (),
@@ -27,26 +25,26 @@ _RECOMPUTE_FLAGS: dict[Recompute, tuple[str, ...]] = {
 _PRECISION_FLAGS = {Precision.FP16: ("--fp16",), Precision.BF16: ("--bf16",)}
 
 
-def configuration_to_json(configuration: StepConfiguration, model_name: str) -> str:
-    """Returns everything that was chosen, by the names of the search space."""
-    document = {"schema_version": 1, "model": model_name, **asdict(configuration)}
-    return json.dumps(document, indent=1) + "\n"
-
-
-def configuration_to_megatron(configuration: StepConfiguration, model: TransformerModel) -> str:
+def megatron_arguments(
+    model: TransformerModel,
+    parallelism: Parallelism,
+    global_batch_size: int,
+    precision: Precision,
+) -> str:
     """Returns the arguments of Megatron-LM's `pretrain_gpt.py` or `pretrain_bert.py`.
 
-    Learning rate, data and checkpoints are not a matter of speed and are left to the user. ZeRO-2
-    is not among Megatron-LM's ways; such a configuration gets the flag of ZeRO-1.
+    Learning rate, data and checkpoints do not affect speed and are left to the user. Megatron-LM
+    has no ZeRO-2; such a configuration gets the flag of ZeRO-1.
 
     Args:
-        configuration: How the model is trained.
-        model: The model that the configuration is for.
+        model: What is trained.
+        parallelism: How it is spread over the ranks.
+        global_batch_size: Samples of one iteration over all ranks.
+        precision: Arithmetic.
 
     Returns:
         One argument a line.
     """
-    parallelism = configuration.parallelism
     lines = [
         f"--num-layers {model.layers}",
         f"--hidden-size {model.hidden}",
@@ -58,7 +56,7 @@ def configuration_to_megatron(configuration: StepConfiguration, model: Transform
         f"--pipeline-model-parallel-size {parallelism.pipeline}",
         f"--context-parallel-size {parallelism.context}",
         f"--micro-batch-size {parallelism.micro_batch_size}",
-        f"--global-batch-size {configuration.global_batch_size}",
+        f"--global-batch-size {global_batch_size}",
     ]
     if model.kv_heads != model.heads:
         lines += ["--group-query-attention", f"--num-query-groups {model.kv_heads}"]
@@ -78,5 +76,5 @@ def configuration_to_megatron(configuration: StepConfiguration, model: Transform
         lines.append("--use-torch-fsdp2")
     elif parallelism.data_sharding.shards_optimizer:
         lines.append("--use-distributed-optimizer")
-    lines += _PRECISION_FLAGS.get(configuration.precision, ())
+    lines += _PRECISION_FLAGS.get(precision, ())
     return "\n".join(lines) + "\n"

@@ -10,7 +10,11 @@ from dse.workload.transformer._check import check_parallelism
 from dse.workload.transformer._explain import attributed_step
 from dse.workload.transformer._iteration import step_iteration
 from dse.workload.transformer._memory import ACTIVATIONS, stage_memory
-from dse.workload.transformer._types import DEFAULT_PROGRAM, TransformerRuntime
+from dse.workload.transformer._types import (
+    DEFAULT_PROGRAM,
+    TransformerRuntime,
+    format_parallelism,
+)
 
 if TYPE_CHECKING:
     from dse.machine import Cluster, Precision
@@ -90,6 +94,20 @@ class TransformerJob(Job):
             ("throughput_tokens_per_s", throughput * self.model.sequence_length),
             ("model_flops_utilization", self.model.model_flops_per_sample * throughput / peak),
         )
+
+    def setup(self) -> str:
+        """Returns the parallelism, and the micro-batches of one replica."""
+        passes = f"{self.micro_batches} micro-batch{'' if self.micro_batches == 1 else 'es'}"
+        return f"parallelism: {format_parallelism(self.parallelism)}; {passes} a replica"
+
+    def document(self) -> dict[str, object]:
+        """Returns arithmetic, parallelism, and the micro-batches of one replica."""
+        return {
+            "precision": self.precision.value,
+            "parallelism": self.parallelism,
+            "parallelism_words": format_parallelism(self.parallelism),
+            "micro_batches": self.micro_batches,
+        }
 
     def memory_advice(self, fullest: MemoryAccount) -> str:
         """Returns which of the degrees reduces the largest part."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields
 from itertools import product
 from typing import TYPE_CHECKING, ClassVar
 
@@ -11,9 +11,9 @@ from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.model import TransformerDocument
 from dse.workload._metrics import COMMON_METRICS, Metric
-from dse.workload._parameters import named
 from dse.workload._programs import IDEAL, find_program
-from dse.workload._workload import Workload, required
+from dse.workload._workload import Workload
+from dse.workload.transformer._deploy import megatron_arguments
 from dse.workload.transformer._job import TransformerJob
 from dse.workload.transformer._parameters import TransformerParameters
 from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS
@@ -57,6 +57,8 @@ class TransformerWorkload(Workload):
     }
     programs: ClassVar[Mapping[str, Program]] = TRANSFORMER_PROGRAMS
     rank_word: ClassVar[str] = "stage"
+    frameworks: ClassVar[tuple[str, ...]] = ("megatron",)
+    summarized: ClassVar[frozenset[str]] = frozenset(f.name for f in fields(Parallelism))
 
     model: TransformerModel
 
@@ -85,7 +87,7 @@ class TransformerWorkload(Workload):
         """Names the machines, the parallelism and the speed."""
         text = (
             f"{configuration.world_size} × {configuration.platform}, "
-            f"{format_parallelism(cls.parallelism(configuration))}, "
+            f"{cls.summary(configuration)}, "
             f"{prediction.iteration_time_s:.3g} s a step"
         )
         utilization = prediction.metric(Metric.UTILIZATION)
@@ -105,7 +107,35 @@ class TransformerWorkload(Workload):
     @classmethod
     def details(cls, configuration: Configuration) -> tuple[tuple[str, str], ...]:
         """Returns the parallelism."""
-        return (("Parallelism", format_parallelism(cls.parallelism(configuration))),)
+        return (("Parallelism", cls.summary(configuration)),)
+
+    @classmethod
+    def summary(cls, configuration: Configuration) -> str:
+        """Returns the parallelism."""
+        return format_parallelism(cls.parallelism(configuration))
+
+    @classmethod
+    def document(cls, configuration: Configuration, model_name: str) -> dict[str, object]:
+        """Returns the configuration with its parallelism in one block."""
+        spread = asdict(cls.parallelism(configuration))
+        # `super()` without arguments does not work in dataclasses with slots.
+        found = super(TransformerWorkload, cls).document(configuration, model_name)
+        plain = {name: value for name, value in found.items() if name not in spread}
+        return {**plain, "parallelism": spread}
+
+    def framework_text(
+        self, configuration: Configuration, framework: str, platform: Platform
+    ) -> str:
+        """Returns arguments of Megatron-LM; see :meth:`Workload.framework_text`."""
+        if framework != "megatron":
+            return Workload.framework_text(self, configuration, framework, platform)
+        precision = configuration.value("precision") or self.model.precision
+        return megatron_arguments(
+            self.model,
+            self.parallelism(configuration),
+            configuration.global_batch_size,
+            Precision(str(precision)),
+        )
 
     @classmethod
     def batch_grain(cls, configuration: Configuration) -> int:
@@ -151,15 +181,9 @@ class TransformerWorkload(Workload):
         host_profile: HostProfile | None = None,
     ) -> TransformerJob:
         """Returns the job; data parallelism takes the ranks that the other degrees leave over."""
-        cluster = required(platform, self).cluster(
-            int(parameters["world_size"]),
-            link=named(parameters, "link"),
-            network=named(parameters, "network"),
-            extra_links=tuple(links),
-            extra_networks=tuple(networks),
+        cluster = self.cluster(
+            platform, parameters, links=links, networks=networks, host_profile=host_profile
         )
-        if host_profile is not None:
-            cluster = replace(cluster, host=host_profile.host_spec(cluster.host))
         program = find_program(TRANSFORMER_PROGRAMS, str(parameters.get("program", IDEAL)))
         return TransformerJob(
             model=self.model,

@@ -2,38 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from dse.config import Count, Document, parse_document
 from dse.errors import ConfigError
+from dse.explanation import Resource
 from dse.machine import Precision
 from dse.machine.collectives import CollectiveOp
 from dse.machine.kernels import gemm_estimate, streaming_estimate
 from dse.workload import (
+    IDEAL,
     Counts,
     Job,
     MemoryAccount,
     Names,
     ParametersBlock,
     Precisions,
+    Program,
     RankCounts,
     StepBuilder,
     Workload,
-    named,
-    required,
+    find_program,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from dse.machine import Cluster, LinkSpec, NetworkSpec
-    from dse.machine.host import HostProfile
+    from dse.machine import Cluster
     from dse.machine.platforms import Platform
     from dse.workload import AttributedGraph, Iteration, ParameterValue
+
+_PROGRAMS = (
+    Program(IDEAL, "One call for each kernel; no program reaches it", "Assumed"),
+    Program("pytorch", "Eager PyTorch with DDP", "Assumed"),
+)
+
+#: Calls of the framework for each kernel, by program.
+_CALLS = {IDEAL: 1.0, "pytorch": 3.0}
 
 #: Bytes of FP32 master weights and two moments of Adam, for each parameter.
 _OPTIMIZER_BYTES = 12
@@ -49,7 +58,6 @@ class MlpDocument(Document):
     name: str
     layers: Annotated[Count, Field(le=1000)]
     width: Count
-    precision: Precision = Precision.BF16
 
 
 class MlpParameters(ParametersBlock):
@@ -61,19 +69,17 @@ class MlpParameters(ParametersBlock):
     link: Names = ["default"]
     network: Names = ["default"]
     precision: Precisions | None = None
+    program: Names = [IDEAL]
 
 
 @dataclass(frozen=True)
 class MlpWorkload(Workload):
-    """Equal square layers; gradients are summed while the backward pass still runs.
-
-    Attributes:
-        model: The model.
-    """
+    """Equal square layers; gradients are summed while the backward pass still runs."""
 
     kind: ClassVar[str] = "mlp"
     title: ClassVar[str] = "multilayer perceptron"
     parameters: ClassVar[type[ParametersBlock]] = MlpParameters
+    programs: ClassVar[Mapping[str, Program]] = {program.name: program for program in _PROGRAMS}
 
     model: MlpDocument
 
@@ -88,27 +94,13 @@ class MlpWorkload(Workload):
         return cls(parse_document(text, MlpDocument, file=file))
 
     def job(
-        self,
-        platform: Platform | None,
-        parameters: Mapping[str, ParameterValue],
-        *,
-        links: Sequence[LinkSpec] = (),
-        networks: Sequence[NetworkSpec] = (),
-        host_profile: HostProfile | None = None,
+        self, platform: Platform | None, parameters: Mapping[str, ParameterValue], **options: Any
     ) -> MlpJob:
-        """Returns the model on a cluster."""
-        cluster = required(platform, self).cluster(
-            int(parameters["world_size"]),
-            link=named(parameters, "link"),
-            network=named(parameters, "network"),
-            extra_links=tuple(links),
-            extra_networks=tuple(networks),
-        )
-        if host_profile is not None:
-            cluster = replace(cluster, host=host_profile.host_spec(cluster.host))
-        precision = Precision(str(parameters.get("precision", self.model.precision)))
-        batch = int(parameters["global_batch_size"])
-        return MlpJob(self.model, cluster, batch, precision, host_profile)
+        """Returns the model on a cluster; see :meth:`dse.workload.Workload.job`."""
+        cluster = self.cluster(platform, parameters, **options)
+        precision = Precision(str(parameters.get("precision", self.precision)))
+        calls = _CALLS[find_program(self.programs, str(parameters.get("program", IDEAL))).name]
+        return MlpJob(self.model, cluster, int(parameters["global_batch_size"]), precision, calls)
 
 
 @dataclass(frozen=True)
@@ -120,19 +112,23 @@ class MlpJob(Job):
         cluster: Where.
         global_batch_size: Samples of one iteration over all ranks.
         precision: Arithmetic.
-        host_profile: Host overheads measured from traces, if any.
+        calls_per_kernel: Calls of the framework for one kernel.
     """
 
     model: MlpDocument
     cluster: Cluster
     global_batch_size: int
     precision: Precision
-    host_profile: HostProfile | None = None
+    calls_per_kernel: float
 
     @property
     def samples_per_iteration(self) -> float:
         """Global batch size."""
         return float(self.global_batch_size)
+
+    def document(self) -> dict[str, object]:
+        """Returns the arithmetic."""
+        return {"precision": self.precision.value}
 
     def check(self) -> None:
         """Checks that every rank has the same number of samples."""
@@ -157,9 +153,8 @@ class MlpJob(Job):
         samples = self.global_batch_size / self.cluster.world_size
         account = MemoryAccount(
             (
-                ("weights", float(self._parameters * value)),
-                ("gradients", float(self._parameters * value)),
-                ("optimizer state", float(self._parameters * _OPTIMIZER_BYTES)),
+                ("weights and gradients", 2.0 * value * self._parameters),
+                ("optimizer state", float(_OPTIMIZER_BYTES * self._parameters)),
                 ("activations", 2.0 * value * samples * self.model.width * self.model.layers),
             )
         )
@@ -173,34 +168,30 @@ class MlpJob(Job):
     def _step(self) -> StepBuilder:
         model, device, precision = self.model, self.cluster.device, self.precision
         samples, width = self.global_batch_size // self.cluster.world_size, model.width
-        step = StepBuilder(
-            self.cluster, precision, calls_per_op=3.0, host_profile=self.host_profile
-        )
+        step = StepBuilder(self.cluster, precision, calls_per_op=self.calls_per_kernel)
         product = gemm_estimate(device, samples, width, width, precision)
         weight_gradient = gemm_estimate(device, width, width, samples, precision)
         for layer in range(model.layers):
             step.kernel(f"layer {layer} forward", product, group="forward")
-        reduced = []
-        overlaps = self.cluster.world_size > 1
-        for number, layer in enumerate(reversed(range(model.layers))):
-            later = {"next_to_collective": overlaps and number > 0}
-            step.kernel(f"layer {layer} input gradient", product, group="backward", **later)
-            task = step.kernel(
-                f"layer {layer} weight gradient", weight_gradient, group="backward", **later
+        overlaps, last = self.cluster.world_size > 1, model.layers - 1
+        all_reduce = partial(
+            step.collective,
+            op=CollectiveOp.ALL_REDUCE,
+            size_bytes=precision.value_bytes * width**2,
+            group="gradient reduction",
+        )
+        reduced: tuple[int, ...] = ()
+        for layer in range(last, -1, -1):
+            backward = partial(
+                step.kernel, group="backward", next_to_collective=overlaps and layer < last
             )
+            backward(f"layer {layer} input gradient", product)
+            task = backward(f"layer {layer} weight gradient", weight_gradient)
             if overlaps:
-                size = precision.value_bytes * width**2
-                reduced.append(
-                    step.collective(
-                        f"all-reduce layer {layer}",
-                        CollectiveOp.ALL_REDUCE,
-                        size,
-                        group="gradient reduction",
-                        after=(task,),
-                        next_to_kernels=layer > 0,
-                    )
-                )
-        traffic = {"traffic_bytes": float(self._parameters * _UPDATE_BYTES)}
-        update = streaming_estimate(device, "elementwise", traffic)
-        step.kernel("optimizer", update, group="optimizer", after=reduced[-1:])
+                name = f"all-reduce layer {layer}"
+                reduced = (all_reduce(name, after=(task,), next_to_kernels=layer > 0),)
+        update_bytes = float(self._parameters * _UPDATE_BYTES)
+        update = streaming_estimate(device, "elementwise", {"traffic_bytes": update_bytes})
+        memory = Resource.MEMORY
+        step.kernel("optimizer", update, group="optimizer", after=reduced, resource=memory)
         return step
