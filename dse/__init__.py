@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         shard,
         validate,
     )
+    from dse.errors import DseError
     from dse.machine.platforms import load_platform
     from dse.model import load_model
     from dse.search.space import load_space
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "DseError",
     "Job",
     "Study",
     "__version__",
@@ -59,6 +61,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "DseError": "dse.errors",
     "capture": "dse.trace.capture",
     "load_model": "dse.model",
     "load_platform": "dse.machine.platforms",

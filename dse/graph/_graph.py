@@ -36,7 +36,7 @@ class Stream:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ExecutionGraph:
     """Tasks in structure-of-arrays form.
 
@@ -69,6 +69,9 @@ class ExecutionGraph:
     collective: NDArray[np.int32]
     dependency_offsets: NDArray[np.int32]
     dependency_tasks: NDArray[np.int32]
+
+    def __repr__(self) -> str:
+        return f"ExecutionGraph({self.task_count} tasks on {len(self.streams)} streams)"
 
     @property
     def task_count(self) -> int:

@@ -108,7 +108,8 @@ def _row(record: TrialRecord, names: Sequence[str]) -> dict[str, object]:
         row["iteration_time_p95_s"] = prediction.iteration_time_p95_s
         for part in _BREAKDOWN:
             shares = [getattr(rank, part) for rank in prediction.breakdown]
-            row[f"mean_{part}"] = sum(shares) / len(shares)
+            # Cost models of others may not say where the time goes.
+            row[f"mean_{part}"] = sum(shares) / len(shares) if shares else None
         row["lower_bound_s"] = record.lower_bound_s
         row["plan_gap"] = record.plan_gap
         row["peak_memory_bytes"] = prediction.peak_memory_bytes

@@ -68,6 +68,9 @@ class ObjectiveEvaluator(ConfigurationEvaluator):
     def __init__(self, context: ObjectiveContext, objective: Objective) -> None:
         super().__init__(context)
         self._objective = objective
+        asked = [axis.metric for axis in context.space.objectives]
+        asked += [constraint.metric for constraint in context.space.constraints]
+        self._needs_memory = Metric.MEMORY_HEADROOM in asked
 
     def lower_bound_s(self, parameters: Mapping[str, ParameterValue]) -> float | None:
         """Returns None: nothing bounds a cost model that is not ours."""
@@ -83,6 +86,11 @@ class ObjectiveEvaluator(ConfigurationEvaluator):
             if isinstance(answer, Prediction)
             else _prediction(answer, job, self.quote(configuration))
         )
+        if not prediction.memory and self._needs_memory:
+            raise ConfigError(
+                f"the objective returned no `{_PEAK_MEMORY}`, which "
+                f"`{Metric.MEMORY_HEADROOM}` in the search space needs"
+            )
         record = replace(
             without_answer(number, TrialStatus.FEASIBLE, "", parameters),
             configuration=configuration,
