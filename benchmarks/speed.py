@@ -31,7 +31,7 @@ from dse.workload.dlrm.solver import SolverSettings, solve
 
 
 def random_options(scorer: PlanScorer, count: int, seed: int) -> np.ndarray:
-    """Draws plans: tables whole on any rank, in two column pieces, or over all rows."""
+    """Draws plans: tables whole on any rank, in two column shards, or over all rows."""
     rng = np.random.default_rng(seed)
     world_size = scorer.problem.cluster.world_size
     everyone = tuple(range(world_size))

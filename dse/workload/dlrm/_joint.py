@@ -1,6 +1,6 @@
 """Placements of tables as parameters: the sampler cuts, a greedy rule finds the ranks.
 
-Each table brings one parameter, whose values are the types and numbers of column pieces that may
+Each table brings one parameter, whose values are the types and numbers of column shards that may
 be tried for it. Ranks are no choices: equal ranks would make equal plans under many names. They
 are assigned table by table, the costliest first, to the least loaded rank with room, once for each
 of several costs; the fastest of these plans that fits is kept.
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 #: More parameters than this are too many for a sampler to learn from some hundred trials.
 MAX_JOINT_TABLES = 30
 
-#: Between the type and the number of column pieces in a value.
-_PIECES_SEPARATOR = "/"
+#: Between the type and the number of column shards in a value.
+_SHARDS_SEPARATOR = "/"
 
 #: Costs of a table by which ranks are balanced.
 _COSTS: dict[str, Callable[[EmbeddingTable], float]] = {
@@ -85,7 +85,7 @@ def joint_plan(
 ) -> tuple[ShardingPlan, str]:
     """Returns the plan that the chosen placements make, and how its ranks were found.
 
-    A table that is to be cut into more column pieces than these machines allow is cut into as many
+    A table that is to be cut into more column shards than these machines allow is cut into as many
     as they do.
 
     Args:
@@ -110,26 +110,26 @@ def joint_plan(
 
 def _labels(table_index: int, requests: list[PlanningRequest]) -> Iterator[str]:
     """Yields the values of one table's parameter: all that some machine of the space allows."""
-    pieces: dict[ShardingType, set[int]] = {}
+    shards: dict[ShardingType, set[int]] = {}
     for request in requests:
         for placement in placements_allowed(table_index, request):
-            pieces.setdefault(placement.sharding_type, set()).update(placement.column_shards)
-    for kind, counts in pieces.items():
-        # A single piece is what is left on machines too small for a cut; elsewhere it is no cut.
+            shards.setdefault(placement.sharding_type, set()).update(placement.column_shards)
+    for kind, counts in shards.items():
+        # A single shard is what is left on machines too small for a cut; elsewhere it is no cut.
         for count in sorted(counts - {1} or counts):
-            yield kind.value if count == 1 else f"{kind.value}{_PIECES_SEPARATOR}{count}"
+            yield kind.value if count == 1 else f"{kind.value}{_SHARDS_SEPARATOR}{count}"
 
 
 def _cut(table_index: int, request: PlanningRequest, label: str) -> Cut:
-    name, _, count = label.partition(_PIECES_SEPARATOR)
+    name, _, count = label.partition(_SHARDS_SEPARATOR)
     wanted = int(count or 1)
     kind = ShardingType(name)
     placement = next(
         each for each in placements_allowed(table_index, request) if each.sharding_type is kind
     )
-    pieces = max(
+    shards = max(
         (offered for offered in placement.column_shards if offered <= wanted),
         default=placement.column_shards[0],
     )
-    size_bytes = largest_shard_bytes(request.tables[table_index], placement, pieces, request)
-    return Cut(placement, pieces, size_bytes)
+    size_bytes = largest_shard_bytes(request.tables[table_index], placement, shards, request)
+    return Cut(placement, shards, size_bytes)

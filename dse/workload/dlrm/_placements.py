@@ -1,7 +1,7 @@
 """Placements of tables as rows of a number matrix, so that thousands of plans score at once.
 
 A plan is a vector of *option* ids, one per table. An option is a concrete placement (type, ranks,
-kernel). It expands into entries `(rank, piece class)`; a piece class has a row of additive
+kernel). It expands into entries `(rank, shard class)`; a shard class has a row of additive
 features (bytes to look up, to store, to exchange). The features of every rank of every candidate
 are then one sparse product: incidence `(candidates × ranks, classes)` times `(classes, features)`.
 """
@@ -23,7 +23,7 @@ from dse.workload.dlrm._features import (
     group_column,
     link_column,
 )
-from dse.workload.dlrm._piece_features import piece_contexts, piece_features
+from dse.workload.dlrm._shard_features import shard_contexts, shard_features
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +41,7 @@ _WORK_FEATURES = (
 
 
 class Placements:
-    """Registry of options and piece classes of one problem.
+    """Registry of options and shard classes of one problem.
 
     Options may be added at any time; arrays are rebuilt when they are next needed.
 
@@ -51,7 +51,7 @@ class Placements:
 
     def __init__(self, problem: DlrmProblem) -> None:
         self._problem = problem
-        self._contexts = piece_contexts(problem)
+        self._contexts = shard_contexts(problem)
         self._class_ids: dict[tuple[int, ExchangeGroup, int, int, float | None], int] = {}
         self._class_features: list[tuple[float, ...]] = []
         self._class_spreads: list[tuple[float, float]] = []
@@ -83,10 +83,10 @@ class Placements:
         divisor = _row_divisor(plan.sharding_type, problem)
         entries = [
             (
-                piece.rank,
-                self._piece_class(table_index, group, piece.columns, divisor, cached_share),
+                shard.rank,
+                self._shard_class(table_index, group, shard.columns, divisor, cached_share),
             )
-            for piece in table_shards(plan, table, problem.cluster.devices_per_node)
+            for shard in table_shards(plan, table, problem.cluster.devices_per_node)
         ]
         self._host_columns |= cached_share is not None
         option = len(self._plans)
@@ -105,7 +105,7 @@ class Placements:
         Args:
             table_index: Number of the table.
             kind: How it is cut.
-            parts: Parts that are placed on their own: pieces of columns, or 1.
+            parts: Parts that are placed on their own: shards of columns, or 1.
             cached_share: Of rows in host memory, the part in a cache on the device; None for a
                 table on the device.
 
@@ -117,7 +117,7 @@ class Placements:
         group, divisor = exchange_group(kind), _row_divisor(kind, problem)
         self._host_columns |= cached_share is not None
         classes = [
-            self._piece_class(table_index, group, columns, divisor, cached_share)
+            self._shard_class(table_index, group, columns, divisor, cached_share)
             for columns in column_widths(problem.model.tables[table_index].dim, parts)
         ]
         rows = np.array([self._class_features[number] for number in classes])
@@ -146,7 +146,7 @@ class Placements:
         return np.asarray(np.bitwise_or.reduce(self._current().group_bits[options], axis=1))
 
     def features(self, options: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Sums piece features per rank.
+        """Sums shard features per rank.
 
         Args:
             options: Option ids; shape `(candidates, tables)`.
@@ -179,16 +179,16 @@ class Placements:
         return np.ascontiguousarray(summed.T).reshape(width, ranks, candidates)
 
     def lookup_spreads(self, options: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Returns how far off the lookups of one plan may be, pieces weighted by their work.
+        """Returns how far off the lookups of one plan may be, shards weighted by their work.
 
-        Errors of pieces in one kernel go together: they come from the same model.
+        Errors of shards in one kernel go together: they come from the same model.
 
         Args:
             options: Option ids of the plan; shape `(tables,)`.
 
         Returns:
             Standard deviation of the logarithm of actual over expected time, forward and
-            backward; shape `(groups, 2)`, zero for groups without pieces.
+            backward; shape `(groups, 2)`, zero for groups without shards.
         """
         weighted, weights = np.zeros((2, len(ExchangeGroup), 2))
         cluster = self._problem.cluster
@@ -198,14 +198,14 @@ class Placements:
         )
         for option in options.tolist():
             group = self._groups[option].bit_length() - 1
-            for _, piece in self._entries[option]:
-                features = self._class_features[piece]
+            for _, shard in self._entries[option]:
+                features = self._class_features[shard]
                 for direction, (memory, cache) in enumerate(_WORK_FEATURES):
                     work = (
                         features[group_column(ExchangeGroup(group), memory)]
                         + features[group_column(ExchangeGroup(group), cache)]
                     )
-                    weighted[group, direction] += work * self._class_spreads[piece][direction]
+                    weighted[group, direction] += work * self._class_spreads[shard][direction]
                     weights[group, direction] += work
                     if group == ExchangeGroup.REPLICATED:
                         continue
@@ -221,7 +221,7 @@ class Placements:
             )
         return self._arrays
 
-    def _piece_class(
+    def _shard_class(
         self,
         table_index: int,
         group: ExchangeGroup,
@@ -235,7 +235,7 @@ class Placements:
             found = len(self._class_features)
             self._class_ids[key] = found
             context = self._contexts[group is ExchangeGroup.REPLICATED]
-            features, spreads = piece_features(
+            features, spreads = shard_features(
                 context, table_index, group, columns, row_divisor, cached_share
             )
             self._class_features.append(features)

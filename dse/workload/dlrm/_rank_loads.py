@@ -1,8 +1,8 @@
 """Loads of single ranks under a plan, as a few additive numbers.
 
-A search needs to know which rank is the busiest and what a piece would add to another one, long
+A search needs to know which rank is the busiest and what a shard would add to another one, long
 before it knows the whole plan. Kernel launches apart, the seconds of lookups and updates and the
-volumes of the exchanges are sums over the pieces of a rank. What one more unit of the largest of
+volumes of the exchanges are sums over the shards of a rank. What one more unit of the largest of
 them costs the iteration follows from the full model, by a small change around one plan.
 """
 
@@ -70,14 +70,14 @@ def lookup_and_update_s(slots: NDArray[np.float64]) -> tuple[NDArray[np.float64]
 
 
 def rank_loads(problem: DlrmProblem, features: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns the loads of pieces, or of sums of pieces, without the launches of kernels.
+    """Returns the loads of shards, or of sums of shards, without the launches of kernels.
 
     Args:
         problem: Everything but the plan.
-        features: Placement features; shape `(features, pieces)`.
+        features: Placement features; shape `(features, shards)`.
 
     Returns:
-        Shape `(loads, pieces)`.
+        Shape `(loads, shards)`.
     """
     every_group = (1 << len(ExchangeGroup)) - 1
     once_and_twice = np.stack((features, 2.0 * features), axis=1)
@@ -97,10 +97,10 @@ def rank_terms(problem: DlrmProblem, features: NDArray[np.float64]) -> NDArray[n
 
     Args:
         problem: Everything but the plan.
-        features: Placement features; shape `(features, pieces)`.
+        features: Placement features; shape `(features, shards)`.
 
     Returns:
-        One row for each of `TERM_LOADS`; shape `(terms, pieces)`.
+        One row for each of `TERM_LOADS`; shape `(terms, shards)`.
     """
     without_cache, without_memory = features.copy(), features.copy()
     for group in ExchangeGroup:

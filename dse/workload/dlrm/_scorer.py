@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 #: Feature values that are expanded at once; bounds memory and stays near the cache.
 _CHUNK_ELEMENTS = 2_000_000
 
-#: Pieces of all candidates that are expanded at once, should every table be cut over all ranks.
-_CHUNK_PIECES = 8_000_000
+#: Shards of all candidates that are expanded at once, should every table be cut over all ranks.
+_CHUNK_SHARDS = 8_000_000
 
 #: Power of the mean over ranks by which plans of the same iteration time are ranked.
 _LOAD_POWER = 4
@@ -114,7 +114,7 @@ class PlanScorer:
         fits = np.empty(count, dtype=bool)
         layouts = self.placements.layouts(options)
         ranks = self.problem.cluster.world_size
-        chunk = max(16, min(_CHUNK_ELEMENTS // (64 * ranks), _CHUNK_PIECES // (tables * ranks)))
+        chunk = max(16, min(_CHUNK_ELEMENTS // (64 * ranks), _CHUNK_SHARDS // (tables * ranks)))
         for layout in np.unique(layouts):
             members = np.flatnonzero(layouts == layout)
             for start in range(0, len(members), chunk):
@@ -156,13 +156,13 @@ class PlanScorer:
         return simulate(forward.graph.with_durations(durations)).makespan_s
 
     def rank_loads(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Returns additive loads of pieces.
+        """Returns additive loads of shards.
 
         Args:
-            features: Placement features of the pieces; shape `(features, pieces)`.
+            features: Placement features of the shards; shape `(features, shards)`.
 
         Returns:
-            One row for each `RankLoad`; shape `(loads, pieces)`.
+            One row for each `RankLoad`; shape `(loads, shards)`.
         """
         return rank_loads(self.problem, features)
 
@@ -175,11 +175,11 @@ class PlanScorer:
         """Returns additive parts of loads; a load is the largest sum of its rows.
 
         Args:
-            features: Placement features of pieces of one exchange group; shape
-                `(features, pieces)`.
+            features: Placement features of shards of one exchange group; shape
+                `(features, shards)`.
 
         Returns:
-            Shape `(terms, pieces)`; see `term_loads`.
+            Shape `(terms, shards)`; see `term_loads`.
         """
         return rank_terms(self.problem, features)
 
@@ -189,13 +189,13 @@ class PlanScorer:
         return float(self.memory.total_bytes(np.zeros((FEATURE_COUNT, 1, 1)))[0, 0])
 
     def memory_bytes(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Returns the memory that pieces add to their rank.
+        """Returns the memory that shards add to their rank.
 
         Args:
-            features: Placement features of the pieces; shape `(features, pieces)`.
+            features: Placement features of the shards; shape `(features, shards)`.
 
         Returns:
-            Shape `(pieces,)`.
+            Shape `(shards,)`.
         """
         held = self.memory.total_bytes(features[:, None, :])[0]
         return np.asarray(held - self.memory_bytes_without_tables)

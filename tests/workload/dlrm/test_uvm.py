@@ -103,7 +103,7 @@ def test_memory_by_hand(optimizer, kernel, factor, weights, state, host):
     )
 
 
-def test_pieces_of_rows_in_host_memory_share_it():
+def test_shards_of_rows_in_host_memory_share_it():
     scorer = PlanScorer(problem())
     memory = predict_plan(scorer, plan(UVM, RW, (0, 1, 2, 3)), None).memory
     assert [rank.host_bytes for rank in memory] == [64e6] * 4

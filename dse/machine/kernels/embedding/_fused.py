@@ -5,10 +5,10 @@ memory) with two changes: the table's own index distribution replaces the unifor
 TPDS'24 step; Che's approximation gives the hit rate), and the work of several tables in one fused
 kernel is summed before it is turned into time, because their warps share the device.
 
-A device with a calibration multiplies the work of each piece by a learned ratio; the constants
+A device with a calibration multiplies the work of each shard by a learned ratio; the constants
 below then only shape the reference. Without one they are the model: published orders of magnitude.
 
-:func:`embedding_work` therefore yields *additive* quantities of one piece of a table;
+:func:`embedding_work` therefore yields *additive* quantities of one shard of a table;
 :func:`embedding_time_s` turns a sum of them into a duration.
 """
 
@@ -56,7 +56,7 @@ _SORT_BITS_PER_PASS = 8
 LOOKUP_LAUNCHES = 1
 UPDATE_LAUNCHES = 8
 
-#: Sizes of one piece that a calibration looks at.
+#: Sizes of one shard that a calibration looks at.
 EMBEDDING_SIZES = ("rows", "row_bytes", "bags", "lookups", "unique_rows")
 
 
@@ -78,8 +78,8 @@ class EmbeddingShape:
     """The part of one table that one rank works on in one iteration.
 
     Attributes:
-        rows: Rows of the piece.
-        dim: Columns of the piece.
+        rows: Rows of the shard.
+        dim: Columns of the shard.
         value_bytes: Bytes of one stored value.
         bags: Bags (samples times features) that the rank pools.
         lookups: Row reads in all bags together.
@@ -98,10 +98,10 @@ class EmbeddingShape:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingWork:
-    """Additive cost of one piece: bytes at device-memory speed and bytes at cache speed.
+    """Additive cost of one shard: bytes at device-memory speed and bytes at cache speed.
 
     The bytes are already divided by the efficiency of their access pattern. The spreads, standard
-    deviations of the logarithm of actual over expected time, are those of the piece alone.
+    deviations of the logarithm of actual over expected time, are those of the shard alone.
     """
 
     forward_memory_bytes: float
@@ -114,7 +114,7 @@ class EmbeddingWork:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingTraffic:
-    """The bytes of one piece by purpose, before anything learned and before they become time.
+    """The bytes of one shard by purpose, before anything learned and before they become time.
 
     Attributes:
         row_bytes: One row of weights in whole sectors.
@@ -159,7 +159,7 @@ class EmbeddingTraffic:
 def embedding_work(
     device: DeviceSpec, shape: EmbeddingShape, indices: IndexStatistics
 ) -> EmbeddingWork:
-    """Returns the bytes that lookup and update of one piece of a table move.
+    """Returns the bytes that lookup and update of one shard of a table move.
 
     Args:
         device: The device; on a GPU its cache size and warp count decide the hit rate.
@@ -217,7 +217,7 @@ def _unique_rows(shape: EmbeddingShape, indices: IndexStatistics) -> float:
 def embedding_traffic(
     device: DeviceSpec, shape: EmbeddingShape, indices: IndexStatistics
 ) -> EmbeddingTraffic:
-    """Returns the bytes of one piece by purpose; there must be lookups.
+    """Returns the bytes of one shard by purpose; there must be lookups.
 
     Args:
         device: The device; its cache size and warp count decide the hit rates.
@@ -258,7 +258,7 @@ def embedding_traffic(
 def learned_ratios(
     device: DeviceSpec, shape: EmbeddingShape, traffic: EmbeddingTraffic
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Returns factor and spread of a piece's lookup, and of its update, as far as measured."""
+    """Returns factor and spread of a shard's lookup, and of its update, as far as measured."""
     sizes = embedding_sizes(shape, traffic.unique_rows)
     return _learned(device, "embedding_forward", sizes), _learned(
         device, "embedding_backward", sizes
@@ -266,7 +266,7 @@ def learned_ratios(
 
 
 def embedding_sizes(shape: EmbeddingShape, unique_rows: float) -> dict[str, float]:
-    """Returns the sizes of one piece that a calibration looks at.
+    """Returns the sizes of one shard that a calibration looks at.
 
     Args:
         shape: What is looked up.
@@ -285,14 +285,14 @@ def embedding_sizes(shape: EmbeddingShape, unique_rows: float) -> dict[str, floa
 def embedding_time_s(
     device: DeviceSpec, memory_bytes: ArrayLike, cache_bytes: ArrayLike, launches: int = 1
 ) -> NDArray[np.float64]:
-    """Returns the duration of a fused embedding kernel over any number of pieces.
+    """Returns the duration of a fused embedding kernel over any number of shards.
 
     Device memory and cache work at the same time, so the slower of the two decides.
 
     Args:
         device: The device.
-        memory_bytes: Sum of the pieces' bytes at device-memory speed, any shape.
-        cache_bytes: Sum of the pieces' bytes at cache speed, same shape.
+        memory_bytes: Sum of the shards' bytes at device-memory speed, any shape.
+        cache_bytes: Sum of the shards' bytes at cache speed, same shape.
         launches: Kernels that the operator consists of.
 
     Returns:
@@ -307,7 +307,7 @@ def embedding_time_s(
 
 
 def _learned(device: DeviceSpec, op: str, sizes: Mapping[str, float]) -> tuple[float, float]:
-    """Factor on the busy time of one piece, and the spread of what comes out."""
+    """Factor on the busy time of one shard, and the spread of what comes out."""
     calibration = device.calibration(op)
     if calibration is None:
         return 1.0, HEURISTIC_SPREAD

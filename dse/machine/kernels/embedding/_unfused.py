@@ -4,7 +4,7 @@ A framework without fused embedding kernels looks rows up, sums them, and carrie
 list of rows with their numbers. Whole rows are then read and written several times for each
 lookup, numbers are sorted or united to add up the gradients of one row, and the sum over a popular
 row's gradients is serial. The work comes on top of reading rows once and of one update a distinct
-row, as additive bytes at device-memory speed, so that pieces still add up.
+row, as additive bytes at device-memory speed, so that shards still add up.
 """
 
 from __future__ import annotations
@@ -86,14 +86,14 @@ def unfused_embedding_work(
     received: bool = True,
     cut_rows: bool = False,
 ) -> EmbeddingWork:
-    """Returns the bytes that lookup and update of one piece of a table move in such a program.
+    """Returns the bytes that lookup and update of one shard of a table move in such a program.
 
     Args:
         device: The device.
         shape: What is looked up.
         indices: How rows are drawn.
         kernels: What comes on top of the fused minimum.
-        features: Pooled vectors a sample of the piece.
+        features: Pooled vectors a sample of the shard.
         received: Whether the indices come from other ranks.
         cut_rows: Whether the table's rows are cut over ranks.
     """

@@ -45,7 +45,7 @@ HOST_ROWS_SPREAD = 0.5
 
 @dataclass(frozen=True, slots=True)
 class HostRowsWork:
-    """Additive cost of one piece in host memory.
+    """Additive cost of one shard in host memory.
 
     Attributes:
         device: What the device's own memory and cache have to do.
@@ -66,7 +66,7 @@ def host_rows_work(
     cached_rows: float,
     state_on_host: bool,
 ) -> HostRowsWork:
-    """Returns what lookup and update of a piece in host memory move, and where.
+    """Returns what lookup and update of a shard in host memory move, and where.
 
     The cache is taken to hold the most popular rows: the steady state of LFU, and the best that
     LRU can come to. A larger cache never costs more.
@@ -75,7 +75,7 @@ def host_rows_work(
         device: The device.
         shape: What is looked up.
         indices: How rows are drawn.
-        cached_rows: Rows of the piece that the device caches; 0 without a cache.
+        cached_rows: Rows of the shard that the device caches; 0 without a cache.
         state_on_host: Whether the optimizer state is with the rows; state of one value a row
             stays in device memory.
     """
@@ -143,7 +143,7 @@ def host_rows_time_s(host_link: HostLinkSpec, link_bytes: ArrayLike) -> NDArray[
 
     Args:
         host_link: The link.
-        link_bytes: Sum of the pieces' bytes of line rate; any shape.
+        link_bytes: Sum of the shards' bytes of line rate; any shape.
 
     Returns:
         Seconds, in the same shape; zero where nothing crosses.
@@ -154,5 +154,5 @@ def host_rows_time_s(host_link: HostLinkSpec, link_bytes: ArrayLike) -> NDArray[
 
 
 def cached_row_count(rows: int, cached_share: float) -> int:
-    """Returns the rows of a piece of `rows` rows that a cache of that share holds."""
+    """Returns the rows of a shard of `rows` rows that a cache of that share holds."""
     return min(rows, math.ceil(cached_share * rows))

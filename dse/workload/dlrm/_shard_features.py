@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from dse.model import EmbeddingTable, Optimizer
     from dse.workload.dlrm._problem import DlrmProblem
 
-#: Pieces whose features are kept; bounds memory.
-_PIECES_KEPT = 20_000
+#: Shards whose features are kept; bounds memory.
+_SHARDS_KEPT = 20_000
 
 #: What they depend on that is kept.
 _CONTEXTS_KEPT = 128
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PieceContext:
-    """What pieces of tables depend on besides the table and how it is cut.
+class ShardContext:
+    """What shards of tables depend on besides the table and how it is cut.
 
-    Equal only to itself, so that pieces are found fast; :func:`piece_context` returns the same one
+    Equal only to itself, so that shards are found fast; :func:`shard_context` returns the same one
     for the same.
 
     Attributes:
@@ -63,22 +63,22 @@ class PieceContext:
 
 
 @lru_cache(maxsize=_CONTEXTS_KEPT)
-def piece_context(
+def shard_context(
     device: DeviceSpec,
     optimizer: Optimizer,
     kernels: EmbeddingKernels,
     samples: int,
     tables: tuple[EmbeddingTable, ...],
-) -> PieceContext:
-    """Returns what pieces depend on; for the arguments see :class:`PieceContext`."""
-    return PieceContext(device, optimizer, kernels, samples, tables)
+) -> ShardContext:
+    """Returns what shards depend on; for the arguments see :class:`ShardContext`."""
+    return ShardContext(device, optimizer, kernels, samples, tables)
 
 
-def piece_contexts(problem: DlrmProblem) -> tuple[PieceContext, PieceContext]:
-    """Returns the contexts of pieces for the global batch, and of replicated ones for a rank's."""
+def shard_contexts(problem: DlrmProblem) -> tuple[ShardContext, ShardContext]:
+    """Returns the contexts of shards for the global batch, and of replicated ones for a rank's."""
     model = problem.model
     on_all, on_one = (
-        piece_context(
+        shard_context(
             problem.cluster.device,
             model.sparse_optimizer,
             problem.software.embedding,
@@ -90,18 +90,18 @@ def piece_contexts(problem: DlrmProblem) -> tuple[PieceContext, PieceContext]:
     return on_all, on_one
 
 
-@lru_cache(maxsize=_PIECES_KEPT)
-def piece_features(
-    context: PieceContext,
+@lru_cache(maxsize=_SHARDS_KEPT)
+def shard_features(
+    context: ShardContext,
     table_index: int,
     group: ExchangeGroup,
     columns: int,
     row_divisor: int,
     cached_share: float | None,
 ) -> tuple[tuple[float, ...], tuple[float, float]]:
-    """Returns the features of one piece, and the spreads of its lookup and update.
+    """Returns the features of one shard, and the spreads of its lookup and update.
 
-    Many problems have the same pieces. Lookups are taken to spread evenly over row blocks (hashed
+    Many problems have the same shards. Lookups are taken to spread evenly over row blocks (hashed
     ids).
 
     Args:
@@ -179,7 +179,7 @@ def _host_rows(
     shape: EmbeddingShape,
     cached_share: float,
 ) -> HostRowsWork:
-    """Work of a piece in host memory."""
+    """Work of a shard in host memory."""
     return host_rows_work(
         device,
         shape,
