@@ -59,6 +59,8 @@ class StudyHeader(Document):
         kind: Kind of workload.
         trace: The captured step; None in studies of a model.
         storage: The database that several runs share; None for a study of one run.
+        cost_model: Name of the function that answered in place of our performance model; None if
+            none did.
     """
 
     name: str
@@ -74,6 +76,7 @@ class StudyHeader(Document):
     kind: str = "dlrm"
     trace: StudyTrace | None = None
     storage: StorageNote | None = None
+    cost_model: str | None = None
 
     @field_validator("parameters")
     @classmethod

@@ -206,6 +206,8 @@ class StudyResult:
         trace: The captured step that was changed; None in studies of a model.
         kind: What kind of workload it is.
         validation: Candidates that were run for real; None where none was.
+        cost_model: Name of the function that answered in place of our performance model; None if
+            none did.
     """
 
     name: str
@@ -222,6 +224,7 @@ class StudyResult:
     trace: StudyTrace | None = None
     kind: str = "dlrm"
     validation: Validation | None = None
+    cost_model: str | None = None
 
     @property
     def front(self) -> tuple[TrialRecord, ...]:

@@ -42,6 +42,7 @@ def study_result(
         conclusion=conclude(header.objectives, marked),
         trace=header.trace,
         kind=header.kind,
+        cost_model=header.cost_model,
     )
 
 

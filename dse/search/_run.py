@@ -72,6 +72,8 @@ def run(
         )
     inputs = read_inputs(space)
     header = _header(inputs, chosen)
+    if objective is not None:
+        header = header.with_changes(cost_model=_name(objective))
     directory = StudyDirectory(study_folder(chosen, inputs.space.name))
     former = directory.read_header() if chosen.resume else None
     if former is not None:
@@ -144,6 +146,12 @@ def _header(inputs: StudyInputs, options: RunOptions) -> StudyHeader:
             "`nsga2` or `random`"
         )
     return header
+
+
+def _name(objective: Objective) -> str:
+    """Returns what a cost model is called, for the reader of the study."""
+    named = objective if hasattr(objective, "__qualname__") else type(objective)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def _versions() -> tuple[PackageVersion, ...]:

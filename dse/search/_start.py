@@ -27,12 +27,14 @@ class StudyIdentity:
         seed: Seed.
         sampler: Sampler.
         digests: `(role, name, SHA-256)` of every input file.
+        cost_model: Name of the function that answers in place of our performance model.
     """
 
     created: str
     seed: int
     sampler: SamplerName
     digests: tuple[tuple[str, str, str], ...]
+    cost_model: str | None = None
 
     @staticmethod
     def of(header: StudyHeader) -> StudyIdentity:
@@ -42,6 +44,7 @@ class StudyIdentity:
             header.seed,
             header.sampler,
             tuple((file.role, file.name, file.sha256) for file in header.inputs),
+            header.cost_model,
         )
 
 
@@ -77,6 +80,10 @@ def study_folder(options: RunOptions, name: str) -> Path:
     return root
 
 
+def _cost_model(name: str | None) -> str:
+    return "the performance model" if name is None else f"`{name}`"
+
+
 def resumed_header(
     place: str, former: StudyIdentity, header: StudyHeader, options: RunOptions
 ) -> StudyHeader:
@@ -89,8 +96,13 @@ def resumed_header(
         options: Settings that were given explicitly.
 
     Raises:
-        StudyError: An input, the seed or the sampler differs.
+        StudyError: An input, the cost model, the seed or the sampler differs.
     """
+    if former.cost_model != header.cost_model:
+        raise StudyError(
+            f"{place} was answered by {_cost_model(former.cost_model)}, not by "
+            f"{_cost_model(header.cost_model)}; continue with the same one, or start a new study"
+        )
     digests = {(role, name): sha256 for role, name, sha256 in former.digests}
     present = {(file.role, file.name) for file in header.inputs}
     for role, name in digests:

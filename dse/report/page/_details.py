@@ -144,7 +144,7 @@ def prediction_detail(
     return DetailView(
         number=number,
         summary=summary,
-        ranks=tuple(range(len(prediction.breakdown))),
+        ranks=tuple(range(max(len(prediction.breakdown), len(prediction.memory)))),
         breakdown_ms=tuple(
             (
                 _milli(rank.compute_s),

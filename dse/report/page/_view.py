@@ -105,7 +105,7 @@ class ReportView:
         details: Full details of some.
         reasons: `(reason, status, count)`, most frequent first.
         counts: `(status, count)`.
-        breakdown_parts: Names of the shares of an iteration.
+        breakdown_parts: Names of the shares of an iteration; empty where none are known.
         memory_purposes: What memory is used for; empty where it is not known.
         rank_word: What the bars of a breakdown are: ranks, or the stages of a pipeline, whose
             ranks all do the same.
@@ -149,6 +149,7 @@ def build_view(study: StudyResult) -> ReportView:
     group = _group_of(study)
     trace = study.trace
     front = front_view(study)
+    details = _details(study)
     return ReportView(
         axes=tuple(
             AxisView(title_with_unit(form), axis.maximize, form.scale, form.digits)
@@ -159,13 +160,13 @@ def build_view(study: StudyResult) -> ReportView:
         if study.records
         else (),
         trials=tuple(_trial(study, record, group) for record in study.records),
-        details=_details(study),
+        details=details,
         reasons=tuple(
             (group.example, group.status.value, group.count)
             for group in group_reasons(study.records)[:_MAX_REASONS]
         ),
         counts=tuple((status.value, counts[status]) for status in TrialStatus),
-        breakdown_parts=BREAKDOWN_PARTS,
+        breakdown_parts=BREAKDOWN_PARTS if any(each.breakdown_ms for each in details) else (),
         memory_purposes=memory_purposes(study),
         rank_word=workload_kind(study.kind).rank_word.capitalize(),
         best_speedup=max(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dse.errors import StudyError
 from dse.search._load import stored_platform, stored_space, stored_workload
 from dse.search.evaluate._evaluator import WorkloadContext
 from dse.search.revise._overrides import StudyMachines
@@ -34,7 +35,13 @@ def study_context(study: StudyResult, machines: StudyMachines) -> WorkloadContex
 
     Raises:
         ConfigError: The study is of a captured trace.
+        StudyError: Another cost model answered, which the study does not keep.
     """
+    if study.cost_model is not None:
+        raise StudyError(
+            f"{study.name} was answered by `{study.cost_model}`, which the study does not keep; "
+            "only that function can evaluate its configurations again"
+        )
     return WorkloadContext(machines.space, study.seed, stored_workload(study), machines.platforms)
 
 
@@ -50,6 +57,6 @@ def study_evaluator(
     Raises:
         ConfigError: The study is of a captured trace, its search space is in no file, or a file
             is damaged.
-        StudyError: A file is missing.
+        StudyError: A file is missing, or another cost model answered.
     """
     return study_context(study, study_machines(study, space)).make_evaluator()

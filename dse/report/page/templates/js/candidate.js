@@ -9,7 +9,7 @@ const computeOf = (detail) => detail.breakdown_ms.map((row) => row[data.breakdow
 // Bars of ranks: by number, or those that compute longest first where there are many.
 function rankOrder(detail) {
   const all = detail.ranks.map((_, i) => i);
-  if (byId("rank-order").value !== "busy") return all;
+  if (byId("rank-order").value !== "busy" || !byId("breakdown")) return all;
   const busy = computeOf(detail);
   return all.sort((a, b) => busy[b] - busy[a] || a - b);
 }
@@ -24,15 +24,22 @@ function stacked(id, titles, colours, ranks, rows, unit, shapes_) {
   asTable(id, [data.rank_word, ...titles.map((title) => `${title} (${unit})`)], () => rows.map((row, i) => [String(ranks[i]), ...row]));
 }
 function drawRanks(detail) {
-  const [unit, factor] = breakdownUnit(detail), order = rankOrder(detail), ranks = order.map((i) => detail.ranks[i]);
+  const order = rankOrder(detail), ranks = order.map((i) => detail.ranks[i]);
   byId("rank-controls").hidden = detail.ranks.length <= 16;
+  if (byId("breakdown")) drawTimes(detail, order, ranks);
+  if (byId("memory")) drawMemory(detail, order, ranks);
+}
+function drawTimes(detail, order, ranks) {
+  const [unit, factor] = breakdownUnit(detail);
   const busy = computeOf(detail).map((part) => part / factor);
   const word = data.rank_word.toLowerCase(), most = Math.max(...busy), least = Math.min(...busy);
   describe("breakdown", most === least ? `Every ${word} computes for ${most.toPrecision(4)} ${unit}.` :
     `${data.rank_word} ${detail.ranks[busy.indexOf(most)]} computes longest, ${most.toPrecision(4)} ${unit}, and ${word} ${detail.ranks[busy.indexOf(least)]} shortest, ${least.toPrecision(4)} ${unit}.`);
   stacked("breakdown", data.breakdown_parts, data.breakdown_parts.map((part) => partColours[part]), ranks,
     order.map((i) => detail.breakdown_ms[i].map((part) => part / factor)), unit, []);
-  if (!byId("memory")) return;
+}
+function drawMemory(detail, order, ranks) {
+  const word = data.rank_word.toLowerCase();
   const held = detail.memory_gib.map((row) => row.reduce((sum, part) => sum + part, 0)), fullest = Math.max(...held);
   // Where hardly anything is used, the line of the capacity would press the bars to the ground.
   const low = fullest < 0.25 * detail.usable_gib;

@@ -42,6 +42,7 @@ function drawSides() {
     const moved = movedTables(a, b);
     line_("Tables placed differently", "", "", moved ? `${moved} of ${b.tables.length}` : "none", !moved, true);
   }
+  if (!byId("sides")) return;
   const rows = [a, b].map((one) => one.breakdown_ms[slowestOf(one)]), totals = rows.map((row) => row.reduce((sum, part) => sum + part, 0));
   const [unit, factor] = Math.max(...totals) >= 1000 ? ["s", 1000] : ["ms", 1], word = data.rank_word.toLowerCase();
   const names = [a, b].map((one, i) => `${"AB"[i]}: ${label(one.number)}, ${word} ${one.ranks[slowestOf(one)]}`);

@@ -1,0 +1,131 @@
+"""Jobs and studies by name, as `import dse` offers them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import dse
+from dse.errors import ConfigError, StudyError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+SPACE = {
+    "schema_version": 1,
+    "name": "tiny",
+    "workload": {"model": "dlrm_tiny"},
+    "parameters": {
+        "platform": ["a100_sxm_80", "h100_sxm"],
+        "world_size": [2, 4],
+        "global_batch_size": [1024, 2048, 4096],
+    },
+    "objectives": [
+        {"metric": "throughput_samples_per_s", "direction": "maximize"},
+        {"metric": "price_usd_per_hour", "direction": "minimize"},
+    ],
+    "search": {"sampler": "random", "trials": 4},
+}
+
+
+def linear(parameters: Mapping[str, object]) -> float:
+    """A cost model: every rank handles a million samples a second."""
+    return int(str(parameters["global_batch_size"])) / (1e6 * int(str(parameters["world_size"])))
+
+
+def study_of(tmp_path: Path, **settings: str) -> dse.Study:
+    return dse.create_study(SPACE, out=tmp_path / "study", executor="serial", seed=0, **settings)
+
+
+def test_a_job_is_predicted_explained_and_weighed_from_names() -> None:
+    job = dse.Job("dlrm_tiny", "h100_sxm", world_size=2, global_batch_size=4096)
+    prediction = job.predict()
+    assert prediction.feasible
+    assert prediction.throughput_samples_per_s == pytest.approx(4096 / prediction.iteration_time_s)
+    assert job.explain().iteration_time_s == pytest.approx(prediction.iteration_time_s)
+    assert job.memory() == prediction.memory
+    assert job.graph().graph.task_count > 0
+
+
+def test_a_job_takes_the_parameters_of_its_kind() -> None:
+    one = dse.Job("gpt_1_7b", "a100_sxm_80", world_size=8, global_batch_size=64)
+    split = dse.Job("gpt_1_7b", "a100_sxm_80", world_size=8, global_batch_size=64, tensor=8)
+    assert one.predict().iteration_time_s != split.predict().iteration_time_s
+
+
+def test_a_plan_that_was_searched_can_be_predicted() -> None:
+    job = dse.Job("dlrm_tiny", "h100_sxm", world_size=2, global_batch_size=4096)
+    solution = job.shard()
+    assert job.predict(solution.plan).feasible
+
+
+def test_the_functions_answer_as_jobs_do() -> None:
+    choice = {"world_size": 2, "global_batch_size": 4096}
+    job = dse.Job("dlrm_tiny", "h100_sxm", **choice)
+    assert dse.predict("dlrm_tiny", "h100_sxm", **choice) == job.predict()
+    assert dse.shard("dlrm_tiny", "h100_sxm", **choice).plan == job.shard().plan
+
+
+@pytest.mark.parametrize(
+    ("workload", "parameters"),
+    [("dlrm_tiny", {"tensor": 8}), ("gpt_1_7b", {"tensr": 8}), ("dlrm_tiy", {})],
+)
+def test_names_that_do_not_exist_are_refused(workload: str, parameters: dict[str, int]) -> None:
+    with pytest.raises(ConfigError):
+        dse.Job(workload, "h100_sxm", world_size=2, global_batch_size=4096, **parameters)
+
+
+def test_a_transformer_has_no_tables_to_shard() -> None:
+    job = dse.Job("gpt_1_7b", "a100_sxm_80", world_size=8, global_batch_size=64)
+    with pytest.raises(ConfigError):
+        job.shard()
+
+
+def test_a_study_without_trials_has_no_result(tmp_path: Path) -> None:
+    with pytest.raises(StudyError):
+        _ = study_of(tmp_path).best_trials
+
+
+def test_a_study_goes_on_where_it_ended(tmp_path: Path) -> None:
+    study = study_of(tmp_path).optimize(3)
+    first = study.trials
+    assert len(first) == 3
+    study.optimize(2)
+    assert len(study.trials) == 5
+    assert [trial.parameters for trial in study.trials[:3]] == [
+        trial.parameters for trial in first
+    ]
+    assert [trial.values for trial in dse.load_study(study.folder).trials] == [
+        trial.values for trial in study.trials
+    ]
+
+
+def test_a_study_shows_its_trials_as_a_table_and_a_page(tmp_path: Path) -> None:
+    study = study_of(tmp_path).optimize(3)
+    frame = study.to_dataframe()
+    assert list(frame["number"]) == [0, 1, 2]
+    assert study.recommended in study.best_trials
+    assert study.report().read_text().startswith("<!doctype html>")
+
+
+def test_another_cost_model_can_answer(tmp_path: Path) -> None:
+    study = dse.create_study(SPACE, linear, out=tmp_path / "study", executor="serial", seed=0)
+    study.optimize(4)
+    for trial in study.trials:
+        ranks = dict(trial.parameters)["world_size"]
+        assert trial.values[0] == pytest.approx(1e6 * int(ranks))
+    assert study.result.cost_model is not None
+    assert study.result.cost_model.endswith("linear")
+    assert study.report().is_file()
+
+
+def test_a_study_is_not_continued_with_another_cost_model(tmp_path: Path) -> None:
+    dse.create_study(SPACE, linear, out=tmp_path / "study", executor="serial", seed=0).optimize(2)
+    with pytest.raises(StudyError):
+        dse.load_study(tmp_path / "study").optimize(1)
+
+
+def test_every_public_name_exists() -> None:
+    assert all(getattr(dse, name) is not None for name in dse.__all__)
