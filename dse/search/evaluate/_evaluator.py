@@ -247,9 +247,13 @@ class ConfigurationEvaluator(Evaluator):
             parameters: Value of every parameter.
         """
         samples = job.samples_per_iteration
+        platform = str(parameters.get("platform", ""))
+        if platform not in self._context.platforms:
+            # That of the captured step.
+            platform = "" if job.platform is None else job.platform.name
         return Configuration(
             kind=self.workload.kind,
-            platform=str(parameters.get("platform", "")),
+            platform=platform,
             world_size=job.world_size,
             global_batch_size=0 if samples != samples else round(samples),
             parameters=tuple(parameters.items()),
