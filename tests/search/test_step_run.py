@@ -182,7 +182,11 @@ def test_the_page_speaks_of_stages(study):
     ("old", "new", "words"),
     [
         ("  tensor: [2, 4, 8]", "  tensor: 2\n  data: 2", "`data` is not chosen"),
-        ("recompute: [none,", "sharding_types: [table_wise]\n  recompute: [none,", "not of trans"),
+        (
+            "recompute: [none,",
+            "sharding_types: [table_wise]\n  recompute: [none,",
+            "not of a trans",
+        ),
         ("throughput_tokens_per_s", "speedup", "a transformer has no metric `speedup`"),
         ("search: {", "search: {planners: [size_greedy], ", "a transformer has no sharding plan"),
         ("recompute: [none,", "recompute: [all,", "expected"),
@@ -201,7 +205,7 @@ def test_a_transformer_needs_its_own_parameters(space):
     for line in ("tensor", "pipeline", "micro_batch_size", "recompute", "data_sharding"):
         text = "\n".join(row for row in text.split("\n") if not row.startswith(f"  {line}:"))
     space.write_text(text.replace("throughput_tokens_per_s", "throughput_samples_per_s"))
-    with pytest.raises(ConfigError, match="name at least one of `tensor`"):
+    with pytest.raises(ConfigError, match="name at least one of `context`"):
         read_inputs(space)
 
 

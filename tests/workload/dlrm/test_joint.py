@@ -23,7 +23,6 @@ def request_for(world_size, tables, types=CUTTING):
 
 
 def test_every_table_becomes_a_parameter_with_all_that_some_machine_allows():
-    space = load_space()
     model = make_model((make_table("wide", dim=64), make_table("thin", dim=16)))
     platforms = {"h100_sxm": load_platform("h100_sxm")}
     choices = {
