@@ -292,7 +292,7 @@ def test_the_page_starts_from_the_captured_step(study):
     view = build_view(study.result)
     assert view.baseline == (pytest.approx(128 / CAPTURED_S, rel=1e-5), view.baseline[1])
     assert view.memory_purposes == ()
-    assert view.breakdown_parts == ("Compute", "Exposed communication", "Idle")
+    assert view.breakdown_parts == ("Compute", "Exposed communication", "Host", "Idle")
     assert view.details[-1].number == -1
     assert view.details[-1].changes == ()
     halved = next(
@@ -352,7 +352,7 @@ def test_networks_and_devices_of_a_captured_dlrm(tmp_path):
     space = tmp_path / "space.yaml"
     space.write_text(REAL_SPACE)
     study = run(space, RunOptions(out=tmp_path / "study"))
-    assert study.result.trace.baseline.world_size == 8
+    assert study.result.trace.world_size == 8
     found = {}
     for record in study.result.records:
         chosen = dict(record.parameters)

@@ -167,7 +167,7 @@ def test_plans_and_exports(study):
     assert f"--tensor-model-parallel-size {plan['parallelism']['tensor']}" in arguments
     assert "--num-layers 48" in arguments
     assert yaml.safe_load(exported("yaml")) == json.loads(exported("json")) == plan
-    with pytest.raises(ConfigError, match="no sharding plan of tables"):
+    with pytest.raises(ConfigError, match="torchrec: not for a transformer"):
         exported("torchrec")
 
 
@@ -185,7 +185,7 @@ def test_the_page_speaks_of_stages(study):
         (
             "recompute: [none,",
             "sharding_types: [table_wise]\n  recompute: [none,",
-            "not of a trans",
+            "of a trans",
         ),
         ("throughput_tokens_per_s", "speedup", "a transformer has no metric `speedup`"),
         ("search: {", "search: {planners: [size_greedy], ", "a transformer has no sharding plan"),
