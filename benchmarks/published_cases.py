@@ -24,7 +24,8 @@ from dse.machine import Precision
 from dse.machine.platforms import Platform, load_platform
 from dse.model import load_dlrm
 from dse.sharding import ShardingType
-from dse.workload.dlrm import DlrmProblem, PlanScorer, sample_iteration_times_s, software_profile
+from dse.workload import find_program
+from dse.workload.dlrm import DLRM_PROGRAMS, DlrmJob, DlrmProblem, PlanScorer
 from dse.workload.dlrm.solver import SolverSettings, solve
 
 if TYPE_CHECKING:
@@ -235,14 +236,14 @@ def predict_case(row: pd.Series) -> CaseResult:
                 cluster,
                 batch,
                 precision,
-                software_profile(profile).software_for(precision),
+                find_program(DLRM_PROGRAMS, profile).software_for(precision),
             )
         )
         plan = plan_of(scorer, profile)
         training_s = float(scorer.score([plan]).iteration_time_s[0])
         share = evaluation_share(row)
         seconds = training_s + (share * scorer.forward_time_s(plan) if share else 0.0)
-        sampled = np.quantile(sample_iteration_times_s(scorer, plan), (0.95, 0.05))
+        sampled = np.quantile(DlrmJob.scored(scorer, plan).sample_times_s(), (0.95, 0.05))
         low, high = (batch / (float(time) * seconds / training_s) for time in sampled)
         return CaseResult(name, published, batch / seconds, "", low, high, family)
     except DseError as error:

@@ -27,6 +27,7 @@ from scipy.stats import kendalltau
 from dse.errors import ConfigError, DseError
 from dse.machine import Precision
 from dse.model import TransformerModel, load_model
+from dse.workload import predict_job
 from dse.workload.transformer import (
     COMPOSER,
     MEGATRON,
@@ -34,13 +35,12 @@ from dse.workload.transformer import (
     Parallelism,
     Recompute,
     TransformerJob,
-    predict_step,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dse.workload.transformer import StepPrediction
+    from dse.workload import Prediction
 
 _MICRO_BATCHES = (1, 2, 4, 8, 16)
 _MAX_INTERLEAVE = 4
@@ -205,7 +205,7 @@ def _mpt_case(row: dict[str, str]) -> StepCase:
     )
     measured_s = int(row["GlobalBatchSize (T)"]) / float(row["Throughput (T/s)"])
     name = f"{row['Model']} {sequence} {gpus}×{row['GPU']}"
-    return _case(name, "mpt_fsdp", measured_s, problem, predict_step(problem))
+    return _case(name, "mpt_fsdp", measured_s, problem, predict_job(problem))
 
 
 def _transformer(name: str) -> TransformerModel:
@@ -215,12 +215,12 @@ def _transformer(name: str) -> TransformerModel:
     return model
 
 
-def _fastest(candidates: Iterable[TransformerJob]) -> tuple[TransformerJob, StepPrediction]:
-    best: tuple[TransformerJob, StepPrediction] | None = None
+def _fastest(candidates: Iterable[TransformerJob]) -> tuple[TransformerJob, Prediction]:
+    best: tuple[TransformerJob, Prediction] | None = None
     reason = ""
     for problem in candidates:
         try:
-            prediction = predict_step(problem)
+            prediction = predict_job(problem)
         except ConfigError as error:
             reason = str(error)
             continue
@@ -231,12 +231,12 @@ def _fastest(candidates: Iterable[TransformerJob]) -> tuple[TransformerJob, Step
     return best
 
 
-def _rank(prediction: StepPrediction) -> tuple[bool, float]:
+def _rank(prediction: Prediction) -> tuple[bool, float]:
     return not prediction.feasible, prediction.iteration_time_s
 
 
 def _case(
-    name: str, family: str, measured_s: float, problem: TransformerJob, prediction: StepPrediction
+    name: str, family: str, measured_s: float, problem: TransformerJob, prediction: Prediction
 ) -> StepCase:
     return StepCase(
         case=name,

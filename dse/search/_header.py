@@ -101,8 +101,9 @@ def header_to_yaml(header: StudyHeader) -> str:
     """Returns the text of `study.yaml`."""
     import yaml
 
+    fields = header.model_dump(mode="json")
     text: str = yaml.safe_dump(
-        header.model_dump(mode="json", exclude_none=True),
+        {name: value for name, value in fields.items() if value is not None},
         sort_keys=False,
         allow_unicode=True,
         width=100,

@@ -33,13 +33,15 @@ def predict_job(job: Job, quote: Quote | None = None) -> Prediction:
     """
     job.check()
     seconds, parts = job.simulated()
-    samples_s, memory, cluster = job.sample_times_s(), job.memory(), job.cluster
+    samples_s, memory = job.sample_times_s(), job.memory()
+    # What the machines are matters to workloads of which the memory is known.
+    cluster = job.cluster if memory else None
     low_s = high_s = math.nan
     if len(samples_s):
         low_s, high_s = (float(end_s) for end_s in np.quantile(samples_s, (0.05, 0.95)))
         low_s, high_s = min(low_s, seconds), max(high_s, seconds)
     reason = ""
-    if cluster is not None and memory:
+    if cluster is not None:
         reason = _memory_reason(job, memory, cluster.device)
         reason = reason or _host_memory_reason(memory, cluster)
     throughput = job.samples_per_iteration / seconds
@@ -55,7 +57,7 @@ def predict_job(job: Job, quote: Quote | None = None) -> Prediction:
         cost_usd_per_million_samples=cost,
         breakdown=parts,
         memory=memory,
-        usable_memory_bytes=cluster.device.usable_memory_bytes if cluster and memory else 0.0,
+        usable_memory_bytes=cluster.device.usable_memory_bytes if cluster else 0.0,
         feasible=not reason,
         infeasible_reason=reason,
         metrics=job.metrics(seconds),

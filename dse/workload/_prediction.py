@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import math
+from typing import Annotated, TypeAlias
+
+from pydantic import Field
 
 from dse.simulate import RankBreakdown
 
 _GIB = 2**30
+
+#: A figure that some workloads do not have, which is NaN then; studies keep it all the same.
+MaybeKnown: TypeAlias = Annotated[float, Field(allow_inf_nan=True)]
 
 #: Purposes that a message about a full device names, the largest first.
 _NAMED = 3
@@ -84,9 +90,9 @@ class Prediction:
     """
 
     iteration_time_s: float
-    iteration_time_p5_s: float
-    iteration_time_p95_s: float
-    throughput_samples_per_s: float
+    iteration_time_p5_s: MaybeKnown
+    iteration_time_p95_s: MaybeKnown
+    throughput_samples_per_s: MaybeKnown
     price_usd_per_hour: float | None
     cost_usd_per_million_samples: float | None
     breakdown: tuple[RankBreakdown, ...]

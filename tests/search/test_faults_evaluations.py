@@ -12,7 +12,7 @@ import pytest
 from dse.cli._app import main
 from dse.errors import DseError, WorkerError
 from dse.search import (
-    ModelEvaluator,
+    ConfigurationEvaluator,
     ProcessExecutor,
     RunOptions,
     SerialExecutor,
@@ -180,7 +180,7 @@ def test_an_abandoned_round_leaves_no_answers_and_no_workers(deadly):
 @pytest.fixture
 def broken(monkeypatch):
     """Makes evaluations of some platforms raise; returns what undoes it."""
-    original = ModelEvaluator._evaluate
+    original = ConfigurationEvaluator._evaluate
 
     def break_for(*platforms):
         def evaluate(self, number, parameters):
@@ -188,7 +188,7 @@ def broken(monkeypatch):
                 raise RuntimeError(f"cannot model {parameters['platform']}\nsecond line")
             return original(self, number, parameters)
 
-        monkeypatch.setattr(ModelEvaluator, "_evaluate", evaluate)
+        monkeypatch.setattr(ConfigurationEvaluator, "_evaluate", evaluate)
 
     return break_for
 

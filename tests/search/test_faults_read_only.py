@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from dse.cli._app import main
-from dse.search import ModelEvaluator, RunOptions, load_study, run
+from dse.search import ConfigurationEvaluator, RunOptions, load_study, run
 from tests.search.runs import QUICK_SPACE
 
 
@@ -107,7 +107,7 @@ def test_resuming_says_so_before_it_evaluates(space, study, seal, monkeypatch, c
     def evaluate(self, number, parameters):
         raise AssertionError("evaluated")
 
-    monkeypatch.setattr(ModelEvaluator, "_evaluate", evaluate)
+    monkeypatch.setattr(ConfigurationEvaluator, "_evaluate", evaluate)
     root = study.directory.root
     before = contents(root)
     seal(root)
@@ -123,7 +123,9 @@ def test_a_journal_that_may_not_be_appended_to_is_known_before_it_evaluates(
     space, study, monkeypatch, capfd, seal, tmp_path
 ):
     evaluated = []
-    monkeypatch.setattr(ModelEvaluator, "_evaluate", lambda *arguments: evaluated.append(1))
+    monkeypatch.setattr(
+        ConfigurationEvaluator, "_evaluate", lambda *arguments: evaluated.append(1)
+    )
     journal = study.directory.journal
     if os.geteuid() == 0:
         # A file can be mounted like a folder.

@@ -13,14 +13,14 @@ import pytest
 import dse
 from dse.errors import ConfigError, OptionalDependencyError, StudyError
 from dse.search import (
-    ModelEvaluator,
+    ConfigurationEvaluator,
     RunOptions,
     TrialStatus,
     load_study,
     read_inputs,
     run,
-    stored_model,
     stored_platform,
+    stored_workload,
 )
 from dse.search.propose._genetic_study import GeneticStudy
 from dse.search.propose._proposer import Proposer
@@ -124,13 +124,13 @@ def test_resume_evaluates_nothing_twice_and_ends_at_the_same_front(
 def counted(monkeypatch):
     """Returns a list that gains every configuration that is evaluated from now on."""
     evaluated = []
-    original = ModelEvaluator.evaluate
+    original = ConfigurationEvaluator.evaluate
 
     def counting(self, number, parameters):
         evaluated.append(tuple(parameters.items()))
         return original(self, number, parameters)
 
-    monkeypatch.setattr(ModelEvaluator, "evaluate", counting)
+    monkeypatch.setattr(ConfigurationEvaluator, "evaluate", counting)
     return evaluated
 
 
@@ -179,7 +179,7 @@ def test_a_study_loads_without_its_inputs(study, small_space):
     loaded = load_study(study.directory.root)
     assert loaded.result.front == study.result.front
     assert loaded.result.facts == study.result.facts
-    assert stored_model(loaded.result).name == "dlrm_tiny"
+    assert stored_workload(loaded.result).name == "dlrm_tiny"
     assert stored_platform(loaded.result, "h100_sxm").devices_per_node == 8
     with pytest.raises(StudyError, match="no platform `b200_sxm`"):
         stored_platform(loaded.result, "b200_sxm")

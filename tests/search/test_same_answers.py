@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dse.search import TrialStatus, read_inputs
-from dse.workload.dlrm import PlanScorer, predict_plan, problem_of
+from dse.workload import predict_job
 from tests.conftest import SMALL_SPACE
 
 NETWORKS = "  network: [default, slow]\n  sharding_types:"
@@ -30,20 +30,16 @@ def test_the_network_makes_no_difference_on_one_node(inputs):
     evaluator = inputs.context.make_evaluator()
     default = answer(evaluator, inputs, world_size=8, network="default")
     slow = answer(evaluator, inputs, world_size=8, network="slow")
-    assert slow.configuration.network == "slow"
+    assert slow.configuration.value("network") == "slow"
     assert slow.prediction == default.prediction
     assert slow.configuration.plan == default.configuration.plan
-    # The model says so as well, asked with the network that was named.
-    context = inputs.context
-    named = problem_of(
-        context.model,
-        context.platforms["h100_sxm"],
-        slow.configuration,
-        extra_networks=inputs.space.networks,
+    # So does the job on the network that was named.
+    platform = inputs.context.platforms["h100_sxm"]
+    named = inputs.context.workload.job(
+        platform, dict(slow.configuration.parameters), networks=inputs.space.networks
     )
-    price = slow.prediction.price_usd_per_hour
-    asked = predict_plan(PlanScorer(named), slow.configuration.plan, price)
-    assert asked == slow.prediction
+    planned = named.with_plan(slow.configuration.plan)
+    assert predict_job(planned, platform.quote(8)) == slow.prediction
 
 
 def test_the_network_makes_a_difference_on_several_nodes(inputs):

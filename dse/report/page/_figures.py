@@ -93,6 +93,6 @@ def figures_view(
 
 
 def _fullest_gib(record: TrialRecord) -> float | None:
-    if record.prediction is None:
+    if record.prediction is None or not record.prediction.memory:
         return None
-    return max(memory.total_bytes for memory in record.prediction.memory) / 2**30
+    return record.prediction.peak_memory_bytes / 2**30

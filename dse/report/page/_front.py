@@ -99,7 +99,7 @@ def _runs(study: StudyResult) -> dict[int, ValidatedCandidate]:
 def _point(study: StudyResult, record: TrialRecord, run: ValidatedCandidate | None) -> PointView:
     prediction = record.prediction
     predicted: Sequence[tuple[float, float] | None] = [None] * len(study.objectives)
-    if prediction is not None:
+    if prediction is not None and not math.isnan(prediction.iteration_time_p5_s):
         factors = (
             prediction.iteration_time_p5_s / prediction.iteration_time_s,
             prediction.iteration_time_p95_s / prediction.iteration_time_s,

@@ -247,9 +247,13 @@ class ConfigurationEvaluator(Evaluator):
             parameters: Value of every parameter.
         """
         samples = job.samples_per_iteration
+        platform = str(parameters.get("platform", ""))
+        if self.workload.brings_machine:
+            # Changes may have moved the step to another machine than the parameters name.
+            platform = "" if job.platform is None else job.platform.name
         return Configuration(
             kind=self.workload.kind,
-            platform=str(parameters.get("platform", "")),
+            platform=platform,
             world_size=job.world_size,
             global_batch_size=0 if samples != samples else round(samples),
             parameters=tuple(parameters.items()),
@@ -327,7 +331,7 @@ class ConfigurationEvaluator(Evaluator):
         return None
 
     def _quote(self, job: Job, platform: Platform | None) -> Quote | None:
-        found = platform or job.platform
+        found = job.platform or platform
         return None if found is None else quote_for(found, job.world_size, self.space)
 
     def _over_limit(self, job: Job, platform: Platform | None) -> str:
@@ -336,7 +340,7 @@ class ConfigurationEvaluator(Evaluator):
         quote = self._quote(job, platform)
         priced = {Metric.PRICE, Metric.COST}
         if quote is None and any(objective.metric in priced for objective in space.objectives):
-            found = platform or job.platform
+            found = job.platform or platform
             if found is None:
                 return (
                     "what the trace was captured on is not known, so it has no price; name it as "

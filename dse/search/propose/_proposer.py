@@ -10,6 +10,7 @@ the sampler also learns what others have finished, and does not propose what the
 from __future__ import annotations
 
 from dataclasses import dataclass
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -254,15 +255,20 @@ class Proposer:
         self._study.tell(trial, values)
 
     def _violations(self, record: TrialRecord) -> dict[str, float]:
-        """Returns by how much a record breaks each limit; zero or less is kept."""
+        """Returns by how much a record breaks each limit; zero or less is kept.
+
+        What the memory of a captured step holds is not known; a limit on a figure that is not
+        known is broken.
+        """
         violations = {}
-        if record.prediction is not None:
+        if record.prediction is not None and record.prediction.memory:
             violations["memory"] = -record.prediction.memory_headroom_fraction
         metrics = record.metrics
         for index, constraint in enumerate(self._space.constraints):
             value = metrics.get(constraint.metric)
             if value is not None:
-                violations[f"limit {index}"] = constraint.violation(value)
+                broken_by = constraint.violation(value)
+                violations[f"limit {index}"] = math.inf if math.isnan(broken_by) else broken_by
         return violations
 
     def _fail(self, trial: optuna.trial.Trial) -> None:

@@ -284,17 +284,11 @@ class _Engine:
     def _quote(self, configuration: Configuration, prediction: Prediction) -> Quote | None:
         if self._context is not None:
             return self._after.quote(configuration)
-        platforms, trace = self._machines.platforms, self._result.trace
-        name = configuration.platform
-        if name not in platforms and trace is not None:
-            # The machine of the capture, by whatever name it was loaded.
-            name = next(
-                (key for key, platform in platforms.items() if platform.name == trace.platform), ""
-            )
-        if name not in platforms:
-            price = prediction.price_usd_per_hour
-            return None if price is None else Quote(price)
-        return quote_for(platforms[name], configuration.world_size, self._machines.space)
+        for platform in self._machines.platforms.values():
+            if platform.name == configuration.platform:
+                return quote_for(platform, configuration.world_size, self._machines.space)
+        price = prediction.price_usd_per_hour
+        return None if price is None else Quote(price)
 
 
 def _figures(cluster: Cluster | None) -> Cluster | None:

@@ -40,8 +40,8 @@ class RecordedJob(Job):
         captured: The step.
         changes: Applied one after the other.
         samples_per_step: Samples of the captured step over all ranks; None if not known.
-        platform: What the changed step runs on; None if it is not known.
-        world_size: Ranks of the changed job.
+        platform: What the step runs on, by the parameters; None if it is not known.
+        world_size: Ranks of the job, by the parameters.
     """
 
     def __init__(
@@ -95,10 +95,14 @@ class RecordedJob(Job):
         _ = self.answer
 
     def planned(self, effort: PlanEffort) -> RecordedJob:
-        """Applies the changes; nothing is left open."""
+        """Returns the changed step on the machine that the changes leave it on."""
         del effort
-        self.check()
-        return self
+        machine = self.answer.machine
+        changed = RecordedJob(
+            self._captured, self._changes, self._samples, machine.platform, machine.world_size
+        )
+        changed.answer = self.answer
+        return changed
 
     def iteration(self) -> Iteration:
         """Returns the changed graph; nothing says how far off its durations are."""

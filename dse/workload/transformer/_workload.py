@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
+from enum import Enum
 from itertools import product
 from typing import TYPE_CHECKING, ClassVar
 
@@ -117,7 +118,10 @@ class TransformerWorkload(Workload):
     @classmethod
     def document(cls, configuration: Configuration, model_name: str) -> dict[str, object]:
         """Returns the configuration with its parallelism in one block."""
-        spread = asdict(cls.parallelism(configuration))
+        spread = {
+            name: value.value if isinstance(value, Enum) else value
+            for name, value in asdict(cls.parallelism(configuration)).items()
+        }
         # `super()` without arguments does not work in dataclasses with slots.
         found = super(TransformerWorkload, cls).document(configuration, model_name)
         plain = {name: value for name, value in found.items() if name not in spread}

@@ -8,9 +8,16 @@ from rich.console import Console
 
 from dse.report import build_view
 from dse.report.terminal import print_study
-from dse.search import ModelEvaluator, RunOptions, TrialStatus, load_study, read_inputs, run
+from dse.search import (
+    RunOptions,
+    TrialStatus,
+    load_study,
+    read_inputs,
+    run,
+)
 from dse.search.analyse._conclusion import conclude
 from dse.search.storage._journal import Journal
+from dse.workload.dlrm import DlrmJob
 
 
 @pytest.fixture(scope="module")
@@ -45,13 +52,13 @@ def test_bounds_hold_off_the_front_as_well(study, small_space):
 
 def test_equal_problems_are_bounded_once(small_space, monkeypatch):
     made = []
-    original = ModelEvaluator.bound_s
+    original = DlrmJob.lower_bound_s
 
-    def counting(self, configuration, types):
-        made.append(types)
-        return original(self, configuration, types)
+    def counting(self, incumbent_s=None):
+        made.append(self.allowed_types)
+        return original(self, incumbent_s)
 
-    monkeypatch.setattr(ModelEvaluator, "bound_s", counting)
+    monkeypatch.setattr(DlrmJob, "lower_bound_s", counting)
     context = read_inputs(small_space).context
     evaluator = context.make_evaluator()
     first = {parameter.name: parameter.choices[0] for parameter in context.space.parameters}

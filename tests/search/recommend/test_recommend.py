@@ -11,7 +11,6 @@ import pytest
 from dse.errors import ConfigError, UnknownNameError
 from dse.machine import Precision
 from dse.machine.platforms import load_platform
-from dse.model import load_model
 from dse.search.recommend import (
     Budget,
     Deadline,
@@ -27,6 +26,7 @@ from dse.search.recommend import (
     recommend,
     recommendation,
 )
+from dse.workload import load_workload
 
 PLATFORMS = ("h100_sxm", "v100_dgx1")
 SMALL = RecommendOptions(platforms=PLATFORMS, world_sizes=(1, 8), batch_sizes=(4096, 16384))
@@ -45,15 +45,15 @@ class Remembered:
 @cache
 def evaluator_of(model_name, options):
     """The evaluator of recommendations, and every option of the space."""
-    model = load_model(model_name)
+    workload = load_workload(model_name)
     platforms = {name: load_platform(name) for name in options.platforms}
     every = [
-        Option(name, size, batch, model.precision, platform.quote(size).usd_per_hour)
+        Option(name, size, batch, workload.precision, platform.quote(size).usd_per_hour)
         for name, platform in platforms.items()
         for size in options.world_sizes
         for batch in options.batch_sizes
     ]
-    return Remembered(option_evaluator(model, platforms, options)), every
+    return Remembered(option_evaluator(workload, platforms, options)), every
 
 
 def recommended_of(model_name, options, goal):

@@ -329,10 +329,10 @@ def test_studies_of_traces_change_their_prices_only(tmp_path):
     result = run(write_job(tmp_path), RunOptions(out=tmp_path / "study")).result
     changed = revise_study(result, ["price=+50%"])
     before = by_number(result)
-    answered = [record for record in changed.after.records if record.trace is not None]
+    answered = [record for record in changed.after.records if record.prediction is not None]
     assert answered
     for record in answered:
-        old, new = before[record.number].trace, record.trace
+        old, new = before[record.number].prediction, record.prediction
         assert new.iteration_time_s == old.iteration_time_s
         assert new.price_usd_per_hour == pytest.approx(1.5 * old.price_usd_per_hour)
         assert new.cost_usd_per_million_samples == pytest.approx(

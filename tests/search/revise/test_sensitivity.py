@@ -14,7 +14,7 @@ from dse.search import (
     run,
     sensitivity,
 )
-from dse.workload import Metric
+from dse.workload import Metric, workload_kind
 from tests.search.revise.studies import GPT_SPACE, SPACE, study_of
 from tests.search.traces import write_job
 
@@ -87,9 +87,8 @@ def test_a_batch_is_made_of_whole_samples(result):
             samples = throughput * time_s
             assert samples == pytest.approx(batch * (1 + step))
             assert samples == pytest.approx(round(samples))
-            assert round(samples) % record.configuration.world_size == 0 or (
-                record.prediction.__class__.__name__ == "StepPrediction"
-            )
+            grain = workload_kind(result.kind).batch_grain(record.configuration)
+            assert round(samples) % grain == 0
         assert bar.iteration_time_s[0] <= bar.iteration_time_s[1]
         assert bar.peak_memory_bytes[0] <= bar.peak_memory_bytes[1]
 

@@ -7,16 +7,14 @@ import pytest
 from dse.config import parse_document
 from dse.errors import ConfigError, UnknownNameError
 from dse.machine.platforms import load_platform
-from dse.model import DlrmModel, load_model
 from dse.search.space import (
     Constraint,
     SamplerName,
     SpaceDocument,
-    WorkloadKind,
     list_spaces,
     load_space,
 )
-from dse.workload import Metric
+from dse.workload import Metric, load_workload
 from tests.conftest import SMALL_SPACE
 
 
@@ -38,8 +36,7 @@ def test_a_space_expands():
 @pytest.mark.parametrize("name", list_spaces())
 def test_shipped_spaces_name_what_exists(name):
     space = load_space(name)
-    of_tables = isinstance(load_model(space.workload.name), DlrmModel)
-    assert of_tables == (space.workload.kind is WorkloadKind.DLRM)
+    assert load_workload(space.workload.name).kind == space.workload.kind
     for platform in space.choices("platform"):
         assert load_platform(str(platform)).prices
 

@@ -6,7 +6,7 @@ import pytest
 
 from dse.config import parse_document
 from dse.errors import ConfigError
-from dse.search.space import SpaceDocument, load_space
+from dse.search.space import SpaceDocument, TraceReference, load_space
 from tests.conftest import SMALL_SPACE
 
 SPACE = """\
@@ -71,12 +71,12 @@ def test_paths_count_from_the_space(tmp_path):
         (
             "throughput_samples_per_s",
             "memory_headroom_fraction",
-            "s.yaml:12:14: objectives[0].metric: a trace does not tell `memory_headroom",
+            "s.yaml:12:14: objectives[0].metric: a trace has no metric `memory_headroom",
         ),
         (
             "objectives:",
             "constraints: [{metric: memory_headroom_fraction, at_least: 5 %}]\nobjectives:",
-            "constraints[0].metric: a trace does not tell",
+            "constraints[0].metric: a trace has no metric",
         ),
         (
             "objectives:",
@@ -104,7 +104,7 @@ def test_wrong_spaces(old, new, words):
         (
             "cost_usd_per_million_samples",
             "speedup",
-            "a recommendation model does not tell `speedup`",
+            "a recommendation model has no metric `speedup`",
         ),
     ],
 )

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from dse.errors import ConfigError, StudyError
-from dse.search import ModelEvaluator, RunOptions, load_study, read_inputs, run
+from dse.search import ConfigurationEvaluator, RunOptions, load_study, read_inputs, run
 from dse.search._loop import stream_seed
 from dse.search._records import TrialStatus
 from dse.search._run import _header
@@ -469,7 +469,7 @@ def hanging(space, url, out):
 
 def cut_at(monkeypatch, server, cuts):
     """Cuts the connections during the evaluations of these positions; true: for good."""
-    original = ModelEvaluator.evaluate
+    original = ConfigurationEvaluator.evaluate
     seen = []
 
     def evaluate(self, number, parameters):
@@ -479,7 +479,7 @@ def cut_at(monkeypatch, server, cuts):
             server.cut("cut_for_good" if for_good else "cut", for_good=for_good)
         return original(self, number, parameters)
 
-    monkeypatch.setattr(ModelEvaluator, "evaluate", evaluate)
+    monkeypatch.setattr(ConfigurationEvaluator, "evaluate", evaluate)
 
 
 def wait_for(path, child):
@@ -494,10 +494,10 @@ def wait_for(path, child):
 HANGING = """
 import sys, time
 from pathlib import Path
-from dse.search import ModelEvaluator, RunOptions, run
+from dse.search import ConfigurationEvaluator, RunOptions, run
 
 space, url, out = sys.argv[1], sys.argv[2], Path(sys.argv[3])
-original = ModelEvaluator.evaluate
+original = ConfigurationEvaluator.evaluate
 seen = []
 
 def evaluate(self, number, parameters):
@@ -507,7 +507,7 @@ def evaluate(self, number, parameters):
     seen.append(number)
     return original(self, number, parameters)
 
-ModelEvaluator.evaluate = evaluate
+ConfigurationEvaluator.evaluate = evaluate
 study = run(space, RunOptions(out=out, storage=url))
 sys.exit(0 if study.interrupted else 3)
 """
@@ -516,16 +516,16 @@ sys.exit(0 if study.interrupted else 3)
 TOGETHER = """
 import sys, time
 from pathlib import Path
-from dse.search import ModelEvaluator, RunOptions, run
+from dse.search import ConfigurationEvaluator, RunOptions, run
 
 space, url, folder, index = sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4]
-original = ModelEvaluator.evaluate
+original = ConfigurationEvaluator.evaluate
 
 def evaluate(self, number, parameters):
     time.sleep(0.3)
     return original(self, number, parameters)
 
-ModelEvaluator.evaluate = evaluate
+ConfigurationEvaluator.evaluate = evaluate
 (folder / f"ready {index}").touch()
 while len(list(folder.glob("ready *"))) < 3:
     time.sleep(0.01)

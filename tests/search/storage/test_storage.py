@@ -7,7 +7,14 @@ from contextlib import ExitStack
 import pytest
 
 from dse.errors import StudyError
-from dse.search import ModelEvaluator, RunOptions, TrialStatus, load_study, read_inputs, run
+from dse.search import (
+    ConfigurationEvaluator,
+    RunOptions,
+    TrialStatus,
+    load_study,
+    read_inputs,
+    run,
+)
 from dse.search._run import _header
 from dse.search.evaluate._evaluator import without_answer
 from dse.search.propose._proposer import Proposal
@@ -188,8 +195,8 @@ def interrupt_after(monkeypatch, count):
         seen.append(tuple(parameters.items()))
         return original(self, number, parameters)
 
-    monkeypatch.setattr(ModelEvaluator, "evaluate", evaluate)
+    monkeypatch.setattr(ConfigurationEvaluator, "evaluate", evaluate)
     return seen
 
 
-ORIGINAL_EVALUATE = ModelEvaluator.evaluate
+ORIGINAL_EVALUATE = ConfigurationEvaluator.evaluate

@@ -10,14 +10,14 @@ import pytest
 from dse.machine import Precision
 from dse.sharding import PLANNERS, ShardingType
 from dse.simulate import breakdown, simulate
+from dse.workload import predict_job
 from dse.workload.dlrm import (
     DenseBottom,
+    DlrmJob,
     DlrmProblem,
     DlrmRuntime,
     LaunchMode,
     PlanScorer,
-    predict_plan,
-    sample_iteration_times_s,
 )
 from dse.workload.dlrm.solver import planning_request
 from tests.conftest import make_cluster, make_model
@@ -46,7 +46,7 @@ def test_predictions_are_those_of_the_graph_of_all_ranks(software, world, per_no
     for plan in plans_of(scorer):
         timeline = simulate(scorer.layout_graph(plan).graph)
         scored_s = scorer.score([plan]).iteration_time_s[0]
-        prediction = predict_plan(scorer, plan, None)
+        prediction = predict_job(DlrmJob.scored(scorer, plan))
         assert scored_s == pytest.approx(timeline.makespan_s, rel=1e-12)
         assert prediction.iteration_time_s == pytest.approx(timeline.makespan_s, rel=1e-12)
         for mine, expected in zip(prediction.breakdown, breakdown(timeline), strict=True):
@@ -59,10 +59,10 @@ def test_samples_are_the_same_each_time_and_those_of_other_plans_are_others():
     cluster = make_cluster(8, 4)
     scorer = PlanScorer(DlrmProblem(make_model(), cluster, 8192, Precision.TF32, GRAPHS))
     plan, other = plans_of(scorer)[:2]
-    samples_s = sample_iteration_times_s(scorer, plan)
+    samples_s = DlrmJob.scored(scorer, plan).sample_times_s()
     assert samples_s.std() > 0
-    np.testing.assert_array_equal(samples_s, sample_iteration_times_s(scorer, plan))
-    assert (samples_s != sample_iteration_times_s(scorer, other)).any()
+    np.testing.assert_array_equal(samples_s, DlrmJob.scored(scorer, plan).sample_times_s())
+    assert (samples_s != DlrmJob.scored(scorer, other).sample_times_s()).any()
 
 
 @pytest.mark.parametrize("software", [EAGER, GRAPHS, FIRST_RANK], ids=["eager", "graphs", "first"])
@@ -71,8 +71,8 @@ def test_the_prediction_is_the_median_of_its_samples(software):
         DlrmProblem(make_model(), make_cluster(8, 4), 8192, Precision.TF32, software)
     )
     for plan in plans_of(scorer):
-        prediction = predict_plan(scorer, plan, None)
-        samples_s = sample_iteration_times_s(scorer, plan)
+        prediction = predict_job(DlrmJob.scored(scorer, plan))
+        samples_s = DlrmJob.scored(scorer, plan).sample_times_s()
         assert np.median(samples_s) == pytest.approx(prediction.iteration_time_s, rel=1e-3)
         assert prediction.iteration_time_p5_s < prediction.iteration_time_s
         assert prediction.iteration_time_s < prediction.iteration_time_p95_s

@@ -19,8 +19,9 @@ from dse.machine.host import (
     ProfileSource,
     SharedFigures,
 )
+from dse.workload import predict_job
 from dse.workload._host import HostTimes
-from dse.workload.dlrm import DlrmProblem, DlrmRuntime, LaunchMode, PlanScorer, predict_plan
+from dse.workload.dlrm import DlrmJob, DlrmProblem, DlrmRuntime, LaunchMode, PlanScorer
 from tests.conftest import make_cluster, make_model
 from tests.workload.dlrm.test_prediction import spread_plan
 
@@ -139,7 +140,7 @@ def test_doubled_overheads_are_never_faster(values, own, launch):
         measured = OperatorFigures("aten::linear", 7, 2.5, part, part, part)
         one = profile([measured], scale=factor, **dict(zip(names, values, strict=True)))
         scorer = PlanScorer(problem(one, launch=launch))
-        times.append(predict_plan(scorer, spread_plan(), None).iteration_time_s)
+        times.append(predict_job(DlrmJob.scored(scorer, spread_plan())).iteration_time_s)
     assert times[1] >= times[0]
 
 
@@ -152,7 +153,7 @@ def test_the_figures_of_a_platform_as_a_profile_change_nothing():
         }
     )
     before, after = (
-        predict_plan(PlanScorer(problem(one)), spread_plan(), None).iteration_time_s
+        predict_job(DlrmJob.scored(PlanScorer(problem(one)), spread_plan())).iteration_time_s
         for one in (None, same)
     )
     assert after == pytest.approx(before, rel=1e-12)
@@ -167,7 +168,7 @@ def test_spreads_of_measured_figures_decide_the_interval():
             }
         )
         one = HostProfile("p", ProfileSource((), ()), shared)
-        prediction = predict_plan(PlanScorer(problem(one)), spread_plan(), None)
+        prediction = predict_job(DlrmJob.scored(PlanScorer(problem(one)), spread_plan()))
         return prediction.iteration_time_p95_s / prediction.iteration_time_p5_s
 
     assert 1 < width(0.0) < width(2.0) < width(6.0)

@@ -7,22 +7,19 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-import dse
 from dse.errors import ConfigError, PlanError
 from dse.graph import TaskKind
-from dse.machine import LinkKind, LinkSpec, Precision
+from dse.machine import LinkKind, LinkSpec, Precision, Quote
 from dse.machine.platforms import load_platform
-from dse.model import load_model
 from dse.sharding import PLANNERS, ShardingPlan, ShardingType, TablePlan
 from dse.simulate import simulate
+from dse.workload import load_workload, predict_job
 from dse.workload.dlrm import (
-    Configuration,
+    DlrmJob,
     DlrmProblem,
     DlrmRuntime,
     LaunchMode,
     PlanScorer,
-    predict_plan,
-    sample_iteration_times_s,
 )
 from dse.workload.dlrm._dense import bucket_sizes
 from dse.workload.dlrm.solver import planning_request
@@ -86,7 +83,7 @@ def test_batched_scores_equal_single_simulations(world, per_node, launch, switch
     for plan, seconds, peak in zip(
         plans, scores.iteration_time_s, scores.peak_memory_bytes, strict=True
     ):
-        prediction = predict_plan(scorer, plan, 10.0)
+        prediction = predict_job(DlrmJob.scored(scorer, plan), Quote(10.0))
         assert prediction.iteration_time_s == pytest.approx(seconds, rel=1e-12)
         assert max(prediction.memory_bytes_per_rank) == pytest.approx(peak, rel=1e-12)
         for rank in prediction.breakdown:
@@ -109,7 +106,7 @@ def test_the_graph_has_every_stream_on_every_rank_and_collectives_over_all():
 
 def test_embedding_memory_by_hand():
     problem = make_problem()
-    prediction = predict_plan(PlanScorer(problem), spread_plan(), None)
+    prediction = predict_job(DlrmJob.scored(PlanScorer(problem), spread_plan()))
     # Tables of 50,000 (i + 1) rows × 64 columns, tables 0 and 4 on rank 0; one state value a row.
     rows = 50_000 * (1 + 5)
     assert prediction.memory[0].bytes_for("embedding weights") == rows * 64 * 4
@@ -121,14 +118,16 @@ def test_embedding_memory_by_hand():
 
 
 def test_cost_by_hand():
-    prediction = predict_plan(PlanScorer(make_problem()), spread_plan(), 36.0)
+    prediction = predict_job(
+        DlrmJob.scored(PlanScorer(make_problem()), spread_plan()), Quote(36.0)
+    )
     per_million = 36.0 / 3600 * prediction.iteration_time_s * 1e6 / 4096
     assert prediction.cost_usd_per_million_samples == pytest.approx(per_million)
 
 
 def test_the_reason_names_rank_need_and_limit():
     cluster = make_cluster(device=make_device(memory_bytes=2.05e9))
-    prediction = predict_plan(PlanScorer(make_problem(cluster)), spread_plan(), None)
+    prediction = predict_job(DlrmJob.scored(PlanScorer(make_problem(cluster)), spread_plan()))
     assert not prediction.feasible
     for word in ("rank", "embedding weights", "GiB usable on test device", "of 4 ranks"):
         assert word in prediction.infeasible_reason
@@ -136,10 +135,10 @@ def test_the_reason_names_rank_need_and_limit():
 
 def test_the_interval_holds_the_prediction_and_is_repeatable():
     scorer = PlanScorer(make_problem())
-    first, second = (predict_plan(scorer, spread_plan(), None) for _ in range(2))
+    first, second = (predict_job(DlrmJob.scored(scorer, spread_plan())) for _ in range(2))
     assert first == second
     assert first.iteration_time_p5_s <= first.iteration_time_s <= first.iteration_time_p95_s
-    samples = sample_iteration_times_s(scorer, spread_plan())
+    samples = DlrmJob.scored(scorer, spread_plan()).sample_times_s()
     assert samples.std() > 0
 
 
@@ -225,7 +224,7 @@ def test_scaling_the_batch_scales_time_and_the_batch_dependent_memory(seed, fact
     assert np.all(times(cluster, seed, 4096 * factor) >= times(cluster, seed, 4096))
     plan = spread_plan()
     small, large = (
-        predict_plan(PlanScorer(make_problem(cluster, batch)), plan, None).memory[0]
+        predict_job(DlrmJob.scored(PlanScorer(make_problem(cluster, batch)), plan)).memory[0]
         for batch in (4096, 4096 * factor)
     )
     assert large.bytes_for("activations") == pytest.approx(factor * small.bytes_for("activations"))
@@ -236,32 +235,39 @@ def test_scaling_the_batch_scales_time_and_the_batch_dependent_memory(seed, fact
 
 
 def test_eager_launches_bound_small_batches_and_graphs_remove_them():
-    eager = predict_plan(PlanScorer(make_problem(batch=64)), spread_plan(), None)
-    captured = predict_plan(
-        PlanScorer(make_problem(batch=64, launch=LaunchMode.CUDA_GRAPHS)), spread_plan(), None
+    eager = predict_job(DlrmJob.scored(PlanScorer(make_problem(batch=64)), spread_plan()))
+    captured = predict_job(
+        DlrmJob.scored(
+            PlanScorer(make_problem(batch=64, launch=LaunchMode.CUDA_GRAPHS)), spread_plan()
+        )
     )
     assert captured.iteration_time_s < 0.6 * eager.iteration_time_s
     assert max(rank.host_s for rank in eager.breakdown) > 0.3 * eager.iteration_time_s
 
 
-# --- public function ----------------------------------------------------------------------
+# --- jobs -------------------------------------------------------------------------------------
 
 
-def test_predict_by_contract():
-    model, platform = load_model("dlrm_dcnv2"), load_platform("h100_sxm")
-    configuration = Configuration("h100_sxm", 8, 55296, ShardingPlan(8, ()), model.precision)
-    problem = DlrmProblem(model, platform.cluster(8), 55296, model.precision, DlrmRuntime())
-    scorer = PlanScorer(problem)
-    plan = PLANNERS["dim_greedy"](planning_request(scorer, frozenset(ShardingType), 0))
-    prediction = dse.predict(model, platform, replace(configuration, plan=plan))
+def test_a_job_with_a_plan_is_predicted_at_its_price():
+    platform, parameters = load_platform("h100_sxm"), {"world_size": 8, "global_batch_size": 55296}
+    job = load_workload("dlrm_dcnv2").job(platform, parameters)
+    with pytest.raises(PlanError, match="no placement"):
+        job.with_plan(ShardingPlan(8, ()))
+    request = planning_request(job.scorer, frozenset(ShardingType), 0)
+    planned = job.with_plan(PLANNERS["dim_greedy"](request), "by hand")
+    prediction = predict_job(planned, platform.quote(8))
+    assert planned.planner == "by hand"
     assert prediction.feasible
     assert prediction.price_usd_per_hour == 55.04
     assert prediction.throughput_samples_per_s == pytest.approx(
         55296 / prediction.iteration_time_s
     )
     assert len(prediction.breakdown) == len(prediction.memory_bytes_per_rank) == 8
-    with pytest.raises(PlanError, match="no placement"):
-        dse.predict(model, platform, configuration)
+
+
+def test_a_job_is_not_predicted_before_its_plan_is_found():
+    with pytest.raises(PlanError, match="planned"):
+        predict_job(DlrmJob(make_problem()))
 
 
 def test_a_batch_that_does_not_divide_is_refused():
@@ -272,4 +278,6 @@ def test_a_batch_that_does_not_divide_is_refused():
 def test_simulated_makespan_is_the_prediction():
     scorer = PlanScorer(make_problem())
     timeline = simulate(scorer.layout_graph(spread_plan()).graph)
-    assert timeline.makespan_s == predict_plan(scorer, spread_plan(), None).iteration_time_s
+    assert (
+        timeline.makespan_s == predict_job(DlrmJob.scored(scorer, spread_plan())).iteration_time_s
+    )

@@ -10,9 +10,11 @@ from dse.graph import Stream
 from dse.machine import Precision
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
 from dse.simulate import simulate
+from dse.workload import find_program, predict_job
 from dse.workload.dlrm import (
-    SOFTWARE_PROFILES,
+    DLRM_PROGRAMS,
     DenseBottom,
+    DlrmJob,
     DlrmProblem,
     DlrmRuntime,
     EmbeddingKernels,
@@ -20,10 +22,7 @@ from dse.workload.dlrm import (
     LaunchMode,
     PlanScorer,
     Slot,
-    predict_plan,
-    sample_iteration_times_s,
     slot_durations_s,
-    software_profile,
 )
 from dse.workload.dlrm._features import FEATURE_COUNT
 from dse.workload.dlrm._operators import stack_operators
@@ -162,7 +161,11 @@ def test_more_calls_of_the_framework_take_as_much_more_host_time():
 
 
 def test_a_forward_pass_is_part_of_an_iteration():
-    for software in (GRAPHS, DlrmRuntime(), software_profile("deeplearningexamples").software):
+    for software in (
+        GRAPHS,
+        DlrmRuntime(),
+        find_program(DLRM_PROGRAMS, "deeplearningexamples").software,
+    ):
         scorer = PlanScorer(problem_of(software))
         forward_s = scorer.forward_time_s(spread_plan())
         assert 0.0 < forward_s < time_s(software)
@@ -170,13 +173,13 @@ def test_a_forward_pass_is_part_of_an_iteration():
 
 def test_what_is_not_known_of_the_program_widens_the_interval_for_all_plans_alike():
     samples = [
-        sample_iteration_times_s(PlanScorer(problem_of(software)), spread_plan())
+        DlrmJob.scored(PlanScorer(problem_of(software)), spread_plan()).sample_times_s()
         for software in (GRAPHS, replace(GRAPHS, spread=0.3))
     ]
     deviation = np.log(samples[1] / samples[0])
     assert deviation.std() == pytest.approx(0.3, rel=0.2)
     predictions = [
-        predict_plan(PlanScorer(problem_of(software)), spread_plan(), None)
+        predict_job(DlrmJob.scored(PlanScorer(problem_of(software)), spread_plan()))
         for software in (GRAPHS, replace(GRAPHS, spread=0.3))
     ]
     assert predictions[1].iteration_time_p95_s > predictions[0].iteration_time_p95_s
@@ -232,7 +235,7 @@ def test_no_plan_on_cpus_is_below_the_bound(seed):
     rng = np.random.default_rng(seed)
     for _ in range(6):
         tables = random_tables(rng, int(rng.integers(1, 4)))
-        software = software_profile("dse_trainer").software
+        software = find_program(DLRM_PROGRAMS, "dse_trainer").software
         problem = cpu_problem(software, int(rng.choice([2, 4])), tables)
         scorer = PlanScorer(problem)
         request = planning_request(scorer, random_types(rng), 0)
@@ -243,10 +246,12 @@ def test_no_plan_on_cpus_is_below_the_bound(seed):
 # --- profiles -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", SOFTWARE_PROFILES)
+@pytest.mark.parametrize("name", DLRM_PROGRAMS)
 @pytest.mark.parametrize("precision", [Precision.TF32, Precision.FP16])
 def test_scorer_and_simulator_agree_under_every_profile(name, precision):
-    problem = problem_of(software_profile(name).software_for(precision), precision=precision)
+    problem = problem_of(
+        find_program(DLRM_PROGRAMS, name).software_for(precision), precision=precision
+    )
     scorer = PlanScorer(problem)
     plans = [spread_plan(), *random_plans(problem, 8)]
     simulated = [simulate(scorer.layout_graph(plan).graph).makespan_s for plan in plans]
@@ -255,7 +260,7 @@ def test_scorer_and_simulator_agree_under_every_profile(name, precision):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_no_plan_is_below_the_bound_under_any_profile(monkeypatch, seed):
-    profiles = list(SOFTWARE_PROFILES.values())
+    profiles = list(DLRM_PROGRAMS.values())
     monkeypatch.setattr(
         "tests.workload.dlrm.solver.bound.oracle.random_software",
         lambda rng: profiles[rng.integers(len(profiles))].software,
@@ -270,20 +275,20 @@ def test_no_plan_is_below_the_bound_under_any_profile(monkeypatch, seed):
 
 
 def test_mixed_precision_halves_the_wire_and_casts_rows_where_the_program_does():
-    profile = software_profile("deeplearningexamples")
+    profile = find_program(DLRM_PROGRAMS, "deeplearningexamples")
     single, half = (profile.software_for(p) for p in (Precision.TF32, Precision.FP16))
     assert (single.communication_precision_bytes, half.communication_precision_bytes) == (4, 2)
     assert half.embedding.forward_row_passes == single.embedding.forward_row_passes + 1.5
-    fused = software_profile("hugectr").software_for(Precision.BF16)
-    assert fused.embedding == software_profile("hugectr").software.embedding
+    fused = find_program(DLRM_PROGRAMS, "hugectr").software_for(Precision.BF16)
+    assert fused.embedding == find_program(DLRM_PROGRAMS, "hugectr").software.embedding
 
 
 def test_an_unknown_profile_is_refused_with_the_near_one():
     with pytest.raises(ConfigError, match=r"`hugctr`; did you mean `hugectr`\?"):
-        software_profile("hugctr")
+        find_program(DLRM_PROGRAMS, "hugctr")
 
 
-@pytest.mark.parametrize("profile", SOFTWARE_PROFILES.values(), ids=lambda profile: profile.name)
+@pytest.mark.parametrize("profile", DLRM_PROGRAMS.values(), ids=lambda profile: profile.name)
 def test_fitted_values_are_those_in_use_and_on_the_page(profile):
     page = (ROOT / "docs/method.md").read_text()
     assert f"`{profile.name}`" in page

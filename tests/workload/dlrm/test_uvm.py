@@ -13,12 +13,13 @@ from dse.indices import Zipf
 from dse.machine import HostLinkSpec, Precision
 from dse.model import Optimizer
 from dse.sharding import ComputeKernel, ShardingPlan, ShardingType, TablePlan, table_shards
+from dse.workload import predict_job
 from dse.workload.dlrm import (
+    DlrmJob,
     DlrmProblem,
     DlrmRuntime,
     PlanScorer,
     Slot,
-    predict_plan,
     slot_durations_s,
 )
 from tests.conftest import make_cluster, make_device, make_model, make_table
@@ -89,13 +90,13 @@ def test_durations_behind_a_cache_by_hand():
 )
 def test_memory_by_hand(optimizer, kernel, factor, weights, state, host):
     scorer = PlanScorer(problem(optimizer=optimizer))
-    memory = predict_plan(scorer, plan(kernel, factor=factor), None).memory
+    memory = predict_job(DlrmJob.scored(scorer, plan(kernel, factor=factor))).memory
     assert memory[1].bytes_for("embedding weights") == pytest.approx(weights)
     assert memory[1].bytes_for("embedding optimizer state") == pytest.approx(state)
     assert memory[1].host_bytes == pytest.approx(host)
     assert memory[0].host_bytes == 0
     assert memory[1].total_bytes == pytest.approx(
-        predict_plan(scorer, plan(FUSED), None).memory[1].total_bytes
+        predict_job(DlrmJob.scored(scorer, plan(FUSED))).memory[1].total_bytes
         - 256e6
         - {Optimizer.SGD: 0, Optimizer.ADAGRAD: 256e6}.get(optimizer, 4e6)
         + weights
@@ -105,7 +106,7 @@ def test_memory_by_hand(optimizer, kernel, factor, weights, state, host):
 
 def test_shards_of_rows_in_host_memory_share_it():
     scorer = PlanScorer(problem())
-    memory = predict_plan(scorer, plan(UVM, RW, (0, 1, 2, 3)), None).memory
+    memory = predict_job(DlrmJob.scored(scorer, plan(UVM, RW, (0, 1, 2, 3)))).memory
     assert [rank.host_bytes for rank in memory] == [64e6] * 4
 
 
@@ -115,12 +116,12 @@ def test_host_memory_limits_a_node_where_it_is_known():
     apart = replace(two, tables=(two.tables[0], TablePlan("b", TW, (5,), UVM)))
     limited = make_cluster(8, 4, host_memory_bytes=500e6)
     scorer = PlanScorer(problem(limited, (TABLE, table)))
-    full = predict_plan(scorer, two, None)
+    full = predict_job(DlrmJob.scored(scorer, two))
     assert not full.feasible
     assert "tables of node 0 need 0.5 GiB" in full.infeasible_reason
-    assert predict_plan(scorer, apart, None).feasible
+    assert predict_job(DlrmJob.scored(scorer, apart)).feasible
     unknown = PlanScorer(problem(make_cluster(8, 4), (TABLE, table)))
-    assert predict_plan(unknown, two, None).feasible
+    assert predict_job(DlrmJob.scored(unknown, two)).feasible
     features = scorer.features(two)
     assert scorer.memory.host_overflow(features, limited) == pytest.approx([512 / 500 - 1])
     assert scorer.memory.fits(features, limited).tolist() == [False]
@@ -229,6 +230,6 @@ def test_single_simulations_agree_with_batches():
     scores = scorer.score(plans)
     for made, seconds in zip(plans, scores.iteration_time_s, strict=True):
         assert table_shards(made.tables[0], TABLE, 4)
-        assert predict_plan(scorer, made, None).iteration_time_s == pytest.approx(
+        assert predict_job(DlrmJob.scored(scorer, made)).iteration_time_s == pytest.approx(
             seconds, rel=1e-12
         )

@@ -9,6 +9,7 @@ import pytest
 from dse.machine import Precision
 from dse.machine.platforms import load_platform
 from dse.model import AttentionKind, load_model
+from dse.workload import predict_job
 from dse.workload.transformer import (
     COMPOSER,
     MEGATRON,
@@ -17,7 +18,6 @@ from dse.workload.transformer import (
     Recompute,
     TransformerJob,
     layer_activation_bytes,
-    predict_step,
     stage_memory,
     stage_parameters,
 )
@@ -132,7 +132,7 @@ def test_interleaving_keeps_more_by_the_published_factor():
 
 
 def test_what_does_not_fit_says_why():
-    prediction = predict_step(problem("gpt_175b", gpus=8, batch=8, tensor=8), None)
+    prediction = predict_job(problem("gpt_175b", gpus=8, batch=8, tensor=8))
     assert not prediction.feasible
     assert prediction.memory_headroom_fraction < 0
     assert "out of memory: every rank needs" in prediction.infeasible_reason

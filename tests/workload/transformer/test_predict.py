@@ -11,7 +11,7 @@ import pytest
 
 from dse.errors import ConfigError
 from dse.graph import TaskKind
-from dse.machine import Precision
+from dse.machine import Precision, Quote
 from dse.model import load_model
 from dse.simulate import breakdown, simulate
 from dse.workload import LaunchMode, predict_job
@@ -68,7 +68,7 @@ def test_the_prediction_is_the_median_of_its_samples(problem):
 
 def test_a_step_has_its_figures():
     problem = PROBLEMS[1]
-    prediction = predict_job(problem, price_usd_per_hour=36.0)
+    prediction = predict_job(problem, Quote(36.0))
     seconds = prediction.iteration_time_s
     assert prediction.iteration_time_p5_s < seconds < prediction.iteration_time_p95_s
     assert prediction.throughput_samples_per_s == pytest.approx(32 / seconds)

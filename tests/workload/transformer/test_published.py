@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dse.errors import DseError
+from dse.workload import predict_job
 from dse.workload.transformer import DataSharding, Recompute
 from tests.conftest import ROOT
 
@@ -68,13 +69,13 @@ def test_the_fastest_that_fits_fills_the_rest(cases, tmp_path):
     assert chosen.micro_batch_size in (1, 2, 4, 8, 16)
     assert chosen.interleave in (1, 2, 4)
     assert chosen.recompute is Recompute.SELECTIVE
-    best = cases.predict_step(case.problem, None)
+    best = predict_job(case.problem)
     assert best.feasible
     for size in (1, 2, 4, 8, 16):
         other = cases.replace(
             case.problem, parallelism=cases.replace(chosen, micro_batch_size=size, interleave=1)
         )
-        prediction = cases.predict_step(other, None)
+        prediction = predict_job(other)
         assert not prediction.feasible or prediction.iteration_time_s >= case.predicted_s
 
 
@@ -113,7 +114,7 @@ def test_published_mpt_steps_are_met(cases):
     assert figures["kendall_tau"] >= 0.9
     assert 0.85 <= figures["coverage"] <= 0.97
     # All of them ran, so all have to fit into the card, and nearly all beside what is reserved.
-    predictions = [cases.predict_step(case.problem, None) for case in found]
+    predictions = [predict_job(case.problem) for case in found]
     for case, prediction in zip(found, predictions, strict=True):
         card = case.problem.cluster.device.memory_bytes
         assert prediction.memory[0].total_bytes <= card

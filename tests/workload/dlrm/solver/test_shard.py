@@ -19,7 +19,8 @@ from dse.sharding import (
     parse_allow,
     parse_pin,
 )
-from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer, predict_plan
+from dse.workload import predict_job
+from dse.workload.dlrm import DlrmJob, DlrmProblem, DlrmRuntime, PlanScorer
 from dse.workload.dlrm.solver import ShardingSolution, find_plan, planning_request
 from tests.conftest import make_cluster, make_device, make_model, make_table
 
@@ -46,7 +47,7 @@ def without_times(found: ShardingSolution) -> ShardingSolution:
 def test_the_solution_is_consistent():
     scorer = make_scorer()
     found = find_plan(scorer)
-    prediction = predict_plan(scorer, found.plan, None)
+    prediction = predict_job(DlrmJob.scored(scorer, found.plan))
     assert found.iteration_time_s == prediction.iteration_time_s
     assert found.peak_memory_bytes == max(prediction.memory_bytes_per_rank)
     assert found.fits
@@ -113,7 +114,9 @@ def test_host_memory_that_is_too_small_is_reported():
         find_plan(tight(host_memory_bytes=1e9), allow_uvm=True)
     # About 4.1 GB in all, of which the devices cannot hold half.
     found = find_plan(tight(host_memory_bytes=4e9), allow_uvm=True)
-    held = sum(memory.host_bytes for memory in predict_plan(tight(), found.plan, None).memory)
+    held = sum(
+        memory.host_bytes for memory in predict_job(DlrmJob.scored(tight(), found.plan)).memory
+    )
     assert 0 < held <= 4e9
 
 

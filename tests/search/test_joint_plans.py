@@ -1,23 +1,18 @@
+"""Studies whose sampler places the tables."""
+
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
-from dse.search.propose._joint import _cut, joint_plan, with_placements
-import numpy as np
 import pytest
 
 from dse.config import parse_document
 from dse.errors import ConfigError
-from dse.machine.platforms import load_platform
-from dse.model import Optimizer
 from dse.report import build_view
 from dse.search import RunOptions, TrialStatus, load_study, read_inputs, run
 from dse.search.space import PlanSearch, SamplerName, SpaceDocument, load_space
-from dse.sharding import PLANNERS, PlanningRequest, ShardingType, check_plan
-from dse.workload.dlrm import PlanScorer, problem_of
+from dse.sharding import PLANNERS, ShardingType, check_plan
 from dse.workload.dlrm.solver import planning_request
-from tests.conftest import make_model, make_table
 
 JOINT_SPACE = """\
 schema_version: 1
@@ -70,39 +65,11 @@ def joint_space(tmp_path):
     return path
 
 
-def request_for(world_size, tables, types=CUTTING):
-    return PlanningRequest(tables, Optimizer.SGD, world_size, 8, types, 1e12)
-
-
-def test_every_table_becomes_a_parameter_with_all_that_some_machine_allows(joint_space):
-    space = load_space(joint_space)
-    model = make_model((make_table("wide", dim=64), make_table("thin", dim=16)))
-    platforms = {"h100_sxm": load_platform("h100_sxm")}
-    found = with_placements(space, model, platforms, "here")
-    assert found.parameters[: len(space.parameters)] == space.parameters
-    # Four ranks cut 64 columns into 2 or 4 pieces; 16 columns are the narrowest piece.
-    assert found.choices("plan.wide") == (
-        "table_wise",
-        "column_wise/2",
-        "column_wise/4",
-        "row_wise",
-    )
-    assert found.choices("plan.thin") == ("table_wise", "column_wise", "row_wise")
-
-
-def test_a_cut_too_fine_for_the_machine_becomes_the_finest_it_allows():
-    wide = (make_table("wide", dim=128),)
-    assert _cut(0, request_for(8, wide), "column_wise/4").shards == 4
-    assert _cut(0, request_for(2, wide), "column_wise/4").shards == 2
-    assert _cut(0, request_for(1, wide), "column_wise/4").shards == 1
-    assert _cut(0, request_for(8, wide), "column_wise").shards == 2
-
-
 def test_plans_are_as_chosen_and_ranks_are_balanced(joint_space):
     context = read_inputs(joint_space).context
     evaluator = context.make_evaluator()
     chosen = {p.name: p.choices[0] for p in context.space.parameters} | {"world_size": 4}
-    tables = context.model.tables
+    tables = context.workload.model.tables
     chosen[f"plan.{tables[0].name}"] = "column_wise/2"
     chosen[f"plan.{tables[1].name}"] = "row_wise"
     record = evaluator.evaluate(0, chosen)
@@ -134,30 +101,10 @@ def test_joint_is_no_worse_than_the_random_planner_and_deterministic(
     loaded = load_study(tmp_path / "1").result
     assert loaded.front == study.result.front
     best = study.result.front[0]
-    model, platform = read_inputs(joint_space).context.model, load_platform("h100_sxm")
-    scorer = PlanScorer(problem_of(model, platform, best.configuration))
+    scorer = read_inputs(joint_space).context.make_evaluator().job(best.configuration).scorer
     drawn = PLANNERS["random"](planning_request(scorer, CUTTING, 0))
     assert best.prediction.iteration_time_s <= scorer.score([drawn]).iteration_time_s[0]
     assert best.lower_bound_s <= best.prediction.iteration_time_s * (1 + 1e-9)
-
-
-def test_plans_that_fit_come_before_faster_ones_that_do_not():
-    scores = SimpleNamespace(
-        fits=np.array([False, True, True]),
-        iteration_time_s=np.array([1.0, 3.0, 2.0]),
-        peak_memory_bytes=np.array([9e9, 1e9, 1e9]),
-    )
-    tables = (make_table("t0"), make_table("t1"))
-    chosen = {"plan.t0": "table_wise", "plan.t1": "row_wise"}
-    asked = request_for(2, tables)
-
-    def planner(scores):
-        return joint_plan(SimpleNamespace(score=lambda plans: scores), asked, chosen)[1]
-
-    assert planner(scores) == "joint, ranks by size"
-    scores.fits[:] = False
-    scores.peak_memory_bytes[1] = 0.5e9
-    assert planner(scores) == "joint, ranks by output width"
 
 
 def test_the_page_shows_placements_as_a_plan_only(joint_space, tmp_path):
@@ -211,7 +158,7 @@ def test_a_grid_on_the_command_line_is_refused(joint_space, tmp_path):
 
 
 def test_too_many_tables_are_refused_at_the_line(joint_space, monkeypatch):
-    monkeypatch.setattr("dse.search.propose._joint.MAX_JOINT_TABLES", 3)
+    monkeypatch.setattr("dse.workload.dlrm._joint.MAX_JOINT_TABLES", 3)
     with pytest.raises(ConfigError, match=r"joint\.yaml:10:\d+: search\.plan: .*at most 3 tables"):
         read_inputs(joint_space)
     with pytest.raises(ConfigError, match="space joint: search"):

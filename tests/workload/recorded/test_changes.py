@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dse.search.evaluate._trace_steps import steps_document
 import pytest
 import yaml
 
 from dse.trace.whatif import parse_optimization, read_changes
+from dse.workload.recorded import changes_document
 
 
 @pytest.mark.parametrize(
@@ -14,6 +14,6 @@ from dse.trace.whatif import parse_optimization, read_changes
 )
 def test_a_file_says_what_the_command_line_says(tmp_path, text):
     file = tmp_path / "steps.yaml"
-    file.write_text(yaml.safe_dump(steps_document("one", "", [text], {})))
+    file.write_text(yaml.safe_dump(changes_document("one", "", [text], {})))
     (step,) = read_changes(file)
     assert step == parse_optimization(text)

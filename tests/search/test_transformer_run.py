@@ -20,9 +20,8 @@ from dse.search import (
     run,
 )
 from dse.search.propose._proposer import Proposal
-from dse.search.space import WorkloadKind
-from dse.workload import Metric
-from dse.workload.transformer import StepConfiguration, StepPrediction, predict_step, step_problem
+from dse.workload import Metric, predict_job
+from dse.workload.transformer import TransformerWorkload
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,16 +64,15 @@ def study(tmp_path_factory):
 
 def test_a_transformer_is_searched_and_written(study):
     result = study.result
-    assert result.kind is WorkloadKind.TRANSFORMER
+    assert result.kind == "transformer"
     assert result.front
     for record in result.records:
         if record.prediction is None:
             assert record.reason
             continue
-        assert isinstance(record.configuration, StepConfiguration)
-        assert isinstance(record.prediction, StepPrediction)
-        parallelism = record.configuration.parallelism
+        parallelism = TransformerWorkload.parallelism(record.configuration)
         assert parallelism.world_size == record.configuration.world_size
+        assert len(record.prediction.memory) == parallelism.pipeline
     trials = pd.read_csv(study.directory.trials)
     assert {"throughput_tokens_per_s", "model_flops_utilization", "recompute"} <= set(trials)
     assert not {"planner", "plan_gap", "lower_bound_s"} & set(trials)
@@ -88,9 +86,9 @@ def test_the_front_is_that_of_the_model_alone(space, study):
     context = read_inputs(space).context
     for record in study.result.front:
         platform = context.platforms[record.configuration.platform]
-        problem = step_problem(context.model, platform, record.configuration)
-        alone = predict_step(problem, record.prediction.price_usd_per_hour)
-        assert alone.iteration_time_s == pytest.approx(record.prediction.iteration_time_s)
+        job = context.workload.job(platform, dict(record.parameters))
+        alone = predict_job(job, platform.quote(record.configuration.world_size))
+        assert alone == record.prediction
         assert record.metrics[Metric.TOKEN_THROUGHPUT] == pytest.approx(
             16 * 2048 / alone.iteration_time_s
         )
@@ -115,7 +113,7 @@ def test_impossible_degrees_are_rejected_with_their_reason(space, tmp_path):
 
 def test_a_study_is_read_back_as_it_was(study):
     again = load_study(study.directory.root).result
-    assert again.kind is WorkloadKind.TRANSFORMER
+    assert again.kind == "transformer"
     assert again.records == study.result.records
     assert again.conclusion == study.result.conclusion
     assert "micro batch" in again.conclusion
@@ -143,7 +141,7 @@ def test_evaluations_in_another_process_agree(space):
         "sequence_parallel": False,
         "recompute": "full",
         "data_sharding": "zero1",
-        "software": "megatron",
+        "program": "megatron",
     }
     proposals = [Proposal(0, tuple(chosen.items()))]
     (record,) = SerialExecutor(context).run(proposals)
@@ -157,7 +155,7 @@ def test_plans_and_exports(study):
     record = study.result.front[0]
     plan = json.loads((root / "plans" / f"{record.number}.json").read_text())
     assert plan["model"] == "gpt_22b"
-    assert plan["parallelism"]["tensor"] == record.configuration.parallelism.tensor
+    assert plan["parallelism"]["tensor"] == record.configuration.value("tensor")
 
     def exported(kind: str) -> str:
         command = ["export", str(root), "--candidate", str(record.number), "--format", kind]
@@ -169,7 +167,7 @@ def test_plans_and_exports(study):
     assert f"--tensor-model-parallel-size {plan['parallelism']['tensor']}" in arguments
     assert "--num-layers 48" in arguments
     assert yaml.safe_load(exported("yaml")) == json.loads(exported("json")) == plan
-    with pytest.raises(ConfigError, match="no sharding plan of tables"):
+    with pytest.raises(ConfigError, match="torchrec: not for a transformer"):
         exported("torchrec")
 
 
@@ -184,8 +182,12 @@ def test_the_page_speaks_of_stages(study):
     ("old", "new", "words"),
     [
         ("  tensor: [2, 4, 8]", "  tensor: 2\n  data: 2", "`data` is not chosen"),
-        ("recompute: [none,", "sharding_types: [table_wise]\n  recompute: [none,", "not of trans"),
-        ("throughput_tokens_per_s", "speedup", "a transformer does not tell `speedup`"),
+        (
+            "recompute: [none,",
+            "sharding_types: [table_wise]\n  recompute: [none,",
+            "of a trans",
+        ),
+        ("throughput_tokens_per_s", "speedup", "a transformer has no metric `speedup`"),
         ("search: {", "search: {planners: [size_greedy], ", "a transformer has no sharding plan"),
         ("recompute: [none,", "recompute: [all,", "expected"),
         ("gpt_22b", "dlrm_dcnv2", "is a recommendation model, but the parameters"),
@@ -203,7 +205,7 @@ def test_a_transformer_needs_its_own_parameters(space):
     for line in ("tensor", "pipeline", "micro_batch_size", "recompute", "data_sharding"):
         text = "\n".join(row for row in text.split("\n") if not row.startswith(f"  {line}:"))
     space.write_text(text.replace("throughput_tokens_per_s", "throughput_samples_per_s"))
-    with pytest.raises(ConfigError, match="name at least one of `tensor`"):
+    with pytest.raises(ConfigError, match="name at least one of `context`"):
         read_inputs(space)
 
 
