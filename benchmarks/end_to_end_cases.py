@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from end_to_end_roofline import TransformerStep, dlrm_roofline_s, transformer_roofline_s
 import pandas as pd
 from published_cases import CaseResult, hipc22_cases, platform_of, precision_of, predict_case
-from transformer_cases import StepCase, gpt_cases, mpt_cases
+from transformer_cases import gpt_cases, mpt_cases
 
 from dse.errors import ConfigError, DseError
 from dse.machine import Precision
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-_FAMILIES = {"gpt_megatron": "gpt", "mpt_fsdp": "mpt fsdp"}
+    from published_steps import PublishedStep
+
+_FAMILIES = {"megatron": "gpt", "composer": "mpt fsdp"}
 
 RATE = "samples/s"
 TIME = "s"
@@ -195,17 +197,18 @@ def _rate_case(result: CaseResult, path: Path, model: str, row: Any) -> EndToEnd
 
 
 def _time_case(
-    result: StepCase, path: Path, step: TransformerStep, platform: str, ranks: int
+    result: PublishedStep, path: Path, step: TransformerStep, platform: str, ranks: int
 ) -> EndToEndCase:
+    assert result.job is not None
     cluster = load_platform(platform).cluster(ranks)
     return EndToEndCase(
-        case=f"{result.case}, micro batch {result.problem.parallelism.micro_batch_size}",
-        family=_FAMILIES[result.family],
+        case=f"{result.case}, micro batch {result.job.parallelism.micro_batch_size}",
+        family=_FAMILIES[result.program],
         source=path.name,
         unit=TIME,
         measured=result.measured_s,
         predicted=result.predicted_s,
-        low=result.predicted_p5_s,
-        high=result.predicted_p95_s,
+        low=result.low_s,
+        high=result.high_s,
         roofline=transformer_roofline_s(step, cluster, Precision.BF16),
     )

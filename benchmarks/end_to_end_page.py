@@ -9,7 +9,7 @@ from end_to_end_cases import RATE, TIME
 from end_to_end_figures import OURS, family_figures, file_figures, judged, worst
 from end_to_end_plot import scatter
 
-from dse.workload.dlrm import SOFTWARE_PROFILES
+from dse.workload.dlrm import DLRM_PROGRAMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,7 @@ CAUSES = (
     ),
     (
         "AS-4124GO-NART_pytorch",
-        "gets the profile of DeepLearningExamples, than which MLPerf's own PyTorch code is faster",
+        "counts as DeepLearningExamples, than which MLPerf's own PyTorch code is faster",
     ),
     (
         "AS-4124GO-NART+",
@@ -82,9 +82,9 @@ _PARAMETERS = """
 
 All were fitted on whole programs at once, never on a case. Those of transformers:
 [transformers.md](transformers.md#free-parameters). Those of recommendation models are
-{count} values of software profiles (`dse list software-profiles`):
+{count} values of training programs (`dse list programs`):
 
-| profile | value | fitted on |
+| program | value | fitted on |
 |---|---|---|
 """
 
@@ -146,11 +146,11 @@ def _figures_table(rows: Sequence[Figures]) -> str:
 
 def _parameters() -> str:
     lines = [
-        f"| `{profile.name}` | `{fitted.name}` {fitted.value:g} | {fitted.on} |"
-        for profile in SOFTWARE_PROFILES.values()
-        for fitted in profile.fitted
+        f"| `{program.name}` | `{fitted.name}` {fitted.value:g} | {fitted.on} |"
+        for program in DLRM_PROGRAMS.values()
+        for fitted in program.fitted
     ]
-    # Profiles may share a value.
+    # Programs may share a value.
     count = len({line.partition("|")[2].partition("|")[2] for line in lines})
     return _PARAMETERS.format(count=count) + "\n".join(lines) + "\n"
 

@@ -52,10 +52,10 @@ PHASES: dict[str, tuple[str, ...]] = {
         "dse.workload.dlrm._scorer:PlanScorer.score_options",
         "dse.workload.dlrm._scorer:PlanScorer.marginal_costs",
     ),
-    "rest of the search": ("dse.search.evaluate._dlrm:ModelEvaluator._find_plan",),
-    "interval": ("dse.workload.dlrm._predict:_interval",),
-    "rest of the prediction": ("dse.search.evaluate._dlrm:predict_plan",),
-    "rest": ("dse.search.evaluate._dlrm:ModelEvaluator._evaluate",),
+    "rest of the search": ("dse.search.evaluate._evaluator:ConfigurationEvaluator._planned",),
+    "interval": ("dse.workload._iteration:Iteration.sample_times_s",),
+    "rest of the prediction": ("dse.search.evaluate._evaluator:predict_job",),
+    "rest": ("dse.search.evaluate._evaluator:ConfigurationEvaluator._evaluate",),
 }
 
 

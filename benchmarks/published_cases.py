@@ -24,8 +24,8 @@ from dse.machine import Precision
 from dse.machine.platforms import Platform, load_platform
 from dse.model import load_dlrm
 from dse.sharding import ShardingType
-from dse.workload import find_program
-from dse.workload.dlrm import DLRM_PROGRAMS, DlrmJob, DlrmProblem, PlanScorer
+from dse.workload import find_program, predict_job
+from dse.workload.dlrm import DLRM_PROGRAMS, DlrmJob, make_problem
 from dse.workload.dlrm.solver import SolverSettings, solve
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from dse.machine import Cluster
     from dse.sharding import ShardingPlan
+    from dse.workload.dlrm import PlanScorer
 
 #: Kinds of software whose figures are reported together.
 FAMILIES = ("dlrm cuda graphs", "dlrm synthetic", "dlrm eager")
@@ -107,8 +108,8 @@ def precision_of(text: str) -> Precision:
     return Precision.TF32 if "tf32" in lowered else Precision.FP32
 
 
-def profile_of(row: pd.Series) -> str:
-    """Returns the name of the software profile of a case, by what its source says of software.
+def program_of(row: pd.Series) -> str:
+    """Returns the name of the training program of a case, by what its source says of software.
 
     MLPerf submissions of recommendation models run HugeCTR, also where the list of frameworks
     names others, unless the source names PyTorch alone. The model tells its generation.
@@ -162,7 +163,7 @@ def cluster_of(row: pd.Series) -> Cluster:
     return cluster
 
 
-def plan_of(scorer: PlanScorer, profile: str) -> ShardingPlan:
+def plan_of(scorer: PlanScorer, program: str) -> ShardingPlan:
     """Returns the plan that the program makes, or the solver's where its rule is not known.
 
     The solver's serves as well where the program's plan does not fit the devices.
@@ -173,7 +174,7 @@ def plan_of(scorer: PlanScorer, profile: str) -> ShardingPlan:
     own = {
         "deeplearningexamples": first_gpu_free_plan,
         "distributed_embeddings": memory_balanced_plan,
-    }.get(profile)
+    }.get(program)
     if own is not None:
         plan = own(model, ranks)
         if scorer.score([plan]).fits[0]:
@@ -226,26 +227,27 @@ def predict_case(row: pd.Series) -> CaseResult:
     family = family_of(str(row["case"]))
     try:
         precision = precision_of(str(row["precision"]))
-        profile = profile_of(row)
+        program = program_of(row)
         cluster = cluster_of(row)
         # The last batch of an uneven split is smaller; the nearest even split is predicted.
         batch = math.ceil(int(row["global_batch"]) / cluster.world_size) * cluster.world_size
-        scorer = PlanScorer(
-            DlrmProblem(
-                load_dlrm(str(row["model"])),
-                cluster,
-                batch,
-                precision,
-                find_program(DLRM_PROGRAMS, profile).software_for(precision),
+        software = find_program(DLRM_PROGRAMS, program).software_for(precision)
+        model = load_dlrm(str(row["model"]))
+        job = DlrmJob(make_problem(model, cluster, batch, precision, software))
+        plan = plan_of(job.scorer, program)
+        prediction = predict_job(job.with_plan(plan))
+        share = evaluation_share(row)
+        evaluation_s = share * job.scorer.forward_time_s(plan) if share else 0.0
+        slower = 1.0 + evaluation_s / prediction.iteration_time_s
+        predicted, low, high = (
+            batch / (seconds * slower)
+            for seconds in (
+                prediction.iteration_time_s,
+                prediction.iteration_time_p95_s,
+                prediction.iteration_time_p5_s,
             )
         )
-        plan = plan_of(scorer, profile)
-        training_s = float(scorer.score([plan]).iteration_time_s[0])
-        share = evaluation_share(row)
-        seconds = training_s + (share * scorer.forward_time_s(plan) if share else 0.0)
-        sampled = np.quantile(DlrmJob.scored(scorer, plan).sample_times_s(), (0.95, 0.05))
-        low, high = (batch / (float(time) * seconds / training_s) for time in sampled)
-        return CaseResult(name, published, batch / seconds, "", low, high, family)
+        return CaseResult(name, published, predicted, "", low, high, family)
     except DseError as error:
         return CaseResult(name, published, math.nan, str(error), family=family)
 

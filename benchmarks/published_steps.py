@@ -2,13 +2,14 @@
 
 The file has one column for each parameter: architecture (`layers` … `tied`), machine, degrees of
 parallelism, precision, and the name of the training program. A row that cannot be predicted
-carries its problem and is counted.
+carries its problem and is counted. Tables of other forms become such rows in
+`transformer_cases.py`.
 """
 
 from __future__ import annotations
 
 import csv
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 import json
 import math
@@ -24,9 +25,11 @@ from dse.workload import load_workload, predict_job
 from dse.workload.transformer import TRANSFORMER_PROGRAMS, TransformerWorkload
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from dse.workload import ParameterValue, Prediction
+    from dse.workload.transformer import TransformerJob
 
 #: Programs whose attention keeps the scores on the chip.
 _FUSED_ATTENTION = {"nanotron", "nemo", "megatron_bridge", "torchtitan", "composer"}
@@ -50,28 +53,61 @@ class PublishedStep:
         case: Name in the file.
         program: Training program in the file.
         measured_s: Published time; NaN if the run failed.
-        predicted_s: Predicted time; NaN with a problem.
-        low_s: Lower end of the 90 % interval.
-        high_s: Upper end of it.
-        predicted_memory_gb: Memory of the fullest rank, in 10⁹ bytes.
-        fits: Whether every rank fits; None with a problem.
+        job: What was predicted; None with a problem.
+        prediction: Its prediction; None with a problem.
         problem: Why it was not predicted; empty if it was.
     """
 
     case: str
     program: str
     measured_s: float
-    predicted_s: float = math.nan
-    low_s: float = math.nan
-    high_s: float = math.nan
-    predicted_memory_gb: float = math.nan
-    fits: bool | None = None
+    job: TransformerJob | None = None
+    prediction: Prediction | None = None
     problem: str = ""
+
+    @property
+    def predicted_s(self) -> float:
+        """Predicted time; NaN with a problem."""
+        return math.nan if self.prediction is None else self.prediction.iteration_time_s
+
+    @property
+    def low_s(self) -> float:
+        """Lower end of the 90 % interval."""
+        return math.nan if self.prediction is None else self.prediction.iteration_time_p5_s
+
+    @property
+    def high_s(self) -> float:
+        """Upper end of the 90 % interval."""
+        return math.nan if self.prediction is None else self.prediction.iteration_time_p95_s
 
     @property
     def error(self) -> float:
         """Relative error of the predicted time."""
         return self.predicted_s / self.measured_s - 1
+
+    @property
+    def inside(self) -> bool:
+        """Whether the published time lies in the interval."""
+        return self.low_s <= self.measured_s <= self.high_s
+
+    def document(self) -> dict[str, object]:
+        """Returns the step for machines; what is not known is null."""
+        found = self.prediction
+        times_s = {
+            "measured_s": self.measured_s,
+            "predicted_s": self.predicted_s,
+            "low_s": self.low_s,
+            "high_s": self.high_s,
+        }
+        return {
+            "case": self.case,
+            "program": self.program,
+            **{name: None if math.isnan(time_s) else time_s for name, time_s in times_s.items()},
+            # Memory of the fullest rank, in 10⁹ bytes, and whether every rank fits.
+            "predicted_memory_gb": None if found is None else found.peak_memory_bytes / 1e9,
+            "fits": None if found is None else found.feasible,
+            "problem": self.problem,
+        }
 
 
 def published_steps(path: Path) -> list[PublishedStep]:
@@ -80,19 +116,27 @@ def published_steps(path: Path) -> list[PublishedStep]:
     Raises:
         DseError: The file cannot be read.
     """
+    return [_step(row) for row in read_rows(path)]
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Returns the rows of a CSV file by column.
+
+    Raises:
+        DseError: The file cannot be read.
+    """
     try:
         with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
+            return list(csv.DictReader(file))
     except OSError as error:
         raise DseError(f"cannot read {path}: {error.strerror or error}") from error
-    return [_step(row) for row in rows]
 
 
 def compare_steps(path: Path, *, as_json: bool) -> None:
     """Prints errors by program, or everything as JSON."""
     cases = published_steps(path)
     if as_json:
-        print(json.dumps({"cases": [_finite(asdict(case)) for case in cases]}, indent=1))
+        print(json.dumps({"cases": [case.document() for case in cases]}, indent=1))
         return
     print(
         f"{'program':<20} {'rows':>5} {'predicted':>9} {'median':>7} {'mean':>7} {'bias':>7} "
@@ -105,7 +149,7 @@ def compare_steps(path: Path, *, as_json: bool) -> None:
             print(f"{program:<20} {len(mine):5d} {0:9d}  {mine[0].problem}")
             continue
         errors = np.array([case.error for case in known])
-        inside = np.mean([case.low_s <= case.measured_s <= case.high_s for case in known])
+        inside = np.mean([case.inside for case in known])
         print(
             f"{program:<20} {len(mine):5d} {len(known):9d} {100 * np.median(abs(errors)):6.1f}% "
             f"{100 * abs(errors).mean():6.1f}% {100 * np.median(errors):+6.1f}% "
@@ -116,69 +160,59 @@ def compare_steps(path: Path, *, as_json: bool) -> None:
         print(f"{count} × {problem}")
 
 
-def _step(row: dict[str, str]) -> PublishedStep:
-    measured_s = float(row["s_per_step"]) if row["s_per_step"] else math.nan
-    step = PublishedStep(row["case"], row["program"], measured_s)
-    try:
-        prediction = _predicted(row)
-    except (DseError, ValueError) as error:
-        return replace(step, problem=str(error))
-    return replace(
-        step,
-        predicted_s=prediction.iteration_time_s,
-        low_s=prediction.iteration_time_p5_s,
-        high_s=prediction.iteration_time_p95_s,
-        predicted_memory_gb=prediction.peak_memory_bytes / 1e9,
-        fits=prediction.feasible,
-    )
+def published_job(row: Mapping[str, str]) -> TransformerJob:
+    """Returns the job that a row describes.
 
-
-def _predicted(row: dict[str, str]) -> Prediction:
+    Raises:
+        DseError: The row describes something that is not modelled.
+    """
     if int(row["ep"] or 1) > 1:
         raise DseError("expert parallelism is not modelled")
     program = row["program"]
     if program not in TRANSFORMER_PROGRAMS:
         known = ", ".join(TRANSFORMER_PROGRAMS)
-        raise DseError(f"no program is called `{program}`; those there are: {known}")
+        raise DseError(f"no program is called `{program}`; choose from {known}")
     parameters: dict[str, ParameterValue] = {
         name: int(float(row[column] or 1)) for column, name in _PARAMETERS.items()
     }
     parameters |= {
         "precision": row["precision"],
         "program": program,
-        # One rank has nothing to share.
+        "recompute": row["recompute"] or "none",
+        # A single rank shares nothing.
         "sequence_parallel": row["sequence_parallel"] == "1" and parameters["tensor"] != 1,
         "data_sharding": row["sharding"] if int(row["dp"]) > 1 else "none",
     }
-    job_of = TransformerWorkload(_model(row)).job
-    platform = _platform(row["platform"])
-    if row["recompute"]:
-        return predict_job(job_of(platform, {**parameters, "recompute": row["recompute"]}))
-    # Not stated: the least that fits.
-    for recompute in ("none", "selective", "full"):
-        prediction = predict_job(job_of(platform, {**parameters, "recompute": recompute}))
-        if prediction.feasible:
-            break
-    return prediction
+    return TransformerWorkload(_model(row)).job(_platform(row["platform"]), parameters)
 
 
-def _model(row: dict[str, str]) -> TransformerModel:
+def _step(row: dict[str, str]) -> PublishedStep:
+    measured_s = float(row["s_per_step"]) if row["s_per_step"] else math.nan
+    # If recomputation is not stated, the least that fits.
+    kinds = [row["recompute"]] if row["recompute"] else ["none", "selective", "full"]
+    try:
+        for recompute in kinds:
+            job = published_job({**row, "recompute": recompute})
+            prediction = predict_job(job)
+            if prediction.feasible:
+                break
+    except (DseError, ValueError) as error:
+        return PublishedStep(row["case"], row["program"], measured_s, problem=str(error))
+    return PublishedStep(row["case"], row["program"], measured_s, job, prediction)
+
+
+def _model(row: Mapping[str, str]) -> TransformerModel:
     if row["model"]:
-        workload = load_workload(row["model"])
-        if not isinstance(workload, TransformerWorkload):
-            raise DseError(f"`{row['model']}` is not a transformer")
-        depth = int(row["layers"]) if row["layers"] else workload.model.layers
-        return replace(workload.model, layers=depth, sequence_length=int(float(row["seq"])))
+        model = _transformer(row["model"])
+        depth = int(row["layers"]) if row["layers"] else model.layers
+        return replace(model, layers=depth, sequence_length=int(float(row["seq"])))
     fused = row["program"] in _FUSED_ATTENTION
-    base = load_workload("gpt_175b")
-    if not isinstance(base, TransformerWorkload):
-        raise DseError("`gpt_175b` is not a transformer")
     sizes = {
         name: int(row[name])
         for name in ("layers", "hidden", "heads", "kv_heads", "ffn_hidden", "vocab")
     }
     return replace(
-        base.model,
+        _transformer("gpt_175b"),
         name=row["case"],
         sequence_length=int(row["seq"]),
         gated_ffn=row["gated_ffn"] == "1",
@@ -193,12 +227,13 @@ def _model(row: dict[str, str]) -> TransformerModel:
 
 
 @lru_cache
+def _transformer(name: str) -> TransformerModel:
+    workload = load_workload(name)
+    if not isinstance(workload, TransformerWorkload):
+        raise DseError(f"`{name}` is not a transformer")
+    return workload.model
+
+
+@lru_cache
 def _platform(name: str) -> Platform:
     return load_platform(name)
-
-
-def _finite(case: dict[str, object]) -> dict[str, object]:
-    return {
-        name: None if isinstance(value, float) and math.isnan(value) else value
-        for name, value in case.items()
-    }

@@ -20,15 +20,13 @@ import time
 
 import numpy as np
 
-from dse.machine import Precision
 from dse.report import write_report
 from dse.search import InputFile, StudyResult, TrialRecord, TrialStatus, mark_front
 from dse.search.analyse._conclusion import conclude
 from dse.search.space import Objective
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
 from dse.simulate import RankBreakdown
-from dse.workload import MemoryAccount, Metric, Prediction
-from dse.workload.dlrm import Configuration
+from dse.workload import Configuration, MemoryAccount, Metric, Prediction
 
 #: Largest page and longest opening that the project allows itself, at 5,000 trials.
 LIMIT_BYTES = 5_000_000
@@ -99,7 +97,6 @@ def _record(rng: np.random.Generator, number: int) -> TrialRecord:
             values=(),
             configuration=None,
             prediction=None,
-            planner="",
         )
     feasible = draw > 3
     time_s = float(np.exp(rng.normal(-5, 0.4)))
@@ -114,9 +111,16 @@ def _record(rng: np.random.Generator, number: int) -> TrialRecord:
         reason=reason,
         parameters=parameters,
         values=(throughput, cost),
-        configuration=Configuration(platform, world, batch, _plan(rng, world), Precision.TF32),
+        configuration=Configuration(
+            kind="dlrm",
+            platform=platform,
+            world_size=world,
+            global_batch_size=batch,
+            parameters=parameters,
+            plan=_plan(rng, world),
+            planner="size_greedy",
+        ),
         prediction=_prediction(rng, world, time_s, throughput, price, cost, reason),
-        planner="size_greedy",
     )
 
 

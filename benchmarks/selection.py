@@ -26,13 +26,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 from selection_figures import TOLERANCE, PlanRow, TaskRow, lines, summary
-from selection_tasks import PLATFORM, configuration_of, draw_model, plans_of
+from selection_tasks import PLATFORM, TRAINER, draw_model, plans_of, task_problem
 
 from dse.errors import DseError
 from dse.machine.platforms import load_platform
 from dse.ranking import kendall_tau, relative_errors, success_within, top1_regret
 from dse.validation import Candidate, MeasureLimits, TrainerOptions, measure
-from dse.workload.dlrm import predict
+from dse.workload import predict_job
 
 if TYPE_CHECKING:
     from dse.machine.platforms import Platform
@@ -46,18 +46,14 @@ def run_task(
     megabytes: float,
     limits: MeasureLimits,
     platform: Platform,
-    software: DlrmRuntime | None = None,
+    software: DlrmRuntime = TRAINER,
 ) -> TaskRow:
     """Predicts and measures the plans of one task."""
     model = draw_model(number, seed, ranks, megabytes)
-    plans = plans_of(model, ranks, number, platform, software)
-    candidates = [
-        Candidate(", ".join(names), model, configuration_of(model, ranks, plan, software))
-        for plan, names in plans.items()
-    ]
-    predicted = [
-        predict(model, platform, one.configuration).iteration_time_s for one in candidates
-    ]
+    problem = task_problem(model, ranks, platform, software)
+    plans = plans_of(problem, number)
+    candidates = [Candidate(", ".join(names), problem, plan) for plan, names in plans.items()]
+    predicted = [predict_job(candidate.job()).iteration_time_s for candidate in candidates]
     measured = measure(
         candidates, threads=1, limits=limits, options=TrainerOptions(seed=seed, batches=4)
     )
@@ -113,7 +109,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     start_s = time.monotonic()
-    platform, software = load_platform(arguments.platform), None
+    platform, software = load_platform(arguments.platform), TRAINER
     if arguments.calibrate:
         from selection_calibrate import calibrated_machine
 

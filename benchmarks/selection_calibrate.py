@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from selection_clock import measure_phases
 from selection_phases import PARTS, predicted_parts
-from selection_tasks import SOFTWARE, configuration_of, draw_model
+from selection_tasks import TRAINER, draw_model, task_problem
 
 from dse.calibration import fit_machine, write_machine
 from dse.calibration.microbench import (
@@ -32,7 +32,6 @@ from dse.calibration.microbench import (
 from dse.calibration.microbench.plan import Limits
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
 from dse.validation import Candidate
-from dse.workload.dlrm import software_profile
 
 if TYPE_CHECKING:
     from dse.calibration.microbench import MeasurementPlan
@@ -96,46 +95,42 @@ def measured_trainer(platform: Platform, ranks: int) -> DlrmRuntime:
     Two plans of one made-up task are trained: all tables whole, and all tables by rows.
     """
     model = draw_model(0, TRAINER_SEED, ranks, 32.0)
+    problem = task_problem(model, ranks, platform)
     everyone = tuple(range(ranks))
     kinds = {"whole": ShardingType.TABLE_WISE, "rows": ShardingType.ROW_WISE}
     candidates = tuple(
         Candidate(
             name,
-            model,
-            configuration_of(
-                model,
+            problem,
+            ShardingPlan(
                 ranks,
-                ShardingPlan(
-                    ranks,
-                    tuple(
-                        TablePlan(
-                            table.name,
-                            kind,
-                            (number % ranks,) if kind is ShardingType.TABLE_WISE else everyone,
-                        )
-                        for number, table in enumerate(model.tables)
-                    ),
+                tuple(
+                    TablePlan(
+                        table.name,
+                        kind,
+                        (number % ranks,) if kind is ShardingType.TABLE_WISE else everyone,
+                    )
+                    for number, table in enumerate(model.tables)
                 ),
             ),
         )
         for name, kind in kinds.items()
     )
     whole, rows = measure_phases(candidates, rounds=7, iterations=8, seed=TRAINER_SEED)
-    software = software_profile(SOFTWARE).software
-    expected_s = predicted_parts(platform, candidates[0])["own work"] - software.step_host_s
+    expected_s = predicted_parts(candidates[0])["own work"] - TRAINER.step_host_s
     step_s = statistics.fmean(
         sum(rank.processor_s[phase] for phase in PARTS["own work"]) for rank in whole
     )
     lookups = model.global_batch_size / ranks * sum(t.lookups_per_sample for t in model.tables)
     bandwidth = platform.device.memory_bandwidth_bytes_per_s
     routing_s = statistics.fmean(rank.processor_s["routing"] for rank in rows)
-    joined_s = lookups * software.embedding.joined_index_bytes / (STREAM_EFFICIENCY * bandwidth)
+    joined_s = lookups * TRAINER.embedding.joined_index_bytes / (STREAM_EFFICIENCY * bandwidth)
     kernels = replace(
-        software.embedding,
+        TRAINER.embedding,
         routed_index_bytes=STREAM_EFFICIENCY * bandwidth * routing_s / lookups,
     )
     measured = replace(
-        software, step_host_s=max(0.0, step_s - expected_s - joined_s), embedding=kernels
+        TRAINER, step_host_s=max(0.0, step_s - expected_s - joined_s), embedding=kernels
     )
     print(
         f"trainer: {1e3 * measured.step_host_s:.2f} ms a step, "

@@ -164,7 +164,7 @@ def measure_phases(
 ) -> list[list[RankPhases]]:
     """Returns medians over the rounds, for each candidate and rank; all steps of all rounds."""
     factory = partial(_phase_worker, candidates, TrainerOptions(seed=seed, batches=4))
-    ranks = candidates[0].configuration.world_size
+    ranks = candidates[0].world_size
     found: list[list[list[RankPhases]]] = [[] for _ in candidates]
     with start_ranks(
         factory, backend="gloo", world_size=ranks, threads=1, timeout_s=120.0, own_cores=True

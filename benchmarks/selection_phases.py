@@ -30,12 +30,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from selection_clock import measure_phases
-from selection_tasks import configuration_of, draw_model, plans_of
+from selection_tasks import TRAINER, draw_model, plans_of, task_problem
 
 from dse.graph import TaskKind
 from dse.machine.platforms import load_platform
 from dse.validation import Candidate
-from dse.workload.dlrm import DurationClass, PlanScorer, predict, problem_of
+from dse.workload import predict_job
+from dse.workload.dlrm import DurationClass, PlanScorer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,19 +94,18 @@ class PhaseRow:
     straggler_s: float
 
 
-def predicted_parts(platform: Platform, candidate: Candidate) -> dict[str, float]:
+def predicted_parts(candidate: Candidate) -> dict[str, float]:
     """Returns the model's seconds by part on the rank with the most of it."""
-    problem = problem_of(candidate.model, platform, candidate.configuration)
-    layout = PlanScorer(problem).layout_graph(candidate.configuration.plan)
+    layout = PlanScorer(candidate.problem).layout_graph(candidate.plan)
     graph = layout.graph
-    ranks = range(candidate.configuration.world_size)
+    ranks = range(candidate.world_size)
     found = {part: dict.fromkeys(ranks, 0.0) for part in (*PARTS, TRANSFERS)}
     for task, name in enumerate(graph.names):
         part = _part_of(name, TaskKind(int(graph.kind[task])), int(layout.duration_class[task]))
         if part is not None:
             rank = graph.streams[int(graph.stream[task])].rank
             found[part][rank] += float(graph.duration_s[task])
-    prediction = predict(candidate.model, platform, candidate.configuration)
+    prediction = predict_job(candidate.job())
     parts = {part: max(by_rank.values()) for part, by_rank in found.items()}
     return {**parts, ITERATION: prediction.iteration_time_s}
 
@@ -145,21 +145,17 @@ def straggler_s(ranks: list[RankPhases]) -> float:
 
 
 def run_task(
-    number: int, platform: Platform, software: DlrmRuntime | None, arguments: Any
+    number: int, platform: Platform, software: DlrmRuntime, arguments: Any
 ) -> list[PhaseRow]:
     """Measures the plans of one task."""
     model = draw_model(number, arguments.seed, arguments.ranks, arguments.megabytes)
-    plans = plans_of(model, arguments.ranks, number, platform, software)
-    candidates = tuple(
-        Candidate(
-            ", ".join(names), model, configuration_of(model, arguments.ranks, plan, software)
-        )
-        for plan, names in plans.items()
-    )
+    problem = task_problem(model, arguments.ranks, platform, software)
+    plans = plans_of(problem, number)
+    candidates = tuple(Candidate(", ".join(names), problem, plan) for plan, names in plans.items())
     measured = measure_phases(candidates, arguments.rounds, arguments.iterations, arguments.seed)
     rows = []
     for candidate, names, ranks in zip(candidates, plans.values(), measured, strict=True):
-        predicted = predicted_parts(platform, candidate)
+        predicted = predicted_parts(candidate)
         processor, wall = measured_parts(ranks)
         rows.append(PhaseRow(number, tuple(names), predicted, processor, wall, straggler_s(ranks)))
     return rows
@@ -228,7 +224,7 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    platform, software = load_platform(arguments.platform), None
+    platform, software = load_platform(arguments.platform), TRAINER
     if arguments.calibrate:
         from selection_calibrate import calibrated_machine
 

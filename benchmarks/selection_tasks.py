@@ -23,7 +23,8 @@ from dse.model import (
 )
 from dse.sharding import PLANNERS, ShardingPlan, ShardingType, TablePlan, plan_greedily
 from dse.validation import scale_model
-from dse.workload.dlrm import Configuration, PlanScorer, problem_of, software_profile
+from dse.workload import find_program
+from dse.workload.dlrm import DLRM_PROGRAMS, DlrmProblem, PlanScorer, make_problem
 from dse.workload.dlrm.solver import SolverSettings, planning_request, solve
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 PLATFORM = "cpu"
 
 #: Program that trains, as the model describes it.
-SOFTWARE = "dse_trainer"
+TRAINER = find_program(DLRM_PROGRAMS, "dse_trainer").software
 WHOLE_TABLES = frozenset({ShardingType.TABLE_WISE})
 ALL_TYPES = frozenset(ShardingType)
 
@@ -112,38 +113,21 @@ def draw_model(number: int, seed: int, ranks: int, megabytes: float) -> DlrmMode
     return scale_model(model, memory_bytes=200e6, lookup_bytes=megabytes * 1e6, world_size=ranks)
 
 
-def plans_of(
-    model: DlrmModel,
-    ranks: int,
-    number: int,
-    platform: Platform,
-    software: DlrmRuntime | None = None,
-) -> dict[ShardingPlan, list[str]]:
+def task_problem(
+    model: DlrmModel, ranks: int, platform: Platform, software: DlrmRuntime = TRAINER
+) -> DlrmProblem:
+    """Returns what is planned for a task, with the program that trains it."""
+    cluster = platform.cluster(ranks)
+    return make_problem(model, cluster, model.global_batch_size, model.precision, software)
+
+
+def plans_of(problem: DlrmProblem, number: int) -> dict[ShardingPlan, list[str]]:
     """Returns the different plans of a task and who made each."""
-    scorer = PlanScorer(
-        problem_of(model, platform, configuration_of(model, ranks, None, software))
-    )
+    scorer = PlanScorer(problem)
     request = planning_request(scorer, WHOLE_TABLES, number)
     plans: dict[ShardingPlan, list[str]] = {}
-    for name, make in sharders(model.global_batch_size).items():
+    for name, make in sharders(problem.global_batch_size).items():
         plans.setdefault(make(request), []).append(name)
     ours = solve(scorer, ALL_TYPES, SolverSettings(time_limit_s=2.0), number)
     plans.setdefault(ours.plan, []).append("ours")
     return plans
-
-
-def configuration_of(
-    model: DlrmModel,
-    ranks: int,
-    plan: ShardingPlan | None = None,
-    software: DlrmRuntime | None = None,
-) -> Configuration:
-    """Returns a plan of a task with the program that trains it."""
-    return Configuration(
-        PLATFORM,
-        ranks,
-        model.global_batch_size,
-        plan or ShardingPlan(ranks, ()),
-        model.precision,
-        software=software or software_profile(SOFTWARE).software,
-    )

@@ -20,7 +20,7 @@ from dse.errors import DseError
 from dse.machine.platforms import load_platform
 from dse.model import load_dlrm
 from dse.sharding import PLANNERS, ShardingType
-from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer, predict_plan
+from dse.workload.dlrm import DlrmJob, DlrmProblem, DlrmRuntime, PlanScorer
 from dse.workload.dlrm.solver import SolverSettings, lower_bound, planning_request, solve
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _tight_memory_bytes(problem: DlrmProblem) -> float:
     """Returns the device memory that an even plan's weights, state and buffers nearly fill."""
     scorer = PlanScorer(problem)
     plan = PLANNERS["memory_balanced"](planning_request(scorer, ALL_TYPES, 0))
-    held = np.mean(predict_plan(scorer, plan, None).memory_bytes_per_rank)
+    held = np.mean([account.total_bytes for account in DlrmJob.scored(scorer, plan).memory()])
     fixed = scorer.memory.fixed_bytes
     usable = fixed + (float(held) - fixed) / TIGHT_FILL
     return usable + problem.cluster.device.reserved_memory_bytes

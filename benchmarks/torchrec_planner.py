@@ -21,7 +21,8 @@ import warnings
 from dse.machine.platforms import load_platform
 from dse.model import load_dlrm
 from dse.sharding import check_plan, from_torchrec
-from dse.workload.dlrm import Configuration, PlanScorer, predict_plan, problem_of
+from dse.workload import predict_job
+from dse.workload.dlrm import DlrmWorkload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -224,15 +225,12 @@ def main() -> None:
     kinds = Counter(
         f"{table.sharding_type.value}/{table.compute_kernel.value}" for table in answer.plan.tables
     )
-    configuration = Configuration(
-        platform=platform.name,
-        world_size=arguments.world_size,
-        global_batch_size=model.global_batch_size,
-        plan=answer.plan,
-        precision=model.precision,
-    )
-    scorer = PlanScorer(problem_of(model, platform, configuration))
-    prediction = predict_plan(scorer, answer.plan, None)
+    parameters = {
+        "world_size": arguments.world_size,
+        "global_batch_size": model.global_batch_size,
+    }
+    job = DlrmWorkload(model).job(platform, parameters).with_plan(answer.plan)
+    prediction = predict_job(job)
     print(f"{model.name}, {len(model.tables)} tables, {cluster.world_size} × {platform.name}")
     print(f"  planning time      {answer.planning_time_s:.2f} s")
     print(f"  proposals          {answer.proposals}, of which {answer.placed} fit")

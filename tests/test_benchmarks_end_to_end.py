@@ -24,6 +24,7 @@ MODULES = (
     "end_to_end_roofline",
     "published_cases",
     "published_plans",
+    "published_steps",
     "transformer_cases",
 )
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from dse.machine.platforms import load_platform
-from dse.workload.dlrm import PlanScorer, problem_of
+from dse.workload.dlrm import PlanScorer
 from dse.workload.dlrm.solver import planning_request
 from tests.conftest import ROOT
 
@@ -74,8 +74,7 @@ def test_tasks_fit_the_machine(tasks):
 
 def test_sharders_place_whole_tables(tasks):
     model = tasks.draw_model(0, 0, 2, 8.0)
-    configuration = tasks.configuration_of(model, 2)
-    scorer = PlanScorer(problem_of(model, load_platform("cpu"), configuration))
+    scorer = PlanScorer(tasks.task_problem(model, 2, load_platform("cpu")))
     request = planning_request(scorer, tasks.WHOLE_TABLES, 0)
     plans = {name: make(request) for name, make in tasks.sharders(model.global_batch_size).items()}
     assert len(plans) == 6
@@ -205,10 +204,8 @@ def test_predicted_parts_hold_the_whole_of_a_rank(tasks, phases):
     plan = ShardingPlan(
         2, tuple(TablePlan(table.name, ShardingType.ROW_WISE, (0, 1)) for table in model.tables)
     )
-    platform = load_platform("cpu")
-    found = phases.predicted_parts(
-        platform, Candidate("rows", model, tasks.configuration_of(model, 2, plan))
-    )
+    problem = tasks.task_problem(model, 2, load_platform("cpu"))
+    found = phases.predicted_parts(Candidate("rows", problem, plan))
     parts = sum(found[part] for part in (*phases.PARTS, phases.TRANSFERS))
     assert min(found.values()) > 0
     assert parts == pytest.approx(found[phases.ITERATION], rel=0.02)

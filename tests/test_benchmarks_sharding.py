@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from dse.sharding import PLANNERS, total_device_bytes
-from dse.workload.dlrm import PlanScorer, predict_plan
+from dse.workload.dlrm import DlrmJob, PlanScorer
 from dse.workload.dlrm.solver import planning_request
 from tests.conftest import ROOT
 
@@ -63,7 +63,8 @@ def test_tables_fill_the_memory_of_a_tight_task(tasks):
     for scorer in scorers:
         fixed = scorer.memory.fixed_bytes
         free = 8 * (scorer.problem.cluster.device.usable_memory_bytes - fixed)
-        held = sum(predict_plan(scorer, plan, None).memory_bytes_per_rank) - 8 * fixed
+        memory = DlrmJob.scored(scorer, plan).memory()
+        held = sum(account.total_bytes for account in memory) - 8 * fixed
         filled.append(held / free)
     assert filled[0] < 0.2
     assert filled[1] == pytest.approx(0.875)

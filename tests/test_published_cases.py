@@ -11,7 +11,8 @@ import pytest
 
 from dse.model import load_dlrm
 from dse.sharding import ShardingType
-from dse.workload.dlrm import DlrmProblem, PlanScorer, software_profile
+from dse.workload import find_program
+from dse.workload.dlrm import DLRM_PROGRAMS, DlrmProblem, PlanScorer
 from tests.conftest import ROOT, make_model, make_table
 
 pd = pytest.importorskip("pandas")
@@ -53,7 +54,7 @@ def row(**changes):
 
 
 @pytest.mark.parametrize(
-    ("changes", "profile"),
+    ("changes", "program"),
     [
         ({}, "hugectr_hybrid"),
         ({"case": "MLPerf v1.0 somebody"}, "hugectr_3_1"),
@@ -68,8 +69,8 @@ def row(**changes):
         ({"case": "HiPC'22 DLRM_DDP"}, "pytorch_eager"),
     ],
 )
-def test_software_follows_from_what_the_source_says(published, changes, profile):
-    assert published.profile_of(row(**changes)) == profile
+def test_the_program_follows_from_what_the_source_says(published, changes, program):
+    assert published.program_of(row(**changes)) == program
 
 
 def test_evaluation_is_counted_where_it_is_in_the_throughput(published):
@@ -110,7 +111,7 @@ def test_memory_balanced_plans_deal_slices_back_and_forth(plans):
 
 def test_a_plan_that_does_not_fit_is_left_for_the_solvers(published):
     model = load_dlrm("dle_criteo_t0_xl")
-    software = software_profile("deeplearningexamples").software
+    software = find_program(DLRM_PROGRAMS, "deeplearningexamples").software
     cluster = published.cluster_of(row(gpu="A100-SXM-40GB", gpus=16, nodes=2))
     scorer = PlanScorer(DlrmProblem(model, cluster, 65536, model.precision, software))
     plan = published.plan_of(scorer, "deeplearningexamples")

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 from dse.errors import ConfigError
 from dse.model import DataType
 from dse.sharding import check_plan
-from dse.workload.dlrm import LaunchMode
+from dse.workload import LaunchMode
+from dse.workload.dlrm import DlrmJob
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from dse.model import DlrmModel
-    from dse.workload.dlrm import Configuration
+    from dse.sharding import ShardingPlan
+    from dse.workload.dlrm import DlrmProblem
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,50 +27,55 @@ class Candidate:
 
     Attributes:
         name: Name in results, unique within a run.
-        model: Model to train.
-        configuration: Configuration and sharding plan; platform, link and network are ignored.
-        devices_per_node: Ranks per node for hierarchical sharding types; by default all ranks.
+        problem: Model, batch, precision, program and cluster. A run takes only the number of
+            ranks and the size of a node from the cluster; the rest is for predictions.
+        plan: The sharding plan.
     """
 
     name: str
-    model: DlrmModel
-    configuration: Configuration
-    devices_per_node: int | None = None
+    problem: DlrmProblem
+    plan: ShardingPlan
+
+    @property
+    def model(self) -> DlrmModel:
+        """Model to train."""
+        return self.problem.model
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return self.problem.cluster.world_size
 
     @property
     def node_size(self) -> int:
         """Ranks of a full node."""
-        return self.devices_per_node or self.configuration.world_size
+        return self.problem.cluster.local_size
 
     @property
     def local_batch_size(self) -> int:
         """Samples per rank and iteration."""
-        return self.configuration.global_batch_size // self.configuration.world_size
+        return self.problem.local_batch_size
+
+    def job(self) -> DlrmJob:
+        """Returns the candidate as a job that can be predicted.
+
+        Raises:
+            PlanError: The plan does not match the model and ranks.
+        """
+        return DlrmJob(self.problem).with_plan(self.plan)
 
     def checked(self) -> Candidate:
         """Returns the candidate with the plan's tables in the model's order.
 
         Raises:
-            ConfigError: Batch or nodes do not divide over the ranks, or the trainer does not
-                support the launch mode, compute kernel or data type.
+            ConfigError: The trainer does not support the launch mode, compute kernel or data type.
             PlanError: The plan does not match the model and ranks.
         """
-        configuration, where = self.configuration, f"candidate `{self.name}`"
-        world_size = configuration.world_size
-        if configuration.global_batch_size % world_size:
-            raise ConfigError(
-                f"{where}: a global batch of {configuration.global_batch_size} does not divide "
-                f"over {world_size} ranks; choose a multiple of {world_size}"
-            )
-        if world_size > self.node_size and world_size % self.node_size:
-            raise ConfigError(
-                f"{where}: {world_size} ranks leave a node of {self.node_size} half empty; choose "
-                f"a multiple of {self.node_size}"
-            )
-        if configuration.software.launch is not LaunchMode.EAGER:
+        where, tables = f"candidate `{self.name}`", self.model.tables
+        if self.problem.software.launch is not LaunchMode.EAGER:
             raise ConfigError(f"{where}: real runs launch eagerly; choose `launch: eager`")
-        plan = check_plan(configuration.plan, self.model.tables, world_size, self.node_size)
-        for placement, table in zip(plan.tables, self.model.tables, strict=True):
+        plan = check_plan(self.plan, tables, self.world_size, self.node_size)
+        for placement, table in zip(plan.tables, tables, strict=True):
             if placement.compute_kernel.on_host:
                 raise ConfigError(
                     f"{where}, table `{table.name}`: real runs keep tables in device memory, not "
@@ -78,7 +85,7 @@ class Candidate:
                 raise ConfigError(
                     f"{where}, table `{table.name}`: int8 rows cannot be trained; use fp16"
                 )
-        return replace(self, configuration=replace(configuration, plan=plan))
+        return replace(self, plan=plan)
 
 
 @dataclass(frozen=True, slots=True)

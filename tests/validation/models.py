@@ -22,7 +22,8 @@ from dse.validation import Candidate, TrainerOptions, TrainingResult, local_batc
 from dse.validation.trainer._layout import PlanLayout
 from dse.validation.trainer._network import make_network
 from dse.validation.trainer._tables import initial_weights
-from dse.workload.dlrm import Configuration, DlrmRuntime
+from dse.workload.dlrm import DlrmProblem, DlrmRuntime
+from tests.conftest import make_cluster
 
 BATCH = 24
 #: Large rates, so that wrong updates of rows show in the losses and the weights.
@@ -70,22 +71,16 @@ def candidate(name, what, world_size, placements, *, nodes_of=None, batch=BATCH,
         TablePlan(one.name, kind, ranks)
         for one, (kind, ranks) in zip(what.tables, placements, strict=True)
     )
-    configuration = Configuration(
-        "cpu",
-        world_size,
-        batch,
-        ShardingPlan(world_size, tables),
-        what.precision,
-        software=DlrmRuntime(**software),
-    )
-    return Candidate(name, what, configuration, nodes_of)
+    cluster = make_cluster(world_size, nodes_of or world_size)
+    problem = DlrmProblem(what, cluster, batch, what.precision, DlrmRuntime(**software))
+    return Candidate(name, problem, ShardingPlan(world_size, tables))
 
 
 def trained_by_hand(one: Candidate, steps: int) -> TrainingResult:
     """The unsharded model by dense autograd and update rules written out."""
     import torch
 
-    what, plan = one.model, one.configuration.plan
+    what, plan = one.model, one.plan
     alone = candidate("alone", what, 1, [(ShardingType.TABLE_WISE, (0,))] * len(what.tables))
     shards = PlanLayout(alone).shards[0]
     weights = [
@@ -103,7 +98,7 @@ def trained_by_hand(one: Candidate, steps: int) -> TrainingResult:
     losses = []
     for step in range(steps):
         number = step % OPTIONS.batches
-        batch = local_batch(what, OPTIONS.seed, number, 0, one.configuration.global_batch_size)
+        batch = local_batch(what, OPTIONS.seed, number, 0, one.problem.global_batch_size)
         values = torch.from_numpy(batch.dense)
         pooled, used = [], []
         for own, lengths, rows in zip(weights, batch.lengths, batch.indices, strict=True):

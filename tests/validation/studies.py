@@ -36,7 +36,7 @@ parameters:
   platform: [cpu]
   world_size: [2]
   global_batch_size: [64, 128]
-  software_profile: dse_trainer
+  program: dse_trainer
   sharding_types:
     - [table_wise]
     - [row_wise]
@@ -84,7 +84,7 @@ class Oracle:
     def _measurement(self, one):
         time_s = self.time_of(one)
         samples = tuple(time_s * (1 + 0.001 * number) for number in range(-2, 4))
-        ranks = one.configuration.world_size
+        ranks = one.world_size
         return Measurement(
             one.name, time_s, samples[0], samples[-1], samples, 2, (time_s,) * ranks,
             (time_s,) * ranks, True,

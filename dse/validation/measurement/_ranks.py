@@ -84,7 +84,7 @@ def checked_together(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
         PlanError: A plan does not match its model and ranks.
     """
     names = [candidate.name for candidate in candidates]
-    sizes = {candidate.configuration.world_size for candidate in candidates}
+    sizes = {candidate.world_size for candidate in candidates}
     if not names:
         raise ConfigError("no candidates to run; name at least one")
     repeated = sorted({name for name in names if names.count(name) > 1})
@@ -125,7 +125,7 @@ def with_ranks(
     """
     if device not in BACKENDS:
         raise ConfigError(f"device `{device}`; expected one of {', '.join(BACKENDS)}")
-    world_size = candidates[0].configuration.world_size
+    world_size = candidates[0].world_size
     factory = partial(training_worker, tuple(candidates), options)
     backend = BACKENDS[device]
     threads = threads or default_threads(available_cores(), world_size)

@@ -87,11 +87,11 @@ def measure(
 
 def _table_bytes(candidate: Candidate) -> float:
     """Bytes of a candidate's tables and optimizer state on all ranks, replicas included."""
-    model, replicas = candidate.model, candidate.configuration.world_size
+    model, replicas = candidate.model, candidate.world_size
     return sum(
         stored_bytes(table, model.sparse_optimizer, table.rows, table.dim)
         * (replicas if placement.sharding_type.value == "data_parallel" else 1)
-        for table, placement in zip(model.tables, candidate.configuration.plan.tables, strict=True)
+        for table, placement in zip(model.tables, candidate.plan.tables, strict=True)
     )
 
 
@@ -101,7 +101,7 @@ def _fit_together(candidates: Sequence[Candidate], device: str) -> bool:
         total_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     else:
         properties = load_torch().cuda.get_device_properties(0)
-        total_bytes = candidates[0].configuration.world_size * properties.total_memory
+        total_bytes = candidates[0].world_size * properties.total_memory
     return sum(map(_table_bytes, candidates)) <= _RESIDENT_SHARE * total_bytes
 
 

@@ -64,7 +64,7 @@ def measure_serially(
         WorkerError: The process failed; the message contains its traceback.
     """
     checked = checked_together(candidates)
-    ranks = checked[0].configuration.world_size
+    ranks = checked[0].world_size
     if [len(one) for one in communication_s] != [ranks] * len(checked):
         raise ConfigError(
             f"communication is given for {[len(one) for one in communication_s]} ranks; give "

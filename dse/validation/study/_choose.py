@@ -9,12 +9,12 @@ import numpy as np
 
 from dse.errors import ConfigError, PlanError
 from dse.search import TrialStatus
-from dse.workload.dlrm import Configuration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from dse.search import StudyResult, TrialRecord
+    from dse.workload import Configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,15 @@ def feasible_trials(study: StudyResult) -> list[TrialRecord]:
     found = [
         record
         for record in study.records
-        if record.status is TrialStatus.FEASIBLE
-        and isinstance(record.configuration, Configuration)
+        if record.status is TrialStatus.FEASIBLE and record.configuration is not None
     ]
     return sorted(found, key=lambda record: (sign * record.values[0], record.number))
+
+
+def configuration_of(record: TrialRecord) -> Configuration:
+    """Returns the configuration of a feasible trial."""
+    assert record.configuration is not None
+    return record.configuration
 
 
 def choose(

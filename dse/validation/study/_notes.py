@@ -6,8 +6,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from dse.search import ValidationMode
-from dse.validation.study._runs import trained_software
-from dse.workload.dlrm import Configuration
+from dse.validation.study._choose import configuration_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,10 +33,10 @@ def setting_notes(
         machine: This machine.
         scaling: Description of the scaling; empty without scaling.
     """
-    ranks = sorted({run.candidate.configuration.world_size for run in runs})
+    ranks = sorted({run.candidate.world_size for run in runs})
     on = "the CPU" if machine.device == "cpu" else "GPUs"
     how = "gloo" if machine.device == "cpu" else "NCCL"
-    sizes = " or ".join(str(one) for one in ranks)
+    sizes = " or ".join(map(str, ranks))
     notes = []
     if mode is ValidationMode.REAL:
         notes.append(
@@ -64,7 +63,7 @@ def setting_notes(
             f"{max(ranks)} ranks shared {machine.cores} cores; predictions assume separate "
             "cores, so compare the order rather than the times."
         )
-    if len({run.candidate.configuration.global_batch_size for run in runs}) > 1:
+    if len({run.candidate.problem.global_batch_size for run in runs}) > 1:
         notes.append("Batches differ, so candidates are compared by the time for one sample.")
     return tuple(notes)
 
@@ -87,9 +86,7 @@ def disturbance_notes(
 def _folding_notes(runs: Sequence[PlannedRun]) -> list[str]:
     sizes = {}
     for run in runs:
-        own = run.record.configuration
-        assert isinstance(own, Configuration)
-        sizes[own.world_size] = run.candidate.configuration.world_size
+        sizes[configuration_of(run.record).world_size] = run.candidate.world_size
     folded = {size: ranks for size, ranks in sizes.items() if size != ranks}
     notes = []
     if folded:
@@ -108,15 +105,10 @@ def _folding_notes(runs: Sequence[PlannedRun]) -> list[str]:
 
 
 def _program_notes(runs: Sequence[PlannedRun]) -> list[str]:
-    changed = []
-    for run in sorted(runs, key=lambda one: one.record.number):
-        own = run.record.configuration
-        assert isinstance(own, Configuration)
-        if trained_software(own.software) != own.software:
-            changed.append(str(run.record.number))
+    changed = sorted(run.record.number for run in runs if run.other_program)
     if not changed:
         return []
     return [
-        f"Candidates {', '.join(changed)} ran, and were predicted, as the trainer's own program "
-        "(profile `dse_trainer`) apart from prefetching, overlap, buckets and wire precision."
+        f"Candidates {', '.join(map(str, changed))} ran, and were predicted, as the trainer's own "
+        "program (`dse_trainer`) apart from prefetching, overlap, buckets and wire precision."
     ]

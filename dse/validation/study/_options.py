@@ -11,7 +11,7 @@ from dse.machine.platforms import load_platform
 from dse.search import ValidationMode, stored_platform
 from dse.sharding import stored_bytes
 from dse.validation.measurement import MeasureLimits
-from dse.workload.dlrm import Configuration
+from dse.validation.study._choose import configuration_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,12 +67,6 @@ def chosen_device(wanted: str | None) -> str:
     return wanted
 
 
-def dlrm_configuration(record: TrialRecord) -> Configuration:
-    """Returns the configuration of a trial of a DLRM study."""
-    assert isinstance(record.configuration, Configuration)
-    return record.configuration
-
-
 def _is_here(platform: Platform, device: str) -> bool:
     """Returns whether a platform has the given kind of device."""
     return (platform.device.kind == "cpu") == (device == "cpu")
@@ -91,7 +85,7 @@ def chosen_mode(
             raise ConfigError("--mode scaled runs on processes of the CPU; use --device cpu")
         if options.mode is not None:
             return options.mode
-        most = max(dlrm_configuration(record).world_size for record in best)
+        most = max(configuration_of(record).world_size for record in best)
         enough = most <= (options.ranks or machine.device_count)
         return ValidationMode.REAL if enough else ValidationMode.RANK_SERIAL
     if options.mode is not None:
@@ -102,9 +96,9 @@ def chosen_mode(
     )
     fits = table_bytes <= _WHOLE_SHARE * machine.memory_bytes
     for record in best:
-        platform = stored_platform(study, dlrm_configuration(record).platform)
+        platform = stored_platform(study, configuration_of(record).platform)
         most = options.ranks or min(machine.cores, platform.devices_per_node)
-        here = _is_here(platform, "cpu") and dlrm_configuration(record).world_size <= most
+        here = _is_here(platform, "cpu") and configuration_of(record).world_size <= most
         if not (fits and here):
             return ValidationMode.SCALED
     return ValidationMode.REAL
@@ -126,7 +120,7 @@ def predicting_platform(
                 f"{machine.device}; give a platform of this machine, or --device"
             )
         return given
-    own = stored_platform(study, dlrm_configuration(best).platform)
+    own = stored_platform(study, configuration_of(best).platform)
     if mode is not ValidationMode.SCALED and _is_here(own, machine.device):
         return None
     if machine.device == "cpu":

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 import math
 from typing import TYPE_CHECKING
 
-from dse.config import parse_document
 from dse.errors import ConfigError
 from dse.machine import Precision
-from dse.search import ValidationMode, stored_platform
-from dse.search.space import SpaceDocument
-from dse.sharding import check_plan, format_size
+from dse.search import ValidationMode, stored_platform, stored_space
+from dse.sharding import format_size
 from dse.validation._types import Candidate
+from dse.validation.study._choose import configuration_of
 from dse.validation.study._scale import fold_plan, scale_model, scaling_text
-from dse.workload.dlrm import (
-    Configuration,
-    DlrmRuntime,
-    PlanScorer,
-    Prediction,
-    predict_plan,
-    problem_of,
-    software_profile,
-)
+from dse.workload import find_program, predict_job
+from dse.workload.dlrm import DLRM_PROGRAMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +25,8 @@ if TYPE_CHECKING:
     from dse.model import DlrmModel
     from dse.search import StudyResult, TrialRecord
     from dse.validation.study._choose import Chosen
+    from dse.workload import Prediction
+    from dse.workload.dlrm import DlrmProblem, DlrmRuntime, DlrmWorkload
 
 #: Iterations per candidate that must fit into the budget: two short runs to estimate the duration
 #: of an iteration, six rounds of two, and warm-ups.
@@ -58,6 +53,7 @@ class PlannedRun:
         same: Other trials with the same run.
         chosen: ``best`` or ``random``.
         candidate: What is run.
+        other_program: Whether the study chose a program other than the trainer's.
         prediction: Prediction of the run on the platform where it is run.
     """
 
@@ -65,16 +61,17 @@ class PlannedRun:
     same: tuple[int, ...]
     chosen: str
     candidate: Candidate
+    other_program: bool
     prediction: Prediction
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunPlanner:
     """Plans the runs of trials.
 
     Attributes:
         study: The study.
-        model: Its model.
+        workload: Its model.
         mode: How candidates are run.
         max_ranks: Most ranks on this machine.
         memory_bytes: Memory of this machine, or of one GPU.
@@ -83,20 +80,22 @@ class RunPlanner:
     """
 
     study: StudyResult
-    model: DlrmModel
+    workload: DlrmWorkload
     mode: ValidationMode
     max_ranks: int
     memory_bytes: float
     shared_memory: bool
     platform: Platform | None
 
-    def ranks(self, configuration: Configuration) -> int:
+    def ranks(self, world_size: int) -> int:
         """Returns the number of ranks that a configuration is run on.
 
+        Args:
+            world_size: Ranks of the configuration.
+
         Raises:
-            ConfigError: The configuration needs more ranks than this machine has.
+            ConfigError: These are more than this machine has.
         """
-        world_size = configuration.world_size
         if self.mode is ValidationMode.RANK_SERIAL or world_size <= self.max_ranks:
             return world_size
         if self.mode is ValidationMode.REAL:
@@ -106,44 +105,57 @@ class RunPlanner:
             )
         return max(ranks for ranks in range(1, self.max_ranks + 1) if world_size % ranks == 0)
 
-    def configuration(self, record: TrialRecord) -> Configuration:
-        """Returns the configuration that is run for a trial, before scaling the batch.
+    def candidate(self, record: TrialRecord) -> Candidate:
+        """Returns what is run for a trial, before its model is scaled.
 
         Raises:
             ConfigError: The trainer or this machine cannot run it.
             PlanError: The plan does not match the model.
         """
-        own = record.configuration
-        assert isinstance(own, Configuration)
-        ranks, node = self.ranks(own), self._node_size(own)
-        plan, link, network, precision = own.plan, own.link, own.network, own.precision
+        own, plan = self._problem(record), configuration_of(record).plan
+        assert plan is not None
+        ranks, node = self.ranks(own.cluster.world_size), own.cluster.local_size
+        problem = replace(own, software=trained_software(own.software))
         if self.mode is ValidationMode.SCALED:
-            plan = fold_plan(plan, ranks, node)
-            precision, node = Precision.FP32, ranks
+            plan, node = fold_plan(plan, ranks, node), ranks
+            problem = replace(problem, precision=Precision.FP32)
         else:
             self._check_memory(record)
-        name = own.platform
         if self.platform is not None:
-            name, link, network = self.platform.name, "", ""
-        run = replace(
-            own,
-            platform=name,
-            world_size=ranks,
-            plan=plan,
-            precision=precision,
-            link=link,
-            network=network,
-            software=trained_software(own.software),
-        )
-        # The batch may be scaled later, so round it here to one that divides.
-        batch = max(run.global_batch_size // ranks, 1) * ranks
-        trial = replace(run, global_batch_size=batch)
-        Candidate(str(record.number), self.model, trial, node).checked()
-        return run
+            cluster = replace(self.platform, devices_per_node=node).cluster(ranks)
+            problem = replace(problem, cluster=cluster)
+        return Candidate(str(record.number), problem, plan).checked()
+
+    def _problem(self, record: TrialRecord) -> DlrmProblem:
+        """Returns the problem of a trial as the study has it.
+
+        Interconnects are the platform's defaults if another platform makes all predictions.
+        """
+        configuration = configuration_of(record)
+        parameters = dict(configuration.parameters)
+        platform = self._platforms[configuration.platform]
+        if self.platform is not None:
+            defaults = {"link": "", "network": ""}
+            return self.workload.job(platform, parameters | defaults).problem
+        links, networks = self._interconnects
+        return self.workload.job(platform, parameters, links=links, networks=networks).problem
+
+    @cached_property
+    def _platforms(self) -> dict[str, Platform]:
+        names = [file.name for file in self.study.inputs if file.role == "platform"]
+        return {name: stored_platform(self.study, name) for name in names}
+
+    @cached_property
+    def _interconnects(self) -> tuple[tuple[LinkSpec, ...], tuple[NetworkSpec, ...]]:
+        """Links and networks of the search space; none if it was made in Python."""
+        if not any(file.role == "space" and file.path for file in self.study.inputs):
+            return (), ()
+        space = stored_space(self.study)
+        return space.links, space.networks
 
     def _check_memory(self, record: TrialRecord) -> None:
         """Raises an error if an unscaled run does not fit into memory."""
-        assert isinstance(record.prediction, Prediction)
+        assert record.prediction is not None
         by_rank = record.prediction.memory_bytes_per_rank
         together = self.mode is ValidationMode.REAL and self.shared_memory
         needed_bytes = sum(by_rank) if together else max(by_rank)
@@ -157,11 +169,7 @@ class RunPlanner:
 
     def key(self, record: TrialRecord) -> object:
         """Returns a key that is equal for trials with the same run."""
-        return self.configuration(record)
-
-    def _node_size(self, configuration: Configuration) -> int:
-        platform = stored_platform(self.study, configuration.platform)
-        return min(platform.devices_per_node, configuration.world_size)
+        return replace(self.candidate(record), name="")
 
     def planned(self, chosen: Chosen, budget_s: float) -> tuple[tuple[PlannedRun, ...], str]:
         """Returns the runs with their predictions, and a description of the scaling.
@@ -174,106 +182,66 @@ class RunPlanner:
         Raises:
             ConfigError: The model is too large for this machine even when scaled.
         """
-        configurations = [self.configuration(record) for record, _, _ in chosen.runs]
+        candidates = [self.candidate(record) for record, _, _ in chosen.runs]
         if self.mode is not ValidationMode.SCALED:
-            return self._with(chosen, configurations, [self.model] * len(configurations)), ""
-        lookup_bytes, words = _SCALED_LOOKUP_BYTES, ""
+            return self._runs(chosen, candidates), ""
+        lookup_bytes, text = _SCALED_LOOKUP_BYTES, ""
         runs: tuple[PlannedRun, ...] = ()
+        largest = max(candidate.problem.global_batch_size for candidate in candidates)
+        before = replace(self.workload.model, global_batch_size=largest)
         while True:
             try:
-                model, factor = self._scaled(configurations, lookup_bytes, len(chosen.runs))
+                model = self._scaled(before, candidates, lookup_bytes)
             except ConfigError:
                 if runs:
-                    return runs, words
+                    return runs, text
                 raise
-            words = scaling_text(self._largest(configurations), model)
-            scaled = [_smaller(one, factor) for one in configurations]
-            runs = self._with(chosen, scaled, [model] * len(scaled))
-            needed_s = _LEAST_ITERATIONS * sum(one.prediction.iteration_time_s for one in runs)
+            text = scaling_text(before, model)
+            factor = model.global_batch_size / before.global_batch_size
+            runs = self._runs(chosen, [_smaller(each, model, factor) for each in candidates])
+            needed_s = _LEAST_ITERATIONS * sum(run.prediction.iteration_time_s for run in runs)
             if needed_s <= 0.7 * budget_s or lookup_bytes < 2 * _LEAST_LOOKUP_BYTES:
-                return runs, words
+                return runs, text
             lookup_bytes /= 2
 
-    def _largest(self, configurations: Sequence[Configuration]) -> DlrmModel:
-        largest = max(one.global_batch_size for one in configurations)
-        return replace(self.model, global_batch_size=largest)
-
     def _scaled(
-        self, configurations: Sequence[Configuration], lookup_bytes: float, count: int
-    ) -> tuple[DlrmModel, float]:
-        before = self._largest(configurations)
-        model = scale_model(
+        self, before: DlrmModel, candidates: Sequence[Candidate], lookup_bytes: float
+    ) -> DlrmModel:
+        share_bytes = _SCALED_SHARE * self.memory_bytes / len(candidates)
+        return scale_model(
             before,
-            memory_bytes=min(_SCALED_TABLES_BYTES, _SCALED_SHARE * self.memory_bytes / count),
+            memory_bytes=min(_SCALED_TABLES_BYTES, share_bytes),
             lookup_bytes=lookup_bytes,
-            world_size=math.lcm(*(one.world_size for one in configurations)),
+            world_size=math.lcm(*(candidate.world_size for candidate in candidates)),
         )
-        return model, model.global_batch_size / before.global_batch_size
 
-    def _with(
-        self,
-        chosen: Chosen,
-        configurations: Sequence[Configuration],
-        models: Sequence[DlrmModel],
-    ) -> tuple[PlannedRun, ...]:
-        runs = []
-        for (record, same, word), configuration, model in zip(
-            chosen.runs, configurations, models, strict=True
-        ):
-            node = configuration.world_size
-            if self.mode is not ValidationMode.SCALED:
-                assert isinstance(record.configuration, Configuration)
-                node = self._node_size(record.configuration)
-            model = replace(model, global_batch_size=configuration.global_batch_size)
-            candidate = Candidate(str(record.number), model, configuration, node)
-            prediction = self._predict(record, candidate.checked())
-            runs.append(PlannedRun(record, same, word, candidate, prediction))
-        return tuple(runs)
-
-    def _predict(self, record: TrialRecord, candidate: Candidate) -> Prediction:
-        configuration = candidate.configuration
-        if configuration == record.configuration and self.platform is None:
-            assert isinstance(record.prediction, Prediction)
-            return record.prediction
-        platform = self.platform or stored_platform(self.study, configuration.platform)
-        ranks = configuration.world_size
-        if self.platform is not None:
-            platform = replace(platform, devices_per_node=candidate.node_size)
-        links, networks = ((), ()) if self.platform is not None else self._extra()
-        problem = problem_of(
-            candidate.model,
-            platform,
-            configuration,
-            extra_links=links,
-            extra_networks=networks,
+    def _runs(self, chosen: Chosen, candidates: Sequence[Candidate]) -> tuple[PlannedRun, ...]:
+        return tuple(
+            PlannedRun(
+                record,
+                same,
+                reason,
+                candidate,
+                candidate.problem.software != self._problem(record).software,
+                predict_job(candidate.job()),
+            )
+            for (record, same, reason), candidate in zip(chosen.runs, candidates, strict=True)
         )
-        plan = check_plan(
-            configuration.plan,
-            candidate.model.tables,
-            ranks,
-            problem.cluster.devices_per_node,
-        )
-        return predict_plan(PlanScorer(problem), plan, None)
-
-    def _extra(self) -> tuple[tuple[LinkSpec, ...], tuple[NetworkSpec, ...]]:
-        """Returns the interconnects that the search space adds to those of platforms."""
-        for file in self.study.inputs:
-            if file.role == "space":
-                space = parse_document(file.text, SpaceDocument, file=file.path).to_space()
-                return space.links, space.networks
-        return (), ()
 
 
-def _smaller(configuration: Configuration, factor: float) -> Configuration:
-    ranks = configuration.world_size
-    batch = max(1, math.floor(factor * configuration.global_batch_size / ranks + 1e-9)) * ranks
-    return replace(configuration, global_batch_size=batch)
+def _smaller(candidate: Candidate, model: DlrmModel, factor: float) -> Candidate:
+    """Returns a candidate of a scaled model, its batch scaled by a factor."""
+    ranks = candidate.world_size
+    batch = max(1, math.floor(factor * candidate.problem.local_batch_size + 1e-9)) * ranks
+    return replace(
+        candidate, problem=replace(candidate.problem, model=model, global_batch_size=batch)
+    )
 
 
 def trained_software(software: DlrmRuntime) -> DlrmRuntime:
     """Returns the reference trainer's program with the options that it shares with another one."""
     return replace(
-        software_profile("dse_trainer").software,
+        find_program(DLRM_PROGRAMS, "dse_trainer").software,
         overlap_dense_all_reduce=software.overlap_dense_all_reduce,
         prefetch_input=software.prefetch_input,
         communication_precision_bytes=software.communication_precision_bytes,

@@ -74,7 +74,7 @@ class RunMeasurement:
         """
         groups: dict[int, list[PlannedRun]] = {}
         for run in runs:
-            groups.setdefault(run.candidate.configuration.world_size, []).append(run)
+            groups.setdefault(run.candidate.world_size, []).append(run)
         found: dict[int, Measurement] = {}
         start_s, used = time.monotonic(), 0
         for ranks, group in sorted(groups.items()):

@@ -14,33 +14,32 @@ from dse.search import (
     Validation,
     ValidationMode,
     ValidationSetting,
-    stored_model,
     stored_platform,
+    stored_workload,
 )
-from dse.search.space import WorkloadKind
 from dse.validation.study._agreement import (
     platform_factor,
     ranking_agreement,
     summary_sentence,
 )
-from dse.validation.study._choose import choose, feasible_trials
+from dse.validation.study._choose import choose, configuration_of, feasible_trials
 from dse.validation.study._notes import disturbance_notes, setting_notes
 from dse.validation.study._options import (
     ValidateOptions,
     chosen_device,
     chosen_mode,
-    dlrm_configuration,
     max_ranks,
     predicting_platform,
 )
 from dse.validation.study._runs import RunPlanner
 from dse.validation.study._session import RunMeasurement
+from dse.workload import workload_kind
+from dse.workload.dlrm import DlrmWorkload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dse.machine.platforms import Platform
-    from dse.model import DlrmModel
     from dse.search import CalibrationFactor, StudyResult, TrialRecord
     from dse.validation._types import Measurement
     from dse.validation.study._runs import PlannedRun
@@ -67,18 +66,18 @@ def validate_study(
         WorkerError: A rank failed.
     """
     options = options or ValidateOptions()
-    model = _model(study)
+    workload = _workload(study)
     records = feasible_trials(study)
     if not records:
         raise ConfigError(
             f"the study {study.name} has no feasible candidate to run; `dse report` says why"
         )
     machine = describe_machine(chosen_device(options.device))
-    mode = chosen_mode(study, model, records[: max(1, options.top)], options, machine)
+    mode = chosen_mode(study, workload.model, records[: max(1, options.top)], options, machine)
     platform = predicting_platform(study, records[0], mode, options, machine)
     runner = RunPlanner(
         study,
-        model,
+        workload,
         mode,
         max_ranks(options, machine, platform, mode),
         float(machine.memory_bytes),
@@ -95,7 +94,7 @@ def validate_study(
             "choose another --mode"
         )
     runs, scaling = runner.planned(chosen, options.budget_s)
-    predictor = platform or stored_platform(study, dlrm_configuration(records[0]).platform)
+    predictor = platform or stored_platform(study, configuration_of(records[0]).platform)
     applied = _applied(study, predictor.name, mode) if options.calibrated else 1.0
     measurement = RunMeasurement(machine, mode, options, predictor, on_progress)
     measured = measurement.measure(runs)
@@ -128,7 +127,7 @@ def validate_study(
             device_name=machine.device_name,
             cores=machine.cores,
             memory_bytes=float(machine.memory_bytes),
-            threads=measurement.threads(runs[0].candidate.configuration.world_size),
+            threads=measurement.threads(runs[0].candidate.world_size),
             versions=machine.libraries,
             platform=predictor.name,
             applied_factor=applied,
@@ -144,14 +143,15 @@ def validate_study(
     )
 
 
-def _model(study: StudyResult) -> DlrmModel:
-    if study.kind is not WorkloadKind.DLRM:
-        what = {WorkloadKind.TRACE: "a captured trace", WorkloadKind.TRANSFORMER: "a transformer"}
+def _workload(study: StudyResult) -> DlrmWorkload:
+    if study.kind != DlrmWorkload.kind:
         raise ConfigError(
-            f"the study {study.name} is of {what[study.kind]}; only studies of recommendation "
-            "models (`kind: dlrm`) can be validated by real runs"
+            f"the study {study.name} is of a {workload_kind(study.kind).title}; only studies of "
+            f"recommendation models (`kind: {DlrmWorkload.kind}`) can be validated by real runs"
         )
-    return stored_model(study)
+    workload = stored_workload(study)
+    assert isinstance(workload, DlrmWorkload)
+    return workload
 
 
 def _of_one_platform(
@@ -160,12 +160,12 @@ def _of_one_platform(
     """Keeps the trials on the platform of the best one, if candidates run unchanged."""
     if platform is not None:
         return list(records), ()
-    best = dlrm_configuration(records[0]).platform
-    kept = [one for one in records if dlrm_configuration(one).platform == best]
+    best = configuration_of(records[0]).platform
+    kept = [one for one in records if configuration_of(one).platform == best]
     others = tuple(
         (one.number, f"is on another platform than the best, {best}")
         for one in records
-        if dlrm_configuration(one).platform != best
+        if configuration_of(one).platform != best
     )
     return kept, others
 
@@ -188,7 +188,7 @@ def _factors(study: StudyResult, latest: CalibrationFactor) -> tuple[Calibration
 
 
 def _candidate(run: PlannedRun, measured: Measurement, applied: float) -> ValidatedCandidate:
-    own, ran = dlrm_configuration(run.record), run.candidate.configuration
+    own, ran = configuration_of(run.record), run.candidate
     assert run.record.prediction is not None
     return ValidatedCandidate(
         number=run.record.number,
@@ -198,7 +198,7 @@ def _candidate(run: PlannedRun, measured: Measurement, applied: float) -> Valida
         global_batch_size=own.global_batch_size,
         study_time_s=run.record.prediction.iteration_time_s,
         run_world_size=ran.world_size,
-        run_batch_size=ran.global_batch_size,
+        run_batch_size=ran.problem.global_batch_size,
         predicted_s=applied * run.prediction.iteration_time_s,
         predicted_low_s=applied * run.prediction.iteration_time_p5_s,
         predicted_high_s=applied * run.prediction.iteration_time_p95_s,

@@ -162,10 +162,10 @@ class SerialTrainer(Trainer):
         inbox: Inbox,
     ) -> None:
         # DistributedDataParallel needs a real process group.
-        software = replace(candidate.configuration.software, overlap_dense_all_reduce=False)
-        configuration = replace(candidate.configuration, software=software)
+        software = replace(candidate.problem.software, overlap_dense_all_reduce=False)
+        problem = replace(candidate.problem, software=software)
         alone = _TorchAlone(torch)
-        super().__init__(alone, replace(candidate, configuration=configuration), options, context)
+        super().__init__(alone, replace(candidate, problem=problem), options, context)
 
         def moved(values: Any) -> Any:
             return None if values is None else values.to(context.device)
@@ -209,7 +209,7 @@ class _SerialWorker(TrainingWorker):
         if not isinstance(command, BuildRank):
             return super().execute(command)
         candidate = self._candidates[command.number]
-        world_size = candidate.configuration.world_size
+        world_size = candidate.world_size
         super().execute(Drop(command.number))
         if world_size == 1:
             return super().execute(Build(command.number))

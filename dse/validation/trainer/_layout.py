@@ -61,15 +61,15 @@ class PlanLayout:
 
     def __init__(self, candidate: Candidate) -> None:
         self.tables: tuple[EmbeddingTable, ...] = candidate.model.tables
-        self.world_size = candidate.configuration.world_size
-        self.local_size = min(self.world_size, candidate.node_size)
+        self.world_size = candidate.world_size
+        self.local_size = candidate.node_size
         self.node_count = self.world_size // self.local_size
         self.local_batch_size = candidate.local_batch_size
         self.shards = self._shards(candidate)
 
     def _shards(self, candidate: Candidate) -> tuple[tuple[Shard, ...], ...]:
         by_rank: list[list[Shard]] = [[] for _ in range(self.world_size)]
-        for index, placement in enumerate(candidate.configuration.plan.tables):
+        for index, placement in enumerate(candidate.plan.tables):
             table = self.tables[index]
             group = exchange_group(placement.sharding_type)
             parts = {ExchangeGroup.ROW: self.world_size, ExchangeGroup.NODE: self.local_size}

@@ -53,7 +53,7 @@ class Trainer:
         self, torch: Any, candidate: Candidate, options: TrainerOptions, context: RankContext
     ) -> None:
         self._torch, self._context = torch, context
-        self._software = candidate.configuration.software
+        self._software = candidate.problem.software
         self._layout = PlanLayout(candidate)
         self._compute = torch.float64 if options.double else torch.float32
         self._autocast = _autocast_type(torch, candidate, options)
@@ -113,7 +113,7 @@ class Trainer:
     def _make_network(self, candidate: Candidate, options: TrainerOptions) -> None:
         torch, context = self._torch, self._context
         if context.device != "cpu":
-            tf32 = candidate.configuration.precision is Precision.TF32
+            tf32 = candidate.problem.precision is Precision.TF32
             torch.set_float32_matmul_precision("high" if tf32 else "highest")
         network = make_network(torch, candidate.model, options.seed, self._compute, context.device)
         self.parameters = list(network.parameters())
@@ -335,4 +335,4 @@ def _autocast_type(torch: Any, candidate: Candidate, options: TrainerOptions) ->
     if options.double:
         return None
     kinds = {Precision.FP16: torch.float16, Precision.BF16: torch.bfloat16}
-    return kinds.get(candidate.configuration.precision)
+    return kinds.get(candidate.problem.precision)

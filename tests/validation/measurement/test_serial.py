@@ -34,7 +34,7 @@ def everything(number):
 
 def trainer(one, rank):
     checked = one.checked()
-    context = RankContext(rank, checked.configuration.world_size, "cpu")
+    context = RankContext(rank, checked.world_size, "cpu")
     inbox = received_inputs(torch, checked, OPTIONS)
     return SerialTrainer(torch, checked, OPTIONS, context, inbox)
 

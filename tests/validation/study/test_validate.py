@@ -12,12 +12,11 @@ import pytest
 from dse.calibration.microbench import MachineInfo
 from dse.errors import ConfigError
 from dse.report import build_view, render_report
-from dse.search import RunOptions, ValidationMode, load_study, run, stored_model
-from dse.search.space import WorkloadKind
+from dse.search import RunOptions, ValidationMode, load_study, run, stored_workload
 from dse.validation import ValidateOptions, validate_study
 from dse.validation.study._choose import choose, feasible_trials
 from dse.validation.study._options import chosen_mode, predicting_platform
-from dse.workload.dlrm import predict
+from dse.workload import predict_job
 from tests.validation.studies import Oracle, make_study
 
 pytest.importorskip("torch")
@@ -34,9 +33,7 @@ def study(tmp_path_factory):
 def elsewhere(tmp_path_factory):
     """A study of machines that are not here."""
     folder = tmp_path_factory.mktemp("elsewhere")
-    return make_study(
-        folder, platform="[h100_sxm]", world_size="[2, 8]", software_profile="torchrec"
-    )
+    return make_study(folder, platform="[h100_sxm]", world_size="[2, 8]", program="torchrec")
 
 
 @pytest.fixture
@@ -52,10 +49,7 @@ def oracle(monkeypatch):
 
 
 def predicted_s(candidate):
-    from dse.machine.platforms import load_platform
-
-    configuration = candidate.configuration
-    return predict(candidate.model, load_platform("cpu"), configuration).iteration_time_s
+    return predict_job(candidate.job()).iteration_time_s
 
 
 def best(study, count):
@@ -95,14 +89,13 @@ def test_studies_of_other_machines_run_scaled_and_folded(elsewhere, oracle):
     assert found.setting.platform == "cpu"
     ((candidates, _),) = asked
     for one in candidates:
-        assert one.configuration.world_size == one.configuration.plan.world_size == 2
-        assert one.configuration.platform == "cpu"
+        assert one.world_size == one.plan.world_size == 2
+        assert one.problem.cluster.name == "cpu"
     # Plans that fold to the same are run once; together they stand for every feasible trial.
     numbers = [number for one in found.candidates for number in (one.number, *one.same)]
     assert sorted(numbers) == sorted(best(elsewhere, 100))
     assert any(one.same for one in found.candidates)
-    configurations = {one.configuration for one in candidates}
-    assert len(configurations) == len(candidates)
+    assert len({(one.problem, one.plan) for one in candidates}) == len(candidates)
     words = " ".join(found.setting.words)
     assert "8 ranks → 2" in words
     assert "different world sizes" in words
@@ -112,9 +105,11 @@ def test_batches_shrink_until_the_budget_has_room(elsewhere, oracle):
     asked = oracle().asked
     validate_study(elsewhere.result, replace(OPTIONS, budget_s=600.0))
     validate_study(elsewhere.result, replace(OPTIONS, budget_s=0.01))
-    large, small = ([one.model.global_batch_size for one in candidates] for candidates, _ in asked)
+    large, small = (
+        [one.problem.global_batch_size for one in candidates] for candidates, _ in asked
+    )
     assert all(one >= other for one, other in zip(large, small, strict=True))
-    before = stored_model(elsewhere.result)
+    before = stored_workload(elsewhere.result).model
     model = asked[1][0][0].model
     assert [one.dim for one in model.tables] == [one.dim for one in before.tables]
 
@@ -190,11 +185,10 @@ def test_an_interrupt_before_the_first_round_is_passed_on(study, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"),
-    [(WorkloadKind.TRACE, "a captured trace"), (WorkloadKind.TRANSFORMER, "a transformer")],
+    ("kind", "title"), [("trace", "a trace"), ("transformer", "a transformer")]
 )
-def test_other_workloads_are_refused(study, kind, words):
-    with pytest.raises(ConfigError, match=f"is of {words}; only studies of recommendation"):
+def test_other_workloads_are_refused(study, kind, title):
+    with pytest.raises(ConfigError, match=f"is of {title}.*; only studies of recommendation"):
         validate_study(replace(study.result, kind=kind), OPTIONS)
 
 
@@ -231,7 +225,7 @@ def test_the_mode_follows_what_is_there(study, elsewhere):
         options = replace(ValidateOptions(), **changes)
         records = feasible_trials(of.result)
         return chosen_mode(
-            of.result, stored_model(of.result), records, options, machine(device, count)
+            of.result, stored_workload(of.result).model, records, options, machine(device, count)
         )
 
     assert mode(study, "cpu") is ValidationMode.REAL
