@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dse.search import RunOptions, run
-from dse.workload.transformer import SOFTWARE_PROFILES as STEP_PROFILES
+from dse.workload import workload_kinds
 from tests.cli.running import answer, dse
 from tests.conftest import SMALL_SPACE
 
@@ -154,8 +154,12 @@ def test_list_and_schema():
     assert "dlrm_sharding" in {row["name"] for row in answer("list", "search-spaces")}
     programs = answer("list", "software-profiles")
     kinds = {(row["name"], row["kind"]) for row in programs}
-    assert kinds >= {("hugectr", "dlrm"), ("default", "transformer"), ("megatron", "transformer")}
-    assert {row["name"] for row in programs if row["kind"] == "transformer"} == set(STEP_PROFILES)
+    for workload in workload_kinds().values():
+        assert kinds >= {(name, workload.kind) for name in workload.programs}
+    assert kinds >= {("hugectr", "dlrm"), ("ideal", "transformer"), ("megatron", "transformer")}
+    (torchrec,) = (row for row in programs if row["name"] == "torchrec")
+    assert torchrec["fitted"][0].keys() == {"name", "value", "on"}
+    assert answer("list", "programs") == programs
     for kind in ("space", "model", "platform"):
         schema = json.loads(dse("schema", kind).stdout)
         assert schema["properties"]["schema_version"]
@@ -186,7 +190,7 @@ PREDICT = ("--world-size", 8, "--global-batch-size", 55296)
         ),
         (
             ("predict", "dlrm_dcnv2", "--platform", "h100_sxm", *PREDICT, "--precision", "fp12"),
-            "--precision: expected one of fp32",
+            "--precision: expected one of `fp32`",
         ),
         (
             (

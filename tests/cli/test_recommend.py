@@ -7,12 +7,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from dse.api import Job
 from dse.cli._app import app
 from dse.errors import ConfigError
-from dse.machine.platforms import load_platform
-from dse.model import load_model
-from dse.sharding import read_plan
-from dse.workload.dlrm import Configuration, predict
 
 SMALL = ("--platforms", "h100_sxm,v100_dgx1", "--world-sizes", "8,16", "--batch-sizes", "16384")
 
@@ -29,15 +26,13 @@ def test_a_plan_that_can_be_predicted(tmp_path):
     answer = fields["answer"]
     assert answer["throughput_samples_per_s"] >= 1e6
     assert json.loads(path.read_text()) == answer["plan"]
-    model = load_model("dlrm_tiny")
-    configuration = Configuration(
+    job = Job(
+        "dlrm_tiny",
         answer["platform"],
-        answer["world_size"],
-        answer["global_batch_size"],
-        read_plan(path),
-        model.precision,
+        world_size=answer["world_size"],
+        global_batch_size=answer["global_batch_size"],
     )
-    predicted = predict(model, load_platform(answer["platform"]), configuration)
+    predicted = job.predict(path)
     assert answer["iteration_time_s"] == pytest.approx(predicted.iteration_time_s, rel=1e-9)
     assert answer["price_usd_per_hour"] == predicted.price_usd_per_hour
     assert fields["configurations"] == 4

@@ -4,10 +4,8 @@ import json
 
 import pytest
 
-from dse.machine.platforms import load_platform
+from dse.api import Job
 from dse.model import load_model
-from dse.sharding import read_plan
-from dse.workload.dlrm import Configuration, predict
 from tests.cli.running import answer, dse
 
 SMALL = (
@@ -29,14 +27,14 @@ def test_the_contract_and_a_plan_that_can_be_predicted(tmp_path):
         "planning_time_s",
         "plans_scored",
         "memory_bytes_per_rank",
+        "program",
+        "bound_by",
     }
     assert contract <= set(fields)
     assert json.loads(path.read_text()) == fields["plan"]
     assert len(fields["memory_bytes_per_rank"]) == 2
     assert fields["peak_memory_bytes"] == max(fields["memory_bytes_per_rank"])
-    model = load_model("dlrm_tiny")
-    configuration = Configuration("h100_sxm", 2, 4096, read_plan(path), model.precision)
-    predicted = predict(model, load_platform("h100_sxm"), configuration)
+    predicted = Job("dlrm_tiny", "h100_sxm", world_size=2, global_batch_size=4096).predict(path)
     assert fields["iteration_time_s"] == predicted.iteration_time_s
     assert fields["lower_bound_s"] <= fields["iteration_time_s"] * (1 + 1e-9)
     assert fields["gap"] == pytest.approx(

@@ -64,7 +64,8 @@ def judge_options(
 def _judge_platform(
     evaluator: OptionEvaluator, options: Iterable[Option], goal: Goal, confidence: float
 ) -> Iterator[Judgement]:
-    queue: list[tuple[Rank, int, float, Option]] = []
+    # Bounds are None until they are computed; one that is not known is infinite.
+    queue: list[tuple[Rank, int, float | None, Option]] = []
     for order, option in enumerate(options):
         if reason := evaluator.impossible(option):
             yield Judgement(option, Verdict.IMPOSSIBLE, reason=reason)
@@ -72,14 +73,14 @@ def _judge_platform(
             yield Judgement(option, Verdict.BOUNDED)
         else:
             rank = goal.rank(math.inf, option.price_usd_per_hour)
-            queue.append((rank, order, math.inf, option))
+            queue.append((rank, order, None, option))
     heapq.heapify(queue)
     best: Rank = (math.inf, math.inf)
     while queue:
         rank, order, bound, option = heapq.heappop(queue)
         if rank >= best:
-            yield Judgement(option, Verdict.WORSE, bound)
-        elif bound == math.inf:
+            yield Judgement(option, Verdict.WORSE, math.inf if bound is None else bound)
+        elif bound is None:
             bound = evaluator.bound_per_s(option)
             if bound < goal.required_per_s(option.price_usd_per_hour):
                 yield Judgement(option, Verdict.BOUNDED, bound)
