@@ -6,10 +6,14 @@ is replaced and its work is handed out again.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import cached_property
 import multiprocessing
 from multiprocessing.connection import wait
+from multiprocessing.reduction import ForkingPickler
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from dse._interrupts import shield_children_from_interrupts
@@ -46,8 +50,9 @@ class _ProcessWorker(Worker):
 class ProcessExecutor(PoolExecutor[_ProcessWorker]):
     """Evaluates in worker processes.
 
-    They are spawned, so a script that uses this needs the usual ``__main__`` guard. They end with
-    the process that started them, however that ends.
+    They are spawned. They import the calling script only if evaluations need something that it
+    defines; such a script has to be a file with the usual ``__main__`` guard. They end with the
+    process that started them, however that ends.
 
     Args:
         context: What evaluations need besides the parameters; sent once to each worker.
@@ -64,12 +69,18 @@ class ProcessExecutor(PoolExecutor[_ProcessWorker]):
         """Process ids of the workers."""
         return tuple(worker.process.pid or 0 for worker in self._workers)
 
+    @cached_property
+    def _content(self) -> bytes:
+        """What evaluations need besides the parameters, pickled."""
+        return bytes(ForkingPickler.dumps(self._context))
+
     def _start(self) -> _ProcessWorker:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=worker_main, args=(theirs,), daemon=True)
         worker = _ProcessWorker(process=process, pipe=ours)
-        with shield_children_from_interrupts():
+        needs_script = b"__main__" in self._content
+        with shield_children_from_interrupts(), nullcontext() if needs_script else _no_script():
             try:
                 process.start()
             except BaseException:
@@ -103,7 +114,7 @@ class ProcessExecutor(PoolExecutor[_ProcessWorker]):
             if isinstance(message, Listening):
                 # If it is gone by now, its closed pipe is found by the next wait.
                 with suppress(OSError):
-                    worker.pipe.send(self._context)
+                    worker.pipe.send_bytes(self._content)
             else:
                 yield worker, message
 
@@ -139,6 +150,20 @@ class ProcessExecutor(PoolExecutor[_ProcessWorker]):
         for worker in idle:
             worker.process.join(_SHUTDOWN_TIMEOUT_S)
         self._end(list(self._workers))
+
+
+@contextmanager
+def _no_script() -> Iterator[None]:
+    """Keeps processes that are started meanwhile from importing the calling script.
+
+    Without a guard it would start the study again, and what is typed or piped cannot be imported.
+    """
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 def _death_reason(exit_code: int) -> str:
