@@ -69,7 +69,7 @@ def test_transformers(tmp_path):
     path = tmp_path / "step.json"
     done = recommend(
         *("--budget", "60USD/h", "--platforms", "h100_sxm", "--world-sizes", "8,16"),
-        *("--export", path),
+        *("--batch-sizes", "32", "--export", path),
         model="gpt_1_7b",
     )
     assert done.exit_code == 0, done.output
