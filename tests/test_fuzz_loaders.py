@@ -51,7 +51,6 @@ from dse.trace import (
 )
 from dse.trace.capture import read_records
 from dse.trace.whatif import read_changes
-from dse.workload.dlrm import Configuration
 from tests.conftest import ROOT, make_table
 from tests.fuzzing import (
     FILES,
@@ -620,7 +619,7 @@ def use_study(path: Path) -> None:
     if result.validation is not None:
         print_validation(result.validation, Console(file=io.StringIO(), width=200))
     for record in result.records:
-        if isinstance(record.configuration, Configuration):
+        if record.configuration is not None and record.configuration.plan is not None:
             assert plan_to_json(record.configuration.plan, result.model_name)
 
 
