@@ -20,7 +20,8 @@ import yaml
 from dse._reading import JsonProblemError, load_json
 from dse.calibration.measurements import ColumnOptions, read_collective, read_embedding, read_gemm
 from dse.calibration.microbench import read_session
-from dse.cli._request import Request, changed
+from dse.cli._request import Request
+from dse.cli._versus import changed
 from dse.config import parse_plain
 from dse.errors import ConfigError
 from dse.machine.host import host_profile_text, load_host_profile, platform_host_block
