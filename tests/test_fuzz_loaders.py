@@ -20,7 +20,8 @@ import yaml
 from dse._reading import JsonProblemError, load_json
 from dse.calibration.measurements import ColumnOptions, read_collective, read_embedding, read_gemm
 from dse.calibration.microbench import read_session
-from dse.cli._request import Request, changed
+from dse.cli._request import Request
+from dse.cli._versus import changed
 from dse.config import parse_plain
 from dse.errors import ConfigError
 from dse.machine.host import host_profile_text, load_host_profile, platform_host_block
@@ -51,7 +52,6 @@ from dse.trace import (
 )
 from dse.trace.capture import read_records
 from dse.trace.whatif import read_changes
-from dse.workload.dlrm import Configuration
 from tests.conftest import ROOT, make_table
 from tests.fuzzing import (
     FILES,
@@ -620,7 +620,7 @@ def use_study(path: Path) -> None:
     if result.validation is not None:
         print_validation(result.validation, Console(file=io.StringIO(), width=200))
     for record in result.records:
-        if isinstance(record.configuration, Configuration):
+        if record.configuration is not None and record.configuration.plan is not None:
             assert plan_to_json(record.configuration.plan, result.model_name)
 
 

@@ -12,10 +12,10 @@ import argparse
 
 import dse
 from dse.errors import PlanError
-from dse.machine import Precision
-from dse.sharding import PLANNERS, ShardingPlan, ShardingType
-from dse.workload.dlrm import Configuration, PlanScorer, Prediction, predict_plan, problem_of
-from dse.workload.dlrm.solver import find_plan, planning_request
+from dse.sharding import PLANNERS, ShardingType
+from dse.workload import Prediction, predict_job
+from dse.workload.dlrm import DlrmJob, DlrmWorkload
+from dse.workload.dlrm.solver import planning_request
 
 
 def main() -> None:
@@ -30,14 +30,13 @@ def main() -> None:
 
     model = dse.load_model(options.model)
     platform = dse.load_platform(options.platform)
-    configuration = Configuration(
-        platform=platform.name,
-        world_size=options.ranks,
-        global_batch_size=options.batch,
-        plan=ShardingPlan(options.ranks, ()),
-        precision=Precision.TF32,
-    )
-    scorer = PlanScorer(problem_of(model, platform, configuration))
+    parameters = {
+        "world_size": options.ranks,
+        "global_batch_size": options.batch,
+        "precision": "tf32",
+    }
+    job = DlrmWorkload(model).job(platform, parameters)
+    scorer = job.scorer
     print(f"{len(model.tables)} tables on {options.ranks} × {platform.device.name}")  # noqa: T201
     request = planning_request(scorer, frozenset(ShardingType), 0)
     for name, planner in PLANNERS.items():
@@ -46,9 +45,9 @@ def main() -> None:
         except PlanError as error:
             print(f"{name:20} no plan: {error}")  # noqa: T201
             continue
-        _show(name, predict_plan(scorer, plan, None))
-    found = find_plan(scorer, time_limit_s=options.seconds)
-    _show("search", predict_plan(scorer, found.plan, None))
+        _show(name, predict_job(DlrmJob.scored(scorer, plan)))
+    found = job.solve(time_limit_s=options.seconds)
+    _show("search", predict_job(job.with_plan(found.plan)))
 
 
 def _show(name: str, prediction: Prediction) -> None:

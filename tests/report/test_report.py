@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from dse.machine import Precision
 from dse.report import build_view, render_report, write_report
 from dse.report.page._payload import column
 from dse.report.terminal import (
@@ -28,8 +27,7 @@ from dse.search.analyse._conclusion import conclude, knee_index
 from dse.search.space import Objective
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
 from dse.simulate import RankBreakdown
-from dse.workload import MemoryAccount, Metric, Prediction
-from dse.workload.dlrm import Configuration
+from dse.workload import Configuration, MemoryAccount, Metric, Prediction
 
 EVIL = "<script>alert(1)</script></script><img src=x onerror=alert(2)>&\u2028"
 OBJECTIVES = (Objective(Metric.THROUGHPUT, True), Objective(Metric.COST, False))
@@ -79,9 +77,16 @@ def make_record(number: int, throughput: float, cost: float, **changes) -> Trial
         reason="",
         parameters=(("platform", f"p{number % 3}{EVIL}"), ("world_size", 2)),
         values=(throughput, cost),
-        configuration=Configuration(f"p{number % 3}{EVIL}", 2, 64, plan, Precision.TF32),
+        configuration=Configuration(
+            kind="dlrm",
+            platform=f"p{number % 3}{EVIL}",
+            world_size=2,
+            global_batch_size=64,
+            parameters=(("platform", f"p{number % 3}{EVIL}"), ("world_size", 2)),
+            plan=plan,
+            planner=f"size_greedy {EVIL}",
+        ),
         prediction=make_prediction(throughput, cost),
-        planner=f"size_greedy {EVIL}",
     )
     return replace(record, **changes)
 
@@ -113,7 +118,7 @@ def study() -> StudyResult:
     records[3] = make_record(
         3, 5e6, 0.5, status=TrialStatus.INFEASIBLE, reason=f"out of memory {EVIL}"
     )
-    empty = {"values": (), "configuration": None, "prediction": None, "planner": ""}
+    empty = {"values": (), "configuration": None, "prediction": None}
     records[5] = make_record(5, 0, 0, status=TrialStatus.REJECTED, reason="too dear", **empty)
     records[6] = make_record(6, 0, 0, status=TrialStatus.FAILED, reason="broke", **empty)
     return make_study(records)

@@ -14,7 +14,6 @@ from dse.errors import PlanError
 from dse.sharding import ShardingType, check_plan, read_plan
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
 from dse.workload._job import Job
-from dse.workload._predict import compare_jobs, predict_job
 from dse.workload.dlrm._explain import attributed_plan
 from dse.workload.dlrm._joint import joint_plan
 from dse.workload.dlrm._scorer import PlanScorer
@@ -25,12 +24,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dse.machine import Cluster, Quote
+    from dse.machine import Cluster
     from dse.sharding import ShardingPlan, TableConstraints
     from dse.workload._explain import AttributedGraph
     from dse.workload._job import PlanEffort
-    from dse.workload._predict import PairedComparison
-    from dse.workload._prediction import MemoryAccount, Prediction
+    from dse.workload._prediction import MemoryAccount
     from dse.workload.dlrm._problem import DlrmProblem
     from dse.workload.dlrm.solver import ShardingSolution, SolvedPlan
 
@@ -285,23 +283,6 @@ class DlrmJob(Job):
 def _groups(names: tuple[str, ...]) -> NDArray[np.int64]:
     """Numbers names; equal names have equal numbers."""
     return np.unique(names, return_inverse=True)[1]
-
-
-def predict_plan(scorer: PlanScorer, plan: ShardingPlan, quote: Quote | None) -> Prediction:
-    """Predicts one plan; see :func:`dse.workload.predict_job`."""
-    return predict_job(DlrmJob.scored(scorer, plan), quote)
-
-
-def compare_plans(
-    first: tuple[PlanScorer, ShardingPlan], second: tuple[PlanScorer, ShardingPlan]
-) -> PairedComparison:
-    """Compares the throughput of two plans; see :func:`dse.workload.compare_jobs`."""
-    return compare_jobs(DlrmJob.scored(*first), DlrmJob.scored(*second))
-
-
-def sample_iteration_times_s(scorer: PlanScorer, plan: ShardingPlan) -> NDArray[np.float64]:
-    """Draws iteration times of a plan; see :meth:`dse.workload.Iteration.sample_times_s`."""
-    return DlrmJob.scored(scorer, plan).iteration().sample_times_s()
 
 
 def _with_headroom(scorer: PlanScorer, share: float) -> PlanScorer:

@@ -26,7 +26,8 @@ from dse.sharding import (
     read_plan,
     to_torchrec,
 )
-from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer, predict_plan
+from dse.workload import predict_job
+from dse.workload.dlrm import DlrmJob, DlrmProblem, DlrmRuntime, PlanScorer
 from tests.conftest import ROOT, make_cluster, make_model, make_table
 from tests.sharding.torchrec.tables import DIM, MODULE, ROWS, TABLES
 
@@ -232,8 +233,8 @@ def test_the_planners_plan_is_taken_over_and_scored(types):
     assert answer.proposals >= answer.placed > 0
     assert check_plan(answer.plan, TABLES, 2, 2) == answer.plan
     scorer = PlanScorer(DlrmProblem(model, make_cluster(2, 2), 64, Precision.TF32, DlrmRuntime()))
-    theirs = predict_plan(scorer, answer.plan, None)
-    alone = predict_plan(scorer, plan_of(2, *([(TW, (0,))] * 6)), None)
+    theirs = predict_job(DlrmJob.scored(scorer, answer.plan))
+    alone = predict_job(DlrmJob.scored(scorer, plan_of(2, *([(TW, (0,))] * 6))))
     assert theirs.feasible
     assert 0 < theirs.iteration_time_s < alone.iteration_time_s * 1.5
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dse.workload.dlrm.solver._result import ShardingSolution, SolvedPlan
 from dse.workload.dlrm.solver._search import SolverSettings, planning_request, solve
-from dse.workload.dlrm.solver._shard import find_plan, shard
+from dse.workload.dlrm.solver._shard import find_plan
 from dse.workload.dlrm.solver.bound import LowerBound, lower_bound
 
 __all__ = [
@@ -15,6 +15,5 @@ __all__ = [
     "find_plan",
     "lower_bound",
     "planning_request",
-    "shard",
     "solve",
 ]

@@ -7,10 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError, InfeasibleError
-from dse.machine.platforms import load_platform
-from dse.model import load_dlrm
 from dse.sharding import (
-    ShardingPlan,
     ShardingType,
     check_constraints,
     check_plan,
@@ -18,7 +15,8 @@ from dse.sharding import (
     format_size,
     total_device_bytes,
 )
-from dse.workload.dlrm import Configuration, DlrmRuntime, PlanScorer, predict_plan, problem_of
+from dse.workload import predict_job
+from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm.solver._options import may_use_host
 from dse.workload.dlrm.solver._result import ShardingSolution
 from dse.workload.dlrm.solver._search import SolverSettings, planning_request, solve
@@ -27,72 +25,10 @@ from dse.workload.dlrm.solver.bound._lower_bound import lower_bound
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse.machine import Precision
-    from dse.machine.platforms import Platform
-    from dse.model import DlrmModel
     from dse.sharding import PlanningRequest, TableConstraints
+    from dse.workload.dlrm._scorer import PlanScorer
 
 _ALL_TYPES = frozenset(ShardingType)
-
-
-def shard(
-    model: DlrmModel | str,
-    platform: Platform | str,
-    *,
-    world_size: int,
-    global_batch_size: int,
-    allowed_types: frozenset[ShardingType] = _ALL_TYPES,
-    constraints: Sequence[TableConstraints] = (),
-    allow_uvm: bool = False,
-    precision: Precision | None = None,
-    link: str = "",
-    network: str = "",
-    software: DlrmRuntime | None = None,
-    time_limit_s: float | None = None,
-    seed: int = 0,
-) -> ShardingSolution:
-    """Finds the sharding plan with the shortest iteration that fits.
-
-    Args:
-        model: A model, or its name or file.
-        platform: A platform, or its name or file.
-        world_size: Number of ranks.
-        global_batch_size: Samples of one iteration over all ranks.
-        allowed_types: Sharding types that may be used.
-        constraints: Constraints on single tables.
-        allow_uvm: Whether tables may live in host memory.
-        precision: Arithmetic of the dense part; the model's own by default.
-        link: Interconnect inside a node; the platform's default when empty.
-        network: Network between nodes; the platform's default when empty.
-        software: How the training program is written.
-        time_limit_s: Stop searching after this many seconds; the bound takes some more.
-        seed: Seed of all random draws.
-
-    Raises:
-        ConfigError: A value does not fit the platform, or constraints exclude each other.
-        InfeasibleError: No plan fits; the message says what is missing and what would help.
-    """
-    workload = load_dlrm(model) if isinstance(model, str) else model
-    machine = load_platform(platform) if isinstance(platform, str) else platform
-    configuration = Configuration(
-        platform=machine.name,
-        world_size=world_size,
-        global_batch_size=global_batch_size,
-        plan=ShardingPlan(world_size, ()),
-        precision=precision or workload.precision,
-        link=link,
-        network=network,
-        software=software or DlrmRuntime(),
-    )
-    scorer = PlanScorer(problem_of(workload, machine, configuration))
-    return find_plan(
-        scorer,
-        allowed_types=allowed_types,
-        constraints=constraints,
-        allow_uvm=allow_uvm,
-        time_limit_s=time_limit_s,
-        seed=seed,
-    )
 
 
 def find_plan(
@@ -104,7 +40,15 @@ def find_plan(
     time_limit_s: float | None = None,
     seed: int = 0,
 ) -> ShardingSolution:
-    """Finds a plan for a problem that is already modelled; see :func:`shard`.
+    """Finds the sharding plan with the shortest iteration that fits.
+
+    Args:
+        scorer: Performance model of the problem.
+        allowed_types: Sharding types that may be used.
+        constraints: Constraints on single tables.
+        allow_uvm: Whether tables may live in host memory.
+        time_limit_s: Stop searching after this many seconds; the bound takes some more.
+        seed: Seed of all random draws.
 
     Raises:
         ConfigError: Constraints exclude each other, UVM is requested on a device without its own
@@ -132,7 +76,7 @@ def find_plan(
         allow_uvm=allow_uvm,
     )
     checked = check_plan(solved.plan, request.tables, request.world_size, request.devices_per_node)
-    prediction = predict_plan(scorer, checked, None)
+    prediction = predict_job(DlrmJob.scored(scorer, checked))
     if not prediction.feasible:
         raise InfeasibleError(_not_found(scorer, request, prediction.infeasible_reason))
     planned = time.monotonic()
