@@ -232,7 +232,7 @@ def test_the_gp_sampler_finds_a_front(small_space, tmp_path):
 
 def test_a_record_of_another_form_is_refused(study):
     journal = study.directory.journal
-    journal.write_bytes(journal.read_bytes().replace(b'"planner":', b'"plonner":'))
+    journal.write_bytes(journal.read_bytes().replace(b'"prediction":', b'"predicted":'))
     with pytest.raises(StudyError, match="not a record of this version"):
         load_study(study.directory.root)
 
