@@ -7,6 +7,7 @@ used.
 from __future__ import annotations
 
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,6 @@ from dse.errors import ConfigError, StudyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from os import PathLike
 
     import pandas as pd
 
@@ -213,7 +213,7 @@ class Study:
 
     def __init__(
         self,
-        space: SearchSpace | str,
+        space: SearchSpace | Mapping[str, object] | str,
         options: RunOptions,
         *,
         objective: Objective | None = None,
@@ -387,12 +387,12 @@ def load_study(root: str | PathLike[str]) -> Study:
         StudyError: The folder is not a study, or its journal is damaged.
         ConfigError: `study.yaml` is damaged; every problem with its place.
     """
-    from dse.search import RunOptions
+    from dse.search import RunOptions, stored_source
     from dse.search import load_study as load
 
     found = load(Path(root))
-    path = next((file.path for file in found.result.inputs if file.role == "space"), "")
-    return Study(path, RunOptions(out=Path(root), resume=True), study=found)
+    space = stored_source(found.result)
+    return Study(space, RunOptions(out=Path(root), resume=True), study=found)
 
 
 def run(
@@ -682,21 +682,9 @@ def _job(
     )
 
 
-def _space(space: AnySpace) -> SearchSpace | str:
-    """Returns a search space, or the name or path of one."""
-    from dse.search.space import SearchSpace, SpaceDocument
-
-    if isinstance(space, SearchSpace):
-        return space
-    if isinstance(space, str | Path):
-        return str(space)
-    from collections.abc import Mapping as MappingType
-
-    if isinstance(space, MappingType):
-        from dse.config import check_data
-
-        return check_data(dict(space), SpaceDocument, file="search space").to_space()
-    return str(Path(space))
+def _space(space: AnySpace) -> SearchSpace | Mapping[str, object] | str:
+    """Returns a search space, its content, or the name or path of one."""
+    return str(space) if isinstance(space, PathLike) else space
 
 
 def _run_options(

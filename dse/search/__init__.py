@@ -7,6 +7,7 @@ from dse.search._inputs import StudyInputs, read_inputs
 from dse.search._load import (
     load_study,
     stored_platform,
+    stored_source,
     stored_space,
     stored_steps,
     stored_workload,
@@ -116,6 +117,7 @@ __all__ = [
     "sensitivity",
     "stored_overrides",
     "stored_platform",
+    "stored_source",
     "stored_space",
     "stored_steps",
     "stored_workload",

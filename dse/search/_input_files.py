@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 import hashlib
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,28 @@ def text_file(role: str, name: str, path: Path) -> InputFile:
     """Returns a text file with its text."""
     source = read_source(path)
     return InputFile(role, name, display_path(path), source.sha256, source.text)
+
+
+#: Path of a search space that was given as a mapping.
+IN_MEMORY = "<mapping>"
+
+
+def written(space: Mapping[str, object]) -> InputFile:
+    """Returns a search space that was given as a mapping, with its text as a file would have it."""
+    import yaml
+
+    text = yaml.safe_dump(_plain(space), sort_keys=False, allow_unicode=True)
+    digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
+    return InputFile("space", "", IN_MEMORY, digest, text)
+
+
+def _plain(value: object) -> object:
+    """Returns mappings and sequences of any kind as those that YAML can write."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value
 
 
 def in_memory(space: SearchSpace) -> InputFile:

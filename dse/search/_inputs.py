@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dse.config import DocumentKind, find_document, key_places
+from dse.config import DocumentKind, find_document, key_places, parse_document
 from dse.errors import ConfigError
 from dse.machine.platforms import load_platform
 from dse.model import find_model
-from dse.search._input_files import in_memory, platform_facts, platform_files, text_file
+from dse.search._input_files import in_memory, platform_facts, platform_files, text_file, written
 from dse.search.evaluate._evaluator import WorkloadContext
-from dse.search.space import ModelReference, PlanSearch, SearchSpace, load_space
+from dse.search.space import ModelReference, PlanSearch, SearchSpace, SpaceDocument, load_space
 from dse.workload import find_program, load_workload, workload_kind
 
 if TYPE_CHECKING:
@@ -46,17 +47,22 @@ class StudyInputs:
         return self.context.space
 
 
-def read_inputs(space: SearchSpace | str | Path) -> StudyInputs:
+def read_inputs(space: SearchSpace | Mapping[str, object] | str | Path) -> StudyInputs:
     """Reads a search space and all that it names.
 
     Args:
-        space: A search space (kept by its representation), or the name or path of one.
+        space: A search space (kept by its representation), a mapping with the content of a YAML
+            (kept as its text), or the name or path of one.
 
     Raises:
         ConfigError: A file is missing or wrong.
     """
     if isinstance(space, SearchSpace):
         chosen, file = space, in_memory(space)
+    elif isinstance(space, Mapping):
+        file = written(space)
+        chosen = parse_document(file.text, SpaceDocument, file=file.path).to_space()
+        file = replace(file, name=chosen.name)
     else:
         chosen = load_space(space)
         path = find_document(DocumentKind.SEARCH_SPACE, str(space))

@@ -7,10 +7,11 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dse.config import parse_document
+from dse.config import parse_document, parse_plain
 from dse.errors import ConfigError, StudyError
 from dse.machine.platforms import CalibrationSource, platform_from_text
 from dse.search._directory import StudyDirectory
+from dse.search._input_files import IN_MEMORY
 from dse.search._options import Study
 from dse.search._records import CALIBRATION_ROLE, STEPS_ROLE, Fact, TrialStatus
 from dse.search._result import study_result
@@ -25,7 +26,7 @@ from dse.workload import workload_from_text
 from dse.workload.recorded import is_step_file
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from dse.machine.platforms import Platform
     from dse.search._header import StudyHeader
@@ -107,6 +108,19 @@ def stored_platform(study: StudyResult, name: str) -> Platform:
         StudyError: The study keeps no such platform.
     """
     return _platform(_input(study, "platform", name), study.inputs)
+
+
+def stored_source(study: StudyResult) -> str | Mapping[str, object]:
+    """Returns where the search space came from: its path, or its content where it has none.
+
+    Raises:
+        StudyError: The study keeps no space.
+    """
+    file = _input(study, "space")
+    if file.path != IN_MEMORY:
+        return file.path
+    content = parse_plain(file.text, file=file.path)
+    return content if isinstance(content, dict) else {}
 
 
 def stored_space(study: StudyResult) -> SearchSpace:

@@ -25,6 +25,7 @@ from dse.search.space import PlanSearch, SamplerName
 from dse.search.storage import Journal, LocalStorage
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from dse.search._inputs import StudyInputs
@@ -39,7 +40,7 @@ _VERSIONED = ("dse", "numpy", "optuna", "scipy")
 
 
 def run(
-    space: SearchSpace | str | Path,
+    space: SearchSpace | Mapping[str, object] | str | Path,
     options: RunOptions | None = None,
     *,
     progress: Progress | None = None,
@@ -48,7 +49,7 @@ def run(
     """Searches a space and writes a study directory.
 
     Args:
-        space: A search space, or the name or path of one.
+        space: A search space, a mapping with the content of a YAML, or the name or path of one.
         options: Settings of the run.
         progress: Called after every finished trial.
         objective: Cost model to use instead of the performance model of this package.
