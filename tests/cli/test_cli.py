@@ -42,8 +42,8 @@ def test_help_and_import_stay_light():
 def test_predict_prints_the_contract():
     fields = answer(
         "predict",
-        "dlrm_dcnv2",
-        *("--platform", "h100_sxm", "--world-size", 8, "--global-batch-size", 55296),
+        "dlrm_tiny",
+        *("--platform", "h100_sxm", "--world-size", 8, "--global-batch-size", 16384),
     )
     contract = {
         "iteration_time_s",
@@ -55,6 +55,8 @@ def test_predict_prints_the_contract():
         "feasible",
         "infeasible_reason",
         "breakdown",
+        "program",
+        "bound_by",
     }
     assert contract <= set(fields)
     assert len(fields["memory_bytes_per_rank"]) == len(fields["breakdown"]) == 8
@@ -65,7 +67,8 @@ def test_predict_prints_the_contract():
         "idle_s",
     }
     assert fields["feasible"] is True
-    assert fields["throughput_samples_per_s"] == pytest.approx(55296 / fields["iteration_time_s"])
+    assert fields["program"] == "ideal"
+    assert fields["throughput_samples_per_s"] == pytest.approx(16384 / fields["iteration_time_s"])
 
 
 def test_predict_for_people():

@@ -46,9 +46,9 @@ def test_for_machines(folders):
     assert fields["hypervolume_ratio"] > 1
     assert len(fields["fronts"]) == 2
     assert len(fields["common"]) == 28
-    assert any(one["time_ratio"] < 1 and one["reasons"] for one in fields["common"])
-    moving = [one for one in fields["differences"] if one["moves_predictions"]]
-    assert {one["quantity"] for one in moving} == {"device.memory.bandwidth"}
+    assert any(pair["time_ratio"] < 1 and pair["reasons"] for pair in fields["common"])
+    moving = [found for found in fields["differences"] if found["moves_predictions"]]
+    assert {found["quantity"] for found in moving} == {"device.memory.bandwidth"}
     assert fields["conclusion"].startswith("the second is ahead in")
 
 

@@ -116,7 +116,7 @@ def test_the_explanation_is_of_this_prediction(everything):
     explanation = found["explanation"]
     length_s = found["iteration_time_s"]
     assert explanation["iteration_time_s"] == pytest.approx(length_s)
-    assert sum(one["seconds"] for one in explanation["path"]) == pytest.approx(length_s)
+    assert sum(share["seconds"] for share in explanation["path"]) == pytest.approx(length_s)
     for rank, parts in zip(explanation["ranks"], found["breakdown"], strict=True):
         assert rank["compute_s"] == pytest.approx(parts["compute_s"])
 
@@ -153,7 +153,7 @@ def test_the_time_line_is_of_this_prediction(everything):
     assert critical_us == pytest.approx(1e6 * found["iteration_time_s"], abs=0.2)
 
 
-def test_the_time_line_tells_sizes_reasons_and_who_was_waited_for(everything):
+def test_the_time_line_shows_sizes_reasons_and_the_last_rank(everything):
     events = everything[1]["traceEvents"]
     exchange = next(
         event for event in events if event["ph"] == "X" and event["name"] == "output all-to-all"
@@ -165,7 +165,7 @@ def test_the_time_line_tells_sizes_reasons_and_who_was_waited_for(everything):
     ends = {event["id"]: event for event in arrows if event["ph"] == "f"}
     assert starts
     assert set(starts) == set(ends)
-    assert all(starts[one]["pid"] != ends[one]["pid"] for one in starts)
+    assert all(starts[number]["pid"] != ends[number]["pid"] for number in starts)
 
 
 def test_both_configurations_side_by_side(everything):
@@ -310,7 +310,7 @@ def test_a_training_program_changes_the_prediction(plan):
     assert eager["iteration_time_s"] > plain["iteration_time_s"]
 
 
-def test_a_program_that_captures_its_iteration_keeps_it_unless_told_otherwise(plan):
+def test_a_launch_mode_overrides_the_program(plan):
     captured, same, eager = (
         answer("--plan", plan, "--program", "hugectr", *options)["iteration_time_s"]
         for options in ((), ("--launch", "cuda_graphs"), ("--launch", "eager"))

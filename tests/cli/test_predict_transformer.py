@@ -58,7 +58,7 @@ def test_ranks_of_a_stage_are_alike(everything):
     found = everything[0]
     memory, stages = found["memory_bytes_per_rank"], found["stages"]
     assert len(memory) == len(found["breakdown"]) == 16
-    assert [(one["first_rank"], one["ranks"]) for one in stages] == [(0, 8), (8, 8)]
+    assert [(stage["first_rank"], stage["ranks"]) for stage in stages] == [(0, 8), (8, 8)]
     for rank in range(16):
         stage = stages[rank // 8]
         assert memory[rank] == stage["memory_bytes"] == sum(stage["memory"].values())
@@ -72,10 +72,10 @@ def test_the_explanation_is_of_this_prediction(everything):
     found = everything[0]
     explanation = found["explanation"]
     length_s = found["iteration_time_s"]
-    assert sum(one["seconds"] for one in explanation["path"]) == pytest.approx(length_s)
-    assert sum(one["share"] for one in explanation["path"]) == pytest.approx(1.0)
-    assert [one["rank"] for one in explanation["ranks"]] == [0, 1]
-    groups = {one["group"] for one in explanation["path"]}
+    assert sum(share["seconds"] for share in explanation["path"]) == pytest.approx(length_s)
+    assert sum(share["share"] for share in explanation["path"]) == pytest.approx(1.0)
+    assert [rank["rank"] for rank in explanation["ranks"]] == [0, 1]
+    groups = {share["group"] for share in explanation["path"]}
     assert {"attention", "feed-forward", "tensor-parallel collectives", "optimizer"} <= groups
 
 

@@ -89,7 +89,7 @@ def test_success_and_failure_have_their_exit_codes(study, invoke):
     assert "Take candidate" in words
     assert load_study(study.directory.root).result.validation.agreement.success
     # The larger the prediction the shorter the run: the favourite is the slowest.
-    reverse = invoke(lambda one: one.configuration.global_batch_size**2 / as_predicted(one))
+    reverse = invoke(lambda one: one.problem.global_batch_size**2 / as_predicted(one))
     assert reverse.exit_code == 1
     assert "and not" in " ".join(reverse.output.split())
 

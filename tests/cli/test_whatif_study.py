@@ -52,10 +52,10 @@ def test_for_machines(root):
     assert fields["candidates"]["simulated"] == 28
     assert len(fields["searched_again"]) == 1
     assert [figure["after"] for figure in fields["figures"]] == ["2.447 TB/s", "4.02 TB/s"]
-    best = {one["metric"]: one for one in fields["best"]}
+    best = {move["metric"]: move for move in fields["best"]}
     assert best["throughput_samples_per_s"]["change"] >= 0
-    front = [one for one in fields["front"] if one["rank_after"] is not None]
-    assert [one["rank_after"] for one in front] == list(range(1, len(front) + 1))
+    front = [move for move in fields["front"] if move["rank_after"] is not None]
+    assert [move["rank_after"] for move in front] == list(range(1, len(front) + 1))
 
 
 def test_the_new_study_has_a_report(root, tmp_path):
