@@ -25,7 +25,7 @@ from dse.config._yaml import LocatedData, read_yaml
 from dse.errors import ConfigError, Diagnostic
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Mapping
 
 Model = TypeVar("Model", bound=BaseModel)
 Record = TypeVar("Record")
@@ -70,9 +70,22 @@ def load_document(path: str | Path, model: type[Model]) -> Model:
     return parse_document(source.text, model, file=str(path))
 
 
-def parse_document(text: str, model: type[Model], *, file: str = "<string>") -> Model:
-    """Validates YAML text; see :func:`load_document`."""
-    return _validated(read_yaml(text, file), model, file)
+def parse_document(
+    text: str,
+    model: type[Model],
+    *,
+    file: str = "<string>",
+    context: Mapping[str, object] | None = None,
+) -> Model:
+    """Validates YAML text; see :func:`load_document`.
+
+    Args:
+        text: The text.
+        model: Class of the document.
+        file: File name for messages.
+        context: What the class has to know beside the text.
+    """
+    return _validated(read_yaml(text, file), model, file, context)
 
 
 def parse_plain(text: str, *, file: str = "<string>") -> object:
@@ -153,11 +166,16 @@ def check_data(data: object, model: type[Model], *, file: str) -> Model:
     return _validated(LocatedData(data=data), model, file)
 
 
-def _validated(located: LocatedData, model: type[Model], file: str) -> Model:
+def _validated(
+    located: LocatedData,
+    model: type[Model],
+    file: str,
+    context: Mapping[str, object] | None = None,
+) -> Model:
     problems = list(located.problems)
     if located.data is not None:
         try:
-            document = model.model_validate(located.data)
+            document = model.model_validate(located.data, context=context)
         except ValidationError as error:
             known = {problem.field for problem in problems}
             problems += [

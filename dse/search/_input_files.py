@@ -31,7 +31,7 @@ IN_MEMORY = "<mapping>"
 
 
 def written(space: Mapping[str, object]) -> InputFile:
-    """Returns a search space that was given as a mapping, with its text as a file would have it."""
+    """Returns a search space that was given as a mapping, with the text of a YAML file."""
     import yaml
 
     text = yaml.safe_dump(_plain(space), sort_keys=False, allow_unicode=True)

@@ -136,7 +136,7 @@ def stored_space(study: StudyResult) -> SearchSpace:
             f"the search space of {study.name} was made in Python, so its limits and prices are "
             "not in the study; pass it as `space`"
         )
-    return override_space(_space(file), stored_overrides(study.inputs))[0]
+    return override_space(_space(file, study.kind), stored_overrides(study.inputs))[0]
 
 
 def stored_steps(study: StudyResult, record: TrialRecord) -> str:
@@ -190,8 +190,10 @@ def _platform(file: InputFile, inputs: Sequence[InputFile]) -> Platform:
     return override_study_platform(platform, file.name, overrides, space)[0]
 
 
-def _space(file: InputFile) -> SearchSpace:
-    return parse_document(file.text, SpaceDocument, file=file.path).to_space("")
+def _space(file: InputFile, kind: str = "") -> SearchSpace:
+    # The model's own file need not be there any more, so the study says which kind it is.
+    document = parse_document(file.text, SpaceDocument, file=file.path, context={"kind": kind})
+    return document.to_space("")
 
 
 def _input(study: StudyResult, role: str, name: str = "") -> InputFile:

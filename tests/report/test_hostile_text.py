@@ -17,7 +17,7 @@ from rich.console import Console as PlainConsole
 from dse._terminal import Console, visible
 from dse.report import render_report
 from dse.report.terminal import print_study, print_validation
-from dse.search import TrialStatus, run, trial_table
+from dse.search import RunOptions, TrialStatus, run, trial_table
 from dse.search._directory import StudyDirectory
 from dse.search._tables import csv_text
 from tests.report.test_report import make_record, make_study
@@ -65,7 +65,7 @@ def hostile(value: object, payload: str) -> object:
 
 
 #: Words of ours, not of files.
-KEPT = {"sampler", "created", "sha256", "role", "chosen", "factors"}
+KEPT = {"kind", "sampler", "created", "sha256", "role", "chosen", "factors"}
 
 
 def study_with(payload: str):
@@ -223,7 +223,7 @@ def test_a_study_stays_in_the_folder_of_results(tmp_path, monkeypatch, name):
 
 
 def test_other_files_beside_plans_stay(tmp_path):
-    study = run(write_space(tmp_path), out=tmp_path / "study", executor="serial")
+    study = run(write_space(tmp_path), RunOptions(out=tmp_path / "study", executor="serial"))
     own = tmp_path / "study" / "plans" / "notes.json"
     own.write_text("{}")
     directory = StudyDirectory(tmp_path / "study")

@@ -63,7 +63,9 @@ def make_prediction(throughput: float, cost: float, feasible: bool = True) -> Pr
     )
 
 
-def make_record(number: int, throughput: float, cost: float, **changes) -> TrialRecord:
+def make_record(
+    number: int, throughput: float, cost: float, planner: str = f"size_greedy {EVIL}", **changes
+) -> TrialRecord:
     plan = ShardingPlan(
         2,
         (
@@ -84,7 +86,7 @@ def make_record(number: int, throughput: float, cost: float, **changes) -> Trial
             global_batch_size=64,
             parameters=(("platform", f"p{number % 3}{EVIL}"), ("world_size", 2)),
             plan=plan,
-            planner=f"size_greedy {EVIL}",
+            planner=planner,
         ),
         prediction=make_prediction(throughput, cost),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import (
@@ -17,6 +18,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from dse.config import Document
+from dse.errors import DseError
 from dse.search.space._common_schema import (
     ConstraintBlock,
     LinkBlock,
@@ -27,7 +29,14 @@ from dse.search.space._common_schema import (
 )
 from dse.search.space._space import Objective, PlanSearch, SamplerName, SearchSpace
 from dse.search.space._workload_blocks import ModelWorkloadBlock, TraceWorkloadBlock
-from dse.workload import Metric, Name, ParametersBlock, workload_kind, workload_kinds
+from dse.workload import (
+    Metric,
+    Name,
+    ParametersBlock,
+    load_workload,
+    workload_kind,
+    workload_kinds,
+)
 from dse.workload.dlrm import DlrmParameters
 from dse.workload.recorded import RecordedParameters
 from dse.workload.transformer import TransformerParameters
@@ -92,7 +101,9 @@ class SpaceDocument(Document):
         cls, value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
     ) -> AnyParameters:
         del handler  # it would try all kinds and complain about each
-        kind = _kind_of(info.data.get("workload"), value if isinstance(value, dict) else {})
+        given = value if isinstance(value, dict) else {}
+        known = (info.context or {}).get("kind")
+        kind = str(known) if known else _kind_of(info.data.get("workload"), given)
         parameters = workload_kind(kind).parameters
         if not isinstance(value, dict):
             return parameters.model_validate(value)
@@ -231,15 +242,21 @@ def _misplaced(name: str, kind: str, home: str) -> str:
 def _kind_of(workload: object, given: dict[str, object]) -> str:
     """Returns the kind of workload whose parameters are given.
 
-    The keys decide which kind of model is meant: the kind that knows most of them, in case of
-    doubt the first, brings the fewest complaints.
+    The keys decide which kind of model is meant: the kind that knows most of them brings the
+    fewest complaints. Where several know as many, the model decides if it can be read.
     """
     kinds = list(workload_kinds())
     if isinstance(workload, TraceWorkloadBlock):
         return _TRACE
     if isinstance(workload, ModelWorkloadBlock):
         kinds.remove(_TRACE)
-    return max(kinds, key=lambda kind: len(given.keys() & _keys(kind)))
+    counts = {kind: len(given.keys() & _keys(kind)) for kind in kinds}
+    best = [kind for kind in kinds if counts[kind] == max(counts.values())]
+    if len(best) > 1 and isinstance(workload, ModelWorkloadBlock):
+        with suppress(DseError):
+            own = load_workload(workload.model).kind
+            return own if own in best else best[0]
+    return best[0]
 
 
 def _keys(kind: str) -> frozenset[str]:
