@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse.errors import ConfigError
 from dse.workload._prediction import Prediction
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def compare_jobs(first: Job, second: Job) -> PairedComparison:
         second: The same for the other.
 
     Raises:
-        ConfigError: A job is impossible.
+        ConfigError: A job is impossible, or nothing says how much its time may be off.
     """
     times: list[float] = []
     samples: list[NDArray[np.float64]] = []
@@ -105,6 +106,10 @@ def compare_jobs(first: Job, second: Job) -> PairedComparison:
         times.append(job.simulated()[0] / job.samples_per_iteration)
         samples.append(job.sample_times_s() / job.samples_per_iteration)
     count = min(map(len, samples))
+    if not count:
+        raise ConfigError(
+            "a captured step does not say how its time varies; compare the lengths of the steps"
+        )
     ratios = samples[0][:count] / samples[1][:count]
     low, high = (float(value) for value in np.quantile(ratios, (0.05, 0.95)))
     ratio = times[0] / times[1]

@@ -14,6 +14,7 @@ import yaml
 
 from dse.cli._app import app
 from dse.errors import ConfigError, StudyError
+from dse.machine.platforms import load_platform
 from dse.report import build_view, render_report
 from dse.search import (
     ConfigurationEvaluator,
@@ -215,6 +216,34 @@ def test_without_a_price_nothing_costs(tmp_path):
     assert {rows(study)[1.0, "halved.yaml"].status} == {TrialStatus.FEASIBLE}
     # Another network needs to know the present one.
     assert "what the trace was captured on" in rows(study)[2.0, "none"].reason
+
+
+def test_what_is_not_known_comes_back_as_not_known(tmp_path):
+    space = write_job(tmp_path, devices=[{"id": 0, "name": "unheard of"}])
+    text = space.read_text().replace(", samples_per_step: 128", "")
+    text = text.replace("throughput_samples_per_s", "speedup")
+    space.write_text(
+        text.replace("  - {metric: cost_usd_per_million_samples, direction: minimize}\n", "")
+    )
+    study = run(space, RunOptions(out=tmp_path / "study"))
+    loaded = load_study(study.directory.root).result
+    assert repr(loaded) == repr(study.result)
+    assert loaded.front[0].values == (pytest.approx(CAPTURED_S / HALVED_S),)
+    for prediction in (loaded.trace.baseline, loaded.front[0].prediction):
+        assert prediction.price_usd_per_hour is None
+        assert prediction.cost_usd_per_million_samples is None
+        assert math.isnan(prediction.throughput_samples_per_s)
+        assert math.isnan(prediction.iteration_time_p95_s)
+
+
+def test_a_change_may_move_the_step_to_another_machine(space, tmp_path):
+    space.write_text(space.read_text().replace("[nothing.yaml]", "[gpu=h100_sxm]"))
+    found = rows(run(space, RunOptions(out=tmp_path / "study")))
+    captured, moved = found[1.0, "none"], found[1.0, "gpu=h100_sxm"]
+    assert captured.configuration.platform == "v100_dgx1"
+    assert moved.configuration.platform == "h100_sxm"
+    assert moved.prediction.price_usd_per_hour == load_platform("h100_sxm").quote(2).usd_per_hour
+    assert moved.prediction.price_usd_per_hour != captured.prediction.price_usd_per_hour
 
 
 def test_constraints_hold(space, tmp_path):

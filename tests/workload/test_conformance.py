@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
+from dse.errors import ConfigError
 from dse.machine.platforms import load_platform, override_platform
 from dse.simulate import simulate
 from dse.trace import read_kineto
@@ -26,6 +27,7 @@ from dse.workload import (
     Job,
     PlanEffort,
     Workload,
+    compare_jobs,
     explain_job,
     load_workload,
     predict_job,
@@ -173,6 +175,18 @@ def test_samples_are_centred_on_the_prediction(kind):
     assert (samples_s == job.sample_times_s()).all()
     assert prediction.iteration_time_p5_s < prediction.iteration_time_s
     assert prediction.iteration_time_s < prediction.iteration_time_p95_s
+
+
+@every_kind
+def test_a_job_ties_with_itself(kind):
+    job = made(kind)
+    if len(job.sample_times_s()) == 0:
+        with pytest.raises(ConfigError, match="captured step"):
+            compare_jobs(job, job)
+        return
+    found = compare_jobs(job, job)
+    assert (found.ratio, found.ratio_p5, found.ratio_p95) == (1.0, 1.0, 1.0)
+    assert found.tie
 
 
 @every_kind

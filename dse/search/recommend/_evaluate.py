@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from dse.search.evaluate._evaluator import ConfigurationEvaluator
     from dse.search.recommend._types import Option
-    from dse.workload import Job, ParameterValue
+    from dse.workload import ParameterValue
 
 #: Relative distance beyond a required throughput that is ruled out as well, against rounding.
 _BEYOND = 1.001
@@ -85,7 +85,8 @@ class OptionEvaluator:
             job = self.evaluator.planned(parameters, bound_s)
             configuration = self.evaluator.configuration(job, parameters)
             prediction = predict_job(job, self.evaluator.quote(configuration))
-            found = Solved(option, configuration, prediction, _planner(job), bound_per_s)
+            found_by = job.planner or self.evaluator.workload.summary(configuration)
+            found = Solved(option, configuration, prediction, found_by, bound_per_s)
             if best is None or _rank(found) < _rank(best):
                 best = found
         assert best is not None
@@ -128,10 +129,6 @@ class OptionEvaluator:
                     found.append(dict(chosen))
                     break
         return found
-
-
-def _planner(job: Job) -> str:
-    return job.planner or job.setup()
 
 
 def _rank(solved: Solved) -> tuple[bool, float]:

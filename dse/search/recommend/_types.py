@@ -70,7 +70,7 @@ class Solved:
         option: The option.
         configuration: How it is run, with the sharding plan where there is one.
         prediction: Its prediction.
-        planner: How the plan was found.
+        planner: How the plan was found; of workloads without one, what was chosen.
         bound_per_s: No plan has a higher throughput.
     """
 

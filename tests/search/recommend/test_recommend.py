@@ -27,6 +27,7 @@ from dse.search.recommend import (
     recommendation,
 )
 from dse.workload import load_workload
+from dse.workload.transformer import TransformerWorkload
 
 PLATFORMS = ("h100_sxm", "v100_dgx1")
 SMALL = RecommendOptions(platforms=PLATFORMS, world_sizes=(1, 8), batch_sizes=(4096, 16384))
@@ -306,6 +307,9 @@ def test_transformers_get_the_best_way_to_spread_them():
         best = min(good, key=lambda solved: solved.rank(goal))
         assert found.answer.option == best.option
         assert found.answer.configuration == best.configuration
+        spread = TransformerWorkload.parallelism(best.configuration)
+        assert f"data {spread.data}" in found.answer.planner or spread.data == 1
+        assert f"micro batch {spread.micro_batch_size}" in found.answer.planner
         assert not found.undecided_better
     # No way to spread the step is faster than the arithmetic at the peak rate.
     for solved in every:
