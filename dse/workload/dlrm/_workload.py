@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dse.config import parse_document
 from dse.errors import ConfigError
@@ -11,7 +11,7 @@ from dse.machine import Precision
 from dse.model import ModelDocument
 from dse.sharding import ShardingType, plan_to_json, plan_to_torchrec
 from dse.workload._launch import LaunchMode
-from dse.workload._programs import find_program
+from dse.workload._programs import IDEAL, find_program
 from dse.workload._workload import Workload
 from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm._joint import placement_parameters
@@ -155,26 +155,25 @@ def _global_batch_size(parameters: Mapping[str, ParameterValue]) -> int:
 
 
 def _software(parameters: Mapping[str, ParameterValue], precision: Precision) -> DlrmRuntime:
-    """Returns the training program that parameters name or describe."""
+    """Returns the training program that parameters name or describe.
+
+    What parameters say about this job counts more than what the program does by default.
+    """
     program = str(parameters.get("program", ""))
-    if program:
-        software = find_program(DLRM_PROGRAMS, program).software_for(precision)
-        if "launch" in parameters:
-            # The parameter says more about this job than the program.
-            software = replace(software, launch=LaunchMode(str(parameters["launch"])))
-        return software
-    default = DlrmRuntime()
-    wire = parameters.get("communication_precision")
-    return DlrmRuntime(
-        launch=LaunchMode(str(parameters.get("launch", default.launch))),
-        overlap_dense_all_reduce=bool(
-            parameters.get("overlap_dense_all_reduce", default.overlap_dense_all_reduce)
-        ),
-        prefetch_input=bool(parameters.get("prefetch_input", default.prefetch_input)),
-        communication_precision_bytes=default.communication_precision_bytes
-        if wire is None
-        else _WIRE_BYTES[str(wire)],
-    )
+    software = find_program(DLRM_PROGRAMS, program or IDEAL).software_for(precision)
+    changes: dict[str, Any] = {}
+    if "launch" in parameters:
+        changes["launch"] = LaunchMode(str(parameters["launch"]))
+    if not program:
+        changes |= {
+            name: bool(parameters[name])
+            for name in ("overlap_dense_all_reduce", "prefetch_input")
+            if name in parameters
+        }
+        if "communication_precision" in parameters:
+            wire = str(parameters["communication_precision"])
+            changes["communication_precision_bytes"] = _WIRE_BYTES[wire]
+    return replace(software, **changes)
 
 
 def _types(parameters: Mapping[str, ParameterValue]) -> frozenset[ShardingType]:
