@@ -97,7 +97,7 @@ class Job:
         }
         named = {"program": program, "link": link, "network": network, "precision": precision}
         chosen |= {name: value for name, value in named.items() if value}
-        _check_names(chosen, self.workload)
+        _check(chosen, self.workload)
         self.parameters = chosen
         self._job: WorkloadJob = self.workload.job(
             self.platform, chosen, host_profile=host_profile
@@ -192,11 +192,14 @@ class Job:
         return self._job.with_plan(found)
 
 
-def _check_names(parameters: dict[str, ParameterValue], workload: Workload) -> None:
+def _check(parameters: dict[str, ParameterValue], workload: Workload) -> None:
     known = tuple(workload.parameters.model_fields)
     for name in parameters:
         if name not in known:
             raise ConfigError(f"a {workload.title} has no parameter `{name}`; {hint(name, known)}")
+    problems = [f"{name}: {wrong}" for name, wrong in workload.wrong_values(parameters)]
+    if problems:
+        raise ConfigError("\n".join(problems))
 
 
 class Study:

@@ -70,7 +70,12 @@ def test_the_functions_answer_as_jobs_do() -> None:
 
 @pytest.mark.parametrize(
     ("workload", "parameters"),
-    [("dlrm_tiny", {"tensor": 8}), ("gpt_1_7b", {"tensr": 8}), ("dlrm_tiy", {})],
+    [
+        ("dlrm_tiny", {"tensor": 8}),
+        ("gpt_1_7b", {"tensr": 8}),
+        ("dlrm_tiny", {"precision": "fp7"}),
+        ("dlrm_tiy", {}),
+    ],
 )
 def test_names_that_do_not_exist_are_refused(workload: str, parameters: dict[str, int]) -> None:
     with pytest.raises(ConfigError):

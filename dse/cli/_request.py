@@ -157,19 +157,11 @@ def _check_options(given: dict[str, str | int | bool], workload: Workload) -> No
 
 def _check_values(parameters: dict[str, ParameterValue], workload: Workload) -> None:
     """Checks each value like those of a search space, and names its option."""
-    from dse.config import check_data
-
-    try:
-        check_data(dict(parameters), workload.parameters, file="")
-    except ConfigError as error:
-        # What must not be given together is a matter of search spaces: an option overrides.
-        problems = [
-            f"{_options([problem.field.partition('[')[0]])}: {problem.message}"
-            for problem in error.diagnostics
-            if problem.field
-        ]
-        if problems:
-            raise ConfigError("\n".join(problems)) from None
+    problems = [
+        f"{_options([name])}: {wrong}" for name, wrong in workload.wrong_values(parameters)
+    ]
+    if problems:
+        raise ConfigError("\n".join(problems))
 
 
 def _options(names: list[str]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import json
 from typing import TYPE_CHECKING, ClassVar
 
+from dse.config import check_data
 from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.sharding import plan_to_json
@@ -165,6 +166,24 @@ class Workload(ABC):
             found["planner"] = configuration.planner
             found["plan"] = json.loads(plan_to_json(configuration.plan, model_name))
         return found
+
+    @classmethod
+    def wrong_values(cls, parameters: Mapping[str, ParameterValue]) -> tuple[tuple[str, str], ...]:
+        """Returns the parameters whose value a search space would not allow, with what is wrong.
+
+        Args:
+            parameters: One value of each; those that a search space must have may be missing.
+        """
+        try:
+            check_data(dict(parameters), cls.parameters, file="")
+        except ConfigError as error:
+            # What must not be given together is a matter of search spaces.
+            return tuple(
+                (problem.field.partition("[")[0], problem.message)
+                for problem in error.diagnostics
+                if problem.field
+            )
+        return ()
 
     @classmethod
     def deployment(cls, configuration: Configuration, model_name: str) -> str:

@@ -18,7 +18,6 @@ from dse.workload.dlrm._joint import placement_parameters
 from dse.workload.dlrm._parameters import PLACEMENT_PREFIX, TYPE_SEPARATOR, DlrmParameters
 from dse.workload.dlrm._problem import make_problem
 from dse.workload.dlrm._programs import DLRM_PROGRAMS
-from dse.workload.dlrm._software import DlrmRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from dse.workload._configuration import Configuration
     from dse.workload._parameters import Parameter, ParametersBlock, ParameterValue
     from dse.workload._programs import Program
+    from dse.workload.dlrm._software import DlrmRuntime
 
 _WIRE_BYTES = {"fp32": 4, "fp16": 2}
 
