@@ -200,13 +200,14 @@ def test_mistakes_in_a_space(space, old, new, words):
     assert words in str(caught.value)
 
 
-def test_a_transformer_needs_its_own_parameters(space):
+def test_the_model_decides_where_parameters_are_those_of_several_kinds(space):
     text = SPACE
     for line in ("tensor", "pipeline", "micro_batch_size", "recompute", "data_sharding"):
         text = "\n".join(row for row in text.split("\n") if not row.startswith(f"  {line}:"))
-    space.write_text(text.replace("throughput_tokens_per_s", "throughput_samples_per_s"))
-    with pytest.raises(ConfigError, match="name at least one of `context`"):
-        read_inputs(space)
+    space.write_text(text)
+    found = read_inputs(space).space
+    assert found.workload.kind == "transformer"
+    assert found.choices("tensor") == (1,)
 
 
 def test_an_unknown_training_program(space):
