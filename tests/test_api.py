@@ -134,3 +134,10 @@ def test_a_study_is_not_continued_with_another_cost_model(tmp_path: Path) -> Non
 
 def test_every_public_name_exists() -> None:
     assert all(getattr(dse, name) is not None for name in dse.__all__)
+
+
+def test_what_is_shown_is_short(tmp_path: Path) -> None:
+    study = study_of(tmp_path).optimize(2)
+    for shown in (study, study.result, study.trials[0], study.trials[0].prediction):
+        assert len(repr(shown)) < 400
+    assert "<table" in study._repr_html_()

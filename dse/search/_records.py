@@ -29,7 +29,7 @@ class TrialStatus(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TrialRecord:
     """One configuration of a study.
 
@@ -57,6 +57,11 @@ class TrialRecord:
     on_front: bool = False
     lower_bound_s: float | None = None
     traceback: str = ""
+
+    def __repr__(self) -> str:
+        chosen = ", ".join(f"{name}={value}" for name, value in self.parameters)
+        answer = self.reason if self.prediction is None else repr(self.prediction)
+        return f"TrialRecord(#{self.number}, {self.status.value}, {chosen}: {answer})"
 
     @property
     def plan_gap(self) -> float | None:
@@ -187,7 +192,7 @@ class StudyTrace:
         return _metrics("trace", self.world_size, 0, self.baseline)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class StudyResult:
     """All that one run looked at.
 
@@ -225,6 +230,12 @@ class StudyResult:
     kind: str = "dlrm"
     validation: Validation | None = None
     cost_model: str | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"StudyResult({self.name}: {len(self.records)} configurations, "
+            f"{len(self.front)} on the front)"
+        )
 
     @property
     def front(self) -> tuple[TrialRecord, ...]:

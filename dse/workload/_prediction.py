@@ -63,7 +63,7 @@ class Effect:
     after_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Prediction:
     """What the performance model says about one training step.
 
@@ -108,6 +108,14 @@ class Prediction:
     def memory_bytes_per_rank(self) -> tuple[float, ...]:
         """Total bytes of each rank."""
         return tuple(account.total_bytes for account in self.memory)
+
+    def __repr__(self) -> str:
+        state = "feasible" if self.feasible else self.infeasible_reason
+        return (
+            f"Prediction({1e3 * self.iteration_time_s:.4g} ms "
+            f"({1e3 * self.iteration_time_p5_s:.4g}–{1e3 * self.iteration_time_p95_s:.4g}), "
+            f"{self.throughput_samples_per_s:.4g} samples/s, {state})"
+        )
 
     @property
     def peak_memory_bytes(self) -> float:

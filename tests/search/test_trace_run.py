@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 import json
 import math
 import os
@@ -158,7 +159,7 @@ def test_a_study_loads_without_its_traces(study, space, tmp_path):
     space.unlink()
     loaded = load_study(study.directory.root).result
     # Unknown figures are NaN, which equals nothing.
-    assert repr(loaded) == repr(study.result)
+    assert repr(asdict(loaded)) == repr(asdict(study.result))
     assert loaded.model_name == "run"
     assert loaded.trace.path == "run"
     assert loaded.trace.step == "profiler step 1"
@@ -227,7 +228,7 @@ def test_what_is_not_known_comes_back_as_not_known(tmp_path):
     )
     study = run(space, RunOptions(out=tmp_path / "study"))
     loaded = load_study(study.directory.root).result
-    assert repr(loaded) == repr(study.result)
+    assert repr(asdict(loaded)) == repr(asdict(study.result))
     assert loaded.front[0].values == (pytest.approx(CAPTURED_S / HALVED_S),)
     for prediction in (loaded.trace.baseline, loaded.front[0].prediction):
         assert prediction.price_usd_per_hour is None
