@@ -23,6 +23,7 @@ ORDER = (
     {"workload"},
     {"search"},
     {"report", "validation", "doctor"},
+    {"api"},
     {"cli"},
 )
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}

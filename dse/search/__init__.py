@@ -12,7 +12,7 @@ from dse.search._load import (
     stored_steps,
     stored_workload,
 )
-from dse.search._options import RunOptions, Study
+from dse.search._options import Progress, RunOptions, Study
 from dse.search._records import (
     Fact,
     InputFile,
@@ -55,6 +55,7 @@ from dse.search.evaluate._evaluator import (
     Evaluator,
     WorkloadContext,
 )
+from dse.search.evaluate._objective import ObjectiveFunction
 from dse.search.execute import Executor, ProcessExecutor, RayExecutor, SerialExecutor
 from dse.search.revise._overrides import stored_overrides
 from dse.search.revise._revise import Revision, RevisionProgress, revise_study
@@ -77,8 +78,10 @@ __all__ = [
     "InputDifference",
     "InputFile",
     "Objective",
+    "ObjectiveFunction",
     "ParameterValue",
     "ProcessExecutor",
+    "Progress",
     "RankingMetrics",
     "RayExecutor",
     "ReasonGroup",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dse.search._inputs import StudyInputs
     from dse.search._options import Progress
     from dse.search.evaluate._evaluator import EvaluationContext
-    from dse.search.evaluate._objective import Objective
+    from dse.search.evaluate._objective import ObjectiveFunction
     from dse.search.space import SearchSpace
     from dse.search.storage import StudyStorage
 
@@ -44,7 +44,7 @@ def run(
     options: RunOptions | None = None,
     *,
     progress: Progress | None = None,
-    objective: Objective | None = None,
+    objective: ObjectiveFunction | None = None,
 ) -> Study:
     """Searches a space and writes a study directory.
 
@@ -149,7 +149,7 @@ def _header(inputs: StudyInputs, options: RunOptions) -> StudyHeader:
     return header
 
 
-def _name(objective: Objective) -> str:
+def _name(objective: ObjectiveFunction) -> str:
     """Returns what a cost model is called, for the reader of the study."""
     named = objective if hasattr(objective, "__qualname__") else type(objective)
     return f"{named.__module__}.{named.__qualname__}"

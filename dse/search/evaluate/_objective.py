@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Takes the value of every parameter and returns a prediction, figures by name, or the time of one
 #: iteration in seconds. A module-level function, so that worker processes can import it.
-Objective: TypeAlias = Callable[
+ObjectiveFunction: TypeAlias = Callable[
     [Mapping[str, ParameterValue]], "Prediction | Mapping[str, float] | float"
 ]
 
@@ -42,7 +42,7 @@ class ObjectiveContext(WorkloadContext):
         objective: The cost model.
     """
 
-    objective: Objective
+    objective: ObjectiveFunction
 
     def make_evaluator(self) -> ObjectiveEvaluator:
         """Returns an evaluator that asks the cost model."""
@@ -50,7 +50,7 @@ class ObjectiveContext(WorkloadContext):
 
 
 def objective_context(
-    context: WorkloadContext, seed: int, objective: Objective
+    context: WorkloadContext, seed: int, objective: ObjectiveFunction
 ) -> ObjectiveContext:
     """Returns a context whose evaluations ask a cost model.
 
@@ -65,7 +65,7 @@ def objective_context(
 class ObjectiveEvaluator(ConfigurationEvaluator):
     """Asks a cost model about each configuration that breaks no hard limit."""
 
-    def __init__(self, context: ObjectiveContext, objective: Objective) -> None:
+    def __init__(self, context: ObjectiveContext, objective: ObjectiveFunction) -> None:
         super().__init__(context)
         self._objective = objective
         asked = [axis.metric for axis in context.space.objectives]

@@ -1,0 +1,25 @@
+"""Jobs and studies by name: what `import dse` offers.
+
+Names, paths and objects are accepted everywhere. Everything heavy is imported when it is first
+used.
+"""
+
+from __future__ import annotations
+
+from dse.api._job import Job, predict, rank, shard
+from dse.api._recommend import recommend
+from dse.api._study import Study, compare, create_study, load_study, run, validate
+
+__all__ = [
+    "Job",
+    "Study",
+    "compare",
+    "create_study",
+    "load_study",
+    "predict",
+    "rank",
+    "recommend",
+    "run",
+    "shard",
+    "validate",
+]

@@ -1,0 +1,318 @@
+"""Jobs by name: predicted, explained, sharded and ranked."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dse._suggest import hint
+from dse.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from os import PathLike
+
+    from dse.api._inputs import AnyPlan, AnyPlatform, AnyWorkload
+    from dse.explanation import Explanation
+    from dse.machine.host import HostProfile
+    from dse.sharding import TableConstraints
+    from dse.workload import AttributedGraph, MemoryAccount, ParameterValue, Prediction, Workload
+    from dse.workload import Job as WorkloadJob
+    from dse.workload.dlrm.solver import ShardingSolution
+
+
+class Job:
+    """A workload on a machine under one choice of parameters.
+
+    Args:
+        workload: Built-in name, path of a model file, or a model or workload.
+        platform: Built-in name, path of a platform file, or a platform.
+        world_size: Number of ranks.
+        global_batch_size: Samples of one iteration over all ranks.
+        program: Name of the training program; the ideal one, a bound that no program reaches, if
+            it is left out.
+        link: Interconnect inside a node; the platform's default if empty.
+        network: Network between nodes; the platform's default if empty.
+        precision: Arithmetic of the dense part; the model's own if empty.
+        host_profile: Host overheads measured from traces, in place of the platform's.
+        parameters: Further parameters of this kind of workload, by the names of search spaces:
+            ``tensor=8, pipeline=4`` for a transformer, ``launch="cuda_graphs"`` for a
+            recommendation model.
+
+    Raises:
+        UnknownNameError: A name does not exist.
+        ConfigError: A file is wrong, or the job is impossible.
+
+    Example:
+        >>> job = Job("dlrm_tiny", "h100_sxm", world_size=8, global_batch_size=65536)
+        >>> job.predict().feasible
+        True
+    """
+
+    def __init__(
+        self,
+        workload: AnyWorkload,
+        platform: AnyPlatform,
+        *,
+        world_size: int,
+        global_batch_size: int,
+        program: str = "",
+        link: str = "",
+        network: str = "",
+        precision: str = "",
+        host_profile: HostProfile | None = None,
+        **parameters: ParameterValue,
+    ) -> None:
+        from dse.machine.platforms import Platform, load_platform
+        from dse.workload import load_workload
+
+        self.workload: Workload = load_workload(workload)
+        self.platform: Platform = (
+            platform if isinstance(platform, Platform) else load_platform(str(platform))
+        )
+        chosen: dict[str, ParameterValue] = {
+            "platform": self.platform.name,
+            "world_size": world_size,
+            "global_batch_size": global_batch_size,
+            **parameters,
+        }
+        named = {"program": program, "link": link, "network": network, "precision": precision}
+        chosen |= {name: value for name, value in named.items() if value}
+        _check(chosen, self.workload)
+        self.parameters = chosen
+        self._job: WorkloadJob = self.workload.job(
+            self.platform, chosen, host_profile=host_profile
+        )
+
+    def __repr__(self) -> str:
+        chosen = ", ".join(
+            f"{name}={value}" for name, value in self.parameters.items() if name != "platform"
+        )
+        return f"Job({self.workload.name} on {self.platform.name}, {chosen})"
+
+    def check(self) -> None:
+        """Checks that the job is possible.
+
+        Raises:
+            ConfigError: It is not; the message gives value, limit and what to change.
+        """
+        self._complete.check()
+
+    def shard(
+        self,
+        *,
+        allowed_types: Iterable[str] | None = None,
+        constraints: Sequence[TableConstraints] = (),
+        allow_uvm: bool = False,
+        time_limit_s: float | None = None,
+        seed: int = 0,
+    ) -> ShardingSolution:
+        """Finds a sharding plan, with a bound that no plan beats.
+
+        Args:
+            allowed_types: Names of sharding types that may be used; all by default.
+            constraints: What is demanded of single tables.
+            allow_uvm: Whether tables may live in host memory.
+            time_limit_s: Stop looking for better plans after this many seconds.
+            seed: Seed of everything that is drawn.
+
+        Raises:
+            ConfigError: This workload has no sharding plan, or constraints exclude each other.
+            InfeasibleError: No plan fits; says what is missing and what would help.
+        """
+        return self._job.solve(
+            allowed_types=allowed_types,
+            constraints=constraints,
+            allow_uvm=allow_uvm,
+            time_limit_s=time_limit_s,
+            seed=seed,
+        )
+
+    def predict(self, plan: AnyPlan | None = None) -> Prediction:
+        """Predicts the job without running it.
+
+        Args:
+            plan: A sharding plan or the path of one; searched if it is left out.
+
+        Raises:
+            ConfigError: The job is impossible.
+            PlanError: The plan is for another model or another number of ranks.
+        """
+        from dse.workload import predict_job
+
+        quote = self.platform.quote(int(self.parameters["world_size"]))
+        return predict_job(self._with(plan), quote)
+
+    def explain(self, plan: AnyPlan | None = None) -> Explanation:
+        """Explains why the predicted step takes as long as it does; arguments as `predict`."""
+        from dse.workload import explain_job
+
+        return explain_job(self._with(plan))
+
+    def memory(self, plan: AnyPlan | None = None) -> tuple[MemoryAccount, ...]:
+        """Returns what each rank's memory holds; arguments as `predict`."""
+        return self._with(plan).memory()
+
+    def graph(self, plan: AnyPlan | None = None) -> AttributedGraph:
+        """Returns the graph of the step with what each task is for; arguments as `predict`."""
+        return self._with(plan).attributed()
+
+    @cached_property
+    def _complete(self) -> WorkloadJob:
+        """The job with everything decided that the parameters leave open."""
+        from dse.workload import PlanEffort
+
+        return self._job.planned(PlanEffort())
+
+    def _with(self, plan: AnyPlan | None) -> WorkloadJob:
+        if plan is None:
+            return self._complete
+        from dse.sharding import ShardingPlan
+
+        found = plan if isinstance(plan, ShardingPlan) else self._job.read_plan(plan)
+        return self._job.with_plan(found)
+
+
+def _check(parameters: dict[str, ParameterValue], workload: Workload) -> None:
+    known = tuple(workload.parameters.model_fields)
+    for name in parameters:
+        if name not in known:
+            raise ConfigError(f"a {workload.title} has no parameter `{name}`; {hint(name, known)}")
+    problems = [f"{name}: {wrong}" for name, wrong in workload.wrong_values(parameters)]
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def predict(
+    workload: AnyWorkload,
+    platform: AnyPlatform,
+    *,
+    world_size: int,
+    global_batch_size: int,
+    plan: AnyPlan | None = None,
+    program: str = "",
+    **parameters: ParameterValue,
+) -> Prediction:
+    """Predicts a job without running it; see :class:`Job` for the arguments.
+
+    Args:
+        workload: Built-in name, path, model or workload.
+        platform: Built-in name, path or platform.
+        world_size: Number of ranks.
+        global_batch_size: Samples of one iteration over all ranks.
+        plan: A sharding plan or the path of one; searched if it is left out.
+        program: Name of the training program; the ideal one if it is left out.
+        parameters: Further parameters of this kind of workload.
+
+    Raises:
+        ConfigError: A name or file is wrong, or the job is impossible.
+        PlanError: The plan is for another model or another number of ranks.
+    """
+    job = _job(workload, platform, world_size, global_batch_size, program, parameters)
+    return job.predict(plan)
+
+
+def shard(
+    workload: AnyWorkload,
+    platform: AnyPlatform,
+    *,
+    world_size: int,
+    global_batch_size: int,
+    program: str = "",
+    allowed_types: Iterable[str] | None = None,
+    constraints: Sequence[TableConstraints] = (),
+    allow_uvm: bool = False,
+    time_limit_s: float | None = None,
+    seed: int = 0,
+    **parameters: ParameterValue,
+) -> ShardingSolution:
+    """Finds a sharding plan, with a bound that no plan beats; see :meth:`Job.shard`.
+
+    Args:
+        workload: Built-in name, path, model or workload.
+        platform: Built-in name, path or platform.
+        world_size: Number of ranks.
+        global_batch_size: Samples of one iteration over all ranks.
+        program: Name of the training program; the ideal one if it is left out.
+        allowed_types: Names of sharding types that may be used; all by default.
+        constraints: What is demanded of single tables.
+        allow_uvm: Whether tables may live in host memory.
+        time_limit_s: Stop looking for better plans after this many seconds.
+        seed: Seed of everything that is drawn.
+        parameters: Further parameters of this kind of workload.
+
+    Raises:
+        ConfigError: A name or file is wrong, or constraints exclude each other.
+        InfeasibleError: No plan fits; says what is missing and what would help.
+    """
+    job = _job(workload, platform, world_size, global_batch_size, program, parameters)
+    return job.shard(
+        allowed_types=allowed_types,
+        constraints=constraints,
+        allow_uvm=allow_uvm,
+        time_limit_s=time_limit_s,
+        seed=seed,
+    )
+
+
+def rank(
+    plans: Sequence[str | PathLike[str]],
+    workload: AnyWorkload,
+    platform: AnyPlatform,
+    *,
+    global_batch_size: int,
+    program: str = "",
+    **parameters: ParameterValue,
+) -> list[tuple[Path, Prediction]]:
+    """Orders sharding plans by predicted iteration time; plans that do not fit come last.
+
+    Args:
+        plans: Plan files, in our own form or TorchRec's.
+        workload: Built-in name, path, model or workload.
+        platform: Built-in name, path or platform.
+        global_batch_size: Samples of one iteration over all ranks.
+        program: Name of the training program; the ideal one if it is left out.
+        parameters: Further parameters of this kind of workload.
+
+    Raises:
+        ConfigError: A file is missing or wrong.
+        PlanError: A plan is for another model.
+    """
+    from dse.sharding import read_plan
+
+    found = []
+    for path in plans:
+        plan = read_plan(Path(path))
+        prediction = predict(
+            workload,
+            platform,
+            world_size=plan.world_size,
+            global_batch_size=global_batch_size,
+            plan=path,
+            program=program,
+            **parameters,
+        )
+        found.append((Path(path), prediction))
+    return sorted(found, key=lambda row: (not row[1].feasible, row[1].iteration_time_s))
+
+
+def _job(
+    workload: AnyWorkload,
+    platform: AnyPlatform,
+    world_size: int,
+    global_batch_size: int,
+    program: str,
+    parameters: Mapping[str, object],
+) -> Job:
+    # Names of `Job`'s own arguments may be among the parameters: each has a type of its own.
+    given: dict[str, Any] = dict(parameters)
+    return Job(
+        workload,
+        platform,
+        world_size=world_size,
+        global_batch_size=global_batch_size,
+        program=program,
+        **given,
+    )

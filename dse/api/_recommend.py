@@ -1,0 +1,60 @@
+"""Recommendations by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dse.api._inputs import AnyWorkload
+    from dse.search.recommend import Recommendation
+
+
+def recommend(
+    workload: AnyWorkload,
+    *,
+    target: str = "",
+    deadline: str = "",
+    budget: str = "",
+    samples: str = "",
+    program: str = "",
+    platforms: Sequence[str] = (),
+    world_sizes: Sequence[int] = (),
+    batch_sizes: Sequence[int] = (),
+    price_provider: str = "",
+    confidence: float = 0.5,
+    progress: Callable[[int, int], None] | None = None,
+) -> Recommendation:
+    """Finds the cheapest machines for a goal, or the fastest within a budget.
+
+    Args:
+        workload: Built-in name, path, model or workload.
+        target: Throughput, such as ``10M samples/s``.
+        deadline: Time for `samples`, such as ``3h``.
+        budget: Money for `samples`, such as ``500USD``, or for an hour, ``100USD/h``.
+        samples: Samples of the whole job, such as ``4.2G``.
+        program: Name of the training program; the ideal one if it is left out.
+        platforms: Names or files; every platform with a price by default.
+        world_sizes: Numbers of ranks; powers of two by default.
+        batch_sizes: Global batches; the model's own by default.
+        price_provider: Only this provider's prices.
+        confidence: Least probability to reach the goal.
+        progress: Called with the number of configurations that are judged, and of all.
+
+    Raises:
+        ConfigError: A value is wrong, or no platform has a price.
+    """
+    from dse.search.recommend import RecommendOptions, parse_goal
+    from dse.search.recommend import recommend as search
+
+    goal = parse_goal(target=target, deadline=deadline, budget=budget, samples=samples)
+    options = RecommendOptions(
+        platforms=tuple(platforms),
+        world_sizes=tuple(world_sizes),
+        batch_sizes=tuple(batch_sizes),
+        program=program,
+        price_provider=price_provider,
+        confidence=confidence,
+    )
+    return search(workload, goal, options, progress=progress)

@@ -1,0 +1,372 @@
+"""Studies by name: created, run, loaded, compared and validated."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dse._suggest import hint
+from dse.errors import ConfigError, StudyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import pandas as pd
+
+    from dse.api._inputs import AnySpace
+    from dse.search import (
+        ObjectiveFunction,
+        Progress,
+        RunOptions,
+        StudyComparison,
+        StudyResult,
+        TrialRecord,
+        Validation,
+    )
+    from dse.search import Study as RunStudy
+    from dse.search.space import SearchSpace
+
+
+class Study:
+    """A search over a space: proposals, evaluations, front and files in one handle.
+
+    Make one with :func:`create_study` or :func:`load_study`.
+
+    Args:
+        space: Built-in name, path, mapping or search space.
+        options: Settings of each run.
+        objective: Cost model in place of the performance model of this package.
+        study: What there is already; None before the first run.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace | Mapping[str, object] | str,
+        options: RunOptions,
+        *,
+        objective: ObjectiveFunction | None = None,
+        study: RunStudy | None = None,
+    ) -> None:
+        self._space = space
+        self._options = options
+        self._objective = objective
+        self._study = study
+
+    def __repr__(self) -> str:
+        if self._study is None:
+            return "Study(no trial yet)"
+        found = self.result
+        return (
+            f"Study({found.name}: {len(found.records)} configurations, "
+            f"{len(found.front)} on the front, {self.folder})"
+        )
+
+    def _repr_html_(self) -> str:
+        """Shows the front in a notebook."""
+        if self._study is None:
+            return repr(self)
+        frame = self.to_dataframe()
+        html: str = frame[frame["on_front"]].to_html(index=False)
+        return html
+
+    def optimize(self, n_trials: int, *, progress: Progress | None = None) -> Study:
+        """Evaluates more configurations; returns the study.
+
+        Args:
+            n_trials: Configurations to evaluate in addition to those that there are.
+            progress: Called after every finished trial.
+
+        Raises:
+            StudyError: The folder cannot be written.
+            WorkerError: Workers died repeatedly.
+        """
+        from dataclasses import replace
+
+        from dse.search import run as run_study
+
+        done = 0 if self._study is None else sum(r.evaluated for r in self.result.records)
+        options = replace(self._options, trials=done + n_trials)
+        if self._study is not None:
+            options = replace(options, out=self.folder, resume=True)
+        self._study = run_study(self._space, options, progress=progress, objective=self._objective)
+        return self
+
+    @property
+    def result(self) -> StudyResult:
+        """All that the study looked at.
+
+        Raises:
+            StudyError: It has not looked at anything yet.
+        """
+        if self._study is None:
+            raise StudyError("the study has no trial yet; call `optimize` first")
+        return self._study.result
+
+    @property
+    def folder(self) -> Path:
+        """The study directory."""
+        if self._study is None:
+            raise StudyError("the study has no folder yet; call `optimize` first")
+        return self._study.directory.root
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the last run was stopped before its end."""
+        return self._study is not None and self._study.interrupted
+
+    @property
+    def trials(self) -> tuple[TrialRecord, ...]:
+        """Every configuration that was proposed, by number."""
+        return self.result.records
+
+    @property
+    def best_trials(self) -> tuple[TrialRecord, ...]:
+        """The Pareto front, best in the first objective first."""
+        return self.result.front
+
+    @property
+    def recommended(self) -> TrialRecord | None:
+        """The knee of the front: where gaining in one objective starts to cost much in another.
+
+        The best in the first objective if the front has fewer than three points; None if nothing
+        is feasible.
+        """
+        from dse.search import recommended_trial
+
+        return recommended_trial(self.result.objectives, self.result.records)
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """Returns the trials as a table, with the columns of `trials.csv`."""
+        from dse.search import trial_table
+
+        found = self.result
+        names = [name for name, _ in found.records[0].parameters] if found.records else []
+        return trial_table(found.records, names, kind=found.kind)
+
+    def report(self, out: str | PathLike[str] | None = None) -> Path:
+        """Writes the page; returns its path.
+
+        Args:
+            out: The file; `report.html` in the study's folder by default.
+        """
+        from dse.report import write_report
+
+        path = Path(out) if out is not None else self.folder / "report.html"
+        write_report(self.result, path)
+        return path
+
+
+def create_study(
+    space: AnySpace,
+    objective: ObjectiveFunction | None = None,
+    *,
+    sampler: str = "",
+    seed: int | None = None,
+    jobs: int = 1,
+    executor: str = "process",
+    address: str = "",
+    storage: str = "",
+    study_name: str = "",
+    out: str | PathLike[str] | None = None,
+) -> Study:
+    """Returns a study that has not evaluated anything yet; call `optimize`.
+
+    Args:
+        space: Built-in name, path, a mapping with the content of a YAML, or a search space.
+        objective: Cost model to search instead of the performance model of this package: a
+            function of the parameters that returns the iteration time in seconds, figures by
+            name, or a prediction. With several jobs it has to be importable from a module.
+        sampler: ``nsga2``, ``tpe``, ``gp``, ``random`` or ``grid``; the space's own if empty.
+        seed: Seed of all randomness; the space's own if None.
+        jobs: Workers.
+        executor: ``process``, ``serial`` or ``ray``.
+        address: Ray cluster, as ``host:port``; empty for a local Ray.
+        storage: URL of a database that several runs share; empty for none.
+        study_name: Name of the study in the database; empty for the space's name.
+        out: Study folder; a new one under `results/` by default.
+
+    Raises:
+        ConfigError: The space or a setting is wrong.
+
+    Example:
+        >>> study = create_study("dlrm_sharding", seed=0)  # doctest: +SKIP
+        >>> study.optimize(60).best_trials[0].metrics  # doctest: +SKIP
+    """
+    options = _run_options(
+        trials=None,
+        seed=seed,
+        sampler=sampler,
+        jobs=jobs,
+        executor=executor,
+        address=address,
+        out=out,
+        resume=False,
+        storage=storage,
+        study_name=study_name,
+        debug=False,
+    )
+    return Study(_space(space), options, objective=objective)
+
+
+def load_study(root: str | PathLike[str]) -> Study:
+    """Returns a study from its folder.
+
+    Raises:
+        StudyError: The folder is not a study, or its journal is damaged.
+        ConfigError: `study.yaml` is damaged; every problem with its place.
+    """
+    from dse.search import RunOptions, stored_source
+    from dse.search import load_study as load
+
+    found = load(Path(root))
+    space = stored_source(found.result)
+    return Study(space, RunOptions(out=Path(root), resume=True), study=found)
+
+
+def run(
+    space: AnySpace,
+    *,
+    trials: int | None = None,
+    seed: int | None = None,
+    sampler: str = "",
+    jobs: int = 1,
+    executor: str = "process",
+    address: str = "",
+    out: str | PathLike[str] | None = None,
+    resume: bool = False,
+    storage: str = "",
+    study_name: str = "",
+    debug: bool = False,
+    progress: Progress | None = None,
+) -> Study:
+    """Searches a space and writes a study directory; what `dse run` does, without the page.
+
+    Args:
+        space: Built-in name, path, a mapping with the content of a YAML, or a search space.
+        trials: Configurations to evaluate; the space's own number if None.
+        seed: Seed of all randomness; the space's own if None.
+        sampler: ``nsga2``, ``tpe``, ``gp``, ``random`` or ``grid``; the space's own if empty.
+        jobs: Workers.
+        executor: ``process``, ``serial`` or ``ray``.
+        address: Ray cluster, as ``host:port``; empty for a local Ray.
+        out: Study folder; a new one under `results/` by default.
+        resume: Continue the study in `out`.
+        storage: URL of a database that several runs share; empty for none.
+        study_name: Name of the study in the database; empty for the space's name.
+        debug: Whether the first failed evaluation ends the run, with its traceback.
+        progress: Called after every finished trial.
+
+    Returns:
+        The study. Interrupting with Ctrl-C returns what there is, marked as interrupted.
+
+    Raises:
+        ConfigError: The space, its model or a platform is wrong.
+        StudyError: The folder cannot be written, or does not fit what is resumed.
+        WorkerError: Workers died repeatedly.
+    """
+    from dse.search import run as run_study
+
+    options = _run_options(
+        trials=trials,
+        seed=seed,
+        sampler=sampler,
+        jobs=jobs,
+        executor=executor,
+        address=address,
+        out=out,
+        resume=resume,
+        storage=storage,
+        study_name=study_name,
+        debug=debug,
+    )
+    chosen = _space(space)
+    return Study(chosen, options, study=run_study(chosen, options, progress=progress))
+
+
+def compare(
+    first: Study | str | PathLike[str], second: Study | str | PathLike[str]
+) -> StudyComparison:
+    """Compares two studies: inputs, fronts, hypervolume and common candidates.
+
+    Args:
+        first: A study or its folder.
+        second: Another one.
+
+    Raises:
+        StudyError: A folder is not a study.
+    """
+    from dse.search import compare_studies
+
+    before, after = (
+        study if isinstance(study, Study) else load_study(study) for study in (first, second)
+    )
+    return compare_studies(before.result, after.result)
+
+
+def validate(
+    study: Study | str | PathLike[str],
+    *,
+    top: int = 5,
+    device: str | None = None,
+    progress: Callable[[str, float], None] | None = None,
+) -> Validation:
+    """Trains the best candidates of a study for real and compares them with their predictions.
+
+    Args:
+        study: A study or its folder.
+        top: Candidates to train.
+        device: ``cpu`` or ``cuda``; whichever the study's machines are by default.
+        progress: Called with a short text and the share of the time that is used.
+
+    Raises:
+        ConfigError: The study has no candidate that this machine can run.
+        OptionalDependencyError: torch is not installed.
+    """
+    from dse.validation import ValidateOptions, validate_study
+
+    found = study if isinstance(study, Study) else load_study(study)
+    return validate_study(found.result, ValidateOptions(top=top, device=device), progress)
+
+
+def _space(space: AnySpace) -> SearchSpace | Mapping[str, object] | str:
+    """Returns a search space, its content, or the name or path of one."""
+    return str(space) if isinstance(space, PathLike) else space
+
+
+def _run_options(
+    *,
+    sampler: str,
+    out: str | PathLike[str] | None,
+    trials: int | None,
+    seed: int | None,
+    jobs: int,
+    executor: str,
+    address: str,
+    resume: bool,
+    storage: str,
+    study_name: str,
+    debug: bool,
+) -> RunOptions:
+    from dse.search import RunOptions
+    from dse.search.space import SamplerName
+
+    chosen = None
+    if sampler:
+        known = [name.value for name in SamplerName]
+        if sampler not in known:
+            raise ConfigError(f"no sampler is called `{sampler}`; {hint(sampler, known)}")
+        chosen = SamplerName(sampler)
+    return RunOptions(
+        trials=trials,
+        seed=seed,
+        sampler=chosen,
+        jobs=jobs,
+        executor=executor,
+        address=address,
+        out=None if out is None else Path(out),
+        resume=resume,
+        storage=storage,
+        study_name=study_name,
+        debug=debug,
+    )
