@@ -163,6 +163,11 @@ def cluster_of(row: pd.Series) -> Cluster:
     return cluster
 
 
+#: The hybrid embedding joins all tables and spreads the rows over the ranks, so that no table
+#: is replicated as a whole. That it replicates frequent rows is not modelled.
+_HYBRID = frozenset({"hugectr_3_1", "hugectr_hybrid"})
+
+
 def plan_of(scorer: PlanScorer, program: str) -> ShardingPlan:
     """Returns the plan that the program makes, or the solver's where its rule is not known.
 
@@ -179,7 +184,10 @@ def plan_of(scorer: PlanScorer, program: str) -> ShardingPlan:
         plan = own(model, ranks)
         if scorer.score([plan]).fits[0]:
             return plan
-    return solve(scorer, frozenset(ShardingType), SolverSettings()).plan
+    allowed = set(ShardingType)
+    if program in _HYBRID:
+        allowed.remove(ShardingType.DATA_PARALLEL)
+    return solve(scorer, frozenset(allowed), SolverSettings()).plan
 
 
 def family_of(case: str) -> str:
