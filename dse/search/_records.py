@@ -7,9 +7,17 @@ from enum import StrEnum
 import math
 from typing import TypeAlias
 
+from dse.search._certificate import Certificate
 from dse.search._validation import Validation
-from dse.search.space import Objective
-from dse.workload import Configuration, Metric, ParameterValue, Prediction, workload_kind
+from dse.search.space import Constraint, Objective
+from dse.workload import (
+    Configuration,
+    Metric,
+    Parameter,
+    ParameterValue,
+    Prediction,
+    workload_kind,
+)
 
 #: Value of each parameter, in the space's order; what distinguishes configurations.
 Params: TypeAlias = tuple[tuple[str, ParameterValue], ...]
@@ -45,6 +53,8 @@ class TrialRecord:
         lower_bound_s: No plan that the configuration allows has a shorter iteration; None where it
             was not computed.
         traceback: Where the evaluation raised, innermost call last; empty unless it did.
+        equal_count: Other configurations of the space that have the same outcome.
+        equal_because: Parameters that make no difference here, which is why they are equal.
     """
 
     number: int
@@ -57,6 +67,8 @@ class TrialRecord:
     on_front: bool = False
     lower_bound_s: float | None = None
     traceback: str = ""
+    equal_count: int = 0
+    equal_because: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         chosen = ", ".join(f"{name}={value}" for name, value in self.parameters)
@@ -213,6 +225,9 @@ class StudyResult:
         validation: Candidates that were run for real; None where none was.
         cost_model: Name of the function that answered in place of our performance model; None if
             none did.
+        certificate: How much of the front can be missing; None where nothing was proven.
+        parameters: What could be chosen; empty in studies that keep no parameters.
+        constraints: Limits that feasible configurations keep.
     """
 
     name: str
@@ -230,6 +245,9 @@ class StudyResult:
     kind: str = "dlrm"
     validation: Validation | None = None
     cost_model: str | None = None
+    certificate: Certificate | None = None
+    parameters: tuple[Parameter, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
 
     def __repr__(self) -> str:
         return (
