@@ -64,6 +64,7 @@ class StudyHeader(Document):
             none did.
         certificate: How much of the front can be missing; None where nothing was proven.
         constraints: Limits that feasible configurations keep.
+        description: One line on what is searched; may be empty.
     """
 
     name: str
@@ -82,6 +83,7 @@ class StudyHeader(Document):
     cost_model: str | None = None
     certificate: Certificate | None = None
     constraints: tuple[Constraint, ...] = ()
+    description: str = ""
 
     @field_validator("parameters")
     @classmethod

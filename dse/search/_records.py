@@ -228,6 +228,7 @@ class StudyResult:
         certificate: How much of the front can be missing; None where nothing was proven.
         parameters: What could be chosen; empty in studies that keep no parameters.
         constraints: Limits that feasible configurations keep.
+        description: One line on what is searched; may be empty.
     """
 
     name: str
@@ -248,6 +249,7 @@ class StudyResult:
     certificate: Certificate | None = None
     parameters: tuple[Parameter, ...] = ()
     constraints: tuple[Constraint, ...] = ()
+    description: str = ""
 
     def __repr__(self) -> str:
         return (

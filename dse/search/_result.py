@@ -46,6 +46,7 @@ def study_result(
         certificate=header.certificate,
         parameters=header.parameters,
         constraints=header.constraints,
+        description=header.description,
     )
 
 
