@@ -22,7 +22,6 @@ import numpy as np
 
 from dse.report import write_report
 from dse.search import InputFile, StudyResult, TrialRecord, TrialStatus, mark_front
-from dse.search.analyse._conclusion import conclude
 from dse.search.space import Objective
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
 from dse.simulate import RankBreakdown
@@ -68,7 +67,6 @@ def synthetic_study(trials: int, seed: int = 0) -> StudyResult:
         seed=seed,
         sampler="nsga2",
         created="2026-01-01",
-        conclusion=conclude(OBJECTIVES, records),
     )
 
 

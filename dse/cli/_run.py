@@ -162,23 +162,30 @@ def _print(study: Study, console: Console, messages: Console) -> None:
 
 
 def _document(study: Study) -> dict[str, object]:
+    from dse.search import conclude, decide, front_outcomes
+
     result = study.result
+    decision = decide(result)
     front = [
         {
-            "number": record.number,
-            "parameters": dict(record.parameters),
+            "number": outcome.record.number,
+            "parameters": dict(outcome.record.parameters),
             "objectives": {
                 axis.metric.value: value
-                for axis, value in zip(result.objectives, record.values, strict=True)
+                for axis, value in zip(result.objectives, outcome.record.values, strict=True)
             },
+            "equal_configurations": outcome.equal,
         }
-        for record in result.front
+        for outcome in front_outcomes(result)
     ]
     return {
         "study": study.directory.root,
         "evaluated": sum(record.evaluated for record in result.records),
         "counts": Counter(record.status.value for record in result.records),
+        "recommended": None if decision is None else decision.take.number,
+        "decision": decision,
         "front": front,
-        "conclusion": result.conclusion,
+        "certificate": result.certificate,
+        "conclusion": conclude(result),
         "report": study.directory.report,
     }

@@ -78,7 +78,7 @@ def whatif_command(
 
 
 def _document(revision: Revision, report: Path | None) -> dict[str, object]:
-    from dse.search import best_moves, front_moves
+    from dse.search import best_moves, conclude, front_moves
 
     before, after = revision.before, revision.after
     names = [axis.metric.value for axis in before.objectives]
@@ -120,7 +120,7 @@ def _document(revision: Revision, report: Path | None) -> dict[str, object]:
         ],
         "feasible_before": _feasible(before),
         "feasible_after": _feasible(after),
-        "conclusion": after.conclusion,
+        "conclusion": conclude(after),
         "report": report,
     }
 

@@ -49,7 +49,8 @@ class TrialRecord:
         values: Objective values in the study's order; empty if not evaluated.
         configuration: The complete configuration with its plan; None if rejected or failed.
         prediction: What the model says; None if rejected or failed.
-        on_front: Whether it is on the Pareto front of the whole study.
+        on_front: Whether it is on the Pareto front of the whole study; of trials with the same
+            outcome, the first stands for all.
         lower_bound_s: No plan that the configuration allows has a shorter iteration; None where it
             was not computed.
         traceback: Where the evaluation raised, innermost call last; empty unless it did.
@@ -219,7 +220,6 @@ class StudyResult:
         seed: Random seed.
         sampler: Sampler name.
         created: ISO date and time of the study's start.
-        conclusion: One line of text.
         trace: The captured step that was changed; None in studies of a model.
         kind: What kind of workload it is.
         validation: Candidates that were run for real; None where none was.
@@ -241,7 +241,6 @@ class StudyResult:
     seed: int
     sampler: str
     created: str
-    conclusion: str
     trace: StudyTrace | None = None
     kind: str = "dlrm"
     validation: Validation | None = None

@@ -1,4 +1,4 @@
-"""Result of a study: its records with the front marked, its conclusion, and its sources."""
+"""Result of a study: its records with the front marked, and its sources."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from dse.search._records import StudyResult, TrialRecord, TrialStatus
 from dse.search.analyse._bounds import with_bounds
-from dse.search.analyse._conclusion import conclude
+from dse.search.analyse._outcomes import first_of_each
 from dse.search.analyse._pareto import pareto_mask
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ def study_result(
         seed=header.seed,
         sampler=header.sampler.value,
         created=header.created,
-        conclusion=conclude(header.objectives, marked),
         trace=header.trace,
         kind=header.kind,
         cost_model=header.cost_model,
@@ -53,9 +52,14 @@ def study_result(
 def mark_front(
     records: Sequence[TrialRecord], objectives: Sequence[Objective]
 ) -> tuple[TrialRecord, ...]:
-    """Returns the records by number, those on the Pareto front of the feasible ones marked."""
+    """Returns the records by number, those on the Pareto front of the feasible ones marked.
+
+    Of trials with the same outcome, the first stands for all.
+    """
     ordered = sorted(records, key=lambda record: record.number)
-    feasible = [record for record in ordered if record.status is TrialStatus.FEASIBLE]
+    feasible = first_of_each(
+        [record for record in ordered if record.status is TrialStatus.FEASIBLE]
+    )
     values = np.array([record.values for record in feasible], dtype=np.float64)
     mask = pareto_mask(values.reshape(-1, len(objectives)), [axis.maximize for axis in objectives])
     front = {record.number for record, marked in zip(feasible, mask, strict=True) if marked}

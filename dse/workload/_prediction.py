@@ -9,6 +9,7 @@ from typing import Annotated, TypeAlias
 from pydantic import Field
 
 from dse.simulate import RankBreakdown
+from dse.workload._metrics import Metric
 
 _GIB = 2**30
 
@@ -135,3 +136,22 @@ class Prediction:
     def metric(self, name: str) -> float | None:
         """Returns one of the further figures; None if this workload does not have it."""
         return dict(self.metrics).get(name)
+
+    @property
+    def counts(self) -> str:
+        """What throughput and cost count for people: ``tokens`` where there are any."""
+        return "samples" if self.metric(Metric.TOKEN_THROUGHPUT) is None else "tokens"
+
+    @property
+    def throughput_per_s(self) -> float:
+        """Samples or tokens a second, whichever :attr:`counts` says; NaN if they are not known."""
+        tokens_per_s = self.metric(Metric.TOKEN_THROUGHPUT)
+        return self.throughput_samples_per_s if tokens_per_s is None else tokens_per_s
+
+    @property
+    def cost_usd_per_billion(self) -> float | None:
+        """Cost of a billion of what :attr:`counts` says; None without a price."""
+        if self.cost_usd_per_million_samples is None:
+            return None
+        of_a_sample = self.throughput_per_s / self.throughput_samples_per_s
+        return 1e3 * self.cost_usd_per_million_samples / of_a_sample

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from dse.workload._job import Job
     from dse.workload._metrics import Metric
     from dse.workload._parameters import Parameter, ParametersBlock, ParameterValue
-    from dse.workload._prediction import Prediction
     from dse.workload._programs import Program
 
 
@@ -92,23 +91,6 @@ class Workload(ABC):
         """
         del text
         raise ConfigError(f"{file}: a {cls.title} is not described by a model file")
-
-    @classmethod
-    def describe(cls, configuration: Configuration, prediction: Prediction) -> str:
-        """Describes a predicted configuration in a few words.
-
-        Args:
-            configuration: What was chosen.
-            prediction: What the model says about it.
-        """
-        text = (
-            f"{configuration.world_size} × {configuration.platform}, "
-            f"batch {configuration.global_batch_size:,}, "
-            f"{prediction.throughput_samples_per_s / 1e6:.2f} M samples/s"
-        )
-        if prediction.cost_usd_per_million_samples is not None:
-            text += f" at {prediction.cost_usd_per_million_samples:.3g} USD per million"
-        return text
 
     @classmethod
     def details(cls, configuration: Configuration) -> tuple[tuple[str, str], ...]:

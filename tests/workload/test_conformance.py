@@ -267,7 +267,7 @@ def test_what_is_chosen_has_a_name_in_search_spaces(kind):
 
 
 @every_kind
-def test_a_configuration_is_described_and_deployed(kind):
+def test_a_configuration_is_summarized_and_deployed(kind):
     case, job = CASES[kind], made(kind)
     configuration = Configuration(
         kind=case.workload.kind,
@@ -279,9 +279,7 @@ def test_a_configuration_is_described_and_deployed(kind):
         plan=job.plan,
         planner=job.planner,
     )
-    described = case.workload.describe(configuration, predict_job(job))
-    assert described
-    assert "\n" not in described
+    assert "\n" not in case.workload.summary(configuration)
     assert case.workload.batch_grain(configuration) >= 1
     document = json.loads(case.workload.deployment(configuration, case.workload.name))
     assert document["model"] == case.workload.name

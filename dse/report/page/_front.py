@@ -49,8 +49,7 @@ class FrontView:
 
     Attributes:
         points: By trial number; points with neither interval nor measurement are left out.
-        recommended: The knee of the front, or else the best in the first objective;
-            None without a front.
+        recommended: The one that the decision takes; None without a front.
         second: Another one of the front to compare it with; None without another one.
     """
 
@@ -62,8 +61,10 @@ class FrontView:
 def front_view(study: StudyResult) -> FrontView:
     """Extracts intervals and measurements, and which two candidates to compare first."""
     runs = _runs(study)
+    formats = metric_formats(study)
+    scales = [formats[axis.metric].scale for axis in study.objectives]
     points = [
-        _point(study, record, runs.get(record.number))
+        _point(study, record, runs.get(record.number), scales)
         for record in study.records
         if record.evaluated and (record.on_front or record.number in runs)
     ]
@@ -80,7 +81,7 @@ def front_view(study: StudyResult) -> FrontView:
 
 
 def _first_two(study: StudyResult) -> tuple[int | None, int | None]:
-    best = recommended_trial(study.objectives, study.records)
+    best = recommended_trial(study)
     if best is None:
         return None, None
     others = [record.number for record in study.front if record.number != best.number]
@@ -96,7 +97,12 @@ def _runs(study: StudyResult) -> dict[int, ValidatedCandidate]:
     }
 
 
-def _point(study: StudyResult, record: TrialRecord, run: ValidatedCandidate | None) -> PointView:
+def _point(
+    study: StudyResult,
+    record: TrialRecord,
+    run: ValidatedCandidate | None,
+    scales: Sequence[float],
+) -> PointView:
     prediction = record.prediction
     predicted: Sequence[tuple[float, float] | None] = [None] * len(study.objectives)
     if prediction is not None and not math.isnan(prediction.iteration_time_p5_s):
@@ -105,21 +111,22 @@ def _point(study: StudyResult, record: TrialRecord, run: ValidatedCandidate | No
             prediction.iteration_time_p95_s / prediction.iteration_time_s,
         )
         predicted = [
-            _pair(_scaled(study, record, index, factors)) for index in range(len(study.objectives))
+            _pair(_scaled(study, record, index, scale, factors))
+            for index, scale in enumerate(scales)
         ]
     if run is None or prediction is None:
         return PointView(record.number, tuple(predicted), (None,) * len(study.objectives), "")
     measured: list[Span | None] = [None] * len(study.objectives)
     if _is_itself(study, record, run):
         time_s = prediction.iteration_time_s
-        for index in range(len(measured)):
-            found = _scaled(study, record, index, (run.measured_s / time_s,))
+        for index, scale in enumerate(scales):
+            found = _scaled(study, record, index, scale, (run.measured_s / time_s,))
             if found is None:
                 continue
             ends: list[float] | None = None
             if run.measured_low_s is not None and run.measured_high_s is not None:
                 low_high = (run.measured_low_s / time_s, run.measured_high_s / time_s)
-                ends = _scaled(study, record, index, low_high)
+                ends = _scaled(study, record, index, scale, low_high)
             measured[index] = (ends[0], found[0], ends[1]) if ends else (None, found[0], None)
     return PointView(record.number, tuple(predicted), tuple(measured), _note(run))
 
@@ -139,7 +146,7 @@ def _is_itself(study: StudyResult, record: TrialRecord, run: ValidatedCandidate)
 
 
 def _scaled(
-    study: StudyResult, record: TrialRecord, index: int, factors: Sequence[float]
+    study: StudyResult, record: TrialRecord, index: int, scale: float, factors: Sequence[float]
 ) -> list[float] | None:
     """Returns the value on an axis if the iteration took so many times as long, ascending.
 
@@ -149,7 +156,7 @@ def _scaled(
     value = record.values[index] if index < len(record.values) else math.nan
     if not math.isfinite(value):
         return None
-    shown = value * metric_formats(study)[axis.metric].scale
+    shown = value * scale
     if axis.metric in _LIKE_TIME:
         return sorted(rounded(shown * factor) for factor in factors)
     if axis.metric in _LIKE_RATE:

@@ -10,8 +10,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dse.report._decision import equal_words
 from dse.report._metrics import metric_formats, title_with_unit
 from dse.report.page._analysis import analysis_view
+from dse.report.page._decision import decision_view
 from dse.report.page._details import (
     BREAKDOWN_PARTS,
     DetailView,
@@ -23,9 +25,10 @@ from dse.report.page._details import (
 from dse.report.page._figures import figures_view
 from dse.report.page._front import front_view
 from dse.report.page._payload import finite
+from dse.report.page._scaling import scaling_view
 from dse.report.page._timeline import timeline_view
 from dse.report.page._validation import validation_view
-from dse.search import TrialStatus, group_reasons
+from dse.search import TrialStatus, front_outcomes, group_reasons
 from dse.workload import workload_kind
 from dse.workload.dlrm import PLACEMENT_PREFIX
 
@@ -34,9 +37,11 @@ if TYPE_CHECKING:
 
     from dse.report._metrics import MetricFormat
     from dse.report.page._analysis import AnalysisView
+    from dse.report.page._decision import DecisionView
     from dse.report.page._details import TableSize
     from dse.report.page._figures import FiguresView
     from dse.report.page._front import FrontView
+    from dse.report.page._scaling import ScalingView
     from dse.report.page._timeline import TimelineView
     from dse.report.page._validation import ValidationView
     from dse.search import StudyResult, TrialRecord
@@ -99,6 +104,10 @@ class ReportView:
     """All data of the page.
 
     Attributes:
+        title: What the study is about, for people.
+        decision: What to take.
+        scaling: How platforms scale; empty where nothing varies that scales.
+        equal: `(trial number, words)` of outcomes on the front that other configurations share.
         axes: Objectives.
         parameters: Names of the outer parameters.
         trials: All trials by number.
@@ -119,6 +128,10 @@ class ReportView:
         analysis: Sections on the study as a whole.
     """
 
+    title: str
+    decision: DecisionView
+    scaling: tuple[ScalingView, ...]
+    equal: tuple[tuple[int, str], ...]
     axes: tuple[AxisView, ...]
     parameters: tuple[str, ...]
     trials: tuple[TrialView, ...]
@@ -151,6 +164,14 @@ def build_view(study: StudyResult) -> ReportView:
     front = front_view(study)
     details = _details(study)
     return ReportView(
+        title=study.description or study.name.replace("_", " "),
+        decision=decision_view(study),
+        scaling=scaling_view(study),
+        equal=tuple(
+            (outcome.record.number, equal_words(outcome))
+            for outcome in front_outcomes(study)
+            if outcome.equal
+        ),
         axes=tuple(
             AxisView(title_with_unit(form), axis.maximize, form.scale, form.digits)
             for axis in study.objectives
@@ -159,7 +180,7 @@ def build_view(study: StudyResult) -> ReportView:
         parameters=tuple(name for name, _ in _shown_parameters(study.records[0]))
         if study.records
         else (),
-        trials=tuple(_trial(study, record, group) for record in study.records),
+        trials=tuple(_trial(study, record, group, formats) for record in study.records),
         details=details,
         reasons=tuple(
             (group.example, group.status.value, group.count)
@@ -217,8 +238,9 @@ def _group_of(study: StudyResult) -> str:
     return next((name for name in _COLOURS if name in varied), "platform")
 
 
-def _trial(study: StudyResult, record: TrialRecord, group: str) -> TrialView:
-    formats = metric_formats(study)
+def _trial(
+    study: StudyResult, record: TrialRecord, group: str, formats: Mapping[Metric, MetricFormat]
+) -> TrialView:
     values = tuple(
         finite(value * formats[axis.metric].scale)
         for axis, value in zip(study.objectives, record.values, strict=False)

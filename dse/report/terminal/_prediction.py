@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dse.report._metrics import cost_words
 from dse.report.console import (
     Table,
     duration,
@@ -151,15 +152,14 @@ def print_ranking(rows: Sequence[RankingRow], console: Console) -> None:
 
 
 def _figures(prediction: Prediction) -> list[tuple[str, str]]:
-    cost, price = prediction.cost_usd_per_million_samples, prediction.price_usd_per_hour
+    price = prediction.price_usd_per_hour
     rate = f"{prediction.throughput_samples_per_s:,.0f} samples/s"
-    digits, mfu = 5, []
+    mfu = []
     tokens_per_s = prediction.metric("throughput_tokens_per_s")
     if tokens_per_s is not None:
         rate = (
             f"{prediction.throughput_samples_per_s:,.2f} samples/s, {tokens_per_s:,.0f} tokens/s"
         )
-        digits = 2
     utilization = prediction.metric("model_flops_utilization")
     if utilization is not None:
         mfu = [("MFU", f"{percent(utilization)} (without recomputation)")]
@@ -173,9 +173,7 @@ def _figures(prediction: Prediction) -> list[tuple[str, str]]:
         *mfu,
         (
             "cost",
-            "no price"
-            if cost is None or price is None
-            else f"{cost:,.{digits}f} USD per million samples ({price:,.2f} USD/h)",
+            "no price" if price is None else f"{cost_words(prediction)} ({price:,.2f} USD/h)",
         ),
         ("feasible", "yes" if prediction.feasible else prediction.infeasible_reason),
     ]

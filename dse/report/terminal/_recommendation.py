@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.config import UnitKind, format_quantity
+from dse.report._metrics import cost_words, usd
 from dse.report.console import (
     UNKNOWN,
     Table,
@@ -86,7 +87,7 @@ def _price(option: Option) -> str:
 
 def _figures(found: Recommendation, solved: Solved) -> list[tuple[str, str]]:
     prediction, batch = solved.prediction, solved.option.global_batch_size
-    cost, samples = prediction.cost_usd_per_million_samples, samples_of(found.goal)
+    cost, samples = prediction.cost_usd_per_billion, samples_of(found.goal)
     memory = f"{gib(prediction.peak_memory_bytes)} of {gib(prediction.usable_memory_bytes)}"
     return [
         (
@@ -98,8 +99,7 @@ def _figures(found: Recommendation, solved: Solved) -> list[tuple[str, str]]:
         ),
         (
             "price",
-            _price(solved.option)
-            + ("" if cost is None else f", {cost:.4g} USD per million samples"),
+            _price(solved.option) + ("" if cost is None else f", {cost_words(prediction)}"),
         ),
         *([] if samples is None else [("whole job", _job(samples, solved))]),
         ("reaches it", _chance(found, solved)),
@@ -147,18 +147,18 @@ def _plan(solved: Solved) -> str:
 
 def _print_runners_up(found: Recommendation, console: Console) -> None:
     samples = samples_of(found.goal)
-    titles = ["samples/s", "USD/h", "USD per million", "probability"]
+    titles = ["samples/s", "USD/h", "USD per billion", "probability"]
     if samples is not None:
         titles += ["job takes", "job costs"]
     table = Table("best of the other platforms", texts("configuration"), figures(*titles))
     for solved in found.runners_up:
         price = solved.option.price_usd_per_hour
-        cost = solved.prediction.cost_usd_per_million_samples
+        cost = solved.prediction.cost_usd_per_billion
         row = [
             solved.option.words,
             rate_words(solved.throughput_per_s).removesuffix(" samples/s"),
             f"{price:,.2f}",
-            UNKNOWN if cost is None else f"{cost:.4g}",
+            UNKNOWN if cost is None else usd(cost),
             _probability(solved.probability(found.goal)),
         ]
         if samples is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dse.report._metrics import metric_formats, title_with_unit
 from dse.report.console import UNKNOWN, Table, change, figures, line, names, plural, texts
 from dse.report.terminal._study import short_name
-from dse.search import TrialStatus, best_moves, front_moves
+from dse.search import TrialStatus, best_moves, conclude, front_moves
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,7 +46,7 @@ def print_revision(revision: Revision, console: Console, *, top: int = 15) -> No
             f"{configurations} rejected by a hard limit would be allowed now, but without a plan; "
             "evaluate with a new `dse run`",
         )
-    line(console, revision.after.conclusion, "bold")
+    line(console, conclude(revision.after), "bold")
 
 
 def _print_figures(revision: Revision, console: Console) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 from dse.errors import ConfigError
 from dse.search.analyse._front_moves import BestMove, best_of
 from dse.search.analyse._hypervolume import hypervolume
+from dse.search.analyse._metric_words import metric_word
 from dse.search.compare._inputs import default_wires, input_differences
-from dse.workload import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,20 +21,6 @@ if TYPE_CHECKING:
     from dse.search.compare._inputs import InputDifference
     from dse.search.space import Objective
     from dse.sharding import ShardingPlan
-
-#: Metrics as sentences call them.
-_NAMES = {
-    Metric.THROUGHPUT: "throughput",
-    Metric.ITERATION_TIME: "iteration time",
-    Metric.COST: "cost per sample",
-    Metric.PRICE: "price",
-    Metric.MEMORY_HEADROOM: "memory left",
-    Metric.WORLD_SIZE: "devices",
-    Metric.GLOBAL_BATCH_SIZE: "batch",
-    Metric.SPEEDUP: "speed-up",
-    Metric.TOKEN_THROUGHPUT: "throughput in tokens",
-    Metric.UTILIZATION: "MFU",
-}
 
 #: Relative change of a time from which on a prediction counts as moved.
 _MOVED = 1e-9
@@ -219,7 +205,7 @@ def _conclusion(
         return _nothing_feasible(best)
     better, worse = (
         [
-            f"{_NAMES.get(move.metric, move.metric.value)} ({_percent(move.change)})"
+            f"{metric_word(move.metric)} ({_percent(move.change)})"
             for move in best
             if _lead(move) == sign
         ]

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from dse.trace.whatif import CapturedStep, Change
     from dse.workload._configuration import Configuration
     from dse.workload._parameters import ParametersBlock, ParameterValue
-    from dse.workload._prediction import Prediction
 
 
 @dataclass(frozen=True)
@@ -71,19 +70,6 @@ class RecordedWorkload(Workload):
     def summary(cls, configuration: Configuration) -> str:
         """Names the changes."""
         return change_title(dict(configuration.parameters))
-
-    @classmethod
-    def describe(cls, configuration: Configuration, prediction: Prediction) -> str:
-        """Names the changes, and what they bring."""
-        speedup = prediction.metric(Metric.SPEEDUP) or 1.0
-        text = (
-            f"{cls.summary(configuration)}, "
-            f"{1e3 * prediction.iteration_time_s:.3f} ms a step, {speedup:.3g} times the captured "
-            "throughput"
-        )
-        if prediction.cost_usd_per_million_samples is not None:
-            text += f" at {prediction.cost_usd_per_million_samples:.3g} USD per million samples"
-        return text
 
     @classmethod
     def details(cls, configuration: Configuration) -> tuple[tuple[str, str], ...]:

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from dse.model import TransformerModel
     from dse.workload._configuration import Configuration
     from dse.workload._parameters import ParametersBlock, ParameterValue
-    from dse.workload._prediction import Prediction
     from dse.workload._programs import Program
 
 _MICRO_BATCHES = (1, 2, 4, 8, 16)
@@ -82,23 +81,6 @@ class TransformerWorkload(Workload):
     def from_text(cls, text: str, *, file: str = "<string>") -> TransformerWorkload:
         """Returns the model of a file; see :meth:`Workload.from_text`."""
         return cls(parse_document(text, TransformerDocument, file=file).to_model())
-
-    @classmethod
-    def describe(cls, configuration: Configuration, prediction: Prediction) -> str:
-        """Names the machines, the parallelism and the speed."""
-        text = (
-            f"{configuration.world_size} × {configuration.platform}, "
-            f"{cls.summary(configuration)}, "
-            f"{prediction.iteration_time_s:.3g} s a step"
-        )
-        utilization = prediction.metric(Metric.UTILIZATION)
-        if utilization is not None:
-            text += f", MFU {100 * utilization:.0f} %"
-        if prediction.cost_usd_per_million_samples is not None:
-            cost = prediction.cost_usd_per_million_samples
-            text += f", {cost:,.0f}" if cost >= 1000 else f", {cost:.4g}"
-            text += " USD per million samples"
-        return text
 
     @staticmethod
     def parallelism(configuration: Configuration) -> Parallelism:
