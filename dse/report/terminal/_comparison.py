@@ -88,7 +88,7 @@ def _print_front(
     table = Table(f"front of {letter}", *columns)
     elsewhere = {
         pair.first if first else pair.second: pair.second if first else pair.first
-        for pair in comparison.common
+        for pair in reversed(comparison.common)
     }
     other = comparison.second if first else comparison.first
     on_front = {record.number for record in other.front}
@@ -134,7 +134,7 @@ def _print_common(comparison: StudyComparison, console: Console) -> None:
         (pair for pair in common if pair.moved),
         key=lambda pair: (-abs(math.log(pair.time_ratio)), pair.first),
     )
-    line(console, f"{len(common)} configurations in both, {len(moved)} predicted differently")
+    line(console, f"{len(common)} outcomes in both, {len(moved)} predicted differently")
     if not moved:
         return
     title = "predicted differently, largest difference first"
