@@ -161,6 +161,17 @@ def _print(study: Study, console: Console, messages: Console) -> None:
         messages.print("the whole space was evaluated", markup=False)
 
 
+def _program(record: TrialRecord) -> dict[str, object]:
+    prediction = record.prediction
+    if prediction is None:
+        return {}
+    return {
+        "program": prediction.program or None,
+        "is_bound": prediction.is_bound,
+        "bound_by": prediction.bound_text,
+    }
+
+
 def _document(study: Study) -> dict[str, object]:
     result = study.result
     front = [
@@ -171,6 +182,7 @@ def _document(study: Study) -> dict[str, object]:
                 axis.metric.value: value
                 for axis, value in zip(result.objectives, record.values, strict=True)
             },
+            **_program(record),
         }
         for record in result.front
     ]

@@ -26,7 +26,7 @@ from dse.report.page._payload import finite
 from dse.report.page._timeline import timeline_view
 from dse.report.page._validation import validation_view
 from dse.search import TrialStatus, group_reasons
-from dse.workload import workload_kind
+from dse.workload import program_label, workload_kind
 from dse.workload.dlrm import PLACEMENT_PREFIX
 
 if TYPE_CHECKING:
@@ -230,7 +230,10 @@ def _trial(study: StudyResult, record: TrialRecord, group: str) -> TrialView:
         front=record.on_front,
         group=str(chosen.get(group, "")),
         values=values,
-        parameters=tuple(value for _, value in _shown_parameters(record)),
+        parameters=tuple(
+            program_label(str(value)) if name == "program" else value
+            for name, value in _shown_parameters(record)
+        ),
         reason=record.reason,
         speedup=_speedup(record),
     )

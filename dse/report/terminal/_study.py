@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dse.report._metrics import metric_formats, title_with_unit
 from dse.report.console import Table, figures, line, texts
 from dse.search import TrialStatus
-from dse.workload import workload_kind
+from dse.workload import program_label, workload_kind
 from dse.workload.dlrm import PLACEMENT_PREFIX
 
 if TYPE_CHECKING:
@@ -57,18 +57,22 @@ def _print_front(study: StudyResult, console: Console) -> None:
     formats = metric_formats(study)
     titles = [title_with_unit(formats[axis.metric]) for axis in study.objectives]
     title = f"Pareto front of {study.name}"
-    table = Table(title, figures("#", *titles), texts("Configuration"))
+    if len(study.programs) == 1:
+        title += f", program: {program_label(*study.programs)}"
+    table = Table(title, figures("#", *titles), texts("Configuration", "Bound by"))
     varied = _varied_parameters(study)
     if study.trace is not None:
         metrics = study.trace.metrics
         cells = (formats[axis.metric].text(metrics[axis.metric]) for axis in study.objectives)
-        table.add("", *cells, f"as captured: {study.trace.step}", style="dim")
+        captured = f"as captured: {study.trace.step}"
+        table.add("", *cells, captured, study.trace.baseline.bound_text, style="dim")
     for record in study.front[:_MAX_ROWS]:
         cells = (
             formats[axis.metric].text(value)
             for axis, value in zip(study.objectives, record.values, strict=True)
         )
-        table.add(str(record.number), *cells, _configuration_name(record, varied))
+        bound_by = "" if record.prediction is None else record.prediction.bound_text
+        table.add(str(record.number), *cells, _configuration_name(record, varied), bound_by)
     table.print(console)
 
 
@@ -95,6 +99,8 @@ def _configuration_name(record: TrialRecord, varied: Sequence[str]) -> str:
             continue
         if isinstance(value, bool):
             parts.append(f"{name} {'on' if value else 'off'}")
+        elif name == "program":
+            parts.append(program_label(str(value)))
         elif name == "communication_precision":
             parts.append(f"{value} on the wire")
         elif name in _SELF_EXPLANATORY:

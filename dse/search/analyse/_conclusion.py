@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.workload import Metric, workload_kind
+from dse.workload import BOUND_LABEL, Metric, workload_kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,6 +108,8 @@ def describe(record: TrialRecord) -> str:
         return f"#{record.number}"
     described = workload_kind(configuration.kind).describe(configuration, prediction)
     text = f"#{record.number} {described}"
+    if prediction.is_bound:
+        text += f" ({BOUND_LABEL})"
     if record.plan_gap is not None:
         text += f", plan at most {100 * record.plan_gap:.1f} % slower than the best possible"
     return text

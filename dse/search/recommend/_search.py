@@ -174,6 +174,7 @@ def recommendation(
         limit="" if closest is None else evaluator.limit(closest),
         confidence=confidence,
         space=space,
+        program=str(evaluator.fixed.get("program", "")),
     )
 
 
