@@ -106,6 +106,7 @@ def recommend(
         model=workload.name,
         confidence=chosen.confidence,
         space=_space_words(space),
+        program=workload.program_name({"program": chosen.program}),
     )
 
 
