@@ -161,6 +161,17 @@ def _print(study: Study, console: Console, messages: Console) -> None:
         messages.print("the whole space was evaluated", markup=False)
 
 
+def _program(record: TrialRecord) -> dict[str, object]:
+    prediction = record.prediction
+    if prediction is None:
+        return {}
+    return {
+        "program": prediction.program or None,
+        "is_bound": prediction.is_bound,
+        "bound_by": prediction.bound_text,
+    }
+
+
 def _document(study: Study) -> dict[str, object]:
     from dse.search import conclude, decide, front_outcomes
 
@@ -175,6 +186,7 @@ def _document(study: Study) -> dict[str, object]:
                 for axis, value in zip(result.objectives, outcome.record.values, strict=True)
             },
             "equal_configurations": outcome.equal,
+            **_program(outcome.record),
         }
         for outcome in front_outcomes(result)
     ]

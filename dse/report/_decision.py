@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dse.report._metrics import rate, rate_parts, usd
 from dse.report.console import duration, percent, plural, signed_percent
-from dse.workload import IDEAL
+from dse.workload import program_label
 
 if TYPE_CHECKING:
     from dse.search import Certificate, Choice, Decision, Outcome, StudyResult
@@ -121,11 +121,10 @@ def _certified(found: Certificate, evaluated: int) -> str:
 
 def _entry(role: str, also: tuple[str, ...], choice: Choice) -> DecisionEntry:
     price, cost = choice.price_usd_per_hour, choice.cost_usd_per_billion
-    program = f"{choice.program} (bound: no program reaches it)"
     setting = (
         choice.machines,
         choice.setup,
-        program if choice.program == IDEAL else choice.program,
+        program_label(choice.program),
         f"batch {choice.global_batch_size:,}" if choice.global_batch_size else "",
     )
     return DecisionEntry(

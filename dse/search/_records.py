@@ -257,6 +257,12 @@ class StudyResult:
         )
 
     @property
+    def programs(self) -> tuple[str, ...]:
+        """Training programs of the evaluated configurations, in the order of their numbers."""
+        found = (record.prediction.program for record in self.records if record.prediction)
+        return tuple(dict.fromkeys(name for name in found if name))
+
+    @property
     def front(self) -> tuple[TrialRecord, ...]:
         """Records on the Pareto front, best in the first objective first."""
         best = [record for record in self.records if record.on_front]

@@ -28,9 +28,10 @@ def trial_table(
 
     Columns: `number`, `status`, `on_front`, `equal_configurations` (others of the space with the
     same outcome), one per outer parameter, one per metric, mean over ranks (of a transformer:
-    pipeline stages) of each breakdown part, `reason`; of a model also `iteration_time_p5_s` and
-    `_p95_s` and the memory of the fullest rank; of a recommendation model `lower_bound_s` and
-    `plan_gap` (of the front only) and `planner`.
+    pipeline stages) of each breakdown part, the work with the largest share of the critical path
+    (`bound_by`) and that share, `reason`; of a model also `iteration_time_p5_s` and `_p95_s` and
+    the memory of the fullest rank; of a recommendation model `lower_bound_s` and `plan_gap` (of
+    the front only) and `planner`.
     Cells of what was not evaluated are empty.
 
     Args:
@@ -85,7 +86,7 @@ def _columns(names: Sequence[str], kind: str) -> list[str]:
         if metric in workload.metrics and metric.value not in names
     ]
     first = ["number", "status", "on_front", "equal_configurations", *names, *metrics]
-    parts = [f"mean_{part}" for part in _BREAKDOWN]
+    parts = [*(f"mean_{part}" for part in _BREAKDOWN), "bound_by", "bound_share"]
     if workload.brings_machine:
         # A captured step says neither how it varies nor what memory holds.
         return [*first, *parts, "reason"]
@@ -112,6 +113,7 @@ def _row(record: TrialRecord, names: Sequence[str]) -> dict[str, object]:
             shares = [getattr(rank, part) for rank in prediction.breakdown]
             # Cost models of others may not say where the time goes.
             row[f"mean_{part}"] = sum(shares) / len(shares) if shares else None
+        row["bound_by"], row["bound_share"] = prediction.bound_by, prediction.bound_share
         row["lower_bound_s"] = record.lower_bound_s
         row["plan_gap"] = record.plan_gap
         row["peak_memory_bytes"] = prediction.peak_memory_bytes

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dse.workload._builder import StepBuilder
 from dse.workload._configuration import Configuration
 from dse.workload._explain import AttributedGraph, Details, explain_job, task_details
-from dse.workload._iteration import DurationClass, ErrorSource, Iteration
+from dse.workload._iteration import DurationClass, ErrorSource, Iteration, SimulatedStep
 from dse.workload._job import Job, PlanEffort
 from dse.workload._launch import LaunchMode
 from dse.workload._metrics import COMMON_METRICS, SAMPLE_METRICS, Metric
@@ -29,7 +29,14 @@ from dse.workload._parameters import (
 )
 from dse.workload._predict import PairedComparison, compare_jobs, predict_job
 from dse.workload._prediction import Effect, MemoryAccount, Prediction
-from dse.workload._programs import IDEAL, FittedValue, Program, find_program
+from dse.workload._programs import (
+    BOUND_LABEL,
+    IDEAL,
+    FittedValue,
+    Program,
+    find_program,
+    program_label,
+)
 from dse.workload._registry import (
     load_workload,
     workload_from_text,
@@ -39,6 +46,7 @@ from dse.workload._registry import (
 from dse.workload._workload import Workload
 
 __all__ = [
+    "BOUND_LABEL",
     "COMMON_METRICS",
     "IDEAL",
     "SAMPLE_METRICS",
@@ -66,6 +74,7 @@ __all__ = [
     "Prediction",
     "Program",
     "RankCounts",
+    "SimulatedStep",
     "StepBuilder",
     "Switches",
     "Workload",
@@ -76,6 +85,7 @@ __all__ = [
     "load_workload",
     "named",
     "predict_job",
+    "program_label",
     "task_details",
     "workload_from_text",
     "workload_kind",

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from dse.simulate import RankBreakdown
 from dse.workload._metrics import Metric
+from dse.workload._programs import IDEAL
 
 _GIB = 2**30
 
@@ -88,6 +89,10 @@ class Prediction:
             ``throughput_tokens_per_s``.
         effects: What each change of a captured step did, in order.
         notes: What was assumed.
+        program: Training program; empty where none is named.
+        bound_by: The work with the largest share of the critical path, such as ``host``; empty
+            where it is not known.
+        bound_share: That share.
     """
 
     iteration_time_s: float
@@ -104,6 +109,19 @@ class Prediction:
     metrics: tuple[tuple[str, float], ...] = ()
     effects: tuple[Effect, ...] = ()
     notes: tuple[str, ...] = ()
+    program: str = ""
+    bound_by: str = ""
+    bound_share: float = 0.0
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the ideal program runs, so that no real program is as fast."""
+        return self.program == IDEAL
+
+    @property
+    def bound_text(self) -> str:
+        """What binds the step, with its share: ``host, 96 %``; empty where it is not known."""
+        return f"{self.bound_by}, {100 * self.bound_share:.0f} %" if self.bound_by else ""
 
     @property
     def memory_bytes_per_rank(self) -> tuple[float, ...]:

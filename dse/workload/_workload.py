@@ -13,6 +13,7 @@ from dse.machine import Precision
 from dse.sharding import plan_to_json
 from dse.workload._metrics import COMMON_METRICS
 from dse.workload._parameters import named
+from dse.workload._programs import find_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +41,8 @@ class Workload(ABC):
         parameters: What a search space may choose; its fields are the parameters.
         metrics: Figures that a prediction has.
         programs: Training programs by name.
+        default_program: Program that runs a job unless parameters name another; empty where a kind
+            has no programs.
         rank_word: What one entry of a breakdown stands for.
         brings_machine: Whether the workload fixes its machine, as captured steps do.
         finds_plans: Whether jobs have a sharding plan, which is searched for each configuration.
@@ -52,6 +55,7 @@ class Workload(ABC):
     parameters: ClassVar[type[ParametersBlock]]
     metrics: ClassVar[frozenset[Metric]] = COMMON_METRICS
     programs: ClassVar[Mapping[str, Program]] = {}
+    default_program: ClassVar[str] = ""
     finds_plans: ClassVar[bool] = False
     frameworks: ClassVar[tuple[str, ...]] = ()
     summarized: ClassVar[frozenset[str]] = frozenset()
@@ -76,6 +80,19 @@ class Workload(ABC):
             ConfigError: The model has no recipe.
         """
         raise ConfigError(f"{self.name} has no batch size of its own; name one")
+
+    @classmethod
+    def program_name(cls, parameters: Mapping[str, ParameterValue]) -> str:
+        """Returns the program that runs a job; empty where this kind has no programs.
+
+        Args:
+            parameters: Value of each parameter; without ``program`` the default counts.
+
+        Raises:
+            UnknownNameError: There is no such program; the message names those that there are.
+        """
+        name = str(parameters.get("program", "")) or cls.default_program
+        return find_program(cls.programs, name).name if name else ""
 
     @classmethod
     def from_text(cls, text: str, *, file: str = "<string>") -> Workload:

@@ -67,7 +67,7 @@ def test_predict_prints_the_contract():
         "idle_s",
     }
     assert fields["feasible"] is True
-    assert fields["program"] == "ideal"
+    assert (fields["program"], fields["is_bound"]) == ("torchrec", False)
     assert fields["throughput_samples_per_s"] == pytest.approx(16384 / fields["iteration_time_s"])
 
 

@@ -92,7 +92,7 @@ def test_bars_of_a_stream_never_overlap(view):
 
 
 def test_bars_take_the_time_of_the_breakdown(result, view):
-    """Compute and embedding bars together are the compute part of the rank's breakdown."""
+    """Compute and embedding bars together are at least the compute part of the breakdown."""
     record = result.front[0]
     one = next(one for one in view.timeline.candidates if one.number == record.number)
     word = "stage" if view.rank_word == "Stage" else "rank"
@@ -112,8 +112,10 @@ def test_bars_take_the_time_of_the_breakdown(result, view):
             ):
                 if kind in kinds:
                     covered[start : start + length] = True
-        share = parts.compute_s / record.prediction.iteration_time_s
-        assert covered.mean() == pytest.approx(share, abs=1e-3)
+        # What late launches hide is drawn, but is time of the host.
+        length_s = record.prediction.iteration_time_s
+        least, most = parts.compute_s, parts.compute_s + parts.host_s
+        assert least / length_s - 1e-3 <= covered.mean() <= most / length_s + 1e-3
 
 
 def test_the_slowest_rank_is_the_one_that_ends_the_iteration():

@@ -61,7 +61,7 @@ def test_a_prediction_is_plausible():
     # Weights and gradients of two bytes, twelve bytes of the optimizer.
     assert found["memory_bytes_per_rank"][0] > 16 * layers * width**2
     assert found["feasible"]
-    assert (found["program"], found["precision"]) == ("ideal", "bf16")
+    assert (found["program"], found["precision"]) == ("pytorch", "bf16")
     assert found["bound_by"] == "link_bandwidth"
 
 

@@ -12,8 +12,8 @@ from dse.report._decision import gap_words
 from dse.report._metrics import cost_words
 from dse.report.console import duration, interval, percent
 from dse.report.page._payload import rounded
-from dse.search import bound_by, stored_workload
-from dse.workload import workload_kind
+from dse.search import stored_workload
+from dse.workload import program_label, workload_kind
 from dse.workload.dlrm import PLACEMENT_PREFIX
 
 if TYPE_CHECKING:
@@ -129,7 +129,6 @@ def detail_of(record: TrialRecord) -> DetailView | None:
     summary = (
         *kind.details(configuration),
         *_figures(prediction),
-        *([("Bound by", bound_by(record))] if bound_by(record) else []),
         *_plan_rows(record),
     )
     found = prediction_detail(record.number, (*summary, *_parameters(record)), prediction)
@@ -208,7 +207,10 @@ def _figures(prediction: Prediction) -> list[tuple[str, str]]:
     known = "no interval: one step was captured"
     if not math.isnan(low_s):
         known = f"90 % interval {interval(low_s, high_s)}"
-    rows = [("Iteration time", f"{duration(prediction.iteration_time_s)} ({known})")]
+    rows = [("Program", program_label(prediction.program))] if prediction.program else []
+    rows.append(("Iteration time", f"{duration(prediction.iteration_time_s)} ({known})"))
+    if prediction.bound_by:
+        rows.append(("Bound by", prediction.bound_text))
     if not math.isnan(prediction.throughput_samples_per_s):
         rows.append(("Throughput", _throughput(prediction)))
     rows += [
@@ -240,7 +242,7 @@ def _parameters(record: TrialRecord) -> list[tuple[str, str]]:
     return [
         (name.replace("_", " "), str(value))
         for name, value in record.parameters
-        if not name.startswith(PLACEMENT_PREFIX)
+        if not name.startswith(PLACEMENT_PREFIX) and name != "program"
     ]
 
 

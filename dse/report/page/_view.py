@@ -29,7 +29,7 @@ from dse.report.page._scaling import scaling_view
 from dse.report.page._timeline import timeline_view
 from dse.report.page._validation import validation_view
 from dse.search import TrialStatus, front_outcomes, group_reasons
-from dse.workload import workload_kind
+from dse.workload import program_label, workload_kind
 from dse.workload.dlrm import PLACEMENT_PREFIX
 
 if TYPE_CHECKING:
@@ -252,7 +252,10 @@ def _trial(
         front=record.on_front,
         group=str(chosen.get(group, "")),
         values=values,
-        parameters=tuple(value for _, value in _shown_parameters(record)),
+        parameters=tuple(
+            program_label(str(value)) if name == "program" else value
+            for name, value in _shown_parameters(record)
+        ),
         reason=record.reason,
         speedup=_speedup(record),
     )

@@ -19,7 +19,7 @@ from dse.report.console import (
 )
 from dse.search import TrialStatus, conclude, decide, front_outcomes, scaling
 from dse.sharding import ShardingType
-from dse.workload import workload_kind
+from dse.workload import program_label, workload_kind
 from dse.workload.dlrm import PLACEMENT_PREFIX
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ def _print_front(study: StudyResult, console: Console) -> None:
     forms = [formats[study.objectives[index].metric] for index in shown]
     varied = _varied_parameters(study)
     common = _machines(outcomes[0].record, varied, varying=False)
+    common = ", ".join(filter(None, (common, *_only_program(study))))
     title = f"Pareto front of {study.name}" + (f", all {common}" if common else "")
     table = Table(title, figures("#", *(form.column for form in forms)), texts("Configuration"))
     if study.trace is not None:
@@ -126,7 +127,9 @@ def _print_front(study: StudyResult, console: Console) -> None:
         cells = (form.text(record.values[index]) for index, form in zip(shown, forms, strict=True))
         name = _configuration_name(record, varied)
         equal = f" ({words})" if (words := equal_words(outcome)) else ""
-        table.add(str(record.number), *cells, name + equal)
+        bound_by = "" if record.prediction is None else record.prediction.bound_text
+        bound_by = f"; bound by {bound_by}" if bound_by else ""
+        table.add(str(record.number), *cells, name + bound_by + equal)
     table.print(console)
     hidden = len(outcomes) - _MAX_ROWS
     if hidden > 0:
@@ -166,6 +169,11 @@ def _print_scaling(study: StudyResult, decision: Decision, console: Console) -> 
     )
 
 
+def _only_program(study: StudyResult) -> list[str]:
+    """Returns the program of all trials; nothing if there are several."""
+    return [program_label(name) for name in study.programs] if len(study.programs) == 1 else []
+
+
 def _machines(record: TrialRecord, varied: Sequence[str], *, varying: bool) -> str:
     """Names machines and batch, as far as they vary on the front, or as far as they do not."""
     configuration = record.configuration
@@ -198,6 +206,8 @@ def _configuration_name(record: TrialRecord, varied: Sequence[str]) -> str:
             continue
         if isinstance(value, bool):
             parts.append(f"{name} {'on' if value else 'off'}")
+        elif name == "program":
+            parts.append(program_label(str(value)))
         elif name == "communication_precision":
             parts.append(f"{value} on the wire")
         elif name == "sharding_types":

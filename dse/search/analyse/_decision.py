@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from dse.search._records import StudyResult, TrialRecord
     from dse.search.space import Objective
-    from dse.simulate import RankBreakdown
 
 #: Metrics whose least value a search space may demand, as speeds.
 _SPEEDS = (Metric.THROUGHPUT, Metric.TOKEN_THROUGHPUT, Metric.SPEEDUP)
@@ -282,7 +281,7 @@ def _choice(study: StudyResult, record: TrialRecord) -> Choice:
         number=record.number,
         machines=_machines(record),
         setup=workload_kind(configuration.kind).summary(configuration),
-        program=configuration.program,
+        program=prediction.program,
         global_batch_size=configuration.global_batch_size,
         counts=prediction.counts,
         throughput_per_s=per_s,
@@ -292,51 +291,10 @@ def _choice(study: StudyResult, record: TrialRecord) -> Choice:
         speedup=prediction.metric(Metric.SPEEDUP),
         price_usd_per_hour=prediction.price_usd_per_hour,
         cost_usd_per_billion=prediction.cost_usd_per_billion,
-        bound_by=bound_by(record),
+        bound_by=prediction.bound_text,
         plan_gap=record.plan_gap,
         doubled=_doubled(study, record),
     )
-
-
-def bound_by(record: TrialRecord) -> str:
-    """Returns what most of an iteration waits for, with its share; empty if it is not known.
-
-    Args:
-        record: A trial.
-    """
-    prediction = record.prediction
-    if prediction is None or not prediction.breakdown:
-        return ""
-    parts = prediction.breakdown
-    sums = {
-        words: sum(part(rank) for rank in parts) / len(parts) for words, part in _PARTS.items()
-    }
-    largest = max(sums, key=lambda words: sums[words])
-    return f"{largest}, {100 * sums[largest] / prediction.iteration_time_s:.0f} %"
-
-
-def _compute(rank: RankBreakdown) -> float:
-    return rank.compute_s
-
-
-def _exposed(rank: RankBreakdown) -> float:
-    return rank.exposed_communication_s
-
-
-def _host(rank: RankBreakdown) -> float:
-    return rank.host_s
-
-
-def _idle(rank: RankBreakdown) -> float:
-    return rank.idle_s
-
-
-_PARTS = {
-    "compute": _compute,
-    "exposed communication": _exposed,
-    "the host": _host,
-    "waiting for other ranks": _idle,
-}
 
 
 def _machines(record: TrialRecord) -> str:

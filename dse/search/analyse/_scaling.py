@@ -7,7 +7,6 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.search._records import TrialStatus
-from dse.search.analyse._decision import bound_by
 
 if TYPE_CHECKING:
     from dse.search._records import StudyResult
@@ -103,7 +102,7 @@ def scaling(study: StudyResult) -> tuple[Scaling, ...]:
                 per_s,
                 math.nan,
                 prediction.cost_usd_per_billion,
-                bound_by(record),
+                prediction.bound_text,
             )
     return tuple(
         Scaling(platform, counts, _with_efficiency(points))

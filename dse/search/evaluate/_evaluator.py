@@ -15,6 +15,7 @@ from dse.errors import ConfigError, DseError, StudyError
 from dse.search._records import TrialRecord, TrialStatus
 from dse.search.space import SearchSpace
 from dse.workload import (
+    IDEAL,
     Configuration,
     Metric,
     ParameterValue,
@@ -234,7 +235,11 @@ class ConfigurationEvaluator(Evaluator):
             ConfigError: It is impossible.
             PlanError: Its plan is not one of the model.
         """
-        job = self.open_job(dict(configuration.parameters))
+        parameters = dict(configuration.parameters)
+        if self.workload.default_program and "program" not in parameters:
+            # Studies of earlier versions name no program; theirs was the ideal one.
+            parameters["program"] = configuration.program or IDEAL
+        job = self.open_job(parameters)
         if configuration.plan is None:
             return job
         return job.with_plan(configuration.plan, configuration.planner)
@@ -257,7 +262,7 @@ class ConfigurationEvaluator(Evaluator):
             world_size=job.world_size,
             global_batch_size=0 if samples != samples else round(samples),
             parameters=tuple(parameters.items()),
-            program=str(parameters.get("program", "")),
+            program=job.program,
             plan=job.plan,
             planner=job.planner,
         )

@@ -200,6 +200,13 @@ class SpaceDocument(Document):
             )
             yield _problem(("parameters", "sharding_types"), words, None)
 
+    def _parameters_with_program(self) -> ParametersBlock:
+        """Returns the parameters with the program that runs where none is named."""
+        default = workload_kind(self.kind).default_program
+        if not default or getattr(self.parameters, "program", None) is not None:
+            return self.parameters
+        return self.parameters.model_copy(update={"program": [default]})
+
     def to_space(self, folder: str = "") -> SearchSpace:
         """Returns the space as plain values.
 
@@ -210,7 +217,7 @@ class SpaceDocument(Document):
             name=self.name,
             description=self.description,
             workload=self.workload.to_reference(folder, self.kind),
-            parameters=self.parameters.expand(),
+            parameters=self._parameters_with_program().expand(),
             objectives=tuple(
                 Objective(block.metric, block.direction == "maximize") for block in self.objectives
             ),

@@ -12,7 +12,6 @@ from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.model import TransformerDocument
 from dse.workload._metrics import COMMON_METRICS, Metric
-from dse.workload._programs import IDEAL, find_program
 from dse.workload._workload import Workload
 from dse.workload.transformer._deploy import megatron_arguments
 from dse.workload.transformer._job import TransformerJob
@@ -56,6 +55,7 @@ class TransformerWorkload(Workload):
         Metric.UTILIZATION,
     }
     programs: ClassVar[Mapping[str, Program]] = TRANSFORMER_PROGRAMS
+    default_program: ClassVar[str] = "megatron"
     rank_word: ClassVar[str] = "stage"
     frameworks: ClassVar[tuple[str, ...]] = ("megatron",)
     summarized: ClassVar[frozenset[str]] = frozenset(f.name for f in fields(Parallelism))
@@ -170,14 +170,15 @@ class TransformerWorkload(Workload):
         cluster = self.cluster(
             platform, parameters, links=links, networks=networks, host_profile=host_profile
         )
-        program = find_program(TRANSFORMER_PROGRAMS, str(parameters.get("program", IDEAL)))
+        program = self.program_name(parameters)
         return TransformerJob(
             model=self.model,
             cluster=cluster,
             global_batch_size=int(parameters["global_batch_size"]),
             precision=Precision(str(parameters.get("precision", self.model.precision.value))),
             parallelism=_parallelism(parameters),
-            software=program.software,
+            software=TRANSFORMER_PROGRAMS[program].software,
+            program=program,
             host_profile=host_profile,
         )
 

@@ -42,6 +42,8 @@ def trial(
         usable_memory_bytes=100,
         feasible=True,
         infeasible_reason="",
+        bound_by="compute",
+        bound_share=0.6,
     )
     record = TrialRecord(
         number=number,
