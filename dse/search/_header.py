@@ -9,9 +9,10 @@ from pydantic import field_validator
 from pydantic_core import PydanticCustomError
 
 from dse.config import Document, load_document
+from dse.errors import ConfigError
 from dse.search._records import InputFile, StudyTrace
 from dse.search.space import Objective, SamplerName
-from dse.workload import Metric, Parameter
+from dse.workload import Parameter, workload_kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +94,6 @@ class StudyHeader(Document):
         return self.model_copy(update=changes)
 
 
-# `Objective` names the type of its metric for type checkers only.
-StudyHeader.model_rebuild(_types_namespace={"Metric": Metric})
-
-
 def header_to_yaml(header: StudyHeader) -> str:
     """Returns the text of `study.yaml`."""
     import yaml
@@ -118,8 +115,13 @@ def load_header(path: Path) -> StudyHeader:
         ConfigError: The file is damaged; every problem with its place.
     """
     header = load_document(path, StudyHeader)
-    if header.trace is None:
-        return header
-    # Older files name neither the trace nor the kind of workload.
-    name = header.model or Path(header.trace.path).name or header.trace.path
-    return header.with_changes(model=name, kind="trace")
+    if header.trace is not None:
+        # Older files name neither the trace nor the kind of workload.
+        name = header.model or Path(header.trace.path).name or header.trace.path
+        header = header.with_changes(model=name, kind="trace")
+    try:
+        for objective in header.objectives:
+            workload_kind(header.kind).metric(objective.metric)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: objectives: {error}") from None
+    return header

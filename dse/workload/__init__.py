@@ -13,7 +13,15 @@ from dse.workload._explain import AttributedGraph, Details, explain_job, task_de
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
 from dse.workload._job import Job, PlanEffort
 from dse.workload._launch import LaunchMode
-from dse.workload._metrics import COMMON_METRICS, SAMPLE_METRICS, Metric
+from dse.workload._metrics import (
+    COMMON_METRICS,
+    MEMORY_HEADROOM,
+    PRICE_FIGURES,
+    SAMPLE_FIGURES,
+    Figures,
+    Metric,
+    metrics_with,
+)
 from dse.workload._parameters import (
     Counts,
     Name,
@@ -41,7 +49,9 @@ from dse.workload._workload import Workload
 __all__ = [
     "COMMON_METRICS",
     "IDEAL",
-    "SAMPLE_METRICS",
+    "MEMORY_HEADROOM",
+    "PRICE_FIGURES",
+    "SAMPLE_FIGURES",
     "AttributedGraph",
     "Configuration",
     "Counts",
@@ -49,6 +59,7 @@ __all__ = [
     "DurationClass",
     "Effect",
     "ErrorSource",
+    "Figures",
     "FittedValue",
     "Iteration",
     "Job",
@@ -74,6 +85,7 @@ __all__ = [
     "explain_job",
     "find_program",
     "load_workload",
+    "metrics_with",
     "named",
     "predict_job",
     "task_details",

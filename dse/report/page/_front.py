@@ -10,7 +10,6 @@ from dse.report._metrics import metric_formats
 from dse.report.console import signed_percent
 from dse.report.page._payload import rounded
 from dse.search import ValidationMode, recommended_trial
-from dse.workload import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,10 +18,6 @@ if TYPE_CHECKING:
 
 #: Low, expected and high value on an axis.
 Span = tuple[float | None, float, float | None]
-
-#: Metrics that grow with the iteration time, and those that shrink with it.
-_LIKE_TIME = (Metric.ITERATION_TIME, Metric.COST)
-_LIKE_RATE = (Metric.THROUGHPUT, Metric.TOKEN_THROUGHPUT, Metric.UTILIZATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +142,11 @@ def _scaled(
     """
     axis = study.objectives[index]
     value = record.values[index] if index < len(record.values) else math.nan
-    if not math.isfinite(value):
+    metric = metric_formats(study)[axis.metric]
+    if not math.isfinite(value) or not metric.time_exponent:
         return None
-    shown = value * metric_formats(study)[axis.metric].scale
-    if axis.metric in _LIKE_TIME:
-        return sorted(rounded(shown * factor) for factor in factors)
-    if axis.metric in _LIKE_RATE:
-        return sorted(rounded(shown / factor) for factor in factors)
-    return None
+    shown = value * metric.scale
+    return sorted(rounded(shown * factor**metric.time_exponent) for factor in factors)
 
 
 def _pair(values: list[float] | None) -> tuple[float, float] | None:

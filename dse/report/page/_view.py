@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dse.report._metrics import metric_formats, title_with_unit
+from dse.report._metrics import metric_formats
 from dse.report.page._analysis import analysis_view
 from dse.report.page._details import (
     BREAKDOWN_PARTS,
@@ -32,7 +32,6 @@ from dse.workload.dlrm import PLACEMENT_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dse.report._metrics import MetricFormat
     from dse.report.page._analysis import AnalysisView
     from dse.report.page._details import TableSize
     from dse.report.page._figures import FiguresView
@@ -152,7 +151,7 @@ def build_view(study: StudyResult) -> ReportView:
     details = _details(study)
     return ReportView(
         axes=tuple(
-            AxisView(title_with_unit(form), axis.maximize, form.scale, form.digits)
+            AxisView(form.title_with_unit, axis.maximize, form.scale, form.digits)
             for axis in study.objectives
             for form in (formats[axis.metric],)
         ),
@@ -189,7 +188,7 @@ def build_view(study: StudyResult) -> ReportView:
 
 
 def _shown(
-    study: StudyResult, metrics: Mapping[Metric, float], formats: Mapping[Metric, MetricFormat]
+    study: StudyResult, metrics: Mapping[str, float], formats: Mapping[str, Metric]
 ) -> tuple[float | None, ...]:
     return tuple(
         finite(metrics[axis.metric] * formats[axis.metric].scale) for axis in study.objectives

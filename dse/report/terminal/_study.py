@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from dse.report._metrics import metric_formats, title_with_unit
+from dse.report._metrics import metric_formats
 from dse.report.console import Table, figures, line, texts
 from dse.search import TrialStatus
 from dse.workload import workload_kind
@@ -55,7 +55,7 @@ def print_study(study: StudyResult, console: Console, files: Sequence[tuple[str,
 
 def _print_front(study: StudyResult, console: Console) -> None:
     formats = metric_formats(study)
-    titles = [title_with_unit(formats[axis.metric]) for axis in study.objectives]
+    titles = [formats[axis.metric].title_with_unit for axis in study.objectives]
     title = f"Pareto front of {study.name}"
     table = Table(title, figures("#", *titles), texts("Configuration"))
     varied = _varied_parameters(study)

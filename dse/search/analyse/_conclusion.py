@@ -8,26 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.workload import Metric, workload_kind
+from dse.workload import workload_kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.search._records import TrialRecord, TrialStatus
     from dse.search.space import Objective
-
-_SUPERLATIVES = {
-    (Metric.THROUGHPUT, True): "fastest",
-    (Metric.ITERATION_TIME, False): "shortest iteration",
-    (Metric.COST, False): "cheapest per sample",
-    (Metric.PRICE, False): "cheapest per hour",
-    (Metric.MEMORY_HEADROOM, True): "most memory left",
-    (Metric.WORLD_SIZE, False): "fewest devices",
-    (Metric.GLOBAL_BATCH_SIZE, True): "largest batch",
-    (Metric.SPEEDUP, True): "largest speed-up",
-    (Metric.TOKEN_THROUGHPUT, True): "fastest",
-    (Metric.UTILIZATION, True): "best used devices",
-}
 
 
 def conclude(objectives: Sequence[Objective], records: Sequence[TrialRecord]) -> str:
@@ -53,8 +40,7 @@ def conclude(objectives: Sequence[Objective], records: Sequence[TrialRecord]) ->
     parts = []
     for column, axis in enumerate(objectives):
         best = front[int(np.argmin(costs[:, column]))]
-        word = _SUPERLATIVES.get((axis.metric, axis.maximize), f"best {axis.metric.value}")
-        parts.append(f"{word}: {describe(best)}")
+        parts.append(f"{_superlative(axis, best)}: {describe(best)}")
     if len(objectives) > 1 and len(front) > 2:
         parts.append(f"the knee: {describe(front[knee_index(costs[:, :2])])}")
     return "; ".join(parts)
@@ -99,6 +85,14 @@ def knee_index(costs: np.ndarray) -> int:
     # The sign that means "towards the origin" depends on which extreme comes first.
     towards_origin = direction[1] * -first[0] - direction[0] * -first[1]
     return int(np.argmax(below * (1.0 if towards_origin >= 0 else -1.0)))
+
+
+def _superlative(axis: Objective, best: TrialRecord) -> str:
+    if best.configuration is None:
+        return f"best {axis.metric}"
+    metric = workload_kind(best.configuration.kind).metric(axis.metric)
+    usual = axis.maximize == metric.maximize
+    return (usual and metric.superlative) or f"best {metric.noun}"
 
 
 def describe(record: TrialRecord) -> str:

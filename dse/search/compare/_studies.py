@@ -12,7 +12,7 @@ from dse.errors import ConfigError
 from dse.search.analyse._front_moves import BestMove, best_of
 from dse.search.analyse._hypervolume import hypervolume
 from dse.search.compare._inputs import default_wires, input_differences
-from dse.workload import Metric
+from dse.workload import workload_kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,20 +21,7 @@ if TYPE_CHECKING:
     from dse.search.compare._inputs import InputDifference
     from dse.search.space import Objective
     from dse.sharding import ShardingPlan
-
-#: Metrics as sentences call them.
-_NAMES = {
-    Metric.THROUGHPUT: "throughput",
-    Metric.ITERATION_TIME: "iteration time",
-    Metric.COST: "cost per sample",
-    Metric.PRICE: "price",
-    Metric.MEMORY_HEADROOM: "memory left",
-    Metric.WORLD_SIZE: "devices",
-    Metric.GLOBAL_BATCH_SIZE: "batch",
-    Metric.SPEEDUP: "speed-up",
-    Metric.TOKEN_THROUGHPUT: "throughput in tokens",
-    Metric.UTILIZATION: "MFU",
-}
+    from dse.workload import Workload
 
 #: Relative change of a time from which on a prediction counts as moved.
 _MOVED = 1e-9
@@ -128,7 +115,8 @@ def compare_studies(first: StudyResult, second: StudyResult) -> StudyComparison:
         best=best,
         hypervolumes=volumes,
         common=common,
-        conclusion=_models(first, second) + _conclusion(best, volumes, common, differences),
+        conclusion=_models(first, second)
+        + _conclusion(workload_kind(first.kind), best, volumes, common, differences),
     )
 
 
@@ -209,6 +197,7 @@ def _models(first: StudyResult, second: StudyResult) -> str:
 
 
 def _conclusion(
+    kind: type[Workload],
     best: Sequence[BestMove],
     volumes: tuple[float, float] | None,
     common: Sequence[CommonCandidate],
@@ -219,7 +208,7 @@ def _conclusion(
         return _nothing_feasible(best)
     better, worse = (
         [
-            f"{_NAMES.get(move.metric, move.metric.value)} ({_percent(move.change)})"
+            f"{kind.metric(move.metric).noun} ({_percent(move.change)})"
             for move in best
             if _lead(move) == sign
         ]
@@ -277,6 +266,5 @@ def _and(words: Sequence[str]) -> str:
 
 def _listed(objectives: Sequence[Objective]) -> str:
     return ", ".join(
-        f"{axis.metric.value} ({'maximize' if axis.maximize else 'minimize'})"
-        for axis in objectives
+        f"{axis.metric} ({'maximize' if axis.maximize else 'minimize'})" for axis in objectives
     )
