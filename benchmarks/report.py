@@ -25,13 +25,16 @@ from dse.search import InputFile, StudyResult, TrialRecord, TrialStatus, mark_fr
 from dse.search.space import Objective
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
 from dse.simulate import RankBreakdown
-from dse.workload import Configuration, MemoryAccount, Metric, Prediction
+from dse.workload import Configuration, MemoryAccount, Prediction
 
 #: Largest page and longest opening that the project allows itself, at 5,000 trials.
 LIMIT_BYTES = 5_000_000
 LIMIT_S = 2.0
 
-OBJECTIVES = (Objective(Metric.THROUGHPUT, True), Objective(Metric.COST, False))
+OBJECTIVES = (
+    Objective("throughput_samples_per_s", True),
+    Objective("cost_usd_per_million_samples", False),
+)
 PLATFORMS = ("a100_sxm", "h100_sxm", "h200_sxm", "l40s", "mi300x")
 WORLDS = (1, 2, 4, 8, 16, 32, 64)
 TABLES = 26

@@ -118,23 +118,22 @@ class _Listener:
         self._feasible = 0
         self._done = 0
         self._best: float | None = None
-        self._unit = ""
+        self._remark = ""
 
     def __call__(self, records: Sequence[TrialRecord], total: int) -> None:
         from dse.search import TrialStatus
-        from dse.workload import Metric
+        from dse.workload import workload_kind
 
         latest = records[-1]
-        if latest.status is TrialStatus.FEASIBLE:
+        if latest.status is TrialStatus.FEASIBLE and latest.configuration is not None:
             self._feasible += 1
             metrics = latest.metrics
-            of_trace = Metric.SPEEDUP in metrics
-            figure = metrics[Metric.SPEEDUP] if of_trace else metrics[Metric.THROUGHPUT] / 1e6
-            self._unit = "times the captured throughput" if of_trace else "M samples/s"
-            self._best = max(self._best or 0.0, figure)
+            name = "speedup" if "speedup" in metrics else "throughput_samples_per_s"
+            metric = workload_kind(latest.configuration.kind).metric(name)
+            self._best = max(self._best or 0.0, metrics[name])
+            self._remark = f", best {metric.text(self._best)} {metric.unit}"
         self._done += latest.evaluated
-        best = "" if self._best is None else f", best {self._best:.2f} {self._unit}"
-        self._display(self._done, total, remark=f"{self._feasible} feasible{best}")
+        self._display(self._done, total, remark=f"{self._feasible} feasible{self._remark}")
 
 
 def _print(study: Study, console: Console, messages: Console) -> None:
@@ -182,7 +181,7 @@ def _document(study: Study) -> dict[str, object]:
             "number": outcome.record.number,
             "parameters": dict(outcome.record.parameters),
             "objectives": {
-                axis.metric.value: value
+                axis.metric: value
                 for axis, value in zip(result.objectives, outcome.record.values, strict=True)
             },
             "equal_configurations": outcome.equal,

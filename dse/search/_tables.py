@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.workload import Metric, workload_kind
+from dse.workload import workload_kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,11 +80,7 @@ def _plain_cell(value: object) -> object:
 
 def _columns(names: Sequence[str], kind: str) -> list[str]:
     workload = workload_kind(kind)
-    metrics = [
-        metric.value
-        for metric in Metric
-        if metric in workload.metrics and metric.value not in names
-    ]
+    metrics = [metric.name for metric in workload.metrics if metric.name not in names]
     first = ["number", "status", "on_front", "equal_configurations", *names, *metrics]
     parts = [*(f"mean_{part}" for part in _BREAKDOWN), "bound_by", "bound_share"]
     if workload.brings_machine:
@@ -92,7 +88,8 @@ def _columns(names: Sequence[str], kind: str) -> list[str]:
         return [*first, *parts, "reason"]
     interval = ["iteration_time_p5_s", "iteration_time_p95_s"]
     plan = ["lower_bound_s", "plan_gap", "planner"] if workload.finds_plans else []
-    return [*first, *interval, *parts, "peak_memory_bytes", *plan, "reason"]
+    columns = [*first, *interval, *parts, "peak_memory_bytes", *plan, "reason"]
+    return list(dict.fromkeys(columns))
 
 
 def _row(record: TrialRecord, names: Sequence[str]) -> dict[str, object]:
@@ -104,7 +101,7 @@ def _row(record: TrialRecord, names: Sequence[str]) -> dict[str, object]:
         "planner": record.planner,
         "reason": record.reason,
     }
-    row |= {metric.value: value for metric, value in record.metrics.items()}
+    row |= record.metrics
     prediction = record.prediction
     if prediction is not None:
         row["iteration_time_p5_s"] = prediction.iteration_time_p5_s

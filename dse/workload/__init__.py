@@ -13,7 +13,16 @@ from dse.workload._explain import AttributedGraph, Details, explain_job, task_de
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration, SimulatedStep
 from dse.workload._job import Job, PlanEffort
 from dse.workload._launch import LaunchMode
-from dse.workload._metrics import COMMON_METRICS, SAMPLE_METRICS, Metric
+from dse.workload._metrics import (
+    COMMON_METRICS,
+    COST,
+    MEMORY_HEADROOM,
+    PRICE_FIGURES,
+    SAMPLE_FIGURES,
+    Figures,
+    Metric,
+    metrics_with,
+)
 from dse.workload._parameters import (
     Counts,
     Name,
@@ -48,8 +57,11 @@ from dse.workload._workload import Workload
 __all__ = [
     "BOUND_LABEL",
     "COMMON_METRICS",
+    "COST",
     "IDEAL",
-    "SAMPLE_METRICS",
+    "MEMORY_HEADROOM",
+    "PRICE_FIGURES",
+    "SAMPLE_FIGURES",
     "AttributedGraph",
     "Configuration",
     "Counts",
@@ -57,6 +69,7 @@ __all__ = [
     "DurationClass",
     "Effect",
     "ErrorSource",
+    "Figures",
     "FittedValue",
     "Iteration",
     "Job",
@@ -83,6 +96,7 @@ __all__ = [
     "explain_job",
     "find_program",
     "load_workload",
+    "metrics_with",
     "named",
     "predict_job",
     "program_label",

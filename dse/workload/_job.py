@@ -225,7 +225,9 @@ class Job(ABC):
         return None
 
     def metrics(self, iteration_time_s: float) -> tuple[tuple[str, float], ...]:
-        """Returns further figures by name, which only this kind of workload has.
+        """Returns the values of metrics that do not follow from the common figures.
+
+        Those are the ones among :attr:`Workload.metrics` without a `value` of their own.
 
         Args:
             iteration_time_s: Predicted time of one iteration.

@@ -9,10 +9,12 @@ from typing import Annotated, TypeAlias
 from pydantic import Field
 
 from dse.simulate import RankBreakdown
-from dse.workload._metrics import Metric
 from dse.workload._programs import IDEAL
 
 _GIB = 2**30
+
+#: Further figure of models that count tokens.
+_TOKEN_THROUGHPUT = "throughput_tokens_per_s"
 
 #: A figure that some workloads do not have, which is NaN then; studies keep it all the same.
 MaybeKnown: TypeAlias = Annotated[float, Field(allow_inf_nan=True)]
@@ -158,12 +160,12 @@ class Prediction:
     @property
     def counts(self) -> str:
         """What throughput and cost count for people: ``tokens`` where there are any."""
-        return "samples" if self.metric(Metric.TOKEN_THROUGHPUT) is None else "tokens"
+        return "samples" if self.metric(_TOKEN_THROUGHPUT) is None else "tokens"
 
     @property
     def throughput_per_s(self) -> float:
         """Samples or tokens a second, whichever :attr:`counts` says; NaN if they are not known."""
-        tokens_per_s = self.metric(Metric.TOKEN_THROUGHPUT)
+        tokens_per_s = self.metric(_TOKEN_THROUGHPUT)
         return self.throughput_samples_per_s if tokens_per_s is None else tokens_per_s
 
     @property

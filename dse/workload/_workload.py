@@ -7,6 +7,7 @@ from dataclasses import replace
 import json
 from typing import TYPE_CHECKING, ClassVar
 
+from dse._suggest import hint
 from dse.config import check_data
 from dse.errors import ConfigError
 from dse.machine import Precision
@@ -39,7 +40,7 @@ class Workload(ABC):
         kind: Name of the kind, as files and studies have it.
         title: What the kind is called in messages, in the singular.
         parameters: What a search space may choose; its fields are the parameters.
-        metrics: Figures that a prediction has.
+        metrics: What objectives, limits, tables and the report may name, in the order of columns.
         programs: Training programs by name.
         default_program: Program that runs a job unless parameters name another; empty where a kind
             has no programs.
@@ -53,7 +54,7 @@ class Workload(ABC):
     kind: ClassVar[str]
     title: ClassVar[str]
     parameters: ClassVar[type[ParametersBlock]]
-    metrics: ClassVar[frozenset[Metric]] = COMMON_METRICS
+    metrics: ClassVar[tuple[Metric, ...]] = COMMON_METRICS
     programs: ClassVar[Mapping[str, Program]] = {}
     default_program: ClassVar[str] = ""
     finds_plans: ClassVar[bool] = False
@@ -93,6 +94,19 @@ class Workload(ABC):
         """
         name = str(parameters.get("program", "")) or cls.default_program
         return find_program(cls.programs, name).name if name else ""
+
+    @classmethod
+    def metric(cls, name: str) -> Metric:
+        """Returns one of the metrics.
+
+        Raises:
+            ConfigError: This kind of workload has no metric of that name.
+        """
+        for metric in cls.metrics:
+            if metric.name == name:
+                return metric
+        names = [metric.name for metric in cls.metrics]
+        raise ConfigError(f"a {cls.title} has no metric `{name}`; {hint(name, names)}")
 
     @classmethod
     def from_text(cls, text: str, *, file: str = "<string>") -> Workload:

@@ -26,10 +26,13 @@ from dse.search import Fact, InputFile, StudyResult, TrialRecord, TrialStatus, m
 from dse.search.space import Objective
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
 from dse.simulate import RankBreakdown
-from dse.workload import Configuration, MemoryAccount, Metric, Prediction
+from dse.workload import Configuration, MemoryAccount, Prediction
 
 EVIL = "<script>alert(1)</script></script><img src=x onerror=alert(2)>&\u2028"
-OBJECTIVES = (Objective(Metric.THROUGHPUT, True), Objective(Metric.COST, False))
+OBJECTIVES = (
+    Objective("throughput_samples_per_s", True),
+    Objective("cost_usd_per_million_samples", False),
+)
 
 
 PURPOSES = (

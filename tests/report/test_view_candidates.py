@@ -24,7 +24,6 @@ from dse.report.page._timeline import (
     timeline_view,
 )
 from dse.search import RunOptions, TrialStatus, ValidationMode, decide, run
-from dse.workload import Metric
 from tests.report.test_report import OBJECTIVES, make_record, make_study
 from tests.search.revise.studies import GPT_SPACE, SPACE, study_of
 from tests.search.traces import write_job
@@ -189,7 +188,7 @@ def test_the_interval_of_time_is_that_of_what_follows_from_it():
 
 def test_an_axis_that_does_not_follow_from_time_has_no_interval():
     record = make_record(0, 4e6, 0.5)
-    objectives = (OBJECTIVES[0], replace(OBJECTIVES[1], metric=Metric.MEMORY_HEADROOM))
+    objectives = (OBJECTIVES[0], replace(OBJECTIVES[1], metric="memory_headroom_fraction"))
     study = replace(make_study([record]), objectives=objectives)
     (point,) = front_view(study).points
     assert point.predicted[0] is not None

@@ -204,7 +204,7 @@ def test_memory_is_positive_or_not_known(kind):
 
 @every_kind
 def test_metrics_are_those_that_the_kind_announces(kind):
-    announced = {str(metric) for metric in CASES[kind].workload.metrics}
+    announced = {metric.name for metric in CASES[kind].workload.metrics}
     assert {name for name, _ in predict_job(made(kind)).metrics} <= announced
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.report._decision import equal_words
-from dse.report._metrics import metric_formats, title_with_unit
+from dse.report._metrics import metric_formats
 from dse.report.page._analysis import analysis_view
 from dse.report.page._decision import decision_view
 from dse.report.page._details import (
@@ -35,7 +35,6 @@ from dse.workload.dlrm import PLACEMENT_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dse.report._metrics import MetricFormat
     from dse.report.page._analysis import AnalysisView
     from dse.report.page._decision import DecisionView
     from dse.report.page._details import TableSize
@@ -173,7 +172,7 @@ def build_view(study: StudyResult) -> ReportView:
             if outcome.equal
         ),
         axes=tuple(
-            AxisView(title_with_unit(form), axis.maximize, form.scale, form.digits)
+            AxisView(form.title_with_unit, axis.maximize, form.scale, form.digits)
             for axis in study.objectives
             for form in (formats[axis.metric],)
         ),
@@ -210,7 +209,7 @@ def build_view(study: StudyResult) -> ReportView:
 
 
 def _shown(
-    study: StudyResult, metrics: Mapping[Metric, float], formats: Mapping[Metric, MetricFormat]
+    study: StudyResult, metrics: Mapping[str, float], formats: Mapping[str, Metric]
 ) -> tuple[float | None, ...]:
     return tuple(
         finite(metrics[axis.metric] * formats[axis.metric].scale) for axis in study.objectives
@@ -239,7 +238,7 @@ def _group_of(study: StudyResult) -> str:
 
 
 def _trial(
-    study: StudyResult, record: TrialRecord, group: str, formats: Mapping[Metric, MetricFormat]
+    study: StudyResult, record: TrialRecord, group: str, formats: Mapping[str, Metric]
 ) -> TrialView:
     values = tuple(
         finite(value * formats[axis.metric].scale)

@@ -114,7 +114,7 @@ def _print_front(study: StudyResult, console: Console) -> None:
     common = _machines(outcomes[0].record, varied, varying=False)
     common = ", ".join(filter(None, (common, *_only_program(study))))
     title = f"Pareto front of {study.name}" + (f", all {common}" if common else "")
-    table = Table(title, figures("#", *(form.column for form in forms)), texts("Configuration"))
+    table = Table(title, figures("#", *(form.heading for form in forms)), texts("Configuration"))
     if study.trace is not None:
         metrics = study.trace.metrics
         cells = (
@@ -191,12 +191,12 @@ def _configuration_name(record: TrialRecord, varied: Sequence[str]) -> str:
     """Names a configuration by what differs on the front."""
     configuration = record.configuration
     summarized: frozenset[str] = frozenset()
-    parts = []
+    parts: list[str] = []
     if configuration is not None:
         kind = workload_kind(configuration.kind)
         summarized = kind.summarized
-        parts += filter(None, [_machines(record, varied, varying=True)])
-        parts += filter(None, [kind.summary(configuration)])
+        machines = _machines(record, varied, varying=True)
+        parts += filter(None, (machines, kind.summary(configuration)))
     chosen = dict(record.parameters)
     for name in varied:
         value = chosen[name]

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.search._records import TrialStatus
-from dse.search.analyse._metric_words import metric_word
 from dse.search.analyse._reasons import nothing_feasible
-from dse.workload import Metric, workload_kind
+from dse.workload import PRICE_FIGURES, workload_kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,13 +18,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.search._records import StudyResult, TrialRecord
-    from dse.search.space import Objective
+    from dse.search.space import Constraint, Objective
+    from dse.workload import Metric
 
-#: Metrics whose least value a search space may demand, as speeds.
-_SPEEDS = (Metric.THROUGHPUT, Metric.TOKEN_THROUGHPUT, Metric.SPEEDUP)
-
-#: Metrics of which twice as much is worth twice as much; of free memory it is not.
-_RATIOS = (*_SPEEDS, Metric.ITERATION_TIME, Metric.COST, Metric.PRICE, Metric.WORLD_SIZE)
+#: Unit of shares, of which twice as much is not worth twice as much.
+_SHARE = "%"
 
 #: Distance from the chord, as a share of the front's range, below which a front has no knee.
 _FLAT = 1e-9
@@ -162,54 +159,63 @@ def conclude(study: StudyResult) -> str:
 def _best_value(study: StudyResult, front: Sequence[TrialRecord]) -> tuple[TrialRecord, str]:
     wanted = _wanted(study)
     if wanted is not None and all(_cost(record) is not None for record in front):
-        metric, limit, words = wanted
-        sure = [record for record in front if _keeps(record, metric, limit)]
+        limit, metric = wanted
+        words = _limit_words(limit, metric)
+        sure = [record for record in front if _keeps(record, limit, metric)]
         by_cost = min(sure or front, key=lambda record: (_cost(record) or 0.0, record.number))
         if sure:
             return by_cost, f"the least cost among those whose whole 90 % interval keeps {words}"
         return by_cost, f"the least cost; no 90 % interval keeps {words} as a whole"
+    metrics = [workload_kind(study.kind).metric(axis.metric) for axis in study.objectives]
     if len(study.objectives) == 1:
-        return _best(front, study.objectives[0])
-    return _knee(front, study.objectives)
+        return _best(front, study.objectives[0], metrics[0])
+    return _knee(front, study.objectives, metrics)
 
 
-def _wanted(study: StudyResult) -> tuple[Metric, float, str] | None:
-    """Returns the metric that has to reach a limit, the limit, and both in words."""
+def _wanted(study: StudyResult) -> tuple[Constraint, Metric] | None:
+    """Returns the limit that asks for a throughput or a time, if any does."""
     for constraint in study.constraints:
-        metric, least, most = constraint.metric, constraint.at_least, constraint.at_most
-        if metric in _SPEEDS and least is not None:
-            return metric, least, f"{metric_word(metric)} at least {least:,.6g}"
-        if metric is Metric.ITERATION_TIME and most is not None:
-            return metric, most, f"{metric_word(metric)} at most {1e3 * most:,.6g} ms"
+        metric = workload_kind(study.kind).metric(constraint.metric)
+        if metric.time_exponent and not metric.needs(*PRICE_FIGURES):
+            return constraint, metric
     return None
 
 
-def _keeps(record: TrialRecord, metric: Metric, limit: float) -> bool:
-    """Returns whether the slow end of the interval keeps a limit; the value without interval."""
+def _limit_words(limit: Constraint, metric: Metric) -> str:
+    ends = [("at least", limit.at_least), ("at most", limit.at_most)]
+    texts = [f"{words} {metric.text(end)} {metric.unit}" for words, end in ends if end is not None]
+    return f"{metric.noun} {' and '.join(texts)}".rstrip()
+
+
+def _keeps(record: TrialRecord, limit: Constraint, metric: Metric) -> bool:
+    """Returns whether the whole interval keeps a limit; the value where there is no interval."""
     prediction = record.prediction
-    value = record.metrics.get(metric, math.nan)
+    value = record.metrics.get(metric.name, math.nan)
     if prediction is None:
         return False
-    slower = prediction.iteration_time_p95_s / prediction.iteration_time_s
-    slower = 1.0 if math.isnan(slower) else slower
-    if metric is Metric.ITERATION_TIME:
-        return value * slower <= limit
-    return value / slower >= limit
+    ends = (prediction.iteration_time_p5_s, prediction.iteration_time_p95_s)
+    ratios = [end / prediction.iteration_time_s for end in ends if not math.isnan(end)]
+    return all(
+        limit.violation(value * ratio**metric.time_exponent) <= 0 for ratio in ratios or [1.0]
+    )
 
 
-def _best(front: Sequence[TrialRecord], axis: Objective) -> tuple[TrialRecord, str]:
+def _best(
+    front: Sequence[TrialRecord], axis: Objective, metric: Metric
+) -> tuple[TrialRecord, str]:
     sign = -1.0 if axis.maximize else 1.0
     best = min(front, key=lambda record: (sign * record.values[0], record.number))
-    return best, f"the best in {metric_word(axis.metric)}"
+    return best, f"the best in {metric.noun}"
 
 
 def _knee(
-    front: Sequence[TrialRecord], objectives: Sequence[Objective]
+    front: Sequence[TrialRecord], objectives: Sequence[Objective], metrics: Sequence[Metric]
 ) -> tuple[TrialRecord, str]:
     """Returns the knee in two objectives, or the better end where there is none."""
-    columns = [0, _other_column(objectives)]
+    columns = [0, _other_column(metrics)]
     axes = [objectives[column] for column in columns]
-    words = " and ".join(metric_word(axis.metric) for axis in axes)
+    nouns = [metrics[column].noun for column in columns]
+    words = " and ".join(nouns)
     signs = np.array([-1.0 if axis.maximize else 1.0 for axis in axes])
     costs = np.array([[record.values[column] for column in columns] for record in front]) * signs
     ends = [int(np.lexsort((costs[:, 1 - column], costs[:, column]))[0]) for column in (0, 1)]
@@ -219,21 +225,19 @@ def _knee(
     if below.max() > _FLAT:
         knee = front[int(np.argmax(below))]
         return knee, f"the knee of {words}: past it, a little more of one costs much of the other"
-    if not all(axis.metric in _RATIOS for axis in axes):
-        return _best(front, axes[0])
+    if any(metrics[column].unit == _SHARE for column in columns):
+        return _best(front, axes[0], metrics[0])
     leads = [_ratio(costs[ends[0], column], costs[ends[1], column]) for column in (0, 1)]
     won, lost = (0, 1) if leads[0] >= leads[1] else (1, 0)
-    gains, loses = (
-        f"{metric_word(axes[column].metric)} ({_percent(leads[column])})" for column in (won, lost)
-    )
+    gains, loses = (f"{nouns[column]} ({_percent(leads[column])})" for column in (won, lost))
     best, other = front[ends[won]], front[ends[lost]]
     return best, f"against #{other.number} it gains more in {gains} than it loses in {loses}"
 
 
-def _other_column(objectives: Sequence[Objective]) -> int:
-    """Returns the objective to weigh against the first: one that ratios measure, if any does."""
-    others = range(1, len(objectives))
-    return next((column for column in others if objectives[column].metric in _RATIOS), 1)
+def _other_column(metrics: Sequence[Metric]) -> int:
+    """Returns the objective to weigh against the first: one that is no share, if there is one."""
+    others = range(1, len(metrics))
+    return next((column for column in others if metrics[column].unit != _SHARE), 1)
 
 
 def below_chord(
@@ -252,7 +256,8 @@ def below_chord(
     # Scaled, the ends lie at (0, 1) and (1, 0), so the line is x + y = 1.
     low = np.array([first[0], second[1]])
     high = np.array([second[0], first[1]])
-    return (1.0 - ((costs - low) / (high - low)).sum(axis=1)) / math.sqrt(2.0)
+    below: NDArray[np.float64] = (1.0 - ((costs - low) / (high - low)).sum(axis=1)) / 2**0.5
+    return below
 
 
 def _ratio(one: float, other: float) -> float:
@@ -288,7 +293,7 @@ def _choice(study: StudyResult, record: TrialRecord) -> Choice:
         throughput_p5_per_s=per_s * slow,
         throughput_p95_per_s=per_s * fast,
         iteration_time_s=prediction.iteration_time_s,
-        speedup=prediction.metric(Metric.SPEEDUP),
+        speedup=prediction.metric("speedup"),
         price_usd_per_hour=prediction.price_usd_per_hour,
         cost_usd_per_billion=prediction.cost_usd_per_billion,
         bound_by=prediction.bound_text,
@@ -339,7 +344,7 @@ def _speed(record: TrialRecord) -> float:
         return 0.0
     if math.isfinite(prediction.throughput_per_s):
         return prediction.throughput_per_s
-    return prediction.metric(Metric.SPEEDUP) or 1.0 / prediction.iteration_time_s
+    return prediction.metric("speedup") or 1.0 / prediction.iteration_time_s
 
 
 def _cost(record: TrialRecord) -> float | None:

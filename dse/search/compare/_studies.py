@@ -11,9 +11,9 @@ import numpy as np
 from dse.errors import ConfigError
 from dse.search.analyse._front_moves import BestMove, best_of
 from dse.search.analyse._hypervolume import hypervolume
-from dse.search.analyse._metric_words import metric_word
 from dse.search.analyse._outcomes import outcome_key
 from dse.search.compare._inputs import default_wires, input_differences
+from dse.workload import workload_kind
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dse.search.compare._inputs import InputDifference
     from dse.search.space import Objective
     from dse.sharding import ShardingPlan
-    from dse.workload import ParameterValue
+    from dse.workload import ParameterValue, Workload
 
 #: Relative change of a time from which on a prediction counts as moved.
 _MOVED = 1e-9
@@ -116,7 +116,8 @@ def compare_studies(first: StudyResult, second: StudyResult) -> StudyComparison:
         best=best,
         hypervolumes=volumes,
         common=common,
-        conclusion=_models(first, second) + _conclusion(best, volumes, common, differences),
+        conclusion=_models(first, second)
+        + _conclusion(workload_kind(first.kind), best, volumes, common, differences),
     )
 
 
@@ -253,6 +254,7 @@ def _models(first: StudyResult, second: StudyResult) -> str:
 
 
 def _conclusion(
+    kind: type[Workload],
     best: Sequence[BestMove],
     volumes: tuple[float, float] | None,
     common: Sequence[CommonCandidate],
@@ -263,7 +265,7 @@ def _conclusion(
         return _nothing_feasible(best)
     better, worse = (
         [
-            f"{metric_word(move.metric)} ({_percent(move.change)})"
+            f"{kind.metric(move.metric).noun} ({_percent(move.change)})"
             for move in best
             if _lead(move) == sign
         ]
@@ -321,6 +323,5 @@ def _and(words: Sequence[str]) -> str:
 
 def _listed(objectives: Sequence[Objective]) -> str:
     return ", ".join(
-        f"{axis.metric.value} ({'maximize' if axis.maximize else 'minimize'})"
-        for axis in objectives
+        f"{axis.metric} ({'maximize' if axis.maximize else 'minimize'})" for axis in objectives
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+import math
 import traceback
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,10 @@ from dse.search._records import TrialRecord, TrialStatus
 from dse.search.space import SearchSpace
 from dse.workload import (
     IDEAL,
+    MEMORY_HEADROOM,
+    PRICE_FIGURES,
     Configuration,
-    Metric,
+    Figures,
     ParameterValue,
     PlanEffort,
     Workload,
@@ -343,8 +346,10 @@ class ConfigurationEvaluator(Evaluator):
         """Returns which limit is broken by what is known before the evaluation."""
         space = self.space
         quote = self._quote(job, platform)
-        priced = {Metric.PRICE, Metric.COST}
-        if quote is None and any(objective.metric in priced for objective in space.objectives):
+        metric = self.workload.metric
+        if quote is None and any(
+            metric(objective.metric).needs(*PRICE_FIGURES) for objective in space.objectives
+        ):
             found = job.platform or platform
             if found is None:
                 return (
@@ -356,15 +361,17 @@ class ConfigurationEvaluator(Evaluator):
                 + (f" of {space.price_provider}" if space.price_provider else "")
                 + "; add one to its file or drop the cost objective"
             )
-        known = {
-            Metric.PRICE: None if quote is None else quote.usd_per_hour,
-            Metric.WORLD_SIZE: float(job.world_size),
-        }
-        if Metric.GLOBAL_BATCH_SIZE in self.workload.metrics:
-            known[Metric.GLOBAL_BATCH_SIZE] = job.samples_per_iteration
+        known = Figures(
+            world_size=job.world_size,
+            # Those of a captured step depend on changes that are not made yet.
+            global_batch_size=math.nan
+            if self.workload.brings_machine
+            else job.samples_per_iteration,
+            price_usd_per_hour=math.nan if quote is None else quote.usd_per_hour,
+        )
         for constraint in space.constraints:
-            value = known.get(constraint.metric)
-            if value is not None and constraint.violation(value) > 0:
+            value = metric(constraint.metric).of(known)
+            if constraint.violation(value) > 0:
                 return constraint.reason(value)
         return ""
 
@@ -421,7 +428,7 @@ def _least_headroom(space: SearchSpace) -> float:
     limits = [
         constraint.at_least
         for constraint in space.constraints
-        if constraint.metric is Metric.MEMORY_HEADROOM and constraint.at_least is not None
+        if constraint.metric == MEMORY_HEADROOM.name and constraint.at_least is not None
     ]
     return max(limits, default=0.0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from itertools import product
 from typing import TYPE_CHECKING, ClassVar
@@ -11,7 +11,7 @@ from dse.config import parse_document
 from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.model import TransformerDocument
-from dse.workload._metrics import COMMON_METRICS, Metric
+from dse.workload._metrics import ITERATION_TIME, THROUGHPUT, Metric, metrics_with
 from dse.workload._workload import Workload
 from dse.workload.transformer._deploy import megatron_arguments
 from dse.workload.transformer._job import TransformerJob
@@ -38,6 +38,30 @@ if TYPE_CHECKING:
 _MICRO_BATCHES = (1, 2, 4, 8, 16)
 _DATA_SHARDING = (DataSharding.NONE, DataSharding.OPTIMIZER, DataSharding.PARAMETERS)
 
+#: Transformers train few samples a second; their steps take seconds.
+_METRICS = metrics_with(
+    replace(THROUGHPUT, unit="samples/s", scale=1.0),
+    replace(ITERATION_TIME, unit="s", scale=1.0),
+    Metric(
+        "throughput_tokens_per_s",
+        "Throughput",
+        maximize=True,
+        unit="tokens/s",
+        digits=0,
+        time_exponent=-1,
+    ),
+    Metric(
+        "model_flops_utilization",
+        "MFU",
+        column="MFU %",
+        maximize=True,
+        unit="%",
+        scale=100.0,
+        digits=1,
+        time_exponent=-1,
+    ),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class TransformerWorkload(Workload):
@@ -50,10 +74,7 @@ class TransformerWorkload(Workload):
     kind: ClassVar[str] = "transformer"
     title: ClassVar[str] = "transformer"
     parameters: ClassVar[type[ParametersBlock]] = TransformerParameters
-    metrics: ClassVar[frozenset[Metric]] = COMMON_METRICS | {
-        Metric.TOKEN_THROUGHPUT,
-        Metric.UTILIZATION,
-    }
+    metrics: ClassVar[tuple[Metric, ...]] = _METRICS
     programs: ClassVar[Mapping[str, Program]] = TRANSFORMER_PROGRAMS
     default_program: ClassVar[str] = "megatron"
     rank_word: ClassVar[str] = "stage"

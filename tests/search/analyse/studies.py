@@ -7,11 +7,11 @@ from dataclasses import replace
 from dse.search import StudyResult, TrialRecord, TrialStatus, mark_front
 from dse.search.space import Objective
 from dse.simulate import RankBreakdown
-from dse.workload import Configuration, MemoryAccount, Metric, Prediction
+from dse.workload import Configuration, MemoryAccount, Prediction
 
-SPEED = Objective(Metric.THROUGHPUT, True)
-COST = Objective(Metric.COST, False)
-MEMORY = Objective(Metric.MEMORY_HEADROOM, True)
+SPEED = Objective("throughput_samples_per_s", True)
+COST = Objective("cost_usd_per_million_samples", False)
+MEMORY = Objective("memory_headroom_fraction", True)
 
 
 def trial(

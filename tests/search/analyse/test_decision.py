@@ -8,7 +8,6 @@ import pytest
 from dse.search import TrialStatus, conclude, decide, recommended_trial
 from dse.search.analyse._decision import below_chord
 from dse.search.space import Constraint
-from dse.workload import Metric
 from tests.search.analyse.studies import COST, MEMORY, SPEED, study_of_trials, trial
 
 
@@ -28,7 +27,7 @@ def test_the_knee_is_taken():
 def test_a_throughput_that_is_asked_for_is_kept_by_the_whole_interval():
     # 8 M samples/s may turn out as 6.4 M, 9 M as 7.2 M.
     def taken(least):
-        limit = Constraint(Metric.THROUGHPUT, None, least)
+        limit = Constraint("throughput_samples_per_s", None, least)
         return decide(knee_study(constraints=(limit,))).take.number
 
     assert taken(0.7e6) == 0
@@ -41,12 +40,12 @@ def test_a_throughput_that_is_asked_for_is_kept_by_the_whole_interval():
 def test_a_time_that_is_asked_for_is_kept_by_the_whole_interval():
     # 1000 samples at 8 M samples/s take 0.125 ms, at most 0.15625 ms.
     for most_s, number in ((0.16e-3, 2), (0.15e-3, 1)):
-        limit = Constraint(Metric.ITERATION_TIME, most_s, None)
+        limit = Constraint("iteration_time_s", most_s, None)
         assert decide(knee_study(constraints=(limit,))).take.number == number
 
 
 def test_other_limits_leave_the_knee():
-    limit = Constraint(Metric.PRICE, 1e6, None)
+    limit = Constraint("price_usd_per_hour", 1e6, None)
     assert decide(knee_study(constraints=(limit,))).take.number == 2
 
 
@@ -122,7 +121,7 @@ def test_doubling_prefers_the_same_platform():
 
 def test_tokens_are_counted_where_there_are_any():
     record = trial(0, 10.0, 2000.0)
-    metrics = ((Metric.TOKEN_THROUGHPUT.value, 20_000.0),)
+    metrics = (("throughput_tokens_per_s", 20_000.0),)
     record = replace(record, prediction=replace(record.prediction, metrics=metrics))
     take = decide(study_of_trials(record)).take
     assert (take.counts, take.throughput_per_s) == ("tokens", 20_000.0)
