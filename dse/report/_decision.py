@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 #: Share of the evaluations after which a gain says that the front was still growing.
 _STILL_GROWING = 0.75
 
+#: Relative differences below round to nothing.
+_SAME = 0.005
+
 
 @dataclass(frozen=True, slots=True)
 class DecisionEntry:
@@ -158,12 +161,15 @@ def _interval(choice: Choice) -> str:
     return "–".join(rate_parts(end, choice.throughput_per_s)[0] for end in ends)
 
 
+def _changed(ratio: float) -> str:
+    return "same" if abs(ratio - 1) < _SAME else signed_percent(ratio - 1, 0)
+
+
 def _doubling(choice: Choice) -> str:
     found = choice.doubled
     if found is None:
         return "not searched"
-    speed = signed_percent(found.speed_ratio - 1, 0)
-    text = f"{speed} speed"
+    text = f"{_changed(found.speed_ratio)} speed"
     if found.cost_ratio is not None:
-        text += f", {signed_percent(found.cost_ratio - 1, 0)} cost"
+        text += f", {_changed(found.cost_ratio)} cost"
     return f"{text} ({'' if found.same_platform else f'{found.machines}, '}#{found.number})"

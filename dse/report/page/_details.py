@@ -240,7 +240,7 @@ def _plan_rows(record: TrialRecord) -> list[tuple[str, str]]:
 
 def _parameters(record: TrialRecord) -> list[tuple[str, str]]:
     return [
-        (name.replace("_", " "), str(value))
+        (name.replace("_", " "), f"{value:,}" if type(value) is int else str(value))
         for name, value in record.parameters
         if not name.startswith(PLACEMENT_PREFIX) and name != "program"
     ]

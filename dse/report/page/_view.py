@@ -107,6 +107,7 @@ class ReportView:
         decision: What to take.
         scaling: How platforms scale; empty where nothing varies that scales.
         equal: `(trial number, words)` of outcomes on the front that other configurations share.
+        bound_by: `(trial number, words)` of what binds the candidates on the front.
         axes: Objectives.
         parameters: Names of the outer parameters.
         trials: All trials by number.
@@ -131,6 +132,7 @@ class ReportView:
     decision: DecisionView
     scaling: tuple[ScalingView, ...]
     equal: tuple[tuple[int, str], ...]
+    bound_by: tuple[tuple[int, str], ...]
     axes: tuple[AxisView, ...]
     parameters: tuple[str, ...]
     trials: tuple[TrialView, ...]
@@ -170,6 +172,11 @@ def build_view(study: StudyResult) -> ReportView:
             (outcome.record.number, equal_words(outcome))
             for outcome in front_outcomes(study)
             if outcome.equal
+        ),
+        bound_by=tuple(
+            (record.number, record.prediction.bound_text)
+            for record in study.front
+            if record.prediction is not None and record.prediction.bound_text
         ),
         axes=tuple(
             AxisView(form.title_with_unit, axis.maximize, form.scale, form.digits)

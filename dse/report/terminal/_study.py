@@ -113,7 +113,7 @@ def _print_front(study: StudyResult, console: Console) -> None:
     varied = _varied_parameters(study)
     common = _machines(outcomes[0].record, varied, varying=False)
     common = ", ".join(filter(None, (common, *_only_program(study))))
-    title = f"Pareto front of {study.name}" + (f", all {common}" if common else "")
+    title = f"Pareto front of {study.name}" + (f": {common}" if common else "")
     table = Table(title, figures("#", *(form.heading for form in forms)), texts("Configuration"))
     if study.trace is not None:
         metrics = study.trace.metrics
@@ -171,7 +171,8 @@ def _print_scaling(study: StudyResult, decision: Decision, console: Console) -> 
 
 def _only_program(study: StudyResult) -> list[str]:
     """Returns the program of all trials; nothing if there are several."""
-    return [program_label(name) for name in study.programs] if len(study.programs) == 1 else []
+    names = study.programs
+    return [f"program {program_label(*names)}"] if len(names) == 1 else []
 
 
 def _machines(record: TrialRecord, varied: Sequence[str], *, varying: bool) -> str:

@@ -148,10 +148,15 @@ function drawPlot(id) {
 }
 // Where there is little room, the legend goes below the plot.
 const narrow = (id) => byId(id).clientWidth < 560;
-const below = (extra) => extra.showlegend === false ? {} : { legend: { orientation: "h", x: 0, y: -0.32, yanchor: "top", font: { size: 11 } }, margin: { ...extra.margin, r: 10, b: 90 } };
+function below(traces, extra) {
+  const listed = extra.showlegend === false ? 0 : traces.filter((trace) => trace.name && trace.showlegend !== false).length;
+  if (!listed) return {};
+  return { legend: { orientation: "h", x: 0, yref: "container", y: 0, yanchor: "bottom", font: { size: 11 } },
+    margin: { l: 56, t: 12, ...extra.margin, r: 10, b: 58 + 19 * Math.ceil(listed / 2) } };
+}
 function render(id, more) {
   const kept = plots.get(id), extra = { ...kept.layoutExtra, ...more };
-  const drawn = Plotly.react(id, recoloured(kept.traces), recoloured(layout({ ...extra, ...(narrow(id) ? below(extra) : {}) })), config);
+  const drawn = Plotly.react(id, recoloured(kept.traces), recoloured(layout({ ...extra, ...(narrow(id) ? below(kept.traces, extra) : {}) })), config);
   for (; kept.bound < kept.handlers.length; kept.bound++) byId(id).on(...kept.handlers[kept.bound]);
   return drawn;
 }
