@@ -46,12 +46,15 @@ class DurationClass(IntEnum):
     NETWORK = 7
 
 
+#: What a step is bound by where most of its critical path is of the host.
+HOST_BOUND = "host"
+
 #: What a step is bound by where most of its critical path comes from a kind of model.
 _WORK_OF_CLASS = {
     DurationClass.DENSE: "dense layers",
     DurationClass.EMBEDDING: "embedding lookups and updates",
     DurationClass.COMMUNICATION: "communication",
-    DurationClass.HOST: "host",
+    DurationClass.HOST: HOST_BOUND,
     DurationClass.COPY: "input copies",
     DurationClass.ATTENTION: "attention",
     DurationClass.ELEMENTWISE: "elementwise kernels",
@@ -63,7 +66,7 @@ _WORK_OF_KIND = {
     TaskKind.COMPUTE: "kernels",
     TaskKind.COLLECTIVE: "communication",
     TaskKind.COPY: "copies",
-    TaskKind.HOST: "host",
+    TaskKind.HOST: HOST_BOUND,
 }
 
 

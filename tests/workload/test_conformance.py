@@ -18,11 +18,13 @@ import numpy as np
 import pytest
 
 from dse.errors import ConfigError
+from dse.explanation import Resource
 from dse.machine.platforms import load_platform, override_platform
 from dse.simulate import simulate
 from dse.trace import read_kineto
 from dse.trace.whatif import captured_step, read_changes
 from dse.workload import (
+    HOST_BOUND,
     Configuration,
     Job,
     PlanEffort,
@@ -151,6 +153,22 @@ def test_the_predicted_time_is_that_of_the_simulated_iteration(kind):
         sums_s = rank.compute_s + rank.exposed_communication_s + rank.host_s + rank.idle_s
         assert 0 < sums_s <= time_s * (1 + 1e-9)
     assert prediction.feasible
+
+
+@every_kind
+def test_what_binds_the_prediction_binds_the_explanation(kind):
+    job = made(kind)
+    found, explanation = predict_job(job), explain_job(job)
+    assert found.bound_by
+    assert 0 < found.bound_share <= 1 + 1e-9
+    host_s = sum(
+        share.seconds
+        for share in explanation.path
+        if share.resource in (Resource.HOST, Resource.LOADER)
+    )
+    host_binds = host_s > 0.5 * explanation.iteration_time_s
+    if kind != "trace":
+        assert (found.bound_by == HOST_BOUND) == host_binds
 
 
 @every_kind
