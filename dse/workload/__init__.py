@@ -11,7 +11,6 @@ from dse.workload._builder import StepBuilder
 from dse.workload._configuration import Configuration
 from dse.workload._explain import AttributedGraph, Details, explain_job, task_details
 from dse.workload._iteration import (
-    HOST_BOUND,
     DurationClass,
     ErrorSource,
     Iteration,
@@ -54,7 +53,6 @@ from dse.workload._workload import Workload
 __all__ = [
     "BOUND_LABEL",
     "COMMON_METRICS",
-    "HOST_BOUND",
     "IDEAL",
     "SAMPLE_METRICS",
     "AttributedGraph",

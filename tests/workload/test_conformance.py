@@ -24,7 +24,6 @@ from dse.simulate import simulate
 from dse.trace import read_kineto
 from dse.trace.whatif import captured_step, read_changes
 from dse.workload import (
-    HOST_BOUND,
     Configuration,
     Job,
     PlanEffort,
@@ -166,9 +165,12 @@ def test_what_binds_the_prediction_binds_the_explanation(kind):
         for share in explanation.path
         if share.resource in (Resource.HOST, Resource.LOADER)
     )
-    host_binds = host_s > 0.5 * explanation.iteration_time_s
     if kind != "trace":
-        assert (found.bound_by == HOST_BOUND) == host_binds
+        share = job.simulated().host_share
+        assert share == pytest.approx(host_s / explanation.iteration_time_s, abs=1e-6)
+    if kind in ("dlrm", "plug-in"):
+        assert f"bound by {found.bound_by}" in explanation.sentence
+        assert f"{100 * found.bound_share:.0f} %" in explanation.sentence
 
 
 @every_kind

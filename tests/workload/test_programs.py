@@ -104,8 +104,8 @@ def test_labels():
 
 def test_a_small_batch_is_bound_by_the_host_of_its_program():
     found = predict_job(job_of("dlrm"))
-    assert found.bound_by == "host"
-    assert found.bound_text == f"host, {100 * found.bound_share:.0f} %"
+    assert found.bound_by == "host dispatch"
+    assert found.bound_text == f"host dispatch, {100 * found.bound_share:.0f} %"
     assert 0.5 < found.bound_share <= 1
     # The breakdown agrees: what hides behind late launches is of the host.
     assert found.breakdown[0].host_s == pytest.approx(
@@ -115,5 +115,5 @@ def test_a_small_batch_is_bound_by_the_host_of_its_program():
 
 def test_a_large_step_is_bound_by_its_products():
     found = predict_job(job_of("transformer", micro_batch_size=8))
-    assert found.bound_by == "dense layers"
+    assert found.bound_by == "matrix products"
     assert found.breakdown[0].compute_s > found.breakdown[0].host_s

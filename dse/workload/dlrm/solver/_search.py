@@ -12,7 +12,6 @@ import numpy as np
 
 from dse.errors import ConfigError
 from dse.sharding import PLANNERS, PlanningRequest
-from dse.workload import HOST_BOUND
 from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm.solver._local_search import LocalSearch
 from dse.workload.dlrm.solver._result import SolvedPlan
@@ -158,7 +157,7 @@ def _preferred(scorer: PlanScorer, plans: Sequence[ShardingPlan]) -> tuple[int, 
     within = _ROUNDING
     if time_s[best] < _OVERFLOW_S:
         step = DlrmJob.scored(scorer, plans[best]).simulated()
-        within = _TIE if step.bound_by == HOST_BOUND else _ROUNDING
+        within = _TIE if step.host_share > 0.5 else _ROUNDING
     tied: list[int] = np.flatnonzero(time_s <= time_s[best] * (1 + within)).tolist()
     options = np.array([scorer.placements.options_of(plans[place]) for place in tied])
     measures = [
