@@ -14,7 +14,7 @@ from dse.errors import PlanError
 from dse.sharding import ShardingType, check_plan, read_plan
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
 from dse.workload._job import Job
-from dse.workload.dlrm._explain import attributed_plan
+from dse.workload.dlrm._explain import attributed_plan, operator_groups
 from dse.workload.dlrm._joint import joint_plan
 from dse.workload.dlrm._scorer import PlanScorer
 
@@ -258,7 +258,8 @@ class DlrmJob(Job):
         Tasks of the same name are wrong in the same way on all ranks.
         """
         filled = self.scorer.filled(self._decided())
-        group = _groups(filled.layout.graph.names)
+        graph = filled.layout.graph
+        group = _groups(graph.names)
         errors = tuple(
             ErrorSource(
                 duration_class,
@@ -268,7 +269,13 @@ class DlrmJob(Job):
             )
             for duration_class in DurationClass
         )
-        return Iteration(filled.ranks, filled.duration_s, errors, self.problem.software.spread)
+        return Iteration(
+            filled.ranks,
+            filled.duration_s,
+            errors,
+            self.problem.software.spread,
+            operator_groups(graph.names, tuple(graph.kind.tolist())),
+        )
 
     def setup(self) -> str:
         """Returns how the plan was found, or its file."""
