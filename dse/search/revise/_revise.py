@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from dse.errors import ConfigError
 from dse.machine import Quote
-from dse.search._records import Fact, TrialRecord, TrialStatus
+from dse.search._input_files import platform_facts
+from dse.search._records import TrialRecord, TrialStatus
 from dse.search._result import mark_front
 from dse.search.analyse._conclusion import conclude
 from dse.search.evaluate._evaluator import EvaluationContext, Evaluator, judged, quote_for
@@ -163,9 +164,9 @@ def _study(
     """Returns a study with revised records, its front, facts and conclusion recomputed."""
     marked = mark_front(records, result.objectives)
     facts = [
-        Fact(name, fact.quantity, fact.value, fact.origin, fact.source, fact.as_of)
+        fact
         for name, platform in machines.platforms.items()
-        for fact in platform.facts
+        for fact in platform_facts(name, platform)
     ]
     return replace(
         result,

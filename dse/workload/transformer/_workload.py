@@ -13,7 +13,7 @@ from dse.machine import Precision
 from dse.model import TransformerDocument
 from dse.workload._metrics import COST, ITERATION_TIME, THROUGHPUT, Metric, metrics_with
 from dse.workload._programs import IDEAL, find_program
-from dse.workload._workload import Workload
+from dse.workload._workload import ModelWorkload
 from dse.workload.transformer._deploy import megatron_arguments
 from dse.workload.transformer._job import TransformerJob
 from dse.workload.transformer._parameters import TransformerParameters
@@ -68,7 +68,7 @@ _METRICS = metrics_with(
 
 
 @dataclass(frozen=True, slots=True)
-class TransformerWorkload(Workload):
+class TransformerWorkload(ModelWorkload):
     """A transformer whose training step is spread over the ranks.
 
     Attributes:
@@ -80,26 +80,16 @@ class TransformerWorkload(Workload):
     parameters: ClassVar[type[ParametersBlock]] = TransformerParameters
     metrics: ClassVar[tuple[Metric, ...]] = _METRICS
     programs: ClassVar[Mapping[str, Program]] = TRANSFORMER_PROGRAMS
-    rank_word: ClassVar[str] = "stage"
+    rank_word: ClassVar[str] = TransformerJob.rank_word
     frameworks: ClassVar[tuple[str, ...]] = ("megatron",)
     summarized: ClassVar[frozenset[str]] = frozenset(f.name for f in fields(Parallelism))
 
     model: TransformerModel
 
     @property
-    def name(self) -> str:
-        """Name of the model."""
-        return self.model.name
-
-    @property
-    def precision(self) -> Precision:
-        """Arithmetic of the model's own recipe."""
-        return self.model.precision
-
-    @property
-    def global_batch_size(self) -> int:
-        """Samples of one iteration in the model's own recipe."""
-        return self.model.global_batch_size
+    def sizes(self) -> Mapping[str, float]:
+        """Number of layers."""
+        return {"layers": self.model.layers}
 
     @classmethod
     def from_text(cls, text: str, *, file: str = "<string>") -> TransformerWorkload:
@@ -155,7 +145,7 @@ class TransformerWorkload(Workload):
     ) -> str:
         """Returns arguments of Megatron-LM; see :meth:`Workload.framework_text`."""
         if framework != "megatron":
-            return Workload.framework_text(self, configuration, framework, platform)
+            return ModelWorkload.framework_text(self, configuration, framework, platform)
         precision = configuration.value("precision") or self.model.precision
         return megatron_arguments(
             self.model,
