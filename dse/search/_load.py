@@ -11,9 +11,9 @@ from dse.config import parse_document, parse_plain
 from dse.errors import ConfigError, StudyError
 from dse.machine.platforms import CalibrationSource, platform_from_text
 from dse.search._directory import StudyDirectory
-from dse.search._input_files import IN_MEMORY
+from dse.search._input_files import IN_MEMORY, platform_facts
 from dse.search._options import Study
-from dse.search._records import CALIBRATION_ROLE, STEPS_ROLE, Fact, TrialStatus
+from dse.search._records import CALIBRATION_ROLE, STEPS_ROLE, TrialStatus
 from dse.search._result import study_result
 from dse.search.revise._overrides import (
     override_space,
@@ -50,10 +50,10 @@ def load_study(root: str | Path) -> Study:
     records = journal.records()
     _check(root, header, records)
     facts = [
-        Fact(file.name, fact.quantity, fact.value, fact.origin, fact.source, fact.as_of)
+        fact
         for file in header.inputs
         if file.role == "platform"
-        for fact in _platform(file, header.inputs).facts
+        for fact in platform_facts(file.name, _platform(file, header.inputs))
     ]
     result = study_result(header, records, tuple(facts), journal.bounds())
     result = replace(result, validation=directory.read_validation())
