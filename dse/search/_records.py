@@ -44,6 +44,7 @@ class TrialRecord:
         on_front: Whether it is on the Pareto front of the whole study.
         lower_bound_s: No plan that the configuration allows has a shorter iteration; None where it
             was not computed.
+        thorough: Whether its plan was searched with the effort of :func:`dse.shard`.
         traceback: Where the evaluation raised, innermost call last; empty unless it did.
     """
 
@@ -56,6 +57,7 @@ class TrialRecord:
     prediction: Prediction | None
     on_front: bool = False
     lower_bound_s: float | None = None
+    thorough: bool = False
     traceback: str = ""
 
     def __repr__(self) -> str:

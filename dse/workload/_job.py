@@ -96,7 +96,14 @@ class Job(ABC):
         return None
 
     def optimistic_time_s(self) -> float:
-        """Returns a time that the step cannot beat, whatever is left open."""
+        """Returns a time that the step cannot beat, whatever is left open, in a millisecond.
+
+        Zero where nothing is known; :meth:`lower_bound_s` is closer and takes longer.
+        """
+        return 0.0
+
+    def least_memory_bytes(self) -> float:
+        """Returns what the fullest rank needs at least, whatever is left open; 0 if unknown."""
         return 0.0
 
     @abstractmethod
@@ -185,9 +192,9 @@ class Job(ABC):
         raise ConfigError("this workload has no embedding tables to shard")
 
     def key(self) -> Hashable:
-        """Returns what decides the result of :meth:`planned`; None if nothing is searched.
+        """Returns what decides the prediction; None if that is all of the parameters.
 
-        Jobs with equal keys have equal plans, whatever else their parameters say.
+        Jobs with equal keys have equal plans and predictions, whatever else their parameters say.
         """
         return None
 
@@ -208,7 +215,9 @@ class Job(ABC):
         return ""
 
     def lower_bound_s(self, incumbent_s: float | None = None) -> float | None:
-        """Returns a time that no plan of this job beats; None if there is no plan to search.
+        """Returns a time that no plan of this job that fits beats; None if there is no plan.
+
+        Infinite where it is certain that no plan fits.
 
         Args:
             incumbent_s: Refine the bound until it exceeds this time; None for a quick one.

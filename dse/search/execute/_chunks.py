@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.search._records import TrialRecord
-    from dse.search.propose._proposer import Proposal
+    from dse.search._proposals import Proposal
 
 #: How long a worker should be busy with one chunk.
 CHUNK_DURATION_S = 0.5

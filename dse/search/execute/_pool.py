@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dse.search._records import TrialRecord
     from dse.search.evaluate._evaluator import EvaluationContext
-    from dse.search.propose._proposer import Proposal
+    from dse.search._proposals import Proposal
 
 #: Workers in a row that may fail to start.
 _MAX_FAILED_STARTS = 3

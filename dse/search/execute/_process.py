@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from dse.search.evaluate._evaluator import EvaluationContext
     from dse.search.execute._worker import Answer, Started
-    from dse.search.propose._proposer import Proposal
+    from dse.search._proposals import Proposal
 
 #: Time for an idle worker to end after its pipe was closed, in seconds.
 _SHUTDOWN_TIMEOUT_S = 5.0

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from dse.search.evaluate._evaluator import EvaluationContext
     from dse.search.execute._worker import Answer
-    from dse.search.propose._proposer import Proposal
+    from dse.search._proposals import Proposal
 
 #: Chunks that a worker holds: one to evaluate, one on the way.
 _CHUNKS_HELD = 2

@@ -9,14 +9,15 @@ the sampler also learns what others have finished, and does not propose what the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dse.errors import OptionalDependencyError
+from dse.search._proposals import Batch, Proposal, Rejection
 from dse.search.propose._genetic_study import GeneticStudy
+from dse.search.propose._strategy import Strategy
 from dse.search.space import SamplerName
 
 if TYPE_CHECKING:
@@ -33,47 +34,6 @@ _MAX_STALE = 20
 
 #: Random draws of an unseen configuration before the space is enumerated.
 _MAX_DRAWS = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """One outer configuration to evaluate.
-
-    Attributes:
-        number: Position among all proposals and rejections of the study.
-        parameters: Value of every outer parameter, in the space's order.
-    """
-
-    number: int
-    parameters: tuple[tuple[str, ParameterValue], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """One outer configuration that breaks a hard limit.
-
-    Attributes:
-        number: As in `Proposal`.
-        parameters: As in `Proposal`.
-        reason: Why.
-    """
-
-    number: int
-    parameters: tuple[tuple[str, ParameterValue], ...]
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Proposals of one round.
-
-    Attributes:
-        proposals: New configurations, in the order of proposing; empty when the space is used up.
-        rejections: Configurations over a hard limit that were proposed as well.
-    """
-
-    proposals: tuple[Proposal, ...]
-    rejections: tuple[Rejection, ...]
 
 
 def make_sampler(name: SamplerName, seed: int, space: SearchSpace) -> optuna.samplers.BaseSampler:
@@ -115,7 +75,7 @@ def make_sampler(name: SamplerName, seed: int, space: SearchSpace) -> optuna.sam
     return samplers.GPSampler(seed=seed, deterministic_objective=True)
 
 
-class Proposer:
+class Proposer(Strategy):
     """Turns a sampler into a sequence of new, allowed configurations.
 
     Args:

@@ -59,11 +59,10 @@ class OptionEvaluator:
         """
         batch = option.global_batch_size
         job = self.evaluator.open_job(self._parameters(option))
-        if required_per_s is not None:
-            refined_s = job.lower_bound_s(_BEYOND * batch / required_per_s)
-            if refined_s is not None:
-                return batch / refined_s
-        least_s = job.optimistic_time_s()
+        incumbent_s = None if required_per_s is None else _BEYOND * batch / required_per_s
+        least_s = job.lower_bound_s(incumbent_s)
+        if least_s is None:
+            least_s = job.optimistic_time_s()
         return batch / least_s if least_s > 0 else float("inf")
 
     def solve(self, option: Option, bound_per_s: float) -> Solved:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from dse.search._header import StudyHeader
     from dse.search._records import Params
-    from dse.search.propose._proposer import Proposal
+    from dse.search._proposals import Proposal
     from dse.search.storage._database import StudyTables
     from dse.search.storage._journal import Journal
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dse.search._records import Params, TrialRecord
-    from dse.search.propose._proposer import Proposal
+    from dse.search._proposals import Proposal
     from dse.search.storage._journal import Journal
 
 

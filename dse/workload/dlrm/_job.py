@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import PlanError
-from dse.sharding import ShardingType, check_plan, read_plan
+from dse.sharding import ShardingType, check_plan, read_plan, stored_bytes
+from dse.simulate import simulate
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
 from dse.workload._job import Job
 from dse.workload.dlrm._explain import attributed_plan
 from dse.workload.dlrm._joint import joint_plan
+from dse.workload.dlrm._layout import build_layout
+from dse.workload.dlrm._memory import MemoryModel
 from dse.workload.dlrm._scorer import PlanScorer
 
 if TYPE_CHECKING:
@@ -190,36 +193,61 @@ class DlrmJob(Job):
             settings = replace(settings, lp_start=True)
         return solve(scorer, self.allowed_types, settings, effort.seed)
 
+    def least_memory_bytes(self) -> float:
+        """Returns what every rank holds if the tables are spread evenly."""
+        return self._fixed_bytes + self._tables_bytes / self.cluster.world_size
+
+    @property
+    def _tables_bytes(self) -> float:
+        """Bytes of all tables with their optimizer state; cuts only add to them."""
+        model = self.problem.model
+        return sum(
+            stored_bytes(table, model.sparse_optimizer, table.rows, table.dim)
+            for table in model.tables
+        )
+
+    @property
+    def _fixed_bytes(self) -> float:
+        """Bytes of a rank that no plan changes."""
+        return MemoryModel.of(self.problem).fixed_bytes
+
     def cannot_fit(self) -> str:
         """Returns why the tables exceed the cluster's memory under any plan."""
         cluster = self.cluster
-        device, needed = cluster.device, self.problem.model.embedding_bytes
-        available = device.usable_memory_bytes * cluster.world_size
-        if needed <= available:
+        device, fixed_bytes = cluster.device, self._fixed_bytes
+        if self.least_memory_bytes() <= device.usable_memory_bytes:
             return ""
-        enough = math.ceil(needed / device.usable_memory_bytes)
-        return (
-            f"the tables take {needed / 2**30:.1f} GiB, more than the {available / 2**30:.1f} GiB "
-            f"usable on {cluster.world_size} × {device.name}; at least {enough} are needed"
+        free_bytes = device.usable_memory_bytes - fixed_bytes
+        tables_bytes = self._tables_bytes
+        reason = (
+            f"the tables take {tables_bytes / 2**30:.1f} GiB, and {cluster.world_size} × "
+            f"{device.name} have {max(0.0, cluster.world_size * free_bytes) / 2**30:.1f} GiB for "
+            f"them besides {fixed_bytes / 2**30:.1f} GiB a rank for everything else"
         )
+        if free_bytes <= 0:
+            return f"{reason}; use a smaller batch a rank"
+        return f"{reason}; at least {math.ceil(tables_bytes / free_bytes)} are needed"
 
     def check_parameters(self) -> None:
         """Does nothing: the problem was checked when it was made."""
 
     def optimistic_time_s(self) -> float:
-        """Returns the quick bound on all plans."""
-        return self.lower_bound_s()
+        """Returns the time of everything but the tables, to which every plan adds work."""
+        graph = build_layout(self.problem, 0, one_rank=True).graph
+        return simulate(graph).makespan_s
 
     def lower_bound_s(self, incumbent_s: float | None = None) -> float:
-        """Returns a time that no plan of the allowed types beats; see :class:`Job`."""
+        """Returns a time that no plan of the allowed types beats; infinite if none can fit."""
         from dse.workload.dlrm.solver import lower_bound, planning_request
 
         # A separate scorer, so that the bound does not depend on what was scored before.
         scorer = PlanScorer(self.problem)
         request = planning_request(scorer, self.allowed_types, 0)
         if incumbent_s is None:
-            return lower_bound(scorer, request, max_programs=0).iteration_time_s
-        return lower_bound(scorer, request, incumbent_s=incumbent_s).iteration_time_s
+            bound = lower_bound(scorer, request, max_programs=0)
+        else:
+            bound = lower_bound(scorer, request, incumbent_s=incumbent_s)
+        return bound.iteration_time_s if bound.fits else math.inf
 
     @property
     def cluster(self) -> Cluster:

@@ -56,6 +56,7 @@ class TransformerWorkload(Workload):
         Metric.TOKEN_THROUGHPUT,
         Metric.UTILIZATION,
     }
+    bounds_time: ClassVar[bool] = True
     programs: ClassVar[Mapping[str, Program]] = TRANSFORMER_PROGRAMS
     rank_word: ClassVar[str] = "stage"
     frameworks: ClassVar[tuple[str, ...]] = ("megatron",)

@@ -1,0 +1,267 @@
+"""Best-first search: exact, by points that configurations cannot beat.
+
+Every outcome of the space begins with an optimistic point, which costs about a millisecond. The
+best of these points are refined by lower bounds, and evaluated when they are still among the best;
+an outcome whose point is dominated by a feasible answer is proven dominated and never looked at
+again. When none is left, the front is complete: this is branch and bound with several objectives
+(Przybylski and Gandibleux, EJOR 260(3), 2017), where a branch is a single outcome.
+
+Rounds have a fixed size, all of a round is chosen before any of it is answered, and answers count
+together; so what is evaluated does not depend on the number of workers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.search._certificate import Certificate
+from dse.search._proposals import Batch, Effort, Proposal, Rejection
+from dse.search._records import TrialStatus
+from dse.search.analyse._hypervolume import hypervolume
+from dse.search.analyse._pareto import pareto_mask
+from dse.search.propose._strategy import Strategy
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from dse.search._records import Params, TrialRecord
+    from dse.search.evaluate._evaluator import Evaluator
+    from dse.search.evaluate._outcomes import Outcomes
+    from dse.search.space import SearchSpace
+
+#: Reasons of configurations that break a hard limit that are kept, for the reader.
+_EXAMPLES = 20
+
+#: Most objectives of which the hypervolume is known.
+_MOST_OBJECTIVES = 3
+
+
+class _State:
+    """What is known of an outcome; values of an array."""
+
+    OPEN = 0
+    PENDING = 1
+    ANSWERED = 2
+    DOMINATED = 3
+    INFEASIBLE = 4
+
+
+class BestFirst(Strategy):
+    """Looks at the outcomes of a space in the order of what they could be at best.
+
+    Args:
+        space: The search space.
+        outcomes: Its outcomes.
+        evaluator: Says what they cannot beat.
+    """
+
+    def __init__(self, space: SearchSpace, outcomes: Outcomes, evaluator: Evaluator) -> None:
+        self._evaluator = evaluator
+        self._maximize = [objective.maximize for objective in space.objectives]
+        self._signs = np.where(self._maximize, -1.0, 1.0)
+        self._finest = evaluator.finest_bound
+        self._parameters = [outcome.parameters for outcome in outcomes.distinct]
+        self._index = {params: index for index, params in enumerate(self._parameters)}
+        count = len(self._parameters)
+        self._costs = np.empty((count, len(self._signs)))
+        self._effort = np.full(count, int(Effort.OPTIMISTIC))
+        self._state = np.full(count, _State.OPEN)
+        self._reasons: dict[int, str] = {}
+        for index in range(count):
+            self._note(index, evaluator.bound(self._proposal(index, Effort.OPTIMISTIC)))
+        self._favourable = self._classes()
+        self._least_s: dict[Hashable, float] = {}
+        self._front = np.empty((0, len(self._signs)))
+        self._pending_bounds: set[Hashable] = set()
+        self._rejections = self._examples(outcomes)
+        self._next_number = 0
+        finite = np.where(np.isfinite(self._costs), self._costs, np.nan)
+        if count:
+            with np.errstate(all="ignore"):
+                self._low = np.nan_to_num(np.nanmin(finite, axis=0))
+                self._width = np.nan_to_num(np.nanmax(finite, axis=0)) - self._low
+            self._width[~(self._width > 0)] = 1.0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no outcome can enter the front any more."""
+        return not (self._state <= _State.PENDING).any()
+
+    def ask(self, count: int) -> Batch:
+        """Returns the outcomes to evaluate and to bound next; at most `count` of each."""
+        rejections = tuple(
+            Rejection(self._numbered(), params, reason) for params, reason in self._rejections
+        )
+        self._rejections = ()
+        chosen = self._chosen(count)
+        bounds, proposals = [], []
+        for index in chosen:
+            effort = Effort(int(self._effort[index]))
+            if effort >= self._finest:
+                self._state[index] = _State.PENDING
+                proposals.append(Proposal(self._numbered(), self._parameters[index]))
+                continue
+            wanted = Effort.SHARED_BOUND if effort < Effort.SHARED_BOUND else Effort.OWN_BOUND
+            group = self._group(index, wanted)
+            if group not in self._pending_bounds:
+                self._pending_bounds.add(group)
+                bounds.append(self._proposal(index, wanted))
+        return Batch(tuple(proposals), rejections, tuple(bounds))
+
+    def tell(self, records: Sequence[TrialRecord]) -> None:
+        """Takes answers to proposals, or those of other runs of the study."""
+        feasible = []
+        for record in records:
+            index = self._index.get(record.parameters)
+            if index is not None:
+                self._state[index] = _State.ANSWERED
+            if record.status is TrialStatus.FEASIBLE:
+                feasible.append(np.array(record.values) * self._signs)
+        if feasible:
+            new = np.array(feasible)
+            self._front = np.vstack((self._front, new))
+            self._front = np.unique(
+                self._front[pareto_mask(self._front, [False] * len(self._signs))], axis=0
+            )
+            waiting = np.flatnonzero(self._state == _State.OPEN)
+            self._close_dominated(waiting)
+
+    def tell_bounds(self, records: Sequence[TrialRecord]) -> None:
+        """Takes answers to bounds."""
+        for record in sorted(records, key=lambda record: record.number):
+            index = record.number
+            effort = Effort(int(self._effort[index]))
+            wanted = Effort.SHARED_BOUND if effort < Effort.SHARED_BOUND else Effort.OWN_BOUND
+            time_s = 0.0 if record.prediction is None else record.prediction.iteration_time_s
+            self._least_s[self._group(index, wanted)] = time_s
+            self._pending_bounds.discard(self._group(index, wanted))
+            self._refine(index)
+
+    def mark_in_flight(self, in_flight: Iterable[Params]) -> None:
+        """Excludes outcomes that other runs are evaluating."""
+        for params in in_flight:
+            index = self._index.get(params)
+            if index is not None and self._state[index] == _State.OPEN:
+                self._state[index] = _State.PENDING
+
+    def certificate(self) -> Certificate:
+        """Returns what has been proven so far."""
+        counts = np.bincount(self._state, minlength=_State.INFEASIBLE + 1)
+        waiting = int(counts[_State.OPEN] + counts[_State.PENDING])
+        return Certificate(
+            complete=waiting == 0,
+            distinct=len(self._state),
+            evaluated=int(counts[_State.ANSWERED]),
+            proven_dominated=int(counts[_State.DOMINATED]),
+            proven_infeasible=int(counts[_State.INFEASIBLE]),
+            hypervolume_missing_at_most=self._missing(),
+        )
+
+    # --- choice ---------------------------------------------------------------------------------
+
+    def _chosen(self, count: int) -> list[int]:
+        """Returns open outcomes whose points no other point dominates, the best first."""
+        while True:
+            chosen = self._undominated(count)
+            known = [index for index in chosen if self._refine(index)]
+            if not known:
+                return chosen
+
+    def _undominated(self, count: int) -> list[int]:
+        waiting = np.flatnonzero(self._state == _State.OPEN)
+        costs = self._costs[waiting]
+        scaled = np.maximum((costs - self._low) / self._width, -1.0).sum(axis=1)
+        order = np.argsort(scaled, kind="stable")
+        waiting, costs = waiting[order], costs[order]
+        chosen: list[int] = []
+        while len(waiting) and len(chosen) < count:
+            chosen.append(int(waiting[0]))
+            # Equal points wait for the answer to the first of them.
+            behind = (costs[0] <= costs).all(axis=1)
+            waiting, costs = waiting[~behind], costs[~behind]
+        return chosen
+
+    def _refine(self, index: int) -> bool:
+        """Takes a bound of the outcome's group where it is known; returns whether there was one."""
+        effort = Effort(int(self._effort[index]))
+        if effort >= self._finest:
+            return False
+        wanted = Effort.SHARED_BOUND if effort < Effort.SHARED_BOUND else Effort.OWN_BOUND
+        time_s = self._least_s.get(self._group(index, wanted))
+        if time_s is None:
+            return False
+        shared = wanted is Effort.SHARED_BOUND
+        alone = shared and self._favourable[index] == self._own(index)
+        self._effort[index] = int(Effort.OWN_BOUND if alone else wanted)
+        self._note(index, self._evaluator.bounded(self._proposal(index, wanted), time_s))
+        self._close_dominated(np.array([index]))
+        return True
+
+    def _note(self, index: int, record: TrialRecord) -> None:
+        """Keeps the values of a bound; they do not get better."""
+        costs = np.array(record.values) * self._signs
+        if record.status is not TrialStatus.FEASIBLE:
+            self._state[index] = _State.INFEASIBLE
+            self._reasons[index] = record.reason
+        elif self._effort[index] > Effort.OPTIMISTIC:
+            costs = np.maximum(costs, self._costs[index])
+        self._costs[index] = costs
+
+    def _close_dominated(self, indices: NDArray[np.int64]) -> None:
+        indices = indices[self._state[indices] == _State.OPEN]
+        for point in self._front:
+            costs = self._costs[indices]
+            behind = (point <= costs).all(axis=1) & (point < costs).any(axis=1)
+            self._state[indices[behind]] = _State.DOMINATED
+            indices = indices[~behind]
+
+    # --- outcomes -------------------------------------------------------------------------------
+
+    def _proposal(self, index: int, effort: Effort) -> Proposal:
+        return Proposal(index, self._parameters[index], effort)
+
+    def _numbered(self) -> int:
+        self._next_number += 1
+        return self._next_number - 1
+
+    def _own(self, index: int) -> Hashable:
+        return self._evaluator.outcome(dict(self._parameters[index]))
+
+    def _group(self, index: int, effort: Effort) -> Hashable:
+        """Returns what a bound of this effort is the same for."""
+        if effort is Effort.SHARED_BOUND:
+            return effort, self._favourable[index]
+        return effort, index
+
+    def _classes(self) -> list[Hashable]:
+        """Returns the outcome that each outcome shares its first bound with."""
+        if self._finest < Effort.SHARED_BOUND:
+            return list(range(len(self._parameters)))
+        return [self._evaluator.favourable(dict(params)) for params in self._parameters]
+
+    def _examples(self, outcomes: Outcomes) -> tuple[tuple[Params, str], ...]:
+        """Returns configurations that break a hard limit, a few of each reason's beginning."""
+        found: dict[str, tuple[Params, str]] = {}
+        broken = [(each.parameters, each.reason) for each in outcomes.impossible]
+        broken += [(self._parameters[index], why) for index, why in self._reasons.items()]
+        for params, reason in broken:
+            found.setdefault(" ".join(reason.split()[:3]), (params, reason))
+        return tuple(found.values())[:_EXAMPLES]
+
+    def _missing(self) -> float:
+        """Returns the share of the hypervolume that outcomes not looked at could add at most."""
+        waiting = self._costs[self._state <= _State.PENDING]
+        if not len(waiting):
+            return 0.0
+        points = np.vstack((self._front, waiting))
+        if len(self._signs) > _MOST_OBJECTIVES or not np.isfinite(points).all():
+            return float("nan")
+        if not len(self._front):
+            return 1.0
+        worst, minimize = points.max(axis=0), [False] * len(self._signs)
+        most = hypervolume(points, worst, minimize)
+        return 0.0 if most <= 0 else 1.0 - hypervolume(self._front, worst, minimize) / most
