@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dse.search._certificate import Certificate
 from dse.search._header import StorageNote
 from dse.search._inputs import StudyInputs, read_inputs
 from dse.search._load import (
@@ -68,6 +69,7 @@ __all__ = [
     "SENSITIVITY_INPUTS",
     "BestMove",
     "CalibrationFactor",
+    "Certificate",
     "CommonCandidate",
     "ConfigurationEvaluator",
     "EvaluationContext",

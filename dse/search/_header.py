@@ -9,8 +9,9 @@ from pydantic import field_validator
 from pydantic_core import PydanticCustomError
 
 from dse.config import Document, load_document
+from dse.search._certificate import Certificate
 from dse.search._records import InputFile, StudyTrace
-from dse.search.space import Objective, SamplerName
+from dse.search.space import Constraint, Objective, SamplerName
 from dse.workload import Metric, Parameter
 
 
@@ -61,6 +62,9 @@ class StudyHeader(Document):
         storage: The database that several runs share; None for a study of one run.
         cost_model: Name of the function that answered in place of our performance model; None if
             none did.
+        certificate: How much of the front can be missing; None where nothing was proven.
+        constraints: Limits that feasible configurations keep.
+        description: One line on what is searched; may be empty.
     """
 
     name: str
@@ -77,6 +81,9 @@ class StudyHeader(Document):
     trace: StudyTrace | None = None
     storage: StorageNote | None = None
     cost_model: str | None = None
+    certificate: Certificate | None = None
+    constraints: tuple[Constraint, ...] = ()
+    description: str = ""
 
     @field_validator("parameters")
     @classmethod
@@ -93,7 +100,7 @@ class StudyHeader(Document):
         return self.model_copy(update=changes)
 
 
-# `Objective` names the type of its metric for type checkers only.
+# Objectives and constraints name the type of their metric for type checkers only.
 StudyHeader.model_rebuild(_types_namespace={"Metric": Metric})
 
 

@@ -7,9 +7,17 @@ from enum import StrEnum
 import math
 from typing import TypeAlias
 
+from dse.search._certificate import Certificate
 from dse.search._validation import Validation
-from dse.search.space import Objective
-from dse.workload import Configuration, Metric, ParameterValue, Prediction, workload_kind
+from dse.search.space import Constraint, Objective
+from dse.workload import (
+    Configuration,
+    Metric,
+    Parameter,
+    ParameterValue,
+    Prediction,
+    workload_kind,
+)
 
 #: Value of each parameter, in the space's order; what distinguishes configurations.
 Params: TypeAlias = tuple[tuple[str, ParameterValue], ...]
@@ -46,6 +54,8 @@ class TrialRecord:
             was not computed.
         thorough: Whether its plan was searched with the effort of :func:`dse.shard`.
         traceback: Where the evaluation raised, innermost call last; empty unless it did.
+        equal_count: Other configurations of the space that have the same outcome.
+        equal_because: Parameters that make no difference here, which is why they are equal.
     """
 
     number: int
@@ -59,6 +69,8 @@ class TrialRecord:
     lower_bound_s: float | None = None
     thorough: bool = False
     traceback: str = ""
+    equal_count: int = 0
+    equal_because: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         chosen = ", ".join(f"{name}={value}" for name, value in self.parameters)
@@ -215,6 +227,10 @@ class StudyResult:
         validation: Candidates that were run for real; None where none was.
         cost_model: Name of the function that answered in place of our performance model; None if
             none did.
+        certificate: How much of the front can be missing; None where nothing was proven.
+        parameters: What could be chosen; empty in studies that keep no parameters.
+        constraints: Limits that feasible configurations keep.
+        description: One line on what is searched; may be empty.
     """
 
     name: str
@@ -232,6 +248,10 @@ class StudyResult:
     kind: str = "dlrm"
     validation: Validation | None = None
     cost_model: str | None = None
+    certificate: Certificate | None = None
+    parameters: tuple[Parameter, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    description: str = ""
 
     def __repr__(self) -> str:
         return (

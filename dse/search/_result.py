@@ -43,6 +43,10 @@ def study_result(
         trace=header.trace,
         kind=header.kind,
         cost_model=header.cost_model,
+        certificate=header.certificate,
+        parameters=header.parameters,
+        constraints=header.constraints,
+        description=header.description,
     )
 
 

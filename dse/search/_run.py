@@ -131,6 +131,8 @@ def _header(inputs: StudyInputs, options: RunOptions) -> StudyHeader:
         name=inputs.space.name,
         model=inputs.workload_name,
         objectives=inputs.space.objectives,
+        constraints=inputs.space.constraints,
+        description=inputs.space.description,
         parameters=inputs.space.parameters,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         seed=search.seed if options.seed is None else options.seed,

@@ -26,10 +26,11 @@ def trial_table(
 ) -> pd.DataFrame:
     """Returns records as a table.
 
-    Columns: `number`, `status`, `on_front`, one per outer parameter, one per metric, mean over
-    ranks (of a transformer: pipeline stages) of each breakdown part, `reason`; of a model also
-    `iteration_time_p5_s` and `_p95_s` and the memory of the fullest rank; of a recommendation
-    model `lower_bound_s` and `plan_gap` (of the front only) and `planner`.
+    Columns: `number`, `status`, `on_front`, `equal_configurations` (others of the space with the
+    same outcome), one per outer parameter, one per metric, mean over ranks (of a transformer:
+    pipeline stages) of each breakdown part, `reason`; of a model also `iteration_time_p5_s` and
+    `_p95_s` and the memory of the fullest rank; of a recommendation model `lower_bound_s` and
+    `plan_gap` (of the front only) and `planner`.
     Cells of what was not evaluated are empty.
 
     Args:
@@ -83,7 +84,7 @@ def _columns(names: Sequence[str], kind: str) -> list[str]:
         for metric in Metric
         if metric in workload.metrics and metric.value not in names
     ]
-    first = ["number", "status", "on_front", *names, *metrics]
+    first = ["number", "status", "on_front", "equal_configurations", *names, *metrics]
     parts = [f"mean_{part}" for part in _BREAKDOWN]
     if workload.brings_machine:
         # A captured step says neither how it varies nor what memory holds.
@@ -98,6 +99,7 @@ def _row(record: TrialRecord, names: Sequence[str]) -> dict[str, object]:
         "number": record.number,
         "status": record.status.value,
         "on_front": record.on_front,
+        "equal_configurations": record.equal_count,
         "planner": record.planner,
         "reason": record.reason,
     }

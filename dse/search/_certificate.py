@@ -1,0 +1,31 @@
+"""Certificate of a front: how much of it can be missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What a search has proven about its front.
+
+    Attributes:
+        complete: Whether no outcome of the space can be added to the front.
+        distinct: Distinct outcomes of the space; 0 where they were not enumerated.
+        evaluated: Outcomes that were evaluated.
+        proven_dominated: Outcomes that need no evaluation, since even their optimistic figures are
+            dominated.
+        proven_infeasible: Outcomes that no plan makes feasible.
+        hypervolume_missing_at_most: What the front can still gain, as a share of the hypervolume
+            that it would have then; 0 where it is complete, NaN where it is not known.
+    """
+
+    complete: bool
+    distinct: int
+    evaluated: int
+    proven_dominated: int
+    proven_infeasible: int
+    hypervolume_missing_at_most: Annotated[float, Field(allow_inf_nan=True)]
