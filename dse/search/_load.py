@@ -14,7 +14,7 @@ from dse.search._directory import StudyDirectory
 from dse.search._input_files import IN_MEMORY
 from dse.search._options import Study
 from dse.search._records import CALIBRATION_ROLE, STEPS_ROLE, Fact, TrialStatus
-from dse.search._result import study_result
+from dse.search._result import adopt_revised, study_result
 from dse.search.revise._overrides import (
     override_space,
     override_study_platform,
@@ -47,7 +47,8 @@ def load_study(root: str | Path) -> Study:
     if not directory.journal.is_file():
         raise StudyError(f"{root} has no journal.log; the study cannot be read without it")
     journal = Journal(directory.journal, header.objectives, header.parameters)
-    records = journal.records()
+    revised = {record.parameters: record for record in journal.revised()}
+    records = adopt_revised(journal.records(), revised, header.objectives)
     _check(root, header, records)
     facts = [
         Fact(file.name, fact.quantity, fact.value, fact.origin, fact.source, fact.as_of)
@@ -58,11 +59,12 @@ def load_study(root: str | Path) -> Study:
     result = study_result(header, records, tuple(facts), journal.bounds())
     result = replace(result, validation=directory.read_validation())
     evaluated = sum(record.evaluated for record in records)
+    complete = header.certificate is not None and header.certificate.complete
     return Study(
         result,
         directory,
-        interrupted=evaluated < header.trials,
-        exhausted=False,
+        interrupted=evaluated < header.trials and not complete,
+        exhausted=complete,
         storage=header.storage,
     )
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dse.machine import Cluster, Quote
     from dse.machine.platforms import Platform
     from dse.search._proposals import Proposal
+    from dse.search._records import Params
     from dse.search.space import Objective
     from dse.workload import Job
 
@@ -100,28 +101,41 @@ class Evaluator(ABC):
     def answer(self, proposal: Proposal) -> TrialRecord:
         """Returns what a proposal asks for: bounds as :meth:`bound`, else :meth:`evaluate`."""
         if proposal.effort < Effort.QUICK:
-            return self.bound(proposal)
-        thorough = proposal.effort is Effort.THOROUGH
-        return self.evaluate(proposal.number, dict(proposal.parameters), thorough=thorough)
+            try:
+                return self.bound(proposal)
+            except Exception:  # nothing is known; the evaluation will raise it too
+                return unbounded(self.space, proposal)
+        if proposal.effort is Effort.THOROUGH:
+            return self.evaluate_thoroughly(proposal.number, dict(proposal.parameters))
+        return self.evaluate(proposal.number, dict(proposal.parameters))
 
-    def evaluate(
-        self, number: int, parameters: Mapping[str, ParameterValue], *, thorough: bool = False
-    ) -> TrialRecord:
+    def evaluate(self, number: int, parameters: Mapping[str, ParameterValue]) -> TrialRecord:
         """Answers for a configuration.
 
         Args:
             number: Trial number, for the record.
             parameters: Value of every parameter.
-            thorough: Search its plan as thoroughly as :func:`dse.shard` does.
 
         Returns:
             A record; an evaluation that raises, whatever it is, gives one with status failed and
             the traceback.
         """
+        return self._answered_or_failed(self._evaluate, number, parameters)
+
+    def evaluate_thoroughly(
+        self, number: int, parameters: Mapping[str, ParameterValue]
+    ) -> TrialRecord:
+        """Answers with a plan that is searched as thoroughly as by :func:`dse.shard`."""
+        return self._answered_or_failed(self._evaluate_thoroughly, number, parameters)
+
+    def _answered_or_failed(
+        self,
+        evaluate: Callable[[int, Mapping[str, ParameterValue]], TrialRecord],
+        number: int,
+        parameters: Mapping[str, ParameterValue],
+    ) -> TrialRecord:
         try:
-            if thorough:
-                return self._evaluate_thoroughly(number, parameters)
-            return self._evaluate(number, parameters)
+            return evaluate(number, parameters)
         except Exception as error:  # one candidate must not end a study
             return replace(
                 without_answer(number, TrialStatus.FAILED, _reason(error), parameters),
@@ -232,6 +246,7 @@ class ConfigurationEvaluator(Evaluator):
         self._plans: OrderedDict[Hashable, Job] = OrderedDict()
         self._bounds: dict[Hashable, float | None] = {}
         self._optimistic: dict[Hashable, float] = {}
+        self._favourable: dict[Params, Job] = {}
         self._choices = {each.name: each.choices for each in context.space.parameters}
 
     @property
@@ -284,16 +299,25 @@ class ConfigurationEvaluator(Evaluator):
 
     def favourable(self, parameters: Mapping[str, ParameterValue]) -> Hashable:
         """Returns the outcome of parameters that are never slower."""
-        return self.outcome(self.workload.favourable(parameters, self._choices))
+        chosen = self.workload.favourable(parameters, self._choices)
+        key = self._favourable_job(parameters).key()
+        return super().outcome(chosen) if key is None else (chosen.get("platform"), key)
+
+    def _favourable_job(self, parameters: Mapping[str, ParameterValue]) -> Job:
+        """Returns the job of parameters that are never slower; many configurations share it."""
+        chosen = self.workload.favourable(parameters, self._choices)
+        named = tuple(chosen.items())
+        if named not in self._favourable:
+            self._favourable[named] = self.open_job(chosen)
+        return self._favourable[named]
 
     def bound(self, proposal: Proposal) -> TrialRecord:
         """Returns values that no plan of a configuration beats; see :meth:`Evaluator.bound`."""
         parameters = dict(proposal.parameters)
         if not self.bounds_time:
             return unbounded(self.space, proposal, self.rejection(parameters))
-        bounded = self.open_job(parameters)
-        if proposal.effort < Effort.OWN_BOUND:
-            bounded = self.open_job(self.workload.favourable(parameters, self._choices))
+        shared = proposal.effort < Effort.OWN_BOUND
+        bounded = self._favourable_job(parameters) if shared else self.open_job(parameters)
         time_s = self._optimistic_time_s(bounded)
         if proposal.effort > Effort.OPTIMISTIC:
             time_s = max(time_s, self._lower_bound_s(bounded) or 0.0)
@@ -309,7 +333,9 @@ class ConfigurationEvaluator(Evaluator):
             reason = "out of memory: no plan of the allowed sharding types fits"
         quote = self._quote(job, platform)
         throughput = job.samples_per_iteration / time_s if time_s > 0 else math.inf
-        cost = None if quote is None else quote.cost_usd_per_million(throughput)
+        cost = None
+        if quote is not None and throughput > 0:
+            cost = quote.cost_usd_per_million(throughput)
         cluster = job.cluster
         prediction = Prediction(
             iteration_time_s=time_s,
@@ -325,7 +351,7 @@ class ConfigurationEvaluator(Evaluator):
             ),
             feasible=not reason,
             infeasible_reason=reason,
-            metrics=job.metrics(time_s) if time_s > 0 else (),
+            metrics=job.metrics(time_s) if 0 < time_s < math.inf else (),
         )
         record = replace(
             without_answer(proposal.number, TrialStatus.FEASIBLE, "", parameters),
@@ -589,14 +615,15 @@ def optimistic(record: TrialRecord, space: SearchSpace) -> TrialRecord:
         reasons.append(prediction.infeasible_reason)
     for constraint in space.constraints:
         metric, value = constraint.metric, metrics.get(constraint.metric, math.nan)
-        upwards = metric.maximized_by_default
-        counts = constraint.at_least if upwards else constraint.at_most
-        if metric.known_before_evaluation or counts is not None:
-            one_sided = constraint
-            if not metric.known_before_evaluation:
-                one_sided = replace(constraint, **{"at_most" if upwards else "at_least": None})
-            if one_sided.violation(value) > 0:
-                reasons.append(one_sided.reason(value))
+        one_sided = constraint
+        if not metric.known_before_evaluation:
+            # The true value may be anywhere on the other side of the bound.
+            if metric.maximized_by_default:
+                one_sided = replace(constraint, at_most=None)
+            else:
+                one_sided = replace(constraint, at_least=None)
+        if one_sided.violation(value) > 0:
+            reasons.append(one_sided.reason(value))
     values = tuple(
         _best_value(objective, metrics.get(objective.metric, math.nan))
         for objective in space.objectives

@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING, TypeAlias
 
 from dse.errors import ConfigError
+from dse.search._proposals import Effort
 from dse.search._records import TrialRecord, TrialStatus
 from dse.search.evaluate._evaluator import (
     ConfigurationEvaluator,
@@ -21,6 +22,8 @@ from dse.search.evaluate._evaluator import (
 from dse.workload import MemoryAccount, Metric, ParameterValue, Prediction
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from dse.machine import Quote
     from dse.workload import Job
 
@@ -71,6 +74,21 @@ class ObjectiveEvaluator(ConfigurationEvaluator):
         asked = [axis.metric for axis in context.space.objectives]
         asked += [constraint.metric for constraint in context.space.constraints]
         self._needs_memory = Metric.MEMORY_HEADROOM in asked
+
+    @property
+    def finest_bound(self) -> Effort:
+        """Nothing bounds a cost model that is not ours."""
+        return Effort.OPTIMISTIC
+
+    @property
+    def bounds_time(self) -> bool:
+        """Nothing bounds a cost model that is not ours."""
+        return False
+
+    def outcome(self, parameters: Mapping[str, ParameterValue]) -> Hashable:
+        """Returns all parameters: only the cost model knows which of them matter."""
+        self.open_job(parameters).check_parameters()
+        return tuple(parameters.items())
 
     def lower_bound_s(self, parameters: Mapping[str, ParameterValue]) -> float | None:
         """Returns None: nothing bounds a cost model that is not ours."""

@@ -86,9 +86,7 @@ def enumerate_outcomes(space: SearchSpace, evaluator: Evaluator) -> Outcomes:
         if place == len(members):
             members.append([])
         members[place].append(parameters)
-    distinct = tuple(
-        Outcome(equal[0], len(equal) - 1, _differing(equal)) for equal in members
-    )
+    distinct = tuple(Outcome(equal[0], len(equal) - 1, _differing(equal)) for equal in members)
     return Outcomes(distinct, tuple(impossible))
 
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from multiprocessing.connection import Connection
 
+    from dse.search._proposals import Proposal
     from dse.search._records import TrialRecord
     from dse.search.evaluate._evaluator import EvaluationContext, Evaluator
-    from dse.search._proposals import Proposal
 
 #: Exit code of a worker whose starter is gone.
 _ORPHANED = 1

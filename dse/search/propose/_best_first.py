@@ -12,6 +12,7 @@ together; so what is evaluated does not depend on the number of workers.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +25,7 @@ from dse.search.analyse._pareto import pareto_mask
 from dse.search.propose._strategy import Strategy
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -38,6 +39,15 @@ _EXAMPLES = 20
 
 #: Most objectives of which the hypervolume is known.
 _MOST_OBJECTIVES = 3
+
+
+#: Bounds and evaluations of a round that keep a few workers busy.
+_BUSY = 8
+
+
+def _next(effort: Effort) -> Effort:
+    """Returns the bound that comes after an effort."""
+    return Effort.SHARED_BOUND if effort < Effort.SHARED_BOUND else Effort.OWN_BOUND
 
 
 class _State:
@@ -64,6 +74,7 @@ class BestFirst(Strategy):
         self._maximize = [objective.maximize for objective in space.objectives]
         self._signs = np.where(self._maximize, -1.0, 1.0)
         self._finest = evaluator.finest_bound
+        self._outcomes = outcomes.distinct
         self._parameters = [outcome.parameters for outcome in outcomes.distinct]
         self._index = {params: index for index, params in enumerate(self._parameters)}
         count = len(self._parameters)
@@ -72,19 +83,13 @@ class BestFirst(Strategy):
         self._state = np.full(count, _State.OPEN)
         self._reasons: dict[int, str] = {}
         for index in range(count):
-            self._note(index, evaluator.bound(self._proposal(index, Effort.OPTIMISTIC)))
+            self._note(index, evaluator.answer(self._proposal(index, Effort.OPTIMISTIC)))
         self._favourable = self._classes()
         self._least_s: dict[Hashable, float] = {}
         self._front = np.empty((0, len(self._signs)))
-        self._pending_bounds: set[Hashable] = set()
         self._rejections = self._examples(outcomes)
         self._next_number = 0
-        finite = np.where(np.isfinite(self._costs), self._costs, np.nan)
-        if count:
-            with np.errstate(all="ignore"):
-                self._low = np.nan_to_num(np.nanmin(finite, axis=0))
-                self._width = np.nan_to_num(np.nanmax(finite, axis=0)) - self._low
-            self._width[~(self._width > 0)] = 1.0
+        self._low, self._width = self._ranges()
 
     @property
     def exhausted(self) -> bool:
@@ -92,25 +97,34 @@ class BestFirst(Strategy):
         return not (self._state <= _State.PENDING).any()
 
     def ask(self, count: int) -> Batch:
-        """Returns the outcomes to evaluate and to bound next; at most `count` of each."""
+        """Returns the outcomes to evaluate and to bound next; at most `count` of each.
+
+        Outcomes are evaluated only if no other one could dominate them. Those behind them are
+        bounded meanwhile, so that workers have something to do.
+        """
         rejections = tuple(
             Rejection(self._numbered(), params, reason) for params, reason in self._rejections
         )
         self._rejections = ()
-        chosen = self._chosen(count)
-        bounds, proposals = [], []
-        for index in chosen:
-            effort = Effort(int(self._effort[index]))
-            if effort >= self._finest:
-                self._state[index] = _State.PENDING
-                proposals.append(Proposal(self._numbered(), self._parameters[index]))
-                continue
-            wanted = Effort.SHARED_BOUND if effort < Effort.SHARED_BOUND else Effort.OWN_BOUND
-            group = self._group(index, wanted)
-            if group not in self._pending_bounds:
-                self._pending_bounds.add(group)
-                bounds.append(self._proposal(index, wanted))
-        return Batch(tuple(proposals), rejections, tuple(bounds))
+        proposals: list[int] = []
+        bounds: dict[Hashable, Proposal] = {}
+        for layer in self._layers(count):
+            first = not proposals and not bounds
+            for index in layer:
+                effort = Effort(int(self._effort[index]))
+                if effort < self._finest:
+                    wanted = _next(effort)
+                    bounds.setdefault(self._group(index, wanted), self._proposal(index, wanted))
+                elif first:
+                    proposals.append(index)
+            if len(bounds) + len(proposals) >= min(count, _BUSY):
+                break
+        self._state[proposals] = _State.PENDING
+        return Batch(
+            tuple(Proposal(self._numbered(), self._parameters[index]) for index in proposals),
+            rejections,
+            tuple(bounds.values()),
+        )
 
     def tell(self, records: Sequence[TrialRecord]) -> None:
         """Takes answers to proposals, or those of other runs of the study."""
@@ -134,11 +148,9 @@ class BestFirst(Strategy):
         """Takes answers to bounds."""
         for record in sorted(records, key=lambda record: record.number):
             index = record.number
-            effort = Effort(int(self._effort[index]))
-            wanted = Effort.SHARED_BOUND if effort < Effort.SHARED_BOUND else Effort.OWN_BOUND
+            wanted = _next(Effort(int(self._effort[index])))
             time_s = 0.0 if record.prediction is None else record.prediction.iteration_time_s
             self._least_s[self._group(index, wanted)] = time_s
-            self._pending_bounds.discard(self._group(index, wanted))
             self._refine(index)
 
     def mark_in_flight(self, in_flight: Iterable[Params]) -> None:
@@ -147,6 +159,16 @@ class BestFirst(Strategy):
             index = self._index.get(params)
             if index is not None and self._state[index] == _State.OPEN:
                 self._state[index] = _State.PENDING
+
+    def annotated(self, record: TrialRecord) -> TrialRecord:
+        """Returns an answer with the configurations that it also holds for."""
+        index = self._index.get(record.parameters)
+        if index is None:
+            return record
+        outcome = self._outcomes[index]
+        return replace(
+            record, equal_count=outcome.equal_count, equal_because=outcome.equal_because
+        )
 
     def certificate(self) -> Certificate:
         """Returns what has been proven so far."""
@@ -163,34 +185,40 @@ class BestFirst(Strategy):
 
     # --- choice ---------------------------------------------------------------------------------
 
-    def _chosen(self, count: int) -> list[int]:
-        """Returns open outcomes whose points no other point dominates, the best first."""
-        while True:
-            chosen = self._undominated(count)
-            known = [index for index in chosen if self._refine(index)]
-            if not known:
-                return chosen
+    def _layers(self, count: int) -> Iterator[list[int]]:
+        """Yields open outcomes whose points no other point dominates, then those behind them.
 
-    def _undominated(self, count: int) -> list[int]:
+        Points that a known bound moves are moved first.
+        """
+        while any(self._refine(index) for index in next(self._peeled(count), [])):
+            pass
+        yield from self._peeled(count)
+
+    def _peeled(self, count: int) -> Iterator[list[int]]:
         waiting = np.flatnonzero(self._state == _State.OPEN)
         costs = self._costs[waiting]
         scaled = np.maximum((costs - self._low) / self._width, -1.0).sum(axis=1)
         order = np.argsort(scaled, kind="stable")
         waiting, costs = waiting[order], costs[order]
-        chosen: list[int] = []
-        while len(waiting) and len(chosen) < count:
-            chosen.append(int(waiting[0]))
-            # Equal points wait for the answer to the first of them.
-            behind = (costs[0] <= costs).all(axis=1)
-            waiting, costs = waiting[~behind], costs[~behind]
-        return chosen
+        while len(waiting):
+            layer: list[int] = []
+            ahead = np.ones(len(waiting), dtype=bool)
+            taken = np.zeros(len(waiting), dtype=bool)
+            while ahead.any() and len(layer) < count:
+                best = int(np.argmax(ahead))
+                layer.append(int(waiting[best]))
+                taken[best] = True
+                # Equal points wait for the answer to the first of them.
+                ahead &= ~(costs[best] <= costs).all(axis=1)
+            yield layer
+            waiting, costs = waiting[~taken], costs[~taken]
 
     def _refine(self, index: int) -> bool:
-        """Takes a bound of the outcome's group where it is known; returns whether there was one."""
+        """Takes the next bound of an outcome if it is known; returns whether it was."""
         effort = Effort(int(self._effort[index]))
         if effort >= self._finest:
             return False
-        wanted = Effort.SHARED_BOUND if effort < Effort.SHARED_BOUND else Effort.OWN_BOUND
+        wanted = _next(effort)
         time_s = self._least_s.get(self._group(index, wanted))
         if time_s is None:
             return False
@@ -251,6 +279,16 @@ class BestFirst(Strategy):
         for params, reason in broken:
             found.setdefault(" ".join(reason.split()[:3]), (params, reason))
         return tuple(found.values())[:_EXAMPLES]
+
+    def _ranges(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Returns the least cost of each objective and how far costs spread above it."""
+        low, width = np.zeros(len(self._signs)), np.ones(len(self._signs))
+        for column, costs in enumerate(self._costs.T):
+            known = costs[np.isfinite(costs)]
+            if len(known):
+                low[column] = known.min()
+                width[column] = np.ptp(known) or 1.0
+        return low, width
 
     def _missing(self) -> float:
         """Returns the share of the hypervolume that outcomes not looked at could add at most."""

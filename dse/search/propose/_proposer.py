@@ -16,16 +16,18 @@ import numpy as np
 
 from dse.errors import OptionalDependencyError
 from dse.search._proposals import Batch, Proposal, Rejection
+from dse.search.evaluate._outcomes import Canonical
 from dse.search.propose._genetic_study import GeneticStudy
 from dse.search.propose._strategy import Strategy
 from dse.search.space import SamplerName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     import optuna
 
     from dse.search._records import Params, TrialRecord
+    from dse.search.evaluate._evaluator import Evaluator
     from dse.search.space import SearchSpace
     from dse.workload import Parameter, ParameterValue
 
@@ -82,7 +84,7 @@ class Proposer(Strategy):
         space: The search space.
         sampler: Which sampler.
         seed: Its seed.
-        reject: Returns why a configuration breaks a hard limit; empty if it does not.
+        evaluator: Says why a configuration breaks a hard limit, and which have the same answer.
     """
 
     def __init__(
@@ -90,13 +92,14 @@ class Proposer(Strategy):
         space: SearchSpace,
         sampler: SamplerName,
         seed: int,
-        reject: Callable[[Mapping[str, ParameterValue]], str],
+        evaluator: Evaluator,
     ) -> None:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._space = space
-        self._reject = reject
+        self._reject = evaluator.rejection
+        self._canonical = Canonical(space, evaluator)
         self._rng = np.random.default_rng(seed)
         self._distributions = _distributions(space)
         self._positions = [
@@ -115,6 +118,8 @@ class Proposer(Strategy):
             )
         )
         self._answers: dict[tuple[int, ...], TrialRecord | None] = {}
+        #: The configuration that stands for one with the same answer.
+        self._same: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._pending: dict[tuple[int, ...], list[optuna.trial.Trial]] = {}
         self._next_number = 0
 
@@ -141,9 +146,18 @@ class Proposer(Strategy):
             key = tuple(int(chosen.get(parameter.name, 0)) for parameter in self._space.parameters)
             if key in self._answers:
                 stale += 1
-                self._repeat(trial, key)
+                self._repeat(trial, self._same.get(key, key))
                 continue
-            parameters = self._decode(key)
+            parameters = self._canonical(self._decode(key))
+            first = self._key(parameters)
+            if first != key:
+                self._answers[key] = None
+                self._same[key] = first
+                if first in self._answers:
+                    stale += 1
+                    self._repeat(trial, first)
+                    continue
+                key = first
             number = self._next_number
             self._next_number += 1
             self._answers[key] = None

@@ -37,11 +37,16 @@ class Strategy(ABC):
         """Answers proposals of the last round, in any order, or adds answers of others."""
 
     def tell_bounds(self, records: Sequence[TrialRecord]) -> None:
-        """Answers the bounds of the last round, in any order."""
+        """Answers the bounds of the last round, in any order; without bounds, does nothing."""
+        del records
 
     @abstractmethod
     def mark_in_flight(self, in_flight: Iterable[Params]) -> None:
         """Excludes configurations that others are evaluating; :meth:`tell` adds their answers."""
+
+    def annotated(self, record: TrialRecord) -> TrialRecord:
+        """Returns an answer with how many other configurations have the same one."""
+        return record
 
     def certificate(self) -> Certificate | None:
         """Returns what is proven about the front; None if nothing is."""

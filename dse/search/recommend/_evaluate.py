@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
 from dse.search.recommend._types import Solved
-from dse.workload import predict_job
+from dse.workload import Metric, predict_job
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +62,9 @@ class OptionEvaluator:
         incumbent_s = None if required_per_s is None else _BEYOND * batch / required_per_s
         least_s = job.lower_bound_s(incumbent_s)
         if least_s is None:
-            least_s = job.optimistic_time_s()
+            # Other ways to spread the step have other times; none uses more than all arithmetic.
+            # What a step of one second would use of it is the least time in seconds.
+            least_s = dict(job.metrics(1.0)).get(Metric.UTILIZATION, 0.0)
         return batch / least_s if least_s > 0 else float("inf")
 
     def solve(self, option: Option, bound_per_s: float) -> Solved:

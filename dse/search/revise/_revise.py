@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from dse.errors import ConfigError
 from dse.machine import Quote
+from dse.search._proposals import Proposal
 from dse.search._records import Fact, TrialRecord, TrialStatus
 from dse.search._result import mark_front
 from dse.search.analyse._conclusion import conclude
 from dse.search.evaluate._evaluator import EvaluationContext, Evaluator, judged, quote_for
 from dse.search.execute._executor import make_executor
-from dse.search.propose._proposer import Proposal
 from dse.search.revise._overrides import with_overrides
 from dse.search.revise._stored import study_context, study_machines
 

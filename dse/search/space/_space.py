@@ -14,8 +14,13 @@ if TYPE_CHECKING:
 
 
 class SamplerName(StrEnum):
-    """Optuna samplers by their names in YAML."""
+    """Ways to search a space, by their names in YAML.
 
+    ``auto``: the whole front with a proof where the space can be enumerated, NSGA-II elsewhere.
+    The others are Optuna's samplers.
+    """
+
+    AUTO = "auto"
     NSGA2 = "nsga2"
     TPE = "tpe"
     GP = "gp"
@@ -80,7 +85,7 @@ class SearchSettings:
 
     Attributes:
         sampler: Proposes outer configurations.
-        trials: Configurations to evaluate.
+        trials: Configurations to evaluate at most; None for as many as the sampler needs.
         seed: Seed of all randomness.
         batch: Configurations proposed before any of them is answered; fixed, so that the result
             does not depend on the number of worker processes.
@@ -90,7 +95,7 @@ class SearchSettings:
     """
 
     sampler: SamplerName
-    trials: int
+    trials: int | None
     seed: int
     batch: int
     planners: tuple[str, ...]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.machine import Cluster
+    from dse.model import DlrmModel
     from dse.sharding import ShardingPlan, TableConstraints
     from dse.workload._explain import AttributedGraph
     from dse.workload._job import PlanEffort
@@ -42,6 +43,12 @@ _NEIGHBOURS = 512
 _RESTARTS = 1
 
 _ALL_TYPES = frozenset(ShardingType)
+
+#: Types with the same shards on a single node.
+_ONE_NODE_TWINS = {
+    ShardingType.TABLE_COLUMN_WISE: ShardingType.COLUMN_WISE,
+    ShardingType.GRID_SHARD: ShardingType.TABLE_ROW_WISE,
+}
 
 
 class DlrmJob(Job):
@@ -151,7 +158,10 @@ class DlrmJob(Job):
 
     def key(self) -> Hashable:
         """Returns the problem with what restricts its plan."""
-        return self.problem, self.allowed_types, self._placements
+        types = self.allowed_types
+        if self.cluster.node_count == 1:
+            types = _on_one_node(types)
+        return self.problem, types, self._placements
 
     def planned(self, effort: PlanEffort) -> DlrmJob:
         """Returns the job with the fastest plan found that fits.
@@ -195,30 +205,17 @@ class DlrmJob(Job):
 
     def least_memory_bytes(self) -> float:
         """Returns what every rank holds if the tables are spread evenly."""
-        return self._fixed_bytes + self._tables_bytes / self.cluster.world_size
-
-    @property
-    def _tables_bytes(self) -> float:
-        """Bytes of all tables with their optimizer state; cuts only add to them."""
-        model = self.problem.model
-        return sum(
-            stored_bytes(table, model.sparse_optimizer, table.rows, table.dim)
-            for table in model.tables
-        )
-
-    @property
-    def _fixed_bytes(self) -> float:
-        """Bytes of a rank that no plan changes."""
-        return MemoryModel.of(self.problem).fixed_bytes
+        tables_bytes = _tables_bytes(self.problem.model)
+        return _fixed_bytes(self.problem) + tables_bytes / self.cluster.world_size
 
     def cannot_fit(self) -> str:
         """Returns why the tables exceed the cluster's memory under any plan."""
         cluster = self.cluster
-        device, fixed_bytes = cluster.device, self._fixed_bytes
+        device, fixed_bytes = cluster.device, _fixed_bytes(self.problem)
         if self.least_memory_bytes() <= device.usable_memory_bytes:
             return ""
         free_bytes = device.usable_memory_bytes - fixed_bytes
-        tables_bytes = self._tables_bytes
+        tables_bytes = _tables_bytes(self.problem.model)
         reason = (
             f"the tables take {tables_bytes / 2**30:.1f} GiB, and {cluster.world_size} × "
             f"{device.name} have {max(0.0, cluster.world_size * free_bytes) / 2**30:.1f} GiB for "
@@ -305,6 +302,33 @@ class DlrmJob(Job):
     def attributed(self) -> AttributedGraph:
         """Returns the iteration of all ranks; lookups and updates could be on other ranks."""
         return attributed_plan(self.scorer, self._decided())
+
+
+def _on_one_node(types: frozenset[ShardingType]) -> frozenset[ShardingType]:
+    """Returns types that allow the same shards on a single node.
+
+    There, columns that stay on a node are any columns, and rows over a node are rows over all
+    ranks. With both kinds of rows at hand, tables can still be spread over two collectives.
+    """
+    found = {_ONE_NODE_TWINS.get(kind, kind) for kind in types}
+    if ShardingType.ROW_WISE not in found and ShardingType.TABLE_ROW_WISE in found:
+        found = found - {ShardingType.TABLE_ROW_WISE} | {ShardingType.ROW_WISE}
+    return frozenset(found)
+
+
+@lru_cache(maxsize=4096)
+def _fixed_bytes(problem: DlrmProblem) -> float:
+    """Returns the bytes of a rank that no plan changes."""
+    return MemoryModel.of(problem).fixed_bytes
+
+
+@lru_cache(maxsize=16)
+def _tables_bytes(model: DlrmModel) -> float:
+    """Returns the bytes of all tables with their optimizer state; cuts only add to them."""
+    return sum(
+        stored_bytes(table, model.sparse_optimizer, table.rows, table.dim)
+        for table in model.tables
+    )
 
 
 @lru_cache(maxsize=256)
