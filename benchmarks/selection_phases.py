@@ -35,8 +35,8 @@ from selection_tasks import TRAINER, draw_model, plans_of, task_problem
 from dse.graph import TaskKind
 from dse.machine.platforms import load_platform
 from dse.validation import Candidate
-from dse.workload import predict_job
-from dse.workload.dlrm import DurationClass, PlanScorer
+from dse.workload import DurationClass, predict_job
+from dse.workload.dlrm import PlanScorer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -73,7 +73,6 @@ CALLS = {
         "dse/trace/capture/startup/sitecustomize.py",
         "dse/cli/_shard.py",
         "dse/cli/_recommend.py",
-        "dse/doctor/_checkup.py",
         "dse/search/storage/_database.py",
         "dse/workload/_workload.py",
     },

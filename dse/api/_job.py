@@ -31,8 +31,8 @@ class Job:
         platform: Built-in name, path of a platform file, or a platform.
         world_size: Number of ranks.
         global_batch_size: Samples of one iteration over all ranks.
-        program: Name of the training program; the ideal one, a bound that no program reaches, if
-            it is left out.
+        program: Name of the training program; that of the kind of workload if it is left out, such
+            as ``torchrec`` for recommendation models. No program reaches ``ideal``, a bound.
         link: Interconnect inside a node; the platform's default if empty.
         network: Network between nodes; the platform's default if empty.
         precision: Arithmetic of the dense part; the model's own if empty.
@@ -81,10 +81,16 @@ class Job:
         named = {"program": program, "link": link, "network": network, "precision": precision}
         chosen |= {name: value for name, value in named.items() if value}
         _check(chosen, self.workload)
-        self.parameters = chosen
+        runs = self.workload.program_name(chosen)
+        self.parameters = {**chosen, "program": runs} if runs else chosen
         self._job: WorkloadJob = self.workload.job(
-            self.platform, chosen, host_profile=host_profile
+            self.platform, self.parameters, host_profile=host_profile
         )
+
+    @property
+    def program(self) -> str:
+        """Name of the training program; empty where this kind of workload has none."""
+        return self._job.program
 
     def __repr__(self) -> str:
         chosen = ", ".join(
@@ -203,7 +209,7 @@ def predict(
         world_size: Number of ranks.
         global_batch_size: Samples of one iteration over all ranks.
         plan: A sharding plan or the path of one; searched if it is left out.
-        program: Name of the training program; the ideal one if it is left out.
+        program: Name of the training program; that of the kind of workload if it is left out.
         parameters: Further parameters of this kind of workload.
 
     Raises:
@@ -235,7 +241,7 @@ def shard(
         platform: Built-in name, path or platform.
         world_size: Number of ranks.
         global_batch_size: Samples of one iteration over all ranks.
-        program: Name of the training program; the ideal one if it is left out.
+        program: Name of the training program; that of the kind of workload if it is left out.
         allowed_types: Names of sharding types that may be used; all by default.
         constraints: What is demanded of single tables.
         allow_uvm: Whether tables may live in host memory.
@@ -273,7 +279,7 @@ def rank(
         workload: Built-in name, path, model or workload.
         platform: Built-in name, path or platform.
         global_batch_size: Samples of one iteration over all ranks.
-        program: Name of the training program; the ideal one if it is left out.
+        program: Name of the training program; that of the kind of workload if it is left out.
         parameters: Further parameters of this kind of workload.
 
     Raises:

@@ -34,7 +34,7 @@ def recommend(
         deadline: Time for `samples`, such as ``3h``.
         budget: Money for `samples`, such as ``500USD``, or for an hour, ``100USD/h``.
         samples: Samples of the whole job, such as ``4.2G``.
-        program: Name of the training program; the ideal one if it is left out.
+        program: Name of the training program; that of the kind of workload if it is left out.
         platforms: Names or files; every platform with a price by default.
         world_sizes: Numbers of ranks; powers of two by default.
         batch_sizes: Global batches; the model's own by default.

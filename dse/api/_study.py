@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from dse.api._inputs import AnySpace
     from dse.search import (
+        Decision,
         ObjectiveFunction,
         Progress,
         RunOptions,
@@ -127,14 +128,17 @@ class Study:
 
     @property
     def recommended(self) -> TrialRecord | None:
-        """The knee of the front: where gaining in one objective starts to cost much in another.
-
-        The best in the first objective if the front has fewer than three points; None if nothing
-        is feasible.
-        """
+        """The trial that :attr:`decision` takes; None if nothing is feasible."""
         from dse.search import recommended_trial
 
-        return recommended_trial(self.result.objectives, self.result.records)
+        return recommended_trial(self.result)
+
+    @property
+    def decision(self) -> Decision | None:
+        """What to take and why, the fastest, the cheapest; None if nothing is feasible."""
+        from dse.search import decide
+
+        return decide(self.result)
 
     def to_dataframe(self) -> pd.DataFrame:
         """Returns the trials as a table, with the columns of `trials.csv`."""

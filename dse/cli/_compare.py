@@ -37,7 +37,7 @@ def _document(comparison: StudyComparison) -> dict[str, object]:
 
     return {
         "same_objectives": comparison.same_objectives,
-        "objectives": [axis.metric.value for axis in comparison.objectives],
+        "objectives": [axis.metric for axis in comparison.objectives],
         "differences": [
             {**fields_of(difference), "moves_predictions": difference.matters}
             for difference in comparison.differences
@@ -47,7 +47,7 @@ def _document(comparison: StudyComparison) -> dict[str, object]:
         "hypervolume_ratio": comparison.hypervolume_ratio,
         "best": [
             {
-                "metric": move.metric.value,
+                "metric": move.metric,
                 "first_number": move.number_before,
                 "first": move.value_before,
                 "second_number": move.number_after,
@@ -73,7 +73,7 @@ def _front(study: StudyResult, comparison: StudyComparison) -> list[dict[str, ob
             "number": record.number,
             "parameters": dict(record.parameters),
             "objectives": {
-                axis.metric.value: record.metrics[axis.metric] for axis in comparison.objectives
+                axis.metric: record.metrics[axis.metric] for axis in comparison.objectives
             },
         }
         for record in study.front

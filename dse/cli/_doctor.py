@@ -10,11 +10,13 @@ from dse.cli._exit import ExitCode
 from dse.cli._options import JsonOption
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from dse._terminal import Console
-    from dse.doctor import Checkup, Finding, PlatformFacts
+    from dse.doctor import Finding, FittedFamily
     from dse.machine.platforms import Platform
+
+_STYLES = {"ok": "green", "warning": "yellow", "missing": "cyan", "broken": "bold red"}
 
 
 def doctor_command(
@@ -34,94 +36,84 @@ def doctor_command(
     if platform:
         _emit_platform(platform, as_json=as_json)
         return
-    from dse.cli._output import emit, fields_of
+    from dse.cli._output import emit
     from dse.cli._progress import progress
-    from dse.doctor import examine
+    from dse.doctor import Status, examine
 
     with progress("checking", quiet=as_json) as display:
-        checkup = examine(thorough=thorough, on_progress=display.stage)
-    document = {"healthy": checkup.healthy, **fields_of(checkup)}
-    emit(document, lambda console: _show(checkup, console), as_json=as_json)
-    if not checkup.healthy:
+        findings = examine(thorough=thorough, on_progress=display.stage)
+    healthy = all(finding.status is not Status.BROKEN for finding in findings)
+    document = {"healthy": healthy, "findings": findings}
+    emit(document, lambda console: _show(findings, healthy, console), as_json=as_json)
+    if not healthy:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _show(checkup: Checkup, console: Console) -> None:
-    from dse.doctor import Status, Topic
-    from dse.report.console import line
-
-    for topic in Topic:
-        console.print(topic.value, style="bold", highlight=False)
-        console.print(_table(finding for finding in checkup.findings if finding.topic is topic))
-        console.print()
-    counts = [
-        f"{count} {status.value}"
-        for status in Status
-        if (count := sum(finding.status is status for finding in checkup.findings))
-    ]
-    verdict = (
-        "the core works" if checkup.healthy else "the core does not work; repair what is broken"
-    )
-    line(console, f"{verdict} ({', '.join(counts)})")
-
-
-def _table(findings: Iterable[Finding]) -> object:
-    from rich.table import Table
+def _show(findings: Sequence[Finding], healthy: bool, console: Console) -> None:
     from rich.text import Text
 
-    from dse.doctor import Status
+    from dse.doctor import Status, Topic
+    from dse.report.console import Table, line, texts
 
-    styles = {
-        Status.OK: "green",
-        Status.WARNING: "yellow",
-        Status.MISSING: "cyan",
-        Status.BROKEN: "bold red",
-    }
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(min_width=7)
-    table.add_column(max_width=34, overflow="fold")
-    table.add_column(overflow="fold")
-    for finding in findings:
-        # A figure and its unit stay on one line.
-        text = Text(finding.text.replace(" %", "\u00a0%"))
-        if finding.next_step:
-            text.append(f"{' ' if finding.text else ''}→ {finding.next_step}", style="italic")
-        status = Text(finding.status.value, style=styles[finding.status])
-        table.add_row(status, Text(finding.subject), text)
-    return table
+    for topic in Topic:
+        table = Table(topic.value, texts("", "", ""))
+        for finding in findings:
+            if finding.topic is topic:
+                # A figure and its unit stay on one line.
+                text = Text(finding.text.replace(" %", "\u00a0%"))
+                if finding.next_step:
+                    text.append(f" → {finding.next_step}", style="italic")
+                status = Text(finding.status.value, style=_STYLES[finding.status])
+                table.add(status, finding.subject, text)
+        table.print(console)
+    counts = {status: sum(one.status is status for one in findings) for status in Status}
+    listed = ", ".join(f"{count} {status.value}" for status, count in counts.items() if count)
+    verdict = "the core works" if healthy else "the core does not work; repair what is broken"
+    line(console, f"\n{verdict} ({listed})")
 
 
 def _emit_platform(name: str, *, as_json: bool) -> None:
-    from pathlib import Path
-
-    from dse.cli._output import emit, fields_of
-    from dse.doctor import machine_facts, platform_facts
+    from dse.cli._output import emit
+    from dse.doctor import System, by_formulas, fitted_families, is_of
     from dse.machine.platforms import load_platform
 
     platform = load_platform(name)
-    (facts,) = platform_facts(machine_facts(), Path(), [name])
-    document = {**fields_of(facts), "figures": platform.facts}
-    emit(document, lambda console: _show_facts(platform, facts, console), as_json=as_json)
+    families = fitted_families(platform)
+    document = {
+        "name": name,
+        "device": platform.device.name,
+        "kind": platform.device.kind,
+        "families": families,
+        "formulas": by_formulas(families),
+        "is_here": is_of(platform, System().devices()),
+        "figures": platform.facts,
+    }
+    summary = (
+        ("platform", name),
+        ("device", f"{platform.device.name}, {platform.devices_per_node} a node"),
+        ("this machine's device", "yes" if document["is_here"] else "no"),
+        ("by formulas", ", ".join(by_formulas(families)) or "nothing"),
+    )
+    emit(
+        document,
+        lambda console: _show_platform(platform, families, summary, console),
+        as_json=as_json,
+    )
 
 
-def _show_facts(platform: Platform, found: PlatformFacts, console: Console) -> None:
+def _show_platform(
+    platform: Platform,
+    families: Sequence[FittedFamily],
+    summary: Sequence[tuple[str, str]],
+    console: Console,
+) -> None:
     from dse.report.console import Table, facts, figures, line, names, percent, texts
 
-    facts(
-        console,
-        (
-            ("platform", found.name),
-            ("device", f"{found.device}, {platform.devices_per_node} a node"),
-            ("this machine's device", "yes" if found.is_here else "no"),
-            ("newest price", found.price_as_of or "none"),
-            ("by formulas", ", ".join(found.formulas) or "nothing"),
-            ("plan of measurements", str(found.plan_version or "not recorded")),
-        ),
-    )
-    if found.families:
+    facts(console, summary)
+    if families:
         titles = ("models", "held-out points", "error", "worst", "as of")
         table = Table("fitted", names("family"), figures(*titles), texts(""))
-        for family in found.families:
+        for family in families:
             table.add(
                 family.family,
                 str(family.models),

@@ -35,9 +35,7 @@ PrecisionOption = Annotated[
 ]
 LaunchOption = Annotated[
     str,
-    typer.Option(
-        "--launch", help="eager or cuda_graphs; by default as the program does, or eager."
-    ),
+    typer.Option("--launch", help="eager or cuda_graphs; by default as the program does."),
 ]
 ProgramOption = Annotated[
     str,
@@ -47,7 +45,8 @@ ProgramOption = Annotated[
         "--software-profile",
         metavar="NAME",
         help="Training program: torchrec, hugectr, megatron, …; `dse list programs` has all. "
-        "By default `ideal`, a bound that no real program reaches.",
+        "By default torchrec for recommendation models and megatron for transformers; `ideal` is "
+        "a bound that no program reaches.",
     ),
 ]
 StepOption = Annotated[

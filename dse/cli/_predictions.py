@@ -53,12 +53,9 @@ class Predicted:
     @property
     def view(self) -> PredictionView:
         """What is printed."""
-        from dse.report.terminal import PredictionView, program_remark
+        from dse.report.terminal import PredictionView
 
         opened, request = self.open_job, self.request
-        remarks = [f"host overheads: {opened.host_overheads}"]
-        if opened.program is not None:
-            remarks.append(program_remark(opened.program))
         precision = self.job.document().get("precision")
         return PredictionView(
             job=f"{opened.workload.name} on {request.world_size} × {opened.platform.device.name}, "
@@ -68,7 +65,7 @@ class Predicted:
             prediction=self.prediction,
             place=self.job.rank_word,
             ranks_per_place=self.ranks_per_place,
-            remarks=tuple(remarks),
+            remarks=(f"host overheads: {opened.host_overheads}",),
         )
 
     def document(self) -> dict[str, object]:
@@ -178,8 +175,11 @@ def _planned(job: Job, plan: str, first: Job | None) -> Job:
 
 
 def program_fields(program: str | None) -> dict[str, object]:
-    """Returns the program under its name in the public contract, and under former names."""
-    return {"program": program, "software_profile": program, "software": program}
+    """Returns the program, also under former names, and whether it is only a bound."""
+    from dse.workload import IDEAL
+
+    names = dict.fromkeys(("program", "software_profile", "software"), program)
+    return {**names, "is_bound": program == IDEAL}
 
 
 def prediction_fields(prediction: Prediction, ranks: int = 1) -> dict[str, object]:

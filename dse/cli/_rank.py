@@ -38,7 +38,7 @@ def rank_command(
     from dse.cli._predictions import prediction_fields, program_fields
     from dse.cli._request import Request, open_job
     from dse.report.terminal import RankingRow, print_ranking
-    from dse.workload import compare_jobs, predict_job
+    from dse.workload import compare_jobs, explain_job, predict_job
 
     request = Request(
         model=model,
@@ -73,9 +73,10 @@ def rank_command(
             "rank": place,
             "plan": row.name,
             "tie_with_best": row.tie,
+            "bound_by": explain_job(job).bound_by,
             **prediction_fields(row.prediction),
         }
-        for place, row in enumerate(rows, start=1)
+        for place, (row, (*_, job)) in enumerate(zip(rows, scored, strict=True), start=1)
     ]
     document = {**program_fields(reader.program), "ranking": ranking}
     emit(document, lambda console: print_ranking(rows, console), as_json=as_json)

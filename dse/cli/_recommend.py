@@ -140,10 +140,12 @@ def _plan(solved: Solved, model_name: str) -> str:
 
 
 def _document(found: Recommendation) -> dict[str, object]:
+    from dse.cli._predictions import program_fields
     from dse.search.recommend import Verdict
 
     return {
         "model": found.model,
+        **program_fields(found.program or None),
         "goal": found.goal.words,
         "confidence": found.confidence,
         "answer": found.answer and _solved(found, found.answer),
@@ -190,6 +192,8 @@ def _solved(found: Recommendation, solved: Solved) -> dict[str, object]:
         "iteration_time_p95_s": prediction.iteration_time_p95_s,
         "cost_usd_per_million_samples": prediction.cost_usd_per_million_samples,
         "bound_samples_per_s": solved.bound_per_s,
+        "is_bound": found.is_bound,
+        "bound_by": prediction.bound_text,
         "probability": solved.probability(found.goal),
         "job": job,
         "planner": solved.planner,

@@ -26,7 +26,7 @@ class Request:
         link: Interconnect inside a node; the platform's default if empty.
         network: Network between nodes; the platform's default if empty.
         precision: Arithmetic; the model's own if empty.
-        program: Training program; `ideal`, a bound, if empty.
+        program: Training program; that of the kind of model if empty.
         plan: Plan file, ``search`` (the default), or ``same`` for a second configuration.
         launch: How the host launches kernels; as the program does if empty.
         host_profile: File of host overheads; the platform's if empty.
@@ -94,10 +94,8 @@ class OpenJob:
 
     @property
     def program(self) -> str | None:
-        """Name of the training program; None if the kind of workload knows no programs."""
-        from dse.workload import IDEAL
-
-        return str(self.parameters.get("program", IDEAL)) if self.workload.programs else None
+        """Name of the training program; None if the kind of workload has none."""
+        return self.job.program or None
 
     @property
     def quote(self) -> Quote | None:
@@ -115,14 +113,14 @@ def open_job(request: Request) -> OpenJob:
     """
     from dse.machine.host import load_host_profile
     from dse.machine.platforms import load_platform
-    from dse.workload import find_program, load_workload
+    from dse.workload import load_workload
 
     workload, platform = load_workload(request.model), load_platform(request.platform)
     given = request.given()
     _check_options(given, workload)
     given.pop("plan", None)
-    if "program" in given:
-        given["program"] = find_program(workload.programs, str(given["program"])).name
+    if program := workload.program_name(given):
+        given["program"] = program
     parameters: dict[str, ParameterValue] = {
         "platform": platform.name,
         "world_size": request.world_size,

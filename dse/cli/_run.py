@@ -118,23 +118,22 @@ class _Listener:
         self._feasible = 0
         self._done = 0
         self._best: float | None = None
-        self._unit = ""
+        self._remark = ""
 
     def __call__(self, records: Sequence[TrialRecord], total: int) -> None:
         from dse.search import TrialStatus
-        from dse.workload import Metric
+        from dse.workload import workload_kind
 
         latest = records[-1]
-        if latest.status is TrialStatus.FEASIBLE:
+        if latest.status is TrialStatus.FEASIBLE and latest.configuration is not None:
             self._feasible += 1
             metrics = latest.metrics
-            of_trace = Metric.SPEEDUP in metrics
-            figure = metrics[Metric.SPEEDUP] if of_trace else metrics[Metric.THROUGHPUT] / 1e6
-            self._unit = "times the captured throughput" if of_trace else "M samples/s"
-            self._best = max(self._best or 0.0, figure)
+            name = "speedup" if "speedup" in metrics else "throughput_samples_per_s"
+            metric = workload_kind(latest.configuration.kind).metric(name)
+            self._best = max(self._best or 0.0, metrics[name])
+            self._remark = f", best {metric.text(self._best)} {metric.unit}"
         self._done += latest.evaluated
-        best = "" if self._best is None else f", best {self._best:.2f} {self._unit}"
-        self._display(self._done, total, remark=f"{self._feasible} feasible{best}")
+        self._display(self._done, total, remark=f"{self._feasible} feasible{self._remark}")
 
 
 def _print(study: Study, console: Console, messages: Console) -> None:
@@ -161,24 +160,43 @@ def _print(study: Study, console: Console, messages: Console) -> None:
         messages.print("the whole space was evaluated", markup=False)
 
 
+def _program(record: TrialRecord) -> dict[str, object]:
+    prediction = record.prediction
+    if prediction is None:
+        return {}
+    return {
+        "program": prediction.program or None,
+        "is_bound": prediction.is_bound,
+        "bound_by": prediction.bound_text,
+    }
+
+
 def _document(study: Study) -> dict[str, object]:
+    from dse.search import conclude, decide, front_outcomes
+
     result = study.result
+    decision = decide(result)
     front = [
         {
-            "number": record.number,
-            "parameters": dict(record.parameters),
+            "number": outcome.record.number,
+            "parameters": dict(outcome.record.parameters),
             "objectives": {
-                axis.metric.value: value
-                for axis, value in zip(result.objectives, record.values, strict=True)
+                axis.metric: value
+                for axis, value in zip(result.objectives, outcome.record.values, strict=True)
             },
+            "equal_configurations": outcome.equal,
+            **_program(outcome.record),
         }
-        for record in result.front
+        for outcome in front_outcomes(result)
     ]
     return {
         "study": study.directory.root,
         "evaluated": sum(record.evaluated for record in result.records),
         "counts": Counter(record.status.value for record in result.records),
+        "recommended": None if decision is None else decision.take.number,
+        "decision": decision,
         "front": front,
-        "conclusion": result.conclusion,
+        "certificate": result.certificate,
+        "conclusion": conclude(result),
         "report": study.directory.report,
     }

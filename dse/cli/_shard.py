@@ -78,7 +78,7 @@ def shard_command(
     from dse.cli._request import Request, open_job
     from dse.errors import InfeasibleError
     from dse.report.console import line
-    from dse.report.terminal import ShardingView, print_sharding, program_remark
+    from dse.report.terminal import ShardingView, print_sharding
     from dse.sharding import plan_to_json
     from dse.workload import explain_job, predict_job
 
@@ -146,8 +146,6 @@ def shard_command(
 
     def show(console: Console) -> None:
         print_sharding(view, console)
-        if opened.program is not None:
-            line(console, program_remark(opened.program))
         if out is not None:
             line(console, f"plan: {out}")
 

@@ -78,10 +78,10 @@ def whatif_command(
 
 
 def _document(revision: Revision, report: Path | None) -> dict[str, object]:
-    from dse.search import best_moves, front_moves
+    from dse.search import best_moves, conclude, front_moves
 
     before, after = revision.before, revision.after
-    names = [axis.metric.value for axis in before.objectives]
+    names = [axis.metric for axis in before.objectives]
     return {
         "study": before.name,
         "changes": [change.text for change in revision.overrides],
@@ -109,7 +109,7 @@ def _document(revision: Revision, report: Path | None) -> dict[str, object]:
         ],
         "best": [
             {
-                "metric": move.metric.value,
+                "metric": move.metric,
                 "number_before": move.number_before,
                 "before": move.value_before,
                 "number_after": move.number_after,
@@ -120,7 +120,7 @@ def _document(revision: Revision, report: Path | None) -> dict[str, object]:
         ],
         "feasible_before": _feasible(before),
         "feasible_after": _feasible(after),
-        "conclusion": after.conclusion,
+        "conclusion": conclude(after),
         "report": report,
     }
 

@@ -1,4 +1,4 @@
-"""Lines of a checkup."""
+"""Findings: the lines of a checkup."""
 
 from __future__ import annotations
 
@@ -24,16 +24,15 @@ class Topic(StrEnum):
     MACHINE = "machine"
     PACKAGES = "packages"
     PLATFORMS = "platforms"
-    COMMANDS = "commands"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of a checkup.
+    """One thing that was checked.
 
     Attributes:
         topic: Section.
-        subject: Name of the thing that was checked.
+        subject: Name of the thing.
         status: Severity.
         text: What was found.
         next_step: How to fix it; empty if there is nothing to do.

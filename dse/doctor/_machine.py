@@ -1,4 +1,4 @@
-"""Facts about this machine from /proc, /sys and `nvidia-smi`; torch is not imported."""
+"""This machine, from /proc, /sys and `nvidia-smi`; torch is not imported."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from dse.doctor._findings import Finding, Status, Topic
+from dse.doctor._packages import version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
 _TOOL_TIMEOUT_S = 20.0
 _QUERY = (
     "nvidia-smi",
-    "--query-gpu=index,name,memory.total,driver_version,compute_cap",
+    "--query-gpu=name,memory.total,driver_version,compute_cap",
     "--format=csv,noheader,nounits",
 )
-_TOPOLOGY = ("nvidia-smi", "topo", "-m")
+_GROUPS = "sys/fs/cgroup"
 
 #: Below these, searches run out of memory, of disk, or of shared memory for Ray and torch.
 _MIN_MEMORY_BYTES = 2 * 2**30
@@ -36,48 +37,18 @@ _MIN_SHARED_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class GpuFacts:
-    """One CUDA device.
-
-    Attributes:
-        index: Device index.
-        name: Name given by the driver.
-        memory_bytes: Memory; 0 if unknown.
-        driver: Driver version.
-        compute_capability: For example `9.0`; empty if unknown.
-    """
-
-    index: int
-    name: str
-    memory_bytes: int
-    driver: str
-    compute_capability: str
-
-
-@dataclass(frozen=True, slots=True)
-class MachineFacts:
-    """Hardware of this machine.
+class Devices:
+    """What platforms of this machine would be of.
 
     Attributes:
         cpu_name: Model of the processor.
-        cores: Logical cores.
-        usable_cores: Cores left by the process affinity and the container's CPU quota; may be a
-            fraction.
-        memory_bytes: Memory; 0 if unknown.
-        usable_memory_bytes: Memory left by the container's limit.
-        gpus: CUDA devices.
-        nvlink: NVLinks between the first two GPUs; None if unknown or fewer than two GPUs.
-        operating_system: System, release and architecture.
+        gpu_name: Name that the driver gives the first GPU; empty without one.
+        gpus: Number of GPUs.
     """
 
     cpu_name: str
-    cores: int
-    usable_cores: float
-    memory_bytes: int
-    usable_memory_bytes: int
-    gpus: tuple[GpuFacts, ...]
-    nvlink: int | None
-    operating_system: str
+    gpu_name: str = ""
+    gpus: int = 0
 
 
 def run_tool(command: Sequence[str]) -> str:
@@ -106,121 +77,49 @@ class System:
     def read(self, path: str) -> str:
         """Returns the text of a file under the root; empty if it cannot be read."""
         try:
-            return (self.root / path).read_text(errors="replace")
+            return (self.root / path).read_text(errors="replace").strip()
         except OSError:
             return ""
 
+    def gpus(self) -> list[list[str]]:
+        """Returns name, MiB of memory, driver and compute capability of each GPU."""
+        rows = csv.reader(self.tool(_QUERY).splitlines(), skipinitialspace=True)
+        return [row for row in rows if len(row) == 4]
 
-def machine_facts(system: System | None = None) -> MachineFacts:
-    """Collects the facts about this machine."""
-    system = system or System()
-    cores = os.cpu_count() or 1
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
-    quotas, limits = _container_limits(system)
-    memory_bytes = _memory_bytes(system)
-    model = re.search(r"^model name\s*:\s*(.+)$", system.read("proc/cpuinfo"), re.MULTILINE)
-    gpus = tuple(_gpus(system))
-    return MachineFacts(
-        cpu_name=model[1].strip() if model else platform.processor() or "unknown processor",
-        cores=cores,
-        usable_cores=min([affinity, *quotas]),
-        memory_bytes=memory_bytes,
-        usable_memory_bytes=min([memory_bytes, *limits]),
-        gpus=gpus,
-        nvlink=_nvlink(system.tool(_TOPOLOGY)) if len(gpus) > 1 else None,
-        operating_system=f"{platform.system()} {platform.release()} {platform.machine()}",
-    )
+    def devices(self) -> Devices:
+        """Returns the devices of this machine."""
+        model = re.search(r"^model name\s*:\s*(.+)$", self.read("proc/cpuinfo"), re.MULTILINE)
+        cpu_name = model[1].strip() if model else platform.processor() or "unknown processor"
+        gpus = self.gpus()
+        return Devices(cpu_name, gpus[0][0] if gpus else "", len(gpus))
 
+    def limits(self, name: str, *former: str) -> list[str]:
+        """Returns what the control groups of this process say about a limit.
 
-def _memory_bytes(system: System) -> int:
-    found = re.search(r"^MemTotal:\s*(\d+) kB$", system.read("proc/meminfo"), re.MULTILINE)
-    if found:
-        return int(found[1]) * 1024
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 0
+        Version 2 is read along the whole path of the group, version 1 at its root, which is where
+        a container sees its own group.
+
+        Args:
+            name: File of version 2.
+            *former: Files of version 1 that say the same together.
+        """
+        own = re.search(r"^0::/(.*)$", self.read("proc/self/cgroup"), re.MULTILINE)
+        parts = [part for part in (own[1] if own else "").split("/") if part not in ("", "..")]
+        groups = ["/".join([_GROUPS, *parts[:length]]) for length in range(len(parts) + 1)]
+        former_text = " ".join(self.read(f"{_GROUPS}/{path}") for path in former)
+        return [*(self.read(f"{group}/{name}") for group in groups), former_text]
 
 
-def _container_limits(system: System) -> tuple[list[float], list[int]]:
-    """Returns CPU quotas in cores and memory limits in bytes of this process's control groups.
-
-    Version 2 is read along the whole path of the group, version 1 at its root, which is where a
-    container sees its own group.
-    """
-    own = re.search(r"^0::/(.*)$", system.read("proc/self/cgroup"), re.MULTILINE)
-    parts = [part for part in (own[1] if own else "").split("/") if part not in ("", "..")]
-    root = "sys/fs/cgroup"
-    groups = ["/".join([root, *parts[:length]]) for length in range(len(parts) + 1)]
-    cpu = [system.read(f"{group}/cpu.max").split() for group in groups]
-    cpu.append(
-        [system.read(f"{root}/cpu/cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
-    )
-    memory = [system.read(f"{group}/memory.max").strip() for group in groups]
-    memory.append(system.read(f"{root}/memory/memory.limit_in_bytes").strip())
-    quotas = [
-        int(pair[0]) / int(pair[1])
-        for pair in cpu
-        if len(pair) == 2 and all(text.isdecimal() and int(text) for text in pair)
-    ]
-    return quotas, [int(text) for text in memory if text.isdecimal() and int(text)]
-
-
-def _gpus(system: System) -> Iterator[GpuFacts]:
-    for row in csv.reader(system.tool(_QUERY).splitlines(), skipinitialspace=True):
-        if len(row) == 5 and row[0].strip().isdecimal():
-            index, name, memory, driver, capability = (cell.strip() for cell in row)
-            yield GpuFacts(
-                int(index),
-                name,
-                # `[N/A]` where the GPU shares the host's memory.
-                int(memory) * 2**20 if memory.isdecimal() else 0,
-                driver,
-                capability if re.fullmatch(r"\d+\.\d+", capability) else "",
-            )
-
-
-def _nvlink(topology: str) -> int | None:
-    """Returns the NVLinks between GPU 0 and 1 from the matrix of `nvidia-smi topo -m`."""
-    # The heading may be underlined with escape sequences.
-    row = re.search(r"^GPU0\s+X\s+(\S+)", re.sub(r"\x1b\[[0-9;]*m", "", topology), re.MULTILINE)
-    if not row:
-        return None
-    links = re.fullmatch(r"NV(\d+)", row[1])
-    return int(links[1]) if links else 0
-
-
-def machine_findings(
-    facts: MachineFacts, system: System, results: Path, torch_version: str | None
-) -> Iterator[Finding]:
+def machine_findings(system: System, results: Path) -> Iterator[Finding]:
     """Yields findings about the hardware and the surroundings of a run.
 
     Args:
-        facts: The machine.
-        system: Where /dev/shm is looked up.
+        system: Source of the facts.
         results: Folder that results are written to; need not exist.
-        torch_version: Installed torch; None if missing.
     """
-    cores = f"{facts.cpu_name}, {facts.usable_cores:g} of {facts.cores} cores usable"
-    yield _finding("processor", cores)
-    usable = facts.usable_memory_bytes
-    limited = " (container limit)" if usable < facts.memory_bytes else ""
-    step = "" if usable >= _MIN_MEMORY_BYTES else "search with --jobs 1 and --executor serial"
-    yield _finding("memory", f"{usable / 2**30:.1f} GiB{limited}" if usable else "unknown", step)
-    if not facts.gpus:
-        yield _finding("GPUs", "none; predictions do not need any")
-    no_cuda = torch_version is not None and "+cpu" in torch_version
-    for gpu in facts.gpus:
-        parts = [gpu.name]
-        parts += [f"{gpu.memory_bytes / 2**30:.0f} GiB"] if gpu.memory_bytes else []
-        parts += [f"driver {gpu.driver}"]
-        parts += [f"compute capability {gpu.compute_capability}"] if gpu.compute_capability else []
-        text = ", ".join(parts) + (f"; torch {torch_version} has no CUDA" if no_cuda else "")
-        step = "install a CUDA build of torch, see pytorch.org" if no_cuda else ""
-        yield _finding(f"GPU {gpu.index}", text, step)
-    if facts.nvlink is not None:
-        links = f"{facts.nvlink} links" if facts.nvlink else "none; PCIe or through the host"
-        yield _finding("NVLink", f"{links} between GPUs 0 and 1")
+    yield _processor(system)
+    yield _memory(system)
+    yield from _gpus(system)
     folder = next(path for path in (results, *results.absolute().parents) if path.is_dir())
     yield _results(results, folder)
     yield _free_space("disk", folder, _MIN_DISK_BYTES, "write to another disk with --out")
@@ -236,6 +135,42 @@ def _finding(subject: str, text: str, next_step: str = "") -> Finding:
     """A finding with a next step is a warning."""
     status = Status.WARNING if next_step else Status.OK
     return Finding(Topic.MACHINE, subject, status, text, next_step)
+
+
+def _processor(system: System) -> Finding:
+    cores = os.cpu_count() or 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
+    texts = system.limits("cpu.max", "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")
+    pairs = (re.fullmatch(r"([1-9]\d*) ([1-9]\d*)", text) for text in texts)
+    least = min([usable, *(int(pair[1]) / int(pair[2]) for pair in pairs if pair)])
+    name = system.devices().cpu_name
+    return _finding("processor", f"{name}, {least:g} of {cores} cores usable")
+
+
+def _memory(system: System) -> Finding:
+    total = re.search(r"^MemTotal:\s*(\d+) kB$", system.read("proc/meminfo"), re.MULTILINE)
+    if total is None:
+        return _finding("memory", "unknown")
+    whole = int(total[1]) * 1024
+    texts = system.limits("memory.max", "memory/memory.limit_in_bytes")
+    usable = min([whole, *(int(text) for text in texts if text.isdecimal() and int(text))])
+    text = f"{usable / 2**30:.1f} GiB{' (container limit)' if usable < whole else ''}"
+    step = "" if usable >= _MIN_MEMORY_BYTES else "search with --jobs 1 and --executor serial"
+    return _finding("memory", text, step)
+
+
+def _gpus(system: System) -> Iterator[Finding]:
+    found = system.gpus()
+    if not found:
+        yield _finding("GPUs", "none; predictions do not need any")
+    torch = version("torch") or ""
+    problem = f"; torch {torch} has no CUDA" if "+cpu" in torch else ""
+    step = "install a CUDA build of torch, see pytorch.org" if problem else ""
+    for index, (name, mib, driver, capability) in enumerate(found):
+        # The memory is `[N/A]` where the GPU shares the host's.
+        memory = f", {int(mib) / 2**10:.0f} GiB" if mib.isdecimal() else ""
+        text = f"{name}{memory}, driver {driver}, compute capability {capability}{problem}"
+        yield _finding(f"GPU {index}", text, step)
 
 
 def _results(results: Path, folder: Path) -> Finding:

@@ -8,12 +8,18 @@ import numpy as np
 
 from dse.errors import SimulationError
 from dse.explanation._path import critical_tasks, path_shares
-from dse.explanation._ranks import activity, ranks_of_tasks, waits
+from dse.explanation._ranks import activity, waits
 from dse.explanation._resources import Resource
 from dse.explanation._sentence import sentence
 from dse.explanation._types import Explanation, Imbalance, RankExplanation, Sensitivity
 from dse.graph import TaskKind
-from dse.simulate import SymmetricRanks, critical_path, simulate
+from dse.simulate import (
+    SymmetricRanks,
+    critical_path,
+    late_launches,
+    ranks_of_tasks,
+    simulate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,7 +93,7 @@ class _Changed:
         self._names = resources.names
         self._duration_s = graph.duration_s
         self._movable = movable
-        self.rank_of = ranks_of_tasks(timeline)
+        self.rank_of = ranks_of_tasks(graph)
         self.ranks = sorted({stream.rank for stream in graph.streams})
         used = (resources.overlapped_s + resources.sequential_s).max(axis=1) > 0
         # What the model cannot name cannot become faster.
@@ -170,12 +176,13 @@ class _Changed:
 
 def _ranks(timeline: Timeline, changed: _Changed) -> tuple[RankExplanation, ...]:
     waited = waits(timeline)
+    late = late_launches(timeline.graph, timeline.end_s[:, None])[:, 0]
     result = []
     for rank, movable_s, gain_s in zip(
         changed.ranks, changed.movable_s(), changed.rank_gains_s, strict=True
     ):
         mine = changed.rank_of == rank
-        did = activity(timeline, mine)
+        did = activity(timeline, mine, late)
         result.append(
             RankExplanation(
                 rank=rank,

@@ -9,7 +9,7 @@ import numpy as np
 
 from dse.explanation._types import WaitedFor
 from dse.graph import TaskKind, collective_members
-from dse.simulate import covered_s
+from dse.simulate import covered_s, ranks_of_tasks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,29 +32,24 @@ class Activity:
     collective_s: float
 
 
-def ranks_of_tasks(timeline: Timeline) -> NDArray[np.int64]:
-    """Returns the rank of each task; shape `(tasks,)`."""
-    of_stream = np.array([stream.rank for stream in timeline.graph.streams], dtype=np.int64)
-    return of_stream[timeline.graph.stream] if len(of_stream) else np.zeros(0, dtype=np.int64)
-
-
-def activity(timeline: Timeline, mine: NDArray[np.bool_]) -> Activity:
+def activity(timeline: Timeline, mine: NDArray[np.bool_], late: NDArray[np.bool_]) -> Activity:
     """Splits the iteration by what a rank does.
 
     Args:
         timeline: What was simulated.
         mine: Whether each task is of this rank; shape `(tasks,)`.
+        late: Tasks of the host that their rank waits for; shape `(tasks,)`.
     """
     kind = timeline.graph.kind
     start, end, ready = timeline.start_s, timeline.end_s, timeline.ready_s
     device = mine & ((kind == TaskKind.COMPUTE) | (kind == TaskKind.COPY))
     transfer = mine & (kind == TaskKind.COLLECTIVE)
-    host = mine & (kind == TaskKind.HOST)
+    host = mine & late
     layers = (
+        (start[host], end[host]),
         (start[device], end[device]),
         (start[transfer], end[transfer]),
         (ready[transfer], start[transfer]),
-        (start[host], end[host]),
     )
     covered = [0.0]
     for count in range(1, len(layers) + 1):
@@ -62,20 +57,20 @@ def activity(timeline: Timeline, mine: NDArray[np.bool_]) -> Activity:
             np.concatenate([layer[side] for layer in layers[:count]]) for side in (0, 1)
         )
         covered.append(covered_s(starts, ends))
-    compute_s, transfer_s, waiting_s, host_s = (float(part) for part in np.diff(covered))
+    host_s, compute_s, transfer_s, waiting_s = (float(part) for part in np.diff(covered))
     return Activity(
         compute_s=compute_s,
         transfer_s=transfer_s,
         waiting_s=waiting_s,
         host_s=host_s,
         idle_s=max(0.0, timeline.makespan_s - covered[-1]),
-        collective_s=covered_s(*layers[1]),
+        collective_s=covered_s(*layers[2]),
     )
 
 
 def waits(timeline: Timeline) -> dict[int, tuple[WaitedFor, ...]]:
     """Returns whom each rank waited for in collectives, most often first."""
-    rank_of = ranks_of_tasks(timeline).tolist()
+    rank_of = ranks_of_tasks(timeline.graph).tolist()
     found: dict[int, dict[int, list[float]]] = {}
     for members in collective_members(timeline.graph).values():
         ready = timeline.ready_s[members]

@@ -83,15 +83,15 @@ class RankExplanation:
     """Where one rank's iteration goes, and what it means for the others.
 
     The first five parts add up to the iteration. At each instant the first of these that holds
-    takes the time: a kernel or copy runs; a collective transfers; a collective waits for other
-    ranks; the host works; nothing.
+    takes the time: the rank waits for its host (see :class:`dse.simulate.RankBreakdown`); a kernel
+    or copy runs; a collective transfers; a collective waits for other ranks; nothing.
 
     Attributes:
         rank: The rank.
-        compute_s: Kernels and copies.
+        compute_s: Kernels and copies that the host does not hide.
         transfer_s: Collectives that transfer while nothing computes.
         waiting_s: Collectives that wait for other ranks while nothing computes or transfers.
-        host_s: Gaps in which only the host works.
+        host_s: Time in which the rank waits for its host.
         idle_s: The rest.
         collective_s: All transfer, hidden or not.
         waited_for: Whom its collectives waited for, most often first.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dse.launch._group import RankGroup, RankProcesses, start_ranks
 from dse.launch._rank import RankContext, RankSetup, Worker, WorkerFactory
-from dse.launch._torch import load_torch
 from dse.launch._torchrun import TorchrunEnvironment, in_place, torchrun_environment
 
 __all__ = [
@@ -21,7 +20,6 @@ __all__ = [
     "Worker",
     "WorkerFactory",
     "in_place",
-    "load_torch",
     "start_ranks",
     "torchrun_environment",
 ]

@@ -15,10 +15,10 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dse._interrupts import shield_children_from_interrupts
+from dse._torch import load_torch
 from dse.errors import WorkerError
 from dse.launch._cores import partition_cores
 from dse.launch._rank import Failure, RankSetup, rank_main
-from dse.launch._torch import load_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

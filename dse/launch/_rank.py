@@ -17,8 +17,8 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
+from dse._torch import load_torch
 from dse.launch._cores import pin_process
-from dse.launch._torch import load_torch
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -12,9 +12,9 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from dse._torch import load_torch
 from dse.errors import ConfigError
 from dse.launch._rank import RankContext
-from dse.launch._torch import load_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -34,10 +34,20 @@ from dse.search._validation import (
     ValidationSetting,
     validation_to_json,
 )
-from dse.search.analyse._conclusion import ReasonGroup, describe, group_reasons, recommended_trial
+from dse.search.analyse._decision import (
+    Choice,
+    Decision,
+    Doubling,
+    conclude,
+    decide,
+    recommended_trial,
+)
 from dse.search.analyse._front_moves import BestMove, FrontMove, best_moves, front_moves
 from dse.search.analyse._hypervolume import hypervolume
+from dse.search.analyse._outcomes import Outcome, front_outcomes
 from dse.search.analyse._pareto import pareto_mask
+from dse.search.analyse._reasons import ReasonGroup, group_reasons
+from dse.search.analyse._scaling import Scaling, ScalingPoint, scaling
 from dse.search.analyse._sensitivity import (
     SENSITIVITY_INPUTS,
     SensitivityBar,
@@ -70,8 +80,11 @@ __all__ = [
     "BestMove",
     "CalibrationFactor",
     "Certificate",
+    "Choice",
     "CommonCandidate",
     "ConfigurationEvaluator",
+    "Decision",
+    "Doubling",
     "EvaluationContext",
     "Evaluator",
     "Executor",
@@ -81,6 +94,7 @@ __all__ = [
     "InputFile",
     "Objective",
     "ObjectiveFunction",
+    "Outcome",
     "ParameterValue",
     "ProcessExecutor",
     "Progress",
@@ -90,6 +104,8 @@ __all__ = [
     "Revision",
     "RevisionProgress",
     "RunOptions",
+    "Scaling",
+    "ScalingPoint",
     "SensitivityBar",
     "SensitivityInput",
     "SerialExecutor",
@@ -108,8 +124,10 @@ __all__ = [
     "WorkloadContext",
     "best_moves",
     "compare_studies",
-    "describe",
+    "conclude",
+    "decide",
     "front_moves",
+    "front_outcomes",
     "group_reasons",
     "hypervolume",
     "load_study",
@@ -119,6 +137,7 @@ __all__ = [
     "recommended_trial",
     "revise_study",
     "run",
+    "scaling",
     "sensitivity",
     "stored_overrides",
     "stored_platform",

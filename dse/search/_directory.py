@@ -6,7 +6,7 @@
     journal.log     Optuna journal of finished trials; what --resume reads
     trials.parquet  one row a configuration
     trials.csv      the same
-    pareto.csv      the rows on the front, best first in the leading objective
+    pareto.csv      the front, one row an outcome, best first in the leading objective
     report.html     one self-contained page
     failures.txt    configurations that failed, with tracebacks; only where some did
     validation.json candidates that `dse validate` ran, next to their predictions
@@ -18,7 +18,7 @@ All files but the journal are replaced as a whole, so a reader never sees half o
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import io
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ from dse.errors import StudyError
 from dse.search._header import StudyHeader, header_to_yaml, load_header
 from dse.search._tables import csv_text, trial_table
 from dse.search._validation import read_validation, validation_to_json
+from dse.search.analyse._outcomes import front_outcomes
 from dse.search.execute import failures_text
 from dse.workload import workload_kind
 
@@ -142,7 +143,14 @@ class StudyDirectory:
         parquet = io.BytesIO()
         trials.to_parquet(parquet, index=False)
         write_atomically(self.root / "trials.parquet", parquet.getvalue())
-        front = trial_table(study.front, names, kind=study.kind)
+        front = trial_table(
+            [
+                replace(outcome.record, equal_count=outcome.equal)
+                for outcome in front_outcomes(study)
+            ],
+            names,
+            kind=study.kind,
+        )
         write_atomically(self.pareto, csv_text(front))
         failures = failures_text(study.records)
         if failures:

@@ -9,10 +9,11 @@ from pydantic import field_validator
 from pydantic_core import PydanticCustomError
 
 from dse.config import Document, load_document
+from dse.errors import ConfigError
 from dse.search._certificate import Certificate
 from dse.search._records import InputFile, StudyTrace
 from dse.search.space import Constraint, Objective, SamplerName
-from dse.workload import Metric, Parameter
+from dse.workload import Parameter, workload_kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +101,6 @@ class StudyHeader(Document):
         return self.model_copy(update=changes)
 
 
-# Objectives and constraints name the type of their metric for type checkers only.
-StudyHeader.model_rebuild(_types_namespace={"Metric": Metric})
-
-
 def header_to_yaml(header: StudyHeader) -> str:
     """Returns the text of `study.yaml`."""
     import yaml
@@ -125,8 +122,14 @@ def load_header(path: Path) -> StudyHeader:
         ConfigError: The file is damaged; every problem with its place.
     """
     header = load_document(path, StudyHeader)
-    if header.trace is None:
-        return header
-    # Older files name neither the trace nor the kind of workload.
-    name = header.model or Path(header.trace.path).name or header.trace.path
-    return header.with_changes(model=name, kind="trace")
+    if header.trace is not None:
+        # Older files name neither the trace nor the kind of workload.
+        name = header.model or Path(header.trace.path).name or header.trace.path
+        header = header.with_changes(model=name, kind="trace")
+    try:
+        metrics = [axis.metric for axis in header.objectives]
+        for metric in (*metrics, *(constraint.metric for constraint in header.constraints)):
+            workload_kind(header.kind).metric(metric)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: objectives and constraints: {error}") from None
+    return header

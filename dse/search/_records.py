@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-import math
 from typing import TypeAlias
 
 from dse.search._certificate import Certificate
@@ -12,7 +11,7 @@ from dse.search._validation import Validation
 from dse.search.space import Constraint, Objective
 from dse.workload import (
     Configuration,
-    Metric,
+    Figures,
     Parameter,
     ParameterValue,
     Prediction,
@@ -49,7 +48,8 @@ class TrialRecord:
         values: Objective values in the study's order; empty if not evaluated.
         configuration: The complete configuration with its plan; None if rejected or failed.
         prediction: What the model says; None if rejected or failed.
-        on_front: Whether it is on the Pareto front of the whole study.
+        on_front: Whether it is on the Pareto front of the whole study; of trials with the same
+            outcome, the first stands for all.
         lower_bound_s: No plan that the configuration allows has a shorter iteration; None where it
             was not computed.
         thorough: Whether its plan was searched with the effort of :func:`dse.shard`.
@@ -98,36 +98,19 @@ class TrialRecord:
         return self.prediction is not None
 
     @property
-    def metrics(self) -> dict[Metric, float]:
-        """Every metric of an evaluated configuration; NaN if it is not known."""
+    def metrics(self) -> dict[str, float]:
+        """Every metric of an evaluated configuration by its name; NaN if it is not known."""
         configuration, prediction = self.configuration, self.prediction
         if configuration is None or prediction is None:
             return {}
-        return _metrics(
-            configuration.kind,
-            configuration.world_size,
-            configuration.global_batch_size,
-            prediction,
-        )
+        return metrics_of(configuration, prediction)
 
 
-def _metrics(
-    kind: str, world_size: int, global_batch_size: int, prediction: Prediction
-) -> dict[Metric, float]:
-    """Returns every metric that a kind of workload has; NaN if it is not known."""
-    price, cost = prediction.price_usd_per_hour, prediction.cost_usd_per_million_samples
-    values = {
-        Metric.THROUGHPUT: prediction.throughput_samples_per_s,
-        Metric.ITERATION_TIME: prediction.iteration_time_s,
-        Metric.COST: math.nan if cost is None else cost,
-        Metric.PRICE: math.nan if price is None else price,
-        Metric.MEMORY_HEADROOM: prediction.memory_headroom_fraction,
-        Metric.WORLD_SIZE: float(world_size),
-        Metric.GLOBAL_BATCH_SIZE: float(global_batch_size),
-    }
-    values |= {Metric(name): value for name, value in prediction.metrics}
-    known = workload_kind(kind).metrics
-    return {metric: value for metric, value in values.items() if metric in known}
+def metrics_of(configuration: Configuration, prediction: Prediction) -> dict[str, float]:
+    """Returns every metric that the kind of workload has, by name; NaN if it is not known."""
+    figures, own = Figures.of(configuration, prediction), dict(prediction.metrics)
+    metrics = workload_kind(configuration.kind).metrics
+    return {metric.name: metric.of(figures, own) for metric in metrics}
 
 
 #: Role of files of fitted models; their name is prefixed by the platform's.
@@ -201,9 +184,10 @@ class StudyTrace:
     baseline: Prediction
 
     @property
-    def metrics(self) -> dict[Metric, float]:
-        """Every metric of the step as captured; NaN if it is not known."""
-        return _metrics("trace", self.world_size, 0, self.baseline)
+    def metrics(self) -> dict[str, float]:
+        """Every metric of the step as captured by its name; NaN if it is not known."""
+        captured = Configuration("trace", self.platform, self.world_size, 0, ())
+        return metrics_of(captured, self.baseline)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -221,7 +205,6 @@ class StudyResult:
         seed: Random seed.
         sampler: Sampler name.
         created: ISO date and time of the study's start.
-        conclusion: One line of text.
         trace: The captured step that was changed; None in studies of a model.
         kind: What kind of workload it is.
         validation: Candidates that were run for real; None where none was.
@@ -243,7 +226,6 @@ class StudyResult:
     seed: int
     sampler: str
     created: str
-    conclusion: str
     trace: StudyTrace | None = None
     kind: str = "dlrm"
     validation: Validation | None = None
@@ -258,6 +240,12 @@ class StudyResult:
             f"StudyResult({self.name}: {len(self.records)} configurations, "
             f"{len(self.front)} on the front)"
         )
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """Training programs of the evaluated configurations, in the order of their numbers."""
+        found = (record.prediction.program for record in self.records if record.prediction)
+        return tuple(dict.fromkeys(name for name in found if name))
 
     @property
     def front(self) -> tuple[TrialRecord, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.workload import Metric, workload_kind
+from dse.workload import workload_kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,9 +28,10 @@ def trial_table(
 
     Columns: `number`, `status`, `on_front`, `equal_configurations` (others of the space with the
     same outcome), one per outer parameter, one per metric, mean over ranks (of a transformer:
-    pipeline stages) of each breakdown part, `reason`; of a model also `iteration_time_p5_s` and
-    `_p95_s` and the memory of the fullest rank; of a recommendation model `lower_bound_s` and
-    `plan_gap` (of the front only) and `planner`.
+    pipeline stages) of each breakdown part, the work with the largest share of the critical path
+    (`bound_by`) and that share, `reason`; of a model also `iteration_time_p5_s` and `_p95_s` and
+    the memory of the fullest rank; of a recommendation model `lower_bound_s` and `plan_gap` (of
+    the front only) and `planner`.
     Cells of what was not evaluated are empty.
 
     Args:
@@ -79,19 +80,16 @@ def _plain_cell(value: object) -> object:
 
 def _columns(names: Sequence[str], kind: str) -> list[str]:
     workload = workload_kind(kind)
-    metrics = [
-        metric.value
-        for metric in Metric
-        if metric in workload.metrics and metric.value not in names
-    ]
+    metrics = [metric.name for metric in workload.metrics if metric.name not in names]
     first = ["number", "status", "on_front", "equal_configurations", *names, *metrics]
-    parts = [f"mean_{part}" for part in _BREAKDOWN]
+    parts = [*(f"mean_{part}" for part in _BREAKDOWN), "bound_by", "bound_share"]
     if workload.brings_machine:
         # A captured step says neither how it varies nor what memory holds.
         return [*first, *parts, "reason"]
     interval = ["iteration_time_p5_s", "iteration_time_p95_s"]
     plan = ["lower_bound_s", "plan_gap", "planner"] if workload.finds_plans else []
-    return [*first, *interval, *parts, "peak_memory_bytes", *plan, "reason"]
+    columns = [*first, *interval, *parts, "peak_memory_bytes", *plan, "reason"]
+    return list(dict.fromkeys(columns))
 
 
 def _row(record: TrialRecord, names: Sequence[str]) -> dict[str, object]:
@@ -103,7 +101,7 @@ def _row(record: TrialRecord, names: Sequence[str]) -> dict[str, object]:
         "planner": record.planner,
         "reason": record.reason,
     }
-    row |= {metric.value: value for metric, value in record.metrics.items()}
+    row |= record.metrics
     prediction = record.prediction
     if prediction is not None:
         row["iteration_time_p5_s"] = prediction.iteration_time_p5_s
@@ -112,6 +110,7 @@ def _row(record: TrialRecord, names: Sequence[str]) -> dict[str, object]:
             shares = [getattr(rank, part) for rank in prediction.breakdown]
             # Cost models of others may not say where the time goes.
             row[f"mean_{part}"] = sum(shares) / len(shares) if shares else None
+        row["bound_by"], row["bound_share"] = prediction.bound_by, prediction.bound_share
         row["lower_bound_s"] = record.lower_bound_s
         row["plan_gap"] = record.plan_gap
         row["peak_memory_bytes"] = prediction.peak_memory_bytes

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from dse.simulate._breakdown import breakdown, breakdown_of_copies, covered_s
+from dse.simulate._breakdown import (
+    breakdown,
+    breakdown_of_copies,
+    covered_s,
+    late_launches,
+    ranks_of_tasks,
+)
 from dse.simulate._compiled import CompiledGraph
-from dse.simulate._critical_path import CriticalPath, critical_path, slack_s
+from dse.simulate._critical_path import CriticalPath, critical_path, path_over_copies, slack_s
 from dse.simulate._schedule import schedule
 from dse.simulate._simulate import simulate
 from dse.simulate._symmetric import SymmetricRanks, SyncScope
@@ -21,6 +27,9 @@ __all__ = [
     "breakdown_of_copies",
     "covered_s",
     "critical_path",
+    "late_launches",
+    "path_over_copies",
+    "ranks_of_tasks",
     "schedule",
     "simulate",
     "slack_s",

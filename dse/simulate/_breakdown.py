@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dse.graph import TaskKind
+from dse.graph import StructureKey, TaskKind, predecessors
 from dse.simulate._timeline import RankBreakdown
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from dse.graph import ExecutionGraph
     from dse.simulate._timeline import Timeline
 
+#: Structures whose waits are kept; a study has a few dozen.
+_KEPT = 48
+
 
 def breakdown(timeline: Timeline) -> tuple[RankBreakdown, ...]:
     """Splits the makespan of every rank as :class:`RankBreakdown` defines.
@@ -22,12 +26,15 @@ def breakdown(timeline: Timeline) -> tuple[RankBreakdown, ...]:
     Returns:
         One entry per rank, in ascending order of rank.
     """
-    graph = timeline.graph
-    rank_of_stream = np.array([stream.rank for stream in graph.streams], dtype=np.int64)
-    rank_of_task = rank_of_stream[graph.stream] if graph.streams else np.zeros(0, dtype=np.int64)
-    return tuple(
-        _rank_breakdown(timeline, rank_of_task == rank) for rank in np.unique(rank_of_stream)
-    )
+    graph, makespan_s = timeline.graph, timeline.makespan_s
+    rank_of_task = ranks_of_tasks(graph)
+    late = late_launches(graph, timeline.end_s[:, None])
+    parts: list[RankBreakdown] = []
+    for rank in np.unique([stream.rank for stream in graph.streams]):
+        mine = np.flatnonzero(rank_of_task == rank)
+        columns = (timeline.start_s[mine, None], timeline.end_s[mine, None], late[mine])
+        parts += _split(graph.kind[mine], *columns, makespan_s)
+    return tuple(parts)
 
 
 def breakdown_of_copies(
@@ -43,44 +50,122 @@ def breakdown_of_copies(
     Returns:
         One entry per copy.
     """
-    kind = graph.kind
-    device = (kind == TaskKind.COMPUTE) | (kind == TaskKind.COPY)
-    covered = [
-        _covered_s(start_s[tasks], end_s[tasks])
-        for tasks in (
-            device,
-            device | (kind == TaskKind.COLLECTIVE),
-            np.ones(len(kind), dtype=bool),
-        )
-    ]
     makespan_s = float(end_s.max(initial=0.0))
+    return _split(graph.kind, start_s, end_s, late_launches(graph, end_s), makespan_s)
+
+
+def late_launches(graph: ExecutionGraph, end_s: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Returns the tasks of the host that a rank waits for, whatever its device does meanwhile.
+
+    From the last task of each rank the chain of what was waited for is followed back, within the
+    rank: of the predecessor on the stream and the dependencies that which ended last, and of
+    several on the same moment that on the same stream, otherwise that with the lowest index. The
+    host decides how long the rank takes wherever a task of the host is on that chain.
+
+    Args:
+        graph: Tasks of one or several ranks.
+        end_s: When they end; shape `(tasks, copies)`.
+
+    Returns:
+        Whether each task is one of them; shape `(tasks, copies)`.
+    """
+    found = np.zeros(end_s.shape, dtype=bool)
+    if not end_s.size:
+        return found
+    before = _waited_for(graph, end_s)
+    rank_of_task = ranks_of_tasks(graph)
+    copies = np.arange(end_s.shape[1])
+    for rank in np.unique(rank_of_task):
+        mine = np.flatnonzero(rank_of_task == rank)
+        task, copy = mine[end_s[mine].argmax(axis=0)], copies
+        while len(task):
+            found[task, copy] = True
+            task = before[task, copy]
+            goes_on = task >= 0
+            if not goes_on.all():
+                task, copy = task[goes_on], copy[goes_on]
+    return np.asarray(found & (graph.kind == TaskKind.HOST)[:, None])
+
+
+class _Waits(NamedTuple):
+    """What tasks wait for on their own rank, as one list for all.
+
+    Attributes:
+        tasks: Tasks that wait for any; shape `(waiting,)`.
+        first: Where the list of each of them begins; shape `(waiting,)`.
+        others: What they wait for, of equal candidates the preferred one first.
+    """
+
+    tasks: NDArray[np.int64]
+    first: NDArray[np.int64]
+    others: NDArray[np.int64]
+
+
+@lru_cache(maxsize=_KEPT)
+def _own_waits(structure: StructureKey) -> _Waits:
+    graph = structure.graph
+    rank, stream = ranks_of_tasks(graph).tolist(), graph.stream.tolist()
+    tasks: list[int] = []
+    first: list[int] = []
+    others: list[int] = []
+    for task, waits in enumerate(predecessors(graph)):
+        own = [other for other in waits if rank[other] == rank[task]]
+        if own:
+            tasks.append(task)
+            first.append(len(others))
+            # On the same stream the nearest task has the highest index.
+            same = [other for other in own if stream[other] == stream[task]]
+            others += sorted(same, reverse=True)
+            others += sorted(set(own) - set(same))
+    return _Waits(*(np.array(each, dtype=np.int64) for each in (tasks, first, others)))
+
+
+def _waited_for(graph: ExecutionGraph, end_s: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Returns what each task waited for last on its own rank, or -1; shape `(tasks, copies)`."""
+    tasks, first, others = _own_waits(StructureKey(graph))
+    found = np.full(end_s.shape, -1, dtype=np.int64)
+    if not len(tasks):
+        return found
+    ends_s = end_s[others]
+    lengths = np.diff(first, append=len(others))
+    latest = ends_s == np.repeat(np.maximum.reduceat(ends_s, first), lengths, axis=0)
+    place = np.where(latest, np.arange(len(others))[:, None], len(others))
+    found[tasks] = others[np.minimum.reduceat(place, first)]
+    return found
+
+
+def _split(
+    kind: NDArray[np.int8],
+    start_s: NDArray[np.float64],
+    end_s: NDArray[np.float64],
+    late: NDArray[np.bool_],
+    makespan_s: float,
+) -> tuple[RankBreakdown, ...]:
+    """Splits the makespan of each column; shapes `(tasks,)` and `(tasks, columns)`."""
+    device = (kind == TaskKind.COMPUTE) | (kind == TaskKind.COPY)
+    host = kind == TaskKind.HOST
+    # A task of the host that nothing waits for has no length here.
+    counted_s = np.where(late | ~host[:, None], end_s, start_s)
+    # What the first k kinds cover together, less what the first k − 1 cover, is the k-th share.
+    host_s, device_s, all_s = (
+        _covered_s(start_s[tasks], counted_s[tasks])
+        for tasks in (host, host | device, np.ones(len(kind), dtype=bool))
+    )
     return tuple(
         RankBreakdown(
-            compute_s=compute_s,
-            exposed_communication_s=transfer_s - compute_s,
-            host_s=all_s - transfer_s,
-            idle_s=makespan_s - all_s,
+            compute_s=with_device_s - with_host_s,
+            exposed_communication_s=busy_s - with_device_s,
+            host_s=with_host_s,
+            idle_s=makespan_s - busy_s,
         )
-        for compute_s, transfer_s, all_s in np.array(covered).T.tolist()
+        for with_host_s, with_device_s, busy_s in np.stack((host_s, device_s, all_s)).T.tolist()
     )
 
 
-def _rank_breakdown(timeline: Timeline, mine: NDArray[np.bool_]) -> RankBreakdown:
-    kind = timeline.graph.kind
-    device = mine & ((kind == TaskKind.COMPUTE) | (kind == TaskKind.COPY))
-    transfer = mine & (kind == TaskKind.COLLECTIVE)
-    host = mine & (kind == TaskKind.HOST)
-    # What the first k kinds cover together, less what the first k − 1 cover, is the k-th share.
-    covered = [
-        covered_s(timeline.start_s[tasks], timeline.end_s[tasks])
-        for tasks in (device, device | transfer, device | transfer | host)
-    ]
-    return RankBreakdown(
-        compute_s=covered[0],
-        exposed_communication_s=covered[1] - covered[0],
-        host_s=covered[2] - covered[1],
-        idle_s=timeline.makespan_s - covered[2],
-    )
+def ranks_of_tasks(graph: ExecutionGraph) -> NDArray[np.int64]:
+    """Returns the rank of each task; shape `(tasks,)`."""
+    of_stream = np.array([stream.rank for stream in graph.streams], dtype=np.int64)
+    return of_stream[graph.stream] if len(of_stream) else np.zeros(0, dtype=np.int64)
 
 
 def covered_s(start_s: NDArray[np.float64], end_s: NDArray[np.float64]) -> float:

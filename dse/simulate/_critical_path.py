@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.graph import TaskKind
+    from dse.simulate._symmetric import SymmetricRanks
     from dse.simulate._timeline import Timeline
 
 
@@ -101,6 +102,51 @@ def critical_path(timeline: Timeline, end_tasks: Iterable[int] | None = None) ->
         kinds=graph.kind[path],
         length_s=float(end_s[path[-1]]),
     )
+
+
+def path_over_copies(
+    ranks: SymmetricRanks, end_s: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Returns the critical path through all copies of a graph, as :func:`critical_path` takes it.
+
+    Args:
+        ranks: The graph and its copies.
+        end_s: When the tasks end; shape `(tasks, copies)`.
+
+    Returns:
+        Tasks in order of time, and what each contributes in seconds; both of shape `(path,)`.
+    """
+    graph = ranks.graph
+    if not end_s.size:
+        return np.zeros(0, dtype=np.int64), np.zeros(0)
+    waits, members = predecessors(graph), collective_members(graph)
+    collective, stream = graph.collective.tolist(), graph.stream.tolist()
+
+    def ready_s(task: int, copies: NDArray[np.int64]) -> NDArray[np.float64]:
+        own = waits[task]
+        return end_s[own][:, copies].max(axis=0) if own else np.zeros(len(copies))
+
+    def lateness(task: int, copy: int, other: int) -> tuple[float, bool, int]:
+        same = stream[task] == stream[other]
+        return float(end_s[other, copy]), same, other if same else -other
+
+    task, copy = (int(index) for index in np.unravel_index(end_s.argmax(), end_s.shape))
+    tasks, ends_s = [], []
+    while True:
+        tasks.append(task)
+        ends_s.append(float(end_s[task, copy]))
+        index = collective[task]
+        if index >= 0:
+            together = ranks.together(ranks.scopes[index], copy)
+            came = members[index]
+            arrivals_s = np.stack([ready_s(member, together) for member in came])
+            if ready_s(task, np.array([copy]))[0] < arrivals_s.max():
+                row, column = divmod(int(arrivals_s.argmax()), len(together))
+                task, copy = came[row], int(together[column])
+        if not waits[task]:
+            break
+        task = max(waits[task], key=partial(lateness, task, copy))
+    return np.array(tasks[::-1], dtype=np.int64), np.diff(ends_s[::-1], prepend=0.0)
 
 
 def slack_s(timeline: Timeline, end_tasks: Iterable[int] | None = None) -> NDArray[np.float64]:

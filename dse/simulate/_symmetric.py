@@ -132,6 +132,14 @@ class SymmetricRanks:
                 f"{self.copies}, candidates), one for each task of each copy"
             )
 
+    def together(self, scope: SyncScope, copy: int) -> NDArray[np.int64]:
+        """Returns the copies that take part in a collective with one of them, ascending."""
+        numbers = np.arange(self.copies).reshape(self.node_count, self.local_size)
+        node, local = divmod(copy, self.local_size)
+        nodes = slice(None) if scope & SyncScope.ACROSS else slice(node, node + 1)
+        locals_ = slice(None) if scope & SyncScope.NODE else slice(local, local + 1)
+        return numbers[nodes, locals_].ravel()
+
     def synchronize(self, scope: SyncScope, ready_s: NDArray[np.float64]) -> None:
         """Replaces the times of all copies by the latest in their scope.
 

@@ -10,10 +10,20 @@ from __future__ import annotations
 from dse.workload._builder import StepBuilder
 from dse.workload._configuration import Configuration
 from dse.workload._explain import AttributedGraph, Details, explain_job, task_details
-from dse.workload._iteration import DurationClass, ErrorSource, Iteration
+from dse.workload._iteration import DurationClass, ErrorSource, Iteration, SimulatedStep
 from dse.workload._job import Job, PlanEffort
 from dse.workload._launch import LaunchMode
-from dse.workload._metrics import COMMON_METRICS, SAMPLE_METRICS, Metric
+from dse.workload._metrics import (
+    COMMON_METRICS,
+    COST,
+    MEMORY_HEADROOM,
+    PREDICTED_FIGURES,
+    PRICE_FIGURES,
+    SAMPLE_FIGURES,
+    Figures,
+    Metric,
+    metrics_with,
+)
 from dse.workload._parameters import (
     Counts,
     Name,
@@ -29,7 +39,14 @@ from dse.workload._parameters import (
 )
 from dse.workload._predict import PairedComparison, compare_jobs, predict_job
 from dse.workload._prediction import Effect, MemoryAccount, Prediction
-from dse.workload._programs import IDEAL, FittedValue, Program, find_program
+from dse.workload._programs import (
+    BOUND_LABEL,
+    IDEAL,
+    FittedValue,
+    Program,
+    find_program,
+    program_label,
+)
 from dse.workload._registry import (
     load_workload,
     workload_from_text,
@@ -39,9 +56,14 @@ from dse.workload._registry import (
 from dse.workload._workload import Workload
 
 __all__ = [
+    "BOUND_LABEL",
     "COMMON_METRICS",
+    "COST",
     "IDEAL",
-    "SAMPLE_METRICS",
+    "MEMORY_HEADROOM",
+    "PREDICTED_FIGURES",
+    "PRICE_FIGURES",
+    "SAMPLE_FIGURES",
     "AttributedGraph",
     "Configuration",
     "Counts",
@@ -49,6 +71,7 @@ __all__ = [
     "DurationClass",
     "Effect",
     "ErrorSource",
+    "Figures",
     "FittedValue",
     "Iteration",
     "Job",
@@ -66,6 +89,7 @@ __all__ = [
     "Prediction",
     "Program",
     "RankCounts",
+    "SimulatedStep",
     "StepBuilder",
     "Switches",
     "Workload",
@@ -74,8 +98,10 @@ __all__ = [
     "explain_job",
     "find_program",
     "load_workload",
+    "metrics_with",
     "named",
     "predict_job",
+    "program_label",
     "task_details",
     "workload_from_text",
     "workload_kind",

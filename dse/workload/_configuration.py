@@ -22,7 +22,7 @@ class Configuration:
         world_size: Number of ranks.
         global_batch_size: Samples of one iteration over all ranks; 0 if they are not known.
         parameters: Value of every parameter, those with a single choice included.
-        program: Name of the training program; empty if the parameters describe it.
+        program: Name of the training program; empty where none is named.
         plan: The sharding plan, of workloads that have one.
         planner: How the plan was found; empty without a plan.
     """

@@ -5,12 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 import zlib
 
 import numpy as np
 
-from dse.simulate import Timeline, breakdown, breakdown_of_copies, simulate
+from dse.graph import TaskKind
+from dse.simulate import (
+    Timeline,
+    breakdown,
+    breakdown_of_copies,
+    critical_path,
+    path_over_copies,
+    simulate,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,6 +44,44 @@ class DurationClass(IntEnum):
     ATTENTION = 5
     ELEMENTWISE = 6
     NETWORK = 7
+
+
+#: What a step is bound by where most of its critical path comes from a kind of model.
+_WORK_OF_CLASS = {
+    DurationClass.DENSE: "dense layers",
+    DurationClass.EMBEDDING: "embedding lookups and updates",
+    DurationClass.COMMUNICATION: "communication",
+    DurationClass.HOST: "host",
+    DurationClass.COPY: "input copies",
+    DurationClass.ATTENTION: "attention",
+    DurationClass.ELEMENTWISE: "elementwise kernels",
+    DurationClass.NETWORK: "network",
+}
+
+#: The same of tasks of which no model is known.
+_WORK_OF_KIND = {
+    TaskKind.COMPUTE: "kernels",
+    TaskKind.COLLECTIVE: "communication",
+    TaskKind.COPY: "copies",
+    TaskKind.HOST: "host",
+}
+
+
+class SimulatedStep(NamedTuple):
+    """One training step as simulated.
+
+    Attributes:
+        time_s: Length of the step.
+        breakdown: Where each rank's time goes.
+        bound_by: The work with the largest share of the critical path, such as ``host``; empty if
+            nothing takes any time.
+        bound_share: That share.
+    """
+
+    time_s: float
+    breakdown: tuple[RankBreakdown, ...]
+    bound_by: str = ""
+    bound_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,19 +120,43 @@ class Iteration:
     errors: tuple[ErrorSource, ...]
     spread: float
 
-    def run(self) -> tuple[float, tuple[RankBreakdown, ...]]:
-        """Returns the time of the step in seconds, and where each rank's time goes."""
+    def run(self) -> SimulatedStep:
+        """Simulates the step."""
         graph = self.ranks.graph
         if self.ranks.copies == 1:
             timeline = simulate(graph, self.duration_s[:, 0])
-            return timeline.makespan_s, breakdown(timeline)
+            path = critical_path(timeline)
+            bound_by = self._bound_by(path.tasks, path.seconds)
+            return SimulatedStep(timeline.makespan_s, breakdown(timeline), *bound_by)
         start_s, end_s = (
             times[..., 0] for times in self.ranks.times_s(self.duration_s[..., None])
         )
-        makespan_s = float(end_s.max(initial=0.0))
         if len({stream.rank for stream in graph.streams}) == 1:
-            return makespan_s, breakdown_of_copies(graph, start_s, end_s)
-        return makespan_s, breakdown(Timeline(graph, start_s[:, 0], start_s[:, 0], end_s[:, 0]))
+            parts = breakdown_of_copies(graph, start_s, end_s)
+        else:
+            parts = breakdown(Timeline(graph, start_s[:, 0], start_s[:, 0], end_s[:, 0]))
+        bound_by = self._bound_by(*path_over_copies(self.ranks, end_s))
+        return SimulatedStep(float(end_s.max(initial=0.0)), parts, *bound_by)
+
+    def _bound_by(
+        self, tasks: NDArray[np.int64], seconds: NDArray[np.float64]
+    ) -> tuple[str, float]:
+        """Returns the work with the largest share of the critical path, and the share."""
+        length_s = float(seconds.sum())
+        if not length_s:
+            return "", 0.0
+        total_s: dict[str, float] = {}
+        rest_s = seconds.copy()
+        for source in self.errors:
+            own_s = seconds * source.share[tasks]
+            rest_s -= own_s
+            work = _WORK_OF_CLASS[source.duration_class]
+            total_s[work] = total_s.get(work, 0.0) + float(own_s.sum())
+        kinds = self.ranks.graph.kind[tasks]
+        for kind, work in _WORK_OF_KIND.items():
+            total_s[work] = total_s.get(work, 0.0) + float(rest_s[kinds == kind].sum())
+        most = max(total_s, key=total_s.__getitem__)
+        return most, total_s[most] / length_s
 
     def sample_times_s(self) -> NDArray[np.float64]:
         """Draws times of the step under errors of the models.

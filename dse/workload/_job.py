@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from dse.machine import Cluster
     from dse.machine.platforms import Platform
     from dse.sharding import ShardingPlan, TableConstraints
-    from dse.simulate import RankBreakdown
     from dse.workload._explain import AttributedGraph
-    from dse.workload._iteration import Iteration
+    from dse.workload._iteration import Iteration, SimulatedStep
     from dse.workload._prediction import Effect, MemoryAccount
     from dse.workload.dlrm.solver import ShardingSolution
 
@@ -51,6 +50,7 @@ class Job(ABC):
 
     Attributes:
         cluster: Where the job runs; None if that is not known.
+        program: Name of the training program; empty where none is named.
         rank_word: What one entry of the breakdown and of the memory stands for.
     """
 
@@ -63,6 +63,14 @@ class Job(ABC):
         @property
         def cluster(self) -> Cluster | None:
             """Where the job runs."""
+
+        @property
+        def program(self) -> str:
+            """Name of the training program."""
+
+    else:
+        # Dataclasses take it for the default of a field of this name.
+        program = ""
 
     @property
     def world_size(self) -> int:
@@ -118,8 +126,8 @@ class Job(ABC):
     def attributed(self) -> AttributedGraph:
         """Returns the graph of the step with what each task is for and what takes its time."""
 
-    def simulated(self) -> tuple[float, tuple[RankBreakdown, ...]]:
-        """Returns the time of the step in seconds, and where each rank's time goes."""
+    def simulated(self) -> SimulatedStep:
+        """Returns the time of the step, where each rank's time goes, and what binds it."""
         return self.iteration().run()
 
     def sample_times_s(self) -> NDArray[np.float64]:
@@ -226,7 +234,9 @@ class Job(ABC):
         return None
 
     def metrics(self, iteration_time_s: float) -> tuple[tuple[str, float], ...]:
-        """Returns further figures by name, which only this kind of workload has.
+        """Returns the values of metrics that do not follow from the common figures.
+
+        Those are the ones among :attr:`Workload.metrics` without a `value` of their own.
 
         Args:
             iteration_time_s: Predicted time of one iteration.

@@ -33,7 +33,8 @@ def predict_job(job: Job, quote: Quote | None = None) -> Prediction:
             marked as not feasible.
     """
     job.check()
-    seconds, parts = job.simulated()
+    step = job.simulated()
+    seconds = step.time_s
     samples_s, memory = job.sample_times_s(), job.memory()
     # What the machines are matters to workloads of which the memory is known.
     cluster = job.cluster if memory else None
@@ -56,7 +57,7 @@ def predict_job(job: Job, quote: Quote | None = None) -> Prediction:
         throughput_samples_per_s=throughput,
         price_usd_per_hour=None if quote is None else quote.usd_per_hour,
         cost_usd_per_million_samples=cost,
-        breakdown=parts,
+        breakdown=step.breakdown,
         memory=memory,
         usable_memory_bytes=cluster.device.usable_memory_bytes if cluster else 0.0,
         feasible=not reason,
@@ -64,6 +65,9 @@ def predict_job(job: Job, quote: Quote | None = None) -> Prediction:
         metrics=job.metrics(seconds),
         effects=job.effects(),
         notes=job.notes(),
+        program=job.program,
+        bound_by=step.bound_by,
+        bound_share=step.bound_share,
     )
 
 

@@ -9,8 +9,12 @@ from typing import Annotated, TypeAlias
 from pydantic import Field
 
 from dse.simulate import RankBreakdown
+from dse.workload._programs import IDEAL
 
 _GIB = 2**30
+
+#: Further figure of models that count tokens.
+_TOKEN_THROUGHPUT = "throughput_tokens_per_s"
 
 #: A figure that some workloads do not have, which is NaN then; studies keep it all the same.
 MaybeKnown: TypeAlias = Annotated[float, Field(allow_inf_nan=True)]
@@ -87,6 +91,10 @@ class Prediction:
             ``throughput_tokens_per_s``.
         effects: What each change of a captured step did, in order.
         notes: What was assumed.
+        program: Training program; empty where none is named.
+        bound_by: The work with the largest share of the critical path, such as ``host``; empty
+            where it is not known.
+        bound_share: That share.
     """
 
     iteration_time_s: float
@@ -103,6 +111,19 @@ class Prediction:
     metrics: tuple[tuple[str, float], ...] = ()
     effects: tuple[Effect, ...] = ()
     notes: tuple[str, ...] = ()
+    program: str = ""
+    bound_by: str = ""
+    bound_share: float = 0.0
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the ideal program runs, so that no real program is as fast."""
+        return self.program == IDEAL
+
+    @property
+    def bound_text(self) -> str:
+        """What binds the step, with its share: ``host, 96 %``; empty where it is not known."""
+        return f"{self.bound_by}, {100 * self.bound_share:.0f} %" if self.bound_by else ""
 
     @property
     def memory_bytes_per_rank(self) -> tuple[float, ...]:
@@ -135,3 +156,22 @@ class Prediction:
     def metric(self, name: str) -> float | None:
         """Returns one of the further figures; None if this workload does not have it."""
         return dict(self.metrics).get(name)
+
+    @property
+    def counts(self) -> str:
+        """What throughput and cost count for people: ``tokens`` where there are any."""
+        return "samples" if self.metric(_TOKEN_THROUGHPUT) is None else "tokens"
+
+    @property
+    def throughput_per_s(self) -> float:
+        """Samples or tokens a second, whichever :attr:`counts` says; NaN if they are not known."""
+        tokens_per_s = self.metric(_TOKEN_THROUGHPUT)
+        return self.throughput_samples_per_s if tokens_per_s is None else tokens_per_s
+
+    @property
+    def cost_usd_per_billion(self) -> float | None:
+        """Cost of a billion of what :attr:`counts` says; None without a price."""
+        if self.cost_usd_per_million_samples is None:
+            return None
+        of_a_sample = self.throughput_per_s / self.throughput_samples_per_s
+        return 1e3 * self.cost_usd_per_million_samples / of_a_sample

@@ -68,3 +68,11 @@ def find_program(programs: Mapping[str, AnyProgram], name: str) -> AnyProgram:
 
 
 _FORMER_NAMES = {"default": IDEAL}
+
+#: What stands with every figure of the ideal program.
+BOUND_LABEL = "bound: no program reaches it"
+
+
+def program_label(name: str) -> str:
+    """Returns a program as outputs name it, with what the ideal one is."""
+    return f"{name} ({BOUND_LABEL})" if name == IDEAL else name

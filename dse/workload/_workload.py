@@ -7,12 +7,14 @@ from dataclasses import replace
 import json
 from typing import TYPE_CHECKING, ClassVar
 
+from dse._suggest import hint
 from dse.config import check_data
 from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.sharding import plan_to_json
 from dse.workload._metrics import COMMON_METRICS
 from dse.workload._parameters import named
+from dse.workload._programs import find_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from dse.workload._job import Job
     from dse.workload._metrics import Metric
     from dse.workload._parameters import Parameter, ParametersBlock, ParameterValue
-    from dse.workload._prediction import Prediction
     from dse.workload._programs import Program
 
 
@@ -39,8 +40,10 @@ class Workload(ABC):
         kind: Name of the kind, as files and studies have it.
         title: What the kind is called in messages, in the singular.
         parameters: What a search space may choose; its fields are the parameters.
-        metrics: Figures that a prediction has.
+        metrics: What objectives, limits, tables and the report may name, in the order of columns.
         programs: Training programs by name.
+        default_program: Program that runs a job unless parameters name another; empty where a kind
+            has no programs.
         rank_word: What one entry of a breakdown stands for.
         brings_machine: Whether the workload fixes its machine, as captured steps do.
         bounds_time: Whether jobs know a time that they cannot beat, so that a search can prove
@@ -53,8 +56,9 @@ class Workload(ABC):
     kind: ClassVar[str]
     title: ClassVar[str]
     parameters: ClassVar[type[ParametersBlock]]
-    metrics: ClassVar[frozenset[Metric]] = COMMON_METRICS
+    metrics: ClassVar[tuple[Metric, ...]] = COMMON_METRICS
     programs: ClassVar[Mapping[str, Program]] = {}
+    default_program: ClassVar[str] = ""
     bounds_time: ClassVar[bool] = False
     finds_plans: ClassVar[bool] = False
     frameworks: ClassVar[tuple[str, ...]] = ()
@@ -82,6 +86,32 @@ class Workload(ABC):
         raise ConfigError(f"{self.name} has no batch size of its own; name one")
 
     @classmethod
+    def program_name(cls, parameters: Mapping[str, ParameterValue]) -> str:
+        """Returns the program that runs a job; empty where this kind has no programs.
+
+        Args:
+            parameters: Value of each parameter; without ``program`` the default counts.
+
+        Raises:
+            UnknownNameError: There is no such program; the message names those that there are.
+        """
+        name = str(parameters.get("program", "")) or cls.default_program
+        return find_program(cls.programs, name).name if name else ""
+
+    @classmethod
+    def metric(cls, name: str) -> Metric:
+        """Returns one of the metrics.
+
+        Raises:
+            ConfigError: This kind of workload has no metric of that name.
+        """
+        for metric in cls.metrics:
+            if metric.name == name:
+                return metric
+        names = [metric.name for metric in cls.metrics]
+        raise ConfigError(f"a {cls.title} has no metric `{name}`; {hint(name, names)}")
+
+    @classmethod
     def from_text(cls, text: str, *, file: str = "<string>") -> Workload:
         """Returns the workload that a model file describes.
 
@@ -95,23 +125,6 @@ class Workload(ABC):
         """
         del text
         raise ConfigError(f"{file}: a {cls.title} is not described by a model file")
-
-    @classmethod
-    def describe(cls, configuration: Configuration, prediction: Prediction) -> str:
-        """Describes a predicted configuration in a few words.
-
-        Args:
-            configuration: What was chosen.
-            prediction: What the model says about it.
-        """
-        text = (
-            f"{configuration.world_size} × {configuration.platform}, "
-            f"batch {configuration.global_batch_size:,}, "
-            f"{prediction.throughput_samples_per_s / 1e6:.2f} M samples/s"
-        )
-        if prediction.cost_usd_per_million_samples is not None:
-            text += f" at {prediction.cost_usd_per_million_samples:.3g} USD per million"
-        return text
 
     @classmethod
     def details(cls, configuration: Configuration) -> tuple[tuple[str, str], ...]:

@@ -34,7 +34,7 @@ def test_for_people(folders):
         "front of A",
         "front of B",
         "hypervolume, both fronts in one box",
-        "28 configurations in both",
+        "16 outcomes in both",
         "the second is ahead in",
     ):
         assert words in done.output
@@ -45,7 +45,7 @@ def test_for_machines(folders):
     assert fields["same_objectives"]
     assert fields["hypervolume_ratio"] > 1
     assert len(fields["fronts"]) == 2
-    assert len(fields["common"]) == 28
+    assert len(fields["common"]) == 16
     assert any(pair["time_ratio"] < 1 and pair["reasons"] for pair in fields["common"])
     moving = [found for found in fields["differences"] if found["moves_predictions"]]
     assert {found["quantity"] for found in moving} == {"device.memory.bandwidth"}

@@ -51,7 +51,8 @@ def everything(plan, tmp_path_factory):
     """One run with all options; the answer and the time line."""
     timeline = tmp_path_factory.mktemp("timelines") / "predicted.json.gz"
     versus = "platform=h200_sxm,launch=cuda_graphs"
-    options = ("--plan", plan, "--explain", "--timeline", timeline, "--versus", versus)
+    options = ("--plan", plan, "--program", "ideal", "--explain", "--timeline", timeline)
+    options += ("--versus", versus)
     found = answer(*options)
     return found, json.loads(gzip.decompress(timeline.read_bytes()))
 
@@ -141,8 +142,9 @@ def test_the_time_line_is_of_this_prediction(everything):
             for event in slices
             if event["pid"] == rank and named[rank, event["tid"]] == "compute"
         )
-        # Copies run beside kernels, or alone.
-        assert compute_us <= 1e6 * explained["compute_s"] + 0.2
+        # Copies run beside kernels, or alone; late launches hide some of both.
+        busy_s = explained["compute_s"] + explained["host_s"]
+        assert compute_us <= 1e6 * busy_s + 0.2
         transfer_us = sum(
             event["dur"]
             for event in slices
@@ -301,11 +303,9 @@ def test_the_same_plan_on_other_ranks_is_an_error_that_says_so(plan):
 
 
 def test_a_training_program_changes_the_prediction(plan):
-    plain, eager = (
-        answer("--plan", plan, *options) for options in ((), ("--program", "torchrec"))
-    )
-    assert plain["program"] == "ideal"
-    assert eager["program"] == "torchrec"
+    plain, eager = (answer("--plan", plan, *options) for options in (("--program", "ideal"), ()))
+    assert (plain["program"], plain["is_bound"]) == ("ideal", True)
+    assert (eager["program"], eager["is_bound"]) == ("torchrec", False)
     # Calls of the framework that the plain loop does not have.
     assert eager["iteration_time_s"] > plain["iteration_time_s"]
 
@@ -320,7 +320,7 @@ def test_a_launch_mode_overrides_the_program(plan):
 
 
 def test_two_training_programs_side_by_side(plan):
-    found = answer("--plan", plan, "--versus", "software_profile=torchrec")
+    found = answer("--plan", plan, "--program", "ideal", "--versus", "software_profile=torchrec")
     versus = found["versus"]
     assert versus["changes"] == ["program torchrec"]
     assert versus["program"] == "torchrec"

@@ -17,7 +17,9 @@ def plan(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "options", [(), ("--software-profile", "torchrec")], ids=["ideal", "program"]
+    "options",
+    [("--program", "ideal"), ("--software-profile", "torchrec")],
+    ids=["ideal", "program"],
 )
 def test_a_ranked_plan_takes_as_long_as_it_is_predicted_to(plan, options):
     (ranked,) = answer("rank", plan, "--model", "dlrm_tiny", *CONFIGURATION, *options)["ranking"]
@@ -30,7 +32,7 @@ def test_a_ranked_plan_takes_as_long_as_it_is_predicted_to(plan, options):
 def test_a_training_program_takes_longer_than_its_kernels(plan):
     times = [
         answer("rank", plan, "--model", "dlrm_tiny", *CONFIGURATION, *options)["ranking"][0]
-        for options in ((), ("--software-profile", "torchrec"))
+        for options in (("--program", "ideal"), ("--software-profile", "torchrec"))
     ]
     assert times[1]["iteration_time_s"] > times[0]["iteration_time_s"]
 

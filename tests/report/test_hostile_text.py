@@ -64,8 +64,8 @@ def hostile(value: object, payload: str) -> object:
     return replace(value, **changed)  # type: ignore[type-var]
 
 
-#: Words of ours, not of files.
-KEPT = {"kind", "sampler", "created", "sha256", "role", "chosen", "factors"}
+#: Words of ours, not of files; names of metrics are checked when a study is loaded.
+KEPT = {"kind", "metric", "sampler", "created", "sha256", "role", "chosen", "factors"}
 
 
 def study_with(payload: str):

@@ -23,14 +23,16 @@ from dse.report.terminal import (
     print_study,
 )
 from dse.search import Fact, InputFile, StudyResult, TrialRecord, TrialStatus, mark_front
-from dse.search.analyse._conclusion import conclude, knee_index
 from dse.search.space import Objective
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
 from dse.simulate import RankBreakdown
-from dse.workload import Configuration, MemoryAccount, Metric, Prediction
+from dse.workload import Configuration, MemoryAccount, Prediction
 
 EVIL = "<script>alert(1)</script></script><img src=x onerror=alert(2)>&\u2028"
-OBJECTIVES = (Objective(Metric.THROUGHPUT, True), Objective(Metric.COST, False))
+OBJECTIVES = (
+    Objective("throughput_samples_per_s", True),
+    Objective("cost_usd_per_million_samples", False),
+)
 
 
 PURPOSES = (
@@ -106,7 +108,6 @@ def make_study(records: list[TrialRecord]) -> StudyResult:
         seed=0,
         sampler="nsga2",
         created="2026-01-01",
-        conclusion=conclude(OBJECTIVES, marked),
     )
 
 
@@ -160,7 +161,7 @@ def page(study):
 
 
 def test_the_page_loads_nothing_and_runs_only_its_own_scripts(page):
-    assert page.loads == ["#main"]
+    assert all(target.startswith("#") for target in page.loads)
     assert page.images == 0
     assert [attributes.get("type") for attributes, _ in page.scripts] == [
         "text/plain",
@@ -267,7 +268,7 @@ def test_terminal_study(study):
     print_study(study, shown, [("report", "x/report.html")])
     text = out.getvalue()
     assert "x/report.html" in text
-    assert "fastest: #" in text
+    assert text.index("take") < text.index("Pareto front") < text.index("x/report.html")
     assert f"{len(study.records) - 2} configurations evaluated" in text
 
 
@@ -295,20 +296,3 @@ def test_terminal_ranking_marks_ties_and_what_does_not_fit():
     assert "tie with the best" in text
     assert "does not fit" in text
     assert "+100.0 %" in text
-
-
-def test_conclusions():
-    assert conclude(OBJECTIVES, []) == "nothing was evaluated"
-    rejected = make_record(0, 1, 1, status=TrialStatus.REJECTED, reason="too dear")
-    assert "most often (1 of 1): too dear" in conclude(OBJECTIVES, [rejected])
-    single = mark_front([make_record(0, 2e6, 0.5)], OBJECTIVES)
-    assert "fastest: #0" in conclude(OBJECTIVES, single)
-    assert "knee" not in conclude(OBJECTIVES, single)
-
-
-@pytest.mark.parametrize("swap", [False, True])
-def test_the_knee_is_the_point_nearest_the_ideal_corner(swap):
-    costs = np.array([[0.0, 1.0], [0.1, 0.2], [0.5, 0.15], [1.0, 0.0]])
-    assert knee_index(costs[:, ::-1] if swap else costs) == 1
-    bulge = np.array([[0.0, 1.0], [0.6, 0.7], [0.4, 0.45], [1.0, 0.0]])
-    assert knee_index(bulge[:, ::-1] if swap else bulge) == 2

@@ -23,9 +23,7 @@ from dse.report.page._timeline import (
     _spread_out,
     timeline_view,
 )
-from dse.search import RunOptions, TrialStatus, ValidationMode, run
-from dse.search.analyse._conclusion import conclude
-from dse.workload import Metric
+from dse.search import RunOptions, TrialStatus, ValidationMode, decide, run
 from tests.report.test_report import OBJECTIVES, make_record, make_study
 from tests.search.revise.studies import GPT_SPACE, SPACE, study_of
 from tests.search.traces import write_job
@@ -93,7 +91,7 @@ def test_bars_of_a_stream_never_overlap(view):
 
 
 def test_bars_take_the_time_of_the_breakdown(result, view):
-    """Compute and embedding bars together are the compute part of the rank's breakdown."""
+    """Compute and embedding bars together are at least the compute part of the breakdown."""
     record = result.front[0]
     one = next(one for one in view.timeline.candidates if one.number == record.number)
     word = "stage" if view.rank_word == "Stage" else "rank"
@@ -113,8 +111,10 @@ def test_bars_take_the_time_of_the_breakdown(result, view):
             ):
                 if kind in kinds:
                     covered[start : start + length] = True
-        share = parts.compute_s / record.prediction.iteration_time_s
-        assert covered.mean() == pytest.approx(share, abs=1e-3)
+        # What late launches hide is drawn, but is time of the host.
+        length_s = record.prediction.iteration_time_s
+        least, most = parts.compute_s, parts.compute_s + parts.host_s
+        assert least / length_s - 1e-3 <= covered.mean() <= most / length_s + 1e-3
 
 
 def test_the_slowest_rank_is_the_one_that_ends_the_iteration():
@@ -182,26 +182,26 @@ def test_the_interval_of_time_is_that_of_what_follows_from_it():
     # 1 ms, 0.9 to 1.2 ms: rates are divided by 0.9 and 1.2, costs multiplied.
     (point,) = front_view(study).points
     assert point.predicted[0] == pytest.approx((4.0 / 1.2, 4.0 / 0.9), rel=1e-5)
-    assert point.predicted[1] == pytest.approx((0.5 * 0.9, 0.5 * 1.2), rel=1e-5)
+    assert point.predicted[1] == pytest.approx((500 * 0.9, 500 * 1.2), rel=1e-5)
     assert point.measured == (None, None)
 
 
 def test_an_axis_that_does_not_follow_from_time_has_no_interval():
     record = make_record(0, 4e6, 0.5)
-    objectives = (OBJECTIVES[0], replace(OBJECTIVES[1], metric=Metric.MEMORY_HEADROOM))
+    objectives = (OBJECTIVES[0], replace(OBJECTIVES[1], metric="memory_headroom_fraction"))
     study = replace(make_study([record]), objectives=objectives)
     (point,) = front_view(study).points
     assert point.predicted[0] is not None
     assert point.predicted[1] is None
 
 
-def test_the_recommended_one_is_the_knee_of_the_conclusion():
+def test_the_recommended_one_is_the_one_that_the_decision_takes():
     records = [
         make_record(number, speed * 1e6, cost)
         for number, (speed, cost) in enumerate([(1, 0.10), (9, 0.90), (8, 0.20), (4, 0.19)])
     ]
     study = make_study(records)
-    assert "the knee: #2" in conclude(OBJECTIVES, study.records)
+    assert decide(study).take.number == 2
     view = front_view(study)
     assert (view.recommended, view.second) == (2, 1)
 
@@ -223,7 +223,7 @@ def test_a_run_of_the_configuration_itself_is_on_the_axes():
     low, value, high = points[1].measured[0]
     assert (low, high) == (None, None)
     assert value == pytest.approx(4.0 / 1.1, rel=1e-5)
-    assert points[1].measured[1][1] == pytest.approx(0.5 * 1.1, rel=1e-5)
+    assert points[1].measured[1][1] == pytest.approx(500 * 1.1, rel=1e-5)
     assert "measured 1.1 ms" in points[1].note
     # The second is the same on the machine, so the run counts for it too, though it is dominated.
     assert points[2].measured[0][1] == pytest.approx(3.0 / 1.1, rel=1e-5)

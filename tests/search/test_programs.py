@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dse.config import parse_document
@@ -9,8 +11,8 @@ from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.search import RunOptions, read_inputs, run
 from dse.search.space import SpaceDocument
-from dse.workload import find_program
-from dse.workload.dlrm import DLRM_PROGRAMS
+from dse.workload import LaunchMode, find_program
+from dse.workload.dlrm import DLRM_PROGRAMS, DlrmWorkload
 from tests.search.test_joint_plans import MODEL
 
 SPACE = """\
@@ -58,10 +60,38 @@ def test_an_unknown_program_is_refused_before_anything_runs(tmp_path):
         run(space, RunOptions(out=tmp_path / "study", executor="serial"))
 
 
-def test_a_program_and_its_parts_exclude_each_other(tmp_path):
-    both = SPACE.replace("  precision:", "  launch: [eager]\n  precision:")
-    with pytest.raises(ConfigError, match="`program` or `launch`, found both"):
-        space_of(tmp_path, both)
+def test_parts_of_a_program_can_be_overridden(tmp_path):
+    parts = (
+        "launch: [eager, cuda_graphs]\n  communication_precision: fp16\n  prefetch_input: false"
+    )
+    space = space_of(tmp_path, SPACE.replace("  precision:", f"  {parts}\n  precision:"))
+    job = read_inputs(space).context.make_evaluator().open_job
+    fixed = {"platform": "a100_sxm_80", "world_size": 2, "global_batch_size": 16384}
+    chosen = {parameter.name: parameter.choices for parameter in space.parameters}
+    overrides = {name: chosen[name][-1] for name in parts_of(chosen)}
+    for program in chosen["program"]:
+        found = job({**fixed, "program": program, **overrides})
+        written = find_program(DLRM_PROGRAMS, program).software
+        assert found.program == program
+        assert found.problem.software == replace(
+            written,
+            launch=LaunchMode.CUDA_GRAPHS,
+            communication_precision_bytes=2,
+            prefetch_input=False,
+        )
+
+
+def parts_of(chosen):
+    return chosen.keys() & {"launch", "communication_precision", "prefetch_input"}
+
+
+def test_a_space_without_a_program_has_the_default_one(tmp_path):
+    text = SPACE.replace("  program: [torchrec, hugectr]\n", "")
+    chosen = {
+        parameter.name: parameter.choices for parameter in space_of(tmp_path, text).parameters
+    }
+    assert chosen["program"] == (DlrmWorkload.default_program,) == ("torchrec",)
+    assert not parts_of(chosen)
 
 
 def test_the_former_name_of_the_parameter_is_accepted(tmp_path):

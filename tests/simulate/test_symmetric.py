@@ -15,6 +15,8 @@ from dse.simulate import (
     SyncScope,
     breakdown,
     breakdown_of_copies,
+    critical_path,
+    path_over_copies,
     simulate,
 )
 
@@ -88,6 +90,11 @@ def test_one_copy_describes_when_the_tasks_of_all_copies_run(ranks, seed):
         assert mine.compute_s == pytest.approx(expected.compute_s, abs=1e-9)
         assert mine.idle_s == pytest.approx(expected.idle_s, abs=1e-9)
         assert mine.host_s == pytest.approx(expected.host_s, abs=1e-9)
+    tasks, seconds = path_over_copies(ranks, end_s)
+    path = critical_path(timeline)
+    assert sum(seconds) == pytest.approx(timeline.makespan_s, abs=1e-12)
+    # Copies are numbered task by task.
+    assert tasks.tolist() == [task // ranks.copies for task in path.tasks.tolist()]
 
 
 @given(symmetric_ranks(), st.integers(0, 2**32 - 1))

@@ -8,7 +8,8 @@ import pytest
 
 from dse.api import Job
 from dse.errors import ConfigError
-from dse.workload import load_workload, workload_kinds
+from dse.search import load_study
+from dse.workload import Metric, load_workload, metrics_with, workload_kinds
 from tests.cli.running import answer
 from tests.cli.running import dse as command
 
@@ -61,7 +62,7 @@ def test_a_prediction_is_plausible():
     # Weights and gradients of two bytes, twelve bytes of the optimizer.
     assert found["memory_bytes_per_rank"][0] > 16 * layers * width**2
     assert found["feasible"]
-    assert (found["program"], found["precision"]) == ("ideal", "bf16")
+    assert (found["program"], found["precision"]) == ("pytorch", "bf16")
     assert found["bound_by"] == "link_bandwidth"
 
 
@@ -88,6 +89,25 @@ def test_options_of_other_kinds_are_refused(options, expected):
     done = command("predict", *JOB, *options)
     assert done.returncode == 2
     assert all(text in done.stderr for text in expected)
+
+
+@pytest.mark.usefixtures("installed")
+def test_it_may_bring_a_metric_of_its_own(tmp_path, monkeypatch):
+    import dse_mlp
+
+    own = Metric("layers_per_s", "Layers", maximize=True, unit="layers/s", digits=0)
+    monkeypatch.setattr(dse_mlp.MlpWorkload, "metrics", metrics_with(own))
+    monkeypatch.setattr(dse_mlp.MlpJob, "metrics", lambda _, time_s: ((own.name, 24 / time_s),))
+    assert answer("predict", *JOB)["layers_per_s"] > 0
+    space = (EXAMPLE / "space.yaml").read_text()
+    space = space.replace("examples/plugin_workload/model.yaml", str(MODEL))
+    (tmp_path / "space.yaml").write_text(space.replace("throughput_samples_per_s", own.name))
+    command("run", tmp_path / "space.yaml", "--trials", 4, "--out", tmp_path / "study")
+    study = load_study(tmp_path / "study").result
+    assert study.objectives[0].metric == own.name
+    for record in study.front:
+        assert record.values[0] == pytest.approx(24 / record.prediction.iteration_time_s)
+    assert "layers/s" in (tmp_path / "study" / "report.html").read_text()
 
 
 @pytest.mark.usefixtures("installed")

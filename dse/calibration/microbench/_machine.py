@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 import platform
 import re
-from typing import Any
 
 import numpy as np
 
+from dse._torch import load_torch
 from dse.calibration.microbench.plan._points import MachineInfo
-from dse.errors import CalibrationError, OptionalDependencyError
+from dse.errors import CalibrationError
 
 _CACHE_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
 _SIZE_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
@@ -108,22 +108,6 @@ def _read(path: Path) -> str:
         return path.read_text(errors="replace")
     except OSError:
         return ""
-
-
-def load_torch() -> Any:
-    """Returns the torch module.
-
-    Raises:
-        OptionalDependencyError: torch is not installed.
-    """
-    try:
-        import torch
-    except ImportError as error:
-        raise OptionalDependencyError(
-            "microbenchmarks need torch; install the extra `calibrate`, in the project's folder: "
-            "pip install '.[calibrate]'"
-        ) from error
-    return torch
 
 
 #: Parameters of glibc's mallopt, from malloc.h.

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dse.calibration.microbench._machine import keep_freed_memory, load_torch
+from dse._torch import load_torch
+from dse.calibration.microbench._machine import keep_freed_memory
 from dse.calibration.microbench.operators._operands import ColdCaches, point_kernel
 from dse.calibration.microbench.ranks._collectives import LocalRanks, collective_ranks
 from dse.calibration.microbench.ranks._concurrent import concurrent_ranks

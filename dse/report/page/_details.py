@@ -8,10 +8,12 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.errors import DseError
+from dse.report._decision import gap_words
+from dse.report._metrics import cost_words
 from dse.report.console import duration, interval, percent
 from dse.report.page._payload import rounded
 from dse.search import stored_workload
-from dse.workload import workload_kind
+from dse.workload import program_label, workload_kind
 from dse.workload.dlrm import PLACEMENT_PREFIX
 
 if TYPE_CHECKING:
@@ -124,7 +126,11 @@ def detail_of(record: TrialRecord) -> DetailView | None:
     if configuration is None or prediction is None:
         return None
     kind = workload_kind(configuration.kind)
-    summary = (*kind.details(configuration), *_figures(prediction), *_plan_rows(record))
+    summary = (
+        *kind.details(configuration),
+        *_figures(prediction),
+        *_plan_rows(record),
+    )
     found = prediction_detail(record.number, (*summary, *_parameters(record)), prediction)
     if configuration.plan is None:
         return found
@@ -196,16 +202,19 @@ def table_sizes(study: StudyResult) -> tuple[TableSize, ...]:
 
 
 def _figures(prediction: Prediction) -> list[tuple[str, str]]:
-    price, cost = prediction.price_usd_per_hour, prediction.cost_usd_per_million_samples
+    price = prediction.price_usd_per_hour
     low_s, high_s = prediction.iteration_time_p5_s, prediction.iteration_time_p95_s
     known = "no interval: one step was captured"
     if not math.isnan(low_s):
         known = f"90 % interval {interval(low_s, high_s)}"
-    rows = [("Iteration time", f"{duration(prediction.iteration_time_s)} ({known})")]
+    rows = [("Program", program_label(prediction.program))] if prediction.program else []
+    rows.append(("Iteration time", f"{duration(prediction.iteration_time_s)} ({known})"))
+    if prediction.bound_by:
+        rows.append(("Bound by", prediction.bound_text))
     if not math.isnan(prediction.throughput_samples_per_s):
         rows.append(("Throughput", _throughput(prediction)))
     rows += [
-        ("Cost", "no price" if cost is None else f"{_cost(cost)} USD per million samples"),
+        ("Cost", cost_words(prediction)),
         ("Price", "no price" if price is None else f"{price:.2f} USD/h"),
     ]
     if prediction.memory:
@@ -225,21 +234,16 @@ def _plan_rows(record: TrialRecord) -> list[tuple[str, str]]:
     if record.planner:
         rows.append(("Plan found by", record.planner))
     if record.plan_gap is not None:
-        gap = f"at most {percent(record.plan_gap)} slower than the best possible plan"
-        rows.append(("Plan", f"{gap} under this model"))
+        rows.append(("Plan", f"{gap_words(record.plan_gap)} plan under this model"))
     return rows
 
 
 def _parameters(record: TrialRecord) -> list[tuple[str, str]]:
     return [
-        (name.replace("_", " "), str(value))
+        (name.replace("_", " "), f"{value:,}" if type(value) is int else str(value))
         for name, value in record.parameters
-        if not name.startswith(PLACEMENT_PREFIX)
+        if not name.startswith(PLACEMENT_PREFIX) and name != "program"
     ]
-
-
-def _cost(usd: float) -> str:
-    return f"{usd:,.0f}" if usd >= 1000 else f"{usd:.5g}"
 
 
 def _throughput(prediction: Prediction) -> str:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import math
 from typing import TYPE_CHECKING
 
-from dse.report._metrics import metric_formats, title_with_unit
+from dse.report._metrics import metric_formats
 from dse.report.page._payload import finite
-from dse.workload import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,27 +52,23 @@ def figures_view(
         records: Candidates that were evaluated.
         captured_number: Number that stands for the step as captured, in studies of a trace.
     """
-    known: list[tuple[int, Mapping[Metric, float], float | None]] = [
+    known: list[tuple[int, Mapping[str, float], float | None]] = [
         (record.number, record.metrics, _fullest_gib(record)) for record in records
     ]
     if study.trace is not None:
         known.append((captured_number, study.trace.metrics, None))
-    formats = metric_formats(study)
     # Some metrics are parameters too, which the page shows side by side anyway.
     parameters = {name for record in records for name, _ in record.parameters}
     metrics = [
         metric
-        for metric in Metric
-        if metric.value not in parameters and any(metric in values for _, values, _ in known)
+        for name, metric in metric_formats(study).items()
+        if name not in parameters and any(name in values for _, values, _ in known)
     ]
     has_memory = any(gib is not None for _, _, gib in known)
     memory = [FigureView("Memory of the fullest rank (GiB)", 2)] if has_memory else []
     return FiguresView(
         (
-            *(
-                FigureView(title_with_unit(form), form.digits)
-                for form in (formats[metric] for metric in metrics)
-            ),
+            *(FigureView(metric.title_with_unit, metric.digits) for metric in metrics),
             *memory,
         ),
         tuple(
@@ -81,7 +76,7 @@ def figures_view(
                 number,
                 (
                     *(
-                        finite(values.get(metric, math.nan) * formats[metric].scale)
+                        finite(values.get(metric.name, math.nan) * metric.scale)
                         for metric in metrics
                     ),
                     *([None if gib is None else finite(gib)] if has_memory else []),

@@ -10,19 +10,15 @@ from dse.report._metrics import metric_formats
 from dse.report.console import signed_percent
 from dse.report.page._payload import rounded
 from dse.search import ValidationMode, recommended_trial
-from dse.workload import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.search import StudyResult, TrialRecord, ValidatedCandidate
+    from dse.workload import Metric
 
 #: Low, expected and high value on an axis.
 Span = tuple[float | None, float, float | None]
-
-#: Metrics that grow with the iteration time, and those that shrink with it.
-_LIKE_TIME = (Metric.ITERATION_TIME, Metric.COST)
-_LIKE_RATE = (Metric.THROUGHPUT, Metric.TOKEN_THROUGHPUT, Metric.UTILIZATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +45,7 @@ class FrontView:
 
     Attributes:
         points: By trial number; points with neither interval nor measurement are left out.
-        recommended: The knee of the front, or else the best in the first objective;
-            None without a front.
+        recommended: The one that the decision takes; None without a front.
         second: Another one of the front to compare it with; None without another one.
     """
 
@@ -62,8 +57,10 @@ class FrontView:
 def front_view(study: StudyResult) -> FrontView:
     """Extracts intervals and measurements, and which two candidates to compare first."""
     runs = _runs(study)
+    formats = metric_formats(study)
+    metrics = [formats[axis.metric] for axis in study.objectives]
     points = [
-        _point(study, record, runs.get(record.number))
+        _point(study, record, runs.get(record.number), metrics)
         for record in study.records
         if record.evaluated and (record.on_front or record.number in runs)
     ]
@@ -80,7 +77,7 @@ def front_view(study: StudyResult) -> FrontView:
 
 
 def _first_two(study: StudyResult) -> tuple[int | None, int | None]:
-    best = recommended_trial(study.objectives, study.records)
+    best = recommended_trial(study)
     if best is None:
         return None, None
     others = [record.number for record in study.front if record.number != best.number]
@@ -96,7 +93,12 @@ def _runs(study: StudyResult) -> dict[int, ValidatedCandidate]:
     }
 
 
-def _point(study: StudyResult, record: TrialRecord, run: ValidatedCandidate | None) -> PointView:
+def _point(
+    study: StudyResult,
+    record: TrialRecord,
+    run: ValidatedCandidate | None,
+    metrics: Sequence[Metric],
+) -> PointView:
     prediction = record.prediction
     predicted: Sequence[tuple[float, float] | None] = [None] * len(study.objectives)
     if prediction is not None and not math.isnan(prediction.iteration_time_p5_s):
@@ -105,21 +107,21 @@ def _point(study: StudyResult, record: TrialRecord, run: ValidatedCandidate | No
             prediction.iteration_time_p95_s / prediction.iteration_time_s,
         )
         predicted = [
-            _pair(_scaled(study, record, index, factors)) for index in range(len(study.objectives))
+            _pair(_scaled(record, index, metric, factors)) for index, metric in enumerate(metrics)
         ]
     if run is None or prediction is None:
         return PointView(record.number, tuple(predicted), (None,) * len(study.objectives), "")
     measured: list[Span | None] = [None] * len(study.objectives)
     if _is_itself(study, record, run):
         time_s = prediction.iteration_time_s
-        for index in range(len(measured)):
-            found = _scaled(study, record, index, (run.measured_s / time_s,))
+        for index, metric in enumerate(metrics):
+            found = _scaled(record, index, metric, (run.measured_s / time_s,))
             if found is None:
                 continue
             ends: list[float] | None = None
             if run.measured_low_s is not None and run.measured_high_s is not None:
                 low_high = (run.measured_low_s / time_s, run.measured_high_s / time_s)
-                ends = _scaled(study, record, index, low_high)
+                ends = _scaled(record, index, metric, low_high)
             measured[index] = (ends[0], found[0], ends[1]) if ends else (None, found[0], None)
     return PointView(record.number, tuple(predicted), tuple(measured), _note(run))
 
@@ -139,22 +141,17 @@ def _is_itself(study: StudyResult, record: TrialRecord, run: ValidatedCandidate)
 
 
 def _scaled(
-    study: StudyResult, record: TrialRecord, index: int, factors: Sequence[float]
+    record: TrialRecord, index: int, metric: Metric, factors: Sequence[float]
 ) -> list[float] | None:
     """Returns the value on an axis if the iteration took so many times as long, ascending.
 
     None where the axis does not depend on the iteration time.
     """
-    axis = study.objectives[index]
     value = record.values[index] if index < len(record.values) else math.nan
-    if not math.isfinite(value):
+    exponent = metric.time_exponent
+    if not math.isfinite(value) or not exponent:
         return None
-    shown = value * metric_formats(study)[axis.metric].scale
-    if axis.metric in _LIKE_TIME:
-        return sorted(rounded(shown * factor) for factor in factors)
-    if axis.metric in _LIKE_RATE:
-        return sorted(rounded(shown / factor) for factor in factors)
-    return None
+    return sorted(rounded(value * metric.scale * factor**exponent) for factor in factors)
 
 
 def _pair(values: list[float] | None) -> tuple[float, float] | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dse._files import write_atomically
 from dse.report.page._payload import packed, packed_document, view_document
 from dse.report.page._view import build_view
+from dse.workload import program_label
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +46,7 @@ def render_report(study: StudyResult) -> str:
         study=study,
         view=view,
         kind=study.kind,
+        programs=tuple(map(program_label, study.programs)),
         unit_word=view.rank_word.lower(),
         counts=dict(view.counts),
         evaluated=sum(record.evaluated for record in study.records),

@@ -68,7 +68,7 @@ def hypervolume_view(study: StudyResult) -> HypervolumeView:
     shown = np.unique(np.append(grown, len(shares) - 1))
     formats = metric_formats(study)
     shown_reference = ", ".join(
-        f"{form.title.lower()} {_number(value * form.scale)} {form.unit}".rstrip()
+        f"{form.noun} {_number(value * form.scale)} {form.unit}".rstrip()
         for axis, value in zip(study.objectives, reference, strict=True)
         for form in (formats[axis.metric],)
     )

@@ -7,19 +7,19 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.errors import DseError
-from dse.report._metrics import metric_formats, title_with_unit
+from dse.report._metrics import metric_formats
 from dse.report.page._payload import rounded
 from dse.search import sensitivity
-from dse.workload import Metric
 
 if TYPE_CHECKING:
     from dse.search import SensitivityBar, StudyResult, TrialRecord
+    from dse.workload import Metric
 
 #: Relative change of each input.
 STEP = 0.1
 
 #: Shown in addition to the study's own objectives.
-_ALWAYS = (Metric.ITERATION_TIME, Metric.THROUGHPUT, Metric.COST)
+_ALWAYS = ("iteration_time_s", "throughput_samples_per_s", "cost_usd_per_million_samples")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +97,10 @@ def tornado_view(study: StudyResult, number: int | None) -> TornadoView:
     except DseError as error:
         return TornadoView(first.number, (), f"It could not be computed: {error}")
     own = {axis.metric: axis.maximize for axis in study.objectives}
-    metrics = dict.fromkeys((*own, *_ALWAYS))
+    metrics = metric_formats(study)
     axes = (
-        _axis(study, first, bars, metric, own.get(metric, metric.maximized_by_default))
-        for metric in metrics
+        _axis(metrics[name], first, bars, own.get(name, metrics[name].maximize))
+        for name in dict.fromkeys((*own, *_ALWAYS))
     )
     shown = tuple(axis for axis in axes if axis is not None)
     reason = "" if shown else "None of its metrics depends on these inputs."
@@ -108,20 +108,18 @@ def tornado_view(study: StudyResult, number: int | None) -> TornadoView:
 
 
 def _axis(
-    study: StudyResult,
+    metric: Metric,
     record: TrialRecord,
     bars: tuple[SensitivityBar, ...],
-    metric: Metric,
     maximize: bool,
 ) -> TornadoAxisView | None:
-    """Returns None of metrics that are not known at the ends."""
-    base = record.metrics.get(metric, math.nan)
+    """Returns None of metrics that are not known at the ends, or that no input moves."""
+    base = record.metrics.get(metric.name, math.nan)
     if not math.isfinite(base) or base == 0:
         return None
-    form = metric_formats(study)[metric]
     views = []
     for bar in bars:
-        ends = _ends(bar, record, metric)
+        ends = bar.values(metric.name)
         if ends is None:
             return None
         low, high = ends
@@ -129,31 +127,22 @@ def _axis(
             TornadoBarView(
                 name=bar.name,
                 steps=(_rounded(bar.steps[0]), _rounded(bar.steps[1])),
-                values=(_rounded(low * form.scale), _rounded(high * form.scale)),
+                values=(_rounded(low * metric.scale), _rounded(high * metric.scale)),
                 changes=(_rounded(low / base - 1), _rounded(high / base - 1)),
                 fits=bar.feasible,
             )
         )
+    if not any(change for view in views for change in view.changes):
+        return None
     # The candidate itself belongs to the span: both ends may lie on the same side of it.
     views.sort(key=lambda view: min(0.0, *view.changes) - max(0.0, *view.changes))
     return TornadoAxisView(
-        title_with_unit(form), maximize, form.digits, _rounded(base * form.scale), tuple(views)
+        metric.title_with_unit,
+        maximize,
+        metric.digits,
+        _rounded(base * metric.scale),
+        tuple(views),
     )
-
-
-def _ends(bar: SensitivityBar, record: TrialRecord, metric: Metric) -> tuple[float, float] | None:
-    prediction = record.prediction
-    tokens_per_s = None if prediction is None else prediction.metric(Metric.TOKEN_THROUGHPUT)
-    if metric is Metric.TOKEN_THROUGHPUT and prediction is not None and tokens_per_s:
-        # All samples have the same number of tokens.
-        tokens = tokens_per_s / prediction.throughput_samples_per_s
-        low, high = bar.throughput_samples_per_s
-        return low * tokens, high * tokens
-    if metric is Metric.MEMORY_HEADROOM and prediction is not None:
-        low, high = bar.peak_memory_bytes
-        usable = prediction.usable_memory_bytes
-        return 1 - low / usable, 1 - high / usable
-    return bar.values(metric)
 
 
 def _rounded(value: float) -> float:

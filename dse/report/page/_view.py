@@ -10,8 +10,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dse.report._metrics import metric_formats, title_with_unit
+from dse.report._decision import equal_words
+from dse.report._metrics import metric_formats
 from dse.report.page._analysis import analysis_view
+from dse.report.page._decision import decision_view
 from dse.report.page._details import (
     BREAKDOWN_PARTS,
     DetailView,
@@ -23,20 +25,22 @@ from dse.report.page._details import (
 from dse.report.page._figures import figures_view
 from dse.report.page._front import front_view
 from dse.report.page._payload import finite
+from dse.report.page._scaling import scaling_view
 from dse.report.page._timeline import timeline_view
 from dse.report.page._validation import validation_view
-from dse.search import TrialStatus, group_reasons
-from dse.workload import workload_kind
+from dse.search import TrialStatus, front_outcomes, group_reasons
+from dse.workload import program_label, workload_kind
 from dse.workload.dlrm import PLACEMENT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dse.report._metrics import MetricFormat
     from dse.report.page._analysis import AnalysisView
+    from dse.report.page._decision import DecisionView
     from dse.report.page._details import TableSize
     from dse.report.page._figures import FiguresView
     from dse.report.page._front import FrontView
+    from dse.report.page._scaling import ScalingView
     from dse.report.page._timeline import TimelineView
     from dse.report.page._validation import ValidationView
     from dse.search import StudyResult, TrialRecord
@@ -99,6 +103,11 @@ class ReportView:
     """All data of the page.
 
     Attributes:
+        title: What the study is about, for people.
+        decision: What to take.
+        scaling: How platforms scale; empty where nothing varies that scales.
+        equal: `(trial number, words)` of outcomes on the front that other configurations share.
+        bound_by: `(trial number, words)` of what binds the candidates on the front.
         axes: Objectives.
         parameters: Names of the outer parameters.
         trials: All trials by number.
@@ -119,6 +128,11 @@ class ReportView:
         analysis: Sections on the study as a whole.
     """
 
+    title: str
+    decision: DecisionView
+    scaling: tuple[ScalingView, ...]
+    equal: tuple[tuple[int, str], ...]
+    bound_by: tuple[tuple[int, str], ...]
     axes: tuple[AxisView, ...]
     parameters: tuple[str, ...]
     trials: tuple[TrialView, ...]
@@ -151,15 +165,28 @@ def build_view(study: StudyResult) -> ReportView:
     front = front_view(study)
     details = _details(study)
     return ReportView(
+        title=study.description or study.name.replace("_", " "),
+        decision=decision_view(study),
+        scaling=scaling_view(study),
+        equal=tuple(
+            (outcome.record.number, equal_words(outcome))
+            for outcome in front_outcomes(study)
+            if outcome.equal
+        ),
+        bound_by=tuple(
+            (record.number, record.prediction.bound_text)
+            for record in study.front
+            if record.prediction is not None and record.prediction.bound_text
+        ),
         axes=tuple(
-            AxisView(title_with_unit(form), axis.maximize, form.scale, form.digits)
+            AxisView(form.title_with_unit, axis.maximize, form.scale, form.digits)
             for axis in study.objectives
             for form in (formats[axis.metric],)
         ),
         parameters=tuple(name for name, _ in _shown_parameters(study.records[0]))
         if study.records
         else (),
-        trials=tuple(_trial(study, record, group) for record in study.records),
+        trials=tuple(_trial(study, record, group, formats) for record in study.records),
         details=details,
         reasons=tuple(
             (group.example, group.status.value, group.count)
@@ -189,7 +216,7 @@ def build_view(study: StudyResult) -> ReportView:
 
 
 def _shown(
-    study: StudyResult, metrics: Mapping[Metric, float], formats: Mapping[Metric, MetricFormat]
+    study: StudyResult, metrics: Mapping[str, float], formats: Mapping[str, Metric]
 ) -> tuple[float | None, ...]:
     return tuple(
         finite(metrics[axis.metric] * formats[axis.metric].scale) for axis in study.objectives
@@ -217,8 +244,9 @@ def _group_of(study: StudyResult) -> str:
     return next((name for name in _COLOURS if name in varied), "platform")
 
 
-def _trial(study: StudyResult, record: TrialRecord, group: str) -> TrialView:
-    formats = metric_formats(study)
+def _trial(
+    study: StudyResult, record: TrialRecord, group: str, formats: Mapping[str, Metric]
+) -> TrialView:
     values = tuple(
         finite(value * formats[axis.metric].scale)
         for axis, value in zip(study.objectives, record.values, strict=False)
@@ -230,7 +258,10 @@ def _trial(study: StudyResult, record: TrialRecord, group: str) -> TrialView:
         front=record.on_front,
         group=str(chosen.get(group, "")),
         values=values,
-        parameters=tuple(value for _, value in _shown_parameters(record)),
+        parameters=tuple(
+            program_label(str(value)) if name == "program" else value
+            for name, value in _shown_parameters(record)
+        ),
         reason=record.reason,
         speedup=_speedup(record),
     )

@@ -12,7 +12,6 @@ from dse.report.terminal._prediction import (
     print_difference,
     print_prediction,
     print_ranking,
-    program_remark,
 )
 from dse.report.terminal._recommendation import print_recommendation, samples_of
 from dse.report.terminal._replay import print_replay_result
@@ -53,6 +52,5 @@ __all__ = [
     "print_trace_summary",
     "print_validation",
     "print_what_if",
-    "program_remark",
     "samples_of",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from dse.report._metrics import metric_formats, title_with_unit
+from dse.report._metrics import metric_formats, with_number
 from dse.report.console import (
     UNKNOWN,
     Table,
@@ -44,7 +44,7 @@ def print_comparison(
         front = f"{len(study.front)} on the front"
         line(console, f"{letter}: {folder}   {study.name}, {study.created}, {front}")
     if not comparison.same_objectives:
-        shared = ", ".join(axis.metric.value for axis in comparison.objectives)
+        shared = ", ".join(axis.metric for axis in comparison.objectives)
         line(console, f"the objectives differ; compared in {shared} only")
     _print_differences(comparison, console)
     for letter, study in zip("AB", studies, strict=True):
@@ -83,12 +83,12 @@ def _print_front(
 ) -> None:
     first = letter == "A"
     forms = [(axis, metric_formats(study)[axis.metric]) for axis in comparison.objectives]
-    titles = [title_with_unit(form) for _, form in forms]
+    titles = [form.title_with_unit for _, form in forms]
     columns = (figures("#", *titles), texts("Configuration", "in B" if first else "in A"))
     table = Table(f"front of {letter}", *columns)
     elsewhere = {
         pair.first if first else pair.second: pair.second if first else pair.first
-        for pair in comparison.common
+        for pair in reversed(comparison.common)
     }
     other = comparison.second if first else comparison.first
     on_front = {record.number for record in other.front}
@@ -119,9 +119,9 @@ def _print_best(comparison: StudyComparison, console: Console) -> None:
         form = formats[move.metric]
         unknown = math.isnan(move.value_before) or math.isnan(move.value_after)
         moved = change(move.value_before, move.value_after) or (UNKNOWN if unknown else "same")
-        before = form.with_number(move.number_before, move.value_before)
-        after = form.with_number(move.number_after, move.value_after)
-        table.add(title_with_unit(form), before, after, moved)
+        before = with_number(form, move.number_before, move.value_before)
+        after = with_number(form, move.number_after, move.value_after)
+        table.add(form.title_with_unit, before, after, moved)
     table.print(console)
 
 
@@ -134,7 +134,7 @@ def _print_common(comparison: StudyComparison, console: Console) -> None:
         (pair for pair in common if pair.moved),
         key=lambda pair: (-abs(math.log(pair.time_ratio)), pair.first),
     )
-    line(console, f"{len(common)} configurations in both, {len(moved)} predicted differently")
+    line(console, f"{len(common)} outcomes in both, {len(moved)} predicted differently")
     if not moved:
         return
     title = "predicted differently, largest difference first"

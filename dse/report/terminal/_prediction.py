@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dse.report._metrics import cost_words
 from dse.report.console import (
     Table,
     duration,
@@ -21,7 +22,7 @@ from dse.report.console import (
     texts,
 )
 from dse.report.terminal._explanation import print_waterfall
-from dse.workload import IDEAL
+from dse.workload import program_label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,16 +88,6 @@ def print_prediction(view: PredictionView, console: Console) -> None:
         line(console, remark)
 
 
-def program_remark(program: str) -> str:
-    """Returns a line that names the training program, and says if it is only a bound."""
-    if program != IDEAL:
-        return f"program: {program}"
-    return (
-        f"program: {IDEAL}, a bound that no real program reaches; --program NAME predicts one, "
-        "`dse list programs` lists them"
-    )
-
-
 def print_difference(
     views: Sequence[PredictionView],
     paired: PairedComparison,
@@ -128,7 +119,7 @@ def print_difference(
 def print_ranking(rows: Sequence[RankingRow], console: Console) -> None:
     """Prints plans in order, fastest first."""
     titles = ("iteration time", "90 % interval", "samples/s", "vs. best")
-    table = Table("", figures(""), texts("plan"), figures(*titles), texts(""))
+    table = Table("", figures(""), texts("plan"), figures(*titles), texts("bound by", ""))
     best_s = rows[0].prediction.iteration_time_s
     for place, row in enumerate(rows, start=1):
         prediction = row.prediction
@@ -142,28 +133,32 @@ def print_ranking(rows: Sequence[RankingRow], console: Console) -> None:
             interval(prediction.iteration_time_p5_s, prediction.iteration_time_p95_s),
             f"{prediction.throughput_samples_per_s:,.0f}",
             signed_percent(prediction.iteration_time_s / best_s - 1) if place > 1 else "best",
+            prediction.bound_text,
             note,
         )
     table.print(console)
+    # All plans of a ranking run under one program.
+    if program := rows[0].prediction.program:
+        line(console, f"program: {program_label(program)}")
     for row in rows:
         if not row.prediction.feasible:
             line(console, f"{row.name}: {row.prediction.infeasible_reason}")
 
 
 def _figures(prediction: Prediction) -> list[tuple[str, str]]:
-    cost, price = prediction.cost_usd_per_million_samples, prediction.price_usd_per_hour
+    price = prediction.price_usd_per_hour
     rate = f"{prediction.throughput_samples_per_s:,.0f} samples/s"
-    digits, mfu = 5, []
+    mfu = []
     tokens_per_s = prediction.metric("throughput_tokens_per_s")
     if tokens_per_s is not None:
         rate = (
             f"{prediction.throughput_samples_per_s:,.2f} samples/s, {tokens_per_s:,.0f} tokens/s"
         )
-        digits = 2
     utilization = prediction.metric("model_flops_utilization")
     if utilization is not None:
         mfu = [("MFU", f"{percent(utilization)} (without recomputation)")]
     return [
+        *([("program", program_label(prediction.program))] if prediction.program else []),
         ("iteration time", duration(prediction.iteration_time_s)),
         (
             "90 % interval",
@@ -173,10 +168,9 @@ def _figures(prediction: Prediction) -> list[tuple[str, str]]:
         *mfu,
         (
             "cost",
-            "no price"
-            if cost is None or price is None
-            else f"{cost:,.{digits}f} USD per million samples ({price:,.2f} USD/h)",
+            "no price" if price is None else f"{cost_words(prediction)} ({price:,.2f} USD/h)",
         ),
+        ("bound by", prediction.bound_text),
         ("feasible", "yes" if prediction.feasible else prediction.infeasible_reason),
     ]
 

@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.config import UnitKind, format_quantity
+from dse.report._metrics import cost_words, usd
 from dse.report.console import (
     UNKNOWN,
     Table,
@@ -27,7 +28,7 @@ from dse.search.recommend import (
     job_cost_usd,
     rate_words,
 )
-from dse.workload import workload_kind
+from dse.workload import BOUND_LABEL, program_label, workload_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +56,8 @@ def print_recommendation(found: Recommendation, console: Console) -> None:
         line(console, f"{found.goal.words}: none of {count} configurations does", "bold")
         for text in _closest(found):
             line(console, text)
+        if found.program:
+            line(console, f"program: {program_label(found.program)}")
     if found.runners_up:
         _print_runners_up(found, console)
     line(console, _proof(found))
@@ -86,9 +89,10 @@ def _price(option: Option) -> str:
 
 def _figures(found: Recommendation, solved: Solved) -> list[tuple[str, str]]:
     prediction, batch = solved.prediction, solved.option.global_batch_size
-    cost, samples = prediction.cost_usd_per_million_samples, samples_of(found.goal)
+    cost, samples = prediction.cost_usd_per_billion, samples_of(found.goal)
     memory = f"{gib(prediction.peak_memory_bytes)} of {gib(prediction.usable_memory_bytes)}"
     return [
+        *([("program", program_label(found.program))] if found.program else []),
         (
             "throughput",
             f"{rate_words(solved.throughput_per_s)} (90 % interval "
@@ -98,10 +102,10 @@ def _figures(found: Recommendation, solved: Solved) -> list[tuple[str, str]]:
         ),
         (
             "price",
-            _price(solved.option)
-            + ("" if cost is None else f", {cost:.4g} USD per million samples"),
+            _price(solved.option) + ("" if cost is None else f", {cost_words(prediction)}"),
         ),
         *([] if samples is None else [("whole job", _job(samples, solved))]),
+        ("bound by", prediction.bound_text),
         ("reaches it", _chance(found, solved)),
         *([("plan", plan)] if (plan := _plan(solved)) else []),
         ("memory", f"{memory} a device"),
@@ -120,10 +124,11 @@ def _chance(found: Recommendation, solved: Solved) -> str:
     required = found.goal.required_per_s(solved.option.price_usd_per_hour)
     if required <= 0:
         return "for certain, by its price"
-    return (
+    text = (
         f"with a probability of {_probability(solved.probability(found.goal))}, "
         f"{signed_percent(solved.throughput_per_s / required - 1)} from what is needed"
     )
+    return f"{text} ({BOUND_LABEL})" if found.is_bound else text
 
 
 def _probability(probability: float) -> str:
@@ -147,18 +152,21 @@ def _plan(solved: Solved) -> str:
 
 def _print_runners_up(found: Recommendation, console: Console) -> None:
     samples = samples_of(found.goal)
-    titles = ["samples/s", "USD/h", "USD per million", "probability"]
+    titles = ["samples/s", "USD/h", "USD per billion", "probability"]
     if samples is not None:
         titles += ["job takes", "job costs"]
-    table = Table("best of the other platforms", texts("configuration"), figures(*titles))
+    title = "best of the other platforms"
+    if found.is_bound:
+        title += f" ({BOUND_LABEL})"
+    table = Table(title, texts("configuration"), figures(*titles))
     for solved in found.runners_up:
         price = solved.option.price_usd_per_hour
-        cost = solved.prediction.cost_usd_per_million_samples
+        cost = solved.prediction.cost_usd_per_billion
         row = [
             solved.option.words,
             rate_words(solved.throughput_per_s).removesuffix(" samples/s"),
             f"{price:,.2f}",
-            UNKNOWN if cost is None else f"{cost:.4g}",
+            UNKNOWN if cost is None else usd(cost),
             _probability(solved.probability(found.goal)),
         ]
         if samples is not None:

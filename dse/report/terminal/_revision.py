@@ -6,16 +6,16 @@ from collections import Counter
 import math
 from typing import TYPE_CHECKING
 
-from dse.report._metrics import metric_formats, title_with_unit
+from dse.report._metrics import metric_formats, with_number
 from dse.report.console import UNKNOWN, Table, change, figures, line, names, plural, texts
 from dse.report.terminal._study import short_name
-from dse.search import TrialStatus, best_moves, front_moves
+from dse.search import TrialStatus, best_moves, conclude, front_moves
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dse.report._metrics import MetricFormat
     from dse.search import FrontMove, Revision
+    from dse.workload import Metric
 
 _MAX_FIGURES = 12
 
@@ -46,7 +46,7 @@ def print_revision(revision: Revision, console: Console, *, top: int = 15) -> No
             f"{configurations} rejected by a hard limit would be allowed now, but without a plan; "
             "evaluate with a new `dse run`",
         )
-    line(console, revision.after.conclusion, "bold")
+    line(console, conclude(revision.after), "bold")
 
 
 def _print_figures(revision: Revision, console: Console) -> None:
@@ -64,7 +64,7 @@ def _print_figures(revision: Revision, console: Console) -> None:
 def _print_front(revision: Revision, moves: tuple[FrontMove, ...], console: Console) -> None:
     study = revision.after
     formats = [metric_formats(study)[axis.metric] for axis in study.objectives]
-    titles = [title_with_unit(form) for form in formats]
+    titles = [form.title_with_unit for form in formats]
     table = Table("front", names("rank"), figures("#", *titles), texts("Configuration"))
     records = {record.number: record for record in study.records}
     for move in moves:
@@ -89,7 +89,7 @@ def _rank(move: FrontMove) -> str:
     return f"{move.rank_after}  was {move.rank_before}"
 
 
-def _moved(form: MetricFormat, before: float, after: float) -> str:
+def _moved(form: Metric, before: float, after: float) -> str:
     if math.isnan(after):
         return UNKNOWN
     moved = change(before, after)
@@ -102,9 +102,9 @@ def _print_best(revision: Revision, console: Console) -> None:
     for move in best_moves(revision.before, revision.after):
         form = formats[move.metric]
         table.add(
-            title_with_unit(form),
-            form.with_number(move.number_before, move.value_before),
-            form.with_number(move.number_after, move.value_after),
+            form.title_with_unit,
+            with_number(form, move.number_before, move.value_before),
+            with_number(form, move.number_after, move.value_after),
             change(move.value_before, move.value_after) or "same",
         )
     table.print(console)

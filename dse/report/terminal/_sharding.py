@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.report.console import Table, duration, figures, gib, line, names, percent
+from dse.workload import program_label
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,6 +37,10 @@ def print_sharding(view: ShardingView, console: Console) -> None:
     """Prints how good the plan is, the placement of tables, and the extreme ranks."""
     solution = view.solution
     line(console, _headline(solution), "bold")
+    prediction = view.prediction
+    if prediction.program:
+        line(console, f"program: {program_label(prediction.program)}")
+    line(console, f"bound by {prediction.bound_text}")
     _print_kinds(view, console)
     _print_ranks(view, console)
     held_bytes = sum(memory.host_bytes for memory in view.prediction.memory)

@@ -1,14 +1,25 @@
-"""Studies: the front, and names of their configurations."""
+"""Studies: what to take, the front, how it scales, and names of configurations."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from dse.report._metrics import metric_formats, title_with_unit
-from dse.report.console import Table, figures, line, texts
-from dse.search import TrialStatus
-from dse.workload import workload_kind
+from dse.report._decision import certificate_words, decision_entries, equal_words, gap_words
+from dse.report._metrics import metric_formats, rate_parts
+from dse.report.console import (
+    UNKNOWN,
+    Table,
+    facts,
+    figures,
+    line,
+    percent,
+    plural,
+    texts,
+)
+from dse.search import TrialStatus, conclude, decide, front_outcomes, scaling
+from dse.sharding import ShardingType
+from dse.workload import program_label, workload_kind
 from dse.workload.dlrm import PLACEMENT_PREFIX
 
 if TYPE_CHECKING:
@@ -16,30 +27,47 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from dse.search import StudyResult, TrialRecord
+    from dse.search import Decision, StudyResult, TrialRecord
 
 _MAX_ROWS = 15
+#: Numbers of ranks and batches of the scaling table.
+_MAX_WORLD_SIZES = 12
+_MAX_BATCHES = 6
 
 #: Parameters that the first part of a configuration's name has.
 _NAMED_FIRST = ("platform", "world_size", "global_batch_size", "local_batch_size")
 #: Parameters whose values need no name.
-_SELF_EXPLANATORY = ("link", "network", "launch", "precision", "sharding_types")
+_SELF_EXPLANATORY = ("link", "network", "launch", "precision", "program")
+#: Sharding types as TorchRec's planner abbreviates them.
+_ABBREVIATED = {
+    ShardingType.DATA_PARALLEL: "DP",
+    ShardingType.TABLE_WISE: "TW",
+    ShardingType.COLUMN_WISE: "CW",
+    ShardingType.ROW_WISE: "RW",
+    ShardingType.TABLE_ROW_WISE: "TWRW",
+    ShardingType.TABLE_COLUMN_WISE: "TWCW",
+    ShardingType.GRID_SHARD: "GS",
+}
 
 
 def print_study(study: StudyResult, console: Console, files: Sequence[tuple[str, str]]) -> None:
-    """Prints the front, the counts, the files, and the conclusion.
+    """Prints the decision, the certificate, the front, how it scales, the counts and the files.
 
     Args:
         study: The study.
         console: Where to print.
         files: Name and path of each file.
     """
-    counts = Counter(record.status for record in study.records)
-    if study.front:
+    decision = decide(study)
+    if decision is None:
+        line(console, conclude(study), "bold")
+    else:
+        _print_decision(decision, console)
+        line(console, certificate_words(study))
         _print_front(study, console)
-        hidden = len(study.front) - _MAX_ROWS
-        if hidden > 0:
-            line(console, f"… and {hidden} more on the front, in pareto.csv")
+        _print_scaling(study, decision, console)
+        console.print()
+    counts = Counter(record.status for record in study.records)
     evaluated = counts[TrialStatus.FEASIBLE] + counts[TrialStatus.INFEASIBLE]
     line(
         console,
@@ -50,42 +78,126 @@ def print_study(study: StudyResult, console: Console, files: Sequence[tuple[str,
     )
     for name, path in files:
         line(console, f"{name:>10}: {path}")
-    line(console, study.conclusion, "bold")
+
+
+def _print_decision(decision: Decision, console: Console) -> None:
+    rows = []
+    for entry in decision_entries(decision):
+        also = " and ".join(f"the {role}" for role in entry.also)
+        also = f", also {also}" if also else ""
+        interval = f" ({entry.interval})" if entry.interval else ""
+        bound_by = entry.choice.bound_by
+        parts = (
+            f"{entry.speed}{interval}",
+            ", ".join(filter(None, (entry.price, entry.cost))),
+            f"bound by {bound_by}" if bound_by else "",
+            f"twice the ranks: {entry.doubling}",
+        )
+        details = "; ".join(filter(None, parts))
+        rows.append((entry.role, f"#{entry.choice.number}{also}: {entry.setting}\n{details}"))
+    facts(console, rows)
+    gap = decision.take.plan_gap
+    plan = f"; its plan is {gap_words(gap)}" if gap is not None else ""
+    line(console, f"why: {decision.rule}{plan}")
 
 
 def _print_front(study: StudyResult, console: Console) -> None:
+    outcomes = front_outcomes(study)
     formats = metric_formats(study)
-    titles = [title_with_unit(formats[axis.metric]) for axis in study.objectives]
-    title = f"Pareto front of {study.name}"
-    table = Table(title, figures("#", *titles), texts("Configuration"))
+    shown = [
+        index
+        for index in range(len(study.objectives))
+        if not index or len({outcome.record.values[index] for outcome in outcomes}) > 1
+    ]
+    forms = [formats[study.objectives[index].metric] for index in shown]
     varied = _varied_parameters(study)
+    common = _machines(outcomes[0].record, varied, varying=False)
+    common = ", ".join(filter(None, (common, *_only_program(study))))
+    title = f"Pareto front of {study.name}" + (f": {common}" if common else "")
+    table = Table(title, figures("#", *(form.heading for form in forms)), texts("Configuration"))
     if study.trace is not None:
         metrics = study.trace.metrics
-        cells = (formats[axis.metric].text(metrics[axis.metric]) for axis in study.objectives)
-        table.add("", *cells, f"as captured: {study.trace.step}", style="dim")
-    for record in study.front[:_MAX_ROWS]:
         cells = (
-            formats[axis.metric].text(value)
-            for axis, value in zip(study.objectives, record.values, strict=True)
+            form.text(metrics[study.objectives[index].metric])
+            for index, form in zip(shown, forms, strict=True)
         )
-        table.add(str(record.number), *cells, _configuration_name(record, varied))
+        table.add("", *cells, f"as captured: {study.trace.step}", style="dim")
+    for outcome in outcomes[:_MAX_ROWS]:
+        record = outcome.record
+        cells = (form.text(record.values[index]) for index, form in zip(shown, forms, strict=True))
+        name = _configuration_name(record, varied)
+        equal = f" ({words})" if (words := equal_words(outcome)) else ""
+        bound_by = "" if record.prediction is None else record.prediction.bound_text
+        bound_by = f"; bound by {bound_by}" if bound_by else ""
+        table.add(str(record.number), *cells, name + bound_by + equal)
     table.print(console)
+    hidden = len(outcomes) - _MAX_ROWS
+    if hidden > 0:
+        line(console, f"… and {hidden} more on the front, in pareto.csv")
+
+
+def _print_scaling(study: StudyResult, decision: Decision, console: Console) -> None:
+    """Prints the best of each number of ranks and batch on the platform that is taken."""
+    taken = next(each for each in study.records if each.number == decision.take.number)
+    platform = "" if taken.configuration is None else taken.configuration.platform
+    found = next((each for each in scaling(study) if each.platform == platform), None)
+    if found is None:
+        return
+    largest = max(point.throughput_per_s for point in found.points)
+    unit = f"{rate_parts(largest, largest)[1]}{found.counts}/s"
+    batches, worlds = found.batches[-_MAX_BATCHES:], found.world_sizes[-_MAX_WORLD_SIZES:]
+    title = f"{platform}: {unit} by ranks and global batch, fastest of each"
+    headings = [f"{batch:,}" for batch in batches] if any(batches) else ["throughput"]
+    table = Table(title, figures("ranks", *headings, "efficiency"), texts("fastest is bound by"))
+    for world_size in worlds:
+        points = [found.at(world_size, batch) for batch in batches]
+        best = found.best(world_size)
+        table.add(
+            str(world_size),
+            *(
+                UNKNOWN if point is None else rate_parts(point.throughput_per_s, largest)[0]
+                for point in points
+            ),
+            percent(best.efficiency, 0),
+            best.bound_by,
+        )
+    table.print(console)
+    line(
+        console,
+        f"efficiency: throughput of a rank against the fastest on "
+        f"{plural(worlds[0], 'rank')}; {UNKNOWN}: not evaluated, or not feasible",
+    )
+
+
+def _only_program(study: StudyResult) -> list[str]:
+    """Returns the program of all trials; nothing if there are several."""
+    names = study.programs
+    return [f"program {program_label(*names)}"] if len(names) == 1 else []
+
+
+def _machines(record: TrialRecord, varied: Sequence[str], *, varying: bool) -> str:
+    """Names machines and batch, as far as they vary on the front, or as far as they do not."""
+    configuration = record.configuration
+    if configuration is None or workload_kind(configuration.kind).brings_machine:
+        return ""
+    parts = []
+    if varying is any(name in varied for name in ("platform", "world_size")):
+        parts.append(f"{configuration.world_size} × {configuration.platform}")
+    if varying is any(name in varied for name in ("global_batch_size", "local_batch_size")):
+        parts.append(f"batch {configuration.global_batch_size:,}")
+    return ", ".join(parts)
 
 
 def _configuration_name(record: TrialRecord, varied: Sequence[str]) -> str:
-    """Names a configuration: machines and batch, then what differs on the front."""
+    """Names a configuration by what differs on the front."""
     configuration = record.configuration
     summarized: frozenset[str] = frozenset()
-    parts = []
+    parts: list[str] = []
     if configuration is not None:
         kind = workload_kind(configuration.kind)
         summarized = kind.summarized
-        if not kind.brings_machine:
-            parts.append(
-                f"{configuration.world_size} × {configuration.platform}, "
-                f"batch {configuration.global_batch_size:,}"
-            )
-        parts += filter(None, [kind.summary(configuration)])
+        machines = _machines(record, varied, varying=True)
+        parts += filter(None, (machines, kind.summary(configuration)))
     chosen = dict(record.parameters)
     for name in varied:
         value = chosen[name]
@@ -95,13 +207,22 @@ def _configuration_name(record: TrialRecord, varied: Sequence[str]) -> str:
             continue
         if isinstance(value, bool):
             parts.append(f"{name} {'on' if value else 'off'}")
+        elif name == "program":
+            parts.append(program_label(str(value)))
         elif name == "communication_precision":
             parts.append(f"{value} on the wire")
+        elif name == "sharding_types":
+            parts.append(_abbreviated(str(value)))
         elif name in _SELF_EXPLANATORY:
             parts.append(str(value))
         else:
             parts.append(f"{name} {value}")
     return ", ".join(parts)
+
+
+def _abbreviated(types: str) -> str:
+    known = {kind.value: short for kind, short in _ABBREVIATED.items()}
+    return "+".join(known.get(name, name) for name in types.split("+"))
 
 
 def _varied_parameters(study: StudyResult) -> list[str]:

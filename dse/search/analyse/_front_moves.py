@@ -11,7 +11,6 @@ from dse.search._records import TrialStatus
 if TYPE_CHECKING:
     from dse.search._records import StudyResult, TrialRecord
     from dse.search.space import Objective
-    from dse.workload import Metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class BestMove:
     """The best candidate in one objective, before and after.
 
     Attributes:
-        metric: The objective.
+        metric: Name of the objective's metric.
         maximize: Its direction.
         number_before: Best candidate before; None where nothing was feasible.
         value_before: Its value; NaN where there is none.
@@ -49,7 +48,7 @@ class BestMove:
         value_after: Its value, or NaN.
     """
 
-    metric: Metric
+    metric: str
     maximize: bool
     number_before: int | None
     value_before: float

@@ -12,11 +12,11 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
+from dse.search._records import metrics_of
 from dse.search.revise._stored import study_context, study_machines
-from dse.workload import Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from dse.search._records import StudyResult, TrialRecord
     from dse.search.evaluate._evaluator import ConfigurationEvaluator, WorkloadContext
@@ -63,32 +63,23 @@ class SensitivityBar:
         name: The input, for example ``link bandwidth``.
         steps: Relative change of the input, for example `(-0.1, 0.1)`; of the batch what whole
             samples a rank allow.
-        iteration_time_s: Iteration time in seconds.
-        throughput_samples_per_s: Samples a second.
-        cost_usd_per_million_samples: Cost; None without a price.
-        peak_memory_bytes: Memory of the fullest rank.
+        metrics: Every metric of the candidate by name; NaN if it is not known.
         feasible: Whether the candidate fits the memory.
     """
 
     name: str
     steps: tuple[float, float]
-    iteration_time_s: tuple[float, float]
-    throughput_samples_per_s: tuple[float, float]
-    cost_usd_per_million_samples: tuple[float, float] | None
-    peak_memory_bytes: tuple[float, float]
+    metrics: tuple[Mapping[str, float], Mapping[str, float]]
     feasible: tuple[bool, bool]
 
-    def values(self, metric: Metric) -> tuple[float, float] | None:
-        """Returns a metric at both ends; None where it is not known or not kept.
+    def values(self, metric: str) -> tuple[float, float] | None:
+        """Returns a metric at both ends; None where it is not known.
 
         Args:
-            metric: `ITERATION_TIME`, `THROUGHPUT` or `COST`.
+            metric: Its name.
         """
-        return {
-            Metric.ITERATION_TIME: self.iteration_time_s,
-            Metric.THROUGHPUT: self.throughput_samples_per_s,
-            Metric.COST: self.cost_usd_per_million_samples,
-        }.get(metric)
+        low, high = (end.get(metric, math.nan) for end in self.metrics)
+        return None if math.isnan(low) or math.isnan(high) else (low, high)
 
 
 def sensitivity(
@@ -144,7 +135,7 @@ def _record(result: StudyResult, number: int) -> TrialRecord:
 
 
 def _has_price(record: TrialRecord) -> bool:
-    return not math.isnan(record.metrics[Metric.PRICE])
+    return not math.isnan(record.metrics["price_usd_per_hour"])
 
 
 def _bar(
@@ -164,7 +155,7 @@ def _bar(
         moved, _ = used.overridden(overrides)
         evaluator = replace(context, space=moved.space, platforms=moved.platforms).make_evaluator()
         ends.append(evaluator.predict(configuration))
-    return _bar_of(change.name, (-step, step), (ends[0], ends[1]))
+    return _bar_of(change.name, (-step, step), (configuration, configuration), (ends[0], ends[1]))
 
 
 def _batch_bar(
@@ -176,32 +167,28 @@ def _batch_bar(
     grain = evaluator.workload.batch_grain(configuration)
     apart = max(1, round(step * batch / grain))
     low, high = max(grain, batch - apart * grain), batch + apart * grain
-    ends = [evaluator.predict(_with_batch(configuration, size)) for size in (low, high)]
-    return _bar_of(name, (low / batch - 1, high / batch - 1), (ends[0], ends[1]))
+    smaller, larger = (_with_batch(configuration, size) for size in (low, high))
+    ends = (evaluator.predict(smaller), evaluator.predict(larger))
+    return _bar_of(name, (low / batch - 1, high / batch - 1), (smaller, larger), ends)
 
 
 def _with_batch(configuration: Configuration, size: int) -> Configuration:
     changed: dict[str, ParameterValue] = {"global_batch_size": size}
     if configuration.value("local_batch_size") is not None:
         changed = {"local_batch_size": size // configuration.world_size}
-    return configuration.with_parameters(changed)
+    return replace(configuration.with_parameters(changed), global_batch_size=size)
 
 
 def _bar_of(
     name: str,
     steps: tuple[float, float],
-    ends: tuple[Prediction, Prediction],
+    configurations: tuple[Configuration, Configuration],
+    predictions: tuple[Prediction, Prediction],
 ) -> SensitivityBar:
-    low, high = ends
-    costs = (low.cost_usd_per_million_samples, high.cost_usd_per_million_samples)
+    low, high = predictions
     return SensitivityBar(
         name=name,
         steps=steps,
-        iteration_time_s=(low.iteration_time_s, high.iteration_time_s),
-        throughput_samples_per_s=(low.throughput_samples_per_s, high.throughput_samples_per_s),
-        cost_usd_per_million_samples=(
-            None if costs[0] is None or costs[1] is None else (costs[0], costs[1])
-        ),
-        peak_memory_bytes=(low.peak_memory_bytes, high.peak_memory_bytes),
+        metrics=(metrics_of(configurations[0], low), metrics_of(configurations[1], high)),
         feasible=(low.feasible, high.feasible),
     )

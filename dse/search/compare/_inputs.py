@@ -177,11 +177,10 @@ def _space_fields(space: SearchSpace) -> dict[str, str]:
         for parameter in space.parameters
     }
     found["objectives"] = ", ".join(
-        f"{axis.metric.value} {'maximize' if axis.maximize else 'minimize'}"
-        for axis in space.objectives
+        f"{axis.metric} {'maximize' if axis.maximize else 'minimize'}" for axis in space.objectives
     )
     found["constraints"] = ", ".join(
-        f"{limit.metric.value}"
+        limit.metric
         + (f" at most {limit.at_most:g}" if limit.at_most is not None else "")
         + (f" at least {limit.at_least:g}" if limit.at_least is not None else "")
         for limit in space.constraints

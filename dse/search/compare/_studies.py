@@ -11,30 +11,18 @@ import numpy as np
 from dse.errors import ConfigError
 from dse.search.analyse._front_moves import BestMove, best_of
 from dse.search.analyse._hypervolume import hypervolume
+from dse.search.analyse._outcomes import outcome_key
 from dse.search.compare._inputs import default_wires, input_differences
-from dse.workload import Metric
+from dse.workload import workload_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from dse.search._records import StudyResult, TrialRecord
     from dse.search.compare._inputs import InputDifference
     from dse.search.space import Objective
     from dse.sharding import ShardingPlan
-
-#: Metrics as sentences call them.
-_NAMES = {
-    Metric.THROUGHPUT: "throughput",
-    Metric.ITERATION_TIME: "iteration time",
-    Metric.COST: "cost per sample",
-    Metric.PRICE: "price",
-    Metric.MEMORY_HEADROOM: "memory left",
-    Metric.WORLD_SIZE: "devices",
-    Metric.GLOBAL_BATCH_SIZE: "batch",
-    Metric.SPEEDUP: "speed-up",
-    Metric.TOKEN_THROUGHPUT: "throughput in tokens",
-    Metric.UTILIZATION: "MFU",
-}
+    from dse.workload import ParameterValue, Workload
 
 #: Relative change of a time from which on a prediction counts as moved.
 _MOVED = 1e-9
@@ -42,7 +30,7 @@ _MOVED = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class CommonCandidate:
-    """A configuration that both studies evaluated.
+    """An outcome that both studies evaluated, by the first trial of each that has it.
 
     Attributes:
         first: Its number in the first study.
@@ -77,7 +65,7 @@ class StudyComparison:
         best: The best candidate of each common objective in both.
         hypervolumes: Hypervolume of each front from a common reference, relative to the box
             between the best and the worst values of both fronts; None where a front is empty.
-        common: Configurations that both evaluated.
+        common: Outcomes that both evaluated.
         conclusion: One sentence.
     """
 
@@ -128,7 +116,8 @@ def compare_studies(first: StudyResult, second: StudyResult) -> StudyComparison:
         best=best,
         hypervolumes=volumes,
         common=common,
-        conclusion=_models(first, second) + _conclusion(best, volumes, common, differences),
+        conclusion=_models(first, second)
+        + _conclusion(workload_kind(first.kind), best, volumes, common, differences),
     )
 
 
@@ -164,13 +153,17 @@ def _hypervolumes(
 def _common(
     first: StudyResult, second: StudyResult, differences: Sequence[InputDifference]
 ) -> tuple[CommonCandidate, ...]:
-    """Returns configurations with the same value of every outer parameter, in any order."""
-    known = {frozenset(record.parameters): record for record in second.records if record.evaluated}
+    """Returns outcomes of which both studies evaluated a configuration, one pair each."""
+    known = _Configurations(second)
+    own, others = _first_numbers(first), _first_numbers(second)
     defaults = default_wires(first)
-    found = []
+    found: dict[tuple[int, int], CommonCandidate] = {}
     for record in first.records:
-        other = known.get(frozenset(record.parameters))
-        if other is None or not record.evaluated:
+        other = known.like(record) if record.evaluated else None
+        if other is None:
+            continue
+        pair = own[record.number], others[other.number]
+        if pair in found:
             continue
         same_plan = _plan(record) == _plan(other)
         ratio = _time_s(other) / _time_s(record)
@@ -178,16 +171,68 @@ def _common(
         reasons += [
             difference.words for difference in differences if difference.concerns(record, defaults)
         ]
-        found.append(
-            CommonCandidate(
-                record.number,
-                other.number,
-                ratio,
-                same_plan,
-                tuple(reasons) if abs(ratio - 1) > _MOVED else (),
-            )
-        )
-    return tuple(found)
+        moved = abs(ratio - 1) > _MOVED
+        found[pair] = CommonCandidate(*pair, ratio, same_plan, tuple(reasons) if moved else ())
+    return tuple(found.values())
+
+
+def _first_numbers(study: StudyResult) -> dict[int, int]:
+    """Returns, for each evaluated trial, the number of the first one with its outcome."""
+    first: dict[Hashable, int] = {}
+    return {
+        record.number: first.setdefault(outcome_key(record), record.number)
+        for record in study.records
+        if record.evaluated
+    }
+
+
+class _Configurations:
+    """Finds the trial of a study that has the configuration of another study's trial.
+
+    Parameters count in any order, and those that make no difference to one of the two do not.
+
+    Args:
+        study: The study to look in.
+    """
+
+    def __init__(self, study: StudyResult) -> None:
+        self._trials: dict[frozenset[str], list[TrialRecord]] = {}
+        for record in study.records:
+            if record.evaluated:
+                self._trials.setdefault(frozenset(record.equal_because), []).append(record)
+        self._indices: dict[
+            tuple[frozenset[str], frozenset[str]],
+            dict[frozenset[tuple[str, ParameterValue]], TrialRecord],
+        ] = {}
+
+    def like(self, record: TrialRecord) -> TrialRecord | None:
+        """Returns the first trial with the configuration of a record; None if there is none."""
+        nothing: frozenset[str] = frozenset()
+        own = frozenset(record.equal_because)
+        # The very same values come first.
+        attempts = [(theirs, nothing) for theirs in self._trials]
+        attempts += [(theirs, own | theirs) for theirs in self._trials if own or theirs]
+        for theirs, ignored in attempts:
+            found = self._index(theirs, ignored).get(_without(record, ignored))
+            if found is not None:
+                return found
+        return None
+
+    def _index(
+        self, theirs: frozenset[str], ignored: frozenset[str]
+    ) -> dict[frozenset[tuple[str, ParameterValue]], TrialRecord]:
+        if (theirs, ignored) not in self._indices:
+            index: dict[frozenset[tuple[str, ParameterValue]], TrialRecord] = {}
+            for record in self._trials[theirs]:
+                index.setdefault(_without(record, ignored), record)
+            self._indices[theirs, ignored] = index
+        return self._indices[theirs, ignored]
+
+
+def _without(
+    record: TrialRecord, ignored: frozenset[str]
+) -> frozenset[tuple[str, ParameterValue]]:
+    return frozenset(pair for pair in record.parameters if pair[0] not in ignored)
 
 
 def _plan(record: TrialRecord) -> ShardingPlan | None:
@@ -209,6 +254,7 @@ def _models(first: StudyResult, second: StudyResult) -> str:
 
 
 def _conclusion(
+    kind: type[Workload],
     best: Sequence[BestMove],
     volumes: tuple[float, float] | None,
     common: Sequence[CommonCandidate],
@@ -219,7 +265,7 @@ def _conclusion(
         return _nothing_feasible(best)
     better, worse = (
         [
-            f"{_NAMES.get(move.metric, move.metric.value)} ({_percent(move.change)})"
+            f"{kind.metric(move.metric).noun} ({_percent(move.change)})"
             for move in best
             if _lead(move) == sign
         ]
@@ -277,6 +323,5 @@ def _and(words: Sequence[str]) -> str:
 
 def _listed(objectives: Sequence[Objective]) -> str:
     return ", ".join(
-        f"{axis.metric.value} ({'maximize' if axis.maximize else 'minimize'})"
-        for axis in objectives
+        f"{axis.metric} ({'maximize' if axis.maximize else 'minimize'})" for axis in objectives
     )

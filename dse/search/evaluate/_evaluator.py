@@ -17,9 +17,13 @@ from dse.search._proposals import Effort
 from dse.search._records import TrialRecord, TrialStatus
 from dse.search.space import SearchSpace
 from dse.workload import (
+    IDEAL,
+    MEMORY_HEADROOM,
+    PREDICTED_FIGURES,
+    PRICE_FIGURES,
     Configuration,
+    Figures,
     MemoryAccount,
-    Metric,
     ParameterValue,
     PlanEffort,
     Prediction,
@@ -36,7 +40,7 @@ if TYPE_CHECKING:
     from dse.search._proposals import Proposal
     from dse.search._records import Params
     from dse.search.space import Objective
-    from dse.workload import Job
+    from dse.workload import Job, Metric
 
 #: Innermost calls that a record keeps of where an evaluation raised.
 _CALLS_KEPT = 50
@@ -358,7 +362,7 @@ class ConfigurationEvaluator(Evaluator):
             configuration=self.configuration(job, parameters),
             prediction=prediction,
         )
-        return optimistic(record, self.space)
+        return optimistic(record, self.space, self.workload)
 
     def _optimistic_time_s(self, job: Job) -> float:
         key = job.key()
@@ -437,7 +441,11 @@ class ConfigurationEvaluator(Evaluator):
             ConfigError: It is impossible.
             PlanError: Its plan is not one of the model.
         """
-        job = self.open_job(dict(configuration.parameters))
+        parameters = dict(configuration.parameters)
+        if self.workload.default_program and "program" not in parameters:
+            # Studies of earlier versions name no program; theirs was the ideal one.
+            parameters["program"] = configuration.program or IDEAL
+        job = self.open_job(parameters)
         if configuration.plan is None:
             return job
         return job.with_plan(configuration.plan, configuration.planner)
@@ -460,7 +468,7 @@ class ConfigurationEvaluator(Evaluator):
             world_size=job.world_size,
             global_batch_size=0 if samples != samples else round(samples),
             parameters=tuple(parameters.items()),
-            program=str(parameters.get("program", "")),
+            program=job.program,
             plan=job.plan,
             planner=job.planner,
         )
@@ -541,8 +549,10 @@ class ConfigurationEvaluator(Evaluator):
         """Returns which limit is broken by what is known before the evaluation."""
         space = self.space
         quote = self._quote(job, platform)
-        priced = {Metric.PRICE, Metric.COST}
-        if quote is None and any(objective.metric in priced for objective in space.objectives):
+        metric = self.workload.metric
+        if quote is None and any(
+            metric(objective.metric).needs(*PRICE_FIGURES) for objective in space.objectives
+        ):
             found = job.platform or platform
             if found is None:
                 return (
@@ -554,15 +564,17 @@ class ConfigurationEvaluator(Evaluator):
                 + (f" of {space.price_provider}" if space.price_provider else "")
                 + "; add one to its file or drop the cost objective"
             )
-        known = {
-            Metric.PRICE: None if quote is None else quote.usd_per_hour,
-            Metric.WORLD_SIZE: float(job.world_size),
-        }
-        if Metric.GLOBAL_BATCH_SIZE in self.workload.metrics:
-            known[Metric.GLOBAL_BATCH_SIZE] = job.samples_per_iteration
+        known = Figures(
+            world_size=job.world_size,
+            # Those of a captured step depend on changes that are not made yet.
+            global_batch_size=math.nan
+            if self.workload.brings_machine
+            else job.samples_per_iteration,
+            price_usd_per_hour=math.nan if quote is None else quote.usd_per_hour,
+        )
         for constraint in space.constraints:
-            value = known.get(constraint.metric)
-            if value is not None and constraint.violation(value) > 0:
+            value = metric(constraint.metric).of(known)
+            if constraint.violation(value) > 0:
                 return constraint.reason(value)
         return ""
 
@@ -599,7 +611,7 @@ def judged(record: TrialRecord, space: SearchSpace) -> TrialRecord:
     )
 
 
-def optimistic(record: TrialRecord, space: SearchSpace) -> TrialRecord:
+def optimistic(record: TrialRecord, space: SearchSpace, workload: Workload) -> TrialRecord:
     """Returns a record of bounds with its objective values, its status and the reason for it.
 
     A bound on the time bounds other metrics on their good side. An objective or a limit that
@@ -608,39 +620,42 @@ def optimistic(record: TrialRecord, space: SearchSpace) -> TrialRecord:
     Args:
         record: A record whose prediction cannot be beaten.
         space: Objectives and constraints.
+        workload: Knows the metrics.
     """
-    metrics, prediction = record.metrics, record.prediction
+    values, prediction = record.metrics, record.prediction
     reasons = []
     if prediction is not None and not prediction.feasible:
         reasons.append(prediction.infeasible_reason)
     for constraint in space.constraints:
-        metric, value = constraint.metric, metrics.get(constraint.metric, math.nan)
-        one_sided = constraint
-        if not metric.known_before_evaluation:
+        one_sided, metric = constraint, workload.metric(constraint.metric)
+        if metric.needs(*PREDICTED_FIGURES) or metric.value is None:
             # The true value may be anywhere on the other side of the bound.
-            if metric.maximized_by_default:
+            if metric.maximize:
                 one_sided = replace(constraint, at_most=None)
             else:
                 one_sided = replace(constraint, at_least=None)
+        value = values.get(constraint.metric, math.nan)
         if one_sided.violation(value) > 0:
             reasons.append(one_sided.reason(value))
-    values = tuple(
-        _best_value(objective, metrics.get(objective.metric, math.nan))
-        for objective in space.objectives
-    )
     return replace(
         record,
         status=TrialStatus.INFEASIBLE if reasons else TrialStatus.FEASIBLE,
         reason="; ".join(reasons),
-        values=values,
+        values=tuple(
+            _best_value(
+                objective,
+                workload.metric(objective.metric),
+                values.get(objective.metric, math.nan),
+            )
+            for objective in space.objectives
+        ),
     )
 
 
-def _best_value(objective: Objective, value: float) -> float:
+def _best_value(objective: Objective, metric: Metric, value: float) -> float:
     """Returns an optimistic value of an objective; infinitely good where nothing bounds it."""
-    metric = objective.metric
-    bounded = metric.known_before_evaluation or metric.maximized_by_default == objective.maximize
-    if bounded and not math.isnan(value):
+    predicted = metric.needs(*PREDICTED_FIGURES) or metric.value is None
+    if not math.isnan(value) and (not predicted or metric.maximize == objective.maximize):
         return value
     return math.inf if objective.maximize else -math.inf
 
@@ -655,7 +670,7 @@ def unbounded(space: SearchSpace, proposal: Proposal, reason: str = "") -> Trial
     """
     status = TrialStatus.INFEASIBLE if reason else TrialStatus.FEASIBLE
     record = without_answer(proposal.number, status, reason, dict(proposal.parameters))
-    values = tuple(_best_value(objective, math.nan) for objective in space.objectives)
+    values = tuple(math.inf if axis.maximize else -math.inf for axis in space.objectives)
     return replace(record, values=values)
 
 
@@ -679,7 +694,7 @@ def _least_headroom(space: SearchSpace) -> float:
     limits = [
         constraint.at_least
         for constraint in space.constraints
-        if constraint.metric is Metric.MEMORY_HEADROOM and constraint.at_least is not None
+        if constraint.metric == MEMORY_HEADROOM.name and constraint.at_least is not None
     ]
     return max(limits, default=0.0)
 

@@ -19,7 +19,7 @@ from dse.search.evaluate._evaluator import (
     judged,
     without_answer,
 )
-from dse.workload import MemoryAccount, Metric, ParameterValue, Prediction
+from dse.workload import MemoryAccount, ParameterValue, Prediction
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -71,9 +71,12 @@ class ObjectiveEvaluator(ConfigurationEvaluator):
     def __init__(self, context: ObjectiveContext, objective: ObjectiveFunction) -> None:
         super().__init__(context)
         self._objective = objective
+        self._known = tuple(metric.name for metric in context.workload.metrics)
         asked = [axis.metric for axis in context.space.objectives]
         asked += [constraint.metric for constraint in context.space.constraints]
-        self._needs_memory = Metric.MEMORY_HEADROOM in asked
+        metric = context.workload.metric
+        needs_memory = ("peak_memory_bytes", "memory_headroom_fraction")
+        self._of_memory = [name for name in asked if metric(name).needs(*needs_memory)]
 
     @property
     def finest_bound(self) -> Effort:
@@ -102,12 +105,12 @@ class ObjectiveEvaluator(ConfigurationEvaluator):
         prediction = (
             answer
             if isinstance(answer, Prediction)
-            else _prediction(answer, job, self.quote(configuration))
+            else _prediction(answer, job, self.quote(configuration), self._known)
         )
-        if not prediction.memory and self._needs_memory:
+        if not prediction.memory and self._of_memory:
             raise ConfigError(
                 f"the objective returned no `{_PEAK_MEMORY}`, which "
-                f"`{Metric.MEMORY_HEADROOM}` in the search space needs"
+                f"`{self._of_memory[0]}` in the search space needs"
             )
         record = replace(
             without_answer(number, TrialStatus.FEASIBLE, "", parameters),
@@ -117,16 +120,29 @@ class ObjectiveEvaluator(ConfigurationEvaluator):
         return judged(record, self.space)
 
 
-def _prediction(answer: Mapping[str, float] | float, job: Job, quote: Quote | None) -> Prediction:
+def _prediction(
+    answer: Mapping[str, float] | float,
+    job: Job,
+    quote: Quote | None,
+    known: tuple[str, ...],
+) -> Prediction:
     """Returns the prediction that figures stand for.
 
+    Metrics that the answer names count as it gives them; others follow from the iteration time.
+
+    Args:
+        answer: Iteration time in seconds, or figures by name.
+        job: What was asked about.
+        quote: Price of the whole cluster, or None if it is not known.
+        known: Names of the workload's metrics.
+
     Raises:
-        ConfigError: They do not say how long an iteration takes, or one is not known.
+        ConfigError: They do not say how long an iteration takes, or one is not a metric.
     """
     figures: dict[str, float] = (
-        dict(answer) if isinstance(answer, Mapping) else {Metric.ITERATION_TIME: answer}
+        dict(answer) if isinstance(answer, Mapping) else {"iteration_time_s": answer}
     )
-    seconds = float(figures.pop(Metric.ITERATION_TIME, math.nan))
+    seconds = float(figures.pop("iteration_time_s", math.nan))
     if not seconds > 0:
         raise ConfigError(
             f"the objective returned iteration_time_s = {seconds}; expected a positive number of "
@@ -135,11 +151,11 @@ def _prediction(answer: Mapping[str, float] | float, job: Job, quote: Quote | No
     peak_bytes = figures.pop(_PEAK_MEMORY, None)
     low_s = float(figures.pop("iteration_time_p5_s", seconds))
     high_s = float(figures.pop("iteration_time_p95_s", seconds))
-    unknown = [name for name in figures if name not in set(Metric)]
+    unknown = [name for name in figures if name not in known]
     if unknown:
         raise ConfigError(
             f"the objective returned `{unknown[0]}`; expected names of metrics such as "
-            f"{', '.join(Metric)}"
+            f"{', '.join(known)}"
         )
     cluster = job.cluster
     usable_bytes = 0.0 if cluster is None else cluster.device.usable_memory_bytes
@@ -152,7 +168,6 @@ def _prediction(answer: Mapping[str, float] | float, job: Job, quote: Quote | No
                 f"out of memory: {peak_bytes / 2**30:.1f} GiB of {usable_bytes / 2**30:.1f} GiB"
             )
     throughput = job.samples_per_iteration / seconds
-    known = {Metric.SPEEDUP, Metric.TOKEN_THROUGHPUT, Metric.UTILIZATION}
     return Prediction(
         iteration_time_s=seconds,
         iteration_time_p5_s=low_s,
@@ -167,5 +182,5 @@ def _prediction(answer: Mapping[str, float] | float, job: Job, quote: Quote | No
         usable_memory_bytes=usable_bytes,
         feasible=not reason,
         infeasible_reason=reason,
-        metrics=tuple((name, float(value)) for name, value in figures.items() if name in known),
+        metrics=tuple((name, float(value)) for name, value in figures.items()),
     )

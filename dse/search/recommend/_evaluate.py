@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
 from dse.search.recommend._types import Solved
-from dse.workload import Metric, predict_job
+from dse.workload import predict_job
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,7 +64,7 @@ class OptionEvaluator:
         if least_s is None:
             # Other ways to spread the step have other times; none uses more than all arithmetic.
             # What a step of one second would use of it is the least time in seconds.
-            least_s = dict(job.metrics(1.0)).get(Metric.UTILIZATION, 0.0)
+            least_s = dict(job.metrics(1.0)).get("model_flops_utilization", 0.0)
         return batch / least_s if least_s > 0 else float("inf")
 
     def solve(self, option: Option, bound_per_s: float) -> Solved:

@@ -13,7 +13,7 @@ from dse.search.recommend._search import judge_options, recommendation
 from dse.search.recommend._types import Option
 from dse.search.space import ModelReference, SearchSpace
 from dse.search.space._common_schema import SearchBlock
-from dse.workload import LaunchMode, find_program, load_workload
+from dse.workload import LaunchMode, load_workload
 from dse.workload.dlrm import TYPE_SEPARATOR
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class RecommendOptions:
             differently.
         precisions: Arithmetic; by default the model's own.
         types: Names of sharding types that plans may use; all by default.
-        program: Name of the training program; the ideal one by default.
+        program: Name of the training program; that of the kind of workload by default.
         launch: How the host launches kernels; by default as the program does.
         price_basis: Which list prices count.
         price_provider: Only this one's; empty for the cheapest of all.
@@ -106,6 +106,7 @@ def recommend(
         model=workload.name,
         confidence=chosen.confidence,
         space=_space_words(space),
+        program=workload.program_name({"program": chosen.program}),
     )
 
 
@@ -133,8 +134,8 @@ def option_evaluator(
         search=SearchBlock().to_settings(),
     )
     fixed: dict[str, ParameterValue] = {}
-    if options.program:
-        fixed["program"] = find_program(workload.programs, options.program).name
+    if program := workload.program_name({"program": options.program}):
+        fixed["program"] = program
     if options.launch:
         if "launch" not in workload.parameters.model_fields:
             raise ConfigError(f"launch: not for a {workload.title}; leave it out")

@@ -144,6 +144,7 @@ def recommendation(
     model: str,
     confidence: float,
     space: tuple[str, ...],
+    program: str = "",
 ) -> Recommendation:
     """Puts the answer together: the best, the runners-up, and what limits where nothing reaches.
 
@@ -154,6 +155,7 @@ def recommendation(
         model: Name of the model.
         confidence: Least probability to reach the goal.
         space: Description of the space.
+        program: Training program of all options; empty where the workload has none.
     """
     platforms = dict.fromkeys(judgement.option.platform for judgement in judgements)
     best = [
@@ -174,6 +176,7 @@ def recommendation(
         limit="" if closest is None else evaluator.limit(closest),
         confidence=confidence,
         space=space,
+        program=program,
     )
 
 

@@ -8,6 +8,8 @@ import math
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
+from dse.workload import IDEAL
+
 if TYPE_CHECKING:
     from dse.machine import Precision
     from dse.search.recommend._goals import Goal, Rank
@@ -145,6 +147,7 @@ class Recommendation:
         limit: A sentence on what limits the closest; empty without one.
         confidence: Required probability to reach the goal.
         space: Description of the space, a line for each choice.
+        program: Training program of all options; empty where the workload has none.
     """
 
     goal: Goal
@@ -156,6 +159,12 @@ class Recommendation:
     limit: str
     confidence: float
     space: tuple[str, ...]
+    program: str = ""
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the ideal program runs, so that no real program is as fast."""
+        return self.program == IDEAL
 
     def count(self, verdict: Verdict) -> int:
         """Returns how many options came to a verdict."""

@@ -19,7 +19,6 @@ from dse.machine import Quote
 from dse.search._proposals import Proposal
 from dse.search._records import Fact, TrialRecord, TrialStatus
 from dse.search._result import mark_front
-from dse.search.analyse._conclusion import conclude
 from dse.search.evaluate._evaluator import EvaluationContext, Evaluator, judged, quote_for
 from dse.search.execute._executor import make_executor
 from dse.search.revise._overrides import with_overrides
@@ -160,7 +159,7 @@ def _study(
     overrides: Sequence[Override],
     machines: StudyMachines,
 ) -> StudyResult:
-    """Returns a study with revised records, its front, facts and conclusion recomputed."""
+    """Returns a study with revised records, its front and facts recomputed."""
     marked = mark_front(records, result.objectives)
     facts = [
         Fact(name, fact.quantity, fact.value, fact.origin, fact.source, fact.as_of)
@@ -172,7 +171,6 @@ def _study(
         records=marked,
         inputs=with_overrides(result.inputs, overrides),
         facts=tuple(facts),
-        conclusion=conclude(result.objectives, marked),
         validation=None,
     )
 

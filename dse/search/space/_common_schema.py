@@ -17,24 +17,21 @@ from dse.workload import Metric, Name
 #: Default planners: all baselines.
 _ALL_PLANNERS = tuple(PLANNERS)
 
-_LIMIT_UNITS = {
-    Metric.ITERATION_TIME: UnitKind.TIME,
-    Metric.PRICE: UnitKind.PRICE,
-    Metric.MEMORY_HEADROOM: UnitKind.FRACTION,
-}
+#: Name of a metric; which ones there are, the workload says.
+MetricName = Annotated[Name, Field(description="A metric of the workload; see docs/formats.md.")]
 
 
 class ObjectiveBlock(StrictModel):
     """One objective with its direction."""
 
-    metric: Metric
+    metric: MetricName
     direction: Literal["maximize", "minimize"]
 
 
 class ConstraintBlock(StrictModel):
     """One limit; figures with a unit are written with it, for example `500 USD/h` or `20 ms`."""
 
-    metric: Metric
+    metric: MetricName
     at_most: str | float | None = None
     at_least: str | float | None = None
 
@@ -42,32 +39,27 @@ class ConstraintBlock(StrictModel):
     def _check(self) -> ConstraintBlock:
         if self.at_most is None and self.at_least is None:
             raise PydanticCustomError("limit", "expected `at_most`, `at_least` or both")
-        self.to_constraint()
         return self
 
-    def to_constraint(self) -> Constraint:
-        """Returns the limit in SI units."""
-        return Constraint(self.metric, self._limit(self.at_most), self._limit(self.at_least))
+    def to_constraint(self, metric: Metric) -> Constraint:
+        """Returns the limit in SI units.
 
-    def _limit(self, value: str | float | None) -> float | None:
-        if value is None:
-            return None
-        unit = _LIMIT_UNITS.get(self.metric)
-        try:
-            if isinstance(value, str) and unit is not None:
-                return parse_quantity(value, unit)
-            number = _finite(value)
-        except ValueError as error:
-            raise PydanticCustomError("limit", "{problem}", {"problem": str(error)}) from error
-        if unit in (UnitKind.TIME, UnitKind.PRICE):
-            example = "20 ms" if unit is UnitKind.TIME else "500 USD/h"
-            raise PydanticCustomError(
-                "limit", f"expected a limit with its unit such as `{example}`, found `{value}`"
-            )
-        return number
+        Args:
+            metric: What the name stands for.
+
+        Raises:
+            ValueError: The limit is not a number, or lacks the metric's unit.
+        """
+        low, high = (
+            None if value is None else _limit(value, metric.limit_unit)
+            for value in (self.at_least, self.at_most)
+        )
+        return Constraint(self.metric, high, low)
 
 
-def _finite(value: str | float) -> float:
+def _limit(value: str | float, unit: UnitKind | None) -> float:
+    if unit is not None and (isinstance(value, str) or unit is not UnitKind.FRACTION):
+        return parse_quantity(str(value), unit)
     number = float(value)
     if not math.isfinite(number):
         raise ValueError(f"expected a finite number, found `{str(value)[:60]}`")

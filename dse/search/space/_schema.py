@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from dse.config import Document
-from dse.errors import DseError
+from dse.errors import ConfigError, DseError
 from dse.search.space._common_schema import (
     ConstraintBlock,
     LinkBlock,
@@ -30,7 +30,6 @@ from dse.search.space._common_schema import (
 from dse.search.space._space import Objective, PlanSearch, SamplerName, SearchSpace
 from dse.search.space._workload_blocks import ModelWorkloadBlock, TraceWorkloadBlock
 from dse.workload import (
-    Metric,
     Name,
     ParametersBlock,
     load_workload,
@@ -42,7 +41,9 @@ from dse.workload.recorded import RecordedParameters
 from dse.workload.transformer import TransformerParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
+
+    from dse.workload import Workload
 
 #: What to write in a space of a trace instead of a parameter of a model.
 _INSTEAD = {
@@ -55,6 +56,9 @@ _INSTEAD = {
 
 #: Parameters of the kinds of this package, for the JSON Schema; other packages add theirs.
 AnyParameters = DlrmParameters | TransformerParameters | RecordedParameters | ParametersBlock
+
+#: Blocks that name a metric.
+AnyMetricBlock = ObjectiveBlock | ConstraintBlock
 
 #: The kind whose spaces name traces instead of a model.
 _TRACE = "trace"
@@ -126,10 +130,28 @@ class SpaceDocument(Document):
             raise PydanticCustomError("objectives", "expected different metrics, one was repeated")
         return value
 
+    @field_validator("objectives", "constraints")
+    @classmethod
+    def _metrics_of_the_workload(
+        cls, value: list[AnyMetricBlock], info: ValidationInfo
+    ) -> list[AnyMetricBlock]:
+        parameters, workload = info.data.get("parameters"), info.data.get("workload")
+        if parameters is None or workload is None:
+            # What is wrong there comes first; it decides which metrics there are.
+            return value
+        kind = workload_kind(_kind_with(parameters))
+        problems = [
+            _problem((index, *place), words, given)
+            for index, block in enumerate(value)
+            for place, words, given in _metric_problems(block, kind, workload)
+        ]
+        if problems:
+            raise ValidationError.from_exception_data("metrics", problems)
+        return value
+
     @model_validator(mode="after")
     def _fits_the_workload(self) -> SpaceDocument:
         if problems := [
-            *self._unknown_metrics(),
             *self._unused_blocks(),
             *self._joint_problems(),
         ]:
@@ -139,28 +161,7 @@ class SpaceDocument(Document):
     @property
     def kind(self) -> str:
         """Kind of the workload."""
-        return next(
-            kind
-            for kind, workload in workload_kinds().items()
-            if workload.parameters is type(self.parameters)
-        )
-
-    def _unknown_metrics(self) -> Iterator[InitErrorDetails]:
-        workload, kind = self.workload, workload_kind(self.kind)
-        named: dict[str, Sequence[ObjectiveBlock | ConstraintBlock]] = {
-            "objectives": self.objectives,
-            "constraints": self.constraints,
-        }
-        for field, blocks in named.items():
-            for index, block in enumerate(blocks):
-                metric, place = block.metric, (field, index, "metric")
-                if metric not in kind.metrics:
-                    known = ", ".join(f"`{known}`" for known in Metric if known in kind.metrics)
-                    words = f"a {kind.title} has no metric `{metric}`; it has {known}"
-                    yield _problem(place, words, metric.value)
-                elif missing := workload.missing_for(metric):
-                    words = f"`{metric}` needs `workload.{missing}`, which is missing"
-                    yield _problem(place, words, metric.value)
+        return _kind_with(self.parameters)
 
     def _unused_blocks(self) -> Iterator[InitErrorDetails]:
         kind = workload_kind(self.kind)
@@ -200,6 +201,13 @@ class SpaceDocument(Document):
             )
             yield _problem(("parameters", "sharding_types"), words, None)
 
+    def _parameters_with_program(self) -> ParametersBlock:
+        """Returns the parameters with the program that runs where none is named."""
+        default = workload_kind(self.kind).default_program
+        if not default or getattr(self.parameters, "program", None) is not None:
+            return self.parameters
+        return self.parameters.model_copy(update={"program": [default]})
+
     def to_space(self, folder: str = "") -> SearchSpace:
         """Returns the space as plain values.
 
@@ -210,11 +218,14 @@ class SpaceDocument(Document):
             name=self.name,
             description=self.description,
             workload=self.workload.to_reference(folder, self.kind),
-            parameters=self.parameters.expand(),
+            parameters=self._parameters_with_program().expand(),
             objectives=tuple(
                 Objective(block.metric, block.direction == "maximize") for block in self.objectives
             ),
-            constraints=tuple(block.to_constraint() for block in self.constraints),
+            constraints=tuple(
+                block.to_constraint(workload_kind(self.kind).metric(block.metric))
+                for block in self.constraints
+            ),
             price_basis=self.pricing.basis,
             price_provider=self.pricing.provider,
             links=tuple(block.to_spec(name) for name, block in self.links.items()),
@@ -227,6 +238,36 @@ def _problem(place: tuple[int | str, ...], words: str, given: object) -> InitErr
     return InitErrorDetails(
         type=PydanticCustomError("space", "{words}", {"words": words}), loc=place, input=given
     )
+
+
+def _kind_with(parameters: AnyParameters) -> str:
+    """Returns the kind of workload that parameters are for."""
+    return next(
+        kind
+        for kind, workload in workload_kinds().items()
+        if workload.parameters is type(parameters)
+    )
+
+
+def _metric_problems(
+    block: AnyMetricBlock,
+    kind: type[Workload],
+    workload: ModelWorkloadBlock | TraceWorkloadBlock,
+) -> Iterator[tuple[tuple[str, ...], str, object]]:
+    """Yields what is wrong with an objective or a limit: place, words, what was given."""
+    try:
+        metric = kind.metric(block.metric)
+    except ConfigError as error:
+        yield ("metric",), str(error), block.metric
+        return
+    if missing := workload.missing_for(metric):
+        words = f"`{metric.name}` needs `workload.{missing}`, which is missing"
+        yield ("metric",), words, metric.name
+    if isinstance(block, ConstraintBlock):
+        try:
+            block.to_constraint(metric)
+        except ValueError as error:
+            yield (), str(error), None
 
 
 def _misplaced(name: str, kind: str, home: str) -> str:

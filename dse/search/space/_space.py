@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dse.machine import LinkSpec, NetworkSpec
     from dse.search.space._workload_blocks import ModelReference, TraceReference
-    from dse.workload import Metric, Parameter, ParameterValue
+    from dse.workload import Parameter, ParameterValue
 
 
 class SamplerName(StrEnum):
@@ -44,11 +44,11 @@ class Objective:
     """One axis of the Pareto front.
 
     Attributes:
-        metric: What is measured.
+        metric: Name of what is measured.
         maximize: Direction.
     """
 
-    metric: Metric
+    metric: str
     maximize: bool
 
 
@@ -57,12 +57,12 @@ class Constraint:
     """A limit that every answer has to keep.
 
     Attributes:
-        metric: What is limited.
+        metric: Name of what is limited.
         at_most: Upper limit in SI units, or None.
         at_least: Lower limit in SI units, or None.
     """
 
-    metric: Metric
+    metric: str
     at_most: float | None
     at_least: float | None
 
@@ -75,8 +75,8 @@ class Constraint:
     def reason(self, value: float) -> str:
         """Says in words how `value` breaks the limit."""
         if self.at_most is not None and value > self.at_most:
-            return f"{self.metric.value} is {value:.6g}, more than the limit of {self.at_most:.6g}"
-        return f"{self.metric.value} is {value:.6g}, less than the limit of {self.at_least:.6g}"
+            return f"{self.metric} is {value:.6g}, more than the limit of {self.at_most:.6g}"
+        return f"{self.metric} is {value:.6g}, less than the limit of {self.at_least:.6g}"
 
 
 @dataclass(frozen=True, slots=True)

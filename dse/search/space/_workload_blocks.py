@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from dse.config import Count, StrictModel
-from dse.workload import SAMPLE_METRICS, Metric, Name
+from dse.workload import SAMPLE_FIGURES, Metric, Name
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class TraceWorkloadBlock(StrictModel):
 
     def missing_for(self, metric: Metric) -> str:
         """Returns the field without which a metric is not known; empty if it is."""
-        needs = metric in SAMPLE_METRICS and self.samples_per_step is None
+        needs = self.samples_per_step is None and metric.needs(*SAMPLE_FIGURES)
         return "samples_per_step" if needs else ""
 
     def to_reference(self, folder: str, kind: str) -> TraceReference:

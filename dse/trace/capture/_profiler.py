@@ -17,7 +17,7 @@ import tempfile
 from typing import TYPE_CHECKING, Any
 
 from dse._files import write_atomically
-from dse.errors import ConfigError, OptionalDependencyError
+from dse.errors import ConfigError
 from dse.trace.capture._files import CapturedFile
 
 if TYPE_CHECKING:
@@ -27,21 +27,6 @@ if TYPE_CHECKING:
 
 #: The profiler writes the path of its output, which is useless to anybody else.
 _TRACE_NAME = re.compile(rb'"traceName": "(?:[^"\\]|\\.)*"')
-
-
-def load_torch() -> Any:
-    """Returns the torch module.
-
-    Raises:
-        OptionalDependencyError: torch is not installed.
-    """
-    try:
-        import torch
-    except ImportError as error:
-        raise OptionalDependencyError(
-            "capturing needs torch, which is not installed here: pip install torch"
-        ) from error
-    return torch
 
 
 @dataclass(frozen=True, slots=True)

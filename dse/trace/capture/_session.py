@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from dse import __version__
+from dse._torch import load_torch
 from dse.errors import ConfigError
 from dse.trace.capture._files import (
     CaptureRecord,
@@ -17,15 +18,7 @@ from dse.trace.capture._files import (
     record_name,
     write_record,
 )
-from dse.trace.capture._profiler import (
-    Profiler,
-    RankInfo,
-    device_name,
-    drain,
-    load_torch,
-    pack,
-    rank_info,
-)
+from dse.trace.capture._profiler import Profiler, RankInfo, device_name, drain, pack, rank_info
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -10,8 +10,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dse._torch import load_torch
 from dse.errors import ConfigError, WorkerError
-from dse.launch import RankContext, load_torch, start_ranks
+from dse.launch import RankContext, start_ranks
 from dse.trace import read_execution_trace, read_kineto
 from dse.trace.capture import read_records
 from dse.trace.replay._options import ReplayOptions

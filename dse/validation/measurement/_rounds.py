@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.launch import load_torch, torchrun_environment
+from dse._torch import load_torch
+from dse.launch import torchrun_environment
 from dse.sharding import stored_bytes
 from dse.validation._types import Measurement, TrainerOptions
 from dse.validation.measurement._ranks import checked_together, with_ranks

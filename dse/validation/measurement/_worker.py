@@ -7,8 +7,8 @@ import gc
 import time
 from typing import TYPE_CHECKING, Any
 
+from dse._torch import load_torch
 from dse.calibration.microbench import keep_freed_memory
-from dse.launch import load_torch
 from dse.validation.trainer._trainer import Trainer
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from dse._torch import load_torch
 from dse.errors import ConfigError
-from dse.launch import load_torch
 from dse.machine.platforms import load_platform
 from dse.search import ValidationMode, stored_platform
 from dse.sharding import stored_bytes

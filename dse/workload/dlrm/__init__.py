@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dse.machine.kernels import EmbeddingKernels
-from dse.workload._iteration import DurationClass
-from dse.workload._launch import LaunchMode
 from dse.workload.dlrm._durations import slot_durations_s
 from dse.workload.dlrm._features import ExchangeGroup, exchange_group
 from dse.workload.dlrm._job import DlrmJob
@@ -28,11 +25,8 @@ __all__ = [
     "DlrmProgram",
     "DlrmRuntime",
     "DlrmWorkload",
-    "DurationClass",
-    "EmbeddingKernels",
     "ExchangeGroup",
     "InputPath",
-    "LaunchMode",
     "LayoutGraph",
     "PlanScorer",
     "PlanScores",

@@ -58,6 +58,7 @@ class DlrmJob(Job):
         problem: Everything but the plan.
         plan: A plan that has been checked against model and cluster; None while it is open.
         planner: How it was found.
+        program: Name of the training program; empty where only its runtime is known.
         allowed_types: Sharding types that may be used.
         placements: How each table is sharded, by its name, where the parameters say so.
         scorer: The performance model of the problem, if there is one already.
@@ -69,6 +70,7 @@ class DlrmJob(Job):
         plan: ShardingPlan | None = None,
         *,
         planner: str = "",
+        program: str = "",
         allowed_types: frozenset[ShardingType] = _ALL_TYPES,
         placements: tuple[tuple[str, str], ...] = (),
         scorer: PlanScorer | None = None,
@@ -77,6 +79,7 @@ class DlrmJob(Job):
         self.allowed_types = allowed_types
         self._plan = plan
         self._planner = planner
+        self._program = program
         self._placements = placements
         self._scorer = scorer
 
@@ -91,6 +94,11 @@ class DlrmJob(Job):
         if self._scorer is None:
             self._scorer = PlanScorer(self.problem)
         return self._scorer
+
+    @property
+    def program(self) -> str:
+        """Name of the training program; empty where only its runtime is known."""
+        return self._program
 
     @property
     def plan(self) -> ShardingPlan | None:
@@ -151,17 +159,18 @@ class DlrmJob(Job):
             self.problem,
             plan,
             planner=planner,
+            program=self._program,
             allowed_types=self.allowed_types,
             placements=self._placements,
             scorer=self._scorer,
         )
 
     def key(self) -> Hashable:
-        """Returns the problem with what restricts its plan."""
+        """Returns the problem and the name of its program, with what restricts the plan."""
         types = self.allowed_types
         if self.cluster.node_count == 1:
             types = _on_one_node(types)
-        return self.problem, types, self._placements
+        return self.problem, self._program, types, self._placements
 
     def planned(self, effort: PlanEffort) -> DlrmJob:
         """Returns the job with the fastest plan found that fits.

@@ -11,7 +11,6 @@ from dse.sharding import ShardingType
 from dse.workload._parameters import (
     Counts,
     Names,
-    Parameter,
     ParametersBlock,
     ParameterValue,
     Precisions,
@@ -49,17 +48,12 @@ TypeSets = Annotated[
 ]
 
 
-#: Parameters that a program decides.
-_SOFTWARE = (
-    "launch",
-    "overlap_dense_all_reduce",
-    "prefetch_input",
-    "communication_precision",
-)
-
-
 class DlrmParameters(ParametersBlock):
-    """The outer choices; each is a value, a list of values, or a range."""
+    """The outer choices; each is a value, a list of values, or a range.
+
+    `launch`, `overlap_dense_all_reduce`, `prefetch_input` and `communication_precision` override
+    what the program does; without them it does as it is written.
+    """
 
     platform: Names
     world_size: RankCounts
@@ -68,10 +62,10 @@ class DlrmParameters(ParametersBlock):
     link: Names = ["default"]
     network: Names = ["default"]
     precision: Precisions | None = None
-    launch: LaunchModes = ["eager"]
-    overlap_dense_all_reduce: Switches = [True]
-    prefetch_input: Switches = [True]
-    communication_precision: WirePrecisions = ["fp32"]
+    launch: LaunchModes | None = None
+    overlap_dense_all_reduce: Switches | None = None
+    prefetch_input: Switches | None = None
+    communication_precision: WirePrecisions | None = None
     program: Annotated[
         Names | None, Field(validation_alias=AliasChoices("program", "software_profile"))
     ] = None
@@ -86,24 +80,6 @@ class DlrmParameters(ParametersBlock):
                 "batch", "expected exactly one of `global_batch_size` and `local_batch_size`"
             )
         return self
-
-    @model_validator(mode="after")
-    def _one_description_of_the_program(self) -> DlrmParameters:
-        described = [name for name in _SOFTWARE if name in self.model_fields_set]
-        if self.program is not None and described:
-            raise PydanticCustomError(
-                "program",
-                "expected `program` or `{name}`, found both; a program decides it",
-                {"name": described[0]},
-            )
-        return self
-
-    def expand(self) -> tuple[Parameter, ...]:
-        """Returns the choices; a program leaves nothing open of what it decides."""
-        parameters = super().expand()
-        if self.program is None:
-            return parameters
-        return tuple(parameter for parameter in parameters if parameter.name not in _SOFTWARE)
 
     @staticmethod
     def choices_of(values: list[object]) -> tuple[ParameterValue, ...]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dse.machine.kernels import EmbeddingKernels
 from dse.workload._launch import LaunchMode
 from dse.workload._programs import IDEAL, FittedValue, Program
-from dse.workload.dlrm._software import DEFAULT_RUNTIME, DenseBottom, DlrmRuntime, InputPath
+from dse.workload.dlrm._software import IDEAL_RUNTIME, DenseBottom, DlrmRuntime, InputPath
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +35,7 @@ class DlrmProgram(Program):
             their own.
     """
 
-    software: DlrmRuntime = DEFAULT_RUNTIME
+    software: DlrmRuntime = IDEAL_RUNTIME
     casts_rows: bool = False
 
     def software_for(self, precision: Precision) -> DlrmRuntime:

@@ -83,4 +83,4 @@ class DlrmRuntime:
     spread: float = 0.0
 
 
-DEFAULT_RUNTIME = DlrmRuntime()
+IDEAL_RUNTIME = DlrmRuntime()

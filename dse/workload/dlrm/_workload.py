@@ -11,7 +11,6 @@ from dse.machine import Precision
 from dse.model import ModelDocument
 from dse.sharding import ShardingType, plan_to_json, plan_to_torchrec
 from dse.workload._launch import LaunchMode
-from dse.workload._programs import IDEAL, find_program
 from dse.workload._workload import Workload
 from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm._joint import placement_parameters
@@ -47,6 +46,7 @@ class DlrmWorkload(Workload):
     parameters: ClassVar[type[ParametersBlock]] = DlrmParameters
     bounds_time: ClassVar[bool] = True
     programs: ClassVar[Mapping[str, Program]] = DLRM_PROGRAMS
+    default_program: ClassVar[str] = "torchrec"
     finds_plans: ClassVar[bool] = True
     frameworks: ClassVar[tuple[str, ...]] = ("torchrec",)
 
@@ -89,12 +89,13 @@ class DlrmWorkload(Workload):
         """Returns the job, its plan still open; see :meth:`Workload.job`."""
         cluster = self.cluster(platform, parameters, links=links, networks=networks)
         precision = Precision(str(parameters.get("precision", self.model.precision.value)))
+        program = self.program_name(parameters)
         problem = make_problem(
             self.model,
             cluster,
             _global_batch_size(parameters),
             precision,
-            _software(parameters, precision),
+            _overridden(DLRM_PROGRAMS[program].software_for(precision), parameters),
             host_profile,
         )
         placements = {
@@ -103,7 +104,10 @@ class DlrmWorkload(Workload):
             if name.startswith(PLACEMENT_PREFIX)
         }
         return DlrmJob(
-            problem, allowed_types=_types(parameters), placements=tuple(placements.items())
+            problem,
+            program=program,
+            allowed_types=_types(parameters),
+            placements=tuple(placements.items()),
         )
 
     def favourable(
@@ -173,25 +177,18 @@ def _global_batch_size(parameters: Mapping[str, ParameterValue]) -> int:
     return int(parameters["local_batch_size"]) * int(parameters["world_size"])
 
 
-def _software(parameters: Mapping[str, ParameterValue], precision: Precision) -> DlrmRuntime:
-    """Returns the training program that parameters name or describe.
-
-    What parameters say about this job counts more than what the program does by default.
-    """
-    program = str(parameters.get("program", ""))
-    software = find_program(DLRM_PROGRAMS, program or IDEAL).software_for(precision)
-    changes: dict[str, Any] = {}
+def _overridden(software: DlrmRuntime, parameters: Mapping[str, ParameterValue]) -> DlrmRuntime:
+    """Returns a training program with what parameters say about it in place of what it does."""
+    changes: dict[str, Any] = {
+        name: bool(parameters[name])
+        for name in ("overlap_dense_all_reduce", "prefetch_input")
+        if name in parameters
+    }
     if "launch" in parameters:
         changes["launch"] = LaunchMode(str(parameters["launch"]))
-    if not program:
-        changes |= {
-            name: bool(parameters[name])
-            for name in ("overlap_dense_all_reduce", "prefetch_input")
-            if name in parameters
-        }
-        if "communication_precision" in parameters:
-            wire = str(parameters["communication_precision"])
-            changes["communication_precision_bytes"] = _WIRE_BYTES[wire]
+    if "communication_precision" in parameters:
+        wire = str(parameters["communication_precision"])
+        changes["communication_precision_bytes"] = _WIRE_BYTES[wire]
     return replace(software, **changes)
 
 

@@ -12,7 +12,7 @@ from dse.explanation import ROW, Resource, TaskResources
 from dse.graph import TaskKind
 from dse.simulate import RankBreakdown, SymmetricRanks
 from dse.workload._explain import AttributedGraph
-from dse.workload._iteration import Iteration
+from dse.workload._iteration import Iteration, SimulatedStep
 from dse.workload._job import Job
 from dse.workload._prediction import Effect
 
@@ -109,13 +109,17 @@ class RecordedJob(Job):
         graph = self.answer.graph.graph
         return Iteration(SymmetricRanks.single(graph), graph.duration_s[:, None], (), 0.0)
 
-    def simulated(self) -> tuple[float, tuple[RankBreakdown, ...]]:
+    def simulated(self) -> SimulatedStep:
         """Returns the length of the step on its slowest rank, and where its ranks' time goes."""
+        from dse.trace.whatif import bound_by
+
         parts = tuple(
             RankBreakdown(rank.compute_s, rank.exposed_communication_s, 0.0, rank.idle_s)
             for rank in self.answer.after
         )
-        return self.answer.after_s, parts
+        most = bound_by(self.answer)[:1]
+        found = (most[0].part, most[0].share) if most else ("", 0.0)
+        return SimulatedStep(self.answer.after_s, parts, *found)
 
     def sample_times_s(self) -> NDArray[np.float64]:
         """Returns nothing: one captured step does not say how steps vary."""

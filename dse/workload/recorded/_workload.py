@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from dse.workload._metrics import Metric
+from dse.workload._metrics import ITERATION_TIME, THROUGHPUT, Metric, metrics_with
 from dse.workload._parameters import named
 from dse.workload._workload import Workload
 from dse.workload.recorded._changes import (
@@ -26,7 +26,29 @@ if TYPE_CHECKING:
     from dse.trace.whatif import CapturedStep, Change
     from dse.workload._configuration import Configuration
     from dse.workload._parameters import ParametersBlock, ParameterValue
-    from dse.workload._prediction import Prediction
+
+
+#: Captured jobs may be of any size. One captured step says neither how steps vary nor what memory
+#: holds, and its changes decide how many samples it has.
+_METRICS = metrics_with(
+    replace(THROUGHPUT, unit="samples/s", scale=1.0, digits=0),
+    replace(ITERATION_TIME, title="Step"),
+    Metric(
+        "speedup",
+        "Speed-up",
+        column="Speed-up",
+        maximize=True,
+        unit="×",
+        time_exponent=-1,
+    ),
+    unknown=(
+        "global_batch_size",
+        "iteration_time_p5_s",
+        "iteration_time_p95_s",
+        "peak_memory_bytes",
+        "memory_headroom_fraction",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -43,17 +65,7 @@ class RecordedWorkload(Workload):
     kind: ClassVar[str] = "trace"
     title: ClassVar[str] = "trace"
     parameters: ClassVar[type[ParametersBlock]] = RecordedParameters
-    metrics: ClassVar[frozenset[Metric]] = frozenset(
-        {
-            Metric.THROUGHPUT,
-            Metric.ITERATION_TIME,
-            Metric.COST,
-            Metric.PRICE,
-            Metric.WORLD_SIZE,
-            Metric.SPEEDUP,
-        }
-    )
-
+    metrics: ClassVar[tuple[Metric, ...]] = _METRICS
     brings_machine: ClassVar[bool] = True
     summarized: ClassVar[frozenset[str]] = frozenset(RecordedParameters.model_fields)
 
@@ -71,19 +83,6 @@ class RecordedWorkload(Workload):
     def summary(cls, configuration: Configuration) -> str:
         """Names the changes."""
         return change_title(dict(configuration.parameters))
-
-    @classmethod
-    def describe(cls, configuration: Configuration, prediction: Prediction) -> str:
-        """Names the changes, and what they bring."""
-        speedup = prediction.metric(Metric.SPEEDUP) or 1.0
-        text = (
-            f"{cls.summary(configuration)}, "
-            f"{1e3 * prediction.iteration_time_s:.3f} ms a step, {speedup:.3g} times the captured "
-            "throughput"
-        )
-        if prediction.cost_usd_per_million_samples is not None:
-            text += f" at {prediction.cost_usd_per_million_samples:.3g} USD per million samples"
-        return text
 
     @classmethod
     def details(cls, configuration: Configuration) -> tuple[tuple[str, str], ...]:

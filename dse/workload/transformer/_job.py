@@ -12,7 +12,7 @@ from dse.workload.transformer._explain import attributed_step
 from dse.workload.transformer._iteration import kernels_time_s, step_iteration
 from dse.workload.transformer._memory import ACTIVATIONS, stage_memory
 from dse.workload.transformer._types import (
-    DEFAULT_PROGRAM,
+    IDEAL_RUNTIME,
     TransformerRuntime,
     format_parallelism,
 )
@@ -39,6 +39,7 @@ class TransformerJob(Job):
         parallelism: How it is spread.
         software: How the training program is written.
         host_profile: Host overheads measured from traces, if any.
+        program: Name of the training program; empty where only its runtime is known.
     """
 
     model: TransformerModel
@@ -46,8 +47,9 @@ class TransformerJob(Job):
     global_batch_size: int
     precision: Precision
     parallelism: Parallelism
-    software: TransformerRuntime = DEFAULT_PROGRAM
+    software: TransformerRuntime = IDEAL_RUNTIME
     host_profile: HostProfile | None = None
+    program: str = ""
 
     @property
     def micro_batches(self) -> int:

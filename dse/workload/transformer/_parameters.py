@@ -16,7 +16,6 @@ from dse.workload._parameters import (
     Switches,
     as_list,
 )
-from dse.workload._programs import IDEAL
 
 Recomputations = Annotated[
     list[Literal["none", "selective", "full"]], Field(min_length=1), BeforeValidator(as_list)
@@ -48,9 +47,9 @@ class TransformerParameters(ParametersBlock):
     sequence_parallel: Switches = [False]
     recompute: Recomputations = ["none"]
     data_sharding: DataShardings = ["none"]
-    program: Annotated[Names, Field(validation_alias=AliasChoices("program", "software"))] = [
-        IDEAL
-    ]
+    program: Annotated[
+        Names | None, Field(validation_alias=AliasChoices("program", "software"))
+    ] = None
 
     @model_validator(mode="before")
     @classmethod

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from dse.workload._programs import IDEAL, FittedValue, Program
 from dse.workload.transformer._types import (
     COMPOSER,
-    DEFAULT_PROGRAM,
     EAGER_CALLS,
+    IDEAL_RUNTIME,
     MEGATRON,
     TransformerRuntime,
 )
@@ -29,7 +29,7 @@ class TransformerProgram(Program):
         software: How it is written.
     """
 
-    software: TransformerRuntime = DEFAULT_PROGRAM
+    software: TransformerRuntime = IDEAL_RUNTIME
 
 
 _PROGRAMS = (

@@ -160,7 +160,7 @@ class TransformerRuntime:
 
 
 #: Overlaps and fuses all that can be.
-DEFAULT_PROGRAM = TransformerRuntime()
+IDEAL_RUNTIME = TransformerRuntime()
 
 #: Megatron-LM of 2022 with Apex: DDP after the last backward pass, gradients in the precision of
 #: the weights. An update copies the gradient to FP32 (6 bytes), unscales it (8), takes the norm

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from itertools import product
 from typing import TYPE_CHECKING, ClassVar
@@ -11,8 +11,7 @@ from dse.config import parse_document
 from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.model import TransformerDocument
-from dse.workload._metrics import COMMON_METRICS, Metric
-from dse.workload._programs import IDEAL, find_program
+from dse.workload._metrics import ITERATION_TIME, THROUGHPUT, Metric, metrics_with
 from dse.workload._workload import Workload
 from dse.workload.transformer._deploy import megatron_arguments
 from dse.workload.transformer._job import TransformerJob
@@ -34,11 +33,34 @@ if TYPE_CHECKING:
     from dse.model import TransformerModel
     from dse.workload._configuration import Configuration
     from dse.workload._parameters import ParametersBlock, ParameterValue
-    from dse.workload._prediction import Prediction
     from dse.workload._programs import Program
 
 _MICRO_BATCHES = (1, 2, 4, 8, 16)
 _DATA_SHARDING = (DataSharding.NONE, DataSharding.OPTIMIZER, DataSharding.PARAMETERS)
+
+#: Transformers train few samples a second; their steps take seconds.
+_METRICS = metrics_with(
+    replace(THROUGHPUT, unit="samples/s", scale=1.0),
+    replace(ITERATION_TIME, unit="s", scale=1.0),
+    Metric(
+        "throughput_tokens_per_s",
+        "Throughput",
+        maximize=True,
+        unit="tokens/s",
+        digits=0,
+        time_exponent=-1,
+    ),
+    Metric(
+        "model_flops_utilization",
+        "MFU",
+        column="MFU %",
+        maximize=True,
+        unit="%",
+        scale=100.0,
+        digits=1,
+        time_exponent=-1,
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +74,10 @@ class TransformerWorkload(Workload):
     kind: ClassVar[str] = "transformer"
     title: ClassVar[str] = "transformer"
     parameters: ClassVar[type[ParametersBlock]] = TransformerParameters
-    metrics: ClassVar[frozenset[Metric]] = COMMON_METRICS | {
-        Metric.TOKEN_THROUGHPUT,
-        Metric.UTILIZATION,
-    }
+    metrics: ClassVar[tuple[Metric, ...]] = _METRICS
     bounds_time: ClassVar[bool] = True
     programs: ClassVar[Mapping[str, Program]] = TRANSFORMER_PROGRAMS
+    default_program: ClassVar[str] = "megatron"
     rank_word: ClassVar[str] = "stage"
     frameworks: ClassVar[tuple[str, ...]] = ("megatron",)
     summarized: ClassVar[frozenset[str]] = frozenset(f.name for f in fields(Parallelism))
@@ -83,23 +103,6 @@ class TransformerWorkload(Workload):
     def from_text(cls, text: str, *, file: str = "<string>") -> TransformerWorkload:
         """Returns the model of a file; see :meth:`Workload.from_text`."""
         return cls(parse_document(text, TransformerDocument, file=file).to_model())
-
-    @classmethod
-    def describe(cls, configuration: Configuration, prediction: Prediction) -> str:
-        """Names the machines, the parallelism and the speed."""
-        text = (
-            f"{configuration.world_size} × {configuration.platform}, "
-            f"{cls.summary(configuration)}, "
-            f"{prediction.iteration_time_s:.3g} s a step"
-        )
-        utilization = prediction.metric(Metric.UTILIZATION)
-        if utilization is not None:
-            text += f", MFU {100 * utilization:.0f} %"
-        if prediction.cost_usd_per_million_samples is not None:
-            cost = prediction.cost_usd_per_million_samples
-            text += f", {cost:,.0f}" if cost >= 1000 else f", {cost:.4g}"
-            text += " USD per million samples"
-        return text
 
     @staticmethod
     def parallelism(configuration: Configuration) -> Parallelism:
@@ -189,14 +192,15 @@ class TransformerWorkload(Workload):
         cluster = self.cluster(
             platform, parameters, links=links, networks=networks, host_profile=host_profile
         )
-        program = find_program(TRANSFORMER_PROGRAMS, str(parameters.get("program", IDEAL)))
+        program = self.program_name(parameters)
         return TransformerJob(
             model=self.model,
             cluster=cluster,
             global_batch_size=int(parameters["global_batch_size"]),
             precision=Precision(str(parameters.get("precision", self.model.precision.value))),
             parallelism=_parallelism(parameters),
-            software=program.software,
+            software=TRANSFORMER_PROGRAMS[program].software,
+            program=program,
             host_profile=host_profile,
         )
 

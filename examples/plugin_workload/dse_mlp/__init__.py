@@ -26,7 +26,6 @@ from dse.workload import (
     RankCounts,
     StepBuilder,
     Workload,
-    find_program,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ class MlpParameters(ParametersBlock):
     link: Names = ["default"]
     network: Names = ["default"]
     precision: Precisions | None = None
-    program: Names = [IDEAL]
+    program: Names | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +79,7 @@ class MlpWorkload(Workload):
     title: ClassVar[str] = "multilayer perceptron"
     parameters: ClassVar[type[ParametersBlock]] = MlpParameters
     programs: ClassVar[Mapping[str, Program]] = {program.name: program for program in _PROGRAMS}
+    default_program: ClassVar[str] = "pytorch"
 
     model: MlpDocument
 
@@ -99,8 +99,8 @@ class MlpWorkload(Workload):
         """Returns the model on a cluster; see :meth:`dse.workload.Workload.job`."""
         cluster = self.cluster(platform, parameters, **options)
         precision = Precision(str(parameters.get("precision", self.precision)))
-        calls = _CALLS[find_program(self.programs, str(parameters.get("program", IDEAL))).name]
-        return MlpJob(self.model, cluster, int(parameters["global_batch_size"]), precision, calls)
+        batch, program = int(parameters["global_batch_size"]), self.program_name(parameters)
+        return MlpJob(self.model, cluster, batch, precision, program)
 
 
 @dataclass(frozen=True)
@@ -112,14 +112,14 @@ class MlpJob(Job):
         cluster: Where.
         global_batch_size: Samples of one iteration over all ranks.
         precision: Arithmetic.
-        calls_per_kernel: Calls of the framework for one kernel.
+        program: Name of the training program.
     """
 
     model: MlpDocument
     cluster: Cluster
     global_batch_size: int
     precision: Precision
-    calls_per_kernel: float
+    program: str
 
     @property
     def samples_per_iteration(self) -> float:
@@ -168,7 +168,7 @@ class MlpJob(Job):
     def _step(self) -> StepBuilder:
         model, device, precision = self.model, self.cluster.device, self.precision
         samples, width = self.global_batch_size // self.cluster.world_size, model.width
-        step = StepBuilder(self.cluster, precision, calls_per_op=self.calls_per_kernel)
+        step = StepBuilder(self.cluster, precision, calls_per_op=_CALLS[self.program])
         product = gemm_estimate(device, samples, width, width, precision)
         weight_gradient = gemm_estimate(device, width, width, samples, precision)
         for layer in range(model.layers):

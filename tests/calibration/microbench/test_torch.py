@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from dse.calibration.microbench._machine import load_torch
+from dse._torch import load_torch
 from dse.errors import OptionalDependencyError
 
 

@@ -15,7 +15,8 @@ from dse.search import (
     run,
     write_revision,
 )
-from dse.workload import Metric
+from dse.search.analyse._outcomes import outcome_key
+from tests.search.analyse.studies import study_of_trials, trial
 from tests.search.revise.studies import SPACE, study_of
 
 
@@ -29,7 +30,9 @@ def test_a_study_is_like_itself(study):
     assert same.differences == ()
     assert same.same_objectives
     assert same.hypervolume_ratio == 1.0
-    assert len(same.common) == sum(record.evaluated for record in study.result.records)
+    evaluated = {outcome_key(record) for record in study.result.records if record.evaluated}
+    assert len(same.common) == len(evaluated)
+    assert all(one.first == one.second for one in same.common)
     assert not any(one.moved or one.reasons for one in same.common)
     assert same.conclusion == "both reach the same best values; its front covers as much"
 
@@ -69,12 +72,12 @@ def test_prices_move_no_time(study):
     assert not any(difference.matters for difference in found.differences)
     assert not any(one.moved for one in found.common)
     costs = {move.metric: move for move in found.best}
-    assert costs[Metric.COST].change == pytest.approx(-0.5)
+    assert costs["cost_usd_per_million_samples"].change == pytest.approx(-0.5)
     assert found.hypervolume_ratio > 1
-    assert "the second is ahead in cost per sample (-50.0 %)" in found.conclusion
+    assert "the second is ahead in cost (-50.0 %)" in found.conclusion
     back = compare_studies(cheap, study.result)
     assert back.hypervolume_ratio == pytest.approx(1 / found.hypervolume_ratio)
-    assert "the second is behind in cost per sample (+100.0 %)" in back.conclusion
+    assert "the second is behind in cost (+100.0 %)" in back.conclusion
 
 
 def test_links_concern_those_who_use_them(study):
@@ -97,12 +100,16 @@ def test_other_spaces_share_some_candidates(study, tmp_path):
     assert "space parameters.global_batch_size: 16384, 65536 → 32768, 65536" in words
     assert any(word.startswith("space constraints") for word in words)
     assert "setting seed: 0 → 3" in words
-    known = {frozenset(record.parameters) for record in study.result.records if record.evaluated}
-    both = [
-        record
+    known = {
+        frozenset(record.parameters): outcome_key(record)
+        for record in study.result.records
+        if record.evaluated
+    }
+    both = {
+        (known[frozenset(record.parameters)], outcome_key(record))
         for record in other.records
         if record.evaluated and frozenset(record.parameters) in known
-    ]
+    }
     assert both
     assert len(found.common) == len(both)
     # Another seed may lead the solver to another plan, and nothing else differs.
@@ -120,7 +127,7 @@ def test_objectives_in_common_are_compared(study):
     found = compare_studies(result, fewer)
     assert not found.same_objectives
     assert found.objectives == (result.objectives[0],)
-    other = replace(result, objectives=(Objective(Metric.WORLD_SIZE, maximize=False),))
+    other = replace(result, objectives=(Objective("world_size", maximize=False),))
     with pytest.raises(ConfigError, match="no objective in common"):
         compare_studies(result, other)
 
@@ -138,3 +145,28 @@ def test_other_models_are_called_out(study):
     other = replace(study.result, model_name="another")
     conclusion = compare_studies(study.result, other).conclusion
     assert conclusion.startswith("the studies are of different models, dlrm_tiny and another")
+
+
+def with_network(number, speed, network, **changes):
+    record = trial(number, speed, 0.1, **changes)
+    parameters = tuple({**dict(record.parameters), "network": network}.items())
+    return replace(record, parameters=parameters)
+
+
+def test_twins_are_the_same():
+    """The network makes no difference on `a`: one study tried two, the other one for all."""
+    first = study_of_trials(
+        with_network(0, 1e6, "slow"),
+        with_network(1, 1e6, "fast"),
+        with_network(2, 2e6, "slow", platform="b"),
+        with_network(3, 3e6, "fast", platform="b"),
+    )
+    second = study_of_trials(
+        with_network(0, 2e6, "slow", platform="b"),
+        with_network(1, 1.25e6, "any", equal_count=1, equal_because=("network",)),
+    )
+    found = compare_studies(first, second).common
+    assert [(one.first, one.second) for one in found] == [(0, 1), (2, 0)]
+    assert [one.time_ratio for one in found] == pytest.approx([0.8, 1.0])
+    back = compare_studies(second, first).common
+    assert [(one.first, one.second) for one in back] == [(0, 2), (1, 0)]

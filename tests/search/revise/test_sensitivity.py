@@ -14,7 +14,7 @@ from dse.search import (
     run,
     sensitivity,
 )
-from dse.workload import Metric, workload_kind
+from dse.workload import workload_kind
 from tests.search.revise.studies import GPT_SPACE, SPACE, study_of
 from tests.search.traces import write_job
 
@@ -36,22 +36,22 @@ def test_bars_follow_physics(result):
         bars = bars_of(result, record)
         assert list(bars) == [change.name for change in SENSITIVITY_INPUTS]
         now = record.prediction
-        fullest = max(memory.total_bytes for memory in now.memory)
+        free = now.memory_headroom_fraction
         for name in FASTER:
             bar = bars[name]
             assert bar.steps == (-0.1, 0.1)
-            low, high = bar.iteration_time_s
+            low, high = bar.values("iteration_time_s")
             assert low >= now.iteration_time_s * (1 - 1e-9) >= high * (1 - 2e-9)
             # A tenth more of one part cannot save more than a tenth, or cost more than a ninth.
             assert high >= now.iteration_time_s / 1.1 * (1 - 1e-9)
             assert low <= now.iteration_time_s / 0.9 * (1 + 1e-9)
-            assert bar.peak_memory_bytes == (fullest, fullest)
+            assert bar.values("memory_headroom_fraction") == (free, free)
             assert bar.feasible == (True, True)
         for bar in bars.values():
             costs = zip(
-                bar.iteration_time_s,
-                bar.throughput_samples_per_s,
-                bar.cost_usd_per_million_samples,
+                bar.values("iteration_time_s"),
+                bar.values("throughput_samples_per_s"),
+                bar.values("cost_usd_per_million_samples"),
                 strict=True,
             )
             price = now.price_usd_per_hour
@@ -67,12 +67,11 @@ def test_a_price_moves_cost_alone(result):
     record = result.front[0]
     bar = bars_of(result, record)["price"]
     now = record.prediction
-    assert bar.iteration_time_s == pytest.approx((now.iteration_time_s,) * 2, rel=1e-12)
+    times_s = bar.values("iteration_time_s")
+    assert times_s == pytest.approx((now.iteration_time_s,) * 2, rel=1e-12)
     cost = now.cost_usd_per_million_samples
-    assert bar.cost_usd_per_million_samples == pytest.approx((0.9 * cost, 1.1 * cost))
-    assert bar.values(Metric.COST) == bar.cost_usd_per_million_samples
-    assert bar.values(Metric.THROUGHPUT) == bar.throughput_samples_per_s
-    assert bar.values(Metric.WORLD_SIZE) is None
+    assert bar.values("cost_usd_per_million_samples") == pytest.approx((0.9 * cost, 1.1 * cost))
+    assert bar.values("speedup") is None
 
 
 def test_a_batch_is_made_of_whole_samples(result):
@@ -81,23 +80,28 @@ def test_a_batch_is_made_of_whole_samples(result):
         low, high = bar.steps
         assert low < 0 < high
         batch = record.configuration.global_batch_size
-        for step, time_s, throughput in zip(
-            bar.steps, bar.iteration_time_s, bar.throughput_samples_per_s, strict=True
-        ):
+        times_s, throughputs = (
+            bar.values(name) for name in ("iteration_time_s", "throughput_samples_per_s")
+        )
+        assert bar.values("global_batch_size") == pytest.approx(
+            tuple(batch * (1 + step) for step in bar.steps)
+        )
+        for step, time_s, throughput in zip(bar.steps, times_s, throughputs, strict=True):
             samples = throughput * time_s
             assert samples == pytest.approx(batch * (1 + step))
             assert samples == pytest.approx(round(samples))
             grain = workload_kind(result.kind).batch_grain(record.configuration)
             assert round(samples) % grain == 0
-        assert bar.iteration_time_s[0] <= bar.iteration_time_s[1]
-        assert bar.peak_memory_bytes[0] <= bar.peak_memory_bytes[1]
+        assert times_s[0] <= times_s[1]
+        free = bar.values("memory_headroom_fraction")
+        assert free[0] >= free[1]
 
 
 def test_bars_are_what_scoring_again_says():
     result = study_of(SPACE).result
     record = result.front[0]
     bar = bars_of(result, record)["memory bandwidth"]
-    for text, time_s in zip(("-10%", "+10%"), bar.iteration_time_s, strict=True):
+    for text, time_s in zip(("-10%", "+10%"), bar.values("iteration_time_s"), strict=True):
         again = revise_study(result, [f"device.memory.bandwidth={text}"]).after
         (same,) = [one for one in again.records if one.number == record.number]
         assert same.prediction.iteration_time_s == pytest.approx(time_s, rel=1e-12)
@@ -108,7 +112,8 @@ def test_other_inputs_and_steps_can_be_asked_for():
     inputs = (SensitivityInput("launches", ("host.launch",)),)
     (bar,) = sensitivity(result, result.front[0].number, inputs, step=0.5)
     assert (bar.name, bar.steps) == ("launches", (-0.5, 0.5))
-    assert bar.iteration_time_s[0] <= bar.iteration_time_s[1]
+    low_s, high_s = bar.values("iteration_time_s")
+    assert low_s <= high_s
 
 
 def test_without_a_price_there_is_no_bar_of_it(tmp_path):
@@ -120,7 +125,7 @@ def test_without_a_price_there_is_no_bar_of_it(tmp_path):
     result = run(space, RunOptions(out=tmp_path / "study", trials=1)).result
     bars = sensitivity(result, result.front[0].number)
     assert "price" not in [bar.name for bar in bars]
-    assert all(bar.cost_usd_per_million_samples is None for bar in bars)
+    assert all(bar.values("cost_usd_per_million_samples") is None for bar in bars)
 
 
 def test_wrong_questions(tmp_path):

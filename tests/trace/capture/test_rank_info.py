@@ -7,15 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from dse._torch import load_torch
 from dse.errors import ConfigError, OptionalDependencyError
-from dse.trace.capture._profiler import (
-    RankInfo,
-    activities,
-    device_name,
-    drain,
-    load_torch,
-    rank_info,
-)
+from dse.trace.capture._profiler import RankInfo, activities, device_name, drain, rank_info
 
 
 def torch_with(*, cuda=True, initialised=True, group=None, supported=("cpu", "cuda")):

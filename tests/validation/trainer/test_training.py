@@ -12,7 +12,7 @@ from dse.machine import Precision
 from dse.model import DataType, Interaction, InteractionKind, Optimizer
 from dse.sharding import ShardingType
 from dse.validation import TrainerOptions, train
-from dse.workload.dlrm import LaunchMode
+from dse.workload import LaunchMode
 from tests.validation.models import OPTIONS, candidate, model, trained_by_hand
 
 pytest.importorskip("torch")

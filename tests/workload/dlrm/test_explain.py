@@ -12,14 +12,8 @@ from dse.graph import TaskKind
 from dse.machine import PeakRates
 from dse.machine.collectives import CollectiveOp, collective_time_s
 from dse.sharding import ComputeKernel, ShardingPlan, ShardingType, TablePlan
-from dse.workload import compare_jobs, explain_job, task_details
-from dse.workload.dlrm import (
-    DlrmJob,
-    DlrmProblem,
-    DlrmRuntime,
-    LaunchMode,
-    PlanScorer,
-)
+from dse.workload import LaunchMode, compare_jobs, explain_job, task_details
+from dse.workload.dlrm import DlrmJob, DlrmProblem, DlrmRuntime, PlanScorer
 from dse.workload.dlrm._explain_resources import plan_resources
 from tests.conftest import make_cluster, make_model
 

@@ -10,15 +10,8 @@ import pytest
 from dse.machine import Precision
 from dse.sharding import PLANNERS, ShardingType
 from dse.simulate import breakdown, simulate
-from dse.workload import predict_job
-from dse.workload.dlrm import (
-    DenseBottom,
-    DlrmJob,
-    DlrmProblem,
-    DlrmRuntime,
-    LaunchMode,
-    PlanScorer,
-)
+from dse.workload import LaunchMode, predict_job
+from dse.workload.dlrm import DenseBottom, DlrmJob, DlrmProblem, DlrmRuntime, PlanScorer
 from dse.workload.dlrm.solver import planning_request
 from tests.conftest import make_cluster, make_model
 

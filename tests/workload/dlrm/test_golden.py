@@ -15,7 +15,8 @@ from dse.machine import Precision
 from dse.machine.platforms import load_platform
 from dse.model import load_model
 from dse.sharding import PLANNERS, ShardingType
-from dse.workload.dlrm import DlrmProblem, DlrmRuntime, LaunchMode, PlanScorer
+from dse.workload import LaunchMode
+from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer
 from dse.workload.dlrm.solver import planning_request
 from tests.conftest import ROOT
 

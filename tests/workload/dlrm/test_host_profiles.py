@@ -19,9 +19,9 @@ from dse.machine.host import (
     ProfileSource,
     SharedFigures,
 )
-from dse.workload import predict_job
+from dse.workload import LaunchMode, predict_job
 from dse.workload._host import HostTimes
-from dse.workload.dlrm import DlrmJob, DlrmProblem, DlrmRuntime, LaunchMode, PlanScorer
+from dse.workload.dlrm import DlrmJob, DlrmProblem, DlrmRuntime, PlanScorer
 from tests.conftest import make_cluster, make_model
 from tests.workload.dlrm.test_prediction import spread_plan
 

@@ -13,14 +13,8 @@ from dse.machine import LinkKind, LinkSpec, Precision, Quote
 from dse.machine.platforms import load_platform
 from dse.sharding import PLANNERS, ShardingPlan, ShardingType, TablePlan
 from dse.simulate import simulate
-from dse.workload import load_workload, predict_job
-from dse.workload.dlrm import (
-    DlrmJob,
-    DlrmProblem,
-    DlrmRuntime,
-    LaunchMode,
-    PlanScorer,
-)
+from dse.workload import LaunchMode, load_workload, predict_job
+from dse.workload.dlrm import DlrmJob, DlrmProblem, DlrmRuntime, PlanScorer
 from dse.workload.dlrm._dense import bucket_sizes
 from dse.workload.dlrm.solver import planning_request
 from tests.conftest import make_cluster, make_device, make_model, make_table

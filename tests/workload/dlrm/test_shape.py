@@ -9,13 +9,13 @@ import pytest
 
 from dse.machine import Precision
 from dse.sharding import PLANNERS, ShardingType
+from dse.workload import LaunchMode
 from dse.workload.dlrm import (
     DenseBottom,
     DlrmProblem,
     DlrmRuntime,
     ExchangeGroup,
     InputPath,
-    LaunchMode,
     PlanScorer,
     build_layout,
 )

@@ -8,18 +8,17 @@ import pytest
 from dse.errors import ConfigError
 from dse.graph import Stream
 from dse.machine import Precision
+from dse.machine.kernels import EmbeddingKernels
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
 from dse.simulate import simulate
-from dse.workload import find_program, predict_job
+from dse.workload import LaunchMode, find_program, predict_job
 from dse.workload.dlrm import (
     DLRM_PROGRAMS,
     DenseBottom,
     DlrmJob,
     DlrmProblem,
     DlrmRuntime,
-    EmbeddingKernels,
     InputPath,
-    LaunchMode,
     PlanScorer,
     Slot,
     slot_durations_s,

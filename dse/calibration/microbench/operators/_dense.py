@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dse.calibration.microbench._machine import load_torch
+from dse._torch import load_torch
 from dse.calibration.microbench.operators._embedding import embedding_backward, embedding_forward
 from dse.errors import CalibrationError
 from dse.machine import Precision

@@ -16,7 +16,7 @@ from itertools import cycle
 import math
 from typing import TYPE_CHECKING, Any
 
-from dse.calibration.microbench._machine import load_torch
+from dse._torch import load_torch
 from dse.indices import Uniform, Zipf
 
 if TYPE_CHECKING:

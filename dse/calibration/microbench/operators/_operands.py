@@ -9,7 +9,8 @@ import zlib
 
 import numpy as np
 
-from dse.calibration.microbench._machine import describe_machine, load_torch
+from dse._torch import load_torch
+from dse.calibration.microbench._machine import describe_machine
 from dse.calibration.microbench.operators._dense import make_kernel
 from dse.machine import Precision
 

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 import time
 from typing import TYPE_CHECKING, Any
 
-from dse.calibration.microbench._machine import keep_freed_memory, load_torch
+from dse._torch import load_torch
+from dse.calibration.microbench._machine import keep_freed_memory
 from dse.calibration.microbench.timing._timers import MeasureSettings, repeat
 from dse.errors import CalibrationError, DseError, WorkerError
 from dse.launch import start_ranks

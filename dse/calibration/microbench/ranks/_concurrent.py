@@ -19,7 +19,8 @@ import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
-from dse.calibration.microbench._machine import keep_freed_memory, load_torch
+from dse._torch import load_torch
+from dse.calibration.microbench._machine import keep_freed_memory
 from dse.calibration.microbench.operators._operands import ColdCaches, OtherTables, point_kernel
 from dse.calibration.microbench.ranks._in_step import InStep, shared_counters
 from dse.calibration.microbench.timing._host import measure_host

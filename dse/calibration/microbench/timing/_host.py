@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dse.calibration.microbench._machine import load_torch
+from dse._torch import load_torch
 from dse.calibration.microbench.plan._points import HostMeasurement
 from dse.calibration.microbench.timing._timers import CpuTimer, MeasureSettings, measure
 

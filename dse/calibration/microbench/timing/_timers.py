@@ -21,7 +21,7 @@ import statistics
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dse.calibration.microbench._machine import load_torch
+from dse._torch import load_torch
 from dse.calibration.microbench.plan._points import Sample
 
 if TYPE_CHECKING:

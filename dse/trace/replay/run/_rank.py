@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import time
 from typing import TYPE_CHECKING, Any
 
+from dse._torch import load_torch
 from dse.errors import ConfigError
-from dse.launch import load_torch
 from dse.trace.replay._results import OriginalTime, RankResult, coverage_of, skipped_of
 from dse.trace.replay.plan import CollectiveBinder, OperatorFinder, Planner, outside_constraints
 from dse.trace.replay.read import Recording, UnitSelector, node_range

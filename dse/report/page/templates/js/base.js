@@ -60,7 +60,7 @@ const config = { responsive: true, displayModeBar: false };
 const details = new Map(data.details.map((detail) => [detail.number, detail]));
 // What draws again when another candidate is chosen; each takes its details.
 const onChoose = [];
-let current = data.details.length ? data.details[0].number : null;
+let current = data.front.recommended ?? (data.details.length ? data.details[0].number : null);
 const front = data.trials.filter((trial) => trial.front)
   .sort((a, b) => (a.values[0] - b.values[0]) * (data.axes[0].maximize ? -1 : 1));
 // The step as captured, for the table of the front and the plot; only studies of a trace have it.
@@ -75,14 +75,29 @@ const show = (axis, value) => value === null || value === undefined ? "–" :
 const layout = (extra) => Object.assign({
   paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: ink, size: 12 },
   margin: { l: 64, r: 16, t: 12, b: 48 }, legend: { orientation: "h", y: 1.12 }, hovermode: "closest",
+  hoverlabel: { bgcolor: themed("#ffffff", "#1c2127"), bordercolor: themed("#8a939d", "#8a939d"), font: { color: ink, size: 12 }, align: "left" },
 }, extra);
 const axis = (title, extra) => Object.assign({ title: { text: plain(title) }, gridcolor: line, zerolinecolor: line }, extra);
+
+// A logarithmic axis whose marks are written out: 1, 2, 5, 10, 20, 50 …
+function logTicks(low, high) {
+  const marks = [];
+  for (let power = Math.floor(Math.log10(low)) - 1; power <= Math.ceil(Math.log10(high)); power++) {
+    for (const digit of [1, 2, 5]) marks.push(Number((digit * 10 ** power).toPrecision(1)));
+  }
+  return { type: "log", tickvals: marks, ticktext: marks.map((mark) => mark.toLocaleString("en-US", { maximumSignificantDigits: 3 })) };
+}
+// Parameters that differ between trials; the others need no column.
+const varying = (trials) => data.parameters.map((_, i) => i).filter((i) => new Set(trials.map((trial) => trial.parameters[i])).size > 1);
 
 function cell(row, text, numeric, wide) {
   const td = document.createElement("td");
   td.textContent = text;
   if (numeric) td.className = "n";
-  if (wide && text) td.className = "wide";
+  if (wide && text) {
+    td.className = "wide";
+    td.title = text;
+  }
   row.appendChild(td);
 }
 
@@ -131,9 +146,17 @@ function drawPlot(id) {
   kept.drawn = plotlyReady().then(() => turn === kept.count ? render(id) : kept.drawn);
   return kept.drawn;
 }
+// Where there is little room, the legend goes below the plot.
+const narrow = (id) => byId(id).clientWidth < 560;
+function below(traces, extra) {
+  const listed = extra.showlegend === false ? 0 : traces.filter((trace) => trace.name && trace.showlegend !== false).length;
+  if (!listed) return {};
+  return { legend: { orientation: "h", x: 0, yref: "container", y: 0, yanchor: "bottom", font: { size: 11 } },
+    margin: { l: 56, t: 12, ...extra.margin, r: 10, b: 58 + 19 * Math.ceil(listed / 2) } };
+}
 function render(id, more) {
-  const kept = plots.get(id);
-  const drawn = Plotly.react(id, recoloured(kept.traces), recoloured(layout({ ...kept.layoutExtra, ...more })), config);
+  const kept = plots.get(id), extra = { ...kept.layoutExtra, ...more };
+  const drawn = Plotly.react(id, recoloured(kept.traces), recoloured(layout({ ...extra, ...(narrow(id) ? below(kept.traces, extra) : {}) })), config);
   for (; kept.bound < kept.handlers.length; kept.bound++) byId(id).on(...kept.handlers[kept.bound]);
   return drawn;
 }

@@ -15,7 +15,7 @@ function rankOrder(detail) {
 }
 function stacked(id, titles, colours, ranks, rows, unit, shapes_) {
   // Places on the axis are positions, so that ranks can stand in any order.
-  const word = data.rank_word.toLowerCase(), every = Math.ceil(ranks.length / 24), places = ranks.map((_, i) => i);
+  const word = data.rank_word.toLowerCase(), every = Math.ceil(ranks.length / (narrow(id) ? 8 : 24)), places = ranks.map((_, i) => i);
   const labelled = places.filter((place) => place % every === 0);
   plot(id, titles.map((title, i) => ({ type: "bar", name: title, x: places, y: rows.map((row) => row[i]), customdata: ranks,
     marker: { color: colours[i] }, hovertemplate: `${word} %{customdata}, ${title}: %{y} ${unit}<extra></extra>` })),

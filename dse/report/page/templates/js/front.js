@@ -16,7 +16,7 @@ const hoverInterval = (trial, i) => {
 };
 const hover = (trial) => `<b>${label(trial.number)}</b> ${trial.number < 0 ? "" : plain(trial.status)}<br>` +
   data.axes.map((objective, i) => `${plain(objective.title)}: ${show(objective, trial.values[i])}${hoverInterval(trial, i)}`).join("<br>") + "<br>" +
-  data.parameters.map((name, i) => `${plain(name)}: ${plain(trial.parameters[i])}`).join("<br>") +
+  shownParameters.map((i) => `${plain(data.parameters[i].replaceAll("_", " "))}: ${plain(trial.parameters[i])}`).join("<br>") +
   (known.get(trial.number)?.note ? `<br>${plain(known.get(trial.number).note)}` : "");
 // SVG marks: the plots that need WebGL build code at run time, which the page forbids itself.
 function points(trials, x, y, extra) {
@@ -25,6 +25,7 @@ function points(trials, x, y, extra) {
     customdata: trials.map((t) => t.number), text: trials.map(hover), hovertemplate: "%{text}<extra></extra>",
   }, extra);
 }
+const shownParameters = varying(data.trials);
 const toggled = (id) => byId(id).checked;
 // Bars from a value to the ends of its interval; points without one get a bar of no length.
 function errorBars(values, spans, extra) {
@@ -64,7 +65,7 @@ function drawScatter() {
     for (const best of [false, true]) {
       const mine = feasible.filter((t) => t.group === group && t.front === best);
       if (!mine.length || (!best && !toggled("show-dominated"))) continue;
-      const marker = { symbol, size: best ? 12 : 6, opacity: best ? 1 : z === null ? 0.35 : 0.5, line: { color: ink, width: best ? 1.2 : 0 } };
+      const marker = { symbol, size: best ? 12 : 6, opacity: best ? 1 : 0.55, line: { color: ink, width: best ? 1.2 : 0 } };
       if (z === null) marker.color = palette[index % palette.length];
       else Object.assign(marker, { color: mine.map((t) => t.values[z] === null ? "#888888" : shade(value(t))) });
       // One entry of the legend for each group: that of the front where it has a point there.
@@ -109,7 +110,7 @@ function drawScatter() {
 function scaleOf(trials, index) {
   const valuesOf = (some) => some.map((t) => t.values[index]).filter((value) => value !== null && value !== undefined);
   const values = valuesOf(trials), low = Math.min(...values), high = Math.max(...values);
-  if (low > 0 && high / low > 30) return { type: "log", dtick: "D2" };
+  if (low > 0 && high / low > 30) return logTicks(low, high);
   const feasible = valuesOf(trials.filter((t) => t.status === "feasible"));
   if (!feasible.length) return {};
   const from = Math.min(...feasible), to = Math.max(...feasible), room = Math.max(to - from, 0.1 * Math.abs(to));

@@ -16,7 +16,13 @@ const sizeWords = (table) => {
 };
 // Only rows that are in view are drawn: the plot stays in place and a tall box scrolls behind it.
 let planRows = [], planKinds = [], planRanks = [];
-const rowsInView = 36, planHead = 52;
+const planHead = 52;
+// On paper nothing scrolls, so all rows are drawn there.
+let rowsInView = 36;
+function unrollPlan(all) {
+  rowsInView = all ? Infinity : 36;
+  if (byId("heatmap") && details.has(current)) drawPlan(details.get(current));
+}
 const rowHeight = () => planRows.length > rowsInView ? 13 : 17;
 function drawPlanRows() {
   const unit = rowHeight(), seen = Math.min(planRows.length, rowsInView), room = planRows.length - seen;

@@ -1,5 +1,11 @@
 // The first drawing, after all parts are there.
 candidate.addEventListener("change", () => choose(Number(candidate.value)));
+for (const button of document.querySelectorAll("button[data-choose]")) {
+  button.addEventListener("click", () => {
+    choose(Number(button.dataset.choose));
+    byId("h-detail").scrollIntoView();
+  });
+}
 for (const select of [selectX, selectY]) select.addEventListener("change", drawScatter);
 drawScatter();
 onPlot("scatter", "plotly_click", (event) => choose(event.points[0].customdata));

@@ -4,8 +4,9 @@ const columns = [
   ...data.axes.map((objective, i) => ({ title: objective.title, numeric: true, of: (t) => t.values[i] ?? null, text: (t) => show(objective, t.values[i]) })),
   ...(baseline && !data.axes.some((objective) => objective.title.startsWith("Speed-up")) ?
     [{ title: "Speed-up", numeric: true, of: (t) => t.speedup, text: (t) => t.speedup === null ? "–" : `${t.speedup.toFixed(3)} ×` }] : []),
-  ...data.parameters.map((name, i) => ({ title: name.replaceAll("_", " "), numeric: false, of: (t) => t.parameters[i], text: (t) => String(t.parameters[i]) })),
 ];
+const spelled = (value) => typeof value === "number" ? value.toLocaleString("en-US", { maximumSignificantDigits: 12 }) : String(value).replaceAll("+", "+\u200b");
+const parameterColumns = (indices) => indices.map((i) => ({ title: data.parameters[i].replaceAll("_", " "), numeric: false, of: (t) => t.parameters[i], text: (t) => spelled(t.parameters[i]) }));
 const statusColumns = [{ title: "status", numeric: false, of: (t) => t.status, text: (t) => t.status + (t.front ? " ★" : "") },
   { title: "reason", numeric: false, wide: true, of: (t) => t.reason, text: (t) => t.reason }];
 // Numbers come before texts, what is missing last in both directions.
@@ -95,10 +96,16 @@ function markCurrent() {
   }
 }
 onChoose.push(markCurrent);
-const frontRows = makeTable(byId("front-table"), columns, baseline ? [baseline, ...front] : front, 1000, () => frontRows.draw());
+const boundBy = new Map(data.bound_by);
+const boundColumn = data.bound_by.length ? [{ title: "bound by", numeric: false, of: (t) => boundBy.get(t.number) ?? "", text: (t) => boundBy.get(t.number) ?? "" }] : [];
+const equalTo = new Map(data.equal), ofFront = varying(baseline ? [baseline, ...front] : front);
+const equalColumn = data.equal.length ? [{ title: "equal configurations", numeric: false, of: (t) => equalTo.get(t.number) ?? "", text: (t) => equalTo.get(t.number) ?? "" }] : [];
+const frontRows = makeTable(byId("front-table"), [...columns, ...boundColumn, ...parameterColumns(ofFront), ...equalColumn], baseline ? [baseline, ...front] : front, 1000, () => frontRows.draw());
 frontRows.draw();
+const common = data.parameters.map((_, i) => i).filter((i) => front.length && !ofFront.includes(i));
+byId("front-common").textContent = common.length ? `The same for all of them: ${common.map((i) => `${data.parameters[i].replaceAll("_", " ")} ${spelled(front[0].parameters[i])}`).join(", ")}.` : "";
 // The table of all trials. Each parameter that takes a few values has a list of them.
-const allColumns = [...columns, ...statusColumns];
+const allColumns = [...columns, ...parameterColumns(varying(data.trials)), ...statusColumns];
 const all = makeTable(byId("all-table"), allColumns, data.trials, 50, () => drawAll());
 const filters = new Map();
 const fewValues = 40;

@@ -20,12 +20,14 @@ showTheme();
 const paperWidth = 680;
 window.addEventListener("beforeprint", () => {
   dark = false;
+  unrollPlan(true);
   for (const id of plots.keys()) {
-    if (window.Plotly && byId(id).offsetParent) render(id, { width: Math.min(paperWidth, byId(id).clientWidth), autosize: false });
+    if (window.Plotly && byId(id).offsetParent) render(id, { width: Math.min(paperWidth, byId(id).clientWidth), height: byId(id).clientHeight, autosize: false });
   }
 });
 window.addEventListener("afterprint", () => {
   dark = isDark();
+  unrollPlan(false);
   // A plot keeps the width it had on paper until it is told to measure its place again.
   for (const id of plots.keys()) if (byId(id).classList.contains("js-plotly-plot")) render(id, { autosize: true });
   for (const id of plots.keys()) if (byId(id).classList.contains("js-plotly-plot") && byId(id).offsetParent) Plotly.Plots.resize(id);

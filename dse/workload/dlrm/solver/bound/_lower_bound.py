@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.simulate import critical_path, simulate
-from dse.workload.dlrm import DurationClass, build_layout
+from dse.workload import DurationClass
+from dse.workload.dlrm import build_layout
 from dse.workload.dlrm.solver.bound._choices import table_choices
 from dse.workload.dlrm.solver.bound._durations import slot_model
 from dse.workload.dlrm.solver.bound._indivisible import indivisible_shards

@@ -11,7 +11,8 @@ import numpy as np
 from dse.machine import Precision
 from dse.machine.platforms import load_platform
 from dse.sharding import ShardingType, TableConstraints, placements_allowed
-from dse.workload.dlrm import DlrmProblem, DlrmRuntime, LaunchMode, PlanScorer
+from dse.workload import LaunchMode
+from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer
 from dse.workload.dlrm.solver import lower_bound, planning_request
 from tests.conftest import make_cluster, make_model, make_table
 

@@ -9,7 +9,8 @@ import pytest
 
 from dse.sharding import ShardingType, placements_allowed
 from dse.simulate import simulate
-from dse.workload.dlrm import LaunchMode, PlanScorer, Slot, build_layout
+from dse.workload import LaunchMode
+from dse.workload.dlrm import PlanScorer, Slot, build_layout
 from dse.workload.dlrm.solver import lower_bound, planning_request
 from dse.workload.dlrm.solver.bound._layout import slot_graph
 from tests.conftest import make_cluster, make_table

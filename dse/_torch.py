@@ -1,4 +1,4 @@
-"""Lazy import of torch."""
+"""Lazy import of torch, which is optional."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def load_torch() -> Any:
         import torch
     except ImportError as error:
         raise OptionalDependencyError(
-            "real runs need torch; install the extra `validate`, in the project's folder: "
-            "pip install '.[validate]'"
+            "this needs torch, which is not installed here: pip install torch, or the version "
+            "that was tested, in the project's folder: pip install '.[validate]'"
         ) from error
     return torch

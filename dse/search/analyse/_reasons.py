@@ -1,0 +1,50 @@
+"""Reasons why configurations were left out, grouped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dse.search._records import TrialRecord, TrialStatus
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonGroup:
+    """Configurations that were left out for the same kind of reason.
+
+    Attributes:
+        example: The reason of the first of them.
+        status: Their status.
+        count: How many they are.
+    """
+
+    example: str
+    status: TrialStatus
+    count: int
+
+
+def group_reasons(records: Sequence[TrialRecord]) -> tuple[ReasonGroup, ...]:
+    """Groups reasons that differ in their figures only, the most frequent group first."""
+    counts: Counter[tuple[str, TrialStatus]] = Counter()
+    examples: dict[tuple[str, TrialStatus], str] = {}
+    for record in records:
+        if record.reason:
+            # Figures vary from trial to trial; the first words say what kind of reason it is.
+            masked = "".join("#" if sign.isdigit() else sign for sign in record.reason)
+            key = (" ".join(masked.split()[:4]), record.status)
+            counts[key] += 1
+            examples.setdefault(key, record.reason)
+    return tuple(ReasonGroup(examples[key], key[1], count) for key, count in counts.most_common())
+
+
+def nothing_feasible(records: Sequence[TrialRecord]) -> str:
+    """Returns why a study has no answer: the most frequent reason."""
+    reasons = group_reasons(records)
+    if not reasons:
+        return "nothing was evaluated"
+    most = reasons[0]
+    return f"nothing is feasible; most often ({most.count} of {len(records)}): {most.example}"

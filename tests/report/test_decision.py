@@ -1,0 +1,120 @@
+"""Words for decisions and certificates, on a terminal and on the page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import io
+import math
+
+import pytest
+from rich.console import Console
+
+from dse.report import build_view, render_report
+from dse.report._decision import certificate_words, decision_entries
+from dse.report.terminal import print_study
+from dse.search import Certificate, decide
+from dse.workload import Parameter
+from tests.search.analyse.studies import study_of_trials, trial
+
+PROVEN = Certificate(True, 10_388, 312, 10_000, 76, 0.0)
+
+
+def printed(study, width=80):
+    out = io.StringIO()
+    print_study(study, Console(file=out, width=width), [])
+    return out.getvalue()
+
+
+def three():
+    return study_of_trials(trial(0, 1e6, 0.10), trial(1, 9e6, 0.90), trial(2, 8e6, 0.20))
+
+
+def test_roles_of_one_outcome_are_one_entry():
+    entries = decision_entries(decide(three()))
+    assert [(entry.role, entry.also) for entry in entries] == [
+        ("take", ()),
+        ("fastest", ()),
+        ("cheapest", ()),
+    ]
+    single = decision_entries(decide(study_of_trials(trial(0, 1e6, 0.1))))
+    assert [(entry.role, entry.also) for entry in single] == [("take", ("fastest", "cheapest"))]
+
+
+def test_figures_of_an_entry():
+    take = decision_entries(decide(three()))[0]
+    assert take.speed == "8.00 M samples/s"
+    assert take.interval == "6.40–10.00"
+    assert take.cost == "200 USD per billion samples"
+    assert take.doubling == "not searched"
+
+
+@pytest.mark.parametrize(
+    ("certificate", "words"),
+    [
+        (PROVEN, ("front complete", "312 of 10,388", "10,000", "76")),
+        (
+            replace(PROVEN, complete=False, hypervolume_missing_at_most=0.021),
+            ("2.1 %", "--resume"),
+        ),
+        (replace(PROVEN, complete=False, hypervolume_missing_at_most=math.nan), ("not known",)),
+    ],
+)
+def test_the_certificate_says_how_much_can_be_missing(certificate, words):
+    text = certificate_words(replace(three(), certificate=certificate))
+    assert all(word in text for word in words)
+
+
+def test_without_a_certificate_the_last_gain_says_whether_the_front_grew():
+    late = [trial(number, 1e6 - number, 1.0) for number in range(9)] + [trial(9, 9e6, 0.5)]
+    words = certificate_words(study_of_trials(*late))
+    assert "10 of 10" in words
+    assert "--trials 20" in words
+    early = certificate_words(
+        study_of_trials(*(replace(late[9 - n], number=n) for n in range(10)))
+    )
+    assert "1 of 10" in early
+    looked_at = [Parameter("platform", ("a",)), Parameter("world_size", (1, 2, 8))]
+    whole = replace(three(), parameters=tuple(looked_at))
+    assert certificate_words(whole).startswith("front complete")
+
+
+def test_the_terminal_begins_with_what_to_take_and_what_is_proven():
+    text = printed(replace(three(), certificate=PROVEN))
+    assert text.startswith("take")
+    assert text.index("why:") < text.index("front complete") < text.index("Pareto front")
+
+
+def test_a_row_of_the_front_stays_short_on_a_narrow_terminal():
+    names = ("link", "network", "precision", "launch", "communication_precision")
+    records = []
+    for number in range(3):
+        record = trial(number, 1e6 * (number + 1), 0.1 * (number + 1))
+        chosen = {name: f"quite_a_long_{name}_{number}" for name in names}
+        chosen["sharding_types"] = "data_parallel+table_wise+table_row_wise+table_column_wise"
+        parameters = (*record.parameters, *chosen.items())
+        records.append(replace(record, parameters=parameters))
+    lines = printed(study_of_trials(*records)).splitlines()
+    first = next(place for place, line in enumerate(lines) if line.strip().startswith("2 "))
+    rows = lines[first : lines.index("", first)]
+    assert len(rows) <= 3 * 5
+    assert max(map(len, rows)) <= 82
+
+
+def test_equal_configurations_stand_in_their_row():
+    record = trial(0, 1e6, 0.1, equal_count=5, equal_because=("network",))
+    assert "(+5 equal: network irrelevant)" in printed(study_of_trials(record), width=200)
+    assert build_view(study_of_trials(record)).equal == ((0, "+5 equal: network irrelevant"),)
+
+
+def test_the_page_opens_with_the_cards_and_how_it_scales():
+    study = study_of_trials(
+        trial(0, 1e6, 0.1, world_size=2), trial(1, 9e6, 0.9), trial(2, 8e6, 0.2)
+    )
+    view = build_view(replace(study, description="Which machines?"))
+    assert view.title == "Which machines?"
+    assert [card.number for card in view.decision.cards] == [2, 1, 0]
+    assert view.front.recommended == 2
+    (scaling,) = view.scaling
+    assert [(point.ranks, point.number) for point in scaling.points] == [(2, 0), (8, 1)]
+    html = render_report(study)
+    assert html.index('data-choose="2"') < html.index('id="h-front"')
