@@ -13,7 +13,7 @@ from dse.machine.platforms import CalibrationSource, platform_from_text
 from dse.search._directory import StudyDirectory
 from dse.search._input_files import IN_MEMORY
 from dse.search._options import Study
-from dse.search._records import CALIBRATION_ROLE, STEPS_ROLE, Fact, TrialStatus
+from dse.search._records import BASE_ROLE, CALIBRATION_ROLE, STEPS_ROLE, Fact, TrialStatus
 from dse.search._result import study_result
 from dse.search.revise._overrides import (
     override_space,
@@ -182,12 +182,13 @@ def _platform(file: InputFile, inputs: Sequence[InputFile]) -> Platform:
         for used in inputs
         if used.role == CALIBRATION_ROLE and used.name.startswith(prefix) and used.text
     ]
-    platform = platform_from_text(file.text, file.path, kept)
+    bases = {used.name: used.text for used in inputs if used.role == BASE_ROLE}
+    platform = platform_from_text(file.text, file.path, kept, bases)
     overrides = stored_overrides(inputs)
     if not overrides:
         return platform
     space = next((_space(used) for used in inputs if used.role == "space" and used.path), None)
-    return override_study_platform(platform, file.name, overrides, space)[0]
+    return override_study_platform(platform, file.name, overrides, space)
 
 
 def _space(file: InputFile, kind: str = "") -> SearchSpace:

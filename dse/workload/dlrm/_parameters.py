@@ -14,6 +14,7 @@ from dse.workload._parameters import (
     Parameter,
     ParametersBlock,
     ParameterValue,
+    Platforms,
     Precisions,
     RankCounts,
     Switches,
@@ -61,7 +62,7 @@ _SOFTWARE = (
 class DlrmParameters(ParametersBlock):
     """The outer choices; each is a value, a list of values, or a range."""
 
-    platform: Names
+    platform: Platforms
     world_size: RankCounts
     global_batch_size: Counts | None = None
     local_batch_size: Counts | None = None
