@@ -11,9 +11,11 @@ from dse.cli._request import OpenJob, Request, open_job
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from dse.explanation import Difference, Explanation
+    from dse.machine.platforms import ChangedFigure
     from dse.report.terminal import PredictionView
     from dse.workload import Job, PairedComparison, Prediction
 
@@ -59,6 +61,7 @@ class Predicted:
         remarks = [f"host overheads: {opened.host_overheads}"]
         if opened.program is not None:
             remarks.append(program_remark(opened.program))
+        remarks += change_remarks(opened.changes)
         precision = self.job.document().get("precision")
         return PredictionView(
             job=f"{opened.workload.name} on {request.world_size} × {opened.platform.device.name}, "
@@ -81,6 +84,7 @@ class Predicted:
             "global_batch_size": request.global_batch_size,
             **program_fields(opened.program),
             "host_overheads": request.host_profile or opened.platform.name,
+            **change_fields(opened.changes),
             **self.job.document(),
             **prediction_fields(prediction, self.ranks_per_place),
             "bound_by": self.explanation.bound_by,
@@ -142,12 +146,15 @@ class Predicted:
         )
 
 
-def predicted(request: Request, first: Predicted | None = None) -> Predicted:
+def predicted(
+    request: Request, first: Predicted | None = None, beside: Request | None = None
+) -> Predicted:
     """Predicts a job; finds a plan where none is given.
 
     Args:
         request: The options.
         first: The job to compare with, whose plan ``same`` means.
+        beside: The options of the other job of a comparison.
 
     Raises:
         ConfigError: A name is unknown, values do not fit the platform, or the model is of another
@@ -156,7 +163,7 @@ def predicted(request: Request, first: Predicted | None = None) -> Predicted:
     """
     from dse.workload import predict_job
 
-    opened = open_job(request)
+    opened = open_job(request, beside)
     if first is not None and first.open_job.workload.kind != opened.workload.kind:
         raise ConfigError(
             f"--versus: `{opened.workload.name}` is a {opened.workload.title}, "
@@ -180,6 +187,16 @@ def _planned(job: Job, plan: str, first: Job | None) -> Job:
 def program_fields(program: str | None) -> dict[str, object]:
     """Returns the program under its name in the public contract, and under former names."""
     return {"program": program, "software_profile": program, "software": program}
+
+
+def change_fields(changes: Sequence[ChangedFigure]) -> dict[str, object]:
+    """Returns the figures that `--set` changed, if any."""
+    return {"changes": [fields_of(figure) for figure in changes]} if changes else {}
+
+
+def change_remarks(changes: Sequence[ChangedFigure]) -> list[str]:
+    """Returns a line for each figure that `--set` changed."""
+    return [f"changed: {one.quantity}, {one.before} → {one.after}" for one in changes]
 
 
 def prediction_fields(prediction: Prediction, ranks: int = 1) -> dict[str, object]:
