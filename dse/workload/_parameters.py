@@ -19,7 +19,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from dse.config import MAX_RANKS, Count, StrictModel
 from dse.machine import Precision
-from dse.machine.platforms import DerivedPlatform, DerivedPlatformBlock
+from dse.machine.platforms import DerivedPlatform, DerivedPlatformBlock, PlatformChoice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -174,19 +174,11 @@ def _of_different_names(
     return value
 
 
-#: One platform: a name or file, or what differs from another one.
-_AnyPlatform = Annotated[
-    Annotated[Name, Tag("name")] | Annotated[DerivedPlatformBlock, Tag("mapping")],
-    Discriminator(
-        lambda value: "mapping" if isinstance(value, dict | DerivedPlatformBlock) else "name"
-    ),
-]
-
 #: Platforms that may be chosen.
 Platforms = Annotated[
-    list[_AnyPlatform],
+    list[PlatformChoice],
     Field(min_length=1),
-    BeforeValidator(_as_platforms, json_schema_input_type=list[_AnyPlatform] | _AnyPlatform),
+    BeforeValidator(_as_platforms, json_schema_input_type=list[PlatformChoice] | PlatformChoice),
     AfterValidator(_of_different_names),
 ]
 Counts = Annotated[

@@ -12,6 +12,7 @@ from dse.machine.platforms._calibrations import builtin_calibrations
 from dse.machine.platforms._derive import (
     DerivedPlatform,
     DerivedPlatformBlock,
+    PlatformChoice,
     derive_platform,
 )
 from dse.machine.platforms._load import (
@@ -38,6 +39,7 @@ __all__ = [
     "DerivedPlatformBlock",
     "Override",
     "Platform",
+    "PlatformChoice",
     "PlatformDocument",
     "PlatformFact",
     "builtin_calibrations",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Discriminator, Field, Tag, field_validator
 from pydantic_core import PydanticCustomError
 
 from dse._suggest import hint
@@ -30,6 +30,7 @@ from dse.config import (
     builtin_folder,
     check_data,
     override,
+    parse_plain,
     readable_quantity,
 )
 from dse.errors import ConfigError, UnknownNameError
@@ -162,6 +163,13 @@ class DerivedPlatform:
     changes: tuple[tuple[tuple[str, ...], str], ...]
     text: str
 
+    @property
+    def mapping(self) -> dict[str, Any]:
+        """The keys that were given, as a file has them."""
+        found = parse_plain(self.text)
+        assert isinstance(found, dict)
+        return found
+
 
 class DerivedPlatformBlock(StrictModel):
     """A platform with a price or figures of one's own, in the place of a platform's name."""
@@ -206,17 +214,35 @@ class DerivedPlatformBlock(StrictModel):
             )
         return value
 
+    def __str__(self) -> str:
+        """Returns the name of the platform."""
+        return self.to_derived().name
+
+    @property
+    def mapping(self) -> dict[str, Any]:
+        """The keys that were given, as a file has them."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+
     def to_derived(self) -> DerivedPlatform:
         """Returns what differs, as plain values."""
         import yaml
 
-        given = self.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+        given = self.mapping
         text = yaml.safe_dump(given, sort_keys=False, allow_unicode=True)
         figures = {key: given[key] for key in given if key not in ("from", "name", "price")}
         changes = tuple(_leaves(figures, ()))
         price = self.price or ""
         name = self.name or _name(self.base, price, changes)
         return DerivedPlatform(self.base, name, price, changes, text)
+
+
+#: A platform as files name it: a name or file, or what differs from another one.
+PlatformChoice = Annotated[
+    Annotated[Name, Tag("(name)")] | Annotated[DerivedPlatformBlock, Tag("(mapping)")],
+    Discriminator(
+        lambda value: "(mapping)" if isinstance(value, dict | DerivedPlatformBlock) else "(name)"
+    ),
+]
 
 
 def _leaves(

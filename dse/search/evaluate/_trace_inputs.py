@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
-from dse.machine.platforms import load_platform
 from dse.search._input_files import platform_facts, platform_files, text_file, trace_files
-from dse.search._inputs import StudyInputs
+from dse.search._inputs import StudyInputs, read_platforms
 from dse.search._records import STEPS_ROLE, StudyTrace
 from dse.search.evaluate._evaluator import WorkloadContext, quote_for
 from dse.search.revise._overrides import StudyMachines, check_price_changes, with_overrides
@@ -21,7 +20,6 @@ from dse.workload.recorded import SAME_PLATFORM, RecordedWorkload, is_step_file,
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse.machine.platforms import Platform
     from dse.search._records import InputFile
     from dse.search.space import SearchSpace, TraceReference
     from dse.trace.whatif import CapturedStep, Change
@@ -51,16 +49,14 @@ def trace_inputs(
         path = Path(workload.folder) / name
         step_files[name] = read_changes(path)
         files.append(text_file(STEPS_ROLE, name, path))
-    platforms: dict[str, Platform] = {}
-    for value in space.choices("platform"):
-        if value != SAME_PLATFORM:
-            platforms[str(value)] = load_platform(str(value))
+    platforms, platform_inputs = read_platforms(space, file, without=SAME_PLATFORM)
+    files += platform_inputs
     used, own = dict(platforms), ""
     if captured.machine.platform is not None:
         own = workload.platform or captured.machine.platform.name
+        if own not in used:
+            files += platform_files(own, captured.machine.platform)
         used[own] = captured.machine.platform
-    for name, platform in used.items():
-        files += platform_files(name, platform)
     if overrides:
         machines = StudyMachines(space, used)
         parsed = machines.parsed(overrides)
@@ -72,7 +68,10 @@ def trace_inputs(
             moved = replace(captured.machine, platform=used[own])
             captured = replace(captured, machine=moved)
     facts = [fact for name, found in used.items() for fact in platform_facts(name, found)]
-    recorded = RecordedWorkload(workload.name, captured, workload.samples_per_step, step_files)
+    mappings = {one.name: one.mapping for one in space.derived_platforms}
+    recorded = RecordedWorkload(
+        workload.name, captured, workload.samples_per_step, step_files, mappings
+    )
     context = WorkloadContext(space, space.search.seed, recorded, platforms)
     machine = captured.machine
     quote = None
