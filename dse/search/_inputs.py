@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from dse.config import DocumentKind, find_document, key_places, parse_document
@@ -138,19 +139,20 @@ def read_platforms(
     derived = {one.name: one for one in space.derived_platforms}
     places = _places_of_mappings(space, file)
     platforms: dict[str, Platform] = {}
+    loaded = cache(load_platform)
     files: list[InputFile] = []
     for value in space.choices("platform"):
         name = str(value)
         if name == without:
             continue
         if name not in derived:
-            platforms[name] = load_platform(name)
+            platforms[name] = loaded(name)
             files += platform_files(name, platforms[name])
             continue
         one, given_in = derived[name], file.path or f"space {space.name}"
         own = places.get(name, {})
         try:
-            base = load_platform(one.base)
+            base = loaded(one.base)
         except UnknownNameError as error:
             raise type(error)(f"{own.get(('from',), given_in)}: {error}") from error
         platforms[name] = derive_platform(one, base, given_in, own)
