@@ -116,6 +116,13 @@ def metrics_of(configuration: Configuration, prediction: Prediction) -> dict[str
 #: Role of files of fitted models; their name is prefixed by the platform's.
 CALIBRATION_ROLE = "calibration"
 
+#: Roles of platforms, and of those that other platforms of the study are derived from.
+PLATFORM_ROLE = "platform"
+BASE_ROLE = "base platform"
+
+#: Role of the overrides of platforms, see :mod:`dse.search.revise`.
+CHANGES_ROLE = "changes"
+
 #: Role of files of captured traces, and of steps that optimizations name.
 TRACE_ROLE = "trace"
 STEPS_ROLE = "steps"
@@ -126,7 +133,8 @@ class InputFile:
     """One input of a study.
 
     Attributes:
-        role: ``space``, ``model``, ``trace``, ``steps``, ``platform`` or ``calibration``.
+        role: ``space``, ``model``, ``trace``, ``steps``, ``platform``, ``base platform``,
+            ``calibration`` or ``changes``.
         name: Name inside the file.
         path: Where it was read from.
         sha256: Digest of its bytes.
@@ -148,7 +156,8 @@ class Fact:
         subject: Platform or model name.
         quantity: What the number is, for example ``device.memory.bandwidth``.
         value: The value with its unit, for reading.
-        origin: ``datasheet``, ``measured``, ``fitted``, ``assumed`` or ``list price``.
+        origin: ``datasheet``, ``measured``, ``fitted``, ``assumed``, ``list price``, ``given`` or
+            ``changed``.
         source: Citation.
         as_of: Date, or empty.
     """

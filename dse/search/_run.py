@@ -22,6 +22,7 @@ from dse.search.analyse._bounds import missing_bounds
 from dse.search.evaluate._objective import objective_context
 from dse.search.execute import FailureWatch, check_executor, make_executor
 from dse.search.propose import trials_wanted
+from dse.search.revise._overrides import stored_overrides
 from dse.search.space import PlanSearch, SamplerName
 from dse.search.storage import Journal, LocalStorage
 
@@ -72,12 +73,15 @@ def run(
         raise ConfigError(
             f"--study-name {chosen.study_name}: names a study in a database; add --storage"
         )
-    inputs = read_inputs(space)
+    inputs = read_inputs(space, chosen.overrides)
+    directory = StudyDirectory(study_folder(chosen, inputs.space.name))
+    former = directory.read_header() if chosen.resume else None
+    if former is not None and not chosen.overrides:
+        kept = [change.text for change in stored_overrides(former.inputs)]
+        inputs = read_inputs(space, kept) if kept else inputs
     header = _header(inputs, chosen, objective)
     if objective is not None:
         header = header.with_changes(cost_model=_name(objective))
-    directory = StudyDirectory(study_folder(chosen, inputs.space.name))
-    former = directory.read_header() if chosen.resume else None
     if former is not None:
         header = resumed_header(str(directory.root), StudyIdentity.of(former), header, chosen)
         if former.storage is not None and not chosen.storage:

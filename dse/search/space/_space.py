@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dse.machine import LinkSpec, NetworkSpec
+    from dse.machine.platforms import DerivedPlatform
     from dse.search.space._workload_blocks import ModelReference, TraceReference
     from dse.workload import Parameter, ParameterValue
 
@@ -119,6 +120,7 @@ class SearchSpace:
         links: Interconnects the space adds to every platform's own.
         networks: Networks the space adds to every platform's own.
         search: Search settings.
+        derived_platforms: Platforms among the choices that are given by what differs from others.
     """
 
     name: str
@@ -132,6 +134,7 @@ class SearchSpace:
     links: tuple[LinkSpec, ...]
     networks: tuple[NetworkSpec, ...]
     search: SearchSettings
+    derived_platforms: tuple[DerivedPlatform, ...] = ()
 
     @property
     def size(self) -> int:
