@@ -141,6 +141,7 @@ def shard_command(
         "bound_time_s": solution.bound_time_s,
         "plans_scored": solution.plans_scored,
         "planner": solution.planner,
+        "ties": solution.ties,
         "fits": solution.fits,
         "peak_memory_bytes": solution.peak_memory_bytes,
         "host_memory_bytes_per_rank": [memory.host_bytes for memory in prediction.memory],

@@ -253,7 +253,7 @@ class StudyResult:
     @property
     def programs(self) -> tuple[str, ...]:
         """Training programs of the evaluated configurations, in the order of their numbers."""
-        found = (record.prediction.program for record in self.records if record.prediction)
+        found = (record.configuration.program for record in self.records if record.configuration)
         return tuple(dict.fromkeys(name for name in found if name))
 
     @property

@@ -10,7 +10,12 @@ from __future__ import annotations
 from dse.workload._builder import StepBuilder
 from dse.workload._configuration import Configuration
 from dse.workload._explain import AttributedGraph, Details, explain_job, task_details
-from dse.workload._iteration import DurationClass, ErrorSource, Iteration, SimulatedStep
+from dse.workload._iteration import (
+    DurationClass,
+    ErrorSource,
+    Iteration,
+    SimulatedStep,
+)
 from dse.workload._job import Job, PlanEffort
 from dse.workload._launch import LaunchMode
 from dse.workload._metrics import (

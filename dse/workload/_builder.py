@@ -157,7 +157,8 @@ class StepBuilder:
             for duration_class in dict.fromkeys(task.duration_class for task in self._tasks)
         )
         duration_s = np.repeat(graph.duration_s[:, None], ranks.copies, axis=1)
-        return Iteration(ranks, duration_s, errors, spread)
+        groups = tuple(task.group for task in self._tasks)
+        return Iteration(ranks, duration_s, errors, spread, groups)
 
     def attributed(self) -> AttributedGraph:
         """Returns the step of one rank, which stands for all, with what takes its time."""

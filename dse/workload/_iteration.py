@@ -48,7 +48,7 @@ class DurationClass(IntEnum):
 
 #: What a step is bound by where most of its critical path comes from a kind of model.
 _WORK_OF_CLASS = {
-    DurationClass.DENSE: "dense layers",
+    DurationClass.DENSE: "matrix products",
     DurationClass.EMBEDDING: "embedding lookups and updates",
     DurationClass.COMMUNICATION: "communication",
     DurationClass.HOST: "host",
@@ -73,15 +73,17 @@ class SimulatedStep(NamedTuple):
     Attributes:
         time_s: Length of the step.
         breakdown: Where each rank's time goes.
-        bound_by: The work with the largest share of the critical path, such as ``host``; empty if
-            nothing takes any time.
+        bound_by: The work with the largest share of the critical path, such as ``embedding
+            updates``; empty if nothing takes any time.
         bound_share: That share.
+        host_share: Share of the host, whatever it does.
     """
 
     time_s: float
     breakdown: tuple[RankBreakdown, ...]
     bound_by: str = ""
     bound_share: float = 0.0
+    host_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,12 +115,15 @@ class Iteration:
         errors: What is uncertain; shares of a task add up to one at most.
         spread: Standard deviation of the logarithm of actual over expected time of the whole step
             that remains when every single model is right.
+        groups: What each task is for, as explanations name it; where it is empty, what binds the
+            step is named by the kinds of models.
     """
 
     ranks: SymmetricRanks
     duration_s: NDArray[np.float64]
     errors: tuple[ErrorSource, ...]
     spread: float
+    groups: tuple[str, ...] = ()
 
     def run(self) -> SimulatedStep:
         """Simulates the step."""
@@ -140,23 +145,31 @@ class Iteration:
 
     def _bound_by(
         self, tasks: NDArray[np.int64], seconds: NDArray[np.float64]
-    ) -> tuple[str, float]:
-        """Returns the work with the largest share of the critical path, and the share."""
+    ) -> tuple[str, float, float]:
+        """Returns the work with the largest share of the critical path, its and the host's."""
         length_s = float(seconds.sum())
         if not length_s:
-            return "", 0.0
-        total_s: dict[str, float] = {}
-        rest_s = seconds.copy()
-        for source in self.errors:
-            own_s = seconds * source.share[tasks]
-            rest_s -= own_s
-            work = _WORK_OF_CLASS[source.duration_class]
-            total_s[work] = total_s.get(work, 0.0) + float(own_s.sum())
+            return "", 0.0, 0.0
         kinds = self.ranks.graph.kind[tasks]
-        for kind, work in _WORK_OF_KIND.items():
-            total_s[work] = total_s.get(work, 0.0) + float(rest_s[kinds == kind].sum())
+        total_s: dict[str, float] = {}
+
+        def add(work: str, work_s: float) -> None:
+            total_s[work] = total_s.get(work, 0.0) + work_s
+
+        if self.groups:
+            for task, task_s in zip(tasks.tolist(), seconds.tolist(), strict=True):
+                add(self.groups[task], task_s)
+        else:
+            rest_s = seconds.copy()
+            for source in self.errors:
+                own_s = seconds * source.share[tasks]
+                rest_s -= own_s
+                add(_WORK_OF_CLASS[source.duration_class], float(own_s.sum()))
+            for kind, work in _WORK_OF_KIND.items():
+                add(work, float(rest_s[kinds == kind].sum()))
         most = max(total_s, key=total_s.__getitem__)
-        return most, total_s[most] / length_s
+        host_s = float(seconds[kinds == TaskKind.HOST].sum())
+        return most, total_s[most] / length_s, host_s / length_s
 
     def sample_times_s(self) -> NDArray[np.float64]:
         """Draws times of the step under errors of the models.

@@ -92,8 +92,8 @@ class Prediction:
         effects: What each change of a captured step did, in order.
         notes: What was assumed.
         program: Training program; empty where none is named.
-        bound_by: The work with the largest share of the critical path, such as ``host``; empty
-            where it is not known.
+        bound_by: The work with the largest share of the critical path, such as ``embedding
+            updates`` or ``host dispatch``; empty where it is not known.
         bound_share: That share.
     """
 
@@ -122,7 +122,7 @@ class Prediction:
 
     @property
     def bound_text(self) -> str:
-        """What binds the step, with its share: ``host, 96 %``; empty where it is not known."""
+        """What binds the step, with its share: ``host dispatch, 96 %``; empty if not known."""
         return f"{self.bound_by}, {100 * self.bound_share:.0f} %" if self.bound_by else ""
 
     @property

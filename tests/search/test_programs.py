@@ -85,6 +85,15 @@ def parts_of(chosen):
     return chosen.keys() & {"launch", "communication_precision", "prefetch_input"}
 
 
+def test_studies_of_earlier_versions_that_name_no_program_had_the_ideal_one(tmp_path):
+    evaluator = read_inputs(space_of(tmp_path)).context.make_evaluator()
+    parameters = {"platform": "a100_sxm_80", "world_size": 2, "global_batch_size": 16384}
+    job = evaluator.open_job(parameters)
+    assert job.program == "torchrec"
+    former = replace(evaluator.configuration(job, parameters), program="")
+    assert evaluator.job(former).program == "ideal"
+
+
 def test_a_space_without_a_program_has_the_default_one(tmp_path):
     text = SPACE.replace("  program: [torchrec, hugectr]\n", "")
     chosen = {

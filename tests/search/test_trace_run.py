@@ -84,6 +84,19 @@ def test_every_change_is_simulated(study, tmp_path):
     assert len(lengths_s) == 2
 
 
+def test_time_that_hides_behind_late_launches_is_of_the_host(study):
+    def parts(optimizations):
+        for rank in rows(study)[1.0, optimizations].prediction.breakdown:
+            found = (rank.host_s, rank.compute_s, rank.exposed_communication_s, rank.idle_s)
+            yield tuple(round(1e6 * seconds, 3) for seconds in found)
+
+    # The device waits for launches until 220 µs, and the host returns after it for 20 µs.
+    assert set(parts("none")) == {(240.0, 250.0, 200.0, 0.0)}
+    # With half of the backward pass it waits for the host to the end.
+    assert set(parts("halved.yaml")) == {(640.0, 0.0, 0.0, 0.0)}
+    assert rows(study)[1.0, "halved.yaml"].prediction.bound_by == "host operators"
+
+
 def test_changes_that_select_nothing_are_rejected_and_no_trial(study):
     rejected = [r for r in study.result.records if r.status is TrialStatus.REJECTED]
     assert len(rejected) == 3

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from dse.errors import ConfigError
+from dse.explanation import Resource
 from dse.machine.platforms import load_platform, override_platform
 from dse.simulate import simulate
 from dse.trace import read_kineto
@@ -151,6 +152,25 @@ def test_the_predicted_time_is_that_of_the_simulated_iteration(kind):
         sums_s = rank.compute_s + rank.exposed_communication_s + rank.host_s + rank.idle_s
         assert 0 < sums_s <= time_s * (1 + 1e-9)
     assert prediction.feasible
+
+
+@every_kind
+def test_what_binds_the_prediction_binds_the_explanation(kind):
+    job = made(kind)
+    found, explanation = predict_job(job), explain_job(job)
+    assert found.bound_by
+    assert 0 < found.bound_share <= 1 + 1e-9
+    host_s = sum(
+        share.seconds
+        for share in explanation.path
+        if share.resource in (Resource.HOST, Resource.LOADER)
+    )
+    if kind != "trace":
+        share = job.simulated().host_share
+        assert share == pytest.approx(host_s / explanation.iteration_time_s, abs=1e-6)
+    if kind in ("dlrm", "plug-in"):
+        assert f"bound by {found.bound_by}" in explanation.sentence
+        assert f"{100 * found.bound_share:.0f} %" in explanation.sentence
 
 
 @every_kind

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dse.report.console import Table, duration, figures, gib, line, names, percent
+from dse.report.console import Table, duration, figures, gib, line, names, percent, plural
 from dse.workload import program_label
 
 if TYPE_CHECKING:
@@ -41,6 +41,12 @@ def print_sharding(view: ShardingView, console: Console) -> None:
     if prediction.program:
         line(console, f"program: {program_label(prediction.program)}")
     line(console, f"bound by {prediction.bound_text}")
+    if solution.ties:
+        line(
+            console,
+            f"{plural(solution.ties, 'other plan')} that the search began with take as long, "
+            "because the host binds; this one has the least work for the devices",
+        )
     _print_kinds(view, console)
     _print_ranks(view, console)
     held_bytes = sum(memory.host_bytes for memory in view.prediction.memory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 import re
 from typing import TYPE_CHECKING
 
@@ -44,16 +45,25 @@ def attributed_plan(scorer: PlanScorer, plan: ShardingPlan) -> AttributedGraph:
     """
     layout = scorer.layout_graph(plan)
     graph = layout.graph
-    groups = tuple(
-        operator_group(name, TaskKind(kind))
-        for name, kind in zip(graph.names, graph.kind.tolist(), strict=True)
-    )
     return AttributedGraph(
         graph,
         plan_resources(scorer, plan, layout),
-        groups,
+        operator_groups(graph.names, tuple(graph.kind.tolist())),
         layout.duration_class == DurationClass.EMBEDDING,
         task_sizes(scorer, plan, layout),
+    )
+
+
+@lru_cache(maxsize=256)
+def operator_groups(names: tuple[str, ...], kinds: tuple[int, ...]) -> tuple[str, ...]:
+    """Returns the operator groups of tasks.
+
+    Args:
+        names: Names of the tasks.
+        kinds: `TaskKind` of each.
+    """
+    return tuple(
+        operator_group(name, TaskKind(kind)) for name, kind in zip(names, kinds, strict=True)
     )
 
 

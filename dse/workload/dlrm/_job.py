@@ -15,7 +15,7 @@ from dse.sharding import ShardingType, check_plan, read_plan, stored_bytes
 from dse.simulate import simulate
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
 from dse.workload._job import Job
-from dse.workload.dlrm._explain import attributed_plan
+from dse.workload.dlrm._explain import attributed_plan, operator_groups
 from dse.workload.dlrm._joint import joint_plan
 from dse.workload.dlrm._layout import build_layout
 from dse.workload.dlrm._memory import MemoryModel
@@ -283,7 +283,8 @@ class DlrmJob(Job):
         Tasks of the same name are wrong in the same way on all ranks.
         """
         filled = self.scorer.filled(self._decided())
-        group = _groups(filled.layout.graph.names)
+        graph = filled.layout.graph
+        group = _groups(graph.names)
         errors = tuple(
             ErrorSource(
                 duration_class,
@@ -293,7 +294,13 @@ class DlrmJob(Job):
             )
             for duration_class in DurationClass
         )
-        return Iteration(filled.ranks, filled.duration_s, errors, self.problem.software.spread)
+        return Iteration(
+            filled.ranks,
+            filled.duration_s,
+            errors,
+            self.problem.software.spread,
+            operator_groups(graph.names, tuple(graph.kind.tolist())),
+        )
 
     def setup(self) -> str:
         """Returns how the plan was found, or its file."""

@@ -229,6 +229,21 @@ class PlanScorer:
         slots = self._slots_s(layout, self.placements.features(options[None, :]))
         return np.asarray(slots[: Slot.INPUT_EXCHANGE, :, 0].sum(axis=0))
 
+    def work_and_exchange_s(self, options: NDArray[np.int64]) -> tuple[float, float]:
+        """Returns what one plan takes the devices, whether or not it is hidden.
+
+        Args:
+            options: Option ids of the plan; shape `(tables,)`.
+
+        Returns:
+            Seconds of kernels of the tables, and of their collectives, on the busiest rank each.
+        """
+        layout = int(self.placements.layouts(options[None, :])[0])
+        slots = self._slots_s(layout, self.placements.features(options[None, :]))[..., 0]
+        work_s = slots[: Slot.INPUT_EXCHANGE].sum(axis=0) + slots[Slot.REPLICATED_UPDATE]
+        exchange_s = slots[Slot.INPUT_EXCHANGE : Slot.REPLICATED_UPDATE].sum(axis=0)
+        return float(work_s.max()), float(exchange_s.max())
+
     def layout_graph(self, plan: ShardingPlan) -> LayoutGraph:
         """Returns the plan's graph with its own durations and their spreads filled in."""
         options = self.placements.options_of(plan)[None, :]

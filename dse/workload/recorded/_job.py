@@ -10,7 +10,7 @@ import numpy as np
 
 from dse.explanation import ROW, Resource, TaskResources
 from dse.graph import TaskKind
-from dse.simulate import RankBreakdown, SymmetricRanks
+from dse.simulate import RankBreakdown, SymmetricRanks, covered_s, late_launches
 from dse.workload._explain import AttributedGraph
 from dse.workload._iteration import Iteration, SimulatedStep
 from dse.workload._job import Job
@@ -31,6 +31,34 @@ _GROUPS = {
     TaskKind.COPY: "copies",
     TaskKind.HOST: "host",
 }
+
+
+def _parts(answer: WhatIf) -> tuple[RankBreakdown, ...]:
+    """Splits the step of every rank; gaps of streams without a known cause are idle time."""
+    from dse.trace import COMPUTING, TaskRole
+
+    made, timeline = answer.graph, answer.timeline
+    late = late_launches(made.graph, timeline.end_s[:, None])[:, 0]
+    layers = (
+        late & ~np.isin(made.role, (TaskRole.LEAD_IN, TaskRole.STREAM_GAP)),
+        np.isin(made.role, COMPUTING),
+        made.role == TaskRole.COLLECTIVE,
+    )
+    found = []
+    for step, rank in zip(made.steps, answer.after, strict=True):
+        begin_s, end_s = step.offset_s, step.offset_s + rank.simulated_s
+        tasks = np.zeros(len(made.rank), dtype=bool)
+        covered = [0.0]
+        for layer in layers:
+            tasks |= layer & (made.rank == step.rank)
+            starts, ends = (
+                times[tasks].clip(begin_s, end_s) for times in (timeline.start_s, timeline.end_s)
+            )
+            covered.append(covered_s(starts, ends))
+        host_s, compute_s, transfer_s = np.diff(covered).tolist()
+        idle_s = rank.simulated_s - covered[-1]
+        found.append(RankBreakdown(compute_s, transfer_s, host_s, idle_s))
+    return tuple(found)
 
 
 class RecordedJob(Job):
@@ -113,13 +141,9 @@ class RecordedJob(Job):
         """Returns the length of the step on its slowest rank, and where its ranks' time goes."""
         from dse.trace.whatif import bound_by
 
-        parts = tuple(
-            RankBreakdown(rank.compute_s, rank.exposed_communication_s, 0.0, rank.idle_s)
-            for rank in self.answer.after
-        )
         most = bound_by(self.answer)[:1]
         found = (most[0].part, most[0].share) if most else ("", 0.0)
-        return SimulatedStep(self.answer.after_s, parts, *found)
+        return SimulatedStep(self.answer.after_s, _parts(self.answer), *found)
 
     def sample_times_s(self) -> NDArray[np.float64]:
         """Returns nothing: one captured step does not say how steps vary."""

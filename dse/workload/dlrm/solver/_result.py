@@ -17,11 +17,14 @@ class SolvedPlan:
         plan: The plan.
         planner: How it was found.
         plans_scored: Plans scored by the search.
+        ties: Other plans that it was compared with in the end and that take as long, because the
+            host binds; it has less work for the devices.
     """
 
     plan: ShardingPlan
     planner: str
     plans_scored: int
+    ties: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,8 @@ class ShardingSolution:
         planner: How the plan was found.
         fits: Whether devices and host memory can hold it.
         peak_memory_bytes: Device memory of the fullest rank.
+        ties: Other plans that it was compared with in the end and that take as long, because the
+            host binds; it has less work for the devices.
     """
 
     plan: ShardingPlan
@@ -52,3 +57,4 @@ class ShardingSolution:
     planner: str
     fits: bool
     peak_memory_bytes: float
+    ties: int = 0

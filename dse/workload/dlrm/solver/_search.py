@@ -12,6 +12,7 @@ import numpy as np
 
 from dse.errors import ConfigError
 from dse.sharding import PLANNERS, PlanningRequest
+from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm.solver._local_search import LocalSearch
 from dse.workload.dlrm.solver._result import SolvedPlan
 
@@ -23,8 +24,17 @@ if TYPE_CHECKING:
     from dse.sharding import ShardingPlan, ShardingType, TableConstraints
     from dse.workload.dlrm import PlanScorer
 
-#: Least relative gain that counts.
-_LEAST_GAIN = 1e-9
+#: Plans whose times differ by less are equally fast.
+_ROUNDING = 1e-9
+
+#: The same where the host binds: what it hides makes next to no difference.
+_TIE = 1e-3
+
+#: Work, collectives or memory that differ by less count as the same.
+_SAME = 1e-2
+
+#: Time of plans that do not fit, for each time they would fill the memory.
+_OVERFLOW_S = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +139,37 @@ def solve(
     found = search.run(plans[best])
     scored = len(plans) + search.plans_scored + 1
     # The plan itself is scored again: incremental scores may carry rounding.
-    better = _penalized_time(scorer, [found])[0]
-    if better < penalized_s[best] * (1 - _LEAST_GAIN):
-        return SolvedPlan(found, f"{planner} + local search", scored)
-    return SolvedPlan(plans[best], planner, scored)
+    chosen, ties = _preferred(scorer, [*plans, found])
+    if chosen < len(plans):
+        return SolvedPlan(plans[chosen], settings.planners[chosen], scored, ties)
+    return SolvedPlan(found, f"{planner} + local search", scored, ties)
+
+
+def _preferred(scorer: PlanScorer, plans: Sequence[ShardingPlan]) -> tuple[int, int]:
+    """Returns the best plan, and how many others take as long because the host binds.
+
+    Of plans that tie, the one with the least work on the devices is best, then the one with the
+    least time in collectives, then the one that needs the least memory: it stays ahead when the
+    host is faster than predicted.
+    """
+    time_s = _penalized_time(scorer, plans)
+    best = int(np.argmin(time_s))
+    within = _ROUNDING
+    if time_s[best] < _OVERFLOW_S:
+        step = DlrmJob.scored(scorer, plans[best]).simulated()
+        within = _TIE if step.host_share > 0.5 else _ROUNDING
+    tied: list[int] = np.flatnonzero(time_s <= time_s[best] * (1 + within)).tolist()
+    options = np.array([scorer.placements.options_of(plans[place]) for place in tied])
+    measures = [
+        *np.transpose([scorer.work_and_exchange_s(row) for row in options]),
+        scorer.score_options(options).peak_memory_bytes,
+    ]
+    left = np.arange(len(tied))
+    for measure in measures:
+        left = left[measure[left] <= measure[left].min() * (1 + _SAME)]
+    chosen = tied[int(left[0])]
+    others = {plans[place] for place in tied} - {plans[chosen]}
+    return chosen, len(others) if within == _TIE else 0
 
 
 def _penalized_time(scorer: PlanScorer, plans: Sequence[ShardingPlan]) -> NDArray[np.float64]:
@@ -142,4 +179,4 @@ def _penalized_time(scorer: PlanScorer, plans: Sequence[ShardingPlan]) -> NDArra
     scores = scorer.score_options(options)
     overflow = np.maximum(1.0, scores.peak_memory_bytes / cluster.device.usable_memory_bytes)
     overflow += scorer.memory.host_overflow(scorer.placements.features(options), cluster)
-    return np.where(scores.fits, scores.iteration_time_s, 1e6 * overflow)
+    return np.where(scores.fits, scores.iteration_time_s, _OVERFLOW_S * overflow)

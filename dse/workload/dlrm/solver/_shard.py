@@ -92,6 +92,7 @@ def find_plan(
         planner=solved.planner,
         fits=prediction.feasible,
         peak_memory_bytes=max(prediction.memory_bytes_per_rank),
+        ties=solved.ties,
     )
 
 
