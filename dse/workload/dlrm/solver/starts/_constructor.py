@@ -5,6 +5,11 @@ helps, else into rows over a node or over all ranks. Which share is best depends
 several are tried. Small tables are copied to every rank in growing numbers, because an exchange
 group that pays only once several tables are in it is out of reach of a search that changes one
 table after another. The shards are then placed, largest first, each where it costs least.
+
+On several nodes tables are also cut alike. With about as many shards as ranks, a few more or fewer
+decide whether they can be dealt out evenly, so as many small tables are copied as leave a multiple
+of the number of ranks, or of nodes. A search that changes one table after another does not get
+there: until the last table has changed, some rank still holds a shard more than the others.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dse.sharding import ComputeKernel, ShardingType
-from dse.workload.dlrm.solver._options import PlacementScope, worth_copying
+from dse.workload.dlrm.solver._options import PlacementScope, scope_of, worth_copying
 from dse.workload.dlrm.solver.moves import Assignment
 
 if TYPE_CHECKING:
@@ -37,6 +42,21 @@ _CUT_SHARES = (_ANY_SHARE, 4.0, 2.0, 1.0, 0.5, 0.25)
 #: Largest shard as a share of a rank's memory, and the same in the plan for memory alone.
 _MEMORY_SHARE = 0.5
 _TIGHT_MEMORY_SHARE = 0.2
+
+#: Cuts that all tables but the copied ones take alike: type and number of shards.
+_ALIKE = (
+    (ShardingType.TABLE_WISE, 1),
+    (ShardingType.COLUMN_WISE, 2),
+    (ShardingType.COLUMN_WISE, 4),
+    (ShardingType.COLUMN_WISE, 8),
+    (ShardingType.TABLE_ROW_WISE, 1),
+    (ShardingType.GRID_SHARD, 2),
+    (ShardingType.GRID_SHARD, 4),
+    (ShardingType.ROW_WISE, 1),
+)
+
+#: Numbers of copied tables that are tried with each of them.
+_ALIKE_COUNTS = 8
 
 #: Weight of all loads against the largest: decides between ranks that do not become the largest.
 _SPREAD_WEIGHT = 1e-3
@@ -123,12 +143,16 @@ class Constructor:
         return self._placed(cuts, weights)[0]
 
     @cached_property
-    def _offered(self) -> _Offered:
+    def _offered_keys(self) -> list[list[CutKey]]:
         options = self._options
-        keys = [
+        return [
             _by_preference(options.keys_of(table)) or [options.cuts[number].key]
             for table, number in enumerate(self._fallback.cuts)
         ]
+
+    @cached_property
+    def _offered(self) -> _Offered:
+        options, keys = self._options, self._offered_keys
         options.ids(key for offered in keys for key in offered)
         numbers = np.full((len(keys), max(len(offered) for offered in keys)), -1)
         for row, offered in zip(numbers, keys, strict=True):
@@ -177,7 +201,13 @@ class Constructor:
         return np.asarray(cut.costs.sum(axis=0) * ranks[cut.scope])
 
     def _all_cuts(self, weights: NDArray[np.float64]) -> Iterator[tuple[int, ...]]:
-        """Yields a cut for each table, for every number of copied tables and every share."""
+        """Yields a cut for each table, for every number of copied tables and every share.
+
+        On several nodes also the cuts that are alike.
+        """
+        if self._options.request.node_count > 1:
+            for kind, shards in _ALIKE:
+                yield from self._cut_alike(kind, shards)
         counts = sorted({round(share * len(self._copies)) for share in _COPIED_SHARES})
         for count in counts:
             copied = self._copies[:count]
@@ -190,6 +220,48 @@ class Constructor:
                     for table, number in copied:
                         chosen[table] = number
                     yield tuple(chosen.tolist())
+
+    def _cut_alike(self, kind: ShardingType, shards: int) -> Iterator[tuple[int, ...]]:
+        """Yields plans of tables that are cut alike, as far as each allows, and of copies.
+
+        Args:
+            kind: Sharding type.
+            shards: Number of shards to place.
+        """
+        options, request = self._options, self._options.request
+        keys = [
+            max(
+                (key for key in offered if key.kind is kind and key.shards <= shards),
+                key=lambda key: (-_KERNELS.index(key.kernel), key.shards),
+                default=None,
+            )
+            for offered in self._offered_keys
+        ]
+        if not any(keys):
+            return
+        others = self._fallback.cuts
+        chosen = [
+            others[table] if key is None else options.ids([key])[0]
+            for table, key in enumerate(keys)
+        ]
+        places = {
+            PlacementScope.RANK: request.world_size,
+            PlacementScope.NODE: request.node_count,
+            PlacementScope.ALL: 1,
+        }[scope_of(kind)]
+        held = [1 if key is None else key.shards for key in keys]
+        left = sum(held)
+        counts = [0] if left % places == 0 else []
+        for count, (table, _) in enumerate(self._copies, start=1):
+            left -= held[table]
+            if left % places == 0:
+                counts.append(count)
+        even = np.unique(np.linspace(0, len(counts) - 1, _ALIKE_COUNTS).round().astype(int))
+        for count in [counts[place] for place in even.tolist()] if counts else []:
+            cuts = list(chosen)
+            for table, number in self._copies[:count]:
+                cuts[table] = number
+            yield tuple(cuts)
 
     def _limits(
         self,
