@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _ROUNDS = 12
 
 #: Starts after the best one that are searched before the incumbent is perturbed.
-_OTHER_STARTS = 1
+_OTHER_STARTS = 3
 
 #: Starts from linear programs that are searched, and how far they may be behind the best of them.
 _RELAXED_STARTS = 2
@@ -160,7 +160,9 @@ class _Pass:
     def _constructed(self, constructor: Constructor, first: Candidate) -> list[Candidate]:
         """Returns the best constructed plans, balanced."""
         moves = self._moves
-        plans = moves.score_all(constructor.plans(moves.weights(first.plan)))
+        plans = moves.score_all(
+            constructor.plans(moves.weights(first.plan), fine=self._effort.fine_starts)
+        )
         plans.sort(key=lambda start: start.rank_by)
         chosen = plans[: self._effort.starts]
         if not chosen[0].fits:

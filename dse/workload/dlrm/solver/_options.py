@@ -64,11 +64,6 @@ _ONE_NODE_TWINS = {
 }
 
 
-def scope_of(kind: ShardingType) -> PlacementScope:
-    """Returns where the shards of a sharding type are placed."""
-    return _SCOPE[kind]
-
-
 class CutKey(NamedTuple):
     """Identifies a cut: table number, type, number of shards to place, and kernel."""
 

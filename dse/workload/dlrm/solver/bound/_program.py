@@ -295,7 +295,7 @@ class _Rows:
         if curve is None or cluster.node_count == 1:
             return
         scale = self._scale[curve.feature]
-        on_all = choices.group == ExchangeGroup.ROW
+        on_all = plans.open & (choices.group == ExchangeGroup.ROW)
         on_node = np.where(
             choices.group == ExchangeGroup.NODE,
             choices.busiest[curve.feature],

@@ -42,6 +42,7 @@ class Effort(NamedTuple):
 
     Attributes:
         starts: Constructed plans that are balanced.
+        fine_starts: Whether to construct many plans on several nodes.
         restarts: How often the search restarts when no neighbour is better.
         margin: How far behind the incumbent a restart may be to be searched, as a share.
         programs: Whether to start from the linear programs that bound plans as well. They know
@@ -56,6 +57,7 @@ class Effort(NamedTuple):
     """
 
     starts: int
+    fine_starts: bool
     restarts: int
     margin: float
     programs: bool
@@ -69,7 +71,8 @@ class Effort(NamedTuple):
 
 THOROUGH = Effort(
     starts=6,
-    restarts=2,
+    fine_starts=True,
+    restarts=4,
     margin=np.inf,
     programs=True,
     repacks=2,
@@ -84,6 +87,7 @@ THOROUGH = Effort(
 #: the time.
 QUICK = Effort(
     starts=3,
+    fine_starts=False,
     restarts=1,
     margin=0.03,
     programs=False,

@@ -6,21 +6,24 @@ several are tried. Small tables are copied to every rank in growing numbers, bec
 group that pays only once several tables are in it is out of reach of a search that changes one
 table after another. The shards are then placed, largest first, each where it costs least.
 
-On several nodes tables are also cut alike. With about as many shards as ranks, a few more or fewer
-decide whether they can be dealt out evenly, so as many small tables are copied as leave a multiple
-of the number of ranks, or of nodes. A search that changes one table after another does not get
-there: until the last table has changed, some rank still holds a shard more than the others.
+On several nodes tables are also put into tiers: those that look up most are cut by rows over all
+ranks, the next ones by rows over nodes, others by columns or not at all, and the smallest are
+copied. Within a tier all are cut alike. With about as many shards as ranks, a few more or fewer
+decide whether they can be dealt out evenly, so as many tables are copied as leave a multiple of
+the number of ranks, or of nodes. A search that changes one table after another does not get there:
+until the last table has changed, some rank still holds a shard more than the others.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from dse.sharding import ComputeKernel, ShardingType
-from dse.workload.dlrm.solver._options import PlacementScope, scope_of, worth_copying
+from dse.workload.dlrm.solver._options import PlacementScope, worth_copying
 from dse.workload.dlrm.solver.moves import Assignment
 
 if TYPE_CHECKING:
@@ -43,23 +46,27 @@ _CUT_SHARES = (_ANY_SHARE, 4.0, 2.0, 1.0, 0.5, 0.25)
 _MEMORY_SHARE = 0.5
 _TIGHT_MEMORY_SHARE = 0.2
 
-#: Cuts that all tables but the copied ones take alike: type and number of shards.
-_ALIKE = (
-    (ShardingType.TABLE_WISE, 1),
-    (ShardingType.COLUMN_WISE, 2),
-    (ShardingType.COLUMN_WISE, 4),
-    (ShardingType.COLUMN_WISE, 8),
-    (ShardingType.TABLE_ROW_WISE, 1),
-    (ShardingType.GRID_SHARD, 2),
-    (ShardingType.GRID_SHARD, 4),
-    (ShardingType.ROW_WISE, 1),
-)
+#: Cuts of tables over nodes and over ranks, by the number of shards.
+_NODE_CUTS = {
+    1: (ShardingType.TABLE_ROW_WISE, 1),
+    2: (ShardingType.GRID_SHARD, 2),
+    4: (ShardingType.GRID_SHARD, 4),
+}
+_RANK_CUTS = {
+    1: (ShardingType.TABLE_WISE, 1),
+    2: (ShardingType.COLUMN_WISE, 2),
+    4: (ShardingType.COLUMN_WISE, 4),
+    8: (ShardingType.COLUMN_WISE, 8),
+}
 
-#: Numbers of copied tables that are tried with each of them.
-_ALIKE_COUNTS = 8
+#: Tables times ranks beyond which tiers are tried in large steps only.
+_MANY = 5_000
 
 #: Weight of all loads against the largest: decides between ranks that do not become the largest.
 _SPREAD_WEIGHT = 1e-3
+
+#: Plans that are placed together; the loads of their ranks should stay in the cache.
+_TOGETHER = 200
 
 #: More than any load costs.
 _NO_ROOM = 1e200
@@ -80,6 +87,33 @@ _KERNELS = (
     ComputeKernel.DENSE,
     ComputeKernel.FUSED_UVM_CACHING,
     ComputeKernel.FUSED_UVM,
+)
+
+
+class Tiers(NamedTuple):
+    """Which tiers of tables are tried.
+
+    Attributes:
+        on_all: Numbers of tables that are cut by rows over all ranks.
+        on_nodes: Shares of the others that are cut by rows over nodes.
+        node_cuts: Shards of each of these.
+        rank_cuts: Shards of each of the rest.
+    """
+
+    on_all: tuple[int, ...]
+    on_nodes: tuple[float, ...]
+    node_cuts: tuple[int, ...]
+    rank_cuts: tuple[int, ...]
+
+
+_FEW_TIERS = Tiers(
+    on_all=(0, 1), on_nodes=(0.0, 0.3, 1.0), node_cuts=(1, 2, 4), rank_cuts=(1, 2, 4, 8)
+)
+_MANY_TIERS = Tiers(
+    on_all=(0, 1, 2, 3),
+    on_nodes=(0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0),
+    node_cuts=(1, 2, 4),
+    rank_cuts=(1, 2, 4, 8),
 )
 
 
@@ -117,14 +151,23 @@ class Constructor:
         self._fallback = fallback
         self._memory_bytes = memory_bytes
 
-    def plans(self, weights: NDArray[np.float64]) -> list[Assignment]:
+    def plans(self, weights: NDArray[np.float64], *, fine: bool = True) -> list[Assignment]:
         """Returns distinct plans.
 
         Args:
             weights: Seconds that one more unit of each load costs; shape `(loads,)`.
+            fine: Whether to try tiers of tables in small steps.
         """
-        cuts = list(dict.fromkeys(self._all_cuts(weights)))
-        return list(dict.fromkeys(self._placed(np.array(cuts), weights)))
+        request = self._options.request
+        cuts = list(self._all_cuts(weights))
+        if request.node_count > 1:
+            fine = fine and len(request.tables) * request.world_size <= _MANY
+            cuts += self._tiered(weights, _MANY_TIERS if fine else _FEW_TIERS)
+        plans: list[Assignment] = []
+        different = list(dict.fromkeys(cuts))
+        for start in range(0, len(different), _TOGETHER):
+            plans += self._placed(np.array(different[start : start + _TOGETHER]), weights)
+        return list(dict.fromkeys(plans))
 
     def plan_by_bytes(self) -> Assignment:
         """Returns a plan that balances memory alone, of finely cut tables."""
@@ -201,13 +244,7 @@ class Constructor:
         return np.asarray(cut.costs.sum(axis=0) * ranks[cut.scope])
 
     def _all_cuts(self, weights: NDArray[np.float64]) -> Iterator[tuple[int, ...]]:
-        """Yields a cut for each table, for every number of copied tables and every share.
-
-        On several nodes also the cuts that are alike.
-        """
-        if self._options.request.node_count > 1:
-            for kind, shards in _ALIKE:
-                yield from self._cut_alike(kind, shards)
+        """Yields a cut for each table, for every number of copied tables and every share."""
         counts = sorted({round(share * len(self._copies)) for share in _COPIED_SHARES})
         for count in counts:
             copied = self._copies[:count]
@@ -221,47 +258,60 @@ class Constructor:
                         chosen[table] = number
                     yield tuple(chosen.tolist())
 
-    def _cut_alike(self, kind: ShardingType, shards: int) -> Iterator[tuple[int, ...]]:
-        """Yields plans of tables that are cut alike, as far as each allows, and of copies.
+    def _tiered(self, weights: NDArray[np.float64], tiers: Tiers) -> Iterator[tuple[int, ...]]:
+        """Yields plans whose tables are cut alike within each tier.
+
+        Args:
+            weights: Seconds that one more unit of each load costs; shape `(loads,)`.
+            tiers: What is tried.
+        """
+        request = self._options.request
+        copies = np.array(self._copies, dtype=np.int64).reshape(-1, 2)
+        heaviest = np.argsort(-(self._offered.sums[:, :-1] @ weights), kind="stable")
+        on_all = self._alike(ShardingType.ROW_WISE, 1)
+        on_nodes = [(shards, self._alike(*_NODE_CUTS[shards])) for shards in tiers.node_cuts]
+        on_ranks = [(shards, self._alike(*_RANK_CUTS[shards])) for shards in tiers.rank_cuts]
+        for count in range(len(copies) + 1):
+            copied = copies[:count]
+            others = heaviest[~np.isin(heaviest, copied[:, 0])]
+            for rows_over_all in tiers.on_all:
+                rest = max(0, len(others) - rows_over_all)
+                for share in tiers.on_nodes:
+                    over_nodes = round(share * rest)
+                    whole = rest - over_nodes
+                    for (node_shards, node_cuts), (shards, rank_cuts) in product(
+                        on_nodes[: None if over_nodes else 1], on_ranks[: None if whole else 1]
+                    ):
+                        dealt, places = shards * whole, request.world_size
+                        if not whole:
+                            dealt, places = node_shards * over_nodes, request.node_count
+                        if count and dealt % places:
+                            continue
+                        cuts = rank_cuts.copy()
+                        top, middle = others[:rows_over_all], others[rows_over_all:][:over_nodes]
+                        cuts[top], cuts[middle] = on_all[top], node_cuts[middle]
+                        cuts[copied[:, 0]] = copied[:, 1]
+                        yield tuple(cuts.tolist())
+
+    def _alike(self, kind: ShardingType, shards: int) -> NDArray[np.int64]:
+        """Returns the cuts of all tables by one type, as far as each allows.
+
+        A table that does not allow it keeps its cut of the baseline plan.
 
         Args:
             kind: Sharding type.
-            shards: Number of shards to place.
+            shards: Most shards to place.
         """
-        options, request = self._options, self._options.request
-        keys = [
-            max(
-                (key for key in offered if key.kind is kind and key.shards <= shards),
-                key=lambda key: (-_KERNELS.index(key.kernel), key.shards),
-                default=None,
-            )
-            for offered in self._offered_keys
-        ]
-        if not any(keys):
-            return
-        others = self._fallback.cuts
-        chosen = [
-            others[table] if key is None else options.ids([key])[0]
-            for table, key in enumerate(keys)
-        ]
-        places = {
-            PlacementScope.RANK: request.world_size,
-            PlacementScope.NODE: request.node_count,
-            PlacementScope.ALL: 1,
-        }[scope_of(kind)]
-        held = [1 if key is None else key.shards for key in keys]
-        left = sum(held)
-        counts = [0] if left % places == 0 else []
-        for count, (table, _) in enumerate(self._copies, start=1):
-            left -= held[table]
-            if left % places == 0:
-                counts.append(count)
-        even = np.unique(np.linspace(0, len(counts) - 1, _ALIKE_COUNTS).round().astype(int))
-        for count in [counts[place] for place in even.tolist()] if counts else []:
-            cuts = list(chosen)
-            for table, number in self._copies[:count]:
-                cuts[table] = number
-            yield tuple(cuts)
+        chosen = np.array(self._fallback.cuts, dtype=np.int64)
+        keys = {}
+        for table, offered in enumerate(self._offered_keys):
+            fitting = [key for key in offered if key.kind is kind and key.shards <= shards]
+            if fitting:
+                # The first ones are those of the fastest kernel.
+                fastest = [key for key in fitting if key.kernel is fitting[0].kernel]
+                keys[table] = max(fastest, key=lambda key: key.shards)
+        chosen[list(keys)] = self._options.ids(keys.values())
+        return chosen
 
     def _limits(
         self,
