@@ -28,12 +28,19 @@ if TYPE_CHECKING:
 class PlanEffort:
     """How much to search for a plan.
 
+    Whoever asks, equal jobs with equal efforts have equal plans.
+
     Attributes:
         seed: Seed of everything that is drawn.
         planners: Baseline planners that start the search; empty for all of them.
-        improvement_rounds: Rounds of local search from each start; None for the default.
-        quick: Search a fraction of the plans, as studies do with thousands of configurations.
+        improvement_rounds: Rounds of local search from each start, 0 for the best baseline plan;
+            None for the default.
+        quick: Search a fraction of the plans, as studies do with thousands of configurations. A
+            thorough search begins with a quick one, so its plan is never slower.
         headroom: Share of the usable memory that the plan should leave free if it can.
+        time_limit_s: Seconds after which the search stops, between two moves; the result then
+            depends on the speed of the machine. None for no limit: the same seed then gives the
+            same plan on every machine.
     """
 
     seed: int = 0
@@ -41,6 +48,15 @@ class PlanEffort:
     improvement_rounds: int | None = None
     quick: bool = False
     headroom: float = 0.0
+    time_limit_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError if the time limit is not positive."""
+        if self.time_limit_s is not None and not self.time_limit_s > 0:
+            raise ConfigError(
+                f"time limit {self.time_limit_s} s; expected a positive number of seconds, or "
+                "none for no limit"
+            )
 
 
 class Job(ABC):
@@ -186,6 +202,9 @@ class Job(ABC):
     ) -> ShardingSolution:
         """Searches a sharding plan thoroughly, with a bound that no plan beats.
 
+        Without constraints and host memory it is the plan that :meth:`planned` finds with the
+        effort `PlanEffort(seed=seed, time_limit_s=time_limit_s)`.
+
         Args:
             allowed_types: Names of sharding types that may be used; all by default.
             constraints: What is demanded of single tables.
@@ -206,16 +225,19 @@ class Job(ABC):
         """
         return None
 
-    def planned(self, effort: PlanEffort) -> Job:
+    def planned(self, effort: PlanEffort, incumbent: ShardingPlan | None = None) -> Job:
         """Returns the job with everything decided that the parameters leave open.
 
         Args:
             effort: How much to search.
+            incumbent: A plan that is known already; the search also starts from it, so it finds
+                none that is slower.
 
         Raises:
             ConfigError: The parameters ask for something that this job does not allow.
+            PlanError: The incumbent is for another model or another number of ranks.
         """
-        del effort
+        del effort, incumbent
         return self
 
     def cannot_fit(self) -> str:

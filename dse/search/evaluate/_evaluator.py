@@ -495,10 +495,8 @@ class ConfigurationEvaluator(Evaluator):
             or (fits and time_s <= (1 + _CLOSE_ENOUGH) * bound_s)
         ):
             return quick
-        thorough = self.open_job(parameters).planned(PlanEffort(seed=self._context.seed))
-        if not _fits(thorough):
-            return quick
-        return thorough if not fits or thorough.simulated()[0] < time_s else quick
+        effort = replace(self._effort, quick=False)
+        return self.open_job(parameters).planned(effort, quick.plan)
 
     def refusal(self, parameters: Mapping[str, ParameterValue]) -> str:
         """Returns why a configuration cannot run with any plan; empty if it may."""

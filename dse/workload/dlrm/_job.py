@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 import math
 from pathlib import Path
@@ -14,7 +13,7 @@ from dse.errors import PlanError
 from dse.sharding import ShardingType, check_plan, read_plan, stored_bytes
 from dse.simulate import simulate
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
-from dse.workload._job import Job
+from dse.workload._job import Job, PlanEffort
 from dse.workload.dlrm._explain import attributed_plan, operator_groups
 from dse.workload.dlrm._joint import joint_plan
 from dse.workload.dlrm._layout import build_layout
@@ -31,16 +30,9 @@ if TYPE_CHECKING:
     from dse.model import DlrmModel
     from dse.sharding import ShardingPlan, TableConstraints
     from dse.workload._explain import AttributedGraph
-    from dse.workload._job import PlanEffort
     from dse.workload._prediction import MemoryAccount
     from dse.workload.dlrm._problem import DlrmProblem
-    from dse.workload.dlrm.solver import ShardingSolution, SolvedPlan
-
-
-#: A study solves thousands of problems, so each gets less than a single one: half of the restarts
-#: and of the neighbours, and no mixed-integer programs.
-_NEIGHBOURS = 512
-_RESTARTS = 1
+    from dse.workload.dlrm.solver import ShardingSolution
 
 _ALL_TYPES = frozenset(ShardingType)
 
@@ -147,11 +139,10 @@ class DlrmJob(Job):
             types = frozenset(ShardingType(name) for name in allowed_types)
         return find_plan(
             self.scorer,
+            PlanEffort(seed=seed, time_limit_s=time_limit_s),
             allowed_types=types,
             constraints=constraints,
             allow_uvm=allow_uvm,
-            time_limit_s=time_limit_s,
-            seed=seed,
         )
 
     def _with(self, plan: ShardingPlan, planner: str) -> DlrmJob:
@@ -172,11 +163,11 @@ class DlrmJob(Job):
             types = _on_one_node(types)
         return self.problem, self._program, types, self._placements
 
-    def planned(self, effort: PlanEffort) -> DlrmJob:
-        """Returns the job with the fastest plan found that fits.
+    def planned(self, effort: PlanEffort, incumbent: ShardingPlan | None = None) -> DlrmJob:
+        """Returns the job with the fastest plan found that fits; see :meth:`Job.planned`.
 
-        If none fits, the plan is the one that misses by least. A plan that should leave memory
-        free is searched for a second time if the first one does not.
+        If none fits, the plan is the one that misses by least. Nothing is searched where the
+        parameters place every table.
         """
         if self._plan is not None:
             return self
@@ -185,32 +176,11 @@ class DlrmJob(Job):
 
             request = planning_request(self.scorer, self.allowed_types, effort.seed)
             return self._with(*joint_plan(self.scorer, request, dict(self._placements)))
-        found = self._solved(self.scorer, effort)
-        peaks = self.scorer.score([found.plan]).peak_memory_bytes
-        device = self.cluster.device
-        free = 1.0 - float(peaks[0]) / device.usable_memory_bytes
-        if 0.0 <= free < effort.headroom:
-            within = self._solved(_with_headroom(self.scorer, effort.headroom), effort)
-            peaks = self.scorer.score([within.plan]).peak_memory_bytes
-            if 1.0 - float(peaks[0]) / device.usable_memory_bytes >= effort.headroom:
-                found = within
+        from dse.workload.dlrm.solver import solve
+
+        known = None if incumbent is None else self.with_plan(incumbent).plan
+        found = solve(self.scorer, effort, allowed_types=self.allowed_types, incumbent=known)
         return self._with(found.plan, found.planner)
-
-    def _solved(self, scorer: PlanScorer, effort: PlanEffort) -> SolvedPlan:
-        from dse.workload.dlrm.solver import SolverSettings, solve
-
-        settings = SolverSettings()
-        if effort.planners:
-            settings = replace(settings, planners=effort.planners)
-        if effort.improvement_rounds is not None:
-            settings = replace(settings, improvement_rounds=effort.improvement_rounds)
-        if effort.quick:
-            settings = replace(
-                settings, max_neighbours=_NEIGHBOURS, restarts=_RESTARTS, lns=False, quick=True
-            )
-        else:
-            settings = replace(settings, lp_start=True)
-        return solve(scorer, self.allowed_types, settings, effort.seed)
 
     def least_memory_bytes(self) -> float:
         """Returns what every rank holds if the tables are spread evenly."""
@@ -351,12 +321,3 @@ def _tables_bytes(model: DlrmModel) -> float:
 def _groups(names: tuple[str, ...]) -> NDArray[np.int64]:
     """Numbers names; equal names have equal numbers."""
     return np.unique(names, return_inverse=True)[1]
-
-
-def _with_headroom(scorer: PlanScorer, share: float) -> PlanScorer:
-    """Returns the model of devices with a share of their usable memory less."""
-    cluster = scorer.problem.cluster
-    device = cluster.device
-    reserved_bytes = device.reserved_memory_bytes + share * device.usable_memory_bytes
-    smaller = replace(cluster, device=replace(device, reserved_memory_bytes=reserved_bytes))
-    return PlanScorer(replace(scorer.problem, cluster=smaller))
