@@ -92,6 +92,8 @@ def adopt_revised(
         if not wanted:
             return current
         current = tuple(
-            revised[record.parameters] if record.parameters in wanted else record
+            replace(revised[record.parameters], number=record.number)
+            if record.parameters in wanted
+            else record
             for record in current
         )

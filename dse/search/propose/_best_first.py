@@ -2,9 +2,9 @@
 
 Every outcome of the space begins with an optimistic point, which costs about a millisecond. The
 best of these points are refined by lower bounds, and evaluated when they are still among the best;
-an outcome whose point is dominated by a feasible answer is proven dominated and never looked at
-again. When none is left, the front is complete: this is branch and bound with several objectives
-(Przybylski and Gandibleux, EJOR 260(3), 2017), where a branch is a single outcome.
+an outcome whose point is dominated by a feasible answer, or ties with it, is proven dominated and
+never looked at again. When none is left, the front is complete: this is branch and bound with
+several objectives (Przybylski and Gandibleux, EJOR 260(3), 2017), where a branch is one outcome.
 
 Rounds have a fixed size, all of a round is chosen before any of it is answered, and answers count
 together; so what is evaluated does not depend on the number of workers.
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.search._records import Params, TrialRecord
+    from dse.search.evaluate._distinct import EnumeratedSpace
     from dse.search.evaluate._evaluator import Evaluator
-    from dse.search.evaluate._outcomes import Outcomes
     from dse.search.space import SearchSpace
 
 #: Reasons of configurations that break a hard limit that are kept, for the reader.
@@ -40,6 +40,10 @@ _EXAMPLES = 20
 #: Most objectives of which the hypervolume is known.
 _MOST_OBJECTIVES = 3
 
+
+#: Relative gain in an objective below which two answers tie. Where the host binds, many
+#: configurations take the same time; one of them is enough.
+_TIE = 1e-4
 
 #: Bounds and evaluations of a round that keep a few workers busy.
 _BUSY = 8
@@ -65,17 +69,17 @@ class BestFirst(Strategy):
 
     Args:
         space: The search space.
-        outcomes: Its outcomes.
+        found: Its distinct configurations.
         evaluator: Says what they cannot beat.
     """
 
-    def __init__(self, space: SearchSpace, outcomes: Outcomes, evaluator: Evaluator) -> None:
+    def __init__(self, space: SearchSpace, found: EnumeratedSpace, evaluator: Evaluator) -> None:
         self._evaluator = evaluator
         self._maximize = [objective.maximize for objective in space.objectives]
         self._signs = np.where(self._maximize, -1.0, 1.0)
         self._finest = evaluator.finest_bound
-        self._outcomes = outcomes.distinct
-        self._parameters = [outcome.parameters for outcome in outcomes.distinct]
+        self._distinct = found.distinct
+        self._parameters = [each.parameters for each in found.distinct]
         self._index = {params: index for index, params in enumerate(self._parameters)}
         count = len(self._parameters)
         self._costs = np.empty((count, len(self._signs)))
@@ -87,7 +91,7 @@ class BestFirst(Strategy):
         self._favourable = self._classes()
         self._least_s: dict[Hashable, float] = {}
         self._front = np.empty((0, len(self._signs)))
-        self._rejections = self._examples(outcomes)
+        self._rejections = self._examples(found)
         self._next_number = 0
         self._low, self._width = self._ranges()
 
@@ -165,10 +169,8 @@ class BestFirst(Strategy):
         index = self._index.get(record.parameters)
         if index is None:
             return record
-        outcome = self._outcomes[index]
-        return replace(
-            record, equal_count=outcome.equal_count, equal_because=outcome.equal_because
-        )
+        same = self._distinct[index]
+        return replace(record, equal_count=same.equal_count, equal_because=same.equal_because)
 
     def certificate(self) -> Certificate:
         """Returns what has been proven so far."""
@@ -243,7 +245,7 @@ class BestFirst(Strategy):
         indices = indices[self._state[indices] == _State.OPEN]
         for point in self._front:
             costs = self._costs[indices]
-            behind = (point <= costs).all(axis=1) & (point < costs).any(axis=1)
+            behind = (point <= costs + _TIE * np.abs(costs)).all(axis=1)
             self._state[indices[behind]] = _State.DOMINATED
             indices = indices[~behind]
 
@@ -271,14 +273,14 @@ class BestFirst(Strategy):
             return list(range(len(self._parameters)))
         return [self._evaluator.favourable(dict(params)) for params in self._parameters]
 
-    def _examples(self, outcomes: Outcomes) -> tuple[tuple[Params, str], ...]:
+    def _examples(self, found: EnumeratedSpace) -> tuple[tuple[Params, str], ...]:
         """Returns configurations that break a hard limit, a few of each reason's beginning."""
-        found: dict[str, tuple[Params, str]] = {}
-        broken = [(each.parameters, each.reason) for each in outcomes.impossible]
+        examples: dict[str, tuple[Params, str]] = {}
+        broken = [(each.parameters, each.reason) for each in found.impossible]
         broken += [(self._parameters[index], why) for index, why in self._reasons.items()]
         for params, reason in broken:
-            found.setdefault(" ".join(reason.split()[:3]), (params, reason))
-        return tuple(found.values())[:_EXAMPLES]
+            examples.setdefault(" ".join(reason.split()[:3]), (params, reason))
+        return tuple(examples.values())[:_EXAMPLES]
 
     def _ranges(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Returns the least cost of each objective and how far costs spread above it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.search.evaluate._outcomes import enumerate_outcomes
+from dse.search.evaluate._distinct import enumerate_space
 from dse.search.propose._best_first import BestFirst
 from dse.search.propose._proposer import Proposer
 from dse.search.space import PlanSearch, SamplerName
@@ -60,6 +60,6 @@ def make_strategy(
         OptionalDependencyError: What the sampler needs is not installed.
     """
     if searched_exactly(space, sampler, bounds_time=evaluator.bounds_time):
-        return BestFirst(space, enumerate_outcomes(space, evaluator), evaluator)
+        return BestFirst(space, enumerate_space(space, evaluator), evaluator)
     name = SamplerName.NSGA2 if sampler is SamplerName.AUTO else sampler
     return Proposer(space, name, seed, evaluator)

@@ -16,7 +16,7 @@ import numpy as np
 
 from dse.errors import OptionalDependencyError
 from dse.search._proposals import Batch, Proposal, Rejection
-from dse.search.evaluate._outcomes import Canonical
+from dse.search.evaluate._distinct import Canonical
 from dse.search.propose._genetic_study import GeneticStudy
 from dse.search.propose._strategy import Strategy
 from dse.search.space import SamplerName

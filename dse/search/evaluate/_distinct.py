@@ -1,4 +1,4 @@
-"""Outcomes of a space: its configurations, those with the same answer taken together.
+"""Distinct configurations of a space: those with the same answer taken together.
 
 Which configurations have the same answer is what the workload says of its jobs: the network makes
 no difference inside one node, for example.
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """Configurations with the same answer.
+class DistinctConfiguration:
+    """A configuration that stands for all with the same answer.
 
     Attributes:
-        parameters: The first of them, in the order of the space; stands for all.
-        equal_count: How many others there are.
+        parameters: Those of the first in the order of the space.
+        equal_count: How many others have the same answer.
         equal_because: Parameters in which they differ, so that these make no difference.
     """
 
@@ -50,19 +50,19 @@ class Impossible:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcomes:
+class EnumeratedSpace:
     """A space, enumerated.
 
     Attributes:
-        distinct: Every outcome once, in the order of the space.
-        impossible: Configurations that have none.
+        distinct: Every answer once, in the order of the space.
+        impossible: Configurations that have no answer.
     """
 
-    distinct: tuple[Outcome, ...]
+    distinct: tuple[DistinctConfiguration, ...]
     impossible: tuple[Impossible, ...]
 
 
-def enumerate_outcomes(space: SearchSpace, evaluator: Evaluator) -> Outcomes:
+def enumerate_space(space: SearchSpace, evaluator: Evaluator) -> EnumeratedSpace:
     """Looks at every configuration of a space once.
 
     Args:
@@ -86,8 +86,10 @@ def enumerate_outcomes(space: SearchSpace, evaluator: Evaluator) -> Outcomes:
         if place == len(members):
             members.append([])
         members[place].append(parameters)
-    distinct = tuple(Outcome(equal[0], len(equal) - 1, _differing(equal)) for equal in members)
-    return Outcomes(distinct, tuple(impossible))
+    distinct = tuple(
+        DistinctConfiguration(equal[0], len(equal) - 1, _differing(equal)) for equal in members
+    )
+    return EnumeratedSpace(distinct, tuple(impossible))
 
 
 def _differing(equal: list[Params]) -> tuple[str, ...]:
