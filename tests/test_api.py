@@ -39,6 +39,15 @@ def study_of(tmp_path: Path, **settings: str) -> dse.Study:
     return dse.create_study(SPACE, out=tmp_path / "study", executor="serial", seed=0, **settings)
 
 
+def measured(parameters: Mapping[str, object]) -> dict[str, float]:
+    """Returns a throughput that does not follow from the iteration time."""
+    return {"iteration_time_s": 0.5, "throughput_samples_per_s": 7.0}
+
+
+def misnamed(parameters: Mapping[str, object]) -> dict[str, float]:
+    return {"iteration_time_s": 0.5, "speed": 7.0}
+
+
 def test_a_job_is_predicted_explained_and_weighed_from_names() -> None:
     job = dse.Job("dlrm_tiny", "h100_sxm", world_size=2, global_batch_size=4096)
     prediction = job.predict()
@@ -124,6 +133,19 @@ def test_another_cost_model_can_answer(tmp_path: Path) -> None:
     assert study.result.cost_model is not None
     assert study.result.cost_model.endswith("linear")
     assert study.report().is_file()
+
+
+def test_metrics_that_a_cost_model_names_count(tmp_path: Path) -> None:
+    study = dse.create_study(SPACE, measured, out=tmp_path / "study", executor="serial", seed=0)
+    for trial in study.optimize(2).trials:
+        assert trial.values[0] == trial.metrics["throughput_samples_per_s"] == 7.0
+        # What it does not name follows from its iteration time.
+        assert trial.prediction is not None
+        assert trial.metrics["iteration_time_s"] == trial.prediction.iteration_time_s == 0.5
+    study = dse.create_study(SPACE, misnamed, out=tmp_path / "other", executor="serial", seed=0)
+    (trial,) = study.optimize(1).trials
+    assert "speed" in trial.reason
+    assert "throughput_samples_per_s" in trial.reason
 
 
 def test_a_study_is_not_continued_with_another_cost_model(tmp_path: Path) -> None:

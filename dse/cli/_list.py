@@ -42,18 +42,17 @@ def list_command(
 
 
 def _models() -> list[dict[str, object]]:
-    from dse.model import DlrmModel, list_models, load_model
+    from dse.model import list_models
+    from dse.workload import load_workload
 
-    models = [load_model(name) for name in list_models()]
+    models = [load_workload(name) for name in list_models()]
+    sizes = dict.fromkeys(name for model in models for name in model.sizes)
     return [
         {
             "name": model.name,
-            "kind": "dlrm" if isinstance(model, DlrmModel) else "transformer",
-            "tables": len(model.tables) if isinstance(model, DlrmModel) else None,
-            "embedding_gib": round(model.embedding_bytes / 2**30, 2)
-            if isinstance(model, DlrmModel)
-            else None,
-            "layers": None if isinstance(model, DlrmModel) else model.layers,
+            "kind": model.kind,
+            **sizes,
+            **model.sizes,
             "description": model.description,
         }
         for model in models

@@ -158,8 +158,6 @@ def _print(study: Study, console: Console, messages: Console) -> None:
             f"{plural(failed, 'evaluation')} failed: see {directory.failures}",
             markup=False,
         )
-    if study.exhausted:
-        messages.print("the whole space was evaluated", markup=False)
 
 
 def _program(record: TrialRecord) -> dict[str, object]:

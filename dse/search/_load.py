@@ -11,14 +11,13 @@ from dse.config import parse_document, parse_plain
 from dse.errors import ConfigError, StudyError
 from dse.machine.platforms import CalibrationSource, platform_from_text
 from dse.search._directory import StudyDirectory
-from dse.search._input_files import IN_MEMORY
+from dse.search._input_files import IN_MEMORY, platform_facts
 from dse.search._options import Study
 from dse.search._records import (
     BASE_ROLE,
     CALIBRATION_ROLE,
     PLATFORM_ROLE,
     STEPS_ROLE,
-    Fact,
     TrialStatus,
 )
 from dse.search._result import adopt_revised, study_result
@@ -58,10 +57,10 @@ def load_study(root: str | Path) -> Study:
     records = adopt_revised(journal.records(), revised, header.objectives)
     _check(root, header, records)
     facts = [
-        Fact(file.name, fact.quantity, fact.value, fact.origin, fact.source, fact.as_of)
+        fact
         for file in header.inputs
         if file.role == "platform"
-        for fact in _platform(file, header.inputs).facts
+        for fact in platform_facts(file.name, _platform(file, header.inputs))
     ]
     result = study_result(header, records, tuple(facts), journal.bounds())
     result = replace(result, validation=directory.read_validation())

@@ -12,6 +12,7 @@ from dse.config import check_data
 from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.sharding import plan_to_json
+from dse.workload._job import Job
 from dse.workload._metrics import COMMON_METRICS
 from dse.workload._parameters import named
 from dse.workload._programs import find_program
@@ -22,9 +23,8 @@ if TYPE_CHECKING:
     from dse.machine import Cluster, LinkSpec, NetworkSpec
     from dse.machine.host import HostProfile
     from dse.machine.platforms import Platform
-    from dse.model import EmbeddingTable
+    from dse.model import DlrmModel, EmbeddingTable, TransformerModel
     from dse.workload._configuration import Configuration
-    from dse.workload._job import Job
     from dse.workload._metrics import Metric
     from dse.workload._parameters import Parameter, ParametersBlock, ParameterValue
     from dse.workload._programs import Program
@@ -44,7 +44,7 @@ class Workload(ABC):
         programs: Training programs by name.
         default_program: Program that runs a job unless parameters name another; empty where a kind
             has no programs.
-        rank_word: What one entry of a breakdown stands for.
+        rank_word: What one entry of a breakdown stands for; that of its jobs.
         brings_machine: Whether the workload fixes its machine, as captured steps do.
         bounds_time: Whether jobs know a time that they cannot beat, so that a search can prove
             that configurations are dominated without evaluating them.
@@ -64,12 +64,22 @@ class Workload(ABC):
     frameworks: ClassVar[tuple[str, ...]] = ()
     summarized: ClassVar[frozenset[str]] = frozenset()
     brings_machine: ClassVar[bool] = False
-    rank_word: ClassVar[str] = "rank"
+    rank_word: ClassVar[str] = Job.rank_word
 
     @property
     @abstractmethod
     def name(self) -> str:
         """Name of the model, or of the file that it was captured in."""
+
+    @property
+    def description(self) -> str:
+        """One line for listings; may be empty."""
+        return ""
+
+    @property
+    def sizes(self) -> Mapping[str, float]:
+        """What listings say of its size, by name."""
+        return {}
 
     @property
     def precision(self) -> Precision:
@@ -335,3 +345,37 @@ class Workload(ABC):
             ConfigError: This workload has no plan, or it is too large for a sampler.
         """
         raise ConfigError(f"a {self.title} has no sharding plan to search")
+
+
+class ModelWorkload(Workload):
+    """A workload that trains a model of this package, which has a recipe of its own.
+
+    Attributes:
+        model: What is trained.
+    """
+
+    if TYPE_CHECKING:
+
+        @property
+        def model(self) -> DlrmModel | TransformerModel:
+            """What is trained."""
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return self.model.name
+
+    @property
+    def description(self) -> str:
+        """The model's own line for listings."""
+        return self.model.description
+
+    @property
+    def precision(self) -> Precision:
+        """Arithmetic of the model's own recipe."""
+        return self.model.precision
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of one iteration in the model's own recipe."""
+        return self.model.global_batch_size

@@ -161,7 +161,11 @@ def test_report_writes_the_page_again(study):
 
 
 def test_list_and_schema():
-    assert "dlrm_dcnv2" in {row["name"] for row in answer("list", "models")}
+    models = {row["name"]: row for row in answer("list", "models")}
+    assert (models["dlrm_dcnv2"]["kind"], models["dlrm_dcnv2"]["tables"]) == ("dlrm", 26)
+    assert models["dlrm_dcnv2"]["layers"] is None
+    assert (models["bert_base"]["kind"], models["bert_base"]["layers"]) == ("transformer", 12)
+    assert models["bert_base"]["embedding_gib"] is None
     assert "h100_sxm" in {row["name"] for row in answer("list", "platforms")}
     assert "dlrm_sharding" in {row["name"] for row in answer("list", "search-spaces")}
     programs = answer("list", "software-profiles")

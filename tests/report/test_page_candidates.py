@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dse.report import build_view, write_report
+from dse.search import recommended_trial
 from tests.report.test_page import Opened, browser, pytestmark  # noqa: F401
 from tests.search.revise.studies import GPT_SPACE, SPACE, study_of
 
@@ -118,7 +119,7 @@ def test_side_by_side(opened, result):
 
 @pytest.mark.parametrize("result", [SPACE], indirect=True, ids=["dlrm"])
 def test_the_plan_is_searched_and_sorted(opened, result):
-    page, plan = opened.page, result.front[0].configuration.plan
+    page, plan = opened.page, recommended_trial(result).configuration.plan
     sizes = {table.name: table.size_bytes for table in build_view(result).tables}
 
     def names() -> list[str]:

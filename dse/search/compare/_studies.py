@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from dse.search.space import Objective
     from dse.sharding import ShardingPlan
     from dse.workload import ParameterValue, Workload
+
+    _Pairs: TypeAlias = frozenset[tuple[str, ParameterValue]]
 
 #: Relative change of a time from which on a prediction counts as moved.
 _MOVED = 1e-9
@@ -154,12 +156,12 @@ def _common(
     first: StudyResult, second: StudyResult, differences: Sequence[InputDifference]
 ) -> tuple[CommonCandidate, ...]:
     """Returns outcomes of which both studies evaluated a configuration, one pair each."""
-    known = _Configurations(second)
+    mine, theirs = _Configurations(first), _Configurations(second)
     own, others = _first_numbers(first), _first_numbers(second)
     defaults = default_wires(first)
     found: dict[tuple[int, int], CommonCandidate] = {}
     for record in first.records:
-        other = known.like(record) if record.evaluated else None
+        other = theirs.like(record, mine) if record.evaluated else None
         if other is None:
             continue
         pair = own[record.number], others[other.number]
@@ -187,51 +189,55 @@ def _first_numbers(study: StudyResult) -> dict[int, int]:
 
 
 class _Configurations:
-    """Finds the trial of a study that has the configuration of another study's trial.
-
-    Parameters count in any order, and those that make no difference to one of the two do not.
+    """The configurations of a study, to be found among those of another one.
 
     Args:
-        study: The study to look in.
+        study: The study.
     """
 
     def __init__(self, study: StudyResult) -> None:
-        self._trials: dict[frozenset[str], list[TrialRecord]] = {}
-        for record in study.records:
-            if record.evaluated:
-                self._trials.setdefault(frozenset(record.equal_because), []).append(record)
-        self._indices: dict[
-            tuple[frozenset[str], frozenset[str]],
-            dict[frozenset[tuple[str, ParameterValue]], TrialRecord],
-        ] = {}
+        self._trials = [record for record in study.records if record.evaluated]
+        self._exact = {frozenset(record.parameters): record for record in reversed(self._trials)}
+        #: What makes no difference to some trial.
+        self.irrelevant = {frozenset(record.equal_because) for record in self._trials}
+        self._outcomes: dict[frozenset[str], dict[_Pairs, TrialRecord | None]] = {}
 
-    def like(self, record: TrialRecord) -> TrialRecord | None:
-        """Returns the first trial with the configuration of a record; None if there is none."""
-        nothing: frozenset[str] = frozenset()
+    def like(self, record: TrialRecord, among: _Configurations) -> TrialRecord | None:
+        """Returns the first trial with the configuration of another study's; None without one.
+
+        The same parameters count, in any order. Else those that make no difference to one of the
+        two are left out, where the others name a single outcome in both studies.
+
+        Args:
+            record: A trial of the other study.
+            among: The configurations of that study.
+        """
+        found = self._exact.get(frozenset(record.parameters))
+        if found is not None:
+            return found
         own = frozenset(record.equal_because)
-        # The very same values come first.
-        attempts = [(theirs, nothing) for theirs in self._trials]
-        attempts += [(theirs, own | theirs) for theirs in self._trials if own or theirs]
-        for theirs, ignored in attempts:
-            found = self._index(theirs, ignored).get(_without(record, ignored))
-            if found is not None:
+        for ignored in sorted({own | theirs for theirs in self.irrelevant}, key=sorted):
+            if not ignored:
+                continue
+            rest = _without(record, ignored)
+            found = self._single(ignored).get(rest)
+            if found is not None and among._single(ignored).get(rest) is not None:
                 return found
         return None
 
-    def _index(
-        self, theirs: frozenset[str], ignored: frozenset[str]
-    ) -> dict[frozenset[tuple[str, ParameterValue]], TrialRecord]:
-        if (theirs, ignored) not in self._indices:
-            index: dict[frozenset[tuple[str, ParameterValue]], TrialRecord] = {}
-            for record in self._trials[theirs]:
-                index.setdefault(_without(record, ignored), record)
-            self._indices[theirs, ignored] = index
-        return self._indices[theirs, ignored]
+    def _single(self, ignored: frozenset[str]) -> dict[_Pairs, TrialRecord | None]:
+        """Returns the first trial of each outcome by the other parameters; None of several."""
+        if ignored not in self._outcomes:
+            index: dict[_Pairs, TrialRecord | None] = {}
+            for record in self._trials:
+                known = index.setdefault(_without(record, ignored), record)
+                if known is not None and outcome_key(known) != outcome_key(record):
+                    index[_without(record, ignored)] = None
+            self._outcomes[ignored] = index
+        return self._outcomes[ignored]
 
 
-def _without(
-    record: TrialRecord, ignored: frozenset[str]
-) -> frozenset[tuple[str, ParameterValue]]:
+def _without(record: TrialRecord, ignored: frozenset[str]) -> _Pairs:
     return frozenset(pair for pair in record.parameters if pair[0] not in ignored)
 
 

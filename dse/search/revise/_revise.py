@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from dse.errors import ConfigError
 from dse.machine import Quote
+from dse.search._input_files import platform_facts
 from dse.search._proposals import Proposal
-from dse.search._records import Fact, TrialRecord, TrialStatus
+from dse.search._records import TrialRecord, TrialStatus
 from dse.search._result import mark_front
 from dse.search.evaluate._evaluator import EvaluationContext, Evaluator, judged, quote_for
 from dse.search.execute._executor import make_executor
@@ -152,9 +153,9 @@ def _study(
     """Returns a study with revised records, its front and facts recomputed."""
     marked = mark_front(records, result.objectives)
     facts = [
-        Fact(name, fact.quantity, fact.value, fact.origin, fact.source, fact.as_of)
+        fact
         for name, platform in machines.platforms.items()
-        for fact in platform.facts
+        for fact in platform_facts(name, platform)
     ]
     return replace(
         result,

@@ -11,7 +11,7 @@ from dse.machine import Precision
 from dse.model import ModelDocument
 from dse.sharding import ShardingType, plan_to_json, plan_to_torchrec
 from dse.workload._launch import LaunchMode
-from dse.workload._workload import Workload
+from dse.workload._workload import ModelWorkload
 from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm._joint import placement_parameters
 from dse.workload.dlrm._parameters import PLACEMENT_PREFIX, TYPE_SEPARATOR, DlrmParameters
@@ -34,7 +34,7 @@ _WIRE_BYTES = {"fp32": 4, "fp16": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class DlrmWorkload(Workload):
+class DlrmWorkload(ModelWorkload):
     """A recommendation model whose embedding tables are sharded over the ranks.
 
     Attributes:
@@ -53,24 +53,17 @@ class DlrmWorkload(Workload):
     model: DlrmModel
 
     @property
-    def name(self) -> str:
-        """Name of the model."""
-        return self.model.name
-
-    @property
-    def precision(self) -> Precision:
-        """Arithmetic of the model's own recipe."""
-        return self.model.precision
-
-    @property
-    def global_batch_size(self) -> int:
-        """Samples of one iteration in the model's own recipe."""
-        return self.model.global_batch_size
-
-    @property
     def tables(self) -> Sequence[EmbeddingTable]:
         """Embedding tables of the model."""
         return self.model.tables
+
+    @property
+    def sizes(self) -> Mapping[str, float]:
+        """Number of tables, and what they hold."""
+        return {
+            "tables": len(self.model.tables),
+            "embedding_gib": round(self.model.embedding_bytes / 2**30, 2),
+        }
 
     @classmethod
     def from_text(cls, text: str, *, file: str = "<string>") -> DlrmWorkload:
@@ -145,7 +138,7 @@ class DlrmWorkload(Workload):
     ) -> str:
         """Returns the sharding plan for TorchRec; see :meth:`Workload.framework_text`."""
         if framework != "torchrec" or configuration.plan is None:
-            return Workload.framework_text(self, configuration, framework, platform)
+            return ModelWorkload.framework_text(self, configuration, framework, platform)
         return plan_to_torchrec(
             configuration.plan,
             self.model.tables,

@@ -167,18 +167,27 @@ class LayerWork:
         """Heads of a rank over all samples of a micro-batch."""
         return self._samples * self._model.heads // self._tensor
 
+    def _softmax(self, moved_bytes: int) -> tuple[int, int]:
+        """Returns bytes of one score and kernels of a softmax with what is done next to it.
+
+        Args:
+            moved_bytes: Bytes that the softmax itself reads and writes for one score.
+        """
+        launches = 1
+        if not self._fused:
+            # Scaling and masking are separate kernels.
+            moved_bytes, launches = moved_bytes + 4 * self._value, 3
+        if self._mask:
+            moved_bytes, launches = moved_bytes + 2 * self._value + 1, launches + 1
+        return moved_bytes, launches
+
     def core_forward(self) -> list[Kernel]:
         """Scores, softmax and weighted values."""
         if self._model.attention is AttentionKind.FLASH:
             return [Attention(self._fused_flops(), self._model.head_dim, backward=False)]
         queries, keys, dim = self._queries, self._model.sequence_length, self._model.head_dim
         scores = self._heads * queries * keys
-        moved, launches = 2 * self._value, 1
-        if not self._fused:
-            # Scaling and masking are separate kernels.
-            moved, launches = moved + 4 * self._value, 3
-        if self._mask:
-            moved, launches = moved + 2 * self._value + 1, launches + 1
+        moved, launches = self._softmax(2 * self._value)
         # The heads' outputs are put side by side again.
         joined = 2 * self._value * self._heads * queries * dim
         return [
@@ -195,11 +204,7 @@ class LayerWork:
             return [Attention(flops, self._model.head_dim, backward=True)]
         queries, keys, dim = self._queries, self._model.sequence_length, self._model.head_dim
         scores = self._heads * queries * keys
-        moved, launches = 3 * self._value, 1
-        if not self._fused:
-            moved, launches = moved + 4 * self._value, 3
-        if self._mask:
-            moved, launches = moved + 2 * self._value + 1, launches + 1
+        moved, launches = self._softmax(3 * self._value)
         joined = 2 * self._value * self._heads * queries * dim
         return [
             Elementwise(joined),

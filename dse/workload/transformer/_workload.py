@@ -12,7 +12,7 @@ from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.model import TransformerDocument
 from dse.workload._metrics import ITERATION_TIME, THROUGHPUT, Metric, metrics_with
-from dse.workload._workload import Workload
+from dse.workload._workload import ModelWorkload
 from dse.workload.transformer._deploy import megatron_arguments
 from dse.workload.transformer._job import TransformerJob
 from dse.workload.transformer._parameters import TransformerParameters
@@ -64,7 +64,7 @@ _METRICS = metrics_with(
 
 
 @dataclass(frozen=True, slots=True)
-class TransformerWorkload(Workload):
+class TransformerWorkload(ModelWorkload):
     """A transformer whose training step is spread over the ranks.
 
     Attributes:
@@ -78,26 +78,16 @@ class TransformerWorkload(Workload):
     bounds_time: ClassVar[bool] = True
     programs: ClassVar[Mapping[str, Program]] = TRANSFORMER_PROGRAMS
     default_program: ClassVar[str] = "megatron"
-    rank_word: ClassVar[str] = "stage"
+    rank_word: ClassVar[str] = TransformerJob.rank_word
     frameworks: ClassVar[tuple[str, ...]] = ("megatron",)
     summarized: ClassVar[frozenset[str]] = frozenset(f.name for f in fields(Parallelism))
 
     model: TransformerModel
 
     @property
-    def name(self) -> str:
-        """Name of the model."""
-        return self.model.name
-
-    @property
-    def precision(self) -> Precision:
-        """Arithmetic of the model's own recipe."""
-        return self.model.precision
-
-    @property
-    def global_batch_size(self) -> int:
-        """Samples of one iteration in the model's own recipe."""
-        return self.model.global_batch_size
+    def sizes(self) -> Mapping[str, float]:
+        """Number of layers."""
+        return {"layers": self.model.layers}
 
     @classmethod
     def from_text(cls, text: str, *, file: str = "<string>") -> TransformerWorkload:
@@ -136,7 +126,7 @@ class TransformerWorkload(Workload):
     ) -> str:
         """Returns arguments of Megatron-LM; see :meth:`Workload.framework_text`."""
         if framework != "megatron":
-            return Workload.framework_text(self, configuration, framework, platform)
+            return ModelWorkload.framework_text(self, configuration, framework, platform)
         precision = configuration.value("precision") or self.model.precision
         return megatron_arguments(
             self.model,

@@ -13,5 +13,5 @@ def test_without_torch_the_extra_of_this_project_is_named(monkeypatch):
     with pytest.raises(OptionalDependencyError) as raised:
         load_torch()
     # The name on the package index belongs to another project.
-    assert "pip install '.[calibrate]'" in str(raised.value)
+    assert "pip install '.[validate]'" in str(raised.value)
     assert "dse[" not in str(raised.value)

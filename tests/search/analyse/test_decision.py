@@ -4,11 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import yaml
 
-from dse.search import TrialStatus, conclude, decide, recommended_trial
+from dse.report import render_report
+from dse.search import TrialStatus, conclude, decide, load_study, recommended_trial
 from dse.search.analyse._decision import below_chord
 from dse.search.space import Constraint
 from tests.search.analyse.studies import COST, MEMORY, SPEED, study_of_trials, trial
+from tests.search.revise.studies import SPACE, study_of
 
 
 def knee_study(**changes):
@@ -146,3 +149,21 @@ def test_distance_from_the_chord(swap):
     # In units of the range: (0.25, 0.25) and (0.75, 0.95), from the line x + y = 1.
     expected = np.array([0.0, 0.5, -0.7, 0.0]) / np.sqrt(2)
     assert below_chord(points, *ends) == pytest.approx(expected)
+
+
+def test_studies_of_former_versions_load_and_decide(tmp_path):
+    study = study_of(SPACE)
+    for name in ("journal.log", "study.yaml"):
+        text = (study.directory.root / name).read_text()
+        for field in ('"equal_count":0,', ',"equal_count":0', ',"equal_because":[]'):
+            text = text.replace(field, "")
+        (tmp_path / name).write_text(text)
+    header = yaml.safe_load((tmp_path / "study.yaml").read_text())
+    for field in ("certificate", "constraints", "description"):
+        header.pop(field, None)
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(header))
+    assert "equal_" not in (tmp_path / "journal.log").read_text()
+    loaded = load_study(tmp_path).result
+    assert (loaded.certificate, loaded.constraints, loaded.description) == (None, (), "")
+    assert decide(loaded).take.number == decide(replace(study.result, constraints=())).take.number
+    render_report(loaded)

@@ -170,3 +170,11 @@ def test_twins_are_the_same():
     assert [one.time_ratio for one in found] == pytest.approx([0.8, 1.0])
     back = compare_studies(second, first).common
     assert [(one.first, one.second) for one in back] == [(0, 2), (1, 0)]
+
+
+def test_what_is_said_not_to_matter_has_to_name_one_outcome():
+    """The network of one trial makes no difference, but in the other study it does."""
+    first = study_of_trials(with_network(0, 1e6, "any", equal_because=("network",)))
+    second = study_of_trials(with_network(0, 1e6, "slow"), with_network(1, 2e6, "fast"))
+    assert compare_studies(first, second).common == ()
+    assert compare_studies(second, first).common == ()

@@ -126,7 +126,7 @@ let texts = null;
 function drawAll() {
   const words = byId("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
   // Built when somebody types, not when the page opens.
-  if (words.length) texts ??= new Map(data.trials.map((t) => [t, `${t.number} ${t.status} ${t.parameters.join(" ")} ${t.reason}`.toLowerCase()]));
+  if (words.length) texts ??= new Map(data.trials.map((t) => [t, `${t.number} ${t.status} ${t.parameters.join(" ")} ${t.parameters.map(spelled).join(" ")} ${t.reason}`.toLowerCase()]));
   const wanted = [...filters.values()].filter(([select]) => select.selectedIndex > 0);
   all.state.rows = data.trials.filter((t) => wanted.every(([select, of]) => of(t) === select.value) && words.every((word) => texts.get(t).includes(word)));
   const { pages, count, page } = all.draw();
