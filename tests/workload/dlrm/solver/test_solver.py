@@ -15,6 +15,7 @@ from dse.workload import PlanEffort
 from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer
 from dse.workload.dlrm.solver import planning_request, solve
 from tests.conftest import make_cluster, make_device, make_model, make_table
+from tests.workload.dlrm.solver.bound.oracle import best_time_s
 
 TW, DP = ShardingType.TABLE_WISE, ShardingType.DATA_PARALLEL
 ALL = frozenset(ShardingType)
@@ -217,3 +218,49 @@ def test_a_quick_search_is_close_to_brute_force_on_tiny_instances():
         found_s = scorer.score([solved.plan]).iteration_time_s[0]
         assert optimum_s <= found_s * (1 + 1e-12)
         assert found_s <= 1.03 * optimum_s
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2))])
+def test_plans_on_several_nodes_are_close_to_brute_force(seed):
+    """Every table on one of four ranks, by rows on a node or on all ranks, or copied."""
+    types = frozenset({TW, DP, ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE})
+    scorer = make_scorer(random_tables(np.random.default_rng(seed), 5), make_cluster(4, 2))
+    optimum_s = best_time_s(scorer, planning_request(scorer, types, 0), limit=8**5)
+    plans = [solve(scorer, effort, allowed_types=types).plan for effort in (QUICK, THOROUGH)]
+    quick_s, thorough_s = scorer.score(plans).iteration_time_s
+    assert optimum_s <= thorough_s * (1 + 1e-12)
+    assert thorough_s <= 1.005 * optimum_s
+    assert quick_s <= 1.05 * optimum_s
+
+
+def dealt_by_hand(tables, world: int, most_rows: int, pieces: int) -> ShardingPlan:
+    """Small tables on all ranks, the columns of the others dealt out one after the other."""
+    plans, dealt = [], 0
+    for table in tables:
+        if table.rows <= most_rows:
+            plans.append(TablePlan(table.name, DP, tuple(range(world))))
+            continue
+        ranks = tuple((dealt + piece) % world for piece in range(pieces))
+        dealt += pieces
+        kind = TW if pieces == 1 else ShardingType.COLUMN_WISE
+        plans.append(TablePlan(table.name, kind, ranks))
+    return ShardingPlan(world, tuple(plans))
+
+
+@both_efforts
+@pytest.mark.parametrize(("world", "per_node"), [(8, 4), (16, 4)])
+def test_no_plan_is_slower_than_those_dealt_by_hand(world, per_node, effort):
+    # Two sizes far apart, and none at which the large ones alone are a multiple of the ranks.
+    small = tuple(make_table(f"s{i}", rows=20 * 2**i, pooling=1) for i in range(9))
+    large = tuple(make_table(f"l{i}", rows=5_000_000, pooling=1) for i in range(4))
+    medium = tuple(make_table(f"m{i}", rows=40_000 + i, pooling=1) for i in range(5))
+    tables = (*large, *small, *medium)
+    scorer = make_scorer(tables, make_cluster(world, per_node), batch=world * 8192)
+    by_hand = [
+        dealt_by_hand(tables, world, most_rows, pieces)
+        for most_rows in sorted({0, *(table.rows for table in (*small, *medium))})
+        for pieces in (1, 2, 4, 8)
+    ]
+    best_s = scorer.score(by_hand).iteration_time_s.min()
+    found_s = scorer.score([solve(scorer, effort).plan]).iteration_time_s[0]
+    assert found_s <= best_s * (1 + 1e-9)
