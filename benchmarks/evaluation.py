@@ -24,7 +24,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from dse.search._inputs import read_inputs
 from dse.search._records import TrialStatus
-from dse.search.propose._proposer import Proposer
+from dse.search.propose import Proposer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,7 +111,7 @@ def measured(space: str, trials: int, skip: int) -> dict[str, object]:
         for place in places:
             clock.watch(place, name)
     evaluator = context.make_evaluator()
-    proposer = Proposer(context.space, search.sampler, search.seed, evaluator.reject)
+    proposer = Proposer(context.space, search.sampler, search.seed, evaluator)
     done, asking_s, evaluating_s = 0, 0.0, 0.0
     records = []
     while done < skip + trials and not proposer.exhausted:

@@ -26,7 +26,7 @@ from dse.model import load_dlrm
 from dse.sharding import ShardingType
 from dse.workload import find_program, predict_job
 from dse.workload.dlrm import DLRM_PROGRAMS, DlrmJob, make_problem
-from dse.workload.dlrm.solver import SolverSettings, solve
+from dse.workload.dlrm.solver import solve
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -187,7 +187,7 @@ def plan_of(scorer: PlanScorer, program: str) -> ShardingPlan:
     allowed = set(ShardingType)
     if program in _HYBRID:
         allowed.remove(ShardingType.DATA_PARALLEL)
-    return solve(scorer, frozenset(allowed), SolverSettings()).plan
+    return solve(scorer, allowed_types=frozenset(allowed)).plan
 
 
 def family_of(case: str) -> str:

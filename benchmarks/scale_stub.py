@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import zlib
 
 from dse.search import EvaluationContext, Evaluator, TrialRecord, TrialStatus, read_inputs
-from dse.search.propose._proposer import Proposer
+from dse.search.propose import Proposer
 from dse.search.space import SamplerName
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def stub_inputs(space: str) -> StudyInputs:
     """Returns the inputs of a study whose evaluations take no time."""
     inputs = read_inputs(space)
     evaluator = inputs.context.make_evaluator()
-    proposer = Proposer(inputs.space, SamplerName.RANDOM, 0, evaluator.reject)
+    proposer = Proposer(inputs.space, SamplerName.RANDOM, 0, evaluator)
     templates: list[TrialRecord] = []
     while len(templates) < TEMPLATES:
         batch = proposer.ask(1)

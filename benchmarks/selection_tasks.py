@@ -23,9 +23,9 @@ from dse.model import (
 )
 from dse.sharding import PLANNERS, ShardingPlan, ShardingType, TablePlan, plan_greedily
 from dse.validation import scale_model
-from dse.workload import find_program
+from dse.workload import PlanEffort, find_program
 from dse.workload.dlrm import DLRM_PROGRAMS, DlrmProblem, PlanScorer, make_problem
-from dse.workload.dlrm.solver import SolverSettings, planning_request, solve
+from dse.workload.dlrm.solver import planning_request, solve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,6 @@ PLATFORM = "cpu"
 #: Program that trains, as the model describes it.
 TRAINER = find_program(DLRM_PROGRAMS, "dse_trainer").software
 WHOLE_TABLES = frozenset({ShardingType.TABLE_WISE})
-ALL_TYPES = frozenset(ShardingType)
 
 #: Seed of the 856 tables, that of the model file.
 _TABLES_SEED = 2021
@@ -128,6 +127,6 @@ def plans_of(problem: DlrmProblem, number: int) -> dict[ShardingPlan, list[str]]
     plans: dict[ShardingPlan, list[str]] = {}
     for name, make in sharders(problem.global_batch_size).items():
         plans.setdefault(make(request), []).append(name)
-    ours = solve(scorer, ALL_TYPES, SolverSettings(time_limit_s=2.0), number)
+    ours = solve(scorer, PlanEffort(seed=number, time_limit_s=2.0))
     plans.setdefault(ours.plan, []).append("ours")
     return plans

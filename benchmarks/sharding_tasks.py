@@ -20,8 +20,9 @@ from dse.errors import DseError
 from dse.machine.platforms import load_platform
 from dse.model import load_dlrm
 from dse.sharding import PLANNERS, ShardingType
+from dse.workload import PlanEffort
 from dse.workload.dlrm import DlrmJob, DlrmProblem, DlrmRuntime, PlanScorer
-from dse.workload.dlrm.solver import SolverSettings, lower_bound, planning_request, solve
+from dse.workload.dlrm.solver import lower_bound, planning_request, solve
 
 if TYPE_CHECKING:
     from dse.machine import Cluster
@@ -179,7 +180,7 @@ def ours(task: ShardingTask, limit_s: float | None) -> Outcome:
     clock = _Clock()
     scorer = PlanScorer(task.problem)
     left_s = None if limit_s is None else max(1e-3, limit_s - clock.times_s()[0])
-    found = solve(scorer, ALL_TYPES, SolverSettings(lp_start=True, time_limit_s=left_s))
+    found = solve(scorer, PlanEffort(time_limit_s=left_s))
     seconds = clock.times_s()
     name = "ours" if limit_s is None else f"ours, {limit_s:g} s"
     return _outcome(name, scorer, found.plan, seconds, found.plans_scored)

@@ -26,8 +26,9 @@ from dse.machine.platforms import Platform, load_platform
 from dse.model import load_dlrm
 from dse.sharding import ShardingType, TablePlan
 from dse.simulate import simulate
+from dse.workload import PlanEffort
 from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer
-from dse.workload.dlrm.solver import SolverSettings, solve
+from dse.workload.dlrm.solver import solve
 
 
 def random_options(scorer: PlanScorer, count: int, seed: int) -> np.ndarray:
@@ -61,12 +62,11 @@ def best_of(repeats: int, work) -> float:
 
 def solving(problem: DlrmProblem) -> dict[str, float]:
     """Times a search from nothing, and compares its plan with the best baseline."""
-    allowed = frozenset(ShardingType)
     start = time.perf_counter()
     scorer = PlanScorer(problem)
-    solved = solve(scorer, allowed, SolverSettings())
+    solved = solve(scorer)
     seconds = time.perf_counter() - start
-    baseline = solve(scorer, allowed, SolverSettings(improvement_rounds=0))
+    baseline = solve(scorer, PlanEffort(improvement_rounds=0))
     found_s, before_s = scorer.score([solved.plan, baseline.plan]).iteration_time_s
     return {
         "solve_s": seconds,

@@ -117,7 +117,12 @@ parameters:
 objectives:
   - {metric: throughput_samples_per_s, direction: maximize}
   - {metric: cost_usd_per_million_samples, direction: minimize}
-search: {trials: 12, batch: 4, improvement_rounds: 2, planners: [size_greedy, dim_greedy]}
+search:
+  sampler: nsga2
+  trials: 12
+  batch: 4
+  improvement_rounds: 2
+  planners: [size_greedy, dim_greedy]
 """
 
 

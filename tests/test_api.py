@@ -163,3 +163,30 @@ def test_what_is_shown_is_short(tmp_path: Path) -> None:
     for shown in (study, study.result, study.trials[0], study.trials[0].prediction):
         assert len(repr(shown)) < 400
     assert "<table" in study._repr_html_()
+
+
+def test_a_platform_may_be_a_mapping():
+    own = {"from": "h100_sxm", "price": "2.10 USD/GPU/h"}
+    size = {"world_size": 8, "global_batch_size": 16384}
+    listed = dse.predict("dlrm_tiny", "h100_sxm", **size)
+    priced = dse.predict("dlrm_tiny", own, **size)
+    assert priced.price_usd_per_hour == pytest.approx(16.80)
+    assert priced.iteration_time_s == listed.iteration_time_s
+    rate = priced.throughput_samples_per_s
+    assert priced.cost_usd_per_million_samples == pytest.approx(16.80 / 3600 / rate * 1e6)
+    job = dse.Job("dlrm_tiny", {**own, "name": "mine"}, **size)
+    assert (job.platform.name, job.parameters["platform"]) == ("mine", "mine")
+    with pytest.raises(ConfigError, match="price"):
+        dse.Job("dlrm_tiny", {"from": "h100_sxm", "prise": "2 USD/h"}, **size)
+
+
+def test_machines_of_ones_own_are_recommended():
+    found = dse.recommend(
+        "dlrm_tiny",
+        target="1M samples/s",
+        platforms=["h100_sxm", {"from": "h100_sxm", "price": "1 USD/GPU/h", "name": "mine"}],
+        world_sizes=[8],
+    )
+    assert found.answer is not None
+    assert found.answer.option.platform == "mine"
+    assert found.answer.option.price_usd_per_hour == 8

@@ -198,7 +198,7 @@ parameters:
     - [network=2x, amp]
 objectives:
   - {metric: throughput_samples_per_s, direction: maximize}
-search: {trials: 50, batch: 4}
+search: {sampler: nsga2, trials: 50, batch: 4}
 """
 
 

@@ -16,5 +16,5 @@ if TYPE_CHECKING:
 
     AnySpace = str | PathLike[str] | Mapping[str, object] | SearchSpace
     AnyWorkload = str | PathLike[str] | DlrmModel | TransformerModel | Workload
-    AnyPlatform = str | PathLike[str] | Platform
+    AnyPlatform = str | PathLike[str] | Mapping[str, object] | Platform
     AnyPlan = str | PathLike[str] | ShardingPlan

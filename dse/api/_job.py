@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dse.api._inputs import AnyPlan, AnyPlatform, AnyWorkload
     from dse.explanation import Explanation
     from dse.machine.host import HostProfile
+    from dse.machine.platforms import Platform
     from dse.sharding import TableConstraints
     from dse.workload import AttributedGraph, MemoryAccount, ParameterValue, Prediction, Workload
     from dse.workload import Job as WorkloadJob
@@ -28,7 +29,8 @@ class Job:
 
     Args:
         workload: Built-in name, path of a model file, or a model or workload.
-        platform: Built-in name, path of a platform file, or a platform.
+        platform: Built-in name, path of a platform file, a platform, or a mapping that derives
+            one from another, such as ``{"from": "h100_sxm", "price": "2.10 USD/GPU/h"}``.
         world_size: Number of ranks.
         global_batch_size: Samples of one iteration over all ranks.
         program: Name of the training program; that of the kind of workload if it is left out, such
@@ -65,13 +67,11 @@ class Job:
         host_profile: HostProfile | None = None,
         **parameters: ParameterValue,
     ) -> None:
-        from dse.machine.platforms import Platform, load_platform
+        from dse.machine.platforms import load_platform
         from dse.workload import load_workload
 
         self.workload: Workload = load_workload(workload)
-        self.platform: Platform = (
-            platform if isinstance(platform, Platform) else load_platform(str(platform))
-        )
+        self.platform: Platform = load_platform(platform)
         chosen: dict[str, ParameterValue] = {
             "platform": self.platform.name,
             "world_size": world_size,
@@ -205,7 +205,7 @@ def predict(
 
     Args:
         workload: Built-in name, path, model or workload.
-        platform: Built-in name, path or platform.
+        platform: Built-in name, path, platform, or a mapping that derives one from another.
         world_size: Number of ranks.
         global_batch_size: Samples of one iteration over all ranks.
         plan: A sharding plan or the path of one; searched if it is left out.
@@ -238,7 +238,7 @@ def shard(
 
     Args:
         workload: Built-in name, path, model or workload.
-        platform: Built-in name, path or platform.
+        platform: Built-in name, path, platform, or a mapping that derives one from another.
         world_size: Number of ranks.
         global_batch_size: Samples of one iteration over all ranks.
         program: Name of the training program; that of the kind of workload if it is left out.
@@ -277,7 +277,7 @@ def rank(
     Args:
         plans: Plan files, in our own form or TorchRec's.
         workload: Built-in name, path, model or workload.
-        platform: Built-in name, path or platform.
+        platform: Built-in name, path, platform, or a mapping that derives one from another.
         global_batch_size: Samples of one iteration over all ranks.
         program: Name of the training program; that of the kind of workload if it is left out.
         parameters: Further parameters of this kind of workload.

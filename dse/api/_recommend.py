@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from dse.api._inputs import AnyWorkload
     from dse.search.recommend import Recommendation
@@ -19,7 +19,7 @@ def recommend(
     budget: str = "",
     samples: str = "",
     program: str = "",
-    platforms: Sequence[str] = (),
+    platforms: Sequence[str | Mapping[str, object]] = (),
     world_sizes: Sequence[int] = (),
     batch_sizes: Sequence[int] = (),
     price_provider: str = "",
@@ -35,7 +35,9 @@ def recommend(
         budget: Money for `samples`, such as ``500USD``, or for an hour, ``100USD/h``.
         samples: Samples of the whole job, such as ``4.2G``.
         program: Name of the training program; that of the kind of workload if it is left out.
-        platforms: Names or files; every platform with a price by default.
+        platforms: Names, files, or mappings that derive one from another, such as
+            ``{"from": "h100_sxm", "price": "2.10 USD/GPU/h"}``; every platform with a price by
+            default.
         world_sizes: Numbers of ranks; powers of two by default.
         batch_sizes: Global batches; the model's own by default.
         price_provider: Only this provider's prices.

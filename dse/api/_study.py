@@ -10,7 +10,7 @@ from dse._suggest import hint
 from dse.errors import ConfigError, StudyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import pandas as pd
 
@@ -172,6 +172,7 @@ def create_study(
     address: str = "",
     storage: str = "",
     study_name: str = "",
+    overrides: Sequence[str] = (),
     out: str | PathLike[str] | None = None,
 ) -> Study:
     """Returns a study that has not evaluated anything yet; call `optimize`.
@@ -188,6 +189,7 @@ def create_study(
         address: Ray cluster, as ``host:port``; empty for a local Ray.
         storage: URL of a database that several runs share; empty for none.
         study_name: Name of the study in the database; empty for the space's name.
+        overrides: What `--set` takes: changes of the platforms' figures, as ``PATH=VALUE``.
         out: Study folder; a new one under `results/` by default.
 
     Raises:
@@ -209,6 +211,7 @@ def create_study(
         storage=storage,
         study_name=study_name,
         debug=False,
+        overrides=overrides,
     )
     return Study(_space(space), options, objective=objective)
 
@@ -242,6 +245,7 @@ def run(
     storage: str = "",
     study_name: str = "",
     debug: bool = False,
+    overrides: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Study:
     """Searches a space and writes a study directory; what `dse run` does, without the page.
@@ -259,6 +263,7 @@ def run(
         storage: URL of a database that several runs share; empty for none.
         study_name: Name of the study in the database; empty for the space's name.
         debug: Whether the first failed evaluation ends the run, with its traceback.
+        overrides: What `--set` takes: changes of the platforms' figures, as ``PATH=VALUE``.
         progress: Called after every finished trial.
 
     Returns:
@@ -283,6 +288,7 @@ def run(
         storage=storage,
         study_name=study_name,
         debug=debug,
+        overrides=overrides,
     )
     chosen = _space(space)
     return Study(chosen, options, study=run_study(chosen, options, progress=progress))
@@ -351,6 +357,7 @@ def _run_options(
     storage: str,
     study_name: str,
     debug: bool,
+    overrides: Sequence[str],
 ) -> RunOptions:
     from dse.search import RunOptions
     from dse.search.space import SamplerName
@@ -373,4 +380,5 @@ def _run_options(
         storage=storage,
         study_name=study_name,
         debug=debug,
+        overrides=tuple(overrides),
     )

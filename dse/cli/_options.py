@@ -58,6 +58,17 @@ StepOption = Annotated[
         "the last step by default.",
     ),
 ]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="A figure of the platforms by its name in their YAML, and what becomes of it: "
+        "price=2.10 USD/GPU/h, h100_sxm.price=40USD/h, link.bandwidth=+20%, "
+        "device.memory.bandwidth=*1.5, network.latency=3us. Of all platforms unless one is named; "
+        "may be repeated.",
+    ),
+]
 JobsOption = Annotated[int, typer.Option("--jobs", min=1, help="Workers.")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of all randomness.")]
 TimelineOption = Annotated[

@@ -16,6 +16,7 @@ from dse.cli._options import (
     PlatformOption,
     PrecisionOption,
     ProgramOption,
+    SetOption,
     TimelineOption,
     WorldSizeOption,
 )
@@ -38,6 +39,7 @@ def predict_command(
     network: NetworkOption = "",
     precision: PrecisionOption = "",
     program: ProgramOption = "",
+    changes: SetOption = None,
     as_json: JsonOption = False,
     plan: Annotated[
         str,
@@ -176,21 +178,22 @@ def predict_command(
         micro_batch_size=micro_batch_size,
         recompute=recompute,
         data_sharding=data_sharding,
+        overrides=tuple(changes or ()),
     )
     # Checked before anything is computed.
-    other, changes = changed(request, versus) if versus else (None, ())
-    answer = predicted(request)
+    other, differences = changed(request, versus) if versus else (None, ())
+    answer = predicted(request, beside=other)
     document = answer.document() if as_json else {}
     if explain:
         document["explanation"] = {
             **fields_of(answer.explanation),
             "tasks": [fields_of(task, stream="lane") for task in answer.explanation.tasks],
         }
-    second = None if other is None else predicted(other, answer)
+    second = None if other is None else predicted(other, answer, request)
     if second is not None:
         paired, difference = answer.paired(second), answer.difference(second)
         document["versus"] = {
-            "changes": changes,
+            "changes": differences,
             **(second.document() if as_json else {}),
             "throughput_ratio": paired,
             "difference": fields_of(difference, "change_s"),
@@ -204,7 +207,7 @@ def predict_command(
             console.print()
             print_explanation(answer.explanation, console, answer.view.place)
         if second is not None:
-            title = f"B: {', '.join(changes)}"
+            title = f"B: {', '.join(differences)}"
             views = (replace(answer.view, title="A"), replace(second.view, title=title))
             print_difference(views, paired, difference, console)
         if timeline is not None:

@@ -11,9 +11,11 @@ from dse.cli._request import OpenJob, Request, open_job
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from dse.explanation import Difference, Explanation
+    from dse.machine.platforms import ChangedFigure
     from dse.report.terminal import PredictionView
     from dse.workload import Job, PairedComparison, Prediction
 
@@ -65,7 +67,10 @@ class Predicted:
             prediction=self.prediction,
             place=self.job.rank_word,
             ranks_per_place=self.ranks_per_place,
-            remarks=(f"host overheads: {opened.host_overheads}",),
+            remarks=(
+                f"host overheads: {opened.host_overheads}",
+                *change_remarks(opened.changes),
+            ),
         )
 
     def document(self) -> dict[str, object]:
@@ -78,6 +83,7 @@ class Predicted:
             "global_batch_size": request.global_batch_size,
             **program_fields(opened.program),
             "host_overheads": request.host_profile or opened.platform.name,
+            **change_fields(opened.changes),
             **self.job.document(),
             **prediction_fields(prediction, self.ranks_per_place),
             "bound_by": self.explanation.bound_by,
@@ -139,12 +145,15 @@ class Predicted:
         )
 
 
-def predicted(request: Request, first: Predicted | None = None) -> Predicted:
+def predicted(
+    request: Request, first: Predicted | None = None, beside: Request | None = None
+) -> Predicted:
     """Predicts a job; finds a plan where none is given.
 
     Args:
         request: The options.
         first: The job to compare with, whose plan ``same`` means.
+        beside: The options of the other job of a comparison.
 
     Raises:
         ConfigError: A name is unknown, values do not fit the platform, or the model is of another
@@ -153,7 +162,7 @@ def predicted(request: Request, first: Predicted | None = None) -> Predicted:
     """
     from dse.workload import predict_job
 
-    opened = open_job(request)
+    opened = open_job(request, beside)
     if first is not None and first.open_job.workload.kind != opened.workload.kind:
         raise ConfigError(
             f"--versus: `{opened.workload.name}` is a {opened.workload.title}, "
@@ -180,6 +189,16 @@ def program_fields(program: str | None) -> dict[str, object]:
 
     names = dict.fromkeys(("program", "software_profile", "software"), program)
     return {**names, "is_bound": program == IDEAL}
+
+
+def change_fields(changes: Sequence[ChangedFigure]) -> dict[str, object]:
+    """Returns the figures that `--set` changed, if any."""
+    return {"changes": [fields_of(figure) for figure in changes]} if changes else {}
+
+
+def change_remarks(changes: Sequence[ChangedFigure]) -> list[str]:
+    """Returns a line for each figure that `--set` changed."""
+    return [f"changed: {one.quantity}, {one.before} → {one.after}" for one in changes]
 
 
 def prediction_fields(prediction: Prediction, ranks: int = 1) -> dict[str, object]:

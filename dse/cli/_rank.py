@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,7 +16,11 @@ from dse.cli._options import (
     PlatformOption,
     PrecisionOption,
     ProgramOption,
+    SetOption,
 )
+
+if TYPE_CHECKING:
+    from dse._terminal import Console
 
 
 def rank_command(
@@ -29,14 +33,21 @@ def rank_command(
     precision: PrecisionOption = "",
     launch: LaunchOption = "",
     program: ProgramOption = "",
+    changes: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Order sharding plans by predicted iteration time; plans that do not fit come last."""
     from dataclasses import replace
 
     from dse.cli._output import emit
-    from dse.cli._predictions import prediction_fields, program_fields
+    from dse.cli._predictions import (
+        change_fields,
+        change_remarks,
+        prediction_fields,
+        program_fields,
+    )
     from dse.cli._request import Request, open_job
+    from dse.report.console import line
     from dse.report.terminal import RankingRow, print_ranking
     from dse.workload import compare_jobs, explain_job, predict_job
 
@@ -50,6 +61,7 @@ def rank_command(
         precision=precision,
         program=program,
         launch=launch,
+        overrides=tuple(changes or ()),
     )
     # A plan names its ranks; one rank is enough to read it.
     reader = open_job(request)
@@ -78,5 +90,15 @@ def rank_command(
         }
         for place, (row, (*_, job)) in enumerate(zip(rows, scored, strict=True), start=1)
     ]
-    document = {**program_fields(reader.program), "ranking": ranking}
-    emit(document, lambda console: print_ranking(rows, console), as_json=as_json)
+    document = {
+        **program_fields(reader.program),
+        **change_fields(reader.changes),
+        "ranking": ranking,
+    }
+
+    def show(console: Console) -> None:
+        print_ranking(rows, console)
+        for remark in change_remarks(reader.changes):
+            line(console, remark)
+
+    emit(document, show, as_json=as_json)

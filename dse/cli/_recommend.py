@@ -14,6 +14,7 @@ from dse.cli._options import (
     ModelArgument,
     ProgramOption,
     SeedOption,
+    SetOption,
     listed,
     member,
     quantity,
@@ -75,6 +76,7 @@ def recommend_command(
     ] = "50 %",
     launch: LaunchOption = "",
     program: ProgramOption = "",
+    changes: SetOption = None,
     seed: SeedOption = 0,
     export: Annotated[
         Path | None, typer.Option("--export", help="Write the plan of the answer as JSON.")
@@ -105,6 +107,7 @@ def recommend_command(
         seed=seed,
         program=program,
         launch=launch,
+        overrides=tuple(changes or ()),
     )
     with progress("looking", quiet=as_json) as display:
         found = recommend(workload, goal, options, progress=display)

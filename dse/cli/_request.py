@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dse.machine import Quote
-    from dse.machine.platforms import Platform
+    from dse.machine.platforms import ChangedFigure, Platform
     from dse.workload import Job, ParameterValue, Workload
 
 
@@ -20,7 +22,7 @@ class Request:
 
     Attributes:
         model: Model name or file.
-        platform: Platform name or file.
+        platform: Platform name or file, or a mapping that derives one from another.
         world_size: Number of ranks.
         global_batch_size: Samples of one iteration over all ranks.
         link: Interconnect inside a node; the platform's default if empty.
@@ -38,10 +40,11 @@ class Request:
         micro_batch_size: Samples of one pass through a stage.
         recompute: What the backward pass recomputes.
         data_sharding: ZeRO stage.
+        overrides: Changes of the platform's figures, as `PATH=VALUE`.
     """
 
     model: str
-    platform: str
+    platform: str | Mapping[str, object]
     world_size: int
     global_batch_size: int
     link: str = ""
@@ -59,6 +62,7 @@ class Request:
     micro_batch_size: int | None = None
     recompute: str = ""
     data_sharding: str = ""
+    overrides: tuple[str, ...] = ()
 
     def given(self) -> dict[str, str | int | bool]:
         """Returns the values of the options that were given, without those of every model."""
@@ -71,7 +75,14 @@ class Request:
 
 
 #: Fields of a request that every workload has.
-_OF_EVERY_MODEL = ("model", "platform", "world_size", "global_batch_size", "host_profile")
+_OF_EVERY_MODEL = (
+    "model",
+    "platform",
+    "world_size",
+    "global_batch_size",
+    "host_profile",
+    "overrides",
+)
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,7 @@ class OpenJob:
         parameters: Value of each parameter that was given.
         job: The job.
         host_overheads: Where the host's figures come from, as people read it.
+        changes: Figures of the platform that overrides changed.
     """
 
     workload: Workload
@@ -91,6 +103,7 @@ class OpenJob:
     parameters: dict[str, ParameterValue]
     job: Job
     host_overheads: str
+    changes: tuple[ChangedFigure, ...] = ()
 
     @property
     def program(self) -> str | None:
@@ -103,8 +116,12 @@ class OpenJob:
         return self.platform.quote(int(self.parameters["world_size"]))
 
 
-def open_job(request: Request) -> OpenJob:
+def open_job(request: Request, beside: Request | None = None) -> OpenJob:
     """Returns the job that options describe.
+
+    Args:
+        request: The options.
+        beside: Those of a job that it is compared with, whose platform overrides may name.
 
     Raises:
         UnknownNameError: A name does not exist.
@@ -112,10 +129,19 @@ def open_job(request: Request) -> OpenJob:
             job is impossible.
     """
     from dse.machine.host import load_host_profile
-    from dse.machine.platforms import load_platform
+    from dse.machine.platforms import load_platform, override_platforms
     from dse.workload import load_workload
 
     workload, platform = load_workload(request.model), load_platform(request.platform)
+    changes: tuple[ChangedFigure, ...] = ()
+    if request.overrides:
+        named = {platform.name: platform}
+        if beside is not None:
+            other = load_platform(beside.platform)
+            named.setdefault(other.name, other)
+        changed, figures = override_platforms(named, request.overrides)
+        changes = tuple(figure for figure in figures if figure.platform == platform.name)
+        platform = changed[platform.name]
     given = request.given()
     _check_options(given, workload)
     given.pop("plan", None)
@@ -133,7 +159,7 @@ def open_job(request: Request) -> OpenJob:
     host = f"platform {platform.name}"
     if profile is not None:
         host = f"measured, profile {profile.name} ({request.host_profile})"
-    return OpenJob(workload, platform, parameters, job, host)
+    return OpenJob(workload, platform, parameters, job, host, changes)
 
 
 def _check_options(given: dict[str, str | int | bool], workload: Workload) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dse.cli._exit import ExitCode, terminable
-from dse.cli._options import JobsOption, JsonOption, member
+from dse.cli._options import JobsOption, JsonOption, SetOption, member
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +60,7 @@ def run_command(
         str,
         typer.Option("--study-name", help="Its name in the database; the space's by default."),
     ] = "",
+    changes: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Search a space for the best configurations and write a study folder with a report."""
@@ -86,6 +87,7 @@ def run_command(
         storage=storage,
         study_name=study_name,
         debug=bool(ctx.find_root().params.get("debug")),
+        overrides=tuple(changes or ()),
     )
     messages = Console(stderr=True)
     # Standard output is for the result; Ray would print there which of its workers died.

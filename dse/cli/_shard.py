@@ -20,6 +20,7 @@ from dse.cli._options import (
     PrecisionOption,
     ProgramOption,
     SeedOption,
+    SetOption,
     WorldSizeOption,
     listed,
 )
@@ -68,12 +69,18 @@ def shard_command(
     precision: PrecisionOption = "",
     launch: LaunchOption = "",
     program: ProgramOption = "",
+    changes: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Find the sharding plan with the shortest iteration, with a lower bound and the gap to it."""
     from dse._files import write_atomically
     from dse.cli._output import emit
-    from dse.cli._predictions import prediction_fields, program_fields
+    from dse.cli._predictions import (
+        change_fields,
+        change_remarks,
+        prediction_fields,
+        program_fields,
+    )
     from dse.cli._progress import progress
     from dse.cli._request import Request, open_job
     from dse.errors import InfeasibleError
@@ -94,6 +101,7 @@ def shard_command(
         precision=precision,
         program=program,
         launch=launch,
+        overrides=tuple(changes or ()),
     )
     opened = open_job(request)
     name = opened.workload.name
@@ -123,6 +131,7 @@ def shard_command(
         "world_size": world_size,
         "global_batch_size": global_batch_size,
         **program_fields(opened.program),
+        **change_fields(opened.changes),
         **prediction_fields(prediction),
         "bound_by": explanation.bound_by,
         "iteration_time_s": solution.iteration_time_s,
@@ -147,6 +156,8 @@ def shard_command(
 
     def show(console: Console) -> None:
         print_sharding(view, console)
+        for remark in change_remarks(opened.changes):
+            line(console, remark)
         if out is not None:
             line(console, f"plan: {out}")
 

@@ -30,7 +30,7 @@ _ALIASES = {
 }
 
 #: Keys of `--versus`.
-KEYS = tuple(field.name for field in fields(Request))
+KEYS = tuple(field.name for field in fields(Request) if field.name != "overrides")
 
 
 def changed(request: Request, versus: str) -> tuple[Request, tuple[str, ...]]:
@@ -52,7 +52,16 @@ def changed(request: Request, versus: str) -> tuple[Request, tuple[str, ...]]:
             f"--versus: `{versus}` changes nothing; give at least one of {', '.join(KEYS)} "
             "another value than the first configuration has"
         )
-    return other, tuple(f"{key} {value}" for key, value in checked.items())
+    return other, tuple(f"{key} {_words(value)}" for key, value in checked.items())
+
+
+def _words(value: object) -> str:
+    """Returns a value as text; a platform that is derived from another by its name."""
+    if not isinstance(value, dict):
+        return str(value)
+    from dse.machine.platforms import load_platform
+
+    return load_platform(value).name
 
 
 def _is_file(versus: str) -> bool:
@@ -98,7 +107,9 @@ def _known(key: str) -> str:
     raise ConfigError(f"--versus: unknown key `{key}`; {meant}keys are {', '.join(KEYS)}")
 
 
-def _checked(key: str, value: object) -> str | int | bool:
+def _checked(key: str, value: object) -> str | int | bool | dict[str, object]:
+    if key == "platform" and isinstance(value, dict):
+        return value
     if key == "sequence_parallel":
         given = str(value).lower()
         if given not in _YES_OR_NO:

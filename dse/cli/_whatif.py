@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dse.cli._exit import ExitCode
-from dse.cli._options import JobsOption, JsonOption, StudyArgument
+from dse.cli._options import JobsOption, JsonOption, SetOption, StudyArgument
 
 if TYPE_CHECKING:
     from dse._terminal import Console
@@ -17,16 +17,7 @@ if TYPE_CHECKING:
 
 def whatif_command(
     study_dir: StudyArgument,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="PATH=VALUE",
-            help="A figure of the platforms by its name in their YAML, and what becomes of it: "
-            "platform.h100_sxm.price=40USD/h, link.bandwidth=+20%, device.memory.bandwidth=*1.5, "
-            "network.latency=3us; may be repeated.",
-        ),
-    ] = None,
+    changes: SetOption = None,
     top: Annotated[
         int, typer.Option("--top", min=1, help="Rows of the front that are printed.")
     ] = 15,

@@ -38,6 +38,7 @@ from dse.config._quantities import (
     NonNegativeFloat,
     PositiveFloat,
     RankCount,
+    RentalPrice,
     Seconds,
     UnitKind,
     UsdPerHour,
@@ -46,6 +47,7 @@ from dse.config._quantities import (
     parse_count,
     parse_quantity,
     parse_rate,
+    parse_rental_price,
     readable_quantity,
 )
 
@@ -65,6 +67,7 @@ __all__ = [
     "NonNegativeFloat",
     "PositiveFloat",
     "RankCount",
+    "RentalPrice",
     "Seconds",
     "StrictModel",
     "UnitKind",
@@ -88,6 +91,7 @@ __all__ = [
     "parse_plain",
     "parse_quantity",
     "parse_rate",
+    "parse_rental_price",
     "read_source",
     "readable_quantity",
     "relative_factor",

@@ -151,11 +151,11 @@ def _unknown_key(path: Path, model: type[BaseModel]) -> str:
 
 
 def _allowed_keys(model: type[BaseModel], path: Path) -> set[str]:
-    """Returns the field names of every class that is allowed at `path`."""
+    """Returns the keys of every class that is allowed at `path`."""
     here: list[Any] = [model]
     for part in path:
         here = [inner for kind in here for inner in _inside(kind, part)]
-    return {name for kind in here for name in kind.model_fields}
+    return {field.alias or name for kind in here for name, field in kind.model_fields.items()}
 
 
 def _inside(kind: type[BaseModel], part: int | str) -> list[type[BaseModel]]:

@@ -33,6 +33,7 @@ class UnitKind(StrEnum):
     TIME = "time"
     COMPUTE_RATE = "compute rate"
     PRICE = "price"
+    DEVICE_PRICE = "price per GPU"
     MONEY = "sum of money"
     FRACTION = "share"
 
@@ -43,6 +44,7 @@ _SI_UNIT = {
     UnitKind.TIME: "second",
     UnitKind.COMPUTE_RATE: "FLOP/second",
     UnitKind.PRICE: "USD/hour",
+    UnitKind.DEVICE_PRICE: "USD/GPU/hour",
     UnitKind.MONEY: "USD",
     UnitKind.FRACTION: "share",
 }
@@ -53,11 +55,18 @@ _EXAMPLE = {
     UnitKind.TIME: "5 us",
     UnitKind.COMPUTE_RATE: "989.4 TFLOP/s",
     UnitKind.PRICE: "55.04 USD/h",
+    UnitKind.DEVICE_PRICE: "2.10 USD/GPU/h",
     UnitKind.MONEY: "500 USD",
     UnitKind.FRACTION: "8 %",
 }
 
-_MAY_BE_ZERO = {UnitKind.TIME, UnitKind.PRICE, UnitKind.MONEY, UnitKind.FRACTION}
+_MAY_BE_ZERO = {
+    UnitKind.TIME,
+    UnitKind.PRICE,
+    UnitKind.DEVICE_PRICE,
+    UnitKind.MONEY,
+    UnitKind.FRACTION,
+}
 
 _LARGE = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _LARGE_NAMES = {"kilo": 1e3, "mega": 1e6, "giga": 1e9, "tera": 1e12, "peta": 1e15, "exa": 1e18}
@@ -105,9 +114,12 @@ _OPERATIONS = _spellings("FLOP", 1.0, "", "FLOP FLOPs", _LARGE, _LARGE_NAMES)
 _OPERATION_RATES = _spellings("FLOP/s", 1.0, "", "FLOPS", _LARGE, _LARGE_NAMES)
 _SHARES: dict[str, _Unit] = {"%": (0.01, "share"), "percent": (0.01, "share")}
 _MONEY: dict[str, _Unit] = {"USD": (1.0, "USD")}
+_DEVICES: dict[str, _Unit] = {"GPU": (1.0, "GPU")}
 
 #: All accepted units; anything else is unknown, even where SI would combine a prefix with it.
-_UNITS = _DATA | _DATA_RATES | _TIMES | _OPERATIONS | _OPERATION_RATES | _SHARES | _MONEY
+_UNITS = (
+    _DATA | _DATA_RATES | _TIMES | _OPERATIONS | _OPERATION_RATES | _SHARES | _MONEY | _DEVICES
+)
 
 _KINDS = {
     "byte": UnitKind.SIZE,
@@ -115,6 +127,8 @@ _KINDS = {
     "s": UnitKind.TIME,
     "FLOP/s": UnitKind.COMPUTE_RATE,
     "USD/s": UnitKind.PRICE,
+    "USD/GPU/s": UnitKind.DEVICE_PRICE,
+    "USD/s/GPU": UnitKind.DEVICE_PRICE,
     "USD": UnitKind.MONEY,
     "share": UnitKind.FRACTION,
 }
@@ -126,6 +140,7 @@ _OFFERED = {
     UnitKind.TIME: tuple(_TIMES),
     UnitKind.COMPUTE_RATE: (*(f"{name}/s" for name in _OPERATIONS), *_OPERATION_RATES),
     UnitKind.PRICE: tuple(f"USD/{name}" for name in ("h", "hour", "min", "s", "day")),
+    UnitKind.DEVICE_PRICE: tuple(f"USD/GPU/{name}" for name in ("h", "hour", "min", "s", "day")),
     UnitKind.MONEY: tuple(_MONEY),
     UnitKind.FRACTION: tuple(_SHARES),
 }
@@ -136,6 +151,7 @@ _UNIT_LISTS = {
     UnitKind.TIME: "ns, us, ms, s, min, h, day",
     UnitKind.COMPUTE_RATE: "FLOP/s, kFLOP/s, MFLOP/s, GFLOP/s, TFLOP/s, PFLOP/s, EFLOP/s",
     UnitKind.PRICE: "USD/h, USD/min, USD/s, USD/day",
+    UnitKind.DEVICE_PRICE: "USD/GPU/h, USD/GPU/min, USD/GPU/s, USD/GPU/day",
     UnitKind.MONEY: "USD",
     UnitKind.FRACTION: "%, or a plain number",
 }
@@ -149,7 +165,8 @@ def parse_quantity(text: str, kind: UnitKind) -> float:
         kind: The expected dimension.
 
     Returns:
-        The value in bytes, bytes/s, seconds, FLOP/s, USD/h, USD, or as a plain share.
+        The value in bytes, bytes/s, seconds, FLOP/s, USD/h (of a device: for each), USD, or as a
+        plain share.
 
     Raises:
         ValueError: Wrong dimension, missing or unknown unit, or a value out of range; the message
@@ -189,6 +206,29 @@ def _unit(written: str) -> tuple[float, UnitKind | None] | None:
         factor *= (3600.0 if dimension == "USD" else 1.0) / divisor
         dimension = f"{dimension}/{divided}"
     return factor, _KINDS.get(dimension)
+
+
+def parse_rental_price(text: str) -> tuple[float, bool]:
+    """Converts what machines cost to rent: `2.10 USD/GPU/h` for each GPU, `16.80 USD/h` in all.
+
+    Args:
+        text: One number and one unit.
+
+    Returns:
+        USD per hour, and whether that is for each GPU.
+
+    Raises:
+        ValueError: It is no price; the message has both forms.
+    """
+    parts = quantity_parts(text)
+    unit = None if parts is None else _unit(parts[1])
+    if unit is not None and unit[1] is UnitKind.DEVICE_PRICE:
+        return parse_quantity(text, UnitKind.DEVICE_PRICE), True
+    try:
+        return parse_quantity(text, UnitKind.PRICE), False
+    except ValueError as error:
+        example = _EXAMPLE[UnitKind.DEVICE_PRICE]
+        raise ValueError(f"{error}; a price for each GPU is written `{example}`") from error
 
 
 def parse_count(text: str, what: str = "samples") -> float:
@@ -253,6 +293,8 @@ def format_quantity(value: float, kind: UnitKind) -> str:
         return _scaled(value * 1e9, 1000, ("ns", "us", "ms", "s"))
     if kind is UnitKind.PRICE:
         return f"{value:.2f} USD/h"
+    if kind is UnitKind.DEVICE_PRICE:
+        return f"{value:.2f} USD/GPU/h"
     if kind is UnitKind.MONEY:
         return f"{value:.2f} USD"
     return f"{100 * value:.3g} %"
@@ -328,6 +370,17 @@ def _validator(kind: UnitKind) -> BeforeValidator:
     return BeforeValidator(validate)
 
 
+def _checked_rental_price(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise _error(f"expected a price such as `{_EXAMPLE[UnitKind.DEVICE_PRICE]}`")
+    text = " ".join(str(value).split())
+    try:
+        parse_rental_price(text)
+    except ValueError as error:
+        raise _error(str(error)) from error
+    return text
+
+
 def _error(message: str) -> PydanticCustomError:
     return PydanticCustomError("quantity", "{message}", {"message": message})
 
@@ -375,6 +428,19 @@ FlopsPerSecond = Annotated[
     _validator(UnitKind.COMPUTE_RATE),
     _serializer(UnitKind.COMPUTE_RATE),
     _schema(UnitKind.COMPUTE_RATE),
+]
+#: What machines cost to rent, as written: for each GPU, or for a whole node.
+RentalPrice = Annotated[
+    str,
+    BeforeValidator(_checked_rental_price),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "description": "A price for each GPU (USD/GPU/h) or for a whole node (USD/h).",
+            "pattern": rf"^\s*{_NUMBER}\s*USD/[A-Za-z/]+\s*$",
+            "examples": [_EXAMPLE[UnitKind.DEVICE_PRICE], _EXAMPLE[UnitKind.PRICE]],
+        }
+    ),
 ]
 UsdPerHour = Annotated[
     float,

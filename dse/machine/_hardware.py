@@ -200,7 +200,8 @@ class PriceSpec:
         usd_per_hour: Price of one instance.
         region: Region, or an empty string where the source names none.
         as_of: When the price was valid, as written by the source (ISO date or year-month).
-        basis: ``on_demand``, ``capacity_block``, ``reserved`` or ``spot``.
+        basis: ``on_demand``, ``capacity_block``, ``reserved`` or ``spot``; ``given`` for a price
+            of one's own, which counts whatever basis and provider are asked for.
         source: Where the figure comes from.
         superseded: True for a former price that is kept for old studies and never chosen.
     """
@@ -214,6 +215,17 @@ class PriceSpec:
     basis: str
     source: str
     superseded: bool = False
+
+    def counts_for(self, basis: str, provider: str) -> bool:
+        """Returns whether machines can be rented at this price.
+
+        Args:
+            basis: Basis that is asked for.
+            provider: Provider that is asked for; empty for any.
+        """
+        if self.superseded:
+            return False
+        return self.basis == "given" or (self.basis == basis and provider in ("", self.provider))
 
 
 @dataclass(frozen=True, slots=True)

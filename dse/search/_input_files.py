@@ -9,13 +9,20 @@ from typing import TYPE_CHECKING
 from dse._reading import open_file
 from dse.config import DocumentKind, display_path, find_document, read_source
 from dse.errors import ConfigError
-from dse.search._records import CALIBRATION_ROLE, TRACE_ROLE, Fact, InputFile
+from dse.search._records import (
+    BASE_ROLE,
+    CALIBRATION_ROLE,
+    PLATFORM_ROLE,
+    TRACE_ROLE,
+    Fact,
+    InputFile,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from dse.machine.platforms import Platform
+    from dse.machine.platforms import DerivedPlatform, Platform
     from dse.search.space import SearchSpace
     from dse.trace import RankTrace
 
@@ -35,8 +42,7 @@ def written(space: Mapping[str, object]) -> InputFile:
     import yaml
 
     text = yaml.safe_dump(_plain(space), sort_keys=False, allow_unicode=True)
-    digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
-    return InputFile("space", "", IN_MEMORY, digest, text)
+    return InputFile("space", "", IN_MEMORY, _text_digest(text), text)
 
 
 def _plain(value: object) -> object:
@@ -51,19 +57,42 @@ def _plain(value: object) -> object:
 def in_memory(space: SearchSpace) -> InputFile:
     """Returns a search space that came from no file."""
     text = repr(space)
-    digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
-    return InputFile("space", space.name, "", digest, text)
+    return InputFile("space", space.name, "", _text_digest(text), text)
 
 
 def platform_files(name: str, platform: Platform) -> list[InputFile]:
     """Returns the file of a platform and those of its fitted models."""
+    file = text_file(PLATFORM_ROLE, name, find_document(DocumentKind.PLATFORM, name))
+    return [file, *_calibration_files(name, platform)]
+
+
+def derived_platform_files(
+    derived: DerivedPlatform, platform: Platform, given_in: str
+) -> list[InputFile]:
+    """Returns what a derived platform is made from: its mapping, the other platform's files.
+
+    Args:
+        derived: What differs from the other platform.
+        platform: The derived platform.
+        given_in: Where the mapping is.
+    """
+    base = find_document(DocumentKind.PLATFORM, derived.base)
     return [
-        text_file("platform", name, find_document(DocumentKind.PLATFORM, name)),
-        *(
-            InputFile(CALIBRATION_ROLE, f"{name}: {used.name}", used.path, used.sha256, used.text)
-            for used in platform.calibrations
-        ),
+        InputFile(PLATFORM_ROLE, derived.name, given_in, _text_digest(derived.text), derived.text),
+        text_file(BASE_ROLE, derived.base, base),
+        *_calibration_files(derived.name, platform),
     ]
+
+
+def _calibration_files(name: str, platform: Platform) -> list[InputFile]:
+    return [
+        InputFile(CALIBRATION_ROLE, f"{name}: {used.name}", used.path, used.sha256, used.text)
+        for used in platform.calibrations
+    ]
+
+
+def _text_digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
 def platform_facts(name: str, platform: Platform) -> list[Fact]:

@@ -4,23 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from dse.config import DocumentKind, find_document, key_places, parse_document
-from dse.errors import ConfigError
-from dse.machine.platforms import load_platform
+from dse.errors import ConfigError, UnknownNameError
+from dse.machine.platforms import derive_platform, load_platform
 from dse.model import find_model
-from dse.search._input_files import in_memory, platform_facts, platform_files, text_file, written
+from dse.search._input_files import (
+    derived_platform_files,
+    in_memory,
+    platform_facts,
+    platform_files,
+    text_file,
+    written,
+)
 from dse.search.evaluate._evaluator import WorkloadContext
+from dse.search.revise._overrides import StudyMachines, with_overrides
 from dse.search.space import ModelReference, PlanSearch, SearchSpace, SpaceDocument, load_space
 from dse.workload import find_program, load_workload, workload_kind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from dse.machine.platforms import Platform
     from dse.search._records import Fact, InputFile, StudyTrace
     from dse.workload import Workload
+
+
+#: Where a space names its platforms.
+_PLATFORMS = ("parameters", "platform")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +61,15 @@ class StudyInputs:
         return self.context.space
 
 
-def read_inputs(space: SearchSpace | Mapping[str, object] | str | Path) -> StudyInputs:
+def read_inputs(
+    space: SearchSpace | Mapping[str, object] | str | Path, overrides: Sequence[str] = ()
+) -> StudyInputs:
     """Reads a search space and all that it names.
 
     Args:
         space: A search space (kept by its representation), a mapping with the content of a YAML
             (kept as its text), or the name or path of one.
+        overrides: `PATH=VALUE` texts; see :mod:`dse.machine.platforms`.
 
     Raises:
         ConfigError: A file is missing or wrong.
@@ -68,25 +85,28 @@ def read_inputs(space: SearchSpace | Mapping[str, object] | str | Path) -> Study
         path = find_document(DocumentKind.SEARCH_SPACE, str(space))
         file = text_file("space", chosen.name, path)
     if isinstance(chosen.workload, ModelReference):
-        return _model_inputs(chosen, chosen.workload, file)
+        return _model_inputs(chosen, chosen.workload, file, overrides)
     # Traces bring packages that studies of models do without.
     from dse.search.evaluate._trace_inputs import trace_inputs
 
-    return trace_inputs(chosen, chosen.workload, file)
+    return trace_inputs(chosen, chosen.workload, file, overrides)
 
 
-def _model_inputs(space: SearchSpace, reference: ModelReference, file: InputFile) -> StudyInputs:
+def _model_inputs(
+    space: SearchSpace, reference: ModelReference, file: InputFile, overrides: Sequence[str]
+) -> StudyInputs:
     workload = load_workload(reference.model)
     _check_kind(workload, space, file)
     files = [file, text_file("model", workload.name, find_model(reference.model))]
-    platforms: dict[str, Platform] = {}
-    facts: list[Fact] = []
-    for value in space.choices("platform"):
-        name = str(value)
-        platform = load_platform(name)
-        platforms[name] = platform
-        files += platform_files(name, platform)
-        facts += platform_facts(name, platform)
+    platforms, platform_inputs = read_platforms(space, file)
+    files += platform_inputs
+    if overrides:
+        machines = StudyMachines(space, platforms)
+        parsed = machines.parsed(overrides)
+        machines, _ = machines.overridden(parsed)
+        space, platforms = machines.space, dict(machines.platforms)
+        files = list(with_overrides(files, parsed))
+    facts = [fact for name, found in platforms.items() for fact in platform_facts(name, found)]
     choices = {parameter.name: parameter.choices for parameter in space.parameters}
     for program in choices.get("program", ()):
         find_program(workload.programs, str(program))
@@ -98,6 +118,63 @@ def _model_inputs(space: SearchSpace, reference: ModelReference, file: InputFile
         space = replace(space, parameters=(*space.parameters, *placements))
     context = WorkloadContext(space, space.search.seed, workload, platforms)
     return StudyInputs(context, workload.name, tuple(files), tuple(facts))
+
+
+def read_platforms(
+    space: SearchSpace, file: InputFile, without: str = ""
+) -> tuple[dict[str, Platform], list[InputFile]]:
+    """Reads the platforms that a space names or derives from others.
+
+    Args:
+        space: The search space.
+        file: Its own file.
+        without: A choice that is no platform.
+
+    Returns:
+        The platforms by the names of the choices, and the files that they came from.
+
+    Raises:
+        ConfigError: A file is missing or wrong, or what differs from a platform is impossible.
+    """
+    derived = {one.name: one for one in space.derived_platforms}
+    places = _places_of_mappings(space, file)
+    platforms: dict[str, Platform] = {}
+    loaded = cache(load_platform)
+    files: list[InputFile] = []
+    for value in space.choices("platform"):
+        name = str(value)
+        if name == without:
+            continue
+        if name not in derived:
+            platforms[name] = loaded(name)
+            files += platform_files(name, platforms[name])
+            continue
+        one, given_in = derived[name], file.path or f"space {space.name}"
+        own = places.get(name, {})
+        try:
+            base = loaded(one.base)
+        except UnknownNameError as error:
+            raise type(error)(f"{own.get(('from',), given_in)}: {error}") from error
+        platforms[name] = derive_platform(one, base, given_in, own)
+        files += derived_platform_files(one, platforms[name], given_in)
+    return platforms, list(dict.fromkeys(files))
+
+
+def _places_of_mappings(
+    space: SearchSpace, file: InputFile
+) -> dict[str, dict[tuple[int | str, ...], str]]:
+    """Returns the place of each key of the mappings that derive platforms, by their names."""
+    if not file.path or not space.derived_platforms:
+        return {}
+    every = key_places(file.text, file=file.path)
+    # A single mapping stands alone, several stand in a list.
+    tops = [path[:-1] for path in every if path[:2] == _PLATFORMS and path[-1] == "from"]
+    return {
+        one.name: {
+            path[len(top) :]: place for path, place in every.items() if path[: len(top)] == top
+        }
+        for one, top in zip(space.derived_platforms, tops, strict=False)
+    }
 
 
 def _check_kind(workload: Workload, space: SearchSpace, file: InputFile) -> None:

@@ -13,8 +13,14 @@ from dse.machine.platforms import CalibrationSource, platform_from_text
 from dse.search._directory import StudyDirectory
 from dse.search._input_files import IN_MEMORY, platform_facts
 from dse.search._options import Study
-from dse.search._records import CALIBRATION_ROLE, STEPS_ROLE, TrialStatus
-from dse.search._result import study_result
+from dse.search._records import (
+    BASE_ROLE,
+    CALIBRATION_ROLE,
+    PLATFORM_ROLE,
+    STEPS_ROLE,
+    TrialStatus,
+)
+from dse.search._result import adopt_revised, study_result
 from dse.search.revise._overrides import (
     override_space,
     override_study_platform,
@@ -47,7 +53,8 @@ def load_study(root: str | Path) -> Study:
     if not directory.journal.is_file():
         raise StudyError(f"{root} has no journal.log; the study cannot be read without it")
     journal = Journal(directory.journal, header.objectives, header.parameters)
-    records = journal.records()
+    revised = {record.parameters: record for record in journal.revised()}
+    records = adopt_revised(journal.records(), revised, header.objectives)
     _check(root, header, records)
     facts = [
         fact
@@ -58,11 +65,12 @@ def load_study(root: str | Path) -> Study:
     result = study_result(header, records, tuple(facts), journal.bounds())
     result = replace(result, validation=directory.read_validation())
     evaluated = sum(record.evaluated for record in records)
+    complete = header.certificate is not None and header.certificate.complete
     return Study(
         result,
         directory,
-        interrupted=evaluated < header.trials,
-        exhausted=False,
+        interrupted=evaluated < header.trials and not complete,
+        exhausted=complete,
         storage=header.storage,
     )
 
@@ -155,11 +163,11 @@ def stored_steps(study: StudyResult, record: TrialRecord) -> str:
     trace = study.trace
     if trace is None:
         raise StudyError(f"the study {study.name} is of a model; there is no trace to change")
-    texts = (
-        *machine_changes(parameters, trace.world_size, trace.device),
-        *optimizations(parameters),
+    machine = machine_changes(
+        parameters, trace.world_size, trace.device, _stored_mappings(study.inputs)
     )
-    if not texts:
+    texts = optimizations(parameters)
+    if not machine and not texts:
         raise ConfigError(
             f"configuration {record.number} changes nothing: it is the step as captured"
         )
@@ -168,10 +176,27 @@ def stored_steps(study: StudyResult, record: TrialRecord) -> str:
         name=f"{study.name} {record.number}"[:200],
         description=f"Configuration {record.number} of the study {study.name}, for {trace.step} "
         f"of {trace.path}",
+        machine=machine,
         texts=texts,
         files=files,
     )
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _stored_mappings(inputs: Sequence[InputFile]) -> dict[str, Mapping[str, object]]:
+    """Returns the mappings of the platforms that are derived from others, by their names."""
+    if not any(file.role == BASE_ROLE for file in inputs):
+        return {}
+    found = {
+        file.name: parse_plain(file.text, file=file.path)
+        for file in inputs
+        if file.role == PLATFORM_ROLE
+    }
+    return {
+        name: mapping
+        for name, mapping in found.items()
+        if isinstance(mapping, dict) and "from" in mapping
+    }
 
 
 def _platform(file: InputFile, inputs: Sequence[InputFile]) -> Platform:
@@ -182,12 +207,13 @@ def _platform(file: InputFile, inputs: Sequence[InputFile]) -> Platform:
         for used in inputs
         if used.role == CALIBRATION_ROLE and used.name.startswith(prefix) and used.text
     ]
-    platform = platform_from_text(file.text, file.path, kept)
+    bases = {used.name: used.text for used in inputs if used.role == BASE_ROLE}
+    platform = platform_from_text(file.text, file.path, kept, bases)
     overrides = stored_overrides(inputs)
     if not overrides:
         return platform
     space = next((_space(used) for used in inputs if used.role == "space" and used.path), None)
-    return override_study_platform(platform, file.name, overrides, space)[0]
+    return override_study_platform(platform, file.name, overrides, space)
 
 
 def _space(file: InputFile, kind: str = "") -> SearchSpace:

@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse._interrupts import defer_interrupts
+from dse.search._proposals import Effort, Proposal
 from dse.search._records import TrialStatus
+from dse.search._result import adopt_revised, mark_front
 from dse.search.evaluate._evaluator import without_answer
-from dse.search.propose import Proposal, Proposer
+from dse.search.propose import make_strategy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dse.search._certificate import Certificate
     from dse.search._header import StudyHeader
     from dse.search._options import Progress
+    from dse.search._proposals import Batch
     from dse.search._records import Params, TrialRecord
     from dse.search.evaluate._evaluator import EvaluationContext
     from dse.search.execute import Executor, FailureWatch
-    from dse.search.propose import Batch
     from dse.search.storage import StudyStorage
 
 
@@ -51,11 +54,12 @@ class Loop:
         self._progress = progress
         self._batch = context.space.search.batch
         self._total = header.trials
-        self._proposer = Proposer(
+        self._objectives = header.objectives
+        self._strategy = make_strategy(
             context.space,
             header.sampler,
             stream_seed(header.seed, storage.stream),
-            context.make_evaluator().rejection,
+            context.make_evaluator(),
         )
         self._former = {record.parameters: record for record in storage.former_records()}
         self._records: list[TrialRecord] = []
@@ -64,7 +68,7 @@ class Loop:
     @property
     def exhausted(self) -> bool:
         """Whether the whole space has been looked at."""
-        return self._proposer.exhausted
+        return self._strategy.exhausted
 
     @property
     def total(self) -> int:
@@ -73,7 +77,37 @@ class Loop:
 
     def records(self) -> tuple[TrialRecord, ...]:
         """Returns the records so far."""
-        return self._storage.records(self._records)
+        first = self._storage.records(self._records)
+        return adopt_revised(first, self._storage.revised(), self._objectives)
+
+    def certificate(self) -> Certificate | None:
+        """Returns what is proven about the front."""
+        return self._strategy.certificate()
+
+    def polish_until_interrupted(self, executor: Executor) -> bool:
+        """Searches the plans of the front thoroughly; returns whether Ctrl-C came first.
+
+        A better plan can take another configuration off the front, so this is repeated until
+        every plan on the front was searched so.
+        """
+        try:
+            while True:
+                quick = [
+                    record
+                    for record in mark_front(self.records(), self._objectives)
+                    if record.on_front and record.planner and not record.thorough
+                ]
+                if not quick:
+                    return False
+                known = {record.number: record for record in quick}
+                wanted = [
+                    Proposal(record.number, record.parameters, Effort.THOROUGH) for record in quick
+                ]
+                for found in executor.run(wanted):
+                    with defer_interrupts():
+                        self._storage.revise(_better(found, known[found.number]))
+        except KeyboardInterrupt:
+            return True
 
     def run_until_interrupted(self, executor: Executor) -> bool:
         """Runs to the end; returns whether Ctrl-C came first."""
@@ -88,8 +122,8 @@ class Loop:
         """Evaluates one batch of proposals; returns whether there is more to do."""
         update = self._storage.update()
         self._total = update.total
-        self._proposer.tell([self._keep(record) for record in update.records])
-        self._proposer.mark_in_flight(update.in_flight)
+        self._strategy.tell([self._keep(record) for record in update.records])
+        self._strategy.mark_in_flight(update.in_flight)
         if update.complete:
             return False
         open_count = update.total - len(self._counted)
@@ -106,8 +140,9 @@ class Loop:
 
     def _evaluate(self, count: int, abandoned: Sequence[Params], executor: Executor) -> None:
         adopted = abandoned[:count]
-        self._proposer.mark_in_flight(adopted)
-        batch = self._proposer.ask(count - len(adopted))
+        self._strategy.mark_in_flight(adopted)
+        batch = self._strategy.ask(count - len(adopted))
+        self._strategy.tell_bounds(list(executor.run(batch.bounds)) if batch.bounds else [])
         answers, proposals, rejections = self._split(batch)
         # Numbered before all others: they were proposed earlier.
         first = [Proposal(index - len(adopted), params) for index, params in enumerate(adopted)]
@@ -118,11 +153,12 @@ class Loop:
                 self._keep(record)
         for record in executor.run(claimed.proposals):
             with defer_interrupts():
+                record = self._strategy.annotated(record)
                 if self._storage.add(record):
                     answers.append(self._keep(record))
             self._failures.note(record)
-        self._proposer.tell(answers)
-        if not answers and not claimed.rejections:
+        self._strategy.tell(answers)
+        if not answers and not claimed.rejections and not batch.bounds:
             self._storage.wait()
 
     def _split(self, batch: Batch) -> tuple[list[TrialRecord], list[Proposal], list[TrialRecord]]:
@@ -160,6 +196,25 @@ class Loop:
         if self._progress is not None:
             self._progress(self._records, self._total)
         return record
+
+
+def _better(thorough: TrialRecord, quick: TrialRecord) -> TrialRecord:
+    """Returns the better of two answers for one configuration, as a thorough one."""
+    kept = quick
+    if (
+        thorough.status is TrialStatus.FEASIBLE
+        and thorough.prediction is not None
+        and quick.prediction is not None
+        and thorough.prediction.iteration_time_s < quick.prediction.iteration_time_s
+    ):
+        kept = thorough
+    return replace(
+        kept,
+        thorough=True,
+        on_front=False,
+        equal_count=quick.equal_count,
+        equal_because=quick.equal_because,
+    )
 
 
 def stream_seed(seed: int, stream: int) -> int:

@@ -40,6 +40,8 @@ class RunOptions:
             may hold a password.
         study_name: Name of the study in the database; empty for the space's name.
         debug: Whether the first failed evaluation ends the run, with its traceback.
+        overrides: `PATH=VALUE` texts that change figures of platforms, see
+            :mod:`dse.machine.platforms`; a resumed study keeps those that it was started with.
     """
 
     trials: int | None = None
@@ -53,6 +55,7 @@ class RunOptions:
     storage: str = field(default="", repr=False)
     study_name: str = ""
     debug: bool = False
+    overrides: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ class TrialRecord:
             outcome, the first stands for all.
         lower_bound_s: No plan that the configuration allows has a shorter iteration; None where it
             was not computed.
+        thorough: Whether its plan was searched with the effort of :func:`dse.shard`.
         traceback: Where the evaluation raised, innermost call last; empty unless it did.
         equal_count: Other configurations of the space that have the same outcome.
         equal_because: Parameters that make no difference here, which is why they are equal.
@@ -66,6 +67,7 @@ class TrialRecord:
     prediction: Prediction | None
     on_front: bool = False
     lower_bound_s: float | None = None
+    thorough: bool = False
     traceback: str = ""
     equal_count: int = 0
     equal_because: tuple[str, ...] = ()
@@ -114,6 +116,13 @@ def metrics_of(configuration: Configuration, prediction: Prediction) -> dict[str
 #: Role of files of fitted models; their name is prefixed by the platform's.
 CALIBRATION_ROLE = "calibration"
 
+#: Roles of platforms, and of those that other platforms of the study are derived from.
+PLATFORM_ROLE = "platform"
+BASE_ROLE = "base platform"
+
+#: Role of the overrides of platforms, see :mod:`dse.search.revise`.
+CHANGES_ROLE = "changes"
+
 #: Role of files of captured traces, and of steps that optimizations name.
 TRACE_ROLE = "trace"
 STEPS_ROLE = "steps"
@@ -124,7 +133,8 @@ class InputFile:
     """One input of a study.
 
     Attributes:
-        role: ``space``, ``model``, ``trace``, ``steps``, ``platform`` or ``calibration``.
+        role: ``space``, ``model``, ``trace``, ``steps``, ``platform``, ``base platform``,
+            ``calibration`` or ``changes``.
         name: Name inside the file.
         path: Where it was read from.
         sha256: Digest of its bytes.
@@ -146,7 +156,8 @@ class Fact:
         subject: Platform or model name.
         quantity: What the number is, for example ``device.memory.bandwidth``.
         value: The value with its unit, for reading.
-        origin: ``datasheet``, ``measured``, ``fitted``, ``assumed`` or ``list price``.
+        origin: ``datasheet``, ``measured``, ``fitted``, ``assumed``, ``list price``, ``given`` or
+            ``changed``.
         source: Citation.
         as_of: Date, or empty.
     """
@@ -242,7 +253,7 @@ class StudyResult:
     @property
     def programs(self) -> tuple[str, ...]:
         """Training programs of the evaluated configurations, in the order of their numbers."""
-        found = (record.prediction.program for record in self.records if record.prediction)
+        found = (record.configuration.program for record in self.records if record.configuration)
         return tuple(dict.fromkeys(name for name in found if name))
 
     @property

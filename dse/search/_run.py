@@ -21,6 +21,8 @@ from dse.search._start import StudyIdentity, resumed_header, study_folder
 from dse.search.analyse._bounds import missing_bounds
 from dse.search.evaluate._objective import objective_context
 from dse.search.execute import FailureWatch, check_executor, make_executor
+from dse.search.propose import trials_wanted
+from dse.search.revise._overrides import stored_overrides
 from dse.search.space import PlanSearch, SamplerName
 from dse.search.storage import Journal, LocalStorage
 
@@ -71,12 +73,15 @@ def run(
         raise ConfigError(
             f"--study-name {chosen.study_name}: names a study in a database; add --storage"
         )
-    inputs = read_inputs(space)
-    header = _header(inputs, chosen)
-    if objective is not None:
-        header = header.with_changes(cost_model=_name(objective))
+    inputs = read_inputs(space, chosen.overrides)
     directory = StudyDirectory(study_folder(chosen, inputs.space.name))
     former = directory.read_header() if chosen.resume else None
+    if former is not None and not chosen.overrides:
+        kept = [change.text for change in stored_overrides(former.inputs)]
+        inputs = read_inputs(space, kept) if kept else inputs
+    header = _header(inputs, chosen, objective)
+    if objective is not None:
+        header = header.with_changes(cost_model=_name(objective))
     if former is not None:
         header = resumed_header(str(directory.root), StudyIdentity.of(former), header, chosen)
         if former.storage is not None and not chosen.storage:
@@ -111,21 +116,26 @@ def run(
                 storage = open_things.enter_context(shared)
             loop = Loop(context, header, storage, progress, FailureWatch(debug=chosen.debug))
             interrupted = loop.run_until_interrupted(executor)
+            interrupted = interrupted or loop.polish_until_interrupted(executor)
         marked = mark_front(loop.records(), header.objectives)
         storage.add_bounds(missing_bounds(marked, storage.bounds(), context.make_evaluator()))
         bounds = storage.bounds()
-    if loop.total != header.trials:
-        header = header.with_changes(trials=loop.total)
-        directory.write_header(header)
+    header = header.with_changes(trials=loop.total, certificate=loop.certificate())
+    directory.write_header(header)
     result = study_result(header, marked, inputs.facts, bounds)
     result = replace(result, validation=validation)
     directory.write_tables(result, header.parameters)
     return Study(result, directory, interrupted, loop.exhausted, header.storage)
 
 
-def _header(inputs: StudyInputs, options: RunOptions) -> StudyHeader:
+def _header(
+    inputs: StudyInputs, options: RunOptions, objective: ObjectiveFunction | None = None
+) -> StudyHeader:
     """Returns what a new study of these inputs starts with."""
     search = inputs.space.search
+    sampler = search.sampler if options.sampler is None else options.sampler
+    bounds_time = objective is None and inputs.context.workload.bounds_time
+    most = trials_wanted(inputs.space, sampler, bounds_time=bounds_time)
     header = StudyHeader(
         schema_version=SCHEMA_VERSION,
         name=inputs.space.name,
@@ -136,8 +146,8 @@ def _header(inputs: StudyInputs, options: RunOptions) -> StudyHeader:
         parameters=inputs.space.parameters,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         seed=search.seed if options.seed is None else options.seed,
-        trials=search.trials if options.trials is None else options.trials,
-        sampler=search.sampler if options.sampler is None else options.sampler,
+        trials=options.trials or search.trials or most,
+        sampler=sampler,
         versions=_versions(),
         inputs=inputs.files,
         trace=inputs.trace,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dse.errors import StudyError
 from dse.search._directory import StudyDirectory
+from dse.search._records import CHANGES_ROLE
 
 if TYPE_CHECKING:
     from dse.search._header import StudyHeader
@@ -104,6 +105,12 @@ def resumed_header(
             f"{_cost_model(header.cost_model)}; continue with the same one, or start a new study"
         )
     digests = {(role, name): sha256 for role, name, sha256 in former.digests}
+    changes = [file.sha256 for file in header.inputs if file.role == CHANGES_ROLE]
+    if changes != [sha256 for (role, _), sha256 in digests.items() if role == CHANGES_ROLE]:
+        raise StudyError(
+            f"{place} was started with other changes of its platforms; give the same --set, or "
+            "start a new study"
+        )
     present = {(file.role, file.name) for file in header.inputs}
     for role, name in digests:
         if (role, name) not in present:

@@ -28,12 +28,19 @@ if TYPE_CHECKING:
 class PlanEffort:
     """How much to search for a plan.
 
+    Whoever asks, equal jobs with equal efforts have equal plans.
+
     Attributes:
         seed: Seed of everything that is drawn.
         planners: Baseline planners that start the search; empty for all of them.
-        improvement_rounds: Rounds of local search from each start; None for the default.
-        quick: Search a fraction of the plans, as studies do with thousands of configurations.
+        improvement_rounds: Rounds of local search from each start, 0 for the best baseline plan;
+            None for the default.
+        quick: Search a fraction of the plans, as studies do with thousands of configurations. A
+            thorough search begins with a quick one, so its plan is never slower.
         headroom: Share of the usable memory that the plan should leave free if it can.
+        time_limit_s: Seconds after which the search stops, between two moves; the result then
+            depends on the speed of the machine. None for no limit: the same seed then gives the
+            same plan on every machine.
     """
 
     seed: int = 0
@@ -41,6 +48,15 @@ class PlanEffort:
     improvement_rounds: int | None = None
     quick: bool = False
     headroom: float = 0.0
+    time_limit_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError if the time limit is not positive."""
+        if self.time_limit_s is not None and not self.time_limit_s > 0:
+            raise ConfigError(
+                f"time limit {self.time_limit_s} s; expected a positive number of seconds, or "
+                "none for no limit"
+            )
 
 
 class Job(ABC):
@@ -104,7 +120,14 @@ class Job(ABC):
         return None
 
     def optimistic_time_s(self) -> float:
-        """Returns a time that the step cannot beat, whatever is left open."""
+        """Returns a time that the step cannot beat, whatever is left open, in a millisecond.
+
+        Zero where nothing is known; :meth:`lower_bound_s` is closer and takes longer.
+        """
+        return 0.0
+
+    def least_memory_bytes(self) -> float:
+        """Returns what the fullest rank needs at least, whatever is left open; 0 if unknown."""
         return 0.0
 
     @abstractmethod
@@ -179,6 +202,9 @@ class Job(ABC):
     ) -> ShardingSolution:
         """Searches a sharding plan thoroughly, with a bound that no plan beats.
 
+        Without constraints and host memory it is the plan that :meth:`planned` finds with the
+        effort `PlanEffort(seed=seed, time_limit_s=time_limit_s)`.
+
         Args:
             allowed_types: Names of sharding types that may be used; all by default.
             constraints: What is demanded of single tables.
@@ -193,22 +219,25 @@ class Job(ABC):
         raise ConfigError("this workload has no embedding tables to shard")
 
     def key(self) -> Hashable:
-        """Returns what decides the result of :meth:`planned`; None if nothing is searched.
+        """Returns what decides the prediction; None if that is all of the parameters.
 
-        Jobs with equal keys have equal plans, whatever else their parameters say.
+        Jobs with equal keys have equal plans and predictions, whatever else their parameters say.
         """
         return None
 
-    def planned(self, effort: PlanEffort) -> Job:
+    def planned(self, effort: PlanEffort, incumbent: ShardingPlan | None = None) -> Job:
         """Returns the job with everything decided that the parameters leave open.
 
         Args:
             effort: How much to search.
+            incumbent: A plan that is known already; the search also starts from it, so it finds
+                none that is slower.
 
         Raises:
             ConfigError: The parameters ask for something that this job does not allow.
+            PlanError: The incumbent is for another model or another number of ranks.
         """
-        del effort
+        del effort, incumbent
         return self
 
     def cannot_fit(self) -> str:
@@ -216,7 +245,9 @@ class Job(ABC):
         return ""
 
     def lower_bound_s(self, incumbent_s: float | None = None) -> float | None:
-        """Returns a time that no plan of this job beats; None if there is no plan to search.
+        """Returns a time that no plan of this job that fits beats; None if there is no plan.
+
+        Infinite where it is certain that no plan fits.
 
         Args:
             incumbent_s: Refine the bound until it exceeds this time; None for a quick one.

@@ -76,6 +76,17 @@ SAMPLE_FIGURES = (
     "cost_usd_per_million_samples",
 )
 
+#: Figures that only a prediction gives.
+PREDICTED_FIGURES = (
+    "iteration_time_s",
+    "iteration_time_p5_s",
+    "iteration_time_p95_s",
+    "throughput_samples_per_s",
+    "cost_usd_per_million_samples",
+    "peak_memory_bytes",
+    "memory_headroom_fraction",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:

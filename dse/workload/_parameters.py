@@ -12,12 +12,14 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
+    ValidationError,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from dse.config import MAX_RANKS, Count, StrictModel
 from dse.machine import Precision
+from dse.machine.platforms import DerivedPlatform, DerivedPlatformBlock, PlatformChoice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,10 +115,29 @@ class ParametersBlock(StrictModel):
         """Returns the choices in the order of this class's fields."""
         given = ((name, getattr(self, name)) for name in type(self).model_fields)
         return tuple(
-            Parameter(name, value.values() if isinstance(value, Range) else self.choices_of(value))
+            Parameter(
+                name,
+                value.values()
+                if isinstance(value, Range)
+                else self.choices_of([_plain(item) for item in value]),
+            )
             for name, value in given
             if value is not None
         )
+
+    @property
+    def derived_platforms(self) -> tuple[DerivedPlatform, ...]:
+        """Platforms that are given by what differs from others, in their order."""
+        return tuple(
+            item.to_derived()
+            for item in getattr(self, "platform", ())
+            if isinstance(item, DerivedPlatformBlock)
+        )
+
+
+def _plain(item: object) -> object:
+    """Returns a value as a study keeps it: a derived platform is chosen by its name."""
+    return item.to_derived().name if isinstance(item, DerivedPlatformBlock) else item
 
 
 def as_list(value: object) -> object:
@@ -126,6 +147,40 @@ def as_list(value: object) -> object:
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Names = Annotated[list[Name], Field(min_length=1), BeforeValidator(as_list)]
+
+
+def _as_platforms(value: object) -> object:
+    """Wraps a single name or mapping in a list."""
+    return value if isinstance(value, list) else [value]
+
+
+def _of_different_names(
+    value: list[str | DerivedPlatformBlock],
+) -> list[str | DerivedPlatformBlock]:
+    """Refuses different platforms under one name."""
+    known: dict[str, str | DerivedPlatform] = {}
+    for index, item in enumerate(value):
+        one = item if isinstance(item, str) else item.to_derived()
+        name = one if isinstance(one, str) else one.name
+        if known.setdefault(name, one) != one:
+            problem = PydanticCustomError(
+                "platforms",
+                "two platforms are called `{name}`; give one of them another `name`",
+                {"name": name},
+            )
+            raise ValidationError.from_exception_data(
+                "platforms", [InitErrorDetails(type=problem, loc=(index,), input=name)]
+            )
+    return value
+
+
+#: Platforms that may be chosen.
+Platforms = Annotated[
+    list[PlatformChoice],
+    Field(min_length=1),
+    BeforeValidator(_as_platforms, json_schema_input_type=list[PlatformChoice] | PlatformChoice),
+    AfterValidator(_of_different_names),
+]
 Counts = Annotated[
     Annotated[list[Count], Field(min_length=1), Tag("list")] | Annotated[Range, Tag("range")],
     Discriminator(lambda value: "range" if isinstance(value, dict | Range) else "list"),

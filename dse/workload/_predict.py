@@ -44,8 +44,8 @@ def predict_job(job: Job, quote: Quote | None = None) -> Prediction:
         low_s, high_s = min(low_s, seconds), max(high_s, seconds)
     reason = ""
     if cluster is not None:
-        reason = _memory_reason(job, memory, cluster.device)
-        reason = reason or _host_memory_reason(memory, cluster)
+        reason = memory_reason(job, memory, cluster.device)
+        reason = reason or _hostmemory_reason(memory, cluster)
     throughput = job.samples_per_iteration / seconds
     cost = None
     if quote is not None and not math.isnan(throughput):
@@ -126,8 +126,14 @@ def compare_jobs(first: Job, second: Job) -> PairedComparison:
     )
 
 
-def _memory_reason(job: Job, memory: tuple[MemoryAccount, ...], device: DeviceSpec) -> str:
-    """Returns which rank does not fit, by how much, and what fills it; empty if all fit."""
+def memory_reason(job: Job, memory: tuple[MemoryAccount, ...], device: DeviceSpec) -> str:
+    """Returns which rank does not fit, by how much, and what fills it; empty if all fit.
+
+    Args:
+        job: Gives advice.
+        memory: Its accounts.
+        device: Gives the limit.
+    """
     totals = [account.total_bytes for account in memory]
     if max(totals) <= device.usable_memory_bytes:
         return ""
@@ -143,7 +149,7 @@ def _memory_reason(job: Job, memory: tuple[MemoryAccount, ...], device: DeviceSp
     )
 
 
-def _host_memory_reason(memory: tuple[MemoryAccount, ...], cluster: Cluster) -> str:
+def _hostmemory_reason(memory: tuple[MemoryAccount, ...], cluster: Cluster) -> str:
     """Returns which node's host memory is too small; empty if all fit or the size is unknown."""
     limit_bytes = cluster.host_memory_bytes
     if limit_bytes is None or len(memory) != cluster.world_size:

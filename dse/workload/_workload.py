@@ -46,6 +46,8 @@ class Workload(ABC):
             has no programs.
         rank_word: What one entry of a breakdown stands for; that of its jobs.
         brings_machine: Whether the workload fixes its machine, as captured steps do.
+        bounds_time: Whether jobs know a time that they cannot beat, so that a search can prove
+            that configurations are dominated without evaluating them.
         finds_plans: Whether jobs have a sharding plan, which is searched for each configuration.
         frameworks: Training frameworks in whose form a configuration can be written.
         summarized: Parameters that tables show as one text.
@@ -57,6 +59,7 @@ class Workload(ABC):
     metrics: ClassVar[tuple[Metric, ...]] = COMMON_METRICS
     programs: ClassVar[Mapping[str, Program]] = {}
     default_program: ClassVar[str] = ""
+    bounds_time: ClassVar[bool] = False
     finds_plans: ClassVar[bool] = False
     frameworks: ClassVar[tuple[str, ...]] = ()
     summarized: ClassVar[frozenset[str]] = frozenset()
@@ -252,6 +255,23 @@ class Workload(ABC):
         del platform
         yield (parameters,)
 
+    def favourable(
+        self,
+        parameters: Mapping[str, ParameterValue],
+        choices: Mapping[str, Sequence[ParameterValue]],
+    ) -> Mapping[str, ParameterValue]:
+        """Returns parameters whose best step is never slower than that of the given ones.
+
+        A bound on its time is then a bound for all that are mapped to it, so it is computed once
+        for many configurations.
+
+        Args:
+            parameters: One value of each parameter.
+            choices: Choices of the search space, by the name of the parameter.
+        """
+        del choices
+        return parameters
+
     @abstractmethod
     def job(
         self,
@@ -287,6 +307,9 @@ class Workload(ABC):
     ) -> Cluster:
         """Returns the ranks of a job with their link and network; arguments as :meth:`job`.
 
+        What makes no difference is the platform's own: the network inside one node, and the link
+        of a single rank. So jobs that differ in nothing else are equal.
+
         Raises:
             ConfigError: There is no platform, it cannot have that many ranks, or a link or network
                 does not exist.
@@ -300,6 +323,11 @@ class Workload(ABC):
             extra_links=tuple(links),
             extra_networks=tuple(networks),
         )
+        own = platform.cluster(cluster.world_size)
+        if cluster.world_size <= cluster.devices_per_node:
+            cluster = replace(cluster, network=own.network)
+        if cluster.world_size == 1:
+            cluster = replace(cluster, link=own.link)
         if host_profile is None:
             return cluster
         return replace(cluster, host=host_profile.host_spec(cluster.host))

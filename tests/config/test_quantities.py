@@ -5,7 +5,15 @@ import re
 import pytest
 import yaml
 
-from dse.config import UnitKind, format_quantity, parse_count, parse_quantity, parse_rate
+from dse.config import (
+    UnitKind,
+    exact_quantity,
+    format_quantity,
+    parse_count,
+    parse_quantity,
+    parse_rate,
+    parse_rental_price,
+)
 from tests.conftest import ROOT
 
 SIZE, BANDWIDTH, TIME = UnitKind.SIZE, UnitKind.BANDWIDTH, UnitKind.TIME
@@ -359,3 +367,32 @@ def test_other_things_than_samples_are_counted():
     assert parse_rate("2k tokens/s", "tokens") == 2000
     with pytest.raises(ValueError, match="a number of tokens"):
         parse_count("2k samples", "tokens")
+
+
+@pytest.mark.parametrize(
+    ("text", "price"),
+    [
+        ("2.10 USD/GPU/h", (2.10, True)),
+        ("2.10USD/h/GPU", (2.10, True)),
+        ("50.4 USD/GPU/day", (2.10, True)),
+        ("16.80 USD/h", (16.80, False)),
+        ("0 USD/GPU/h", (0.0, True)),
+    ],
+)
+def test_machines_cost_for_each_gpu_or_in_all(text, price):
+    usd_per_hour, each = parse_rental_price(text)
+    assert (pytest.approx(usd_per_hour), each) == price
+
+
+@pytest.mark.parametrize("text", ["2.10", "2.10 USD", "2 USD/GPU", "-1 USD/GPU/h", "2 EUR/GPU/h"])
+def test_what_is_no_price_of_machines(text):
+    with pytest.raises(ValueError, match="USD/GPU/h"):
+        parse_rental_price(text)
+
+
+def test_a_limit_is_not_for_each_gpu():
+    with pytest.raises(ValueError, match="price per GPU"):
+        parse_quantity("2.10 USD/GPU/h", UnitKind.PRICE)
+    exact = exact_quantity(2.1, UnitKind.DEVICE_PRICE)
+    assert parse_quantity(exact, UnitKind.DEVICE_PRICE) == 2.1
+    assert format_quantity(2.1, UnitKind.DEVICE_PRICE) == "2.10 USD/GPU/h"

@@ -7,9 +7,9 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
+from dse.search._proposals import Proposal
 from dse.search._records import TrialStatus
 from dse.search.evaluate._evaluator import EvaluationContext, Evaluator, without_answer
-from dse.search.propose._proposer import Proposal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -54,7 +54,7 @@ parameters:
 objectives:
   - {metric: throughput_samples_per_s, direction: maximize}
   - {metric: cost_usd_per_million_samples, direction: minimize}
-search: {trials: 16, batch: 4, improvement_rounds: 0, planners: [size_greedy]}
+search: {sampler: nsga2, trials: 16, batch: 4, improvement_rounds: 0, planners: [size_greedy]}
 """
 
 

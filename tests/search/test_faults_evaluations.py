@@ -20,8 +20,8 @@ from dse.search import (
     load_study,
     run,
 )
+from dse.search._proposals import Proposal
 from dse.search.execute._failures import MAX_FAILED_FIRST
-from dse.search.propose._proposer import Proposal
 from dse.search.space import SamplerName, load_space
 from tests.conftest import ROOT
 from tests.search.evaluators import Deadly, Raising, asked, begun
@@ -141,7 +141,7 @@ dse.run("dlrm_sharding", trials=20, jobs=2, out=Path("study"))
 #: Evaluations need a class that only the script has.
 UNGUARDED_CONTEXT = """
 from dse.search import ProcessExecutor
-from dse.search.propose._proposer import Proposal
+from dse.search._proposals import Proposal
 
 class Context:
     def make_evaluator(self):

@@ -26,7 +26,7 @@ parameters:
   precision: [tf32, fp16]
   program: [torchrec, hugectr]
 objectives: [{metric: iteration_time_s, direction: minimize}]
-search: {trials: 4, batch: 4, sampler: grid}
+search: {sampler: nsga2, trials: 4, batch: 4, sampler: grid}
 """
 
 
@@ -83,6 +83,15 @@ def test_parts_of_a_program_can_be_overridden(tmp_path):
 
 def parts_of(chosen):
     return chosen.keys() & {"launch", "communication_precision", "prefetch_input"}
+
+
+def test_studies_of_earlier_versions_that_name_no_program_had_the_ideal_one(tmp_path):
+    evaluator = read_inputs(space_of(tmp_path)).context.make_evaluator()
+    parameters = {"platform": "a100_sxm_80", "world_size": 2, "global_batch_size": 16384}
+    job = evaluator.open_job(parameters)
+    assert job.program == "torchrec"
+    former = replace(evaluator.configuration(job, parameters), program="")
+    assert evaluator.job(former).program == "ideal"
 
 
 def test_a_space_without_a_program_has_the_default_one(tmp_path):

@@ -246,7 +246,7 @@ def context(small_space):
 
 
 def test_no_configuration_is_proposed_twice(context):
-    proposer = Proposer(context.space, SamplerName.NSGA2, 0, context.make_evaluator().reject)
+    proposer = Proposer(context.space, SamplerName.NSGA2, 0, context.make_evaluator())
     evaluator = context.make_evaluator()
     seen = []
     while not proposer.exhausted:
@@ -262,10 +262,10 @@ def test_what_others_found_is_not_proposed_and_is_told_to_the_sampler(
     context, sampler, monkeypatch
 ):
     evaluator = context.make_evaluator()
-    teacher = Proposer(context.space, SamplerName.RANDOM, 3, evaluator.reject)
+    teacher = Proposer(context.space, SamplerName.RANDOM, 3, evaluator)
     batch = teacher.ask(8)
     known = [evaluator.evaluate(p.number, dict(p.parameters)) for p in batch.proposals]
-    proposer = Proposer(context.space, sampler, 0, evaluator.reject)
+    proposer = Proposer(context.space, sampler, 0, evaluator)
     told = []
     monkeypatch.setattr(proposer._study, "add_trial", told.append)
     proposer.tell(known[:5])

@@ -416,3 +416,38 @@ def test_networks_and_devices_of_a_captured_dlrm(tmp_path):
         for name in ("same", "a100_sxm_80")
     ]
     assert compute[1] < compute[0]
+
+
+def test_machines_of_ones_own(tmp_path):
+    """A step moves to a derived platform as to the one it is derived from, at another price."""
+    path = write_job(tmp_path)
+    own = "{from: h100_sxm, name: mine, price: 2.10 USD/GPU/h}"
+    slow = "{from: h100_sxm, name: slow, link: {bandwidth: 10 GB/s}}"
+    text = path.read_text()
+    start, end = text.index("  network_factor"), text.index("objectives")
+    choices = f"  platform: [same, h100_sxm, {own}, {slow}]\n"
+    path.write_text(text[:start] + choices + text[end:])
+    study = run(path, RunOptions(out=tmp_path / "study", executor="serial"))
+    found = {dict(one.parameters)["platform"]: one for one in study.result.records}
+    times = {name: one.prediction.iteration_time_s for name, one in found.items()}
+    assert times["mine"] == times["h100_sxm"] != times["same"]
+    assert times["slow"] > times["h100_sxm"]
+    assert found["mine"].prediction.price_usd_per_hour == pytest.approx(2 * 2.10)
+    # What is exported makes the same step.
+    for name in ("mine", "slow"):
+        steps = tmp_path / f"{name}.yaml"
+        steps.write_text(stored_steps(study.result, found[name]))
+        answer = captured_step(read_kineto(tmp_path / "run")).what_if(read_changes(steps))
+        assert answer.after_s == times[name]
+
+
+def test_prices_of_a_step_can_be_set(tmp_path):
+    path = write_job(tmp_path)
+    options = RunOptions(
+        out=tmp_path / "study", executor="serial", overrides=("price=3 USD/GPU/h",)
+    )
+    study = run(path, options)
+    prices = {one.prediction.price_usd_per_hour for one in study.result.records if one.evaluated}
+    assert prices == {6.0}
+    with pytest.raises(ConfigError, match="only prices"):
+        run(path, RunOptions(out=tmp_path / "other", overrides=("link.bandwidth=+20%",)))

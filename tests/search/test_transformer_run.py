@@ -20,7 +20,7 @@ from dse.search import (
     read_inputs,
     run,
 )
-from dse.search.propose._proposer import Proposal
+from dse.search._proposals import Proposal
 from dse.workload import predict_job
 from dse.workload.transformer import TransformerWorkload
 
@@ -44,7 +44,7 @@ parameters:
 objectives:
   - {metric: throughput_tokens_per_s, direction: maximize}
   - {metric: memory_headroom_fraction, direction: maximize}
-search: {trials: 40, seed: 1, batch: 10}
+search: {sampler: nsga2, trials: 40, seed: 1, batch: 10}
 """
 
 

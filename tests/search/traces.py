@@ -28,7 +28,7 @@ parameters:
 objectives:
   - {metric: throughput_samples_per_s, direction: maximize}
   - {metric: cost_usd_per_million_samples, direction: minimize}
-search: {trials: 50, batch: 4}
+search: {sampler: nsga2, trials: 50, batch: 4}
 """
 STEPS = """\
 schema_version: 1

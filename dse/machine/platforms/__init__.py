@@ -9,11 +9,22 @@ from dse.machine.platforms._calibration_file import (
     write_calibrations,
 )
 from dse.machine.platforms._calibrations import builtin_calibrations
-from dse.machine.platforms._load import list_platforms, load_platform, platform_from_text
+from dse.machine.platforms._derive import (
+    DerivedPlatform,
+    DerivedPlatformBlock,
+    PlatformChoice,
+    derive_platform,
+)
+from dse.machine.platforms._load import (
+    list_platforms,
+    load_platform,
+    platform_from_text,
+)
 from dse.machine.platforms._override import (
     ChangedFigure,
     Override,
     override_platform,
+    override_platforms,
     parse_override,
 )
 from dse.machine.platforms._platform import Platform
@@ -24,15 +35,20 @@ __all__ = [
     "CalibrationFile",
     "CalibrationSource",
     "ChangedFigure",
+    "DerivedPlatform",
+    "DerivedPlatformBlock",
     "Override",
     "Platform",
+    "PlatformChoice",
     "PlatformDocument",
     "PlatformFact",
     "builtin_calibrations",
     "calibrations_from_text",
+    "derive_platform",
     "list_platforms",
     "load_platform",
     "override_platform",
+    "override_platforms",
     "parse_override",
     "platform_from_text",
     "read_calibrations",

@@ -1,65 +1,87 @@
-"""Loading platforms by name or path."""
+"""Loading platforms by name or path, or as a mapping that derives one from another."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dse.config import (
     DocumentKind,
-    UnitKind,
+    check_data,
     find_document,
-    format_quantity,
     list_documents,
     load_document,
     parse_document,
+    parse_plain,
 )
-from dse.machine import (
-    DeviceSpec,
-    HostLinkSpec,
-    HostSpec,
-    LinkSpec,
-    NetworkSpec,
-    PeakRates,
-    PriceSpec,
-)
-from dse.machine.platforms._calibrations import calibration_facts, use_calibrations
+from dse.errors import ConfigError
+from dse.machine.platforms._build import built_platform
+from dse.machine.platforms._calibrations import use_calibrations
+from dse.machine.platforms._derive import DerivedPlatformBlock, derive_platform
 from dse.machine.platforms._platform import Platform
-from dse.machine.platforms._provenance import CalibrationSource, PlatformFact
 from dse.machine.platforms._schema import PlatformDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
+    from os import PathLike
 
-    from dse.machine.platforms._calibrations import UsedCalibration
-    from dse.machine.platforms._schema import LinkBlock, NetworkBlock, SourcedBlock
+    from dse.machine.platforms._provenance import CalibrationSource
+
+#: What gave a platform that is in no file.
+_A_MAPPING = "a mapping"
 
 
-def load_platform(name_or_path: str) -> Platform:
-    """Loads a platform by built-in name or by path.
+def load_platform(source: str | PathLike[str] | Mapping[str, object] | Platform) -> Platform:
+    """Loads a platform.
+
+    Args:
+        source: Built-in name, path, or a mapping such as
+            ``{"from": "h100_sxm", "price": "2.10 USD/GPU/h"}``; a platform is returned as it is.
 
     Raises:
-        ConfigError: The file is missing or wrong; every problem is listed with its place.
+        ConfigError: The file or the mapping is wrong; every problem is listed with its place.
+        UnknownNameError: A name does not exist.
     """
-    path = find_document(DocumentKind.PLATFORM, str(name_or_path))
+    if isinstance(source, Platform):
+        return source
+    if isinstance(source, Mapping):
+        block = check_data(dict(source), DerivedPlatformBlock, file="platform")
+        derived = block.to_derived()
+        return derive_platform(derived, load_platform(derived.base), _A_MAPPING)
+    path = find_document(DocumentKind.PLATFORM, str(source))
     return _platform(load_document(path, PlatformDocument), str(path), ())
 
 
 def platform_from_text(
-    text: str, file: str, calibrations: Sequence[CalibrationSource] = ()
+    text: str,
+    file: str,
+    calibrations: Sequence[CalibrationSource] = (),
+    bases: Mapping[str, str] | None = None,
 ) -> Platform:
     """Makes a platform from the text of its file, as a study keeps it.
 
     Args:
-        text: The text.
+        text: The text; of a derived platform its mapping.
         file: Where it came from.
         calibrations: Texts of fitted models that the platform names and that are not built in; no
             file is read in their place.
+        bases: Texts of the platforms that others are derived from, by the name they are called by.
 
     Raises:
-        ConfigError: The text is wrong, or a fitted model is missing.
+        ConfigError: The text is wrong, or a fitted model or the other platform is missing.
     """
+    if bases and _is_derived(text, file):
+        derived = parse_document(text, DerivedPlatformBlock, file=file).to_derived()
+        if derived.base not in bases:
+            raise ConfigError(f"{file}: {derived.name}: platform `{derived.base}` is missing")
+        base = platform_from_text(bases[derived.base], derived.base, calibrations)
+        return derive_platform(derived, base, file)
     return _platform(parse_document(text, PlatformDocument, file=file), "", calibrations, file)
+
+
+def _is_derived(text: str, file: str) -> bool:
+    data = parse_plain(text, file=file)
+    return isinstance(data, dict) and "from" in data
 
 
 def list_platforms() -> tuple[str, ...]:
@@ -74,129 +96,3 @@ def _platform(
     return built_platform(
         document, use_calibrations(document.calibrations, path, kept, shown or path)
     )
-
-
-def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] = ()) -> Platform:
-    """Returns the platform that a document describes.
-
-    Args:
-        document: The document.
-        used: The fitted models that it names.
-    """
-    device = document.device
-    host_link, host_memory = document.node.host_link, document.node.host_memory
-    links = [
-        replace(
-            _link(name, block),
-            calibrations=tuple(
-                collective
-                for calibration in used
-                if (calibration.block.link or document.default_link) == name
-                for collective in calibration.collectives()
-            ),
-        )
-        for name, block in document.links.items()
-    ]
-    networks = [_network(name, block) for name, block in document.networks.items()]
-    return Platform(
-        name=document.name,
-        description=document.description,
-        device=DeviceSpec(
-            name=device.name,
-            kind=device.kind,
-            compute_units=device.compute_units,
-            peak=PeakRates(device.peak.fp32, device.peak.tf32, device.peak.fp16, device.peak.bf16),
-            memory_bytes=device.memory.capacity,
-            memory_bandwidth_bytes_per_s=device.memory.bandwidth,
-            l2_bytes=device.l2.size,
-            l2_bandwidth_bytes_per_s=device.l2.bandwidth,
-            reserved_memory_bytes=device.memory.reserved,
-            kernel_floor_s=device.kernel_floor,
-            resident_warps_per_unit=device.resident_warps_per_unit,
-            calibrations=tuple(kernel for calibration in used for kernel in calibration.kernels()),
-        ),
-        devices_per_node=document.node.devices,
-        host_link=HostLinkSpec(host_link.bandwidth, host_link.latency),
-        links=tuple(sorted(links, key=lambda link: link.name != document.default_link)),
-        networks=tuple(
-            sorted(networks, key=lambda network: network.name != document.default_network)
-        ),
-        host=HostSpec(
-            between_operators_s=document.host.between_operators,
-            before_launch_s=document.host.before_launch,
-            after_launch_s=document.host.after_launch,
-            launch_s=document.host.launch,
-            between_launches_s=document.host.between_launches,
-            graph_launch_s=document.host.graph_launch,
-        ),
-        prices=tuple(
-            PriceSpec(usd_per_hour=price.price, **price.model_dump(exclude={"price"}))
-            for price in document.prices
-        ),
-        facts=(*_facts(document), *calibration_facts(used)),
-        calibrations=tuple(dict.fromkeys(calibration.source for calibration in used)),
-        host_memory_bytes=host_memory.capacity if host_memory else None,
-        document=document,
-    )
-
-
-def _link(name: str, block: LinkBlock) -> LinkSpec:
-    return LinkSpec(name, block.kind, block.bandwidth, block.latency, block.pair_bandwidth)
-
-
-def _network(name: str, block: NetworkBlock) -> NetworkSpec:
-    return NetworkSpec(name, block.kind, block.nics, block.bandwidth, block.latency)
-
-
-def _facts(document: PlatformDocument) -> Iterator[PlatformFact]:
-    """Yields every figure with its origin, in the order of the file."""
-    device, host_memory = document.device, document.node.host_memory
-    blocks: list[tuple[str, SourcedBlock]] = [
-        ("device.peak", device.peak),
-        ("device.memory", device.memory),
-        ("device.l2", device.l2),
-        ("node.host_link", document.node.host_link),
-        *((("node.host_memory", host_memory),) if host_memory else ()),
-        *((f"links.{name}", block) for name, block in document.links.items()),
-        *((f"networks.{name}", block) for name, block in document.networks.items()),
-        ("host", document.host),
-    ]
-    for prefix, block in blocks:
-        for name in type(block).model_fields:
-            value = getattr(block, name)
-            if name in ("origin", "source", "as_of") or value is None:
-                continue
-            yield PlatformFact(
-                f"{prefix}.{name}",
-                _readable(prefix, name, value),
-                block.origin,
-                block.source,
-                block.as_of or "",
-            )
-    for price in document.prices:
-        yield PlatformFact(
-            f"price {price.provider} {price.instance}"
-            + (f" {price.region}" if price.region else "")
-            + (" (superseded)" if price.superseded else ""),
-            format_quantity(price.price, UnitKind.PRICE),
-            "list price",
-            price.source,
-            price.as_of,
-        )
-
-
-_UNITS = {
-    "capacity": UnitKind.SIZE,
-    "reserved": UnitKind.SIZE,
-    "size": UnitKind.SIZE,
-    "bandwidth": UnitKind.BANDWIDTH,
-    "pair_bandwidth": UnitKind.BANDWIDTH,
-}
-
-
-def _readable(prefix: str, name: str, value: object) -> str:
-    if not isinstance(value, float):
-        return str(value)
-    if prefix == "device.peak":
-        return format_quantity(value, UnitKind.COMPUTE_RATE)
-    return format_quantity(value, _UNITS.get(name, UnitKind.TIME))

@@ -1,12 +1,12 @@
-"""Overrides of a platform's file: `platform.h100_sxm.price=40USD/h`, `link.bandwidth=+20%`.
+"""Overrides of a platform's file: `h100_sxm.price=2.10 USD/GPU/h`, `link.bandwidth=+20%`.
 
-A path names a field as the YAML of a platform does; `platform.NAME.` in front selects a platform::
+A path names a field as the YAML of a platform does; a name in front selects a platform::
 
-    [platform.[NAME.]]price[.PROVIDER]          of one node, from any provider
-    [platform.[NAME.]]device.memory.bandwidth   `device.` and `node.` may be left out
-    [platform.[NAME.]]device.peak[.PRECISION]
-    [platform.[NAME.]]links[.LINK].bandwidth    also `link`, `networks`, `network`
-    [platform.[NAME.]]host.launch
+    [platform.][NAME.]price[.PROVIDER]          USD/GPU/h for each GPU, USD/h for a whole node
+    [platform.][NAME.]device.memory.bandwidth   `device.` and `node.` may be left out
+    [platform.][NAME.]device.peak[.PRECISION]
+    [platform.][NAME.]links[.LINK].bandwidth    also `link`, `networks`, `network`
+    [platform.][NAME.]host.launch
 
 For values, and for blocks of named entries, see :func:`dse.config.override`.
 """
@@ -16,24 +16,25 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dse._suggest import hint
+from dse._suggest import hint, nearest
 from dse.config import (
     FieldChange,
     StrictModel,
     check_data,
     new_value,
     override,
+    parse_rental_price,
     readable_quantity,
     relative_factor,
 )
 from dse.errors import ConfigError, UnknownNameError
-from dse.machine.platforms._load import built_platform
+from dse.machine.platforms._build import built_platform
 from dse.machine.platforms._moved_calibrations import moved_curves, pinned_calibrations
 from dse.machine.platforms._provenance import PlatformFact
 from dse.machine.platforms._schema import DeviceBlock, NodeBlock, PlatformDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from dse.machine.platforms._platform import Platform
 
@@ -110,11 +111,59 @@ def parse_override(text: str, platforms: Mapping[str, str]) -> Override:
     path, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not path or not value:
         raise ConfigError(
-            f"--set {text}: expected PATH=VALUE, such as `platform.h100_sxm.price=40USD/h` or "
-            "`link.bandwidth=+20%`"
+            f"--set {text}: expected PATH=VALUE, such as `price=2.10 USD/GPU/h` or "
+            "`h100_sxm.link.bandwidth=+20%`"
         )
     platform, path = _split_platform(path, text, platforms)
-    return Override(text, platform, _spelled_out(path), value)
+    return Override(text, platform, spelled_out(path), value)
+
+
+def override_platforms(
+    platforms: Mapping[str, Platform],
+    overrides: Sequence[Override | str],
+    *,
+    price_basis: str = "on_demand",
+    price_provider: str = "",
+    used: Collection[str] = (),
+) -> tuple[dict[str, Platform], tuple[ChangedFigure, ...]]:
+    """Returns platforms after overrides, and each figure that changed.
+
+    An override of all platforms may name what only some of them have.
+
+    Args:
+        platforms: By the names that overrides call them.
+        overrides: In the order in which they are made.
+        price_basis: Which list prices an absolute price replaces.
+        price_provider: Only this provider's; empty for all.
+        used: Texts of overrides that changed something else.
+
+    Raises:
+        UnknownNameError: No platform has what an override names.
+        ConfigError: A value is wrong or impossible.
+    """
+    names = {platform.name: name for name, platform in platforms.items()}
+    names |= {name: name for name in platforms}
+    changes = [
+        parse_override(item, names) if isinstance(item, str) else item for item in overrides
+    ]
+    figures: list[ChangedFigure] = []
+    changed: dict[str, Platform] = {}
+    unknown: dict[str, UnknownNameError] = {}
+    for name, platform in platforms.items():
+        changed[name], moved = override_platform(
+            platform,
+            changes,
+            name=name,
+            price_basis=price_basis,
+            price_provider=price_provider,
+            unknown=unknown,
+        )
+        figures += moved
+    moving = {*used, *(figure.text for figure in figures)}
+    for text, error in unknown.items():
+        if text not in moving:
+            raise error
+    return changed, tuple(figures)
 
 
 def override_platform(
@@ -175,25 +224,21 @@ def override_platform(
         return platform, ()
     texts = " ".join(dict.fromkeys(f"--set {figure.text}" for figure in figures))
     document = check_data(data, PlatformDocument, file=f"{called} with {texts}")
-    return _rebuilt(platform, document, figures), tuple(figures)
+    return rebuilt(platform, document, _facts(platform.facts, figures)), tuple(figures)
 
 
 def _split_platform(path: str, text: str, platforms: Mapping[str, str]) -> tuple[str, str]:
     """Splits the platform off a path; no platform stands for all."""
-    for prefix in ("platforms.", "platform."):
-        if path.startswith(prefix):
-            break
-    else:
-        return "", path
-    rest = path.removeprefix(prefix)
+    rest = path.removeprefix("platforms.").removeprefix("platform.")
     # Names of files have dots, so the longest name that fits is meant.
     for name in sorted(platforms, key=len, reverse=True):
         if rest.startswith(f"{name}."):
             return platforms[name], rest.removeprefix(f"{name}.")
-    head = rest.partition(".")[0]
-    if head in _known_heads():
-        return "", rest
+    head, dot, _ = rest.partition(".")
     names = dict.fromkeys(platforms.values())
+    misspelt = dot and nearest(head, names)
+    if head in _known_heads() or (rest == path and not misspelt):
+        return "", rest
     raise UnknownNameError(f"--set {text}: there is no platform `{head}`; {hint(head, names)}")
 
 
@@ -207,7 +252,7 @@ def _opened() -> dict[str, str]:
     return {field: block for block, kind in _OPENED.items() for field in kind.model_fields}
 
 
-def _spelled_out(path: str) -> str:
+def spelled_out(path: str) -> str:
     """Returns a path with its short forms replaced."""
     if path in _ALIASES:
         return _ALIASES[path]
@@ -221,35 +266,67 @@ def _spelled_out(path: str) -> str:
 def _override_prices(
     data: dict[str, Any], change: Override, basis: str, provider: str
 ) -> tuple[dict[str, Any], tuple[FieldChange, ...]]:
-    """Overrides list prices: a share moves all, a figure those of one basis (per whole node)."""
+    """Overrides list prices: a share moves all, a figure those of one basis.
+
+    A figure is for each GPU, or for a whole node.
+    """
     devices, prices = data["node"]["devices"], list(data["prices"])
     absolute = relative_factor(change.value) is None
+    each = absolute and _each_device(change.value)
     named = _provider(prices, change.path.partition(".")[2])
     changes = []
     for place, price in enumerate(prices):
         fits = not price["superseded"] and named in ("", price["provider"])
-        if absolute:
+        if absolute and price["basis"] != "given":
             fits &= price["basis"] == basis and (named or provider) in ("", price["provider"])
         if fits:
-            nodes = price["devices"] / devices if absolute else 1.0
-            new = new_value(new_value(price["price"], change.value), f"*{nodes!r}")
+            new = new_value(price["price"], change.value)
+            moved = {**price, "price": new}
+            if each:
+                moved["devices"] = 1
+            elif absolute:
+                nodes = price["devices"] / devices
+                new = moved["price"] = new_value(new, f"*{nodes!r}")
             changes.append(
-                FieldChange(_price_name(price), *map(readable_quantity, (price["price"], new)))
+                FieldChange(price_name(price), *map(readable_quantity, (price["price"], new)))
             )
-            prices[place] = {**price, "price": new}
+            prices[place] = moved
     if absolute and not changes:
-        price = {
-            "provider": named or provider or "set",
-            "instance": f"node of {devices}",
-            "devices": devices,
-            "price": change.value,
-            "as_of": "unknown",
-            "basis": basis,
-            "source": f"--set {change.text}"[:200],
-        }
-        changes.append(FieldChange(_price_name(price), "not set", readable_quantity(change.value)))
+        price = given_price(change.value, devices, f"--set {change.text}"[:200])
+        price |= {"provider": named or provider or "set", "basis": basis}
+        changes.append(FieldChange(price_name(price), "not set", readable_quantity(change.value)))
         prices.append(price)
     return {**data, "prices": prices}, tuple(changes)
+
+
+def given_price(value: str, devices: int, source: str) -> dict[str, Any]:
+    """Returns a price of one's own as a platform's file would have it.
+
+    Args:
+        value: For each GPU, or for a whole node.
+        devices: Devices of a node.
+        source: Where it was given.
+
+    Raises:
+        ConfigError: It is no price.
+    """
+    return {
+        "provider": "own",
+        "instance": "price",
+        "devices": 1 if _each_device(value) else devices,
+        "price": value,
+        "as_of": "unknown",
+        "basis": "given",
+        "source": source,
+    }
+
+
+def _each_device(value: str) -> bool:
+    """Returns whether a price is for each GPU."""
+    try:
+        return parse_rental_price(value)[1]
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _provider(prices: Sequence[Mapping[str, Any]], name: str) -> str:
@@ -263,16 +340,22 @@ def _provider(prices: Sequence[Mapping[str, Any]], name: str) -> str:
     return ""
 
 
-def _price_name(price: Mapping[str, Any]) -> str:
+def price_name(price: Mapping[str, Any]) -> str:
     """Returns the name of a price among a platform's facts."""
     parts = ("price", price["provider"], price["instance"], price.get("region", ""))
     return " ".join(filter(None, parts))
 
 
-def _rebuilt(
-    platform: Platform, document: PlatformDocument, figures: Sequence[ChangedFigure]
+def rebuilt(
+    platform: Platform, document: PlatformDocument, facts: tuple[PlatformFact, ...]
 ) -> Platform:
-    """Returns the platform of a document with the measurements of the one it is derived from."""
+    """Returns the platform of a document with the measurements of the one it is derived from.
+
+    Args:
+        platform: The one that it is derived from.
+        document: The changed document.
+        facts: Where its figures come from.
+    """
     built = built_platform(document)
     measured = platform.device
     # No measured kernel depends on the size of the memory.
@@ -285,13 +368,16 @@ def _rebuilt(
     kernels = measured.calibrations if same else pinned_calibrations(measured)
     former = {link.name: link for link in platform.links}
     links = [
-        replace(link, calibrations=moved_curves(former[link.name], link)) for link in built.links
+        replace(link, calibrations=moved_curves(former[link.name], link))
+        if link.name in former
+        else link
+        for link in built.links
     ]
     return replace(
         built,
         device=replace(built.device, calibrations=kernels),
         links=tuple(links),
-        facts=_facts(platform.facts, figures),
+        facts=facts,
         calibrations=platform.calibrations,
     )
 

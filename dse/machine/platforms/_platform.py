@@ -122,7 +122,7 @@ class Platform:
 
         Args:
             world_size: Number of devices.
-            basis: Basis of the list prices to choose from.
+            basis: Basis of the list prices to choose from; given prices always count.
             provider: Provider to rent from; empty for the cheapest.
 
         Returns:
@@ -130,7 +130,7 @@ class Platform:
         """
         quotes = []
         for price in self.prices:
-            if price.superseded or price.basis != basis or provider not in ("", price.provider):
+            if not price.counts_for(basis, provider):
                 continue
             instances = math.ceil(world_size / price.devices)
             offer = Quote(instances * price.usd_per_hour, instances, price)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from dse.config import (
@@ -17,7 +17,10 @@ from dse.config import (
     RankCount,
     Seconds,
     StrictModel,
+    UnitKind,
     UsdPerHour,
+    exact_quantity,
+    parse_rental_price,
 )
 from dse.machine import LinkKind, Precision
 
@@ -140,7 +143,7 @@ class HostBlock(SourcedBlock):
 
 
 class PriceBlock(StrictModel):
-    """One list price."""
+    """One list price, of an instance or (`USD/GPU/h`) of each of its devices."""
 
     provider: Name
     instance: Name
@@ -148,9 +151,21 @@ class PriceBlock(StrictModel):
     price: UsdPerHour
     region: str = ""
     as_of: AsOf
-    basis: Literal["on_demand", "capacity_block", "reserved", "spot"]
+    basis: Literal["on_demand", "capacity_block", "reserved", "spot", "given"]
     source: Name
     superseded: bool = False
+
+    @field_validator("price", mode="before")
+    @classmethod
+    def _of_the_instance(cls, value: object, info: ValidationInfo) -> object:
+        devices = info.data.get("devices")
+        if not isinstance(value, str) or devices is None:
+            return value
+        try:
+            price, each = parse_rental_price(value)
+        except ValueError:
+            return value  # the type of the field says what is wrong
+        return exact_quantity(price * devices, UnitKind.PRICE) if each else value
 
 
 #: A relative path that stays below its folder.

@@ -15,7 +15,7 @@ MAX_AGE_DAYS = 180
 
 _PREFIX = "price "
 _SUPERSEDED = " (superseded)"
-_AMOUNT = re.compile(r"(?P<amount>[0-9][0-9.,eE+-]*) (?P<currency>[^/ ]+)/h")
+_AMOUNT = re.compile(r"(?P<amount>[0-9][0-9.,eE+-]*) (?P<currency>[^/ ]+)(?P<each>/GPU)?/h")
 _DATE = re.compile(r"(?P<year>\d{4})(?:-(?P<month>\d{2})(?:-(?P<day>\d{2}))?)?")
 
 
@@ -26,8 +26,8 @@ class PriceView:
     Attributes:
         platform: Whose.
         offer: Provider, instance and region.
-        amount: Price per hour of an instance.
-        currency: Its currency.
+        amount: Price per hour, of an instance or of each GPU.
+        currency: Its currency, and whether it is for each GPU.
         source: Citation.
         as_of: Date, as the source gives it; empty where it is not known.
         age_days: Days from that date to the study's creation, from the end of a month or year
@@ -86,7 +86,7 @@ def prices_view(study: StudyResult) -> PricesView:
     if warnings:
         warnings.append(
             "Look them up before you decide, and score the study again with "
-            "`dse whatif STUDY_DIR --set platform.NAME.price=…USD/h`."
+            "`dse whatif STUDY_DIR --set NAME.price=…USD/h`."
         )
     return PricesView(
         prices,
@@ -109,7 +109,7 @@ def _price(fact: Fact, created: date | None) -> PriceView:
         platform=fact.subject,
         offer=fact.quantity.removeprefix(_PREFIX),
         amount=match["amount"] if match else fact.value,
-        currency=match["currency"] if match else "",
+        currency=match["currency"] + (" per GPU" if match["each"] else "") if match else "",
         source=fact.source,
         as_of="" if stated is None else fact.as_of,
         age_days=age,

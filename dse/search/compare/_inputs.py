@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING
 
 from dse.errors import DseError
 from dse.search._load import stored_platform, stored_space
-from dse.search._records import CALIBRATION_ROLE, TrialRecord
-from dse.search.revise._overrides import CHANGES_ROLE
+from dse.search._records import (
+    BASE_ROLE,
+    CALIBRATION_ROLE,
+    CHANGES_ROLE,
+    PLATFORM_ROLE,
+    TrialRecord,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -120,7 +125,7 @@ def _files(first: StudyResult, second: StudyResult) -> Iterator[InputDifference]
         one, other = (known.get((role, name), "") for known in digests)
         if one == other or (role == "model" and first.model_name != second.model_name):
             continue
-        if role == "platform" and one and other:
+        if role in (PLATFORM_ROLE, BASE_ROLE) and one and other:
             continue
         yield InputDifference(role, name, "", _short(one), _short(other))
 

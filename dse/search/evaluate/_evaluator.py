@@ -13,27 +13,34 @@ import traceback
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError, DseError, StudyError
+from dse.search._proposals import Effort
 from dse.search._records import TrialRecord, TrialStatus
 from dse.search.space import SearchSpace
 from dse.workload import (
     IDEAL,
     MEMORY_HEADROOM,
+    PREDICTED_FIGURES,
     PRICE_FIGURES,
     Configuration,
     Figures,
+    MemoryAccount,
     ParameterValue,
     PlanEffort,
+    Prediction,
     Workload,
     explain_job,
     predict_job,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
     from dse.machine import Cluster, Quote
     from dse.machine.platforms import Platform
-    from dse.workload import Job, Prediction
+    from dse.search._proposals import Proposal
+    from dse.search._records import Params
+    from dse.search.space import Objective
+    from dse.workload import Job, Metric
 
 #: Innermost calls that a record keeps of where an evaluation raised.
 _CALLS_KEPT = 50
@@ -95,6 +102,17 @@ class Evaluator(ABC):
     def reject(self, parameters: Mapping[str, ParameterValue]) -> str:
         """Returns why a configuration breaks a hard limit; empty if it may be evaluated."""
 
+    def answer(self, proposal: Proposal) -> TrialRecord:
+        """Returns what a proposal asks for: bounds as :meth:`bound`, else :meth:`evaluate`."""
+        if proposal.effort < Effort.QUICK:
+            try:
+                return self.bound(proposal)
+            except Exception:  # nothing is known; the evaluation will raise it too
+                return unbounded(self.space, proposal)
+        if proposal.effort is Effort.THOROUGH:
+            return self.evaluate_thoroughly(proposal.number, dict(proposal.parameters))
+        return self.evaluate(proposal.number, dict(proposal.parameters))
+
     def evaluate(self, number: int, parameters: Mapping[str, ParameterValue]) -> TrialRecord:
         """Answers for a configuration.
 
@@ -106,8 +124,22 @@ class Evaluator(ABC):
             A record; an evaluation that raises, whatever it is, gives one with status failed and
             the traceback.
         """
+        return self._answered_or_failed(self._evaluate, number, parameters)
+
+    def evaluate_thoroughly(
+        self, number: int, parameters: Mapping[str, ParameterValue]
+    ) -> TrialRecord:
+        """Answers with a plan that is searched as thoroughly as by :func:`dse.shard`."""
+        return self._answered_or_failed(self._evaluate_thoroughly, number, parameters)
+
+    def _answered_or_failed(
+        self,
+        evaluate: Callable[[int, Mapping[str, ParameterValue]], TrialRecord],
+        number: int,
+        parameters: Mapping[str, ParameterValue],
+    ) -> TrialRecord:
         try:
-            return self._evaluate(number, parameters)
+            return evaluate(number, parameters)
         except Exception as error:  # one candidate must not end a study
             return replace(
                 without_answer(number, TrialStatus.FAILED, _reason(error), parameters),
@@ -136,9 +168,66 @@ class Evaluator(ABC):
         del parameters
         return None
 
+    @property
+    def finest_bound(self) -> Effort:
+        """The most effort that bounds can take; more gives nothing new."""
+        return Effort.OPTIMISTIC
+
+    @property
+    def bounds_time(self) -> bool:
+        """Whether bounds say anything about the time of a configuration."""
+        return False
+
+    def outcome(self, parameters: Mapping[str, ParameterValue]) -> Hashable:
+        """Returns what decides the answer; equal for configurations with equal answers.
+
+        Args:
+            parameters: Value of every parameter.
+
+        Raises:
+            DseError: The configuration is impossible.
+        """
+        return tuple(parameters.items())
+
+    def favourable(self, parameters: Mapping[str, ParameterValue]) -> Hashable:
+        """Returns the outcome whose bound :attr:`Effort.SHARED_BOUND` takes.
+
+        Args:
+            parameters: Value of every parameter of a possible configuration.
+        """
+        return tuple(parameters.items())
+
+    def bound(self, proposal: Proposal) -> TrialRecord:
+        """Returns a record with values that a configuration cannot beat.
+
+        A configuration that cannot be feasible is infeasible in the record too, with the reason.
+        The time of the record's prediction is the bound; minus infinity or infinity stand for
+        values that nothing limits.
+
+        Args:
+            proposal: The configuration and the effort.
+        """
+        return unbounded(self.space, proposal)
+
+    def bounded(self, proposal: Proposal, time_s: float) -> TrialRecord:
+        """Returns the same for a time that the configuration cannot beat.
+
+        Args:
+            proposal: The configuration.
+            time_s: Infinite if it is certain that no plan fits.
+        """
+        del time_s
+        return unbounded(self.space, proposal)
+
     @abstractmethod
     def _evaluate(self, number: int, parameters: Mapping[str, ParameterValue]) -> TrialRecord:
         """Does the same as :meth:`evaluate`, but may raise."""
+
+    def _evaluate_thoroughly(
+        self, number: int, parameters: Mapping[str, ParameterValue]
+    ) -> TrialRecord:
+        """Does the same with more effort; where there is nothing to search, the same."""
+        return self._evaluate(number, parameters)
 
 
 class ConfigurationEvaluator(Evaluator):
@@ -160,6 +249,9 @@ class ConfigurationEvaluator(Evaluator):
         )
         self._plans: OrderedDict[Hashable, Job] = OrderedDict()
         self._bounds: dict[Hashable, float | None] = {}
+        self._optimistic: dict[Hashable, float] = {}
+        self._favourable: dict[Params, Job] = {}
+        self._choices = {each.name: each.choices for each in context.space.parameters}
 
     @property
     def workload(self) -> Workload:
@@ -180,17 +272,128 @@ class ConfigurationEvaluator(Evaluator):
 
     def lower_bound_s(self, parameters: Mapping[str, ParameterValue]) -> float | None:
         """Returns a quick bound; equal jobs are bounded once."""
-        job = self.open_job(parameters)
+        return self._lower_bound_s(self.open_job(parameters))
+
+    def _lower_bound_s(self, job: Job) -> float | None:
         key = job.key()
         if key is None:
-            return None
+            return job.lower_bound_s()
         if key not in self._bounds:
             self._bounds[key] = job.lower_bound_s()
         return self._bounds[key]
 
+    # --- bounds ---------------------------------------------------------------------------------
+
+    @property
+    def finest_bound(self) -> Effort:
+        """The lower bound on all plans, where plans are searched."""
+        return Effort.OWN_BOUND if self.workload.finds_plans else Effort.OPTIMISTIC
+
+    @property
+    def bounds_time(self) -> bool:
+        """Whether jobs of this workload know a time that they cannot beat."""
+        return self.workload.bounds_time
+
+    def outcome(self, parameters: Mapping[str, ParameterValue]) -> Hashable:
+        """Returns the platform, which has the prices, and what decides the prediction."""
+        job = self.open_job(parameters)
+        job.check_parameters()
+        key = job.key()
+        return super().outcome(parameters) if key is None else (parameters.get("platform"), key)
+
+    def favourable(self, parameters: Mapping[str, ParameterValue]) -> Hashable:
+        """Returns the outcome of parameters that are never slower."""
+        chosen = self.workload.favourable(parameters, self._choices)
+        key = self._favourable_job(parameters).key()
+        return super().outcome(chosen) if key is None else (chosen.get("platform"), key)
+
+    def _favourable_job(self, parameters: Mapping[str, ParameterValue]) -> Job:
+        """Returns the job of parameters that are never slower; many configurations share it."""
+        chosen = self.workload.favourable(parameters, self._choices)
+        named = tuple(chosen.items())
+        if named not in self._favourable:
+            self._favourable[named] = self.open_job(chosen)
+        return self._favourable[named]
+
+    def bound(self, proposal: Proposal) -> TrialRecord:
+        """Returns values that no plan of a configuration beats; see :meth:`Evaluator.bound`."""
+        parameters = dict(proposal.parameters)
+        if not self.bounds_time:
+            return unbounded(self.space, proposal, self.rejection(parameters))
+        shared = proposal.effort < Effort.OWN_BOUND
+        bounded = self._favourable_job(parameters) if shared else self.open_job(parameters)
+        time_s = self._optimistic_time_s(bounded)
+        if proposal.effort > Effort.OPTIMISTIC:
+            time_s = max(time_s, self._lower_bound_s(bounded) or 0.0)
+        return self.bounded(proposal, time_s)
+
+    def bounded(self, proposal: Proposal, time_s: float) -> TrialRecord:
+        """Returns the record of a bound; see :meth:`Evaluator.bounded`."""
+        parameters = dict(proposal.parameters)
+        job = self.open_job(parameters)
+        platform = self._platform_of(parameters)
+        reason = self._over_limit(job, platform) or job.cannot_fit()
+        if not reason and math.isinf(time_s):
+            reason = "out of memory: no plan of the allowed sharding types fits"
+        quote = self._quote(job, platform)
+        throughput = job.samples_per_iteration / time_s if time_s > 0 else math.inf
+        cost = None
+        if quote is not None and throughput > 0:
+            cost = quote.cost_usd_per_million(throughput)
+        cluster = job.cluster
+        prediction = Prediction(
+            iteration_time_s=time_s,
+            iteration_time_p5_s=math.nan,
+            iteration_time_p95_s=math.nan,
+            throughput_samples_per_s=throughput,
+            price_usd_per_hour=None if quote is None else quote.usd_per_hour,
+            cost_usd_per_million_samples=cost,
+            breakdown=(),
+            memory=(MemoryAccount((("all", job.least_memory_bytes()),)),),
+            usable_memory_bytes=(
+                math.nan if cluster is None else cluster.device.usable_memory_bytes
+            ),
+            feasible=not reason,
+            infeasible_reason=reason,
+            metrics=job.metrics(time_s) if 0 < time_s < math.inf else (),
+        )
+        record = replace(
+            without_answer(proposal.number, TrialStatus.FEASIBLE, "", parameters),
+            configuration=self.configuration(job, parameters),
+            prediction=prediction,
+        )
+        return optimistic(record, self.space, self.workload)
+
+    def _optimistic_time_s(self, job: Job) -> float:
+        key = job.key()
+        if key is None:
+            return job.optimistic_time_s()
+        if key not in self._optimistic:
+            self._optimistic[key] = job.optimistic_time_s()
+        return self._optimistic[key]
+
+    # --- answers --------------------------------------------------------------------------------
+
     def _evaluate(self, number: int, parameters: Mapping[str, ParameterValue]) -> TrialRecord:
+        return self._answered(number, parameters, self._planned)
+
+    def _evaluate_thoroughly(
+        self, number: int, parameters: Mapping[str, ParameterValue]
+    ) -> TrialRecord:
+        return replace(self._answered(number, parameters, self._thorough), thorough=True)
+
+    def _thorough(self, job: Job) -> Job:
+        """Returns a job with the plan that is found with the effort of :func:`dse.shard`."""
+        return job.planned(replace(self._effort, quick=False))
+
+    def _answered(
+        self,
+        number: int,
+        parameters: Mapping[str, ParameterValue],
+        planned: Callable[[Job], Job],
+    ) -> TrialRecord:
         try:
-            job = self._planned(self.open_job(parameters))
+            job = planned(self.open_job(parameters))
         except ConfigError as error:
             # This configuration asks for something impossible; another one may not.
             return without_answer(number, TrialStatus.REJECTED, str(error), parameters)
@@ -292,10 +495,8 @@ class ConfigurationEvaluator(Evaluator):
             or (fits and time_s <= (1 + _CLOSE_ENOUGH) * bound_s)
         ):
             return quick
-        thorough = self.open_job(parameters).planned(PlanEffort(seed=self._context.seed))
-        if not _fits(thorough):
-            return quick
-        return thorough if not fits or thorough.simulated()[0] < time_s else quick
+        effort = replace(self._effort, quick=False)
+        return self.open_job(parameters).planned(effort, quick.plan)
 
     def refusal(self, parameters: Mapping[str, ParameterValue]) -> str:
         """Returns why a configuration cannot run with any plan; empty if it may."""
@@ -406,6 +607,69 @@ def judged(record: TrialRecord, space: SearchSpace) -> TrialRecord:
         values=tuple(values[objective.metric] for objective in space.objectives),
         on_front=False,
     )
+
+
+def optimistic(record: TrialRecord, space: SearchSpace, workload: Workload) -> TrialRecord:
+    """Returns a record of bounds with its objective values, its status and the reason for it.
+
+    A bound on the time bounds other metrics on their good side. An objective or a limit that
+    wants the other direction is not bounded: the objective is infinitely good, the limit kept.
+
+    Args:
+        record: A record whose prediction cannot be beaten.
+        space: Objectives and constraints.
+        workload: Knows the metrics.
+    """
+    values, prediction = record.metrics, record.prediction
+    reasons = []
+    if prediction is not None and not prediction.feasible:
+        reasons.append(prediction.infeasible_reason)
+    for constraint in space.constraints:
+        one_sided, metric = constraint, workload.metric(constraint.metric)
+        if metric.needs(*PREDICTED_FIGURES) or metric.value is None:
+            # The true value may be anywhere on the other side of the bound.
+            if metric.maximize:
+                one_sided = replace(constraint, at_most=None)
+            else:
+                one_sided = replace(constraint, at_least=None)
+        value = values.get(constraint.metric, math.nan)
+        if one_sided.violation(value) > 0:
+            reasons.append(one_sided.reason(value))
+    return replace(
+        record,
+        status=TrialStatus.INFEASIBLE if reasons else TrialStatus.FEASIBLE,
+        reason="; ".join(reasons),
+        values=tuple(
+            _best_value(
+                objective,
+                workload.metric(objective.metric),
+                values.get(objective.metric, math.nan),
+            )
+            for objective in space.objectives
+        ),
+    )
+
+
+def _best_value(objective: Objective, metric: Metric, value: float) -> float:
+    """Returns an optimistic value of an objective; infinitely good where nothing bounds it."""
+    predicted = metric.needs(*PREDICTED_FIGURES) or metric.value is None
+    if not math.isnan(value) and (not predicted or metric.maximize == objective.maximize):
+        return value
+    return math.inf if objective.maximize else -math.inf
+
+
+def unbounded(space: SearchSpace, proposal: Proposal, reason: str = "") -> TrialRecord:
+    """Returns the bounds of a configuration of whose time nothing is known.
+
+    Args:
+        space: Its objectives give the values.
+        proposal: The configuration.
+        reason: Why it breaks a hard limit; empty if it does not.
+    """
+    status = TrialStatus.INFEASIBLE if reason else TrialStatus.FEASIBLE
+    record = without_answer(proposal.number, status, reason, dict(proposal.parameters))
+    values = tuple(math.inf if axis.maximize else -math.inf for axis in space.objectives)
+    return replace(record, values=values)
 
 
 def without_answer(

@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING, TypeAlias
 
 from dse.errors import ConfigError
+from dse.search._proposals import Effort
 from dse.search._records import TrialRecord, TrialStatus
 from dse.search.evaluate._evaluator import (
     ConfigurationEvaluator,
@@ -21,6 +22,8 @@ from dse.search.evaluate._evaluator import (
 from dse.workload import MemoryAccount, ParameterValue, Prediction
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from dse.machine import Quote
     from dse.workload import Job
 
@@ -74,6 +77,21 @@ class ObjectiveEvaluator(ConfigurationEvaluator):
         metric = context.workload.metric
         needs_memory = ("peak_memory_bytes", "memory_headroom_fraction")
         self._of_memory = [name for name in asked if metric(name).needs(*needs_memory)]
+
+    @property
+    def finest_bound(self) -> Effort:
+        """Nothing bounds a cost model that is not ours."""
+        return Effort.OPTIMISTIC
+
+    @property
+    def bounds_time(self) -> bool:
+        """Nothing bounds a cost model that is not ours."""
+        return False
+
+    def outcome(self, parameters: Mapping[str, ParameterValue]) -> Hashable:
+        """Returns all parameters: only the cost model knows which of them matter."""
+        self.open_job(parameters).check_parameters()
+        return tuple(parameters.items())
 
     def lower_bound_s(self, parameters: Mapping[str, ParameterValue]) -> float | None:
         """Returns None: nothing bounds a cost model that is not ours."""

@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
-from dse.machine.platforms import load_platform
 from dse.search._input_files import platform_facts, platform_files, text_file, trace_files
-from dse.search._inputs import StudyInputs
+from dse.search._inputs import StudyInputs, read_platforms
 from dse.search._records import STEPS_ROLE, StudyTrace
 from dse.search.evaluate._evaluator import WorkloadContext, quote_for
+from dse.search.revise._overrides import StudyMachines, check_price_changes, with_overrides
 from dse.trace import read_kineto
 from dse.trace.whatif import captured_step, read_changes
 from dse.workload import predict_job
 from dse.workload.recorded import SAME_PLATFORM, RecordedWorkload, is_step_file, optimizations
 
 if TYPE_CHECKING:
-    from dse.machine.platforms import Platform
-    from dse.search._records import Fact, InputFile
+    from collections.abc import Sequence
+
+    from dse.search._records import InputFile
     from dse.search.space import SearchSpace, TraceReference
     from dse.trace.whatif import CapturedStep, Change
 
 
-def trace_inputs(space: SearchSpace, workload: TraceReference, file: InputFile) -> StudyInputs:
+def trace_inputs(
+    space: SearchSpace, workload: TraceReference, file: InputFile, overrides: Sequence[str] = ()
+) -> StudyInputs:
     """Reads the traces of a space, what they were captured on, and all else that it names.
 
     Args:
         space: The search space.
         workload: Its workload.
         file: The space's own file.
+        overrides: `PATH=VALUE` texts; of a captured step only prices can change.
 
     Raises:
-        ConfigError: A file is missing or wrong, or ranks are to be added to a job of several.
+        ConfigError: A file or an override is wrong, or ranks are to be added to a job of several.
         SimulationError: The captured step depends on itself.
     """
     traces = read_kineto(workload.path)
@@ -44,18 +49,29 @@ def trace_inputs(space: SearchSpace, workload: TraceReference, file: InputFile) 
         path = Path(workload.folder) / name
         step_files[name] = read_changes(path)
         files.append(text_file(STEPS_ROLE, name, path))
-    platforms: dict[str, Platform] = {}
-    for value in space.choices("platform"):
-        if value != SAME_PLATFORM:
-            platforms[str(value)] = load_platform(str(value))
-    used = dict(platforms)
+    platforms, platform_inputs = read_platforms(space, file, without=SAME_PLATFORM)
+    files += platform_inputs
+    used, own = dict(platforms), ""
     if captured.machine.platform is not None:
-        used[workload.platform or captured.machine.platform.name] = captured.machine.platform
-    facts: list[Fact] = []
-    for name, platform in used.items():
-        files += platform_files(name, platform)
-        facts += platform_facts(name, platform)
-    recorded = RecordedWorkload(workload.name, captured, workload.samples_per_step, step_files)
+        own = workload.platform or captured.machine.platform.name
+        if own not in used:
+            files += platform_files(own, captured.machine.platform)
+        used[own] = captured.machine.platform
+    if overrides:
+        machines = StudyMachines(space, used)
+        parsed = machines.parsed(overrides)
+        check_price_changes(parsed, space.name)
+        used = dict(machines.overridden(parsed)[0].platforms)
+        files = list(with_overrides(files, parsed))
+        platforms = {name: used[name] for name in platforms}
+        if own:
+            moved = replace(captured.machine, platform=used[own])
+            captured = replace(captured, machine=moved)
+    facts = [fact for name, found in used.items() for fact in platform_facts(name, found)]
+    mappings = {one.name: one.mapping for one in space.derived_platforms}
+    recorded = RecordedWorkload(
+        workload.name, captured, workload.samples_per_step, step_files, mappings
+    )
     context = WorkloadContext(space, space.search.seed, recorded, platforms)
     machine = captured.machine
     quote = None

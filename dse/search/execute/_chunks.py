@@ -16,8 +16,8 @@ from dse.search.evaluate._evaluator import without_answer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dse.search._proposals import Proposal
     from dse.search._records import TrialRecord
-    from dse.search.propose._proposer import Proposal
 
 #: How long a worker should be busy with one chunk.
 CHUNK_DURATION_S = 0.5

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import TracebackType
 
+    from dse.search._proposals import Proposal
     from dse.search._records import TrialRecord
     from dse.search.evaluate._evaluator import EvaluationContext
-    from dse.search.propose._proposer import Proposal
 
 
 #: Executors by their names on the command line.
@@ -107,7 +107,7 @@ class SerialExecutor(Executor):
     def run(self, proposals: Sequence[Proposal]) -> Iterator[TrialRecord]:
         """Evaluates one after the other."""
         for proposal in proposals:
-            yield self._evaluator.evaluate(proposal.number, dict(proposal.parameters))
+            yield self._evaluator.answer(proposal)
 
     def __exit__(
         self,

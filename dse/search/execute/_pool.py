@@ -19,9 +19,9 @@ from dse.search.execute._worker import Answer, Started
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from dse.search._proposals import Proposal
     from dse.search._records import TrialRecord
     from dse.search.evaluate._evaluator import EvaluationContext
-    from dse.search.propose._proposer import Proposal
 
 #: Workers in a row that may fail to start.
 _MAX_FAILED_STARTS = 3

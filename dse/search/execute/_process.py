@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
     from types import TracebackType
 
+    from dse.search._proposals import Proposal
     from dse.search.evaluate._evaluator import EvaluationContext
     from dse.search.execute._worker import Answer, Started
-    from dse.search.propose._proposer import Proposal
 
 #: Time for an idle worker to end after its pipe was closed, in seconds.
 _SHUTDOWN_TIMEOUT_S = 5.0

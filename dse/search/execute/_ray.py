@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import TracebackType
 
+    from dse.search._proposals import Proposal
     from dse.search.evaluate._evaluator import EvaluationContext
     from dse.search.execute._worker import Answer
-    from dse.search.propose._proposer import Proposal
 
 #: Chunks that a worker holds: one to evaluate, one on the way.
 _CHUNKS_HELD = 2

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from multiprocessing.connection import Connection
 
+    from dse.search._proposals import Proposal
     from dse.search._records import TrialRecord
     from dse.search.evaluate._evaluator import EvaluationContext, Evaluator
-    from dse.search.propose._proposer import Proposal
 
 #: Exit code of a worker whose starter is gone.
 _ORPHANED = 1
@@ -59,9 +59,7 @@ class Answer:
 def evaluate_chunk(evaluator: Evaluator, chunk: Sequence[Proposal]) -> Answer:
     """Evaluates a chunk."""
     start = time.perf_counter()
-    records = tuple(
-        evaluator.evaluate(proposal.number, dict(proposal.parameters)) for proposal in chunk
-    )
+    records = tuple(evaluator.answer(proposal) for proposal in chunk)
     return Answer(records, time.perf_counter() - start)
 
 

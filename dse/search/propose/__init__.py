@@ -1,7 +1,10 @@
-"""Proposing configurations: samplers."""
+"""Proposing configurations: best-first by optimistic points, or by Optuna's samplers."""
 
 from __future__ import annotations
 
-from dse.search.propose._proposer import Batch, Proposal, Proposer, Rejection
+from dse.search.propose._best_first import BestFirst
+from dse.search.propose._choose import make_strategy, trials_wanted
+from dse.search.propose._proposer import Proposer
+from dse.search.propose._strategy import Strategy
 
-__all__ = ["Batch", "Proposal", "Proposer", "Rejection"]
+__all__ = ["BestFirst", "Proposer", "Strategy", "make_strategy", "trials_wanted"]

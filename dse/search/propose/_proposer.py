@@ -9,22 +9,25 @@ the sampler also learns what others have finished, and does not propose what the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dse.errors import OptionalDependencyError
+from dse.search._proposals import Batch, Proposal, Rejection
+from dse.search.evaluate._distinct import Canonical
 from dse.search.propose._genetic_study import GeneticStudy
+from dse.search.propose._strategy import Strategy
 from dse.search.space import SamplerName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     import optuna
 
     from dse.search._records import Params, TrialRecord
+    from dse.search.evaluate._evaluator import Evaluator
     from dse.search.space import SearchSpace
     from dse.workload import Parameter, ParameterValue
 
@@ -33,47 +36,6 @@ _MAX_STALE = 20
 
 #: Random draws of an unseen configuration before the space is enumerated.
 _MAX_DRAWS = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """One outer configuration to evaluate.
-
-    Attributes:
-        number: Position among all proposals and rejections of the study.
-        parameters: Value of every outer parameter, in the space's order.
-    """
-
-    number: int
-    parameters: tuple[tuple[str, ParameterValue], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """One outer configuration that breaks a hard limit.
-
-    Attributes:
-        number: As in `Proposal`.
-        parameters: As in `Proposal`.
-        reason: Why.
-    """
-
-    number: int
-    parameters: tuple[tuple[str, ParameterValue], ...]
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Proposals of one round.
-
-    Attributes:
-        proposals: New configurations, in the order of proposing; empty when the space is used up.
-        rejections: Configurations over a hard limit that were proposed as well.
-    """
-
-    proposals: tuple[Proposal, ...]
-    rejections: tuple[Rejection, ...]
 
 
 def make_sampler(name: SamplerName, seed: int, space: SearchSpace) -> optuna.samplers.BaseSampler:
@@ -115,14 +77,14 @@ def make_sampler(name: SamplerName, seed: int, space: SearchSpace) -> optuna.sam
     return samplers.GPSampler(seed=seed, deterministic_objective=True)
 
 
-class Proposer:
+class Proposer(Strategy):
     """Turns a sampler into a sequence of new, allowed configurations.
 
     Args:
         space: The search space.
         sampler: Which sampler.
         seed: Its seed.
-        reject: Returns why a configuration breaks a hard limit; empty if it does not.
+        evaluator: Says why a configuration breaks a hard limit, and which have the same answer.
     """
 
     def __init__(
@@ -130,13 +92,14 @@ class Proposer:
         space: SearchSpace,
         sampler: SamplerName,
         seed: int,
-        reject: Callable[[Mapping[str, ParameterValue]], str],
+        evaluator: Evaluator,
     ) -> None:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._space = space
-        self._reject = reject
+        self._reject = evaluator.rejection
+        self._canonical = Canonical(space, evaluator)
         self._rng = np.random.default_rng(seed)
         self._distributions = _distributions(space)
         self._positions = [
@@ -155,6 +118,8 @@ class Proposer:
             )
         )
         self._answers: dict[tuple[int, ...], TrialRecord | None] = {}
+        #: The configuration that stands for one with the same answer.
+        self._same: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._pending: dict[tuple[int, ...], list[optuna.trial.Trial]] = {}
         self._next_number = 0
 
@@ -181,9 +146,18 @@ class Proposer:
             key = tuple(int(chosen.get(parameter.name, 0)) for parameter in self._space.parameters)
             if key in self._answers:
                 stale += 1
-                self._repeat(trial, key)
+                self._repeat(trial, self._same.get(key, key))
                 continue
-            parameters = self._decode(key)
+            parameters = self._canonical(self._decode(key))
+            first = self._key(parameters)
+            if first != key:
+                self._answers[key] = None
+                self._same[key] = first
+                if first in self._answers:
+                    stale += 1
+                    self._repeat(trial, first)
+                    continue
+                key = first
             number = self._next_number
             self._next_number += 1
             self._answers[key] = None

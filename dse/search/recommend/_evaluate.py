@@ -59,11 +59,12 @@ class OptionEvaluator:
         """
         batch = option.global_batch_size
         job = self.evaluator.open_job(self._parameters(option))
-        if required_per_s is not None:
-            refined_s = job.lower_bound_s(_BEYOND * batch / required_per_s)
-            if refined_s is not None:
-                return batch / refined_s
-        least_s = job.optimistic_time_s()
+        incumbent_s = None if required_per_s is None else _BEYOND * batch / required_per_s
+        least_s = job.lower_bound_s(incumbent_s)
+        if least_s is None:
+            # Other ways to spread the step have other times; none uses more than all arithmetic.
+            # What a step of one second would use of it is the least time in seconds.
+            least_s = dict(job.metrics(1.0)).get("model_flops_utilization", 0.0)
         return batch / least_s if least_s > 0 else float("inf")
 
     def solve(self, option: Option, bound_per_s: float) -> Solved:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
-from dse.machine.platforms import list_platforms, load_platform
+from dse.machine.platforms import list_platforms, load_platform, override_platforms
 from dse.search.evaluate._evaluator import WorkloadContext
 from dse.search.recommend._evaluate import OptionEvaluator
 from dse.search.recommend._search import judge_options, recommendation
@@ -17,7 +17,7 @@ from dse.workload import LaunchMode, load_workload
 from dse.workload.dlrm import TYPE_SEPARATOR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from os import PathLike
 
     from dse.machine import Precision
@@ -38,7 +38,8 @@ class RecommendOptions:
     """The space that is searched; empty means the default.
 
     Attributes:
-        platforms: Names or files; by default every built-in platform with a price.
+        platforms: Names, files, or mappings that derive one from another; by default every
+            built-in platform with a price.
         world_sizes: Numbers of ranks; by default powers of two up to 64 that fill nodes.
         batch_sizes: Global batches; by default only the model's own, because another batch trains
             differently.
@@ -50,9 +51,11 @@ class RecommendOptions:
         price_provider: Only this one's; empty for the cheapest of all.
         confidence: Least probability to reach the goal; one half asks for the expected value.
         seed: Seed of planners that use randomness.
+        overrides: `PATH=VALUE` texts that change figures of platforms, see
+            :mod:`dse.machine.platforms`.
     """
 
-    platforms: tuple[str, ...] = ()
+    platforms: tuple[str | Mapping[str, object], ...] = ()
     world_sizes: tuple[int, ...] = ()
     batch_sizes: tuple[int, ...] = ()
     precisions: tuple[Precision, ...] = ()
@@ -63,6 +66,7 @@ class RecommendOptions:
     price_provider: str = ""
     confidence: float = 0.5
     seed: int = 0
+    overrides: tuple[str, ...] = ()
 
 
 def recommend(
@@ -152,10 +156,19 @@ def _platforms(options: RecommendOptions) -> dict[str, Platform]:
     Raises:
         ConfigError: A named platform has no price, or no platform has.
     """
-    named = options.platforms or list_platforms()
+    named: Sequence[str | Mapping[str, object]] = options.platforms or list_platforms()
+    loaded: dict[str, Platform] = {}
+    for source in named:
+        platform = load_platform(source)
+        loaded[source if isinstance(source, str) else platform.name] = platform
+    changed, _ = override_platforms(
+        loaded,
+        options.overrides,
+        price_basis=options.price_basis,
+        price_provider=options.price_provider,
+    )
     found: dict[str, Platform] = {}
-    for name in named:
-        platform = load_platform(name)
+    for name, platform in changed.items():
         if _price(platform, 1, options) is not None:
             found[name] = platform
         elif options.platforms:

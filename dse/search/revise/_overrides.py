@@ -22,9 +22,10 @@ from dse.machine.platforms import (
     ChangedFigure,
     Override,
     override_platform,
+    override_platforms,
     parse_override,
 )
-from dse.search._records import InputFile
+from dse.search._records import CHANGES_ROLE, InputFile
 from dse.search.space._common_schema import LinkBlock, NetworkBlock
 
 if TYPE_CHECKING:
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
     from dse.machine.platforms import Platform
     from dse.search.space import SearchSpace
-
-#: Role of the input that keeps the overrides of a revised study.
-CHANGES_ROLE = "changes"
 
 
 class _OverrideBlock(StrictModel):
@@ -97,19 +95,14 @@ class StudyMachines:
             ConfigError: A value is wrong or impossible.
         """
         space, figures = override_space(self.space, overrides)
-        every = list(figures)
-        platforms: dict[str, Platform] = {}
-        unknown: dict[str, UnknownNameError] = {}
-        for name, platform in self.platforms.items():
-            platforms[name], moved = override_study_platform(
-                platform, name, overrides, space, unknown
-            )
-            every += moved
-        used = {figure.text for figure in every}
-        for text, error in unknown.items():
-            if text not in used:
-                raise error
-        return StudyMachines(space, platforms), tuple(every)
+        platforms, moved = override_platforms(
+            self.platforms,
+            overrides,
+            price_basis=space.price_basis,
+            price_provider=space.price_provider,
+            used={figure.text for figure in figures},
+        )
+        return StudyMachines(space, platforms), (*figures, *moved)
 
 
 def override_space(
@@ -174,25 +167,38 @@ def override_study_platform(
     name: str,
     overrides: Sequence[Override],
     space: SearchSpace | None,
-    unknown: dict[str, UnknownNameError] | None = None,
-) -> tuple[Platform, tuple[ChangedFigure, ...]]:
-    """Returns a platform of a study after overrides, and each figure that changed.
+) -> Platform:
+    """Returns a platform of a study after overrides.
 
     Args:
         platform: The platform.
         name: Name that the study knows it by.
         overrides: Of this platform and of others.
         space: Which list prices count; the cheapest on-demand ones without it.
-        unknown: Collects errors of names that this platform lacks.
     """
-    return override_platform(
+    changed, _ = override_platform(
         platform,
         overrides,
         name=name,
         price_basis="on_demand" if space is None else space.price_basis,
         price_provider="" if space is None else space.price_provider,
-        unknown={} if unknown is None else unknown,
+        unknown={},  # it may be another platform's
     )
+    return changed
+
+
+def check_price_changes(overrides: Sequence[Override], name: str) -> None:
+    """Checks that overrides of a study of a captured trace change nothing but prices.
+
+    Raises:
+        ConfigError: One changes another figure of the machine.
+    """
+    for change in overrides:
+        if not change.of_price:
+            raise ConfigError(
+                f"--set {change.text}: {name} is of a captured trace, so only prices can be "
+                "changed; use `dse trace whatif TRACE` for other changes of the machine"
+            )
 
 
 def with_overrides(

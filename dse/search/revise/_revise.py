@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Protocol
 from dse.errors import ConfigError
 from dse.machine import Quote
 from dse.search._input_files import platform_facts
+from dse.search._proposals import Proposal
 from dse.search._records import TrialRecord, TrialStatus
 from dse.search._result import mark_front
 from dse.search.evaluate._evaluator import EvaluationContext, Evaluator, judged, quote_for
 from dse.search.execute._executor import make_executor
-from dse.search.propose._proposer import Proposal
-from dse.search.revise._overrides import with_overrides
+from dse.search.revise._overrides import check_price_changes, with_overrides
 from dse.search.revise._stored import study_context, study_machines
 
 if TYPE_CHECKING:
@@ -114,7 +114,9 @@ def revise_study(
             "change"
         )
     if result.trace is not None:
-        _check_trace(result, parsed, replan)
+        check_price_changes(parsed, result.name)
+        if replan:
+            raise ConfigError("a captured trace has no plan to search again; leave --replan out")
     engine = _Engine(result, machines, changed)
     records = engine.revised(jobs, progress)
     searched: tuple[tuple[int, bool], ...] = ()
@@ -140,18 +142,6 @@ def best_first(records: Sequence[TrialRecord], result: StudyResult) -> list[Tria
     return sorted(
         feasible, key=lambda record: (not record.on_front, sign * record.values[0], record.number)
     )
-
-
-def _check_trace(result: StudyResult, overrides: Sequence[Override], replan: int) -> None:
-    for change in overrides:
-        if not change.of_price:
-            raise ConfigError(
-                f"--set {change.text}: {result.name} is a study of a captured trace, which it "
-                "does not keep, so only prices can be changed; use `dse trace whatif TRACE` for "
-                "other changes of the machine"
-            )
-    if replan:
-        raise ConfigError("a captured trace has no plan to search again; leave --replan out")
 
 
 def _study(

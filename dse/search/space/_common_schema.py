@@ -101,8 +101,8 @@ class NetworkBlock(StrictModel):
 class SearchBlock(StrictModel):
     """How to look."""
 
-    sampler: SamplerName = SamplerName.NSGA2
-    trials: Annotated[Count, Field(le=10_000_000)] = 200
+    sampler: SamplerName = SamplerName.AUTO
+    trials: Annotated[Count, Field(le=10_000_000)] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
     batch: Annotated[int, Field(ge=1, le=1000)] = 20
     planners: Annotated[list[Name], Field(min_length=1)] = list(_ALL_PLANNERS)

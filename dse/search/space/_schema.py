@@ -231,6 +231,7 @@ class SpaceDocument(Document):
             links=tuple(block.to_spec(name) for name, block in self.links.items()),
             networks=tuple(block.to_spec(name) for name, block in self.networks.items()),
             search=self.search.to_settings(),
+            derived_platforms=self.parameters.derived_platforms,
         )
 
 

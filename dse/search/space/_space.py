@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dse.machine import LinkSpec, NetworkSpec
+    from dse.machine.platforms import DerivedPlatform
     from dse.search.space._workload_blocks import ModelReference, TraceReference
     from dse.workload import Parameter, ParameterValue
 
 
 class SamplerName(StrEnum):
-    """Optuna samplers by their names in YAML."""
+    """Ways to search a space, by their names in YAML.
 
+    ``auto``: the whole front with a proof where the space can be enumerated, NSGA-II elsewhere.
+    The others are Optuna's samplers.
+    """
+
+    AUTO = "auto"
     NSGA2 = "nsga2"
     TPE = "tpe"
     GP = "gp"
@@ -80,7 +86,7 @@ class SearchSettings:
 
     Attributes:
         sampler: Proposes outer configurations.
-        trials: Configurations to evaluate.
+        trials: Configurations to evaluate at most; None for as many as the sampler needs.
         seed: Seed of all randomness.
         batch: Configurations proposed before any of them is answered; fixed, so that the result
             does not depend on the number of worker processes.
@@ -90,7 +96,7 @@ class SearchSettings:
     """
 
     sampler: SamplerName
-    trials: int
+    trials: int | None
     seed: int
     batch: int
     planners: tuple[str, ...]
@@ -114,6 +120,7 @@ class SearchSpace:
         links: Interconnects the space adds to every platform's own.
         networks: Networks the space adds to every platform's own.
         search: Search settings.
+        derived_platforms: Platforms among the choices that are given by what differs from others.
     """
 
     name: str
@@ -127,6 +134,7 @@ class SearchSpace:
     links: tuple[LinkSpec, ...]
     networks: tuple[NetworkSpec, ...]
     search: SearchSettings
+    derived_platforms: tuple[DerivedPlatform, ...] = ()
 
     @property
     def size(self) -> int:

@@ -22,7 +22,7 @@ from dse.search.storage._record_json import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from dse.search._records import Params, TrialRecord
@@ -154,7 +154,17 @@ class Journal:
         Raises:
             StudyError: A record does not have the form this version writes.
         """
-        records: dict[Params, TrialRecord] = {}
+        return self._last(record for record in self._all() if not record.thorough)
+
+    def revised(self) -> tuple[TrialRecord, ...]:
+        """Returns what thorough searches have found for some of them, as :meth:`records`."""
+        return self._last(record for record in self._all() if record.thorough)
+
+    @staticmethod
+    def _last(records: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
+        return tuple({record.parameters: record for record in records}.values())
+
+    def _all(self) -> Iterator[TrialRecord]:
         for number, stored in enumerate(stored_records(self._path)):
             try:
                 record = record_from_json(stored)
@@ -163,5 +173,4 @@ class Journal:
                     f"{self._path}: trial {number} is not a record of this version of dse "
                     f"({str(error).splitlines()[0]}); run the study again in a new folder"
                 ) from error
-            records[record.parameters] = record
-        return tuple(records.values())
+            yield record

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
     from dse.search._header import StudyHeader
+    from dse.search._proposals import Proposal
     from dse.search._records import Params
-    from dse.search.propose._proposer import Proposal
     from dse.search.storage._database import StudyTables
     from dse.search.storage._journal import Journal
 
@@ -90,6 +90,7 @@ class SharedStorage(StudyStorage):
         self._header = header
         self._copy = copy
         self._copied = {record.parameters: _mark(record) for record in copy.records()}
+        self._revised = {record.parameters: record for record in copy.revised()}
         self._allowed = [(each.name, frozenset(each.choices)) for each in header.parameters]
         self._run = f"{socket.gethostname()} {os.getpid()} {uuid.uuid4().hex[:8]}"
         self._params: dict[int, Params] = {}
@@ -234,6 +235,15 @@ class SharedStorage(StudyStorage):
         """Returns the records of all runs by number."""
         self._refresh()
         return tuple(sorted(self._records.values(), key=lambda record: record.number))
+
+    def revise(self, record: TrialRecord) -> None:
+        """Keeps a better answer in the folder; every run finds the same ones for itself."""
+        self._copy.add(record)
+        self._revised[record.parameters] = record
+
+    def revised(self) -> Mapping[Params, TrialRecord]:
+        """Returns the better answers in the folder."""
+        return self._revised
 
     def bounds(self) -> dict[Params, float]:
         """Returns the lower bounds in the database."""

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dse.search._proposals import Proposal
     from dse.search._records import Params, TrialRecord
-    from dse.search.propose._proposer import Proposal
     from dse.search.storage._journal import Journal
 
 
@@ -117,6 +117,24 @@ class StudyStorage(ABC):
         """
 
     @abstractmethod
+    def revise(self, record: TrialRecord) -> None:
+        """Keeps a better answer to a configuration that has one, for the reader.
+
+        The search itself goes on with the first answer, so that a study does not depend on where
+        it was interrupted.
+
+        Args:
+            record: The answer, with the number of the first one.
+
+        Raises:
+            StudyError: The storage cannot be written.
+        """
+
+    @abstractmethod
+    def revised(self) -> Mapping[Params, TrialRecord]:
+        """Returns the answers of :meth:`revise`, by their parameters."""
+
+    @abstractmethod
     def bounds(self) -> dict[Params, float]:
         """Returns lower bounds in seconds by the parameters of their configuration.
 
@@ -148,6 +166,7 @@ class LocalStorage(StudyStorage):
     def __init__(self, journal: Journal, total: int) -> None:
         self._journal = journal
         self._total = total
+        self._revised = {record.parameters: record for record in journal.revised()}
 
     @property
     def stream(self) -> int:
@@ -155,7 +174,7 @@ class LocalStorage(StudyStorage):
         return 0
 
     def former_records(self) -> tuple[TrialRecord, ...]:
-        """Returns all records of the file."""
+        """Returns the first answers in the file."""
         return self._journal.records()
 
     def update(self) -> StorageUpdate:
@@ -178,6 +197,15 @@ class LocalStorage(StudyStorage):
     def records(self, seen: Sequence[TrialRecord]) -> tuple[TrialRecord, ...]:
         """Returns what this run has seen, which includes the records of earlier runs."""
         return tuple(seen)
+
+    def revise(self, record: TrialRecord) -> None:
+        """Appends a better answer."""
+        self._journal.add(record)
+        self._revised[record.parameters] = record
+
+    def revised(self) -> Mapping[Params, TrialRecord]:
+        """Returns the better answers in the file."""
+        return self._revised
 
     def bounds(self) -> dict[Params, float]:
         """Returns the lower bounds in the file."""

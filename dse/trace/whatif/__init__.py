@@ -15,6 +15,7 @@ from dse.trace.whatif._document import (
     optimization_options,
     parse_optimization,
     read_changes,
+    read_optimization,
 )
 from dse.trace.whatif._what_if import (
     AppliedChange,
@@ -52,4 +53,5 @@ __all__ = [
     "parse_optimization",
     "platform_with_device",
     "read_changes",
+    "read_optimization",
 ]

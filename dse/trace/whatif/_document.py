@@ -16,7 +16,7 @@ from dse.trace.whatif.core import Change, InsertChange, RemoveChange, ScaleChang
 from dse.trace.whatif.optimizations import OPTIMIZATIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from dse.trace.whatif.core import Optimization
@@ -124,13 +124,25 @@ def parse_optimization(text: str) -> Change:
     options = optimization_options(text)
     kind = OPTIMIZATIONS[options["optimization"]]
     try:
-        return parse_json(json.dumps(options), kind)
+        return read_optimization(options)
     except ConfigError as error:
         problems = "; ".join(
             f"{problem.field or options['optimization']}: {problem.message}"
             for problem in error.diagnostics
         )
         raise ConfigError(f"--optimization {text}: {problems}; {_offered(kind)}") from error
+
+
+def read_optimization(options: Mapping[str, object]) -> Change:
+    """Reads an optimization as a file of changes has it.
+
+    Args:
+        options: Its name under `optimization`, and its options.
+
+    Raises:
+        ConfigError: An option is unknown, missing or impossible.
+    """
+    return parse_json(json.dumps(options), OPTIMIZATIONS[str(options["optimization"])])
 
 
 def optimization_options(text: str) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 import math
 from pathlib import Path
@@ -11,11 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import PlanError
-from dse.sharding import ShardingType, check_plan, read_plan
+from dse.sharding import ShardingType, check_plan, read_plan, stored_bytes
+from dse.simulate import simulate
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
-from dse.workload._job import Job
+from dse.workload._job import Job, PlanEffort
 from dse.workload.dlrm._explain import attributed_plan, operator_groups
 from dse.workload.dlrm._joint import joint_plan
+from dse.workload.dlrm._layout import build_layout
+from dse.workload.dlrm._memory import MemoryModel
 from dse.workload.dlrm._scorer import PlanScorer
 
 if TYPE_CHECKING:
@@ -25,20 +27,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.machine import Cluster
+    from dse.model import DlrmModel
     from dse.sharding import ShardingPlan, TableConstraints
     from dse.workload._explain import AttributedGraph
-    from dse.workload._job import PlanEffort
     from dse.workload._prediction import MemoryAccount
     from dse.workload.dlrm._problem import DlrmProblem
-    from dse.workload.dlrm.solver import ShardingSolution, SolvedPlan
-
-
-#: A study solves thousands of problems, so each gets less than a single one: half of the restarts
-#: and of the neighbours, and no mixed-integer programs.
-_NEIGHBOURS = 512
-_RESTARTS = 1
+    from dse.workload.dlrm.solver import ShardingSolution
 
 _ALL_TYPES = frozenset(ShardingType)
+
+#: Types with the same shards on a single node.
+_ONE_NODE_TWINS = {
+    ShardingType.TABLE_COLUMN_WISE: ShardingType.COLUMN_WISE,
+    ShardingType.GRID_SHARD: ShardingType.TABLE_ROW_WISE,
+}
 
 
 class DlrmJob(Job):
@@ -137,11 +139,10 @@ class DlrmJob(Job):
             types = frozenset(ShardingType(name) for name in allowed_types)
         return find_plan(
             self.scorer,
+            PlanEffort(seed=seed, time_limit_s=time_limit_s),
             allowed_types=types,
             constraints=constraints,
             allow_uvm=allow_uvm,
-            time_limit_s=time_limit_s,
-            seed=seed,
         )
 
     def _with(self, plan: ShardingPlan, planner: str) -> DlrmJob:
@@ -157,13 +158,16 @@ class DlrmJob(Job):
 
     def key(self) -> Hashable:
         """Returns the problem and the name of its program, with what restricts the plan."""
-        return self.problem, self._program, self.allowed_types, self._placements
+        types = self.allowed_types
+        if self.cluster.node_count == 1:
+            types = _on_one_node(types)
+        return self.problem, self._program, types, self._placements
 
-    def planned(self, effort: PlanEffort) -> DlrmJob:
-        """Returns the job with the fastest plan found that fits.
+    def planned(self, effort: PlanEffort, incumbent: ShardingPlan | None = None) -> DlrmJob:
+        """Returns the job with the fastest plan found that fits; see :meth:`Job.planned`.
 
-        If none fits, the plan is the one that misses by least. A plan that should leave memory
-        free is searched for a second time if the first one does not.
+        If none fits, the plan is the one that misses by least. Nothing is searched where the
+        parameters place every table.
         """
         if self._plan is not None:
             return self
@@ -172,63 +176,54 @@ class DlrmJob(Job):
 
             request = planning_request(self.scorer, self.allowed_types, effort.seed)
             return self._with(*joint_plan(self.scorer, request, dict(self._placements)))
-        found = self._solved(self.scorer, effort)
-        peaks = self.scorer.score([found.plan]).peak_memory_bytes
-        device = self.cluster.device
-        free = 1.0 - float(peaks[0]) / device.usable_memory_bytes
-        if 0.0 <= free < effort.headroom:
-            within = self._solved(_with_headroom(self.scorer, effort.headroom), effort)
-            peaks = self.scorer.score([within.plan]).peak_memory_bytes
-            if 1.0 - float(peaks[0]) / device.usable_memory_bytes >= effort.headroom:
-                found = within
+        from dse.workload.dlrm.solver import solve
+
+        known = None if incumbent is None else self.with_plan(incumbent).plan
+        found = solve(self.scorer, effort, allowed_types=self.allowed_types, incumbent=known)
         return self._with(found.plan, found.planner)
 
-    def _solved(self, scorer: PlanScorer, effort: PlanEffort) -> SolvedPlan:
-        from dse.workload.dlrm.solver import SolverSettings, solve
-
-        settings = SolverSettings()
-        if effort.planners:
-            settings = replace(settings, planners=effort.planners)
-        if effort.improvement_rounds is not None:
-            settings = replace(settings, improvement_rounds=effort.improvement_rounds)
-        if effort.quick:
-            settings = replace(
-                settings, max_neighbours=_NEIGHBOURS, restarts=_RESTARTS, lns=False, quick=True
-            )
-        else:
-            settings = replace(settings, lp_start=True)
-        return solve(scorer, self.allowed_types, settings, effort.seed)
+    def least_memory_bytes(self) -> float:
+        """Returns what every rank holds if the tables are spread evenly."""
+        tables_bytes = _tables_bytes(self.problem.model)
+        return _fixed_bytes(self.problem) + tables_bytes / self.cluster.world_size
 
     def cannot_fit(self) -> str:
         """Returns why the tables exceed the cluster's memory under any plan."""
         cluster = self.cluster
-        device, needed = cluster.device, self.problem.model.embedding_bytes
-        available = device.usable_memory_bytes * cluster.world_size
-        if needed <= available:
+        device, fixed_bytes = cluster.device, _fixed_bytes(self.problem)
+        if self.least_memory_bytes() <= device.usable_memory_bytes:
             return ""
-        enough = math.ceil(needed / device.usable_memory_bytes)
-        return (
-            f"the tables take {needed / 2**30:.1f} GiB, more than the {available / 2**30:.1f} GiB "
-            f"usable on {cluster.world_size} × {device.name}; at least {enough} are needed"
+        free_bytes = device.usable_memory_bytes - fixed_bytes
+        tables_bytes = _tables_bytes(self.problem.model)
+        reason = (
+            f"the tables take {tables_bytes / 2**30:.1f} GiB, and {cluster.world_size} × "
+            f"{device.name} have {max(0.0, cluster.world_size * free_bytes) / 2**30:.1f} GiB for "
+            f"them besides {fixed_bytes / 2**30:.1f} GiB a rank for everything else"
         )
+        if free_bytes <= 0:
+            return f"{reason}; use a smaller batch a rank"
+        return f"{reason}; at least {math.ceil(tables_bytes / free_bytes)} are needed"
 
     def check_parameters(self) -> None:
         """Does nothing: the problem was checked when it was made."""
 
     def optimistic_time_s(self) -> float:
-        """Returns the quick bound on all plans."""
-        return self.lower_bound_s()
+        """Returns the time of everything but the tables, to which every plan adds work."""
+        graph = build_layout(self.problem, 0, one_rank=True).graph
+        return simulate(graph).makespan_s
 
     def lower_bound_s(self, incumbent_s: float | None = None) -> float:
-        """Returns a time that no plan of the allowed types beats; see :class:`Job`."""
+        """Returns a time that no plan of the allowed types beats; infinite if none can fit."""
         from dse.workload.dlrm.solver import lower_bound, planning_request
 
         # A separate scorer, so that the bound does not depend on what was scored before.
         scorer = PlanScorer(self.problem)
         request = planning_request(scorer, self.allowed_types, 0)
         if incumbent_s is None:
-            return lower_bound(scorer, request, max_programs=0).iteration_time_s
-        return lower_bound(scorer, request, incumbent_s=incumbent_s).iteration_time_s
+            bound = lower_bound(scorer, request, max_programs=0)
+        else:
+            bound = lower_bound(scorer, request, incumbent_s=incumbent_s)
+        return bound.iteration_time_s if bound.fits else math.inf
 
     @property
     def cluster(self) -> Cluster:
@@ -295,16 +290,34 @@ class DlrmJob(Job):
         return attributed_plan(self.scorer, self._decided())
 
 
+def _on_one_node(types: frozenset[ShardingType]) -> frozenset[ShardingType]:
+    """Returns types that allow the same shards on a single node.
+
+    There, columns that stay on a node are any columns, and rows over a node are rows over all
+    ranks. With both kinds of rows at hand, tables can still be spread over two collectives.
+    """
+    found = {_ONE_NODE_TWINS.get(kind, kind) for kind in types}
+    if ShardingType.ROW_WISE not in found and ShardingType.TABLE_ROW_WISE in found:
+        found = found - {ShardingType.TABLE_ROW_WISE} | {ShardingType.ROW_WISE}
+    return frozenset(found)
+
+
+@lru_cache(maxsize=4096)
+def _fixed_bytes(problem: DlrmProblem) -> float:
+    """Returns the bytes of a rank that no plan changes."""
+    return MemoryModel.of(problem).fixed_bytes
+
+
+@lru_cache(maxsize=16)
+def _tables_bytes(model: DlrmModel) -> float:
+    """Returns the bytes of all tables with their optimizer state; cuts only add to them."""
+    return sum(
+        stored_bytes(table, model.sparse_optimizer, table.rows, table.dim)
+        for table in model.tables
+    )
+
+
 @lru_cache(maxsize=256)
 def _groups(names: tuple[str, ...]) -> NDArray[np.int64]:
     """Numbers names; equal names have equal numbers."""
     return np.unique(names, return_inverse=True)[1]
-
-
-def _with_headroom(scorer: PlanScorer, share: float) -> PlanScorer:
-    """Returns the model of devices with a share of their usable memory less."""
-    cluster = scorer.problem.cluster
-    device = cluster.device
-    reserved_bytes = device.reserved_memory_bytes + share * device.usable_memory_bytes
-    smaller = replace(cluster, device=replace(device, reserved_memory_bytes=reserved_bytes))
-    return PlanScorer(replace(scorer.problem, cluster=smaller))

@@ -13,6 +13,7 @@ from dse.workload._parameters import (
     Names,
     ParametersBlock,
     ParameterValue,
+    Platforms,
     Precisions,
     RankCounts,
     Switches,
@@ -55,7 +56,7 @@ class DlrmParameters(ParametersBlock):
     what the program does; without them it does as it is written.
     """
 
-    platform: Names
+    platform: Platforms
     world_size: RankCounts
     global_batch_size: Counts | None = None
     local_batch_size: Counts | None = None

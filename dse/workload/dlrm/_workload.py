@@ -44,6 +44,7 @@ class DlrmWorkload(ModelWorkload):
     kind: ClassVar[str] = "dlrm"
     title: ClassVar[str] = "recommendation model"
     parameters: ClassVar[type[ParametersBlock]] = DlrmParameters
+    bounds_time: ClassVar[bool] = True
     programs: ClassVar[Mapping[str, Program]] = DLRM_PROGRAMS
     default_program: ClassVar[str] = "torchrec"
     finds_plans: ClassVar[bool] = True
@@ -80,10 +81,6 @@ class DlrmWorkload(ModelWorkload):
     ) -> DlrmJob:
         """Returns the job, its plan still open; see :meth:`Workload.job`."""
         cluster = self.cluster(platform, parameters, links=links, networks=networks)
-        if cluster.world_size <= cluster.devices_per_node:
-            # Within one node the network makes no difference.
-            plain = self.cluster(platform, {"world_size": cluster.world_size})
-            cluster = replace(cluster, network=plain.network)
         precision = Precision(str(parameters.get("precision", self.model.precision.value)))
         program = self.program_name(parameters)
         problem = make_problem(
@@ -105,6 +102,28 @@ class DlrmWorkload(ModelWorkload):
             allowed_types=_types(parameters),
             placements=tuple(placements.items()),
         )
+
+    def favourable(
+        self,
+        parameters: Mapping[str, ParameterValue],
+        choices: Mapping[str, Sequence[ParameterValue]],
+    ) -> Mapping[str, ParameterValue]:
+        """Returns the parameters with all types, captured graphs and the narrowest wire.
+
+        More types allow more plans, a replayed graph costs the host less than its launches one by
+        one, and fewer bytes do not travel longer.
+        """
+        found = dict(parameters)
+        if LaunchMode.CUDA_GRAPHS.value in choices.get("launch", ()):
+            found["launch"] = LaunchMode.CUDA_GRAPHS.value
+        if wires := choices.get("communication_precision"):
+            found["communication_precision"] = min(map(str, wires), key=_WIRE_BYTES.__getitem__)
+        if sets := choices.get("sharding_types"):
+            allowed = {name for names in sets for name in str(names).split(TYPE_SEPARATOR)}
+            found["sharding_types"] = TYPE_SEPARATOR.join(
+                kind.value for kind in ShardingType if kind.value in allowed
+            )
+        return found
 
     @classmethod
     def deployment(cls, configuration: Configuration, model_name: str) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dse.config import parse_plain
 from dse.errors import ConfigError
-from dse.trace.whatif import optimization_options, parse_optimization
+from dse.trace.whatif import optimization_options, parse_optimization, read_optimization
 from dse.workload._parameters import named
 from dse.workload.recorded._parameters import (
     NO_OPTIMIZATION,
@@ -23,30 +23,36 @@ if TYPE_CHECKING:
 
 
 def machine_changes(
-    parameters: Mapping[str, ParameterValue], captured_world_size: int, device_name: str
-) -> tuple[str, ...]:
-    """Returns the changes of the machine as `NAME=VALUE`: device, number of ranks, links.
+    parameters: Mapping[str, ParameterValue],
+    captured_world_size: int,
+    device_name: str,
+    derived: Mapping[str, Mapping[str, object]],
+) -> tuple[dict[str, object], ...]:
+    """Returns the changes of the machine as a file has them: device, number of ranks, links.
 
     Args:
         parameters: The outer parameters.
         captured_world_size: Ranks of the captured job.
         device_name: Devices of the captured job; empty for CPUs.
+        derived: Mappings of the platforms that are derived from others, by their names.
     """
-    steps = []
+    steps: list[dict[str, object]] = []
     platform = str(parameters.get("platform", SAME_PLATFORM))
     chosen = {kind: named(parameters, kind) for kind in ("link", "network")}
-    options = [f"{kind}={name}" for kind, name in chosen.items() if name]
+    options: dict[str, object] = {kind: name for kind, name in chosen.items() if name}
     if platform != SAME_PLATFORM:
-        steps.append(",".join([f"{'gpu' if device_name else 'device'}={platform}", *options]))
-        options = []
+        device = "gpu" if device_name else "device"
+        target = dict(derived[platform]) if platform in derived else platform
+        steps.append({"optimization": device, "platform": target, **options})
+        options = {}
     world_size = int(parameters.get("world_size", captured_world_size))
     if world_size != captured_world_size:
-        steps.append(f"data_parallel={world_size}")
+        steps.append(dict(optimization_options(f"data_parallel={world_size}")))
     factor = float(parameters.get("network_factor", 1.0))
     if factor != 1.0:
-        options.append(f"factor={factor:g}")
+        options["factor"] = f"{factor:g}"
     if options:
-        steps.append(f"network={','.join(options)}")
+        steps.append({"optimization": "network", **options})
     return tuple(steps)
 
 
@@ -56,37 +62,47 @@ def optimizations(parameters: Mapping[str, ParameterValue]) -> tuple[str, ...]:
     return () if text == NO_OPTIMIZATION else tuple(text.split(OPTIMIZATION_SEPARATOR))
 
 
-def read_changes_of(texts: Sequence[str], files: Mapping[str, tuple[Change, ...]]) -> list[Change]:
+def read_changes_of(
+    machine: Sequence[Mapping[str, object]],
+    texts: Sequence[str],
+    files: Mapping[str, tuple[Change, ...]],
+) -> list[Change]:
     """Returns changes ready to be applied.
 
     Args:
+        machine: Changes of the machine, as a file has them.
         texts: `NAME=VALUE`, or names of files of steps.
         files: The steps of each such file.
 
     Raises:
         ConfigError: An optimization does not exist, or its options are wrong.
     """
-    steps: list[Change] = []
+    steps: list[Change] = [read_optimization(options) for options in machine]
     for text in texts:
         steps += files[text] if is_step_file(text) else [parse_optimization(text)]
     return steps
 
 
 def changes_document(
-    name: str, description: str, texts: Sequence[str], files: Mapping[str, str]
+    name: str,
+    description: str,
+    machine: Sequence[Mapping[str, object]],
+    texts: Sequence[str],
+    files: Mapping[str, str],
 ) -> dict[str, object]:
     """Returns changes as the document that `dse trace whatif --steps` reads.
 
     Args:
         name: Its name.
         description: One line.
+        machine: As for :func:`read_changes_of`.
         texts: As for :func:`read_changes_of`.
         files: The text of each file of steps.
 
     Raises:
         ConfigError: The text of a file is none of steps.
     """
-    steps: list[object] = []
+    steps: list[object] = [dict(options) for options in machine]
     for text in texts:
         if not is_step_file(text):
             steps.append(optimization_options(text))

@@ -13,6 +13,7 @@ from dse.workload._parameters import (
     Names,
     ParametersBlock,
     ParameterValue,
+    Platforms,
     RankCounts,
     as_list,
 )
@@ -88,7 +89,7 @@ class RecordedParameters(ParametersBlock):
     What is left out stays as captured and is no column of the tables.
     """
 
-    platform: Names = [SAME_PLATFORM]
+    platform: Platforms = [SAME_PLATFORM]
     world_size: RankCounts | None = None
     link: Names | None = None
     network: Names | None = None

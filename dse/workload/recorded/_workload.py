@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from dse.workload._metrics import ITERATION_TIME, THROUGHPUT, Metric, metrics_with
@@ -60,6 +60,7 @@ class RecordedWorkload(Workload):
         captured: The step, prepared for changes.
         samples_per_step: Its samples over all ranks; None if they are not known.
         files: The changes of every file that parameters name.
+        derived_platforms: Mappings of the platforms that are derived from others, by their names.
     """
 
     kind: ClassVar[str] = "trace"
@@ -73,6 +74,7 @@ class RecordedWorkload(Workload):
     captured: CapturedStep
     samples_per_step: int | None
     files: Mapping[str, tuple[Change, ...]]
+    derived_platforms: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -106,12 +108,14 @@ class RecordedWorkload(Workload):
         """Returns the step under changes; it is changed when it is first simulated."""
         del links, networks, host_profile
         machine = self.captured.machine
-        texts = machine_changes(parameters, machine.world_size, machine.device_name)
-        changes = read_changes_of((*texts, *optimizations(parameters)), self.files)
+        moves = machine_changes(
+            parameters, machine.world_size, machine.device_name, self.derived_platforms
+        )
+        changes = read_changes_of(moves, optimizations(parameters), self.files)
         world_size = int(parameters.get("world_size", machine.world_size))
         other = str(parameters.get("platform", SAME_PLATFORM)) != SAME_PLATFORM
         target = platform if other else machine.platform
-        if target is not None and texts:
+        if target is not None and moves:
             # Names that do not exist are errors before anything is simulated.
             target.cluster(
                 world_size,

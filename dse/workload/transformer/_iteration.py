@@ -21,7 +21,7 @@ from dse.workload._iteration import DurationClass, ErrorSource, Iteration
 from dse.workload.transformer._cost import Cost
 from dse.workload.transformer._costs import StepCosts, make_structure
 from dse.workload.transformer._spread import model_spreads
-from dse.workload.transformer._tasks import StreamName, make_tasks
+from dse.workload.transformer._tasks import Kind, Role, StreamName, make_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,6 +121,43 @@ def step_iteration(problem: TransformerJob) -> Iteration:
     return Iteration(
         SymmetricRanks.single(graph), duration_s[:, None], errors, problem.software.spread
     )
+
+
+def kernels_time_s(problem: TransformerJob) -> float:
+    """Returns a time in seconds that the step cannot beat, without its graph.
+
+    A stage is busy with the passes of all micro-batches; before its first one, earlier stages work
+    on it, and after its last one the gradient returns through them.
+
+    Args:
+        problem: What is trained, where and how; checked by the caller.
+    """
+    structure, costs = make_structure(problem), StepCosts(problem)
+
+    def device_s(role: Role, stage: int, chunk: int = 0) -> float:
+        return costs.of(Kind(role, stage, chunk)).device_s
+
+    passes = structure.micro_batches
+    if structure.by_layer:
+        ends = (Role.EMBEDDING_FORWARD, Role.HEAD, Role.EMBEDDING_BACKWARD)
+        once_s = sum(device_s(role, 0) for role in ends)
+        layers_s = device_s(Role.LAYER_FORWARD, 0) + device_s(Role.LAYER_BACKWARD, 0)
+        work_s = passes * (once_s + structure.chunk_layers * layers_s)
+        return work_s + device_s(Role.OPTIMIZER, 0)
+    longest_s = ramp_s = 0.0
+    for stage in range(structure.pipeline):
+        both = [
+            costs.of(Kind(role, stage, chunk))
+            for role in (Role.FORWARD, Role.BACKWARD)
+            for chunk in range(structure.interleave)
+        ]
+        # Layers of the last backward pass may be tasks of their own, whose output is not sent.
+        work_s = (passes - 1) * sum(cost.device_s for cost in both)
+        work_s += sum(cost.compute_s for cost in both) + device_s(Role.OPTIMIZER, stage)
+        longest_s = max(longest_s, ramp_s + work_s)
+        first, last = both[0], both[structure.interleave]
+        ramp_s += first.compute_s + last.compute_s
+    return longest_s
 
 
 def step_graph(

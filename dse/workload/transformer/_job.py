@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.workload._job import Job
+from dse.workload._predict import memory_reason
 from dse.workload.transformer._check import check_parallelism
 from dse.workload.transformer._explain import attributed_step
-from dse.workload.transformer._iteration import step_iteration
+from dse.workload.transformer._iteration import kernels_time_s, step_iteration
 from dse.workload.transformer._memory import ACTIVATIONS, stage_memory
 from dse.workload.transformer._types import (
     IDEAL_RUNTIME,
@@ -67,10 +68,24 @@ class TransformerJob(Job):
         """Checks the degrees; see :func:`check_parallelism`."""
         check_parallelism(self.model, self.cluster, self.global_batch_size, self.parallelism)
 
+    def key(self) -> TransformerJob:
+        """Returns the job itself: nothing is left open."""
+        return self
+
     def optimistic_time_s(self) -> float:
-        """Returns the time of the model's arithmetic at the peak rate of all devices."""
-        peak = self.cluster.device.peak.of(self.precision) * self.cluster.world_size
-        return self.global_batch_size * self.model.model_flops_per_sample / peak
+        """Returns the time of the busiest stage's kernels, and of those before and after them.
+
+        Transfers, the host and what stages wait for each other are left out.
+        """
+        return kernels_time_s(self)
+
+    def least_memory_bytes(self) -> float:
+        """Returns what the fullest stage needs, which is known exactly."""
+        return max(account.total_bytes for account in self.memory())
+
+    def cannot_fit(self) -> str:
+        """Returns which stage does not fit its device; empty if all do."""
+        return memory_reason(self, self.memory(), self.cluster.device)
 
     def iteration(self) -> Iteration:
         """Returns the step of one rank of each pipeline stage."""

@@ -11,6 +11,7 @@ from dse.workload._parameters import (
     Counts,
     Names,
     ParametersBlock,
+    Platforms,
     Precisions,
     RankCounts,
     Switches,
@@ -33,7 +34,7 @@ class TransformerParameters(ParametersBlock):
     Data parallelism takes the ranks that the other degrees leave over.
     """
 
-    platform: Names
+    platform: Platforms
     world_size: RankCounts
     global_batch_size: Counts
     link: Names = ["default"]

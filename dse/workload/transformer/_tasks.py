@@ -116,6 +116,11 @@ class Structure:
     sharding: DataSharding
     prefetches: bool
 
+    @property
+    def by_layer(self) -> bool:
+        """Whether layers are tasks of their own, because replicas share their parameters."""
+        return self.sharding.shards_gradients and self.reduces
+
 
 @dataclass(frozen=True, slots=True)
 class StepTasks:
@@ -140,7 +145,7 @@ class StepTasks:
 def make_tasks(structure: Structure) -> StepTasks:
     """Returns the tasks of a step with a given structure."""
     builder = _Builder()
-    if structure.sharding.shards_gradients and structure.reduces:
+    if structure.by_layer:
         _sharded(structure, builder)
     else:
         _pipeline(structure, builder)

@@ -75,6 +75,7 @@ class TransformerWorkload(ModelWorkload):
     title: ClassVar[str] = "transformer"
     parameters: ClassVar[type[ParametersBlock]] = TransformerParameters
     metrics: ClassVar[tuple[Metric, ...]] = _METRICS
+    bounds_time: ClassVar[bool] = True
     programs: ClassVar[Mapping[str, Program]] = TRANSFORMER_PROGRAMS
     default_program: ClassVar[str] = "megatron"
     rank_word: ClassVar[str] = TransformerJob.rank_word

@@ -21,6 +21,7 @@ from dse.workload import (
     MemoryAccount,
     Names,
     ParametersBlock,
+    Platforms,
     Precisions,
     Program,
     RankCounts,
@@ -62,7 +63,7 @@ class MlpDocument(Document):
 class MlpParameters(ParametersBlock):
     """What a search space may choose."""
 
-    platform: Names
+    platform: Platforms
     world_size: RankCounts
     global_batch_size: Counts
     link: Names = ["default"]

@@ -49,6 +49,8 @@ def figures(text, platform=H100):
         ("host_link.latency=*0.5", "", "node.host_link.latency"),
         ("host.launch=1us", "", "host.launch"),
         ("platform.my/own.v2.yaml.price=1USD/h", "my/own.v2.yaml", "prices"),
+        ("h100_sxm.price=2.10 USD/GPU/h", "h100_sxm", "prices"),
+        ("my/own.v2.yaml.link.bandwidth=+1%", "my/own.v2.yaml", "links.bandwidth"),
     ],
 )
 def test_paths_are_spelled_out(text, platform, path):
@@ -91,6 +93,7 @@ def test_a_whole_block_of_one_unit_takes_a_share():
         ("link.bandwith=+20%", UnknownNameError, "did you mean `bandwidth`"),
         ("link.nvswich.bandwidth=+20%", UnknownNameError, "did you mean `nvswitch`"),
         ("platform.h100_sxn.price=1USD/h", UnknownNameError, "did you mean `h100_sxm`"),
+        ("h100_sxn.price=1USD/h", UnknownNameError, "did you mean `h100_sxm`"),
         ("platform.h100_sxm.prise=1USD/h", UnknownNameError, "did you mean `prices`"),
         ("device.memory.bandwith=+1%", UnknownNameError, "did you mean `bandwidth`"),
         ("nonsense=+1%", UnknownNameError, "device"),
@@ -183,6 +186,19 @@ def test_a_price_is_that_of_a_node():
     assert moved[0].before == "not set"
     dear = changed("price.AWS=1000USD/h").quote(8)
     assert dear.price.provider != "AWS"
+
+
+def test_a_price_for_each_gpu_is_paid_for_those_that_are_used():
+    changed_platform = changed("price=2.10 USD/GPU/h")
+    assert changed_platform.quote(8).usd_per_hour == pytest.approx(16.80)
+    assert changed_platform.quote(3).usd_per_hour == pytest.approx(6.30)
+    assert changed_platform.quote(8, basis="capacity_block") == H100.quote(
+        8, basis="capacity_block"
+    )
+    aws = changed("price.AWS=0.5 USD/GPU/h").quote(8)
+    assert (aws.usd_per_hour, aws.price.provider) == (4, "AWS")
+    first = figures("price=2.10 USD/GPU/h")["price AWS p5.48xlarge us-east-1"]
+    assert (first.before, first.after) == ("55.04 USD/h", "2.10 USD/GPU/h")
 
 
 def test_what_a_platform_lacks_takes_no_share():

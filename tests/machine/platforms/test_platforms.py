@@ -7,7 +7,7 @@ import pytest
 
 from dse.errors import ConfigError, UnknownNameError
 from dse.machine import Precision
-from dse.machine.platforms import list_platforms, load_platform
+from dse.machine.platforms import list_platforms, load_platform, platform_from_text
 from tests.conftest import ROOT
 
 
@@ -63,6 +63,17 @@ def test_the_cheapest_current_price_is_taken_in_whole_instances():
     assert h100.quote(8, basis="capacity_block").usd_per_hour == 39.33
     assert h100.quote(8, basis="spot") is None
     assert load_platform("l40s_pcie").quote(8) is None
+
+
+def test_a_price_in_a_file_may_be_for_each_device():
+    text = (ROOT / "platforms" / "h100_sxm.yaml").read_text()
+    priced = platform_from_text(text.replace("price: 55.04 USD/h", "price: 6.88 USD/GPU/h"), "h")
+    assert [price.usd_per_hour for price in priced.prices] == pytest.approx(
+        [price.usd_per_hour for price in load_platform("h100_sxm").prices]
+    )
+    assert priced.quote(4).usd_per_hour == pytest.approx(55.04)
+    with pytest.raises(ConfigError, match="unit"):
+        platform_from_text(text.replace("price: 55.04 USD/h", "price: 6.88 USD/GPUs/h"), "h")
 
 
 def test_clusters_fill_nodes():

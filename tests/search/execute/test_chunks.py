@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from dse.search import TrialStatus
+from dse.search._proposals import Proposal
 from dse.search.execute._chunks import ChunkQueue, Pace, given_up
-from dse.search.propose._proposer import Proposal
 
 
 def proposals(count):

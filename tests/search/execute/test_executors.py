@@ -17,8 +17,8 @@ from dse.search import (
     read_inputs,
     run,
 )
+from dse.search._proposals import Proposal
 from dse.search.execute._executor import make_executor
-from dse.search.propose._proposer import Proposal
 from tests.conftest import SMALL_SPACE
 from tests.search.traces import write_job
 

@@ -114,4 +114,5 @@ def test_unknown_space():
 
 
 def test_samplers_by_name():
-    assert {name.value for name in SamplerName} == {"nsga2", "tpe", "gp", "random", "grid"}
+    names = {"auto", "nsga2", "tpe", "gp", "random", "grid"}
+    assert {name.value for name in SamplerName} == names

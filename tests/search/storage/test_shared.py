@@ -15,10 +15,10 @@ import pytest
 from dse.errors import ConfigError, StudyError
 from dse.search import ConfigurationEvaluator, RunOptions, load_study, read_inputs, run
 from dse.search._loop import stream_seed
+from dse.search._proposals import Proposal
 from dse.search._records import TrialStatus
 from dse.search._run import _header
 from dse.search.evaluate._evaluator import without_answer
-from dse.search.propose._proposer import Proposal
 from dse.search.space import SamplerName
 from dse.search.storage import _database as database
 from dse.search.storage import _shared as shared

@@ -14,6 +14,6 @@ from dse.workload.recorded import changes_document
 )
 def test_a_file_says_what_the_command_line_says(tmp_path, text):
     file = tmp_path / "steps.yaml"
-    file.write_text(yaml.safe_dump(changes_document("one", "", [text], {})))
+    file.write_text(yaml.safe_dump(changes_document("one", "", [], [text], {})))
     (step,) = read_changes(file)
     assert step == parse_optimization(text)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dse.errors import ConfigError
-from dse.machine.platforms import load_platform
+from dse.machine.platforms import PlatformChoice, load_platform
 from dse.trace import COMPUTING, TaskRole
 from dse.trace.whatif.core import HOST_ROLES, Factor, Optimization, Selector
 from dse.trace.whatif.retime import (
@@ -26,7 +24,8 @@ class OtherDevice(Optimization):
     """Another device, its host link and its network; the host's own time stays.
 
     Attributes:
-        platform: Name or file of the platform to run on; of CPUs for a step captured on CPUs.
+        platform: Name or file of the platform to run on, or a mapping that derives one from
+            another; of CPUs for a step captured on CPUs.
         host: Time of the host, times this.
         link: Interconnect of that platform, inside a node.
         network: Network of that platform, between nodes.
@@ -34,14 +33,15 @@ class OtherDevice(Optimization):
 
     main_option: ClassVar[str] = "platform"
 
-    platform: Annotated[str, Field(min_length=1)]
+    platform: PlatformChoice
     host: Factor = 1.0
     link: str = ""
     network: str = ""
 
     def apply(self, editor: StepEditor) -> None:
         """Re-times all work of devices."""
-        target, machine = load_platform(self.platform), editor.machine
+        named, machine = self.platform, editor.machine
+        target = load_platform(named if isinstance(named, str) else named.mapping)
         source = machine.known_platform(self.optimization)
         if machine.kind != target.device.kind:
             kind = machine.kind.upper()

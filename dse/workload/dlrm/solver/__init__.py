@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dse.workload.dlrm.solver._result import ShardingSolution, SolvedPlan
-from dse.workload.dlrm.solver._search import SolverSettings, planning_request, solve
+from dse.workload.dlrm.solver._search import planning_request, solve
 from dse.workload.dlrm.solver._shard import find_plan
 from dse.workload.dlrm.solver.bound import LowerBound, lower_bound
 
@@ -11,7 +11,6 @@ __all__ = [
     "LowerBound",
     "ShardingSolution",
     "SolvedPlan",
-    "SolverSettings",
     "find_plan",
     "lower_bound",
     "planning_request",

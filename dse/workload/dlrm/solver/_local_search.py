@@ -7,8 +7,9 @@ The starts are the best baseline planner's plan and constructed plans. From each
    changes of different tables by gain, and balances the best combinations of them.
 
 The full model decides what is kept, so no plan is worse than the best baseline. When no neighbour
-is better, the search continues from the next start, from the incumbent with some tables recut at
-random, and from the cuts that linear programs choose. With a time limit the programs come before
+is better, the search continues from the next start and from the incumbent with some tables recut
+at random. That is a quick search. A thorough one begins with it, does the same with more effort,
+and continues from the cuts that linear programs choose; with a time limit the programs come before
 the other starts, and on many tables and nodes before everything else. Finally a few ranks of the
 incumbent are repacked by a mixed-integer program. Without a time limit the same seed gives the
 same plan.
@@ -16,7 +17,10 @@ same plan.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from dse.workload.dlrm.solver._options import ShardingOptions
 from dse.workload.dlrm.solver.moves import QUICK, THOROUGH, Moves, from_plan, to_plan
@@ -26,62 +30,102 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.sharding import PlanningRequest, ShardingPlan
+    from dse.workload import PlanEffort
     from dse.workload.dlrm import PlanScorer
-    from dse.workload.dlrm.solver._search import SolverSettings
-    from dse.workload.dlrm.solver.moves import Candidate
+    from dse.workload.dlrm.solver.moves import Assignment, Candidate, Effort
 
-#: How often a few ranks are repacked at the end.
-_REPACKS = 2
+#: Rounds from each start.
+_ROUNDS = 12
 
 #: Starts after the best one that are searched before the incumbent is perturbed.
-_OTHER_STARTS = 1
+_OTHER_STARTS = 3
 
 #: Starts from linear programs that are searched, and how far they may be behind the best of them.
 _RELAXED_STARTS = 2
 _RELAXED_MARGIN = 0.03
-
-#: How far behind the incumbent a start may be for a quick search to try it.
-_QUICK_MARGIN = 0.03
 
 #: Tables times ranks beyond which a search on several nodes begins with linear programs.
 _LARGE = 20_000
 
 
 class LocalSearch:
-    """One run of the local search.
+    """One search, with everything that its passes share.
 
     Args:
         scorer: The performance model.
         request: What may be placed where.
-        settings: How much to do.
+        effort: How much to do.
+    """
+
+    def __init__(self, scorer: PlanScorer, request: PlanningRequest, effort: PlanEffort) -> None:
+        self._options = ShardingOptions(scorer, request)
+        self._quick = effort.quick
+        self._rounds = _ROUNDS if effort.improvement_rounds is None else effort.improvement_rounds
+        limit_s = effort.time_limit_s
+        self._deadline = None if limit_s is None else time.monotonic() + limit_s
+        self.plans_scored = 0
+
+    def run(self, baseline: ShardingPlan, incumbent: ShardingPlan | None) -> ShardingPlan:
+        """Returns the best plan found.
+
+        Args:
+            baseline: The best plan of the baseline planners.
+            incumbent: Another plan to start from.
+        """
+        options = self._options
+        first = from_plan(baseline, options)
+        known = [] if incumbent is None else [from_plan(incumbent, options)]
+        if self._quick:
+            found = self._pass(QUICK, first, known)
+        else:
+            quick = self._pass(QUICK, first, [])
+            found = self._pass(THOROUGH, first, [quick, *known])
+        return to_plan(found, options)
+
+    def _pass(self, effort: Effort, first: Assignment, known: Sequence[Assignment]) -> Assignment:
+        search = _Pass(self._options, effort, self._rounds, self._deadline)
+        found = search.run(first, known)
+        self.plans_scored += search.plans_scored
+        return found
+
+
+class _Pass:
+    """One pass of a search.
+
+    Args:
+        options: Cuts of every table.
+        effort: How much to do.
+        rounds: Rounds from each start.
+        deadline: Time of the monotonic clock at which the pass ends, or None.
     """
 
     def __init__(
-        self, scorer: PlanScorer, request: PlanningRequest, settings: SolverSettings
+        self, options: ShardingOptions, effort: Effort, rounds: int, deadline: float | None
     ) -> None:
-        self._settings = settings
-        self._effort = QUICK if settings.quick else THOROUGH
-        self._options = ShardingOptions(scorer, request)
-        self._moves = Moves(
-            self._options,
-            max_neighbours=settings.max_neighbours,
-            effort=self._effort,
-            time_limit_s=settings.time_limit_s,
-        )
+        self._options = options
+        self._effort = effort
+        self._rounds = rounds
+        self._moves = Moves(options, effort=effort, deadline=deadline)
 
     @property
     def plans_scored(self) -> int:
         """Plans scored under the full model."""
         return self._moves.evaluator.plans_scored
 
-    def run(self, baseline: ShardingPlan) -> ShardingPlan:
-        """Returns the best plan found."""
-        moves, settings, request = self._moves, self._settings, self._options.request
-        first = moves.score(from_plan(baseline, self._options))
+    def run(self, baseline: Assignment, known: Sequence[Assignment]) -> Assignment:
+        """Returns the best plan found.
+
+        Args:
+            baseline: The first start.
+            known: Plans that are good already; those that may become the best are searched last.
+        """
+        moves, effort, request = self._moves, self._effort, self._options.request
+        first = moves.score(baseline)
+        finished = moves.score_all(known) if known else []
         usable = self._options.scorer.problem.cluster.device.usable_memory_bytes
         constructor = Constructor(self._options, first.plan, usable)
         starts = [first]
-        on_nodes = settings.lp_start and request.node_count > 1
+        on_nodes = effort.programs and request.node_count > 1
         large = on_nodes and len(first.plan.cuts) * request.world_size > _LARGE
         if large:
             # Which shards fill whole nodes is out of reach of the search, so this comes first.
@@ -90,33 +134,35 @@ class LocalSearch:
         starts.sort(key=lambda start: start.rank_by)
         best = self._descended(starts[0])
         # In a given time programs find more; without a limit they only add to the restarts.
-        programs_first = settings.lp_start and moves.is_timed
+        programs_first = effort.programs and moves.is_timed
         if not programs_first:
             best = self._restarted(starts, best)
         relaxed: list[Candidate] = []
-        if settings.lp_start and not large:
+        if effort.programs and not large:
             relaxed = self._relaxed(constructor, first, best)
             if on_nodes:
                 on_several = hierarchical_starts(self._options, constructor, moves, best)
                 relaxed += on_several[:_RELAXED_STARTS]
         for start in relaxed:
-            if moves.is_over():
-                break
-            best = _better(best, self._descended(start))
+            best = self._continued(best, start, np.inf)
         if programs_first:
             best = self._restarted(starts, best)
-        for _ in range(_REPACKS if settings.lns else 0):
+        for plan in finished:
+            best = self._continued(best, plan, effort.margin)
+        for _ in range(effort.repacks):
             if moves.is_over():
                 break
             repacked = moves.repacked(best, moves.weights(best.plan))
             if repacked.rank_by < best.rank_by:
                 best = _better(best, self._descended(repacked))
-        return to_plan(best.plan, self._options)
+        return best.plan
 
     def _constructed(self, constructor: Constructor, first: Candidate) -> list[Candidate]:
         """Returns the best constructed plans, balanced."""
         moves = self._moves
-        plans = moves.score_all(constructor.plans(moves.weights(first.plan)))
+        plans = moves.score_all(
+            constructor.plans(moves.weights(first.plan), fine=self._effort.fine_starts)
+        )
         plans.sort(key=lambda start: start.rank_by)
         chosen = plans[: self._effort.starts]
         if not chosen[0].fits:
@@ -127,14 +173,12 @@ class LocalSearch:
 
     def _restarted(self, starts: Sequence[Candidate], best: Candidate) -> Candidate:
         """Returns the best plan that other starts and perturbations of the incumbent lead to."""
-        for restart in range(self._settings.restarts):
+        for restart in range(self._effort.restarts):
             if self._moves.is_over():
                 break
             others = starts[1 : 1 + _OTHER_STARTS]
             start = others[restart] if restart < len(others) else self._moves.perturbed(best.plan)
-            if self._settings.quick and start.rank_by > best.rank_by * (1 + _QUICK_MARGIN):
-                continue
-            best = _better(best, self._descended(start))
+            best = self._continued(best, start, self._effort.margin)
         return best
 
     def _relaxed(
@@ -155,8 +199,20 @@ class LocalSearch:
             if start.rank_by <= starts[0].rank_by * (1 + _RELAXED_MARGIN)
         ]
 
+    def _continued(self, best: Candidate, start: Candidate, margin: float) -> Candidate:
+        """Returns the better of a plan and what another start leads to.
+
+        Args:
+            best: The plan.
+            start: The start.
+            margin: How far behind the plan it may be to be searched, as a share.
+        """
+        if self._moves.is_over() or start.rank_by > best.rank_by * (1 + margin):
+            return _better(best, start)
+        return _better(best, self._descended(start))
+
     def _descended(self, start: Candidate) -> Candidate:
-        return self._moves.descend(start, self._settings.improvement_rounds)
+        return self._moves.descend(start, self._rounds)
 
 
 def _better(incumbent: Candidate, other: Candidate) -> Candidate:

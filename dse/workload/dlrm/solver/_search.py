@@ -5,14 +5,16 @@ The full model decides what is kept, so no plan is worse than the best baseline.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dse.errors import ConfigError
-from dse.sharding import PLANNERS, PlanningRequest
+from dse.sharding import PLANNERS, PlanningRequest, ShardingType
+from dse.workload import PlanEffort
 from dse.workload.dlrm._job import DlrmJob
+from dse.workload.dlrm._scorer import PlanScorer
 from dse.workload.dlrm.solver._local_search import LocalSearch
 from dse.workload.dlrm.solver._result import SolvedPlan
 
@@ -21,8 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dse.sharding import ShardingPlan, ShardingType, TableConstraints
-    from dse.workload.dlrm import PlanScorer
+    from dse.sharding import ShardingPlan, TableConstraints
 
 #: Plans whose times differ by less are equally fast.
 _ROUNDING = 1e-9
@@ -36,48 +37,10 @@ _SAME = 1e-2
 #: Time of plans that do not fit, for each time they would fill the memory.
 _OVERFLOW_S = 1e6
 
+_ALL_TYPES = frozenset(ShardingType)
 
-@dataclass(frozen=True, slots=True)
-class SolverSettings:
-    """How much the search may do.
-
-    Attributes:
-        planners: Baseline planners that give starts.
-        improvement_rounds: Rounds of local search from each start; 0 keeps the best baseline plan.
-        max_neighbours: Plans scored in one round.
-        restarts: How often the search restarts when no neighbour is better.
-        lns: Repack a few ranks of the incumbent by a mixed-integer program (large neighbourhood
-            search).
-        lp_start: Also start from the linear programs that bound plans. They know which tables to
-            take out of a common exchange together, and take a fraction of a second for a hundred
-            tables.
-        quick: Balance fewer starts and do less in a round. Finds nearly the same plans in a
-            fraction of the time.
-        time_limit_s: Seconds after which the search stops, between two moves; the result then
-            depends on the speed of the machine. None for no limit: the same seed then gives the
-            same plan on every machine.
-    """
-
-    planners: tuple[str, ...] = tuple(PLANNERS)
-    improvement_rounds: int = 12
-    max_neighbours: int = 1024
-    restarts: int = 2
-    lns: bool = True
-    lp_start: bool = False
-    quick: bool = False
-    time_limit_s: float | None = None
-
-    def __post_init__(self) -> None:
-        """Raises ConfigError if the time limit is not positive, or no planner is named."""
-        if self.time_limit_s is not None and not self.time_limit_s > 0:
-            raise ConfigError(
-                f"time limit {self.time_limit_s} s; expected a positive number of seconds, or "
-                "none for no limit"
-            )
-        if not self.planners:
-            raise ConfigError(
-                "no baseline planner is named; name at least one, such as `size_greedy`"
-            )
+#: What a single problem gets by default.
+THOROUGHLY = PlanEffort()
 
 
 def planning_request(
@@ -103,45 +66,76 @@ def planning_request(
 
 def solve(
     scorer: PlanScorer,
-    allowed_types: frozenset[ShardingType],
-    settings: SolverSettings,
-    seed: int = 0,
+    effort: PlanEffort = THOROUGHLY,
     *,
+    allowed_types: frozenset[ShardingType] = _ALL_TYPES,
     constraints: Sequence[TableConstraints] = (),
     allow_uvm: bool = False,
+    incumbent: ShardingPlan | None = None,
 ) -> SolvedPlan:
     """Finds a sharding plan with a short iteration that fits.
 
+    A plan that should leave memory free is searched for a second time if the first one does not.
+
     Args:
         scorer: The performance model of the problem.
+        effort: How much to search.
         allowed_types: Sharding types that may be used.
-        settings: How much to do.
-        seed: Seed of all draws.
         constraints: Constraints on single tables; they must leave each table a place
             (:func:`dse.sharding.check_constraints`).
         allow_uvm: Whether tables may live in host memory.
+        incumbent: A checked plan that is known already and may be used; the search also starts
+            from it.
 
     Returns:
         The fastest plan found that fits; if none fits, the one with the least overflow.
+
+    Raises:
+        ConfigError: The effort names an unknown baseline planner.
     """
-    request = replace(
-        planning_request(scorer, allowed_types, seed),
-        constraints=tuple(constraints),
-        allow_uvm=allow_uvm,
-    )
-    plans = [PLANNERS[name](request) for name in settings.planners]
+
+    def searched(model: PlanScorer) -> SolvedPlan:
+        request = replace(
+            planning_request(model, allowed_types, effort.seed),
+            constraints=tuple(constraints),
+            allow_uvm=allow_uvm,
+        )
+        return _searched(model, request, effort, incumbent)
+
+    found = searched(scorer)
+    if 0.0 <= _free_share(scorer, found.plan) < effort.headroom:
+        within = searched(_with_headroom(scorer, effort.headroom))
+        if _free_share(scorer, within.plan) >= effort.headroom:
+            scored = found.plans_scored + within.plans_scored
+            found = SolvedPlan(within.plan, within.planner, scored)
+    return found
+
+
+def _searched(
+    scorer: PlanScorer,
+    request: PlanningRequest,
+    effort: PlanEffort,
+    incumbent: ShardingPlan | None,
+) -> SolvedPlan:
+    """Returns the fastest plan found that fits, whatever memory it leaves free."""
+    planners = effort.planners or tuple(PLANNERS)
+    if unknown := [name for name in planners if name not in PLANNERS]:
+        raise ConfigError(
+            f"unknown baseline planner `{unknown[0]}`; expected one of {', '.join(PLANNERS)}"
+        )
+    plans = [PLANNERS[name](request) for name in planners]
     penalized_s = _penalized_time(scorer, plans)
     best = int(np.argmin(penalized_s))
-    planner = settings.planners[best]
-    if settings.improvement_rounds <= 0:
+    planner = planners[best]
+    if effort.improvement_rounds == 0:
         return SolvedPlan(plans[best], planner, len(plans))
-    search = LocalSearch(scorer, request, settings)
-    found = search.run(plans[best])
+    search = LocalSearch(scorer, request, effort)
+    found = search.run(plans[best], incumbent)
     scored = len(plans) + search.plans_scored + 1
     # The plan itself is scored again: incremental scores may carry rounding.
     chosen, ties = _preferred(scorer, [*plans, found])
     if chosen < len(plans):
-        return SolvedPlan(plans[chosen], settings.planners[chosen], scored, ties)
+        return SolvedPlan(plans[chosen], planners[chosen], scored, ties)
     return SolvedPlan(found, f"{planner} + local search", scored, ties)
 
 
@@ -180,3 +174,18 @@ def _penalized_time(scorer: PlanScorer, plans: Sequence[ShardingPlan]) -> NDArra
     overflow = np.maximum(1.0, scores.peak_memory_bytes / cluster.device.usable_memory_bytes)
     overflow += scorer.memory.host_overflow(scorer.placements.features(options), cluster)
     return np.where(scores.fits, scores.iteration_time_s, _OVERFLOW_S * overflow)
+
+
+def _free_share(scorer: PlanScorer, plan: ShardingPlan) -> float:
+    """Returns the share of usable memory that the fullest rank leaves free; negative if none."""
+    usable_bytes = scorer.problem.cluster.device.usable_memory_bytes
+    return 1.0 - float(scorer.score([plan]).peak_memory_bytes[0]) / usable_bytes
+
+
+def _with_headroom(scorer: PlanScorer, share: float) -> PlanScorer:
+    """Returns the model of devices with a share of their usable memory less."""
+    cluster = scorer.problem.cluster
+    device = cluster.device
+    reserved_bytes = device.reserved_memory_bytes + share * device.usable_memory_bytes
+    smaller = replace(cluster, device=replace(device, reserved_memory_bytes=reserved_bytes))
+    return PlanScorer(replace(scorer.problem, cluster=smaller))

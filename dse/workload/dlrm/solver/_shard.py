@@ -19,13 +19,14 @@ from dse.workload import predict_job
 from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm.solver._options import may_use_host
 from dse.workload.dlrm.solver._result import ShardingSolution
-from dse.workload.dlrm.solver._search import SolverSettings, planning_request, solve
+from dse.workload.dlrm.solver._search import THOROUGHLY, planning_request, solve
 from dse.workload.dlrm.solver.bound._lower_bound import lower_bound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.sharding import PlanningRequest, TableConstraints
+    from dse.workload import PlanEffort
     from dse.workload.dlrm._scorer import PlanScorer
 
 _ALL_TYPES = frozenset(ShardingType)
@@ -33,32 +34,31 @@ _ALL_TYPES = frozenset(ShardingType)
 
 def find_plan(
     scorer: PlanScorer,
+    effort: PlanEffort = THOROUGHLY,
     *,
     allowed_types: frozenset[ShardingType] = _ALL_TYPES,
     constraints: Sequence[TableConstraints] = (),
     allow_uvm: bool = False,
-    time_limit_s: float | None = None,
-    seed: int = 0,
 ) -> ShardingSolution:
-    """Finds the sharding plan with the shortest iteration that fits.
+    """Finds the sharding plan with the shortest iteration that fits, and a bound on all of them.
+
+    The plan is that of :func:`dse.workload.dlrm.solver.solve`.
 
     Args:
         scorer: Performance model of the problem.
+        effort: How much to search. The bound takes time beyond its limit.
         allowed_types: Sharding types that may be used.
         constraints: Constraints on single tables.
         allow_uvm: Whether tables may live in host memory.
-        time_limit_s: Stop searching after this many seconds; the bound takes some more.
-        seed: Seed of all random draws.
 
     Raises:
-        ConfigError: Constraints exclude each other, UVM is requested on a device without its own
-            memory, or the time limit is not positive.
+        ConfigError: Constraints exclude each other, or UVM is requested on a device without its
+            own memory.
         InfeasibleError: No plan fits.
     """
     started = time.monotonic()
-    settings = SolverSettings(lp_start=True, time_limit_s=time_limit_s)
     request = replace(
-        planning_request(scorer, allowed_types, seed),
+        planning_request(scorer, allowed_types, effort.seed),
         constraints=tuple(constraints),
         allow_uvm=allow_uvm,
     )
@@ -69,9 +69,8 @@ def find_plan(
 
     solved = solve(
         scorer,
-        allowed_types,
-        settings,
-        seed,
+        effort,
+        allowed_types=allowed_types,
         constraints=constraints,
         allow_uvm=allow_uvm,
     )

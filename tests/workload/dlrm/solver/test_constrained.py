@@ -24,6 +24,7 @@ from dse.sharding import (
     check_plan,
     placements_allowed,
 )
+from dse.workload import PlanEffort
 from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer
 from dse.workload.dlrm.solver import find_plan, lower_bound, planning_request
 from dse.workload.dlrm.solver._options import ShardingOptions
@@ -206,7 +207,7 @@ def some_constraints(draw) -> tuple[TableConstraints, ...]:
 def test_constraints_hold_and_never_beat_the_bound_without_them(constraints):
     scorer, free_bound_s = constrained_scorer()
     try:
-        found = find_plan(scorer, constraints=constraints, time_limit_s=0.05)
+        found = find_plan(scorer, PlanEffort(time_limit_s=0.05), constraints=constraints)
     except (ConfigError, InfeasibleError):
         return
     assert keeps(found.plan, constraints)

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 import dse
-from dse.errors import ConfigError, InfeasibleError
+from dse.errors import ConfigError, InfeasibleError, PlanError
 from dse.machine import Precision
 from dse.sharding import (
     PLANNERS,
@@ -19,7 +19,7 @@ from dse.sharding import (
     parse_allow,
     parse_pin,
 )
-from dse.workload import predict_job
+from dse.workload import PlanEffort, predict_job
 from dse.workload.dlrm import DlrmJob, DlrmProblem, DlrmRuntime, PlanScorer
 from dse.workload.dlrm.solver import ShardingSolution, find_plan, planning_request
 from tests.conftest import make_cluster, make_device, make_model, make_table
@@ -152,14 +152,15 @@ def test_contradictions_and_cpus_are_refused_before_any_search():
 def test_the_same_seed_gives_the_same_plan():
     constraints = (TableConstraints("t*", pinned_ranks=frozenset({0, 1, 2})),)
     first, second = (
-        find_plan(make_scorer(), constraints=constraints, allow_uvm=True, seed=3) for _ in range(2)
+        find_plan(make_scorer(), PlanEffort(seed=3), constraints=constraints, allow_uvm=True)
+        for _ in range(2)
     )
     assert without_times(first) == without_times(second)
 
 
 def test_a_time_limit_still_gives_a_plan():
     constraints = (parse_pin("t0=1"),)
-    found = find_plan(make_scorer(), constraints=constraints, time_limit_s=1e-9)
+    found = find_plan(make_scorer(), PlanEffort(time_limit_s=1e-9), constraints=constraints)
     assert by_name(found.plan)["t0"].ranks == (1,)
     # Only starts were scored: a single round scores many more plans.
     assert found.plans_scored < 150
@@ -176,3 +177,21 @@ def test_the_public_function_takes_names_and_objects():
     given = dse.shard(dse.load_model("dlrm_tiny"), dse.load_platform("h100_sxm"), **arguments)
     assert named.plan == given.plan
     assert {table.sharding_type for table in named.plan.tables} == {TW}
+
+
+@pytest.mark.parametrize(("world", "per_node"), [(4, 4), (8, 4)])
+def test_a_job_is_planned_as_it_is_sharded(world, per_node):
+    job = DlrmJob(make_scorer(cluster=make_cluster(world, per_node)).problem)
+    sharded = job.solve(seed=2)
+    planned = job.planned(PlanEffort(seed=2))
+    assert (planned.plan, planned.planner) == (sharded.plan, sharded.planner)
+    # A study hands on what it has.
+    quick = job.planned(PlanEffort(seed=2, quick=True))
+    assert job.planned(PlanEffort(seed=2), quick.plan).plan == sharded.plan
+
+
+def test_a_job_does_not_start_from_a_plan_of_another_one():
+    job = DlrmJob(make_scorer().problem)
+    other = DlrmJob(make_scorer(cluster=make_cluster(2, 2)).problem)
+    with pytest.raises(PlanError):
+        job.planned(PlanEffort(), other.planned(PlanEffort(quick=True)).plan)

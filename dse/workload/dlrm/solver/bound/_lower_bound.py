@@ -74,10 +74,12 @@ class LowerBound:
         iteration_time_s: The bound.
         reasons: What it consists of, the most important part first. A table that cannot be spread
             comes before all others if it raises the bound.
+        fits: Whether some plan may fit the memory; if not, the bound is on plans that do not.
     """
 
     iteration_time_s: float
     reasons: tuple[str, ...]
+    fits: bool = True
 
     def gap(self, iteration_time_s: float) -> float:
         """Returns how much slower than the best plan a plan can be, as a share of the bound."""
@@ -111,12 +113,13 @@ def lower_bound(
     model = slot_model(scorer.problem, choices)
     enough_s = np.inf if incumbent_s is None else incumbent_s
     node = least_node(scorer.problem, choices, model, enough_s, max_programs)
+    fits = node is not None and bool(np.isfinite(choices.free_memory_bytes))
     if node is None:
         unlimited = replace(choices, free_memory_bytes=np.inf)
         node = least_node(scorer.problem, unlimited, model, enough_s, max_programs)
     if node is None:
         raise AssertionError("plans without a limit on memory are never impossible")
-    return LowerBound(node.relaxed.value_s, _reasons(node))
+    return LowerBound(node.relaxed.value_s, _reasons(node), fits)
 
 
 def _reasons(node: Node) -> tuple[str, ...]:

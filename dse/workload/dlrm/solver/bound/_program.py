@@ -31,6 +31,13 @@ _INFEASIBLE = 2
 SAFETY = 2e-6
 
 
+#: Tables whose shards are considered as the largest of a node in the input exchange.
+_MAX_LARGEST = 8
+
+#: Values at which its envelope is included, as shares of the largest.
+_LARGEST_LOOKS = tuple(np.geomspace(0.02, 1.0, 16).tolist())
+
+
 #: Unit of time in the program, so that its values are near one.
 _UNIT_S = 1e-3
 
@@ -145,6 +152,7 @@ class _Rows:
         self._add_lookups()
         self._add_exchanges()
         self._add_alone()
+        self._add_largest_input()
         self._add_memory()
         makespan = self._program.variables(1)[0]
         self._add_graph(makespan, self._durations)
@@ -276,13 +284,59 @@ class _Rows:
         for slot, least_s in self._plans.floors.items():
             self._program.at_least([(self._durations[slot], 1.0)], least_s / _UNIT_S)
 
-    def _held(self, seconds: NDArray[np.float64]) -> list[tuple[int, float]]:
-        """Returns terms that subtract seconds of each choice, times its share."""
+    def _add_largest_input(self) -> None:
+        """Adds the input of the node that holds the largest shard of a table.
+
+        The input exchange lasts at least as long as if all ranks held what the ranks of any node
+        hold on average. That is all that is spread over every rank, and such a shard.
+        """
+        plans, choices, cluster = self._plans, self._choices, self._plans.cluster
+        curve = next((curve for curve in plans.curves if curve.slot == Slot.INPUT_EXCHANGE), None)
+        if curve is None or cluster.node_count == 1:
+            return
+        scale = self._scale[curve.feature]
+        on_all = plans.open & (choices.group == ExchangeGroup.ROW)
+        on_node = np.where(
+            choices.group == ExchangeGroup.NODE,
+            choices.busiest[curve.feature],
+            choices.busiest[curve.feature] / cluster.local_size,
+        )
+        # Copies exchange no input.
+        on_node[on_all | (choices.group == ExchangeGroup.REPLICATED)] = 0.0
+        on_node /= choices.counts[choices.table_class]
+        everywhere = self._program.variables(1)[0]
+        spread = choices.total[curve.feature] * on_all / (self._ranks * scale)
+        self._program.equal(
+            [everywhere, *(variable for variable, _ in self._parts(spread))],
+            [1.0, *(-value for _, value in self._parts(spread))],
+            0.0,
+        )
+        most = np.zeros(len(choices.counts))
+        np.maximum.at(most, choices.table_class, np.where(plans.open, on_node, 0.0))
+        tables = np.argsort(-most, kind="stable")[:_MAX_LARGEST]
+        largest = self._program.variables(1)[0]
+        for index in tables[most[tables] > 0].tolist():
+            held = self._parts(-on_node * (choices.table_class == index) / scale)
+            self._program.at_least([(largest, 1.0), (everywhere, -1.0), *held], 0.0)
+        top = min(self._most[curve.feature] + float(most.max()), float(curve.grid[-1]))
+        found = curve.between(plans.least[curve.feature], top)
+        duration = self._durations[Slot.INPUT_EXCHANGE]
+        for piece in sorted({found.piece_at(share * top) for share in _LARGEST_LOOKS}):
+            slope = float(found.slopes[piece]) * scale / _UNIT_S
+            intercept = float(found.intercepts[piece]) / _UNIT_S
+            self._program.at_least([(duration, 1.0), (largest, -slope)], intercept)
+
+    def _parts(self, values: NDArray[np.float64]) -> list[tuple[int, float]]:
+        """Returns terms of the shares of choices, without those that are zero."""
         return [
-            (self._variable_of[choice], -float(seconds[choice]) / _UNIT_S)
-            for choice in np.flatnonzero(seconds).tolist()
+            (self._variable_of[choice], float(values[choice]))
+            for choice in np.flatnonzero(values).tolist()
             if choice in self._variable_of
         ]
+
+    def _held(self, seconds: NDArray[np.float64]) -> list[tuple[int, float]]:
+        """Returns terms that subtract seconds of each choice, times its share."""
+        return self._parts(-seconds / _UNIT_S)
 
     def _add_memory(self) -> None:
         if np.isfinite(self._choices.free_memory_bytes):
@@ -311,8 +365,12 @@ class _Rows:
         for group in self._plans.partial:
             for slot in (Slot.POOLED_LOOKUP + group, Slot.POOLED_UPDATE + group):
                 own[slot] = self._program.variables(1)[0]
-        if self._plans.by_node(Slot.NODE_EXCHANGE_INSIDE):
-            own[Slot.NODE_EXCHANGE_INSIDE] = self._program.variables(1)[0]
+        inside = Slot.NODE_EXCHANGE_INSIDE
+        if self._plans.by_node(inside):
+            own[inside] = self._program.variables(1)[0]
+            if shard.group is ExchangeGroup.NODE:
+                held = self._held(self._choices.alone_s[inside] * shard.launch)
+                self._program.at_least([(own[inside], 1.0), *held], 0.0)
         for slot, seconds in ((lookup, shard.lookup_s), (update, shard.update_s)):
             held = self._held(seconds + self._launch_s(slot) * shard.launch)
             self._program.at_least([(own[slot], 1.0), *held], 0.0)

@@ -38,10 +38,18 @@ _HIDDEN_COST = 0.02
 
 
 class Effort(NamedTuple):
-    """How much the search does.
+    """How much one pass of the search does.
 
     Attributes:
         starts: Constructed plans that are balanced.
+        fine_starts: Whether to construct many plans on several nodes.
+        restarts: How often the search restarts when no neighbour is better.
+        margin: How far behind the incumbent a restart may be to be searched, as a share.
+        programs: Whether to start from the linear programs that bound plans as well. They know
+            which tables to take out of a common exchange together, and take a fraction of a second
+            for a hundred tables.
+        repacks: How often a few ranks are repacked by a mixed-integer program at the end.
+        neighbours: Plans scored in one round.
         perturbations: How often a few ranks are perturbed.
         chains: Whether chains of two moves are tried.
         combinations: Combinations of changes that are balanced.
@@ -49,16 +57,47 @@ class Effort(NamedTuple):
     """
 
     starts: int
+    fine_starts: bool
+    restarts: int
+    margin: float
+    programs: bool
+    repacks: int
+    neighbours: int
     perturbations: int
     chains: bool
     combinations: int
     groups: int
 
 
-THOROUGH = Effort(starts=6, perturbations=12, chains=True, combinations=2, groups=1)
+THOROUGH = Effort(
+    starts=6,
+    fine_starts=True,
+    restarts=4,
+    margin=np.inf,
+    programs=True,
+    repacks=2,
+    neighbours=1024,
+    perturbations=12,
+    chains=True,
+    combinations=2,
+    groups=1,
+)
 
-#: Around a good start the rest finds next to nothing and takes half of the time.
-QUICK = Effort(starts=3, perturbations=4, chains=False, combinations=1, groups=0)
+#: For thousands of problems. Around a good start the rest finds next to nothing and takes half of
+#: the time.
+QUICK = Effort(
+    starts=3,
+    fine_starts=False,
+    restarts=1,
+    margin=0.03,
+    programs=False,
+    repacks=0,
+    neighbours=512,
+    perturbations=4,
+    chains=False,
+    combinations=1,
+    groups=0,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,33 +123,26 @@ class Moves:
 
     Args:
         options: Cuts of every table.
-        max_neighbours: Other cuts scored in one round.
         effort: How much to do.
-        time_limit_s: Seconds from now after which no move starts, or None.
+        deadline: Time of the monotonic clock after which no move starts, or None.
 
     Attributes:
         evaluator: Scores plans.
     """
 
     def __init__(
-        self,
-        options: ShardingOptions,
-        *,
-        max_neighbours: int,
-        effort: Effort,
-        time_limit_s: float | None,
+        self, options: ShardingOptions, *, effort: Effort, deadline: float | None
     ) -> None:
         self._scorer = options.scorer
         self._request = options.request
         self._options = options
-        self._max_neighbours = max_neighbours
         self._effort = effort
         self._usable = self._scorer.problem.cluster.device.usable_memory_bytes
         self.evaluator = Evaluator(options)
-        self._neighbourhood = Neighbourhood(options, max_neighbours)
+        self._neighbourhood = Neighbourhood(options, effort.neighbours)
         self._last_shards: tuple[Assignment, MovableShards] | None = None
         self._rng = np.random.default_rng(self._request.seed)
-        self._deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
+        self._deadline = deadline
 
     @property
     def is_timed(self) -> bool:
@@ -212,7 +244,7 @@ class Moves:
         """Scores other cuts of single tables and balances the best combinations of them."""
         changes = self._neighbourhood.around(current.plan, weights)
         shards = self._movable(current.plan)
-        limit = self._max_neighbours // 4
+        limit = self._effort.neighbours // 4
         changes += self._neighbourhood.exchanges(current.plan, shards, weights, limit)
         if not changes:
             return current

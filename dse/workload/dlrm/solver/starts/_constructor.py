@@ -5,11 +5,19 @@ helps, else into rows over a node or over all ranks. Which share is best depends
 several are tried. Small tables are copied to every rank in growing numbers, because an exchange
 group that pays only once several tables are in it is out of reach of a search that changes one
 table after another. The shards are then placed, largest first, each where it costs least.
+
+On several nodes tables are also put into tiers: those that look up most are cut by rows over all
+ranks, the next ones by rows over nodes, others by columns or not at all, and the smallest are
+copied. Within a tier all are cut alike. With about as many shards as ranks, a few more or fewer
+decide whether they can be dealt out evenly, so as many tables are copied as leave a multiple of
+the number of ranks, or of nodes. A search that changes one table after another does not get there:
+until the last table has changed, some rank still holds a shard more than the others.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -38,8 +46,28 @@ _CUT_SHARES = (_ANY_SHARE, 4.0, 2.0, 1.0, 0.5, 0.25)
 _MEMORY_SHARE = 0.5
 _TIGHT_MEMORY_SHARE = 0.2
 
+#: Cuts of tables over all ranks, over nodes and over single ranks: type and number of shards.
+_ALL_CUT = (ShardingType.ROW_WISE, 1)
+_NODE_CUTS = (
+    (ShardingType.TABLE_ROW_WISE, 1),
+    (ShardingType.GRID_SHARD, 2),
+    (ShardingType.GRID_SHARD, 4),
+)
+_RANK_CUTS = (
+    (ShardingType.TABLE_WISE, 1),
+    (ShardingType.COLUMN_WISE, 2),
+    (ShardingType.COLUMN_WISE, 4),
+    (ShardingType.COLUMN_WISE, 8),
+)
+
+#: Tables times ranks beyond which tiers are tried in large steps only.
+_MANY = 5_000
+
 #: Weight of all loads against the largest: decides between ranks that do not become the largest.
 _SPREAD_WEIGHT = 1e-3
+
+#: Plans that are placed together; the loads of their ranks should stay in the cache.
+_TOGETHER = 200
 
 #: More than any load costs.
 _NO_ROOM = 1e200
@@ -60,6 +88,34 @@ _KERNELS = (
     ComputeKernel.DENSE,
     ComputeKernel.FUSED_UVM_CACHING,
     ComputeKernel.FUSED_UVM,
+)
+
+
+class _Tiers(NamedTuple):
+    """Which tiers of tables are tried.
+
+    Attributes:
+        on_all: Numbers of tables that are cut by rows over all ranks.
+        on_nodes: Shares of the others that are cut by rows over nodes.
+        node_cuts: How many cuts over nodes are tried.
+        rank_cuts: How many cuts over single ranks are tried.
+        counts: Most numbers of copied tables that are tried with each of them.
+    """
+
+    on_all: tuple[int, ...]
+    on_nodes: tuple[float, ...]
+    node_cuts: int
+    rank_cuts: int
+    counts: int
+
+
+_FEW_TIERS = _Tiers(on_all=(0, 1), on_nodes=(0.0, 0.3, 1.0), node_cuts=2, rank_cuts=4, counts=4)
+_MANY_TIERS = _Tiers(
+    on_all=(0, 1, 2, 3),
+    on_nodes=(0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0),
+    node_cuts=3,
+    rank_cuts=4,
+    counts=8,
 )
 
 
@@ -97,14 +153,23 @@ class Constructor:
         self._fallback = fallback
         self._memory_bytes = memory_bytes
 
-    def plans(self, weights: NDArray[np.float64]) -> list[Assignment]:
+    def plans(self, weights: NDArray[np.float64], *, fine: bool = True) -> list[Assignment]:
         """Returns distinct plans.
 
         Args:
             weights: Seconds that one more unit of each load costs; shape `(loads,)`.
+            fine: Whether to try tiers of tables in small steps.
         """
-        cuts = list(dict.fromkeys(self._all_cuts(weights)))
-        return list(dict.fromkeys(self._placed(np.array(cuts), weights)))
+        request = self._options.request
+        cuts = list(self._all_cuts(weights))
+        if request.node_count > 1:
+            fine = fine and len(request.tables) * request.world_size <= _MANY
+            cuts += self._tiered(weights, _MANY_TIERS if fine else _FEW_TIERS)
+        plans: list[Assignment] = []
+        different = list(dict.fromkeys(cuts))
+        for start in range(0, len(different), _TOGETHER):
+            plans += self._placed(np.array(different[start : start + _TOGETHER]), weights)
+        return list(dict.fromkeys(plans))
 
     def plan_by_bytes(self) -> Assignment:
         """Returns a plan that balances memory alone, of finely cut tables."""
@@ -123,12 +188,16 @@ class Constructor:
         return self._placed(cuts, weights)[0]
 
     @cached_property
-    def _offered(self) -> _Offered:
+    def _offered_keys(self) -> list[list[CutKey]]:
         options = self._options
-        keys = [
+        return [
             _by_preference(options.keys_of(table)) or [options.cuts[number].key]
             for table, number in enumerate(self._fallback.cuts)
         ]
+
+    @cached_property
+    def _offered(self) -> _Offered:
+        options, keys = self._options, self._offered_keys
         options.ids(key for offered in keys for key in offered)
         numbers = np.full((len(keys), max(len(offered) for offered in keys)), -1)
         for row, offered in zip(numbers, keys, strict=True):
@@ -190,6 +259,88 @@ class Constructor:
                     for table, number in copied:
                         chosen[table] = number
                     yield tuple(chosen.tolist())
+
+    def _tiered(self, weights: NDArray[np.float64], tiers: _Tiers) -> Iterator[tuple[int, ...]]:
+        """Yields plans whose tables are cut alike within each tier.
+
+        Args:
+            weights: Seconds that one more unit of each load costs; shape `(loads,)`.
+            tiers: What is tried.
+        """
+        copies = np.array(self._copies, dtype=np.int64).reshape(-1, 2)
+        heaviest = np.argsort(-(self._offered.sums[:, :-1] @ weights), kind="stable")
+        cuts_of = {
+            kind: self._alike(*kind)
+            for kind in (_ALL_CUT, *_NODE_CUTS[: tiers.node_cuts], *_RANK_CUTS[: tiers.rank_cuts])
+        }
+        for on_all, share, node_cut, rank_cut in product(
+            tiers.on_all,
+            tiers.on_nodes,
+            _NODE_CUTS[: tiers.node_cuts],
+            _RANK_CUTS[: tiers.rank_cuts],
+        ):
+            # Without tables in a tier all its cuts are the same.
+            if share == 0.0 and node_cut != _NODE_CUTS[0]:
+                continue
+            if share == 1.0 and rank_cut != _RANK_CUTS[0]:
+                continue
+            counts = self._even_counts(on_all, share, node_cut[1], rank_cut[1])
+            for count in _thinned(counts, tiers.counts):
+                copied = copies[:count]
+                others = heaviest[~np.isin(heaviest, copied[:, 0])]
+                top, rest = others[:on_all], others[on_all:]
+                middle = rest[: round(share * len(rest))]
+                cuts = cuts_of[rank_cut].copy()
+                cuts[middle] = cuts_of[node_cut][middle]
+                cuts[top] = cuts_of[_ALL_CUT][top]
+                cuts[copied[:, 0]] = copied[:, 1]
+                yield tuple(cuts.tolist())
+
+    def _even_counts(
+        self, on_all: int, share: float, node_shards: int, rank_shards: int
+    ) -> list[int]:
+        """Returns numbers of copies that leave as many shards as can be dealt out evenly.
+
+        None of them where all tables are in one tier, and all if nothing can be dealt out evenly.
+
+        Args:
+            on_all: Tables that are cut over all ranks.
+            share: Share of the others that is cut over nodes.
+            node_shards: Shards of each of these.
+            rank_shards: Shards of each of the rest.
+        """
+        request = self._options.request
+        alike = not on_all and share in (0.0, 1.0)
+        even = [0] if alike else []
+        for count in range(1, len(self._copies) + 1):
+            rest = max(0, len(self._fallback.cuts) - count - on_all)
+            over_nodes = round(share * rest)
+            dealt, places = rank_shards * (rest - over_nodes), request.world_size
+            if not dealt:
+                dealt, places = node_shards * over_nodes, request.node_count
+            if dealt % places == 0:
+                even.append(count)
+        return even or [len(self._copies)]
+
+    def _alike(self, kind: ShardingType, shards: int) -> NDArray[np.int64]:
+        """Returns the cuts of all tables by one type, as far as each allows.
+
+        A table that does not allow it keeps its cut of the baseline plan.
+
+        Args:
+            kind: Sharding type.
+            shards: Most shards to place.
+        """
+        chosen = np.array(self._fallback.cuts, dtype=np.int64)
+        keys = {}
+        for table, offered in enumerate(self._offered_keys):
+            fitting = [key for key in offered if key.kind is kind and key.shards <= shards]
+            if fitting:
+                # The first ones are those of the fastest kernel.
+                fastest = [key for key in fitting if key.kernel is fitting[0].kernel]
+                keys[table] = max(fastest, key=lambda key: key.shards)
+        chosen[list(keys)] = self._options.ids(keys.values())
+        return chosen
 
     def _limits(
         self,
@@ -260,7 +411,7 @@ class Constructor:
         places: list[list[tuple[int, ...]]] = [[()] * tables for _ in range(plans)]
         # What orders shards and nodes: seconds, or bytes.
         measure = np.append(weights, float(by_bytes))
-        self._place_on_nodes(cuts, total, places, measure)
+        self._place_on_nodes(at, used, total, places, measure)
         size = costs @ measure
         order = np.argsort(np.where(moves, -size, np.inf)[at], axis=1, kind="stable")
         nodes = np.arange(request.world_size) // request.devices_per_node
@@ -293,29 +444,63 @@ class Constructor:
 
     def _place_on_nodes(
         self,
-        cuts: NDArray[np.int64],
+        at: NDArray[np.int64],
+        used: Sequence[Cut],
         total: NDArray[np.float64],
         places: list[list[tuple[int, ...]]],
         measure: NDArray[np.float64],
     ) -> None:
-        """Places shards that fill nodes on the least loaded ones, and adds those on all ranks."""
-        options, request = self._options, self._options.request
-        for plan, row in enumerate(cuts.tolist()):
-            chosen = [options.cuts[number] for number in row]
-            everywhere = [cut.first for cut in chosen if cut.scope is PlacementScope.ALL]
-            if everywhere:
-                total[plan] += options.shard_costs[everywhere].sum(axis=0)[:, None]
-            held = np.zeros((request.node_count, total.shape[1]))
-            busy = [0.0] * request.node_count
-            for table, cut in enumerate(chosen):
-                if cut.scope is PlacementScope.NODE:
-                    order = sorted(range(request.node_count), key=busy.__getitem__)
-                    where = [node for node in order if cut.allowed[node]][: cut.key.shards]
-                    for node, costs in zip(where, cut.costs, strict=True):
-                        held[node] += costs
-                        busy[node] += float(measure @ costs)
-                    places[plan][table] = tuple(where)
-            total[plan] += np.repeat(held.T, request.local_size, axis=1)
+        """Places shards that fill nodes on the least loaded ones, and adds those on all ranks.
+
+        Args:
+            at: Number in `used` of the cut of each table; shape `(plans, tables)`.
+            used: Cuts.
+            total: Loads and bytes of all ranks, to add to; shape `(plans, loads + 1, ranks)`.
+            places: Places of all tables of all plans, to fill.
+            measure: What a unit of each load and a byte counts; shape `(loads + 1,)`.
+        """
+        request = self._options.request
+        scopes = np.array([cut.scope for cut in used])
+        alone = np.array([cut.costs[0] for cut in used]) * (scopes == PlacementScope.ALL)[:, None]
+        total += alone[at].sum(axis=1)[:, :, None]
+        fills = scopes == PlacementScope.NODE
+        if not fills[at].any():
+            return
+        most = max(cut.key.shards for cut, node in zip(used, fills.tolist(), strict=True) if node)
+        costs = np.zeros((len(used), most, total.shape[1]))
+        allowed = np.ones((len(used), request.node_count), dtype=bool)
+        for row in np.flatnonzero(fills).tolist():
+            costs[row, : len(used[row].costs)] = used[row].costs
+            allowed[row] = used[row].allowed
+        seconds = costs @ measure
+        shards = np.array([cut.key.shards for cut in used])
+        held = np.zeros((len(at), request.node_count, total.shape[1]))
+        busy = np.zeros((len(at), request.node_count))
+        for table in range(at.shape[1]):
+            plans = np.flatnonzero(fills[at[:, table]])
+            if not len(plans):
+                continue
+            cut = at[plans, table]
+            order = np.where(allowed[cut], busy[plans], np.inf).argsort(axis=1, kind="stable")
+            for offset in range(int(shards[cut].max())):
+                more = np.flatnonzero(offset < shards[cut])
+                where = order[more, offset]
+                held[plans[more], where] += costs[cut[more], offset]
+                busy[plans[more], where] += seconds[cut[more], offset]
+            ranked = order.tolist()
+            for plan, count, nodes in zip(
+                plans.tolist(), shards[cut].tolist(), ranked, strict=True
+            ):
+                places[plan][table] = tuple(nodes[:count])
+        total += np.repeat(held.transpose(0, 2, 1), request.local_size, axis=2)
+
+
+def _thinned(values: Sequence[int], most: int) -> list[int]:
+    """Returns at most some of the values, the first and the last among them, evenly spaced."""
+    if len(values) <= most:
+        return list(values)
+    chosen = np.linspace(0, len(values) - 1, most).round().astype(int)
+    return [values[place] for place in chosen.tolist()]
 
 
 def _largest(cuts: Sequence[Cut]) -> NDArray[np.float64]:

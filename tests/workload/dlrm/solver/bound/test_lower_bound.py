@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dse.sharding import ShardingType, placements_allowed
+from dse.sharding import ShardingType, parse_allow, placements_allowed
 from dse.simulate import simulate
 from dse.workload import LaunchMode
 from dse.workload.dlrm import PlanScorer, Slot, build_layout
@@ -201,3 +201,19 @@ def test_one_rank_stands_for_all_where_all_do_the_same(launch, world, per_node):
             times.append(simulate(graph.graph, filled).end_s.max())
         contracted = slot_graph(one).makespan_s(durations_s)
         assert times == pytest.approx([contracted, contracted], rel=1e-12)
+
+
+@pytest.mark.parametrize(("world", "per_node"), [(4, 2), (8, 2), (8, 4)])
+def test_what_is_spread_adds_to_the_input_of_the_largest_shard(world, per_node):
+    tables = (
+        make_table("spread", rows=2_000_000, pooling=150),
+        make_table("on one node", rows=500_000, pooling=60),
+    )
+    scorer = PlanScorer(dlrm(tables, make_cluster(world, per_node), batch=world * 4096))
+    demands = (parse_allow("spread=row_wise"), parse_allow("on one node=table_row_wise"))
+    request = replace(planning_request(scorer, ALL, 0), constraints=demands)
+    optimum = best_time_s(scorer, request, limit=world)
+    bound = lower_bound(scorer, request)
+    # All that is left to choose is the node, and they are equal.
+    assert bound.iteration_time_s <= optimum
+    assert bound.gap(optimum) < 0.001

@@ -1,0 +1,157 @@
+"""Building platforms from their documents."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dse.config import UnitKind, format_quantity
+from dse.machine import (
+    DeviceSpec,
+    HostLinkSpec,
+    HostSpec,
+    LinkSpec,
+    NetworkSpec,
+    PeakRates,
+    PriceSpec,
+)
+from dse.machine.platforms._calibrations import calibration_facts
+from dse.machine.platforms._platform import Platform
+from dse.machine.platforms._provenance import PlatformFact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dse.machine.platforms._calibrations import UsedCalibration
+    from dse.machine.platforms._schema import (
+        LinkBlock,
+        NetworkBlock,
+        PlatformDocument,
+        SourcedBlock,
+    )
+
+
+def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] = ()) -> Platform:
+    """Returns the platform that a document describes.
+
+    Args:
+        document: The document.
+        used: The fitted models that it names.
+    """
+    device = document.device
+    host_link, host_memory = document.node.host_link, document.node.host_memory
+    links = [
+        replace(
+            _link(name, block),
+            calibrations=tuple(
+                collective
+                for calibration in used
+                if (calibration.block.link or document.default_link) == name
+                for collective in calibration.collectives()
+            ),
+        )
+        for name, block in document.links.items()
+    ]
+    networks = [_network(name, block) for name, block in document.networks.items()]
+    return Platform(
+        name=document.name,
+        description=document.description,
+        device=DeviceSpec(
+            name=device.name,
+            kind=device.kind,
+            compute_units=device.compute_units,
+            peak=PeakRates(device.peak.fp32, device.peak.tf32, device.peak.fp16, device.peak.bf16),
+            memory_bytes=device.memory.capacity,
+            memory_bandwidth_bytes_per_s=device.memory.bandwidth,
+            l2_bytes=device.l2.size,
+            l2_bandwidth_bytes_per_s=device.l2.bandwidth,
+            reserved_memory_bytes=device.memory.reserved,
+            kernel_floor_s=device.kernel_floor,
+            resident_warps_per_unit=device.resident_warps_per_unit,
+            calibrations=tuple(kernel for calibration in used for kernel in calibration.kernels()),
+        ),
+        devices_per_node=document.node.devices,
+        host_link=HostLinkSpec(host_link.bandwidth, host_link.latency),
+        links=tuple(sorted(links, key=lambda link: link.name != document.default_link)),
+        networks=tuple(
+            sorted(networks, key=lambda network: network.name != document.default_network)
+        ),
+        host=HostSpec(
+            between_operators_s=document.host.between_operators,
+            before_launch_s=document.host.before_launch,
+            after_launch_s=document.host.after_launch,
+            launch_s=document.host.launch,
+            between_launches_s=document.host.between_launches,
+            graph_launch_s=document.host.graph_launch,
+        ),
+        prices=tuple(
+            PriceSpec(usd_per_hour=price.price, **price.model_dump(exclude={"price"}))
+            for price in document.prices
+        ),
+        facts=(*_facts(document), *calibration_facts(used)),
+        calibrations=tuple(dict.fromkeys(calibration.source for calibration in used)),
+        host_memory_bytes=host_memory.capacity if host_memory else None,
+        document=document,
+    )
+
+
+def _link(name: str, block: LinkBlock) -> LinkSpec:
+    return LinkSpec(name, block.kind, block.bandwidth, block.latency, block.pair_bandwidth)
+
+
+def _network(name: str, block: NetworkBlock) -> NetworkSpec:
+    return NetworkSpec(name, block.kind, block.nics, block.bandwidth, block.latency)
+
+
+def _facts(document: PlatformDocument) -> Iterator[PlatformFact]:
+    """Yields every figure with its origin, in the order of the file."""
+    device, host_memory = document.device, document.node.host_memory
+    blocks: list[tuple[str, SourcedBlock]] = [
+        ("device.peak", device.peak),
+        ("device.memory", device.memory),
+        ("device.l2", device.l2),
+        ("node.host_link", document.node.host_link),
+        *((("node.host_memory", host_memory),) if host_memory else ()),
+        *((f"links.{name}", block) for name, block in document.links.items()),
+        *((f"networks.{name}", block) for name, block in document.networks.items()),
+        ("host", document.host),
+    ]
+    for prefix, block in blocks:
+        for name in type(block).model_fields:
+            value = getattr(block, name)
+            if name in ("origin", "source", "as_of") or value is None:
+                continue
+            yield PlatformFact(
+                f"{prefix}.{name}",
+                _readable(prefix, name, value),
+                block.origin,
+                block.source,
+                block.as_of or "",
+            )
+    for price in document.prices:
+        yield PlatformFact(
+            f"price {price.provider} {price.instance}"
+            + (f" {price.region}" if price.region else "")
+            + (" (superseded)" if price.superseded else ""),
+            format_quantity(price.price, UnitKind.PRICE),
+            "list price",
+            price.source,
+            price.as_of,
+        )
+
+
+_UNITS = {
+    "capacity": UnitKind.SIZE,
+    "reserved": UnitKind.SIZE,
+    "size": UnitKind.SIZE,
+    "bandwidth": UnitKind.BANDWIDTH,
+    "pair_bandwidth": UnitKind.BANDWIDTH,
+}
+
+
+def _readable(prefix: str, name: str, value: object) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    if prefix == "device.peak":
+        return format_quantity(value, UnitKind.COMPUTE_RATE)
+    return format_quantity(value, _UNITS.get(name, UnitKind.TIME))

@@ -1,0 +1,350 @@
+"""Platforms derived from others: `{from: h100_sxm, price: 2.10 USD/GPU/h, network: {nics: 4}}`.
+
+A mapping in the place of a platform's name says what differs from the platform that it names: a
+price, which is then the only one, and any figure by its key in the platform's file. `link` and
+`network` change all links and networks of the platform, `links` and `networks` single ones; a new
+one has to be complete.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, field_validator
+from pydantic_core import PydanticCustomError
+
+from dse._suggest import hint
+from dse.config import (
+    Bytes,
+    BytesPerSecond,
+    Count,
+    DocumentKind,
+    FieldChange,
+    FlopsPerSecond,
+    RankCount,
+    RentalPrice,
+    Seconds,
+    StrictModel,
+    builtin_folder,
+    check_data,
+    override,
+    parse_plain,
+    readable_quantity,
+)
+from dse.errors import ConfigError, UnknownNameError
+from dse.machine import LinkKind
+from dse.machine.platforms._override import given_price, price_name, rebuilt, spelled_out
+from dse.machine.platforms._provenance import PlatformFact
+from dse.machine.platforms._schema import Name, PlatformDocument
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from dse.machine.platforms._platform import Platform
+
+#: Origin of figures that a mapping gave.
+GIVEN = "given"
+
+#: What a new link or network needs.
+_WIRES = {
+    "links": ("kind", "bandwidth", "latency"),
+    "networks": ("kind", "nics", "bandwidth", "latency"),
+}
+
+#: Longest list of changes in a name that nobody chose.
+_LONGEST_CHANGES = 60
+
+
+class OwnPeakBlock(StrictModel):
+    """Peak rates that differ."""
+
+    fp32: FlopsPerSecond | None = None
+    tf32: FlopsPerSecond | None = None
+    fp16: FlopsPerSecond | None = None
+    bf16: FlopsPerSecond | None = None
+
+
+class OwnMemoryBlock(StrictModel):
+    """Figures of the device memory that differ."""
+
+    capacity: Bytes | None = None
+    bandwidth: BytesPerSecond | None = None
+    reserved: Bytes | None = None
+
+
+class OwnCacheBlock(StrictModel):
+    """Figures of the last-level cache that differ."""
+
+    size: Bytes | None = None
+    bandwidth: BytesPerSecond | None = None
+
+
+class OwnDeviceBlock(StrictModel):
+    """Figures of the device that differ."""
+
+    name: Name | None = None
+    kind: Literal["gpu", "cpu"] | None = None
+    compute_units: Count | None = None
+    resident_warps_per_unit: Count | None = None
+    kernel_floor: Seconds | None = None
+    peak: OwnPeakBlock | None = None
+    memory: OwnMemoryBlock | None = None
+    l2: OwnCacheBlock | None = None
+
+
+class OwnHostLinkBlock(StrictModel):
+    """Figures of the path between host memory and a device that differ."""
+
+    kind: Name | None = None
+    bandwidth: BytesPerSecond | None = None
+    latency: Seconds | None = None
+
+
+class OwnHostMemoryBlock(StrictModel):
+    """Memory of the node's processors."""
+
+    capacity: Bytes | None = None
+
+
+class OwnNodeBlock(StrictModel):
+    """Figures of the node that differ."""
+
+    devices: RankCount | None = None
+    host_link: OwnHostLinkBlock | None = None
+    host_memory: OwnHostMemoryBlock | None = None
+
+
+class OwnLinkBlock(StrictModel):
+    """Figures of interconnects that differ; bandwidth per device and direction."""
+
+    kind: LinkKind | None = None
+    bandwidth: BytesPerSecond | None = None
+    latency: Seconds | None = None
+    pair_bandwidth: BytesPerSecond | None = None
+
+
+class OwnNetworkBlock(StrictModel):
+    """Figures of networks that differ; bandwidth per card and direction."""
+
+    kind: Name | None = None
+    nics: Count | None = None
+    bandwidth: BytesPerSecond | None = None
+    latency: Seconds | None = None
+
+
+class OwnHostBlock(StrictModel):
+    """Host overheads that differ."""
+
+    between_operators: Seconds | None = None
+    before_launch: Seconds | None = None
+    after_launch: Seconds | None = None
+    launch: Seconds | None = None
+    between_launches: Seconds | None = None
+    graph_launch: Seconds | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedPlatform:
+    """A platform that differs from another one in some figures.
+
+    Attributes:
+        base: Name or path of the other platform.
+        name: Its own name.
+        price: For each GPU or for a whole node, with its unit; empty for the other's prices.
+        changes: Keys and new value of each figure that differs, in the order of the mapping.
+        text: The mapping as YAML, from which it can be made again.
+    """
+
+    base: str
+    name: str
+    price: str
+    changes: tuple[tuple[tuple[str, ...], str], ...]
+    text: str
+
+    @property
+    def mapping(self) -> dict[str, Any]:
+        """The keys that were given, as a file has them."""
+        found = parse_plain(self.text)
+        assert isinstance(found, dict)
+        return found
+
+
+class DerivedPlatformBlock(StrictModel):
+    """A platform with a price or figures of one's own, in the place of a platform's name."""
+
+    base: Annotated[Name, Field(alias="from", description="Name or file of a platform.")]
+    name: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=100,
+            pattern=r"^[^:=\n]+$",
+            description="Its own name; by default that of the other platform and what differs.",
+        ),
+    ] = ""
+    description: Annotated[str, Field(max_length=200)] = ""
+    price: RentalPrice | None = None
+    device: OwnDeviceBlock | None = None
+    node: OwnNodeBlock | None = None
+    link: Annotated[
+        OwnLinkBlock | None, Field(description="Figures of all links of the platform.")
+    ] = None
+    links: Annotated[
+        dict[Name, OwnLinkBlock] | None, Field(description="Single links; a new one is complete.")
+    ] = None
+    default_link: Name | None = None
+    network: Annotated[
+        OwnNetworkBlock | None, Field(description="Figures of all networks of the platform.")
+    ] = None
+    networks: Annotated[
+        dict[Name, OwnNetworkBlock] | None,
+        Field(description="Single networks; a new one is complete."),
+    ] = None
+    default_network: Name | None = None
+    host: OwnHostBlock | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _own_name(cls, value: str) -> str:
+        if (builtin_folder(DocumentKind.PLATFORM) / f"{value}.yaml").is_file():
+            raise PydanticCustomError(
+                "name", "`{name}` is a built-in platform; choose another name", {"name": value}
+            )
+        return value
+
+    def __str__(self) -> str:
+        """Returns the name of the platform."""
+        return self.to_derived().name
+
+    @property
+    def mapping(self) -> dict[str, Any]:
+        """The keys that were given, as a file has them."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+
+    def to_derived(self) -> DerivedPlatform:
+        """Returns what differs, as plain values."""
+        import yaml
+
+        given = self.mapping
+        text = yaml.safe_dump(given, sort_keys=False, allow_unicode=True)
+        figures = {key: given[key] for key in given if key not in ("from", "name", "price")}
+        changes = tuple(_leaves(figures, ()))
+        price = self.price or ""
+        name = self.name or _name(self.base, price, changes)
+        return DerivedPlatform(self.base, name, price, changes, text)
+
+
+#: A platform as files name it: a name or file, or what differs from another one.
+PlatformChoice = Annotated[
+    Annotated[Name, Tag("(name)")] | Annotated[DerivedPlatformBlock, Tag("(mapping)")],
+    Discriminator(
+        lambda value: "(mapping)" if isinstance(value, dict | DerivedPlatformBlock) else "(name)"
+    ),
+]
+
+
+def _leaves(
+    node: Mapping[str, Any], path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    for key, value in node.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, (*path, key))
+        else:
+            yield (*path, key), str(value)
+
+
+def _name(base: str, price: str, changes: tuple[tuple[tuple[str, ...], str], ...]) -> str:
+    """Returns a name that tells what differs."""
+    stem = PurePath(base).stem if base.endswith((".yaml", ".yml")) else base
+    parts = [f"{'.'.join(keys)} {readable_quantity(value)}" for keys, value in changes]
+    if len(", ".join(parts)) > _LONGEST_CHANGES:
+        parts = [f"own {block}" for block in dict.fromkeys(keys[0] for keys, _ in changes)]
+    if price:
+        parts.insert(0, price)
+    return f"{stem} ({', '.join(parts) or 'as it is'})".replace(":", " ").replace("=", " ")
+
+
+def derive_platform(
+    derived: DerivedPlatform,
+    base: Platform,
+    given_in: str,
+    places: Mapping[tuple[int | str, ...], str] | None = None,
+) -> Platform:
+    """Returns a platform with what differs from another one.
+
+    Measured kernels and collectives move with the physics that they are ratios to, as they do
+    under :func:`override_platform`.
+
+    Args:
+        derived: What differs.
+        base: The other platform.
+        given_in: Where it was given: the source of its figures.
+        places: Place of each key of the mapping, for messages; `given_in` if left out.
+
+    Raises:
+        UnknownNameError: The other platform has no such field, link or network.
+        ConfigError: The platform would be impossible.
+    """
+    known = dict(places or {})
+    known[()] = known.get(("from",), given_in)
+    source = f"given in {given_in}"[:200]
+    data: dict[str, Any] = base.document.model_dump(mode="json")
+    data["name"] = derived.name
+    facts = {fact.quantity: fact for fact in base.facts}
+    for keys, value in derived.changes:
+        try:
+            data, moved = _changed(data, derived, keys, value, source)
+        except ConfigError as error:
+            place = next(
+                known[keys[:end]] for end in range(len(keys), -1, -1) if keys[:end] in known
+            )
+            raise type(error)(f"{place}: {'.'.join(keys)}: {error}") from error
+        for change in moved:
+            facts[change.path] = _fact(change, source, facts.get(change.path))
+    facts.pop("description", None)
+    if derived.price:
+        price = given_price(derived.price, data["node"]["devices"], source)
+        data["prices"] = [price]
+        facts = {name: fact for name, fact in facts.items() if not name.startswith("price ")}
+        instead = f"{source}, instead of the prices of {base.name}"
+        facts[price_name(price)] = PlatformFact(
+            price_name(price), readable_quantity(derived.price), GIVEN, instead, ""
+        )
+    document = check_data(data, PlatformDocument, file=known[()])
+    return rebuilt(base, document, tuple(facts.values()))
+
+
+def _changed(
+    data: dict[str, Any],
+    derived: DerivedPlatform,
+    keys: tuple[str, ...],
+    value: str,
+    source: str,
+) -> tuple[dict[str, Any], tuple[FieldChange, ...]]:
+    """Returns a platform's data with one figure changed, or of a new link or network given."""
+    path, sourced = ".".join(keys), {"origin": "assumed", "source": source}
+    block, name = keys[0], keys[1] if len(keys) > 2 else ""
+    if block not in _WIRES or not name:
+        return override(data, spelled_out(path), value, sourced)
+    wires = data[block]
+    own = {key[2] for key, _ in derived.changes if key[:2] == (block, name)}
+    if name not in wires:
+        missing = [key for key in _WIRES[block] if key not in own]
+        if missing:
+            raise UnknownNameError(
+                f"there is no {block[:-1]} `{name}`; {hint(name, list(wires))}; a new one also "
+                f"needs {', '.join(f'`{key}`' for key in missing)}"
+            )
+        wires = {**wires, name: dict(sourced)}
+    wire = wires[name]
+    if keys[2] in wire:
+        return override(data, path, value)
+    wires = {**wires, name: {**wire, keys[2]: value}}
+    return {**data, block: wires}, (FieldChange(path, "not set", readable_quantity(value)),)
+
+
+def _fact(change: FieldChange, source: str, former: PlatformFact | None) -> PlatformFact:
+    before = change.before if former is None else f"{former.value} ({former.origin})"
+    return PlatformFact(change.path, change.after, GIVEN, f"{source}; was {before}", "")

@@ -1,0 +1,53 @@
+"""Strategies: which configurations are looked at, and in which order."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from dse.search._certificate import Certificate
+    from dse.search._proposals import Batch
+    from dse.search._records import Params, TrialRecord
+
+
+class Strategy(ABC):
+    """Proposes configurations in rounds, and learns from their answers.
+
+    What is proposed depends on the space, the seed and the answers, and not on when they arrive.
+    """
+
+    @property
+    @abstractmethod
+    def exhausted(self) -> bool:
+        """Whether there is nothing left to propose."""
+
+    @abstractmethod
+    def ask(self, count: int) -> Batch:
+        """Proposes a round of at most `count` configurations.
+
+        All of them must be answered by :meth:`tell` or :meth:`tell_bounds` before the next call,
+        except those that others evaluate.
+        """
+
+    @abstractmethod
+    def tell(self, records: Sequence[TrialRecord]) -> None:
+        """Answers proposals of the last round, in any order, or adds answers of others."""
+
+    def tell_bounds(self, records: Sequence[TrialRecord]) -> None:
+        """Answers the bounds of the last round, in any order; without bounds, does nothing."""
+        del records
+
+    @abstractmethod
+    def mark_in_flight(self, in_flight: Iterable[Params]) -> None:
+        """Excludes configurations that others are evaluating; :meth:`tell` adds their answers."""
+
+    def annotated(self, record: TrialRecord) -> TrialRecord:
+        """Returns an answer with how many other configurations have the same one."""
+        return record
+
+    def certificate(self) -> Certificate | None:
+        """Returns what is proven about the front; None if nothing is."""
+        return None

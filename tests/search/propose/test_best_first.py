@@ -1,0 +1,353 @@
+"""Exact search: fronts against brute force, bounds against answers, certificates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+import itertools
+import math
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from dse.search import RunOptions, read_inputs, run
+from dse.search._proposals import Effort, Proposal
+from dse.search._records import TrialStatus
+from dse.search.analyse._hypervolume import hypervolume
+from dse.search.analyse._pareto import pareto_mask
+from dse.search.evaluate._distinct import Canonical, enumerate_space
+from dse.search.evaluate._evaluator import Evaluator, unbounded, without_answer
+from dse.search.propose import BestFirst, make_strategy
+from dse.search.space import Constraint, Objective, SamplerName
+from dse.workload import Parameter
+
+SPACE = """\
+schema_version: 1
+name: exact
+workload: {model: dlrm_tiny}
+parameters:
+  platform: [a100_sxm_80, h100_sxm, v100_dgx2]
+  world_size: [2, 4, 8, 16]
+  global_batch_size: [16384, 65536]
+  network: [default, slow]
+  communication_precision: [fp32, fp16]
+  sharding_types:
+    - [table_wise]
+    - [table_wise, row_wise]
+    - [table_wise, table_row_wise]
+objectives:
+  - {metric: throughput_samples_per_s, direction: maximize}
+  - {metric: cost_usd_per_million_samples, direction: minimize}
+networks:
+  slow: {kind: ethernet, nics: 1, bandwidth: 100 Gbit/s, latency: 20 us}
+search: {batch: 4, improvement_rounds: 1, planners: [size_greedy]}
+"""
+
+TRANSFORMER_SPACE = """\
+schema_version: 1
+name: exact transformer
+workload: {model: gpt_1_7b}
+parameters:
+  platform: [a100_sxm_80, h100_sxm]
+  world_size: [8, 16]
+  global_batch_size: 32
+  tensor: [1, 2, 8]
+  pipeline: [1, 2]
+  micro_batch_size: [1, 4]
+  sequence_parallel: [false, true]
+  recompute: [none, full]
+  data_sharding: [none, zero1, zero3]
+objectives:
+  - {metric: throughput_tokens_per_s, direction: maximize}
+  - {metric: cost_usd_per_million_samples, direction: minimize}
+search: {batch: 4}
+"""
+
+
+@pytest.fixture(params=[SPACE, TRANSFORMER_SPACE], ids=["dlrm", "transformer"])
+def inputs(request, tmp_path):
+    path = tmp_path / "space.yaml"
+    path.write_text(request.param)
+    return read_inputs(path)
+
+
+def every_answer(inputs):
+    """Evaluates the whole space."""
+    evaluator = inputs.context.make_evaluator()
+    names = [parameter.name for parameter in inputs.space.parameters]
+    records = []
+    for chosen in itertools.product(*(each.choices for each in inputs.space.parameters)):
+        parameters = dict(zip(names, chosen, strict=True))
+        if not evaluator.rejection(parameters):
+            records.append(evaluator.evaluate(len(records), parameters))
+    return records
+
+
+def front_values(records, objectives):
+    values = np.array([r.values for r in records if r.status is TrialStatus.FEASIBLE])
+    mask = pareto_mask(values, [axis.maximize for axis in objectives])
+    return {tuple(f"{value:.9g}" for value in row) for row in values[mask]}
+
+
+# --- with the performance model --------------------------------------------------------------
+
+
+def searched(inputs):
+    """Searches without an executor; returns the records and the strategy."""
+    evaluator = inputs.context.make_evaluator()
+    strategy = make_strategy(inputs.space, SamplerName.AUTO, 0, evaluator)
+    records = []
+    while not strategy.exhausted:
+        batch = strategy.ask(4)
+        strategy.tell_bounds([evaluator.answer(proposal) for proposal in batch.bounds])
+        answers = [evaluator.answer(proposal) for proposal in batch.proposals]
+        records += answers
+        strategy.tell(answers)
+    return records, strategy
+
+
+def test_the_front_is_that_of_all_configurations(inputs):
+    records, strategy = searched(inputs)
+    every = every_answer(inputs)
+    objectives = inputs.space.objectives
+    assert front_values(records, objectives) == front_values(every, objectives)
+    certificate = strategy.certificate()
+    assert certificate.complete
+    assert certificate.hypervolume_missing_at_most == 0
+    assert certificate.evaluated == len(records) < len(every) / 4
+    parts = certificate.evaluated + certificate.proven_dominated + certificate.proven_infeasible
+    assert certificate.distinct == parts
+
+
+def test_nothing_beats_its_bounds(inputs):
+    evaluator = inputs.context.make_evaluator()
+    drawn = random.Random(4).sample(every_answer(inputs), 24)
+    for record in drawn:
+        prediction = record.prediction
+        before = 0.0
+        for effort in range(evaluator.finest_bound + 1):
+            proposal = Proposal(record.number, record.parameters, Effort(effort))
+            bound = evaluator.bound(proposal)
+            if bound.status is TrialStatus.INFEASIBLE:
+                assert record.status is TrialStatus.INFEASIBLE
+                break
+            least_s = bound.prediction.iteration_time_s
+            # A lower bound is that of the linear program, up to its tolerance.
+            assert before <= least_s <= prediction.iteration_time_s * (1 + 1e-9)
+            assert bound.prediction.peak_memory_bytes <= prediction.peak_memory_bytes * (1 + 1e-9)
+            for axis, value, best in zip(
+                inputs.space.objectives, record.values, bound.values, strict=True
+            ):
+                worse = best / value if axis.maximize else value / best
+                assert worse >= 1 - 1e-9
+            before = least_s if effort < Effort.OWN_BOUND else before
+
+
+def test_what_is_never_slower_has_the_lower_bound(inputs):
+    evaluator, workload = inputs.context.make_evaluator(), inputs.context.workload
+    choices = {each.name: each.choices for each in inputs.space.parameters}
+    for record in random.Random(5).sample(every_answer(inputs), 12):
+        parameters = dict(record.parameters)
+        best = evaluator.open_job(workload.favourable(parameters, choices))
+        own = evaluator.open_job(parameters)
+        assert best.optimistic_time_s() <= own.optimistic_time_s() * (1 + 1e-9)
+        if workload.finds_plans:
+            assert best.lower_bound_s() <= own.lower_bound_s() * (1 + 1e-6)
+
+
+def test_equal_configurations_are_one(tmp_path):
+    path = tmp_path / "space.yaml"
+    path.write_text(SPACE)
+    inputs = read_inputs(path)
+    evaluator = inputs.context.make_evaluator()
+    found = enumerate_space(inputs.space, evaluator)
+    on_one_node = [each for each in found.distinct if dict(each.parameters)["world_size"] == 2]
+    # Rows over a node are rows over all ranks there, and no network is used.
+    for each in on_one_node:
+        assert "network" in each.equal_because
+        assert dict(each.parameters)["network"] == "default"
+        types = dict(each.parameters)["sharding_types"]
+        assert types != "table_wise+table_row_wise"
+        assert each.equal_count == (1 if types == "table_wise" else 3)
+    on_two = [each for each in found.distinct if dict(each.parameters)["world_size"] == 16]
+    assert {dict(each.parameters)["network"] for each in on_two if "a100" in str(each)} == {
+        "default",
+        "slow",
+    }
+    total = sum(1 + each.equal_count for each in found.distinct) + len(found.impossible)
+    assert total == inputs.space.size
+    canonical = Canonical(inputs.space, evaluator)
+    known = {each.parameters for each in found.distinct}
+    for record in random.Random(6).sample(every_answer(inputs), 30):
+        assert canonical(record.parameters) in known
+
+
+def test_samplers_propose_no_configuration_under_two_names(tmp_path):
+    path = tmp_path / "space.yaml"
+    path.write_text(SPACE)
+    options = RunOptions(trials=60, out=tmp_path / "study", sampler=SamplerName.RANDOM)
+    records = run(path, options).result.records
+    evaluator = read_inputs(path).context.make_evaluator()
+    outcomes = [evaluator.outcome(dict(r.parameters)) for r in records if r.evaluated]
+    assert len(outcomes) == len(set(outcomes))
+
+
+def test_a_run_is_certified_and_the_same_for_any_number_of_workers(tmp_path, out_of_order):
+    path = tmp_path / "space.yaml"
+    path.write_text(SPACE)
+    one = run(path, RunOptions(out=tmp_path / "one"))
+    out_of_order()
+    other = run(path, RunOptions(out=tmp_path / "other"))
+    assert one.exhausted
+    assert one.result.certificate == other.result.certificate
+    assert one.result.certificate.complete
+    assert {r.parameters for r in one.result.front} == {r.parameters for r in other.result.front}
+    assert all(record.thorough for record in one.result.front)
+
+
+def test_a_part_of_the_search_says_what_can_be_missing(tmp_path):
+    path = tmp_path / "space.yaml"
+    path.write_text(SPACE)
+    whole = run(path, RunOptions(out=tmp_path / "whole")).result
+    part = run(path, RunOptions(out=tmp_path / "part", trials=2)).result
+    assert not part.certificate.complete
+    values = np.array([r.values for r in (*whole.front, *part.front)])
+    maximize = [axis.maximize for axis in whole.objectives]
+    worst = np.where(maximize, values.min(axis=0), values.max(axis=0))
+    most = hypervolume([r.values for r in whole.front], worst, maximize)
+    got = hypervolume([r.values for r in part.front], worst, maximize)
+    assert 0 < part.certificate.hypervolume_missing_at_most <= 1
+    assert most - got <= 1e-12 or part.certificate.hypervolume_missing_at_most > 0
+    resumed = run(path, RunOptions(out=tmp_path / "part", trials=1000, resume=True)).result
+    assert resumed.certificate == whole.certificate
+    assert {r.parameters for r in resumed.front} == {r.parameters for r in whole.front}
+
+
+# --- with made-up answers --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MadeUp:
+    """A space of numbered configurations with known answers and bounds below them.
+
+    Attributes:
+        answers: Costs of each configuration.
+        margins: How far its first bound lies below them; the second one half as far.
+        feasible: Whether it turns out to be feasible.
+    """
+
+    answers: list[tuple[float, float]]
+    margins: list[float]
+    feasible: list[bool]
+
+    @property
+    def space(self):
+        from dse.config import parse_document
+        from dse.search.space import SpaceDocument
+
+        space = parse_document(SPACE, SpaceDocument, file="space").to_space()
+        return replace(
+            space,
+            parameters=(Parameter("index", tuple(range(len(self.answers)))),),
+            objectives=(
+                Objective("iteration_time_s", maximize=False),
+                Objective("cost_usd_per_million_samples", maximize=False),
+            ),
+            constraints=(),
+        )
+
+
+class MadeUpEvaluator(Evaluator):
+    def __init__(self, made_up):
+        super().__init__(made_up.space)
+        self.made_up = made_up
+        self.bounded_times = 0
+
+    finest_bound = Effort.OWN_BOUND
+    bounds_time = True
+
+    def reject(self, parameters):
+        return ""
+
+    def bound(self, proposal):
+        index = dict(proposal.parameters)["index"]
+        share = 1.0 if proposal.effort is Effort.OPTIMISTIC else 0.5
+        self.bounded_times += proposal.effort > Effort.OPTIMISTIC
+        return self._at(proposal, share * self.made_up.margins[index])
+
+    def bounded(self, proposal, time_s):
+        return self._at(proposal, 0.5 * self.made_up.margins[dict(proposal.parameters)["index"]])
+
+    def _at(self, proposal, margin):
+        answer = self.made_up.answers[dict(proposal.parameters)["index"]]
+        values = tuple(value - margin for value in answer)
+        return replace(unbounded(self.space, proposal), values=values)
+
+    def _evaluate(self, number, parameters):
+        index = parameters["index"]
+        feasible = self.made_up.feasible[index]
+        status = TrialStatus.FEASIBLE if feasible else TrialStatus.INFEASIBLE
+        record = without_answer(number, status, "" if feasible else "does not fit", parameters)
+        return replace(record, values=self.made_up.answers[index])
+
+
+costs = st.integers(0, 12).map(float)
+
+
+@st.composite
+def made_up(draw):
+    count = draw(st.integers(1, 40))
+    return MadeUp(
+        draw(st.lists(st.tuples(costs, costs), min_size=count, max_size=count)),
+        draw(st.lists(st.sampled_from([0.0, 1.0, 3.0, 9.0]), min_size=count, max_size=count)),
+        draw(st.lists(st.booleans(), min_size=count, max_size=count)),
+    )
+
+
+@given(made_up(), st.integers(1, 7))
+@settings(deadline=None)
+def test_every_front_is_found(case, count):
+    evaluator = MadeUpEvaluator(case)
+    found = enumerate_space(case.space, evaluator)
+    strategy = BestFirst(case.space, found, evaluator)
+    seen = {}
+    while not strategy.exhausted:
+        batch = strategy.ask(count)
+        assert len(batch.proposals) <= count
+        assert batch.proposals or batch.bounds
+        strategy.tell_bounds([evaluator.answer(each) for each in batch.bounds])
+        answers = [evaluator.answer(each) for each in batch.proposals]
+        strategy.tell(list(reversed(answers)))
+        for record in answers:
+            index = dict(record.parameters)["index"]
+            assert index not in seen
+            seen[index] = record
+    points = [
+        answer for answer, feasible in zip(case.answers, case.feasible, strict=True) if feasible
+    ]
+    mask = pareto_mask(np.array(points).reshape(-1, 2), [False, False])
+    wanted = {point for point, marked in zip(points, mask, strict=True) if marked}
+    got = {record.values for record in seen.values() if record.status is TrialStatus.FEASIBLE}
+    assert wanted <= got
+    # Only what could have been on the front was looked at.
+    for index, record in seen.items():
+        best = np.array(record.values) - 0.5 * case.margins[index]
+        others = np.array(sorted(wanted)).reshape(-1, 2)
+        strictly = (others <= best).all(axis=1) & (others < best).any(axis=1)
+        assert not strictly.any() or tuple(record.values) in got
+
+
+def test_a_limit_on_the_wrong_side_of_a_bound_proves_nothing(tmp_path):
+    path = tmp_path / "space.yaml"
+    path.write_text(SPACE)
+    inputs = read_inputs(path)
+    slow = Constraint("iteration_time_s", at_most=None, at_least=1e-2)
+    context = replace(inputs.context, space=replace(inputs.space, constraints=(slow,)))
+    evaluator = context.make_evaluator()
+    parameters = tuple((each.name, each.choices[0]) for each in inputs.space.parameters)
+    bound = evaluator.bound(Proposal(0, parameters, Effort.OPTIMISTIC))
+    assert bound.prediction.iteration_time_s < 1e-2
+    assert bound.status is TrialStatus.FEASIBLE
+    assert not math.isinf(bound.values[0])
