@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dse.report._metrics import metric_formats, title_with_unit
 from dse.report.console import Table, figures, line, texts
+from dse.report.terminal._prediction import print_bound_by
 from dse.search import TrialStatus
 from dse.workload import program_label, workload_kind
 from dse.workload.dlrm import PLACEMENT_PREFIX
@@ -59,21 +60,23 @@ def _print_front(study: StudyResult, console: Console) -> None:
     title = f"Pareto front of {study.name}"
     if len(study.programs) == 1:
         title += f", program: {program_label(*study.programs)}"
-    table = Table(title, figures("#", *titles), texts("Configuration", "Bound by"))
+    table = Table(title, figures("#", *titles), texts("Configuration"))
     varied = _varied_parameters(study)
     if study.trace is not None:
         metrics = study.trace.metrics
         cells = (formats[axis.metric].text(metrics[axis.metric]) for axis in study.objectives)
-        captured = f"as captured: {study.trace.step}"
-        table.add("", *cells, captured, study.trace.baseline.bound_text, style="dim")
+        table.add("", *cells, f"as captured: {study.trace.step}", style="dim")
     for record in study.front[:_MAX_ROWS]:
         cells = (
             formats[axis.metric].text(value)
             for axis, value in zip(study.objectives, record.values, strict=True)
         )
-        bound_by = "" if record.prediction is None else record.prediction.bound_text
-        table.add(str(record.number), *cells, _configuration_name(record, varied), bound_by)
+        table.add(str(record.number), *cells, _configuration_name(record, varied))
     table.print(console)
+    shown = study.front[:_MAX_ROWS]
+    print_bound_by(
+        [(f"#{each.number}", each.prediction) for each in shown if each.prediction], console
+    )
 
 
 def _configuration_name(record: TrialRecord, varied: Sequence[str]) -> str:
