@@ -119,7 +119,7 @@ def print_difference(
 def print_ranking(rows: Sequence[RankingRow], console: Console) -> None:
     """Prints plans in order, fastest first."""
     titles = ("iteration time", "90 % interval", "samples/s", "vs. best")
-    table = Table("", figures(""), texts("plan"), figures(*titles), texts("bound by", ""))
+    table = Table("", figures(""), texts("plan"), figures(*titles), texts(""))
     best_s = rows[0].prediction.iteration_time_s
     for place, row in enumerate(rows, start=1):
         prediction = row.prediction
@@ -133,16 +133,32 @@ def print_ranking(rows: Sequence[RankingRow], console: Console) -> None:
             interval(prediction.iteration_time_p5_s, prediction.iteration_time_p95_s),
             f"{prediction.throughput_samples_per_s:,.0f}",
             signed_percent(prediction.iteration_time_s / best_s - 1) if place > 1 else "best",
-            prediction.bound_text,
             note,
         )
     table.print(console)
+    print_bound_by([(row.name, row.prediction) for row in rows], console)
     # All plans of a ranking run under one program.
     if program := rows[0].prediction.program:
         line(console, f"program: {program_label(program)}")
     for row in rows:
         if not row.prediction.feasible:
             line(console, f"{row.name}: {row.prediction.infeasible_reason}")
+
+
+def print_bound_by(predictions: Sequence[tuple[str, Prediction]], console: Console) -> None:
+    """Prints what binds each of several predictions, those of the same work on one line.
+
+    Args:
+        predictions: Names and predictions.
+        console: Where to print.
+    """
+    names_of: dict[str, list[str]] = {}
+    for name, prediction in predictions:
+        if prediction.bound_by:
+            share = percent(prediction.bound_share, 0)
+            names_of.setdefault(prediction.bound_by, []).append(f"{name} ({share})")
+    for work, found in names_of.items():
+        line(console, f"bound by {work}: {', '.join(found)}")
 
 
 def _figures(prediction: Prediction) -> list[tuple[str, str]]:
