@@ -116,7 +116,7 @@ def test_the_front_is_that_of_all_configurations(inputs):
     certificate = strategy.certificate()
     assert certificate.complete
     assert certificate.hypervolume_missing_at_most == 0
-    assert certificate.evaluated == len(records) < len(every) / 4
+    assert certificate.evaluated == len(records) < len(every) / 8
     parts = certificate.evaluated + certificate.proven_dominated + certificate.proven_infeasible
     assert certificate.distinct == parts
 
@@ -211,7 +211,7 @@ def test_a_part_of_the_search_says_what_can_be_missing(tmp_path):
     path = tmp_path / "space.yaml"
     path.write_text(SPACE)
     whole = run(path, RunOptions(out=tmp_path / "whole")).result
-    part = run(path, RunOptions(out=tmp_path / "part", trials=2)).result
+    part = run(path, RunOptions(out=tmp_path / "part", trials=1)).result
     assert not part.certificate.complete
     values = np.array([r.values for r in (*whole.front, *part.front)])
     maximize = [axis.maximize for axis in whole.objectives]
