@@ -16,6 +16,7 @@ import functools
 import importlib
 import json
 import os
+from pathlib import Path
 import time
 from typing import TYPE_CHECKING
 
@@ -147,7 +148,7 @@ def measured(space: str, trials: int, skip: int) -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--space", default="dlrm_sharding")
+    parser.add_argument("--space", default=str(Path(__file__).with_name("wide_space.yaml")))
     parser.add_argument("--trials", type=int, default=120)
     parser.add_argument("--skip", type=int, default=0, help="trials before, not counted")
     parser.add_argument("--json", action="store_true")

@@ -236,7 +236,7 @@ def driver_marks(costs: list[scale_driver.DriverCost]) -> list[Mark]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--space", default="dlrm_sharding")
+    parser.add_argument("--space", default=str(Path(__file__).with_name("wide_space.yaml")))
     parser.add_argument("--trials", type=int, default=300)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--executors", default="serial,process,ray")

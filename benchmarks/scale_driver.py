@@ -148,7 +148,7 @@ def write_picture(costs: list[DriverCost], limit_s: float, path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--executor", default="process")
-    parser.add_argument("--space", default="dlrm_sharding")
+    parser.add_argument("--space", default=str(Path(__file__).with_name("wide_space.yaml")))
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--jobs", type=int, default=2)
     arguments = parser.parse_args()

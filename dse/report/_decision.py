@@ -68,7 +68,7 @@ def certificate_words(study: StudyResult) -> str:
     """Returns how much of a study's front can be missing, and how to go on."""
     evaluated = [record for record in study.records if record.evaluated]
     if study.certificate is not None:
-        return _certified(study.certificate, len(evaluated))
+        return _certified(study.certificate)
     size = math.prod(len(parameter.choices) for parameter in study.parameters)
     if study.parameters and len(study.records) >= size:
         return f"front complete: the whole space of {plural(size, 'configuration')} was looked at"
@@ -96,7 +96,7 @@ def gap_words(gap: float) -> str:
     return f"at most {percent(gap)} slower than the best possible"
 
 
-def _certified(found: Certificate, evaluated: int) -> str:
+def _certified(found: Certificate) -> str:
     seen = f"{plural(found.evaluated, 'outcome')} evaluated"
     if found.distinct:
         seen = f"{found.evaluated:,} of {plural(found.distinct, 'outcome')} evaluated"
@@ -118,7 +118,7 @@ def _certified(found: Certificate, evaluated: int) -> str:
         if math.isnan(missing)
         else f"at most {100 * missing:.2g} % hypervolume missing"
     )
-    more = f"continue with --resume --trials {2 * max(evaluated, 1)}"
+    more = "continue with --resume, and with more --trials where their number ended it"
     return f"{how_much}: {', '.join([seen, *ruled_out])}; {more}"
 
 

@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 class Effort(IntEnum):
     """How thoroughly a configuration is looked at; more effort takes longer and says more.
 
-    ``OPTIMISTIC``: values that it cannot beat, in about a millisecond. ``SHARED_BOUND``: the
-    solver's lower bound of a configuration that is never slower, which many share.
-    ``OWN_BOUND``: its own lower bound. ``QUICK``: its prediction, with a plan found quickly.
-    ``THOROUGH``: its prediction with the plan that :func:`dse.shard` finds.
+    ``OPTIMISTIC``: values that it cannot beat, in less than a millisecond. ``SHARED_BOUND``:
+    closer ones of a configuration that is never slower, which many share; where plans are
+    searched, the lower bound on all of them. ``OWN_BOUND``: closer ones of its own. ``QUICK``: its
+    prediction, with a plan found quickly. ``THOROUGH``: its prediction with the plan that
+    :func:`dse.shard` finds.
     """
 
     OPTIMISTIC = 0

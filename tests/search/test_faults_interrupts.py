@@ -34,6 +34,7 @@ def started(tmp_path, executor, trials=3):
     """A command in the middle of a study; some trials are finished."""
     out = tmp_path / "study"
     arguments = ["run", "dlrm_sharding", "--trials", MANY, "--executor", executor]
+    arguments += ["--sampler", "nsga2"]
     command = Command(tmp_path / "messages", *arguments, "--jobs", 2, "--out", out)
     until = time.monotonic() + PATIENCE_S
     while evaluated(out) < trials and time.monotonic() < until and command.process.is_alive():

@@ -249,7 +249,7 @@ class ConfigurationEvaluator(Evaluator):
         )
         self._plans: OrderedDict[Hashable, Job] = OrderedDict()
         self._bounds: dict[Hashable, float | None] = {}
-        self._optimistic: dict[Hashable, float] = {}
+        self._least_s: dict[tuple[Hashable, bool], float] = {}
         self._favourable: dict[Params, Job] = {}
         self._choices = {each.name: each.choices for each in context.space.parameters}
 
@@ -286,8 +286,8 @@ class ConfigurationEvaluator(Evaluator):
 
     @property
     def finest_bound(self) -> Effort:
-        """The lower bound on all plans, where plans are searched."""
-        return Effort.OWN_BOUND if self.workload.finds_plans else Effort.OPTIMISTIC
+        """The closer of the times that jobs cannot beat, if there is any."""
+        return Effort.OWN_BOUND if self.bounds_time else Effort.OPTIMISTIC
 
     @property
     def bounds_time(self) -> bool:
@@ -320,26 +320,28 @@ class ConfigurationEvaluator(Evaluator):
         parameters = dict(proposal.parameters)
         if not self.bounds_time:
             return unbounded(self.space, proposal, self.rejection(parameters))
+        if reason := self._cannot_run(self.open_job(parameters), parameters):
+            return unbounded(self.space, proposal, reason)
         shared = proposal.effort < Effort.OWN_BOUND
         bounded = self._favourable_job(parameters) if shared else self.open_job(parameters)
-        time_s = self._optimistic_time_s(bounded)
-        if proposal.effort > Effort.OPTIMISTIC:
-            time_s = max(time_s, self._lower_bound_s(bounded) or 0.0)
-        return self.bounded(proposal, time_s)
+        return self.bounded(
+            proposal, self._least_time_s(bounded, closer=proposal.effort > Effort.OPTIMISTIC)
+        )
+
+    def _cannot_run(self, job: Job, parameters: Mapping[str, ParameterValue]) -> str:
+        """Returns why no plan makes a job feasible; empty if one may."""
+        return self._over_limit(job, self._platform_of(parameters)) or job.cannot_fit()
 
     def bounded(self, proposal: Proposal, time_s: float) -> TrialRecord:
         """Returns the record of a bound; see :meth:`Evaluator.bounded`."""
         parameters = dict(proposal.parameters)
         job = self.open_job(parameters)
-        platform = self._platform_of(parameters)
-        reason = self._over_limit(job, platform) or job.cannot_fit()
-        if not reason and math.isinf(time_s):
+        if math.isinf(time_s):
             reason = "out of memory: no plan of the allowed sharding types fits"
-        quote = self._quote(job, platform)
+            return unbounded(self.space, proposal, reason)
+        quote = self._quote(job, self._platform_of(parameters))
         throughput = job.samples_per_iteration / time_s if time_s > 0 else math.inf
-        cost = None
-        if quote is not None and throughput > 0:
-            cost = quote.cost_usd_per_million(throughput)
+        cost = None if quote is None else quote.cost_usd_per_million(throughput)
         cluster = job.cluster
         prediction = Prediction(
             iteration_time_s=time_s,
@@ -353,9 +355,9 @@ class ConfigurationEvaluator(Evaluator):
             usable_memory_bytes=(
                 math.nan if cluster is None else cluster.device.usable_memory_bytes
             ),
-            feasible=not reason,
-            infeasible_reason=reason,
-            metrics=job.metrics(time_s) if 0 < time_s < math.inf else (),
+            feasible=True,
+            infeasible_reason="",
+            metrics=job.metrics(time_s) if time_s > 0 else (),
         )
         record = replace(
             without_answer(proposal.number, TrialStatus.FEASIBLE, "", parameters),
@@ -364,13 +366,14 @@ class ConfigurationEvaluator(Evaluator):
         )
         return optimistic(record, self.space, self.workload)
 
-    def _optimistic_time_s(self, job: Job) -> float:
+    def _least_time_s(self, job: Job, *, closer: bool) -> float:
+        """Returns a time that a job cannot beat; equal jobs are looked at once."""
         key = job.key()
         if key is None:
-            return job.optimistic_time_s()
-        if key not in self._optimistic:
-            self._optimistic[key] = job.optimistic_time_s()
-        return self._optimistic[key]
+            return job.optimistic_time_s(closer=closer)
+        if (key, closer) not in self._least_s:
+            self._least_s[key, closer] = job.optimistic_time_s(closer=closer)
+        return self._least_s[key, closer]
 
     # --- answers --------------------------------------------------------------------------------
 

@@ -64,6 +64,11 @@ class ProcessExecutor(PoolExecutor[_ProcessWorker]):
         # worker waits for its answer to be read.
         super().__init__(context, jobs, chunks_held=1)
 
+    def __enter__(self) -> ProcessExecutor:
+        """Starts workers, which import what they need while the first round is proposed."""
+        self._start_missing()
+        return self
+
     @property
     def process_ids(self) -> tuple[int, ...]:
         """Process ids of the workers."""

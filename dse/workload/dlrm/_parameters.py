@@ -70,9 +70,7 @@ class DlrmParameters(ParametersBlock):
     program: Annotated[
         Names | None, Field(validation_alias=AliasChoices("program", "software_profile"))
     ] = None
-    sharding_types: TypeSets = [
-        [ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE, ShardingType.ROW_WISE]
-    ]
+    sharding_types: TypeSets = [list(ShardingType)]
 
     @model_validator(mode="after")
     def _one_batch_size(self) -> DlrmParameters:

@@ -72,12 +72,16 @@ class TransformerJob(Job):
         """Returns the job itself: nothing is left open."""
         return self
 
-    def optimistic_time_s(self) -> float:
-        """Returns the time of the busiest stage's kernels, and of those before and after them.
+    def optimistic_time_s(self, *, closer: bool = False) -> float:
+        """Returns the time of the model's arithmetic at the peak rate of all devices.
 
-        Transfers, the host and what stages wait for each other are left out.
+        The closer one is that of the busiest stage's kernels, and of those before and after them:
+        without transfers between stages, the host, and what stages wait for each other.
         """
-        return kernels_time_s(self)
+        if closer:
+            return kernels_time_s(self)
+        peak = self.cluster.device.peak.of(self.precision) * self.cluster.world_size
+        return self.global_batch_size * self.model.model_flops_per_sample / peak
 
     def least_memory_bytes(self) -> float:
         """Returns what the fullest stage needs, which is known exactly."""

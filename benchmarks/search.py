@@ -1,0 +1,269 @@
+"""Does the exact search find the whole front, how soon, and how do samplers compare?
+
+Usage: python benchmarks/search.py [SPACE ...] [--drawn N] [--jobs N] [--seed N] [--samplers A,B]
+    [--trials N] [--no-truth] [--json]
+
+Of each space, and of some that are drawn at random, every distinct configuration is evaluated as
+in a study: that is the truth. The table says how long the search took and what share it evaluated,
+by how much it missed points of the true front at most, and what Optuna's samplers find in as many
+trials as a user would give them. Regret is the throughput that a front lacks at the cost of a true
+point, on average over these. Plans of the front are compared with those of `dse shard`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict, dataclass, field
+import json
+import os
+from pathlib import Path
+import random
+import sys
+import tempfile
+import time
+from typing import TYPE_CHECKING
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+
+from dse.search import RunOptions, TrialStatus, read_inputs, run
+from dse.search._proposals import Effort, Proposal
+from dse.search.analyse._hypervolume import hypervolume
+from dse.search.analyse._pareto import pareto_mask
+from dse.search.evaluate._distinct import enumerate_space
+from dse.search.execute import make_executor
+from dse.search.space import SamplerName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from dse.search import StudyResult, TrialRecord
+    from dse.search._inputs import StudyInputs
+    from dse.search.space import Objective
+
+SHIPPED = ("dlrm_sharding", "gpt_parallelism", "bert_ddp")
+
+#: What spaces are drawn from.
+MODELS = ("dlrm_dcnv2", "dlrm_criteo", "dlrm_dle_small", "dlrm_small")
+PLATFORMS = ("a100_sxm_40", "a100_sxm_80", "h100_sxm", "h200_sxm", "b200_sxm")
+BATCHES = (8192, 16384, 32768, 65536, 131072, 262144)
+NETWORKS = ("default", "ethernet_100g")
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """What a sampler found.
+
+    Attributes:
+        sampler: Its name.
+        hypervolume_share: Hypervolume of its front over the true one.
+        regret: Mean share of the throughput that it lacks at the cost of true points.
+    """
+
+    sampler: str
+    hypervolume_share: float
+    regret: float
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One space.
+
+    Attributes:
+        space: Its name.
+        seconds: Wall time of the exact search, files included.
+        complete: Whether it was certified.
+        distinct: Distinct configurations.
+        evaluated: Those that were evaluated.
+        front: Rows of the front.
+        missed: Largest relative shortfall of the front behind a true point; NaN without a truth.
+        shard_gap: Largest relative difference of a plan on the front from that of `dse shard`.
+        samplers: For comparison.
+    """
+
+    space: str
+    seconds: float
+    complete: bool
+    distinct: int
+    evaluated: int
+    front: int
+    missed: float
+    shard_gap: float
+    samplers: tuple[Sampled, ...] = field(default=())
+
+
+def drawn_space(number: int, seed: int) -> dict[str, object]:
+    """Returns a space of a recommendation model that is drawn at random."""
+    rng = random.Random(f"{seed} {number}")
+    return {
+        "schema_version": 1,
+        "name": f"drawn_{number}",
+        "workload": {"model": rng.choice(MODELS)},
+        "parameters": {
+            "platform": sorted(rng.sample(PLATFORMS, rng.randint(2, 4))),
+            "world_size": sorted(rng.sample((2, 4, 8, 16, 32, 64), rng.randint(3, 5))),
+            "global_batch_size": sorted(rng.sample(BATCHES, rng.randint(2, 4))),
+            "network": list(NETWORKS),
+            "precision": ["tf32", "fp16"],
+            "communication_precision": ["fp32", "fp16"],
+            "program": rng.choice(("torchrec", "hugectr", "ideal")),
+        },
+        "objectives": [
+            {"metric": "throughput_samples_per_s", "direction": "maximize"},
+            {"metric": "cost_usd_per_million_samples", "direction": "minimize"},
+        ],
+        "constraints": [{"metric": "memory_headroom_fraction", "at_least": "5 %"}],
+    }
+
+
+def true_records(inputs: StudyInputs, jobs: int) -> list[TrialRecord]:
+    """Evaluates every distinct configuration, and the plans of the front thoroughly."""
+    space, evaluator = inputs.space, inputs.context.make_evaluator()
+    distinct = enumerate_space(space, evaluator).distinct
+    wanted = [
+        Proposal(number, each.parameters)
+        for number, each in enumerate(distinct)
+        if not evaluator.rejection(dict(each.parameters))
+    ]
+    with make_executor("process", inputs.context, jobs) as executor:
+        records = {record.number: record for record in executor.run(wanted)}
+        while True:
+            front = front_of(records.values(), space.objectives)[1]
+            quick = [record for record in front if record.planner and not record.thorough]
+            if not quick:
+                return list(records.values())
+            proposals = [Proposal(r.number, r.parameters, Effort.THOROUGH) for r in quick]
+            for record in executor.run(proposals):
+                records[record.number] = record
+
+
+def front_of(
+    records: Iterable[TrialRecord], objectives: Sequence[Objective]
+) -> tuple[NDArray[np.float64], list[TrialRecord]]:
+    """Returns the front of the feasible records, and its values."""
+    feasible = [record for record in records if record.status is TrialStatus.FEASIBLE]
+    values = np.array([record.values for record in feasible]).reshape(-1, len(objectives))
+    mask = pareto_mask(values, [axis.maximize for axis in objectives])
+    return values[mask], [r for r, marked in zip(feasible, mask, strict=True) if marked]
+
+
+def shortfall(
+    found: NDArray[np.float64], true: NDArray[np.float64], maximize: list[bool]
+) -> float:
+    """Returns the largest share by which the best found point is behind a true point."""
+    signs = np.where(maximize, 1.0, -1.0)
+    behind = signs * (true[:, None, :] - found[None, :, :]) / np.abs(true[:, None, :])
+    return float(max(0.0, behind.max(axis=2).min(axis=1).max()))
+
+
+def regret(found: NDArray[np.float64], true: NDArray[np.float64]) -> float:
+    """Returns the mean share of throughput that is lacking at the cost of true points."""
+    shares = []
+    for throughput, cost in true:
+        within = found[found[:, 1] <= cost * (1 + 1e-9)]
+        best = within[:, 0].max(initial=0.0)
+        shares.append(max(0.0, 1.0 - best / throughput))
+    return float(np.mean(shares))
+
+
+def shard_gap(inputs: StudyInputs, result: StudyResult) -> float:
+    """Returns the largest difference of a plan on the front from that of `dse shard`."""
+    evaluator = inputs.context.make_evaluator()
+    gaps = [0.0]
+    for record in result.front:
+        if not record.planner or record.prediction is None:
+            continue
+        solved = evaluator.open_job(dict(record.parameters)).solve()
+        gaps.append(abs(record.prediction.iteration_time_s / solved.iteration_time_s - 1.0))
+    return max(gaps)
+
+
+def measured(
+    space: str | Mapping[str, object], arguments: argparse.Namespace, folder: Path
+) -> Found:
+    """Searches one space in all ways."""
+    inputs = read_inputs(space)
+    name = inputs.space.name
+    started = time.monotonic()
+    study = run(space, RunOptions(out=folder / name, jobs=arguments.jobs))
+    seconds = time.monotonic() - started
+    result, certificate = study.result, study.result.certificate
+    values = np.array([record.values for record in result.front])
+    maximize = [axis.maximize for axis in result.objectives]
+    missed = float("nan")
+    samplers = []
+    if not arguments.no_truth:
+        true, _ = front_of(true_records(inputs, arguments.jobs), result.objectives)
+        missed = shortfall(values, true, maximize)
+        worst = np.where(maximize, 0.0, 2.0 * true.max(axis=0))
+        most = hypervolume(true, worst, maximize)
+        for sampler in filter(None, arguments.samplers.split(",")):
+            options = RunOptions(
+                out=folder / f"{name} {sampler}",
+                jobs=arguments.jobs,
+                trials=arguments.trials,
+                sampler=SamplerName(sampler),
+                seed=arguments.seed,
+            )
+            other = np.array([r.values for r in run(space, options).result.front])
+            share = hypervolume(other, worst, maximize) / most
+            samplers.append(Sampled(sampler, share, regret(other, true)))
+    return Found(
+        space=name,
+        seconds=seconds,
+        complete=certificate is not None and certificate.complete,
+        distinct=0 if certificate is None else certificate.distinct,
+        evaluated=sum(record.evaluated for record in result.records),
+        front=len(result.front),
+        missed=missed,
+        shard_gap=shard_gap(inputs, result),
+        samplers=tuple(samplers),
+    )
+
+
+def main() -> None:
+    """Prints a row for each space."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("spaces", nargs="*", default=list(SHIPPED))
+    parser.add_argument("--drawn", type=int, default=3, help="spaces to draw at random")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--samplers", default="nsga2,tpe,random")
+    parser.add_argument("--trials", type=int, default=300, help="trials of each sampler")
+    parser.add_argument("--no-truth", action="store_true", help="only search")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    spaces = [*arguments.spaces, *(drawn_space(n, arguments.seed) for n in range(arguments.drawn))]
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for space in spaces:
+            one = measured(space, arguments, Path(folder))
+            found.append(one)
+            if not arguments.json:
+                print(_row(one), flush=True)
+    if arguments.json:
+        json.dump([asdict(one) for one in found], sys.stdout, indent=1)
+
+
+def _row(one: Found) -> str:
+    share = one.evaluated / max(1, one.distinct)
+    state = "complete" if one.complete else "NOT complete"
+    text = (
+        f"{one.space}: {state} in {one.seconds:.1f} s; {one.evaluated} of {one.distinct:,} "
+        f"evaluated ({share:.1%}); front of {one.front}, missed by at most {one.missed:.2%}; "
+        f"plans {one.shard_gap:.2%} from `dse shard`"
+    )
+    for each in one.samplers:
+        text += (
+            f"\n    {each.sampler}: {each.hypervolume_share:.1%} of the hypervolume, "
+            f"regret {each.regret:.1%}"
+        )
+    return text
+
+
+if __name__ == "__main__":
+    main()
