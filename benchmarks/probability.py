@@ -24,13 +24,14 @@ from published_steps import published_steps
 
 from dse.errors import DseError
 from dse.machine.platforms import load_platform
-from dse.search.recommend import HourlyBudget, RecommendOptions, Target, recommend
+from dse.search.recommend import SURE, HourlyBudget, RecommendOptions, Target, recommend
 from dse.workload import load_workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-QUANTILES = (0.10, 0.25, 0.50, 0.75, 0.90)
+#: The last is the one that recommendations call sure.
+QUANTILES = (0.10, 0.25, 0.50, 0.75, 0.90, SURE)
 
 #: Both marks: points between what is said and what is true.
 MARK = 0.05
