@@ -63,6 +63,8 @@ class EndToEndCase:
         low: Lower end of the model's 90 % interval.
         high: Upper end.
         roofline: By the roofline; NaN when it could not be predicted.
+        share_faster: Share of the model's drawn step times that are below the measured one; NaN
+            when it could not be predicted.
         problem: Why the model could not predict it; empty otherwise.
         note: What is known to make the comparison unfair; empty otherwise.
     """
@@ -76,6 +78,7 @@ class EndToEndCase:
     low: float
     high: float
     roofline: float
+    share_faster: float = math.nan
     problem: str = ""
     note: str = ""
 
@@ -191,6 +194,7 @@ def _rate_case(result: CaseResult, path: Path, model: str, row: Any) -> EndToEnd
         low=result.predicted_p5_samples_per_s,
         high=result.predicted_p95_samples_per_s,
         roofline=roofline,
+        share_faster=result.share_faster,
         problem=result.problem,
         note=result.note,
     )
@@ -211,4 +215,5 @@ def _time_case(
         low=result.low_s,
         high=result.high_s,
         roofline=transformer_roofline_s(step, cluster, Precision.BF16),
+        share_faster=result.share_faster,
     )

@@ -68,6 +68,8 @@ class CaseResult:
         problem: Why it could not be predicted; empty otherwise.
         predicted_p5_samples_per_s: Lower end of the 90 % interval of the throughput.
         predicted_p95_samples_per_s: Upper end of the 90 % interval of the throughput.
+        share_faster: Share of the drawn iteration times that are below the published one; NaN
+            when it could not be predicted.
         family: One of `FAMILIES`; cases of one family share their kind of software.
         note: What is known to make the comparison unfair; empty otherwise.
     """
@@ -78,6 +80,7 @@ class CaseResult:
     problem: str = ""
     predicted_p5_samples_per_s: float = math.nan
     predicted_p95_samples_per_s: float = math.nan
+    share_faster: float = math.nan
     family: str = ""
     note: str = ""
 
@@ -243,7 +246,8 @@ def predict_case(row: pd.Series) -> CaseResult:
         model = load_dlrm(str(row["model"]))
         job = DlrmJob(make_problem(model, cluster, batch, precision, software))
         plan = plan_of(job.scorer, program)
-        prediction = predict_job(job.with_plan(plan))
+        job = job.with_plan(plan)
+        prediction = predict_job(job)
         share = evaluation_share(row)
         evaluation_s = share * job.scorer.forward_time_s(plan) if share else 0.0
         slower = 1.0 + evaluation_s / prediction.iteration_time_s
@@ -255,7 +259,8 @@ def predict_case(row: pd.Series) -> CaseResult:
                 prediction.iteration_time_p5_s,
             )
         )
-        return CaseResult(name, published, predicted, "", low, high, family)
+        share_faster = float((job.sample_times_s() * slower < batch / published).mean())
+        return CaseResult(name, published, predicted, "", low, high, share_faster, family)
     except DseError as error:
         return CaseResult(name, published, math.nan, str(error), family=family)
 

@@ -81,6 +81,13 @@ class PublishedStep:
         return math.nan if self.prediction is None else self.prediction.iteration_time_p95_s
 
     @property
+    def share_faster(self) -> float:
+        """Share of the drawn times that are below the published one; NaN if one is not known."""
+        if self.job is None or math.isnan(self.measured_s):
+            return math.nan
+        return float((self.job.sample_times_s() < self.measured_s).mean())
+
+    @property
     def error(self) -> float:
         """Relative error of the predicted time."""
         return self.predicted_s / self.measured_s - 1

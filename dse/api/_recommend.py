@@ -19,6 +19,8 @@ def recommend(
     budget: str = "",
     samples: str = "",
     program: str = "",
+    link: str = "",
+    network: str = "",
     platforms: Sequence[str | Mapping[str, object]] = (),
     world_sizes: Sequence[int] = (),
     batch_sizes: Sequence[int] = (),
@@ -35,11 +37,14 @@ def recommend(
         budget: Money for `samples`, such as ``500USD``, or for an hour, ``100USD/h``.
         samples: Samples of the whole job, such as ``4.2G``.
         program: Name of the training program; that of the kind of workload if it is left out.
+        link: Interconnect inside nodes; that of each platform if it is left out.
+        network: Network between nodes; that of each platform if it is left out.
         platforms: Names, files, or mappings that derive one from another, such as
             ``{"from": "h100_sxm", "price": "2.10 USD/GPU/h"}``; every platform with a price by
             default.
         world_sizes: Numbers of ranks; powers of two by default.
-        batch_sizes: Global batches; the model's own by default.
+        batch_sizes: Global batches; by default the model's own and its doubles up to eight times
+            that, of which a larger one is taken where each doubling brings 5 %.
         price_provider: Only this provider's prices.
         confidence: Least probability to reach the goal.
         progress: Called with the number of configurations that are judged, and of all.
@@ -56,6 +61,8 @@ def recommend(
         world_sizes=tuple(world_sizes),
         batch_sizes=tuple(batch_sizes),
         program=program,
+        link=link,
+        network=network,
         price_provider=price_provider,
         confidence=confidence,
     )

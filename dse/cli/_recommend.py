@@ -11,7 +11,9 @@ from dse.cli._exit import ExitCode
 from dse.cli._options import (
     JsonOption,
     LaunchOption,
+    LinkOption,
     ModelArgument,
+    NetworkOption,
     ProgramOption,
     SeedOption,
     SetOption,
@@ -58,7 +60,11 @@ def recommend_command(
     ] = "",
     batch_sizes: Annotated[
         str,
-        typer.Option("--batch-sizes", help="Global batches: `32768,65536`; the model's own."),
+        typer.Option(
+            "--batch-sizes",
+            help="Global batches: `32768,65536`; by default the model's own and its doubles, up "
+            "to eight times that.",
+        ),
     ] = "",
     precisions: Annotated[
         str, typer.Option("--precisions", help="Such as `tf32,fp16`; the model's own.")
@@ -76,6 +82,8 @@ def recommend_command(
     ] = "50 %",
     launch: LaunchOption = "",
     program: ProgramOption = "",
+    link: LinkOption = "",
+    network: NetworkOption = "",
     changes: SetOption = None,
     seed: SeedOption = 0,
     export: Annotated[
@@ -106,6 +114,8 @@ def recommend_command(
         confidence=quantity("--confidence", confidence, UnitKind.FRACTION),
         seed=seed,
         program=program,
+        link=link,
+        network=network,
         launch=launch,
         overrides=tuple(changes or ()),
     )
@@ -152,9 +162,13 @@ def _document(found: Recommendation) -> dict[str, object]:
         "goal": found.goal.words,
         "confidence": found.confidence,
         "answer": found.answer and _solved(found, found.answer),
+        "sure": found.sure and _solved(found, found.sure),
+        "own_batch": found.own_batch and _solved(found, found.own_batch),
         "runners_up": [_solved(found, solved) for solved in found.runners_up],
         "closest": found.closest and _solved(found, found.closest),
         "limit": found.limit,
+        "advice": found.advice,
+        "model_batch_size": found.model_batch_size or None,
         "space": list(found.space),
         "configurations": len(found.judgements),
         "solved": found.solved,

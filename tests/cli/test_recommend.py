@@ -47,7 +47,7 @@ def test_for_people():
         "the cheapest that trains 1 G samples in 1 h: ",
         "whole job",
         "with a probability of",
-        "best of the other platforms",
+        "platform's best",
         "4 configurations looked at",
         "space: platforms h100_sxm, v100_dgx1; world sizes 8, 16; batches 16,384",
     ):
@@ -100,3 +100,22 @@ def test_wrong_questions(arguments, words):
     done = recommend(*arguments)
     assert isinstance(done.exception, ConfigError), done.output
     assert words in str(done.exception)
+
+
+def test_batches_networks_and_what_is_sure():
+    done = recommend(
+        *("--target", "1M samples/s", "--platforms", "h100_sxm", "--world-sizes", "1,16"),
+        *("--network", "ethernet_100g", "--program", "hugectr", "--json"),
+    )
+    assert done.exit_code == 0, done.output
+    fields = json.loads(done.output)
+    # Two world sizes with the model's own batch and three doubles of it.
+    assert fields["configurations"] == 8
+    assert fields["program"] == "hugectr"
+    assert "network ethernet_100g between nodes" in fields["space"]
+    answer, sure = fields["answer"], fields["sure"]
+    assert (sure is None) == (answer["probability"] >= 0.95)
+    assert sure is None or sure["probability"] >= 0.95
+    assert (fields["own_batch"] is None) or answer["global_batch_size"] > fields[
+        "model_batch_size"
+    ]

@@ -21,6 +21,7 @@ from dse.report.console import (
     texts,
 )
 from dse.search.recommend import (
+    SURE,
     Budget,
     Deadline,
     Verdict,
@@ -51,6 +52,7 @@ def print_recommendation(found: Recommendation, console: Console) -> None:
     if found.answer is not None:
         line(console, f"{found.goal.words}: {found.answer.option.words}", "bold")
         facts(console, _figures(found, found.answer))
+        _print_others(found, console)
     else:
         count = len(found.judgements)
         line(console, f"{found.goal.words}: none of {count} configurations does", "bold")
@@ -58,8 +60,6 @@ def print_recommendation(found: Recommendation, console: Console) -> None:
             line(console, text)
         if found.program:
             line(console, f"program: {program_label(found.program)}")
-    if found.runners_up:
-        _print_runners_up(found, console)
     line(console, _proof(found))
     line(console, f"space: {'; '.join(found.space)}")
     for judgement in found.undecided_better[:_MAX_UNDECIDED]:
@@ -105,11 +105,24 @@ def _figures(found: Recommendation, solved: Solved) -> list[tuple[str, str]]:
             _price(solved.option) + ("" if cost is None else f", {cost_words(prediction)}"),
         ),
         *([] if samples is None else [("whole job", _job(samples, solved))]),
+        *([("batch", text)] if (text := _batch(found, solved)) else []),
         ("bound by", prediction.bound_text),
         ("reaches it", _chance(found, solved)),
         *([("plan", plan)] if (plan := _plan(solved)) else []),
         ("memory", f"{memory} a device"),
     ]
+
+
+def _batch(found: Recommendation, solved: Solved) -> str:
+    """Returns how much larger the batch is than the model's own; empty if it is not."""
+    own, batch = found.model_batch_size, solved.option.global_batch_size
+    # The model's own, rounded up so that it divides over the ranks, is not larger.
+    if not own or batch < own + solved.option.world_size:
+        return ""
+    return (
+        f"{batch / own:.3g} × the model's own {own:,}; how well the model then trains is not "
+        "predicted"
+    )
 
 
 def _job(samples: float, solved: Solved) -> str:
@@ -132,10 +145,10 @@ def _chance(found: Recommendation, solved: Solved) -> str:
 
 
 def _probability(probability: float) -> str:
-    """Formats a probability; the tails of a fitted interval are not known to a thousandth."""
-    if probability > 0.995:
+    """Formats a probability; some hundred drawn times do not say more than whole percents."""
+    if probability >= 0.995:
         return "over 99 %"
-    return "under 1 %" if probability < 0.005 else percent(probability, 0)
+    return "under 1 %" if probability <= 0.005 else percent(probability, 0)
 
 
 def _plan(solved: Solved) -> str:
@@ -150,16 +163,33 @@ def _plan(solved: Solved) -> str:
     return f"{plan} ({solved.planner}; no plan is more than {percent(gap)} faster)"
 
 
-def _print_runners_up(found: Recommendation, console: Console) -> None:
+def _print_others(found: Recommendation, console: Console) -> None:
+    """Prints the surest, the best with the model's own batch, and the other platforms' best."""
+    assert found.answer is not None
+    sure_words, own_words = f"{percent(SURE, 0)} sure", "own batch"
+    rows: dict[Option, tuple[Solved, list[str]]] = {}
+    named = [(found.sure, sure_words), (found.own_batch, own_words)]
+    for solved, words in [*named, *((one, "platform's best") for one in found.runners_up)]:
+        if solved is not None:
+            rows.setdefault(solved.option, (solved, []))[1].append(words)
+    if rows:
+        _print_rows(list(rows.values()), found, console)
+    if found.answer.probability(found.goal) < SURE and found.sure is None:
+        line(console, f"none is at least {sure_words}")
+    if found.answer.option.doublings and found.own_batch is None:
+        line(console, f"with the model's own batch of {found.model_batch_size:,} none reaches it")
+
+
+def _print_rows(
+    rows: list[tuple[Solved, list[str]]], found: Recommendation, console: Console
+) -> None:
     samples = samples_of(found.goal)
     titles = ["samples/s", "USD/h", "USD per billion", "probability"]
     if samples is not None:
         titles += ["job takes", "job costs"]
-    title = "best of the other platforms"
-    if found.is_bound:
-        title += f" ({BOUND_LABEL})"
-    table = Table(title, texts("configuration"), figures(*titles))
-    for solved in found.runners_up:
+    title = f"others ({BOUND_LABEL})" if found.is_bound else "others"
+    table = Table(title, texts("configuration"), figures(*titles), texts("why"))
+    for solved, words in rows:
         price = solved.option.price_usd_per_hour
         cost = solved.prediction.cost_usd_per_billion
         row = [
@@ -173,7 +203,7 @@ def _print_runners_up(found: Recommendation, console: Console) -> None:
             whole = job_cost_usd(samples, solved.throughput_per_s, price)
             row.append(duration_words(samples / solved.throughput_per_s))
             row.append(format_quantity(whole, UnitKind.MONEY))
-        table.add(*row)
+        table.add(*row, ", ".join(words))
     table.print(console)
 
 
@@ -188,6 +218,8 @@ def _closest(found: Recommendation) -> Iterator[str]:
         rate = rate_words(closest.throughput_per_s)
         yield f"the closest is {closest.option.words}: {rate} at {_price(closest.option)}{share}"
         yield f"what limits it: {found.limit}"
+        if found.advice:
+            yield found.advice
         return
     possible = [
         judgement.option

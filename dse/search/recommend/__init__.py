@@ -17,9 +17,17 @@ from dse.search.recommend._goals import (
 )
 from dse.search.recommend._recommend import RecommendOptions, option_evaluator, recommend
 from dse.search.recommend._search import judge_options, recommendation
-from dse.search.recommend._types import Judgement, Option, Recommendation, Solved, Verdict
+from dse.search.recommend._types import (
+    SURE,
+    Judgement,
+    Option,
+    Recommendation,
+    Solved,
+    Verdict,
+)
 
 __all__ = [
+    "SURE",
     "Budget",
     "Deadline",
     "Goal",

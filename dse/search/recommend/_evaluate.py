@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dse.errors import ConfigError
+from dse.search._proposals import Effort, Proposal
 from dse.search.recommend._types import Solved
 from dse.workload import predict_job
 
@@ -30,11 +34,16 @@ class OptionEvaluator:
     Attributes:
         evaluator: The evaluator of studies.
         fixed: Parameters that all options share, such as the training program.
+        link: Interconnect of options with several ranks; empty for the platform's own.
+        network: Network of options with several nodes; empty for the platform's own.
     """
 
     evaluator: ConfigurationEvaluator
     fixed: Mapping[str, ParameterValue]
+    link: str = ""
+    network: str = ""
     _fitting: dict[Option, tuple[dict[str, ParameterValue], ...]] = field(default_factory=dict)
+    _solved: dict[tuple[Option, float], Solved] = field(default_factory=dict)
 
     def impossible(self, option: Option) -> str:
         """Returns why an option cannot run at all; empty if it may."""
@@ -50,25 +59,44 @@ class OptionEvaluator:
             "ranks"
         )
 
-    def bound_per_s(self, option: Option, required_per_s: float | None = None) -> float:
+    @property
+    def bounds(self) -> tuple[Effort, ...]:
+        """Kinds of bounds, the quickest first."""
+        if self.evaluator.finest_bound < Effort.OWN_BOUND:
+            return (Effort.OPTIMISTIC,)
+        return Effort.OPTIMISTIC, Effort.OWN_BOUND
+
+    def bound_per_s(self, option: Option, effort: Effort = Effort.OWN_BOUND) -> float:
         """Returns a throughput that no way to run an option exceeds.
 
         Args:
             option: The option.
-            required_per_s: Refine the bound until it rules this out; None for a quick one.
+            effort: Kind of the bound.
+        """
+        least_s = min(
+            (self._least_s(parameters, effort) for parameters in self._ways(option)),
+            default=math.inf,
+        )
+        return option.global_batch_size / least_s if least_s > 0 else math.inf
+
+    def _least_s(self, parameters: Mapping[str, ParameterValue], effort: Effort) -> float:
+        record = self.evaluator.answer(Proposal(0, tuple(parameters.items()), effort))
+        return 0.0 if record.prediction is None else record.prediction.iteration_time_s
+
+    def refined_per_s(self, option: Option, required_per_s: float) -> float:
+        """Returns a bound like :meth:`bound_per_s`, refined until it rules a throughput out.
+
+        Args:
+            option: The option.
+            required_per_s: The throughput.
         """
         batch = option.global_batch_size
         job = self.evaluator.open_job(self._parameters(option))
-        incumbent_s = None if required_per_s is None else _BEYOND * batch / required_per_s
-        least_s = job.lower_bound_s(incumbent_s)
-        if least_s is None:
-            # Other ways to spread the step have other times; none uses more than all arithmetic.
-            # What a step of one second would use of it is the least time in seconds.
-            least_s = dict(job.metrics(1.0)).get("model_flops_utilization", 0.0)
-        return batch / least_s if least_s > 0 else float("inf")
+        least_s = job.lower_bound_s(_BEYOND * batch / required_per_s)
+        return batch / least_s if least_s else math.inf
 
     def solve(self, option: Option, bound_per_s: float) -> Solved:
-        """Returns an option with the best way to run it.
+        """Returns an option with the best way to run it; asked again, the same.
 
         Args:
             option: The option.
@@ -77,24 +105,38 @@ class OptionEvaluator:
         Raises:
             ConfigError: Nothing fits.
         """
+        if (option, bound_per_s) not in self._solved:
+            self._solved[option, bound_per_s] = self._solve(option, bound_per_s)
+        return self._solved[option, bound_per_s]
+
+    def _solve(self, option: Option, bound_per_s: float) -> Solved:
         ways = self._ways(option)
         if not ways:
             raise ConfigError(self.impossible(option))
         bound_s = option.global_batch_size / bound_per_s
-        best: Solved | None = None
-        for parameters in ways:
-            job = self.evaluator.planned(parameters, bound_s)
-            configuration = self.evaluator.configuration(job, parameters)
-            prediction = predict_job(job, self.evaluator.quote(configuration))
-            found_by = job.planner or self.evaluator.workload.summary(configuration)
-            found = Solved(option, configuration, prediction, found_by, bound_per_s)
-            if best is None or _rank(found) < _rank(best):
-                best = found
-        assert best is not None
-        # All ways were tried, so the best is its own bound where no plan is searched.
+        least = [self._least_s(parameters, Effort.OPTIMISTIC) for parameters in ways]
+        best_s, job, best = math.inf, None, ways[0]
+        for place in sorted(range(len(ways)), key=least.__getitem__):
+            if job is not None and least[place] >= best_s:
+                break
+            planned = self.evaluator.planned(ways[place], bound_s)
+            time_s = planned.simulated().time_s
+            if job is None or time_s < best_s:
+                best_s, job, best = time_s, planned, ways[place]
+        assert job is not None
+        configuration = self.evaluator.configuration(job, best)
+        prediction = predict_job(job, self.evaluator.quote(configuration))
         if not self.evaluator.workload.finds_plans:
-            best = best.bounded(best.throughput_per_s)
-        return best
+            # All ways were tried, so the best is its own bound.
+            bound_per_s = prediction.throughput_samples_per_s
+        return Solved(
+            option,
+            configuration,
+            prediction,
+            job.planner or self.evaluator.workload.summary(configuration),
+            bound_per_s,
+            tuple(np.sort(job.sample_times_s()).tolist()),
+        )
 
     def limit(self, solved: Solved) -> str:
         """Returns a sentence on what limits an option: its memory, or its critical path."""
@@ -102,13 +144,21 @@ class OptionEvaluator:
         return reason or self.evaluator.limit(solved.configuration)
 
     def _parameters(self, option: Option) -> dict[str, ParameterValue]:
-        return {
+        parameters: dict[str, ParameterValue] = {
             "platform": option.platform,
             "world_size": option.world_size,
             "global_batch_size": option.global_batch_size,
             "precision": option.precision.value,
             **self.fixed,
         }
+        if self.link and option.world_size > 1:
+            parameters["link"] = self.link
+        if (
+            self.network
+            and option.world_size > self.evaluator.platform(option.platform).devices_per_node
+        ):
+            parameters["network"] = self.network
+        return parameters
 
     def _ways(self, option: Option) -> tuple[dict[str, ParameterValue], ...]:
         """Returns the ways to run an option that fit its memory."""
@@ -130,7 +180,3 @@ class OptionEvaluator:
                     found.append(dict(chosen))
                     break
         return found
-
-
-def _rank(solved: Solved) -> tuple[bool, float]:
-    return not solved.prediction.feasible, -solved.throughput_per_s

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SECONDS_PER_HOUR = 3600.0
 
 #: Orders configurations; less is better.
-Rank = tuple[float, float]
+Rank = tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Goal(ABC):
         """
 
     @abstractmethod
-    def rank(self, throughput_per_s: float, price_usd_per_hour: float) -> Rank:
+    def rank(self, throughput_per_s: float, price_usd_per_hour: float) -> tuple[float, float]:
         """Orders configurations that reach the goal; less is better."""
 
     @property
@@ -63,7 +63,7 @@ class Target(Goal):
         del price_usd_per_hour
         return self.samples_per_s
 
-    def rank(self, throughput_per_s: float, price_usd_per_hour: float) -> Rank:
+    def rank(self, throughput_per_s: float, price_usd_per_hour: float) -> tuple[float, float]:
         """By price, then by throughput."""
         return price_usd_per_hour, -throughput_per_s
 
@@ -94,7 +94,7 @@ class Deadline(Goal):
         del price_usd_per_hour
         return self.samples / self.deadline_s
 
-    def rank(self, throughput_per_s: float, price_usd_per_hour: float) -> Rank:
+    def rank(self, throughput_per_s: float, price_usd_per_hour: float) -> tuple[float, float]:
         """By the cost of the job, then by throughput."""
         return (
             job_cost_usd(self.samples, throughput_per_s, price_usd_per_hour),
@@ -130,7 +130,7 @@ class Budget(Goal):
         """All samples before the money is gone."""
         return self.samples * price_usd_per_hour / (_SECONDS_PER_HOUR * self.budget_usd)
 
-    def rank(self, throughput_per_s: float, price_usd_per_hour: float) -> Rank:
+    def rank(self, throughput_per_s: float, price_usd_per_hour: float) -> tuple[float, float]:
         """By throughput, then by price."""
         return -throughput_per_s, price_usd_per_hour
 
@@ -160,7 +160,7 @@ class HourlyBudget(Goal):
         """Anything, unless it costs more."""
         return 0.0 if price_usd_per_hour <= self.usd_per_hour else math.inf
 
-    def rank(self, throughput_per_s: float, price_usd_per_hour: float) -> Rank:
+    def rank(self, throughput_per_s: float, price_usd_per_hour: float) -> tuple[float, float]:
         """By throughput, then by price."""
         return -throughput_per_s, price_usd_per_hour
 

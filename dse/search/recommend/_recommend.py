@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dse._suggest import hint
 from dse.errors import ConfigError
 from dse.machine.platforms import list_platforms, load_platform, override_platforms
 from dse.search.evaluate._evaluator import WorkloadContext
@@ -17,7 +18,7 @@ from dse.workload import LaunchMode, load_workload
 from dse.workload.dlrm import TYPE_SEPARATOR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from os import PathLike
 
     from dse.machine import Precision
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 #: World sizes that are tried unless others are named: powers of two up to this, in whole nodes.
 MAX_WORLD_SIZE = 64
 
+#: How often the model's own batch is doubled unless batch sizes are named.
+MAX_DOUBLINGS = 3
+
 
 @dataclass(frozen=True, slots=True)
 class RecommendOptions:
@@ -41,11 +45,16 @@ class RecommendOptions:
         platforms: Names, files, or mappings that derive one from another; by default every
             built-in platform with a price.
         world_sizes: Numbers of ranks; by default powers of two up to 64 that fill nodes.
-        batch_sizes: Global batches; by default only the model's own, because another batch trains
-            differently.
+        batch_sizes: Global batches; by default the model's own, twice, four and eight times that,
+            of which a larger one is taken only where each doubling brings 5 %, because a larger
+            batch trains differently.
         precisions: Arithmetic; by default the model's own.
         types: Names of sharding types that plans may use; all by default.
         program: Name of the training program; that of the kind of workload by default.
+        link: Interconnect inside nodes, where there are several ranks; that of the platform by
+            default.
+        network: Network between nodes, where there are several; that of the platform by default.
+            Platforms without a network of this name use one node.
         launch: How the host launches kernels; by default as the program does.
         price_basis: Which list prices count.
         price_provider: Only this one's; empty for the cheapest of all.
@@ -61,6 +70,8 @@ class RecommendOptions:
     precisions: tuple[Precision, ...] = ()
     types: frozenset[str] = frozenset()
     program: str = ""
+    link: str = ""
+    network: str = ""
     launch: str = ""
     price_basis: str = "on_demand"
     price_provider: str = ""
@@ -109,8 +120,9 @@ def recommend(
         goal,
         model=workload.name,
         confidence=chosen.confidence,
-        space=_space_words(space),
+        space=_space_words(space, chosen),
         program=workload.program_name({"program": chosen.program}),
+        model_batch_size=_model_batch_size(workload),
     )
 
 
@@ -122,7 +134,11 @@ def option_evaluator(
     Args:
         workload: What is trained.
         platforms: Every platform that options name, by that name.
-        options: Prices, sharding types, training program and seed.
+        options: Prices, interconnects, sharding types, training program and seed.
+
+    Raises:
+        ConfigError: The workload has no such program, or no platform has a link or network of the
+            name.
     """
     space = SearchSpace(
         name=f"recommend {workload.name}",
@@ -147,7 +163,15 @@ def option_evaluator(
     if workload.finds_plans and options.types:
         fixed["sharding_types"] = TYPE_SEPARATOR.join(sorted(options.types))
     context = WorkloadContext(space, options.seed, workload, platforms)
-    return OptionEvaluator(context.make_evaluator(), fixed)
+    for what, name in (("link", options.link), ("network", options.network)):
+        known = {
+            spec.name: None
+            for platform in platforms.values()
+            for spec in (platform.links if what == "link" else platform.networks)
+        }
+        if name and name not in known:
+            raise ConfigError(f"no platform has a {what} `{name}`; {hint(name, tuple(known))}")
+    return OptionEvaluator(context.make_evaluator(), fixed, options.link, options.network)
 
 
 def _platforms(options: RecommendOptions) -> dict[str, Platform]:
@@ -206,9 +230,10 @@ def _options(
         for world_size in options.world_sizes or _world_sizes(platform.devices_per_node):
             price = _price(platform, world_size, options)
             assert price is not None
-            for batch in options.batch_sizes or (_whole(workload.global_batch_size, world_size),):
+            for batch, doublings in _batches(workload, world_size, options.batch_sizes):
                 for precision in precisions:
-                    found[Option(name, world_size, batch, precision, price)] = None
+                    option = Option(name, world_size, batch, precision, price, doublings)
+                    found[option] = None
     return list(found)
 
 
@@ -223,12 +248,29 @@ def _world_sizes(devices_per_node: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _whole(batch: int, world_size: int) -> int:
-    """The model's own batch, or the next larger one that divides over the ranks."""
-    return -(-batch // world_size) * world_size
+def _batches(
+    workload: Workload, world_size: int, named: Sequence[int]
+) -> Iterator[tuple[int, int]]:
+    """Yields batches that divide over the ranks, and how often each doubles the model's own."""
+    for batch in named:
+        yield batch, 0
+    if not named:
+        for doublings in range(MAX_DOUBLINGS + 1):
+            yield (
+                -(-workload.global_batch_size * 2**doublings // world_size) * world_size,
+                doublings,
+            )
 
 
-def _space_words(options: Iterable[Option]) -> tuple[str, ...]:
+def _model_batch_size(workload: Workload) -> int:
+    """Returns the batch of the model's own recipe; 0 if it has none."""
+    try:
+        return workload.global_batch_size
+    except ConfigError:
+        return 0
+
+
+def _space_words(options: Iterable[Option], chosen: RecommendOptions) -> tuple[str, ...]:
     """Names the values of each choice."""
     every = list(options)
     platforms = list(dict.fromkeys(option.platform for option in every))
@@ -240,4 +282,6 @@ def _space_words(options: Iterable[Option]) -> tuple[str, ...]:
         f"world sizes {', '.join(map(str, worlds))}",
         f"batches {', '.join(f'{batch:,}' for batch in batches)}",
         f"precisions {', '.join(precisions)}",
+        *([f"link {chosen.link}"] if chosen.link else []),
+        *([f"network {chosen.network} between nodes"] if chosen.network else []),
     )

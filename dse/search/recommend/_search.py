@@ -1,11 +1,12 @@
 """Best-first search over machines and batches, pruned by bounds.
 
 Of each platform, the option that could be best is looked at first. What it could be follows from
-its price alone, then from the bound on its throughput, and in the end from the best plan that is
-found for it; each is no better than the one before. So when the first in the queue cannot be
-better than what was found already, nothing behind it can. It is branch and bound with the price
-as the first bound (Land and Doig, 1960), except that plans come from a heuristic: an option whose
-plan misses the goal while its bound does not is *undecided*, and is reported as such.
+its price alone, then from the bounds on its throughput that studies use, the quick one first, and
+in the end from the best plan that is found for it; each is no better than the one before. So when
+the first in the queue cannot be better than what was found already, nothing behind it can. It is
+branch and bound with the price as the first bound (Land and Doig, 1960), except that plans come
+from a heuristic: an option whose plan misses the goal while its bound does not is *undecided*, and
+is reported as such.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import math
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from dse.search.recommend._types import Judgement, Recommendation, Verdict
+from dse.search.recommend._types import SURE, Judgement, Recommendation, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -54,44 +55,47 @@ def judge_options(
     for option in options:
         by_platform.setdefault(option.platform, []).append(option)
     for group in by_platform.values():
-        for judgement in _judge_platform(evaluator, group, goal, confidence):
+        for judgement in _judge(evaluator, group, goal, confidence):
             judged[judgement.option] = judgement
             if progress is not None:
                 progress(len(judged), len(options))
     return _bounded(evaluator, [judged[option] for option in options], goal, confidence)
 
 
-def _judge_platform(
-    evaluator: OptionEvaluator, options: Iterable[Option], goal: Goal, confidence: float
+def _judge(
+    evaluator: OptionEvaluator,
+    options: Iterable[Option],
+    goal: Goal,
+    confidence: float,
+    best: Rank = (math.inf,),
 ) -> Iterator[Judgement]:
-    # Bounds are None until they are computed; one that is not known is infinite.
-    queue: list[tuple[Rank, int, float | None, Option]] = []
+    """Judges options such that the best of all that is better than a known rank is among them."""
+    stages = evaluator.bounds
+    # Each entry has the number of bounds that are known, and the last of them.
+    queue: list[tuple[Rank, int, int, float, Option]] = []
     for order, option in enumerate(options):
         if reason := evaluator.impossible(option):
             yield Judgement(option, Verdict.IMPOSSIBLE, reason=reason)
         elif goal.required_per_s(option.price_usd_per_hour) == math.inf:
             yield Judgement(option, Verdict.BOUNDED)
         else:
-            rank = goal.rank(math.inf, option.price_usd_per_hour)
-            queue.append((rank, order, None, option))
+            queue.append((option.rank(goal, math.inf), order, 0, math.inf, option))
     heapq.heapify(queue)
-    best: Rank = (math.inf, math.inf)
     while queue:
-        rank, order, bound, option = heapq.heappop(queue)
+        rank, order, known, bound, option = heapq.heappop(queue)
         if rank >= best:
-            yield Judgement(option, Verdict.WORSE, math.inf if bound is None else bound)
-        elif bound is None:
-            bound = evaluator.bound_per_s(option)
-            if bound < goal.required_per_s(option.price_usd_per_hour):
+            yield Judgement(option, Verdict.WORSE, bound)
+        elif known < len(stages):
+            bound = min(bound, evaluator.bound_per_s(option, stages[known]))
+            if bound <= 0 or bound < goal.required_per_s(option.price_usd_per_hour):
                 yield Judgement(option, Verdict.BOUNDED, bound)
                 continue
-            rank = goal.rank(bound, option.price_usd_per_hour)
-            heapq.heappush(queue, (rank, order, bound, option))
+            rank = option.rank(goal, bound)
+            heapq.heappush(queue, (rank, order, known + 1, bound, option))
         else:
-            solved = evaluator.solve(option, bound)
-            judgement = judge(solved, goal, confidence)
-            if judgement.verdict is Verdict.MEETS:
-                best = min(best, solved.rank(goal))
+            judgement = judge(evaluator.solve(option, bound), goal, confidence)
+            if judgement.verdict is Verdict.MEETS and judgement.solved is not None:
+                best = min(best, judgement.solved.rank(goal))
             yield judgement
 
 
@@ -111,9 +115,9 @@ def _bounded(
     """Refines the bounds of undecided options that might be better than the answer."""
     found = list(judgements)
     best = best_solved(found, goal)
-    limit = (math.inf, math.inf) if best is None else best.rank(goal)
+    limit = (math.inf,) if best is None else best.rank(goal)
     undecided = [
-        (goal.rank(judgement.bound_per_s, judgement.option.price_usd_per_hour), place)
+        (judgement.option.rank(goal, judgement.bound_per_s), place)
         for place, judgement in enumerate(found)
         if judgement.verdict is Verdict.UNDECIDED
     ]
@@ -121,7 +125,7 @@ def _bounded(
         option, solved = found[place].option, found[place].solved
         required = goal.required_per_s(option.price_usd_per_hour)
         if solved is not None and rank < limit and required > 0:
-            bound = min(solved.bound_per_s, evaluator.bound_per_s(option, required))
+            bound = min(solved.bound_per_s, evaluator.refined_per_s(option, required))
             found[place] = judge(replace(solved, bound_per_s=bound), goal, confidence)
     return found
 
@@ -136,6 +140,32 @@ def best_solved(judgements: Iterable[Judgement], goal: Goal) -> Solved | None:
     return min(reaching, key=lambda solved: solved.rank(goal), default=None)
 
 
+def _better(
+    evaluator: OptionEvaluator,
+    judgements: Sequence[Judgement],
+    goal: Goal,
+    confidence: float,
+    *,
+    own_batch: bool,
+) -> Solved | None:
+    """Returns the best under a further wish, beginning with what is known already.
+
+    Args:
+        evaluator: Evaluates options.
+        judgements: Of all options.
+        goal: What is wanted.
+        confidence: Least probability to reach the goal.
+        own_batch: Leave out options that double the model's own batch.
+    """
+    wanted = [one for one in judgements if not (own_batch and one.option.doublings)]
+    known = [judge(one.solved, goal, confidence) for one in wanted if one.solved is not None]
+    best = best_solved(known, goal)
+    left = [one.option for one in wanted if one.verdict is Verdict.WORSE]
+    limit = (math.inf,) if best is None else best.rank(goal)
+    found = list(_judge(evaluator, left, goal, confidence, limit))
+    return best_solved([*known, *found], goal)
+
+
 def recommendation(
     evaluator: OptionEvaluator,
     judgements: Sequence[Judgement],
@@ -145,8 +175,9 @@ def recommendation(
     confidence: float,
     space: tuple[str, ...],
     program: str = "",
+    model_batch_size: int = 0,
 ) -> Recommendation:
-    """Puts the answer together: the best, the runners-up, and what limits where nothing reaches.
+    """Puts the answer together: the best, the surest, the runners-up, and what limits them.
 
     Args:
         evaluator: Evaluates options.
@@ -156,6 +187,7 @@ def recommendation(
         confidence: Least probability to reach the goal.
         space: Description of the space.
         program: Training program of all options; empty where the workload has none.
+        model_batch_size: Batch of the model's own recipe; 0 if it has none.
     """
     platforms = dict.fromkeys(judgement.option.platform for judgement in judgements)
     best = [
@@ -165,19 +197,50 @@ def recommendation(
     reaching = sorted(
         (solved for solved in best if solved is not None), key=lambda solved: solved.rank(goal)
     )
+    answer = reaching[0] if reaching else None
+    sure = own_batch = None
+    if answer is not None and answer.probability(goal) < SURE:
+        sure = _better(evaluator, judgements, goal, max(confidence, SURE), own_batch=False)
+    if answer is not None and answer.option.doublings:
+        own_batch = _better(evaluator, judgements, goal, confidence, own_batch=True)
     closest = None if reaching else _closest(evaluator, judgements, goal)
     return Recommendation(
         goal=goal,
         model=model,
-        answer=reaching[0] if reaching else None,
+        answer=answer,
+        sure=sure,
+        own_batch=own_batch,
         runners_up=tuple(reaching[1:]),
         judgements=tuple(judgements),
         closest=closest,
         limit="" if closest is None else evaluator.limit(closest),
+        advice="" if closest is None else _advice(closest, judgements, goal, confidence),
         confidence=confidence,
         space=space,
         program=program,
+        model_batch_size=model_batch_size,
     )
+
+
+def _advice(
+    closest: Solved, judgements: Sequence[Judgement], goal: Goal, confidence: float
+) -> str:
+    """Returns what would help where nothing reaches a goal: what lies beyond what was tried."""
+    option = closest.option
+    if closest.throughput_per_s >= goal.required_per_s(option.price_usd_per_hour):
+        probability = closest.probability(goal)
+        return (
+            f"it reaches the goal with a probability of {100 * probability:.0f} %, less than the "
+            f"{100 * confidence:g} % that was asked for"
+        )
+    most_ranks = max(one.option.world_size for one in judgements)
+    most_samples = max(one.option.global_batch_size for one in judgements)
+    beyond = []
+    if option.world_size == most_ranks:
+        beyond.append(f"more than {most_ranks} ranks (world sizes)")
+    if option.global_batch_size == most_samples:
+        beyond.append(f"a larger batch than {most_samples:,} (batch sizes)")
+    return f"what may help was not tried: {' and '.join(beyond)}" if beyond else ""
 
 
 def _closest(
@@ -195,7 +258,7 @@ def _closest(
         if required == math.inf or judgement.verdict is Verdict.IMPOSSIBLE:
             continue
         if solved is None:
-            bound = evaluator.bound_per_s(option) if bound == math.inf else bound
+            bound = min(bound, evaluator.bound_per_s(option, evaluator.bounds[-1]))
             queue.append((_share(bound, required), bound, option))
         elif solved.prediction.feasible:
             share = _share(solved.throughput_per_s, required)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from bisect import bisect_right
+from dataclasses import dataclass, field
 from enum import StrEnum
 import math
-from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from dse.workload import IDEAL
@@ -15,8 +15,15 @@ if TYPE_CHECKING:
     from dse.search.recommend._goals import Goal, Rank
     from dse.workload import Configuration, Prediction
 
-#: Standard deviations from the middle to the ends of a 90 % interval.
-_NINETY = 1.645
+#: What each doubling of the model's own batch has to bring before it is preferred; where it brings
+#: less, the batch that the model is known to train with is the better choice.
+WORTH_DOUBLING = 0.05
+
+#: Probability from which a goal is reached for sure.
+SURE = 0.95
+
+#: Against rounding where a sample equals what is required.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +36,7 @@ class Option:
         global_batch_size: Samples of one iteration over all ranks.
         precision: Arithmetic of the dense part.
         price_usd_per_hour: Price of all machines.
+        doublings: How often the model's own batch is doubled; 0 for batches that were asked for.
     """
 
     platform: str
@@ -36,6 +44,21 @@ class Option:
     global_batch_size: int
     precision: Precision
     price_usd_per_hour: float
+    doublings: int = 0
+
+    def rank(self, goal: Goal, throughput_per_s: float) -> Rank:
+        """Returns its rank among those that reach a goal; less is better.
+
+        A larger batch than the model's own counts as if it were slower, by `WORTH_DOUBLING` for
+        each doubling; among equally good ones the smallest batch is the best.
+
+        Args:
+            goal: What is wanted.
+            throughput_per_s: Samples a second that it reaches.
+        """
+        counted = throughput_per_s / (1 + WORTH_DOUBLING) ** self.doublings
+        first, second = goal.rank(counted, self.price_usd_per_hour)
+        return first, self.doublings, second
 
     @property
     def words(self) -> str:
@@ -74,6 +97,8 @@ class Solved:
         prediction: Its prediction.
         planner: How the plan was found; of workloads without one, what was chosen.
         bound_per_s: No plan has a higher throughput.
+        times_s: Iteration times drawn under the errors of the models, ascending; empty where
+            nothing says how far off the prediction may be.
     """
 
     option: Option
@@ -81,10 +106,7 @@ class Solved:
     prediction: Prediction
     planner: str
     bound_per_s: float
-
-    def bounded(self, bound_per_s: float) -> Solved:
-        """Returns the same with another bound."""
-        return replace(self, bound_per_s=bound_per_s)
+    times_s: tuple[float, ...] = field(default=(), repr=False)
 
     @property
     def throughput_per_s(self) -> float:
@@ -93,24 +115,21 @@ class Solved:
 
     def rank(self, goal: Goal) -> Rank:
         """Returns the rank among those that reach the goal; less is better."""
-        return goal.rank(self.throughput_per_s, self.option.price_usd_per_hour)
+        return self.option.rank(goal, self.throughput_per_s)
 
     def probability(self, goal: Goal) -> float:
-        """Returns the probability to reach the goal, given the interval of the prediction.
+        """Returns the probability to reach the goal: the share of the drawn times that do.
 
-        The iteration time is taken to be lognormal, with the prediction's 90 % interval.
+        Without drawn times, the expected value decides.
         """
         required = goal.required_per_s(self.option.price_usd_per_hour)
         if not math.isfinite(required):
             return 0.0
         if required <= 0:
             return 1.0
-        prediction = self.prediction
-        width = math.log(prediction.iteration_time_p95_s / prediction.iteration_time_p5_s)
-        margin = math.log(self.throughput_per_s / required)
-        if width <= 0:
-            return 1.0 if margin >= 0 else 0.0
-        return NormalDist().cdf(margin / (width / (2 * _NINETY)))
+        slowest_s = self.option.global_batch_size / required * (1 + _ROUNDING)
+        times_s = self.times_s or (self.prediction.iteration_time_s,)
+        return bisect_right(times_s, slowest_s) / len(times_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,26 +159,36 @@ class Recommendation:
         goal: What was wanted.
         model: Name of the model.
         answer: The best that reaches it; None where nothing does.
+        sure: The best that is at least `SURE` to reach it; None where that is the answer, or
+            where nothing is.
+        own_batch: The best with the model's own batch where the answer doubles it; None
+            otherwise, or where no plan that was found reaches the goal with it.
         runners_up: The best of every other platform that reaches it, best first.
         judgements: Every option with its outcome: what "best" is relative to.
         closest: The option that comes closest where nothing reaches the goal; None otherwise, or
             where no plan was searched.
         limit: A sentence on what limits the closest; empty without one.
+        advice: What would help where nothing reaches the goal; may be empty.
         confidence: Required probability to reach the goal.
         space: Description of the space, a line for each choice.
         program: Training program of all options; empty where the workload has none.
+        model_batch_size: Batch of the model's own recipe; 0 if it has none.
     """
 
     goal: Goal
     model: str
     answer: Solved | None
+    sure: Solved | None
+    own_batch: Solved | None
     runners_up: tuple[Solved, ...]
     judgements: tuple[Judgement, ...]
     closest: Solved | None
     limit: str
+    advice: str
     confidence: float
     space: tuple[str, ...]
     program: str = ""
+    model_batch_size: int = 0
 
     @property
     def is_bound(self) -> bool:
@@ -185,7 +214,6 @@ class Recommendation:
             if judgement.verdict is Verdict.UNDECIDED
             and (
                 answer is None
-                or self.goal.rank(judgement.bound_per_s, judgement.option.price_usd_per_hour)
-                < answer.rank(self.goal)
+                or judgement.option.rank(self.goal, judgement.bound_per_s) < answer.rank(self.goal)
             )
         )

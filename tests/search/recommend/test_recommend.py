@@ -11,7 +11,9 @@ import pytest
 from dse.errors import ConfigError, UnknownNameError
 from dse.machine import Precision
 from dse.machine.platforms import load_platform
+from dse.search._proposals import Effort
 from dse.search.recommend import (
+    SURE,
     Budget,
     Deadline,
     HourlyBudget,
@@ -37,10 +39,13 @@ class Remembered:
     """The evaluator of recommendations, which answers the same question once."""
 
     def __init__(self, inner):
+        self.bounds = inner.bounds
         self.impossible = cache(inner.impossible)
         self.bound_per_s = cache(inner.bound_per_s)
+        self.refined_per_s = inner.refined_per_s
         self.solve = cache(inner.solve)
         self.limit = inner.limit
+        self.job = inner.evaluator.job
 
 
 @cache
@@ -162,7 +167,7 @@ def test_what_is_ruled_out_is_ruled_out_with_reason(goal):
                 for solved in (found.answer, *found.runners_up)
                 if solved.option.platform == option.platform
             )
-            assert best.rank(goal) <= goal.rank(throughput, option.price_usd_per_hour)
+            assert best.rank(goal) <= option.rank(goal, throughput)
 
 
 class Table(OptionEvaluator):
@@ -177,7 +182,13 @@ class Table(OptionEvaluator):
     def impossible(self, option):
         return "does not fit" if option in self.never else ""
 
-    def bound_per_s(self, option, required_per_s=None):
+    bounds = (Effort.OPTIMISTIC, Effort.OWN_BOUND)
+
+    def bound_per_s(self, option, effort=Effort.OWN_BOUND):
+        quick = 2.0 if effort is Effort.OPTIMISTIC else 1.0
+        return quick * self.slack * self.throughputs[option]
+
+    def refined_per_s(self, option, required_per_s):
         del required_per_s
         return self.slack * self.throughputs[option]
 
@@ -192,7 +203,8 @@ class Table(OptionEvaluator):
             throughput_samples_per_s=self.throughputs[option],
             feasible=True,
         )
-        return Solved(option, example().configuration, prediction, "", bound_per_s)
+        times_s = tuple(time_s * (1 + (step - 49.5) / 495) for step in range(100))
+        return Solved(option, example().configuration, prediction, "", bound_per_s, times_s)
 
     def limit(self, solved):
         return "nothing"
@@ -252,15 +264,190 @@ def test_probabilities_and_confidence():
     only = option("one", 8, 10.0)
     bench = Table({only: 1e6})
     solved = bench.solve(only, 1e6)
-    # Half above the expected value; 95 % above the lower end of a 90 % interval.
-    assert solved.probability(Target(1e6)) == pytest.approx(0.5)
-    assert solved.probability(Target(1e6 / 1.1)) == pytest.approx(0.95, abs=1e-3)
-    assert solved.probability(Target(1.1e6)) == pytest.approx(0.05, abs=1e-3)
+    # A hundred times, equally far apart from nine tenths of the expected one to eleven tenths.
+    assert solved.probability(Target(1e6)) == 0.5
+    assert solved.probability(Target(1e6 / 1.05)) == 0.75
+    assert solved.probability(Target(1e6 / 0.95)) == 0.25
+    assert solved.probability(Target(1e6 / 1.2)) == 1.0
+    assert solved.probability(Target(1e6 / 0.8)) == 0.0
+    # Whoever is exactly as fast as required is fast enough.
+    exact = Target(only.global_batch_size / solved.times_s[41])
+    assert solved.probability(exact) == 0.42
     assert solved.probability(HourlyBudget(5.0)) == 0.0
     assert solved.probability(HourlyBudget(10.0)) == 1.0
-    for confidence, verdict in ((0.9, Verdict.MEETS), (0.96, Verdict.UNDECIDED)):
-        (judged,) = judge_options(bench, [only], Target(1e6 / 1.1), confidence=confidence)
+    for confidence, verdict in ((0.75, Verdict.MEETS), (0.76, Verdict.UNDECIDED)):
+        (judged,) = judge_options(bench, [only], Target(1e6 / 1.05), confidence=confidence)
         assert judged.verdict is verdict
+    # Without drawn times the expected one decides.
+    blunt = replace(solved, times_s=())
+    assert blunt.probability(Target(1e6)) == 1.0
+    assert blunt.probability(Target(1.001e6)) == 0.0
+
+
+def test_the_probability_is_the_share_of_the_samples_of_the_job():
+    evaluator, _ = evaluator_of("dlrm_tiny", SMALL)
+    for solved in brute_force("dlrm_tiny"):
+        samples_s = evaluator.job(solved.configuration).sample_times_s()
+        batch = solved.option.global_batch_size
+        for factor in (0.8, 0.95, 1.0, 1.05, 1.2):
+            required = factor * solved.throughput_per_s
+            share = float((batch / samples_s >= required).mean())
+            assert solved.probability(Target(required)) == pytest.approx(share, abs=0.005)
+
+
+def all_options(factors):
+    """Two platforms of eight sizes; throughput grows with ranks and batch, price with ranks."""
+    throughputs = {}
+    for name, price, speed in (("dear", 3.0, 1.3), ("cheap", 1.0, 1.0)):
+        for size in (1, 2, 4, 8, 16, 32, 64, 128):
+            for doublings, factor in enumerate(factors):
+                batch = 1024 * 2**doublings
+                one = Option(name, size, batch, Precision.FP16, size * price, doublings)
+                throughputs[one] = 1e6 * speed * size**0.9 * factor
+    return throughputs
+
+
+@pytest.mark.parametrize("factors", [(1.0, 1.3, 1.5), (1.0, 1.01, 1.02), (1.0, 1.09, 1.11)])
+@pytest.mark.parametrize(
+    "goal",
+    [Target(9e6), Target(3.9e6), Deadline(100.0, 1e9), Budget(0.5, 1e9), HourlyBudget(40.0)],
+)
+@pytest.mark.parametrize("confidence", [0.5, 0.8])
+def test_answers_against_all_options(factors, goal, confidence):
+    """Answer, surest and best with the own batch are those of looking at everything."""
+    table = all_options(factors)
+    bench = Table(table, slack=1.05)
+    judged = judge_options(bench, list(table), goal, confidence=confidence)
+    found = recommendation(
+        bench, judged, goal, model="", confidence=confidence, space=(), model_batch_size=1024
+    )
+    every = [Table(table).solve(one, math.inf) for one in table]
+
+    def best(least, *, own_batch=False):
+        good = [
+            solved
+            for solved in every
+            if reaches(solved, goal)
+            and solved.probability(goal) >= least
+            and not (own_batch and solved.option.doublings)
+        ]
+        return min(good, key=lambda solved: solved.rank(goal), default=None)
+
+    def same(told, truth):
+        assert (told and told.option) == (truth and truth.option)
+
+    truth = best(confidence)
+    same(found.answer, truth)
+    same(found.sure, best(SURE) if truth and truth.probability(goal) < SURE else None)
+    same(found.own_batch, best(confidence, own_batch=True) if truth.option.doublings else None)
+    if isinstance(goal, Target):
+        # Nothing that reaches it is cheaper, and no smaller batch does on the same machines.
+        others = [one for one in every if one.probability(goal) >= confidence]
+        others = [one for one in others if reaches(one, goal)]
+        option = found.answer.option
+        assert option.price_usd_per_hour == min(one.option.price_usd_per_hour for one in others)
+        assert not any(
+            one.option.price_usd_per_hour == option.price_usd_per_hour
+            and one.option.doublings < option.doublings
+            for one in others
+        )
+
+
+def test_a_larger_batch_has_to_be_worth_it():
+    one, two, four = (
+        Option("one", 8, 1024 * 2**doublings, Precision.FP16, 10.0, doublings)
+        for doublings in range(3)
+    )
+    goal = HourlyBudget(20.0)
+    # Each doubling has to bring a twentieth.
+    for speeds, taken in (
+        ((1.0, 1.04, 1.10), one),
+        ((1.0, 1.06, 1.10), two),
+        ((1.0, 1.06, 1.12), four),
+    ):
+        bench = Table(dict(zip((one, two, four), (1e6 * speed for speed in speeds), strict=True)))
+        judged = judge_options(bench, [one, two, four], goal)
+        found = recommendation(bench, judged, goal, model="", confidence=0.5, space=())
+        assert found.answer.option == taken
+        assert (found.own_batch is None) == (taken is one)
+    # Batches that were asked for are all as good.
+    asked = [replace(option, doublings=0) for option in (one, two, four)]
+    bench = Table(dict(zip(asked, (1e6, 1.01e6, 1.02e6), strict=True)))
+    found = recommendation(
+        bench, judge_options(bench, asked, goal), goal, model="", confidence=0.5, space=()
+    )
+    assert found.answer.option == asked[2]
+
+
+def test_batches_are_doubled_unless_they_are_named():
+    own = load_workload("dlrm_tiny").global_batch_size
+    options = RecommendOptions(platforms=("h100_sxm",), world_sizes=(1, 8))
+    found = recommend("dlrm_tiny", Target(1.0), options)
+    tried = {(one.option.global_batch_size, one.option.doublings) for one in found.judgements}
+    assert tried == {(own * 2**doublings, doublings) for doublings in range(4)}
+    # The least that reaches it: one rank with the recipe's batch.
+    assert (found.answer.option.world_size, found.answer.option.global_batch_size) == (1, own)
+    assert found.model_batch_size == own
+    named = recommend("dlrm_tiny", Target(1.0), replace(options, batch_sizes=(2 * own,)))
+    assert {one.option.doublings for one in named.judgements} == {0}
+    assert {one.option.global_batch_size for one in named.judgements} == {2 * own}
+
+
+def test_networks_apply_between_nodes():
+    options = RecommendOptions(
+        platforms=("h100_sxm", "a100_sxm_40"), world_sizes=(8, 16), batch_sizes=(16384,)
+    )
+    slow = replace(options, network="ethernet_100g")
+
+    def speeds(chosen):
+        found = {}
+        for name, one in (("h100_sxm", 8), ("h100_sxm", 16)):
+            single = replace(chosen, platforms=(name,), world_sizes=(one,))
+            found[one] = recommend("dlrm_tiny", Target(1.0), single).answer
+        return found
+
+    fast, slowed = speeds(options), speeds(slow)
+    assert slowed[8].prediction == fast[8].prediction
+    assert slowed[16].throughput_per_s < fast[16].throughput_per_s
+    assert dict(slowed[16].configuration.parameters)["network"] == "ethernet_100g"
+    with pytest.raises(ConfigError, match="no platform has a network `ethernet_100`"):
+        recommend("dlrm_tiny", Target(1.0), replace(options, network="ethernet_100"))
+    # A platform that has no such network uses one node.
+    assert "efa_3200g" in {one.name for one in load_platform("h100_sxm").networks}
+    only = recommend("dlrm_tiny", Target(1.0), replace(options, network="efa_3200g"))
+    verdicts = {
+        (one.option.platform, one.option.world_size): one.verdict for one in only.judgements
+    }
+    assert verdicts["a100_sxm_40", 16] is Verdict.IMPOSSIBLE
+    assert verdicts["a100_sxm_40", 8] is not Verdict.IMPOSSIBLE
+    links = recommend("dlrm_tiny", Target(1.0), replace(options, world_sizes=(8,), link="pcie"))
+    assert dict(links.answer.configuration.parameters)["link"] == "pcie"
+
+
+def test_programs_are_taken():
+    options = RecommendOptions(platforms=("h100_sxm",), world_sizes=(8,), batch_sizes=(16384,))
+    for program in ("hugectr", "torchrec"):
+        found = recommend("dlrm_tiny", Target(1.0), replace(options, program=program))
+        assert found.program == program
+        assert found.answer.prediction.program == program
+
+
+def test_where_nothing_reaches_it_says_what_was_not_tried():
+    options = [option("one", 2**power, 2.0**power) for power in range(4)]
+    bench = Table({one: 1e6 * one.world_size for one in options})
+
+    def told(goal, confidence=0.5):
+        judged = judge_options(bench, options, goal, confidence=confidence)
+        return recommendation(bench, judged, goal, model="", confidence=confidence, space=())
+
+    found = told(Target(9e6))
+    assert found.answer is None
+    assert found.closest.option == options[-1]
+    assert "8 ranks" in found.advice
+    unsure = told(Target(8e6), 0.9)
+    assert unsure.answer is None
+    assert "50 %" in unsure.advice
+    assert "90 %" in unsure.advice
 
 
 def test_runners_up_are_searched_as_hard_as_the_answer():
