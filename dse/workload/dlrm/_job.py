@@ -198,8 +198,8 @@ class DlrmJob(Job):
         tables_bytes = _tables_bytes(self.problem.model)
         reason = (
             f"the tables take {tables_bytes / 2**30:.1f} GiB with their optimizer state, and "
-            f"{cluster.world_size} × {device.name} have {available_bytes / 2**30:.1f} GiB for them "
-            f"besides {fixed_bytes / 2**30:.1f} GiB a rank for everything else"
+            f"{cluster.world_size} × {device.name} have {available_bytes / 2**30:.1f} GiB for "
+            f"them besides {fixed_bytes / 2**30:.1f} GiB a rank for everything else"
         )
         if free_bytes <= 0:
             return f"{reason}; use a smaller batch a rank"
