@@ -246,15 +246,16 @@ def run(
     study_name: str = "",
     debug: bool = False,
     overrides: Sequence[str] = (),
+    time_limit_s: float | None = None,
     progress: Progress | None = None,
 ) -> Study:
     """Searches a space and writes a study directory; what `dse run` does, without the page.
 
     Args:
         space: Built-in name, path, a mapping with the content of a YAML, or a search space.
-        trials: Configurations to evaluate; the space's own number if None.
+        trials: Configurations to evaluate at most; the space's own number if None.
         seed: Seed of all randomness; the space's own if None.
-        sampler: ``nsga2``, ``tpe``, ``gp``, ``random`` or ``grid``; the space's own if empty.
+        sampler: ``auto``, ``nsga2``, ``tpe``, ``gp``, ``random`` or ``grid``; the space's own if empty.
         jobs: Workers.
         executor: ``process``, ``serial`` or ``ray``.
         address: Ray cluster, as ``host:port``; empty for a local Ray.
@@ -264,6 +265,7 @@ def run(
         study_name: Name of the study in the database; empty for the space's name.
         debug: Whether the first failed evaluation ends the run, with its traceback.
         overrides: What `--set` takes: changes of the platforms' figures, as ``PATH=VALUE``.
+        time_limit_s: Seconds after which no further round begins; None for no limit.
         progress: Called after every finished trial.
 
     Returns:
@@ -289,6 +291,7 @@ def run(
         study_name=study_name,
         debug=debug,
         overrides=overrides,
+        time_limit_s=time_limit_s,
     )
     chosen = _space(space)
     return Study(chosen, options, study=run_study(chosen, options, progress=progress))
@@ -358,6 +361,7 @@ def _run_options(
     study_name: str,
     debug: bool,
     overrides: Sequence[str],
+    time_limit_s: float | None = None,
 ) -> RunOptions:
     from dse.search import RunOptions
     from dse.search.space import SamplerName
@@ -381,4 +385,5 @@ def _run_options(
         study_name=study_name,
         debug=debug,
         overrides=tuple(overrides),
+        time_limit_s=time_limit_s,
     )

@@ -27,7 +27,11 @@ def run_command(
     ctx: typer.Context,
     space: Annotated[str, typer.Argument(metavar="SPACE", help="Search space: name or file.")],
     trials: Annotated[
-        int | None, typer.Option("--trials", min=1, help="Configurations to evaluate.")
+        int | None, typer.Option("--trials", min=1, help="Configurations to evaluate at most.")
+    ] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option("--time-limit", help="Seconds after which no further round begins."),
     ] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", min=0, help="Seed of all randomness.")
@@ -40,7 +44,7 @@ def run_command(
         str, typer.Option("--address", help="Ray cluster, host:port; a local Ray by default.")
     ] = "",
     sampler: Annotated[
-        str | None, typer.Option("--sampler", help="nsga2, tpe, gp, random or grid.")
+        str | None, typer.Option("--sampler", help="auto, nsga2, tpe, gp, random or grid.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Study folder; results/<name> by default.")
@@ -77,6 +81,7 @@ def run_command(
 
     options = RunOptions(
         trials=trials,
+        time_limit_s=time_limit,
         seed=seed,
         sampler=None if sampler is None else member(SamplerName, sampler, "--sampler"),
         jobs=jobs,

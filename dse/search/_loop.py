@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+import math
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,6 +45,7 @@ class Loop:
         storage: Where finished trials are kept.
         progress: Called after every finished trial.
         failures: Sees every answer; ends the run when there are only failures.
+        time_limit_s: Seconds from now after which no further round begins; None for no limit.
     """
 
     def __init__(
@@ -52,7 +55,9 @@ class Loop:
         storage: StudyStorage,
         progress: Progress | None,
         failures: FailureWatch,
+        time_limit_s: float | None = None,
     ) -> None:
+        self._until_s = math.inf if time_limit_s is None else time.monotonic() + time_limit_s
         self._storage = storage
         self._failures = failures
         self._progress = progress
@@ -149,9 +154,9 @@ class Loop:
         return False
 
     def run_until_interrupted(self, executor: Executor) -> bool:
-        """Runs to the end; returns whether Ctrl-C came first."""
+        """Runs to the end or the time limit; returns whether Ctrl-C came first."""
         try:
-            while self._round(executor):
+            while time.monotonic() < self._until_s and self._round(executor):
                 pass
         except KeyboardInterrupt:
             return True

@@ -42,6 +42,8 @@ class RunOptions:
         debug: Whether the first failed evaluation ends the run, with its traceback.
         overrides: `PATH=VALUE` texts that change figures of platforms, see
             :mod:`dse.machine.platforms`; a resumed study keeps those that it was started with.
+        time_limit_s: Seconds after which no further round begins; None for no limit. What is
+            found then depends on the speed of the machine, and `resume` continues from there.
     """
 
     trials: int | None = None
@@ -56,6 +58,7 @@ class RunOptions:
     study_name: str = ""
     debug: bool = False
     overrides: tuple[str, ...] = ()
+    time_limit_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

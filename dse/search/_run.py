@@ -70,6 +70,11 @@ def run(
     """
     chosen = options or RunOptions()
     check_executor(chosen.executor, chosen.jobs, chosen.address)
+    if chosen.time_limit_s is not None and not chosen.time_limit_s > 0:
+        raise ConfigError(
+            f"time limit {chosen.time_limit_s} s; expected a positive number of seconds, or none "
+            "for no limit"
+        )
     if chosen.study_name and not chosen.storage:
         raise ConfigError(
             f"--study-name {chosen.study_name}: names a study in a database; add --storage"
@@ -115,7 +120,8 @@ def run(
 
                 shared = SharedStorage(tables, header, journal, retry_failed=former is not None)
                 storage = open_things.enter_context(shared)
-            loop = Loop(context, header, storage, progress, FailureWatch(debug=chosen.debug))
+            failures = FailureWatch(debug=chosen.debug)
+            loop = Loop(context, header, storage, progress, failures, chosen.time_limit_s)
             interrupted = loop.run_until_interrupted(executor)
             interrupted = interrupted or loop.polish_until_interrupted(executor)
             taken = recommended_trial(study_result(header, loop.records(), (), {}))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
+from dse.errors import ConfigError
 from dse.search import RunOptions, read_inputs, run
 from dse.search._proposals import Effort, Proposal
 from dse.search._records import TrialStatus
@@ -223,6 +224,19 @@ def test_a_part_of_the_search_says_what_can_be_missing(tmp_path):
     resumed = run(path, RunOptions(out=tmp_path / "part", trials=1000, resume=True)).result
     assert resumed.certificate == whole.certificate
     assert {r.parameters for r in resumed.front} == {r.parameters for r in whole.front}
+
+
+def test_a_search_ends_at_its_time_limit_and_can_be_resumed(tmp_path):
+    path = tmp_path / "space.yaml"
+    path.write_text(SPACE)
+    # The first round begins later than this.
+    part = run(path, RunOptions(out=tmp_path / "study", time_limit_s=1e-9)).result
+    assert not part.certificate.complete
+    assert part.certificate.hypervolume_missing_at_most == 1
+    whole = run(path, RunOptions(out=tmp_path / "study", resume=True)).result
+    assert whole.certificate.complete
+    with pytest.raises(ConfigError):
+        run(path, RunOptions(out=tmp_path / "other", time_limit_s=0.0))
 
 
 # --- with made-up answers --------------------------------------------------------------------
