@@ -350,7 +350,7 @@ def changed(path, **values) -> str:
             "search_spaces/dlrm_sharding.yaml",
             {"parameters__world_size": {"low": 1, "high": 10**18, "step": 10**17}},
         ),
-        ("space", "search_spaces/dlrm_sharding.yaml", {"search__trials": 10**15}),
+        ("space", "search_spaces/dlrm_sharding.yaml", {"search": {"trials": 10**15}}),
         ("space", "search_spaces/gpt_parallelism.yaml", {"parameters__pipeline": [10**12]}),
         ("platform", "platforms/h100_sxm.yaml", {"node__devices": 10**9}),
         ("model", "models/dlrm_small.yaml", {"tables": [{"name": "a", "rows": 10**18, "dim": 8}]}),

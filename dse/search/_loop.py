@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dse._interrupts import defer_interrupts
-from dse.search._proposals import Effort, Proposal
+from dse.search._proposals import Batch, Effort, Proposal
 from dse.search._records import TrialStatus
 from dse.search._result import adopt_revised, mark_front
+from dse.search.evaluate._distinct import Canonical
 from dse.search.evaluate._evaluator import without_answer
 from dse.search.propose import make_strategy
 
@@ -20,11 +22,13 @@ if TYPE_CHECKING:
     from dse.search._certificate import Certificate
     from dse.search._header import StudyHeader
     from dse.search._options import Progress
-    from dse.search._proposals import Batch
     from dse.search._records import Params, TrialRecord
     from dse.search.evaluate._evaluator import EvaluationContext
     from dse.search.execute import Executor, FailureWatch
     from dse.search.storage import StudyStorage
+
+#: Parameters that say how large a job is.
+_SIZES = ("world_size", "global_batch_size", "local_batch_size")
 
 
 class Loop:
@@ -55,11 +59,13 @@ class Loop:
         self._batch = context.space.search.batch
         self._total = header.trials
         self._objectives = header.objectives
+        self._space = context.space
+        self._evaluator = context.make_evaluator()
         self._strategy = make_strategy(
             context.space,
             header.sampler,
             stream_seed(header.seed, storage.stream),
-            context.make_evaluator(),
+            self._evaluator,
         )
         self._former = {record.parameters: record for record in storage.former_records()}
         self._records: list[TrialRecord] = []
@@ -109,6 +115,39 @@ class Loop:
         except KeyboardInterrupt:
             return True
 
+    def scale_until_interrupted(self, executor: Executor, taken: TrialRecord) -> bool:
+        """Evaluates other sizes of one configuration; returns whether Ctrl-C came first.
+
+        A complete search leaves out what is dominated, but the reader wants to see what more ranks
+        or another batch would bring. Nothing is done after a search that is not complete.
+
+        Args:
+            executor: Evaluates.
+            taken: The recommended configuration.
+        """
+        certificate = self.certificate()
+        if certificate is None or not certificate.complete:
+            return False
+        known = {record.parameters for record in self.records()}
+        canonical = Canonical(self._space, self._evaluator)
+        sizes = [each for each in self._space.parameters if each.name in _SIZES]
+        wanted: dict[Params, None] = {}
+        for chosen in product(*(each.choices for each in sizes)):
+            values = dict(zip((each.name for each in sizes), chosen, strict=True))
+            other = canonical(tuple({**dict(taken.parameters), **values}.items()))
+            if other not in known and not self._evaluator.rejection(dict(other)):
+                wanted[other] = None
+        first = 1 + max((record.number for record in self._records), default=-1)
+        try:
+            numbered = (Proposal(first + place, each) for place, each in enumerate(wanted))
+            answers, proposals, _ = self._split(Batch(tuple(numbered)))
+            with defer_interrupts():
+                claimed = self._storage.claim(proposals, [])
+            self._strategy.tell([*answers, *self._answers(claimed.proposals, executor)])
+        except KeyboardInterrupt:
+            return True
+        return False
+
     def run_until_interrupted(self, executor: Executor) -> bool:
         """Runs to the end; returns whether Ctrl-C came first."""
         try:
@@ -151,15 +190,21 @@ class Loop:
             claimed = self._storage.claim([*first, *proposals], rejections)
             for record in claimed.rejections:
                 self._keep(record)
-        for record in executor.run(claimed.proposals):
-            with defer_interrupts():
-                record = self._strategy.annotated(record)
-                if self._storage.add(record):
-                    answers.append(self._keep(record))
-            self._failures.note(record)
+        answers += self._answers(claimed.proposals, executor)
         self._strategy.tell(answers)
         if not answers and not claimed.rejections and not batch.bounds:
             self._storage.wait()
+
+    def _answers(self, claimed: Sequence[Proposal], executor: Executor) -> list[TrialRecord]:
+        """Evaluates and stores what this run has claimed."""
+        answers = []
+        for found in executor.run(claimed):
+            record = self._strategy.annotated(found)
+            with defer_interrupts():
+                if self._storage.add(record):
+                    answers.append(self._keep(record))
+            self._failures.note(record)
+        return answers
 
     def _split(self, batch: Batch) -> tuple[list[TrialRecord], list[Proposal], list[TrialRecord]]:
         """Returns stored answers, proposals to evaluate, and new rejections."""

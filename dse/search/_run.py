@@ -19,6 +19,7 @@ from dse.search._options import RunOptions, Study
 from dse.search._result import mark_front, study_result
 from dse.search._start import StudyIdentity, resumed_header, study_folder
 from dse.search.analyse._bounds import missing_bounds
+from dse.search.analyse._decision import recommended_trial
 from dse.search.evaluate._objective import objective_context
 from dse.search.execute import FailureWatch, check_executor, make_executor
 from dse.search.propose import trials_wanted
@@ -117,6 +118,9 @@ def run(
             loop = Loop(context, header, storage, progress, FailureWatch(debug=chosen.debug))
             interrupted = loop.run_until_interrupted(executor)
             interrupted = interrupted or loop.polish_until_interrupted(executor)
+            taken = recommended_trial(study_result(header, loop.records(), (), {}))
+            if taken is not None and not interrupted:
+                interrupted = loop.scale_until_interrupted(executor, taken)
         marked = mark_front(loop.records(), header.objectives)
         storage.add_bounds(missing_bounds(marked, storage.bounds(), context.make_evaluator()))
         bounds = storage.bounds()

@@ -262,7 +262,7 @@ def test_tables_larger_than_the_cluster_are_nothing_feasible(tmp_path):
     done = dse("run", write(tmp_path, "jumbo.yaml", text), "--out", tmp_path / "out")
     assert done.returncode == 1
     assert "nothing is feasible" in done.stdout
-    assert "the tables take 3109.5 GiB" in " ".join(done.stdout.split())
+    assert "the tables take 6218.9 GiB" in " ".join(done.stdout.split())
     assert "Traceback" not in done.stderr
 
 

@@ -9,7 +9,11 @@ import pytest
 from dse.search import load_study
 from tests.cli.running import answer, dse
 
-CONFIGURATION = ("dlrm_tiny", "--platform", "h100_sxm", "--global-batch-size", 16384)
+#: Under a program whose host does not hide the devices.
+CONFIGURATION = (
+    *("dlrm_tiny", "--platform", "h100_sxm", "--global-batch-size", 16384),
+    *("--program", "ideal"),
+)
 EIGHT = ("--world-size", 8)
 PRICE = ("--set", "price=2.10 USD/GPU/h")
 

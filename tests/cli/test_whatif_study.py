@@ -49,7 +49,7 @@ def test_for_machines(root):
     assert done.exit_code == 0, done.output
     fields = json.loads(done.output)
     assert fields["changes"] == ["device.memory.bandwidth=+20%"]
-    assert fields["candidates"]["simulated"] == 28
+    assert fields["candidates"]["simulated"] == 16
     assert len(fields["searched_again"]) == 1
     assert [figure["after"] for figure in fields["figures"]] == ["2.447 TB/s", "4.02 TB/s"]
     best = {move["metric"]: move for move in fields["best"]}

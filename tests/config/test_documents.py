@@ -105,7 +105,7 @@ def test_merge_keys_work_but_are_checked():
 def test_units_are_checked_in_place():
     text = SMALL_SPACE + "networks:\n  n: {kind: ib, nics: 1, bandwidth: 25 GB, latency: 5 us}\n"
     assert problems(text, SpaceDocument) == [
-        "f.yaml:16:37: networks.n.bandwidth: expected a bandwidth such as `3.35 TB/s`, found "
+        "f.yaml:21:37: networks.n.bandwidth: expected a bandwidth such as `3.35 TB/s`, found "
         "`25 GB`, which is a size; did you mean `GB/s`?"
     ]
 

@@ -24,7 +24,7 @@ parameters:
   global_batch_size: 16384
   sharding_types: [table_wise, column_wise, row_wise]
 objectives: [{metric: iteration_time_s, direction: minimize}]
-search: {sampler: nsga2, trials: 20, batch: 5, plan: joint, sampler: tpe}
+search: {trials: 20, batch: 5, plan: joint, sampler: tpe}
 """
 
 MODEL = """\

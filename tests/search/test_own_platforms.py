@@ -17,7 +17,6 @@ from dse.search import (
     study_evaluator,
 )
 from dse.search import run as run_study
-from dse.workload import Metric
 from tests.conftest import ROOT
 
 PRICED = "h100_sxm (2.10 USD/GPU/h)"
@@ -67,8 +66,10 @@ def test_the_price_is_the_whole_answer(study):
         assert priced.prediction.price_usd_per_hour == pytest.approx(2.10 * ranks)
         assert listed.prediction.price_usd_per_hour == pytest.approx(55.04 * ranks / 8)
         assert priced.prediction.iteration_time_s == listed.prediction.iteration_time_s
-        rate = priced.metrics[Metric.THROUGHPUT]
-        assert priced.metrics[Metric.COST] == pytest.approx(2.10 * ranks / 3600 / rate * 1e6)
+        rate = priced.metrics["throughput_samples_per_s"]
+        assert priced.metrics["cost_usd_per_million_samples"] == pytest.approx(
+            2.10 * ranks / 3600 / rate * 1e6
+        )
     assert record(study, "my_a100", 16).prediction.price_usd_per_hour == 18
 
 

@@ -26,7 +26,7 @@ parameters:
   precision: [tf32, fp16]
   program: [torchrec, hugectr]
 objectives: [{metric: iteration_time_s, direction: minimize}]
-search: {sampler: nsga2, trials: 4, batch: 4, sampler: grid}
+search: {trials: 4, batch: 4, sampler: grid}
 """
 
 

@@ -30,7 +30,6 @@ PER_USD = Metric(
     "Samples per dollar",
     lambda figures: 1e6 / figures.cost_usd_per_million_samples,
     maximize=True,
-    superlative="most for the money",
     unit="k samples/USD",
     scale=1e-3,
     digits=1,

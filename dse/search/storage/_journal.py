@@ -22,7 +22,7 @@ from dse.search.storage._record_json import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from dse.search._records import Params, TrialRecord
@@ -149,20 +149,22 @@ class Journal:
     def records(self) -> tuple[TrialRecord, ...]:
         """Returns all finished records in the order in which they finished.
 
-        A configuration that failed and was evaluated again counts once, with its last answer.
+        A configuration that failed and was evaluated again counts once, with its last answer. Of
+        one that was searched thoroughly afterwards, that is the answer before, if there is one.
 
         Raises:
             StudyError: A record does not have the form this version writes.
         """
-        return self._last(record for record in self._all() if not record.thorough)
+        found: dict[Params, TrialRecord] = {}
+        for record in self._all():
+            if not record.thorough or record.parameters not in found:
+                found[record.parameters] = record
+        return tuple(found.values())
 
     def revised(self) -> tuple[TrialRecord, ...]:
         """Returns what thorough searches have found for some of them, as :meth:`records`."""
-        return self._last(record for record in self._all() if record.thorough)
-
-    @staticmethod
-    def _last(records: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
-        return tuple({record.parameters: record for record in records}.values())
+        found = {record.parameters: record for record in self._all() if record.thorough}
+        return tuple(found.values())
 
     def _all(self) -> Iterator[TrialRecord]:
         for number, stored in enumerate(stored_records(self._path)):

@@ -194,10 +194,11 @@ class DlrmJob(Job):
         if self.least_memory_bytes() <= device.usable_memory_bytes:
             return ""
         free_bytes = device.usable_memory_bytes - fixed_bytes
+        available_bytes = max(0.0, cluster.world_size * free_bytes)
         tables_bytes = _tables_bytes(self.problem.model)
         reason = (
-            f"the tables take {tables_bytes / 2**30:.1f} GiB, and {cluster.world_size} × "
-            f"{device.name} have {max(0.0, cluster.world_size * free_bytes) / 2**30:.1f} GiB for "
+            f"the tables take {tables_bytes / 2**30:.1f} GiB with their optimizer state, and "
+            f"{cluster.world_size} × {device.name} have {available_bytes / 2**30:.1f} GiB for "
             f"them besides {fixed_bytes / 2**30:.1f} GiB a rank for everything else"
         )
         if free_bytes <= 0:

@@ -6,12 +6,13 @@ import pytest
 
 from dse.machine import Precision
 from dse.sharding import PLANNERS, ShardingType
-from dse.workload.dlrm import DlrmJob, DlrmProblem, DlrmRuntime, LaunchMode, PlanScorer
-from dse.workload.dlrm.solver import SolverSettings, find_plan, planning_request, solve
+from dse.workload import LaunchMode, PlanEffort
+from dse.workload.dlrm import DlrmJob, DlrmProblem, DlrmRuntime, PlanScorer
+from dse.workload.dlrm.solver import find_plan, planning_request, solve
 from tests.conftest import make_cluster, make_model, make_table
 
 ALL = frozenset(ShardingType)
-QUICK = SolverSettings(restarts=1, lns=False, quick=True)
+QUICK = PlanEffort(quick=True)
 
 #: One table is looked up so often that the order of the tables decides how busy ranks are.
 TABLES = tuple(
@@ -34,7 +35,7 @@ def test_of_plans_that_tie_the_one_with_the_least_work_is_taken(types):
     # Samples are loaded for a second; nothing that the devices do takes as long.
     scorer = scorer_of(4096, loader_s_per_sample=1e-3)
     types = frozenset(types)
-    solved = solve(scorer, types, QUICK)
+    solved = solve(scorer, QUICK, allowed_types=types)
     request = planning_request(scorer, types, 0)
     baselines = [planner(request) for planner in PLANNERS.values()]
     best_s = scorer.score([solved.plan, *baselines]).iteration_time_s.min()
@@ -56,7 +57,7 @@ def test_the_answer_says_that_plans_tie():
 
 def test_plans_that_the_devices_bind_do_not_tie():
     scorer = scorer_of(65536, launch=LaunchMode.CUDA_GRAPHS)
-    solved = solve(scorer, ALL, QUICK)
+    solved = solve(scorer, QUICK, allowed_types=ALL)
     assert solved.ties == 0
     request = planning_request(scorer, ALL, 0)
     fastest_s = scorer.score(
