@@ -255,7 +255,8 @@ def run(
         space: Built-in name, path, a mapping with the content of a YAML, or a search space.
         trials: Configurations to evaluate at most; the space's own number if None.
         seed: Seed of all randomness; the space's own if None.
-        sampler: ``auto``, ``nsga2``, ``tpe``, ``gp``, ``random`` or ``grid``; the space's own if empty.
+        sampler: ``auto``, ``nsga2``, ``tpe``, ``gp``, ``random`` or ``grid``; the space's own if
+            empty.
         jobs: Workers.
         executor: ``process``, ``serial`` or ``ray``.
         address: Ray cluster, as ``host:port``; empty for a local Ray.
