@@ -12,14 +12,21 @@ from dse.search.storage._journal_repair import stored_operations
 
 
 def journaled(out):
-    """Parameters of every configuration in the journal, in the order of its lines."""
+    """Parameters of every configuration in the journal, in the order of its lines.
+
+    Those on the front are there once more with a thorough plan, which is not counted.
+    """
     path = out / "journal.log"
     if not path.exists():
         return []
     return [
-        tuple((name, value) for name, value in operation["user_attrs"]["record"]["parameters"])
-        for operation in stored_operations(path)
-        if operation["op_code"] == 4
+        tuple((name, value) for name, value in record["parameters"])
+        for record in (
+            operation["user_attrs"]["record"]
+            for operation in stored_operations(path)
+            if operation["op_code"] == 4
+        )
+        if not record["thorough"]
     ]
 
 

@@ -120,10 +120,7 @@ def test_a_full_disk_ends_the_run_and_loses_nothing(space, tmp_path, monkeypatch
     before = journaled(out) if appends else []
     resumed = run(space, RunOptions(out=out, resume=True))
     assert journaled(out)[: len(before)] == before
-    # Those on the front are there twice: as the search found them, and with a thorough plan.
-    revised = sum(record.thorough for record in resumed.result.records)
-    assert len(journaled(out)) - revised == len(resumed.result.records)
-    assert len(resumed.result.records) == len(set(journaled(out)))
+    assert len(journaled(out)) == len(resumed.result.records) == len(set(journaled(out)))
     assert not unfinished(out)
 
 
