@@ -53,9 +53,10 @@ def load_study(root: str | Path) -> Study:
     if not directory.journal.is_file():
         raise StudyError(f"{root} has no journal.log; the study cannot be read without it")
     journal = Journal(directory.journal, header.objectives, header.parameters)
-    revised = {record.parameters: record for record in journal.revised()}
-    records = adopt_revised(journal.records(), revised, header.objectives)
-    _check(root, header, records)
+    first, revised = journal.records(), journal.revised()
+    _check(root, header, (*first, *revised))
+    better = {record.parameters: record for record in revised}
+    records = adopt_revised(first, better, header.objectives)
     facts = [
         fact
         for file in header.inputs
