@@ -232,7 +232,7 @@ def main() -> None:
     parser.add_argument("--drawn", type=int, default=3, help="spaces to draw at random")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--samplers", default="nsga2,tpe,random")
+    parser.add_argument("--samplers", default="nsga2,random")
     parser.add_argument("--trials", type=int, default=300, help="trials of each sampler")
     parser.add_argument("--no-truth", action="store_true", help="only search")
     parser.add_argument("--json", action="store_true")
