@@ -252,9 +252,10 @@ def main() -> None:
 def _row(one: Found) -> str:
     share = one.evaluated / max(1, one.distinct)
     state = "complete" if one.complete else "NOT complete"
+    missed = "not compared" if one.missed != one.missed else f"missed by at most {one.missed:.2%}"
     text = (
         f"{one.space}: {state} in {one.seconds:.1f} s; {one.evaluated} of {one.distinct:,} "
-        f"evaluated ({share:.1%}); front of {one.front}, missed by at most {one.missed:.2%}; "
+        f"evaluated ({share:.1%}); front of {one.front}, {missed}; "
         f"plans {one.shard_gap:.2%} from `dse shard`"
     )
     for each in one.samplers:
