@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class PlanEffort:
     """How much to search for a plan.
 
-    Whoever asks, equal jobs with equal efforts have equal plans.
+    Equal jobs with equal efforts have equal plans, in every command.
 
     Attributes:
         seed: Seed of everything that is drawn.

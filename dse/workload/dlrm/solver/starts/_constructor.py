@@ -9,8 +9,8 @@ table after another. The shards are then placed, largest first, each where it co
 On several nodes tables are also put into tiers: those that look up most are cut by rows over all
 ranks, the next ones by rows over nodes, others by columns or not at all, and the smallest are
 copied. Within a tier all are cut alike. With about as many shards as ranks, a few more or fewer
-decide whether they can be dealt out evenly, so as many tables are copied as leave a multiple of
-the number of ranks, or of nodes. A search that changes one table after another does not get there:
+decide whether every rank gets the same number, so tables are copied until the number of shards is
+a multiple of the number of ranks, or of nodes. A search that changes one table after another does not get there:
 until the last table has changed, some rank still holds a shard more than the others.
 """
 
@@ -299,9 +299,9 @@ class Constructor:
     def _even_counts(
         self, on_all: int, share: float, node_shards: int, rank_shards: int
     ) -> list[int]:
-        """Returns numbers of copies that leave as many shards as can be dealt out evenly.
+        """Returns numbers of copies that leave every rank, or node, the same number of shards.
 
-        None of them where all tables are in one tier, and all if nothing can be dealt out evenly.
+        None of them where all tables are in one tier, and all if no number comes out even.
 
         Args:
             on_all: Tables that are cut over all ranks.
