@@ -10,8 +10,8 @@ On several nodes tables are also put into tiers: those that look up most are cut
 ranks, the next ones by rows over nodes, others by columns or not at all, and the smallest are
 copied. Within a tier all are cut alike. With about as many shards as ranks, a few more or fewer
 decide whether every rank gets the same number, so tables are copied until the number of shards is
-a multiple of the number of ranks, or of nodes. A search that changes one table after another does not get there:
-until the last table has changed, some rank still holds a shard more than the others.
+a multiple of the number of ranks, or of nodes. A search that changes one table after another does
+not get there: until the last table has changed, some rank holds a shard more than the others.
 """
 
 from __future__ import annotations
