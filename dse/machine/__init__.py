@@ -21,6 +21,7 @@ from dse.machine._hardware import (
     Precision,
     PriceSpec,
     Quote,
+    devices_per_domain,
 )
 
 __all__ = [
@@ -38,4 +39,5 @@ __all__ = [
     "PriceSpec",
     "Quote",
     "contention_factors",
+    "devices_per_domain",
 ]
