@@ -19,9 +19,8 @@ from dse.machine._hardware import (
     NetworkSpec,
     PeakRates,
     Precision,
-    PriceSpec,
-    Quote,
 )
+from dse.machine._offers import Offer, Quote
 
 __all__ = [
     "COLLECTIVE_SLOWDOWN",
@@ -33,9 +32,9 @@ __all__ = [
     "LinkKind",
     "LinkSpec",
     "NetworkSpec",
+    "Offer",
     "PeakRates",
     "Precision",
-    "PriceSpec",
     "Quote",
     "contention_factors",
 ]
