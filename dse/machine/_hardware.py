@@ -1,4 +1,4 @@
-"""Hardware of a cluster as plain values in SI units, and its prices."""
+"""Hardware of a cluster as plain values in SI units."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dse.machine.fits import CollectiveCalibration, KernelCalibration
-
-_SECONDS_PER_HOUR = 3600
 
 
 class Precision(StrEnum):
@@ -187,64 +185,6 @@ class HostSpec:
     launch_s: float
     between_launches_s: float
     graph_launch_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class PriceSpec:
-    """One list price.
-
-    Attributes:
-        provider: Cloud or vendor.
-        instance: Instance type.
-        devices: Devices in one instance.
-        usd_per_hour: Price of one instance.
-        region: Region, or an empty string where the source names none.
-        as_of: When the price was valid, as written by the source (ISO date or year-month).
-        basis: ``on_demand``, ``capacity_block``, ``reserved`` or ``spot``; ``given`` for a price
-            of one's own, which counts whatever basis and provider are asked for.
-        source: Where the figure comes from.
-        superseded: True for a former price that is kept for old studies and never chosen.
-    """
-
-    provider: str
-    instance: str
-    devices: int
-    usd_per_hour: float
-    region: str
-    as_of: str
-    basis: str
-    source: str
-    superseded: bool = False
-
-    def counts_for(self, basis: str, provider: str) -> bool:
-        """Returns whether machines can be rented at this price.
-
-        Args:
-            basis: Basis that is asked for.
-            provider: Provider that is asked for; empty for any.
-        """
-        if self.superseded:
-            return False
-        return self.basis == "given" or (self.basis == basis and provider in ("", self.provider))
-
-
-@dataclass(frozen=True, slots=True)
-class Quote:
-    """What renting a cluster costs.
-
-    Attributes:
-        usd_per_hour: Price of the whole cluster.
-        instances: Whole instances that are rented; None when only the price is known.
-        price: The list price behind it; None when only the price is known.
-    """
-
-    usd_per_hour: float
-    instances: int | None = None
-    price: PriceSpec | None = None
-
-    def cost_usd_per_million(self, throughput_per_s: float) -> float:
-        """Returns USD per million samples (or tokens) at a throughput per second."""
-        return self.usd_per_hour / _SECONDS_PER_HOUR / throughput_per_s * 1e6
 
 
 @dataclass(frozen=True, slots=True)

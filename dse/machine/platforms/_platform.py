@@ -1,10 +1,9 @@
-"""Platform: device × node × interconnect × price."""
+"""Platform: device × node × interconnect × offers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import count
-import math
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,7 +16,7 @@ from dse.machine import (
     HostSpec,
     LinkSpec,
     NetworkSpec,
-    PriceSpec,
+    Offer,
     Quote,
     devices_per_domain,
 )
@@ -48,7 +47,7 @@ class Platform:
         links: Interconnects inside a node, or pod, the default first.
         networks: Networks between nodes, or pods, the default first.
         host: Host overheads.
-        prices: List prices.
+        offers: Instances that can be rented, with their prices.
         facts: Where every figure comes from.
         calibrations: Files of fitted models that it uses.
         host_memory_bytes: Host memory of one node; None when it is not known.
@@ -64,7 +63,7 @@ class Platform:
     links: tuple[LinkSpec, ...]
     networks: tuple[NetworkSpec, ...]
     host: HostSpec
-    prices: tuple[PriceSpec, ...]
+    offers: tuple[Offer, ...]
     facts: tuple[PlatformFact, ...]
     calibrations: tuple[CalibrationSource, ...] = ()
     host_memory_bytes: float | None = None
@@ -142,25 +141,37 @@ class Platform:
         return devices_per_domain(world_size, self.devices_per_node, self.nodes_per_pod)
 
     def quote(
-        self, world_size: int, *, basis: str = "on_demand", provider: str = ""
+        self,
+        world_size: int,
+        *,
+        network: str | None = None,
+        basis: str = "on_demand",
+        provider: str = "",
     ) -> Quote | None:
-        """Returns the cheapest way to rent `world_size` devices in whole instances.
+        """Returns the cheapest way to rent `world_size` devices.
 
         Args:
             world_size: Number of devices.
+            network: Network between the nodes, which the instances must have. It makes no
+                difference on one node. None for whatever network.
             basis: Basis of the list prices to choose from; given prices always count.
             provider: Provider to rent from; empty for the cheapest.
 
         Returns:
-            None when no price fits. Superseded prices are never chosen; ties go by name.
+            None when no offer fits. Superseded prices are never chosen; ties go by name.
         """
         quotes = []
-        for price in self.prices:
-            if not price.counts_for(basis, provider):
+        for offer in self.offers:
+            if not offer.counts_for(basis, provider):
                 continue
-            instances = math.ceil(world_size / price.devices)
-            offer = Quote(instances * price.usd_per_hour, instances, price)
-            quotes.append((offer.usd_per_hour, price.provider, price.instance, offer))
+            instances = offer.instances_for(world_size, self.devices_per_node)
+            several = world_size > self.devices_per_domain(world_size)
+            if instances is None or (
+                several and network is not None and not offer.has_network(network)
+            ):
+                continue
+            quote = Quote(instances * offer.usd_per_hour, instances, offer)
+            quotes.append((quote.usd_per_hour, offer.provider, offer.instance, quote))
         return min(quotes, key=itemgetter(0, 1, 2))[-1] if quotes else None
 
     def kernel_time(self, op: str, **shape: ArrayLike) -> NDArray[np.float64]:

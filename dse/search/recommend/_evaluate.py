@@ -16,7 +16,7 @@ from dse.workload import predict_job
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dse.search.evaluate._evaluator import ConfigurationEvaluator
+    from dse.search.evaluate._configurations import ConfigurationEvaluator
     from dse.search.recommend._types import Option
     from dse.workload import ParameterValue
 

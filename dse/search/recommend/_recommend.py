@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dse._suggest import hint
 from dse.errors import ConfigError
 from dse.machine.platforms import list_platforms, load_platform, override_platforms
-from dse.search.evaluate._evaluator import WorkloadContext
+from dse.search.evaluate._configurations import WorkloadContext
 from dse.search.recommend._evaluate import OptionEvaluator
 from dse.search.recommend._search import judge_options, recommendation
 from dse.search.recommend._types import Option

@@ -49,7 +49,7 @@ def test_every_figure_says_where_it_comes_from(platform):
         "list price",
     }
     assert all(fact.source for fact in platform.facts)
-    assert sum(fact.origin == "list price" for fact in platform.facts) == len(platform.prices)
+    assert sum(fact.origin == "list price" for fact in platform.facts) == len(platform.offers)
 
 
 def test_every_file_names_its_schema():
@@ -63,18 +63,18 @@ def test_every_file_names_its_schema():
 def test_the_cheapest_current_price_is_taken_in_whole_instances():
     h100 = load_platform("h100_sxm")
     quote = h100.quote(9)
-    assert (quote.price.provider, quote.instances, quote.usd_per_hour) == ("AWS", 2, 110.08)
+    assert (quote.offer.provider, quote.instances, quote.usd_per_hour) == ("AWS", 2, 110.08)
     assert h100.quote(4, provider="GCP").usd_per_hour == 88.49
     assert h100.quote(8, basis="capacity_block").usd_per_hour == 39.33
     assert h100.quote(8, basis="spot") is None
-    assert load_platform("l40s_pcie").quote(8) is None
+    assert load_platform("v100_dgx2").quote(8) is None
 
 
 def test_a_price_in_a_file_may_be_for_each_device():
     text = (ROOT / "platforms" / "h100_sxm.yaml").read_text()
     priced = platform_from_text(text.replace("price: 55.04 USD/h", "price: 6.88 USD/GPU/h"), "h")
-    assert [price.usd_per_hour for price in priced.prices] == pytest.approx(
-        [price.usd_per_hour for price in load_platform("h100_sxm").prices]
+    assert [offer.usd_per_hour for offer in priced.offers] == pytest.approx(
+        [offer.usd_per_hour for offer in load_platform("h100_sxm").offers]
     )
     assert priced.quote(4).usd_per_hour == pytest.approx(55.04)
     with pytest.raises(ConfigError, match="unit"):
