@@ -124,6 +124,8 @@ class LinkSpec:
         pair_bandwidth_bytes_per_s: For ``nvlink_pairs``: bandwidth inside a pair; traffic that
             leaves the pair uses `bandwidth_bytes_per_s`.
         calibrations: What was learned from measured collectives.
+        in_switch_share: For switches that add and multicast (NVLS): bytes a second of a large
+            all-reduce's message, as a share of the bandwidth; None for those that do not.
     """
 
     name: str
@@ -132,6 +134,7 @@ class LinkSpec:
     latency_s: float
     pair_bandwidth_bytes_per_s: float | None = None
     calibrations: tuple[CollectiveCalibration, ...] = field(default=(), repr=False)
+    in_switch_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

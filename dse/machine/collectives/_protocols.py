@@ -37,3 +37,16 @@ def faster_protocol_s(
     low_latency_s = empty_s + nbytes * (seconds_per_byte / _LOW_LATENCY_BANDWIDTH_SHARE)
     full_bandwidth_s = _FULL_BANDWIDTH_LATENCY_FACTOR * empty_s + nbytes * seconds_per_byte
     return np.minimum(low_latency_s, full_bandwidth_s)
+
+
+def full_bandwidth_s(
+    nbytes: NDArray[np.float64], empty_s: float, seconds_per_byte: float
+) -> NDArray[np.float64]:
+    """Returns seconds of the full-bandwidth protocol alone.
+
+    Args:
+        nbytes: Message sizes, any shape.
+        empty_s: Time of an empty message under the low-latency protocol.
+        seconds_per_byte: Inverse of the full bandwidth.
+    """
+    return _FULL_BANDWIDTH_LATENCY_FACTOR * empty_s + nbytes * seconds_per_byte
