@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dse.machine.fits import CollectiveCalibration, KernelCalibration
+    from dse.machine.fits import CollectiveCalibration, KernelCalibration, NetworkCalibration
 
 _SECONDS_PER_HOUR = 3600
 
@@ -146,6 +146,8 @@ class NetworkSpec:
         nics_per_node: Network cards of one node.
         nic_bandwidth_bytes_per_s: Line rate of one card in one direction.
         latency_s: End-to-end latency of a small message between two nodes.
+        calibrations: What was learned from collectives measured over several nodes; of several
+            that measured the same operation, the last counts.
     """
 
     name: str
@@ -153,6 +155,7 @@ class NetworkSpec:
     nics_per_node: int
     nic_bandwidth_bytes_per_s: float
     latency_s: float
+    calibrations: tuple[NetworkCalibration, ...] = field(default=(), repr=False)
 
     @property
     def node_bandwidth_bytes_per_s(self) -> float:
