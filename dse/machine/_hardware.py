@@ -108,6 +108,7 @@ class LinkKind(StrEnum):
     NVSWITCH = "nvswitch"
     NVLINK_MESH = "nvlink_mesh"
     NVLINK_PAIRS = "nvlink_pairs"
+    FULL_MESH = "full_mesh"
     PCIE = "pcie"
     SHARED_MEMORY = "shared_memory"
 
@@ -122,7 +123,8 @@ class LinkSpec:
         bandwidth_bytes_per_s: What one device can send (and at the same time receive).
         latency_s: Time of one hop, software included.
         pair_bandwidth_bytes_per_s: For ``nvlink_pairs``: bandwidth inside a pair; traffic that
-            leaves the pair uses `bandwidth_bytes_per_s`.
+            leaves the pair uses `bandwidth_bytes_per_s`. For ``full_mesh``: bandwidth to each of
+            the other devices; `bandwidth_bytes_per_s` is that to all of them together.
         calibrations: What was learned from measured collectives.
     """
 

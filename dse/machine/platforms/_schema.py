@@ -130,9 +130,11 @@ class LinkBlock(SourcedBlock):
 
     @model_validator(mode="after")
     def _check(self) -> LinkBlock:
-        if (self.pair_bandwidth is not None) != (self.kind is LinkKind.NVLINK_PAIRS):
+        paired = self.kind in (LinkKind.NVLINK_PAIRS, LinkKind.FULL_MESH)
+        if (self.pair_bandwidth is not None) != paired:
             raise PydanticCustomError(
-                "link", "`pair_bandwidth` is given for nvlink_pairs, and only for it"
+                "link",
+                "`pair_bandwidth` is given for nvlink_pairs and full_mesh, and only for them",
             )
         return self
 
