@@ -102,4 +102,5 @@ def test_the_documentation_has_the_present_figures(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     from platform_tables import page
 
-    assert (ROOT / "docs" / "platforms.md").read_text() == page()
+    written = (ROOT / "docs" / "platforms.md").read_text()
+    assert written == page(), "python benchmarks/platform_tables.py --write docs/platforms.md"
