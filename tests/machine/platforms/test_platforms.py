@@ -117,6 +117,20 @@ def test_links_of_any_platform_can_reach_over_several_nodes():
     assert [figure.quantity for figure in figures] == ["pod.nodes"]
 
 
+def test_networks_with_leaves():
+    name = "networks.infiniband_ndr400"
+    overrides = [f"{name}.nodes_per_leaf=4", f"{name}.oversubscription=2", f"{name}.rails=true"]
+    platform, _ = override_platform(load_platform("h100_sxm"), overrides)
+    network = platform.networks[0]
+    assert (network.nodes_per_leaf, network.oversubscription, network.rails) == (4, 2.0, True)
+    with pytest.raises(ConfigError, match="nodes_per_leaf"):
+        override_platform(load_platform("h100_sxm"), overrides[1:])
+    with pytest.raises(ConfigError, match="oversubscription"):
+        override_platform(load_platform("h100_sxm"), [overrides[0], f"{name}.oversubscription=0"])
+    with pytest.raises(UnknownNameError, match="name the one"):
+        override_platform(load_platform("h100_sxm"), ["network.nodes_per_leaf=4"])
+
+
 def test_kernel_times_by_contract():
     platform = load_platform("h100_sxm")
     times = platform.kernel_time("gemm", m=np.array([128, 4096]), n=4096, k=4096)
