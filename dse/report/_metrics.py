@@ -44,6 +44,14 @@ def with_number(metric: Metric, number: int | None, value: float) -> str:
     return UNKNOWN if number is None else f"{metric.text(value)} (#{number})"
 
 
+def rented_words(prediction: Prediction) -> str:
+    """Returns the price of all machines and whose it is; `no price` where it is not known."""
+    price = prediction.price_usd_per_hour
+    if price is None:
+        return "no price"
+    return f"{price:,.2f} USD/h" + (f", {prediction.rented}" if prediction.rented else "")
+
+
 def cost_words(prediction: Prediction) -> str:
     """Returns the cost of a billion samples or tokens; `no price` where it is not known."""
     cost = prediction.cost_usd_per_billion
