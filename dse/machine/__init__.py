@@ -19,6 +19,7 @@ from dse.machine._hardware import (
     NetworkSpec,
     PeakRates,
     Precision,
+    devices_per_domain,
 )
 from dse.machine._offers import Offer, Quote
 
@@ -37,4 +38,5 @@ __all__ = [
     "Precision",
     "Quote",
     "contention_factors",
+    "devices_per_domain",
 ]

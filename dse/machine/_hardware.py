@@ -103,7 +103,7 @@ class DeviceSpec:
 
 
 class LinkKind(StrEnum):
-    """How the devices of one node are wired."""
+    """How the devices of one node, or pod, are wired."""
 
     NVSWITCH = "nvswitch"
     NVLINK_MESH = "nvlink_mesh"
@@ -114,7 +114,7 @@ class LinkKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LinkSpec:
-    """The interconnect between the devices of one node.
+    """The interconnect between the devices of one node, or of one pod.
 
     Attributes:
         name: Name by which a search space or the command line chooses it.
@@ -191,19 +191,23 @@ class HostSpec:
 class Cluster:
     """`world_size` devices on as few nodes as hold them; what the performance model predicts for.
 
-    Ranks are numbered node by node: rank ``r`` sits on node ``r // devices_per_node``.
+    Ranks are numbered node by node: rank ``r`` sits on node ``r // devices_per_node``. The ranks
+    that the link joins are a *scale-up domain*: those of a node, or of a pod, whose link reaches
+    over several nodes. Host memory, host link and network cards are those of a node; collectives
+    and sharding plans see domains.
 
     Attributes:
         name: Platform name.
         device: The device, the same on every rank.
-        link: Interconnect inside a node.
-        network: Interconnect between nodes.
+        link: Interconnect inside a domain.
+        network: Interconnect between domains.
         host_link: Path between host memory and a device.
         host: Host overheads.
         devices_per_node: Devices that a full node holds.
         world_size: Number of ranks.
         host_memory_bytes: Host memory of one node, or None when it is not known; then nothing
             limits what is kept there.
+        nodes_per_pod: Nodes that the link reaches over; one without pods.
     """
 
     name: str
@@ -215,6 +219,7 @@ class Cluster:
     devices_per_node: int
     world_size: int
     host_memory_bytes: float | None = None
+    nodes_per_pod: int = 1
 
     @property
     def local_size(self) -> int:
@@ -229,3 +234,44 @@ class Cluster:
     def node_of(self, rank: int) -> int:
         """Returns the node that `rank` sits on."""
         return rank // self.devices_per_node
+
+    @property
+    def devices_per_domain(self) -> int:
+        """Devices that a full scale-up domain holds; of several pods the ranks that each has."""
+        return devices_per_domain(self.world_size, self.devices_per_node, self.nodes_per_pod)
+
+    @property
+    def domain_size(self) -> int:
+        """Ranks of one scale-up domain (all are equally full)."""
+        return min(self.world_size, self.devices_per_domain)
+
+    @property
+    def domain_count(self) -> int:
+        """Number of scale-up domains that the ranks occupy."""
+        return math.ceil(self.world_size / self.devices_per_domain)
+
+    @property
+    def evenly_filled(self) -> bool:
+        """Whether all nodes and all domains are equally full."""
+        return not (self.world_size % self.local_size or self.world_size % self.domain_size)
+
+    @property
+    def nodes_per_domain(self) -> int:
+        """Nodes of one scale-up domain."""
+        return math.ceil(self.domain_size / self.devices_per_node)
+
+
+def devices_per_domain(world_size: int, devices_per_node: int, nodes_per_pod: int = 1) -> int:
+    """Returns how many devices a full scale-up domain holds.
+
+    Ranks that need several pods fill as few as hold them equally: 128 ranks on pods of 72 are two
+    domains of 64.
+
+    Args:
+        world_size: Number of ranks.
+        devices_per_node: Devices that a full node holds.
+        nodes_per_pod: Nodes that the link reaches over; one without pods.
+    """
+    nodes = math.ceil(world_size / devices_per_node)
+    pods = math.ceil(nodes / nodes_per_pod)
+    return devices_per_node * (nodes_per_pod if pods <= 1 else math.ceil(nodes / pods))

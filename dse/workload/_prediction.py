@@ -95,8 +95,8 @@ class Prediction:
         bound_by: The work with the largest share of the critical path, such as ``embedding
             updates`` or ``host dispatch``; empty where it is not known.
         bound_share: That share.
-        network: Name of the network between the nodes; empty on one node, and where it is not
-            known.
+        network: Name of the network between the nodes, or pods; empty inside one, and where it is
+            not known.
         rented: Whose price it is, such as ``2 × AWS p5.48xlarge``; empty where it is not known.
     """
 

@@ -1,17 +1,17 @@
-"""Collectives between nodes: traffic through the network cards, and its rate.
+"""Collectives between domains (nodes, or pods): traffic through the network cards, and its rate.
 
-All-reduce is a double binary tree or a ring over all `N` ranks on `k` nodes, the faster of both:
+All-reduce is a double binary tree or a ring over all `N` ranks in `k` domains, the faster of both:
 
-    bytes through a node's cards, tree: S for k = 2, 2·S otherwise; ring: 2·(N − 1)/N · S
+    bytes through a domain's cards, tree: S for k = 2, 2·S otherwise; ring: 2·(N − 1)/N · S
     messages one after the other, tree: 2·⌈log2 k⌉;                ring: 2·(k − 1)
 
-A node of a double binary tree is a leaf of one tree and inside the other: it sends half of the
+A domain of a double binary tree is a leaf of one tree and inside the other: it sends half of the
 message to its parent, once as a leaf and once from inside, and half to each of its two children.
-Of two nodes each is the root of one tree and the leaf of the other. That is why two nodes have
+Of two domains each is the root of one tree and the leaf of the other. That is why two have
 nearly twice the bus bandwidth of three. All-gather and reduce-scatter are rings of
 `(N − 1)/N · S`, broadcast is a pipeline of `S`.
 
-An exchange is direct: a rank is bound by its own share of the cards, a node by all its cards.
+An exchange is direct: a rank is bound by its own share of the cards, a domain by all its cards.
 """
 
 from __future__ import annotations
@@ -69,20 +69,19 @@ _PEERS_AT_ONCE = 8
 def between_time_s(
     cluster: Cluster, op: CollectiveOp, nbytes: NDArray[np.float64], group: Group
 ) -> NDArray[np.float64]:
-    """Returns seconds that a collective other than all-to-all spends between nodes.
+    """Returns seconds that a collective other than all-to-all spends between domains.
 
     Args:
         cluster: The cluster.
         op: The operation.
         nbytes: Message sizes as nccl-tests counts them, any shape.
-        group: Taking part, on two nodes at least.
+        group: Taking part, in two domains at least.
     """
     latency_s = cluster.network.latency_s
     efficiency = _efficiency(cluster)
     rank_bandwidth = _rank_bandwidth(cluster)
     bandwidth = min(
-        cluster.network.node_bandwidth_bytes_per_s / group.card_sharers,
-        rank_bandwidth * group.ranks_per_node,
+        _domain_bandwidth(cluster) / group.card_sharers, rank_bandwidth * group.ranks_per_domain
     )
     rate = efficiency.relayed * bandwidth
     if op is CollectiveOp.SEND_RECV:
@@ -91,10 +90,10 @@ def between_time_s(
     def algorithm_s(messages: float, volume: float) -> NDArray[np.float64]:
         return faster_protocol_s(nbytes, latency_s * (_FIXED_HOPS + messages), volume / rate)
 
-    ring, tree = group.nodes - 1, math.ceil(math.log2(group.nodes))
+    ring, tree = group.domains - 1, math.ceil(math.log2(group.domains))
     share = (group.size - 1) / group.size
     if op is CollectiveOp.ALL_REDUCE:
-        in_tree_s = algorithm_s(2 * tree, 1.0 if group.nodes == 2 else 2.0)
+        in_tree_s = algorithm_s(2 * tree, 1.0 if group.domains == 2 else 2.0)
         return np.minimum(in_tree_s, algorithm_s(2 * ring, 2.0 * share))
     if op is CollectiveOp.BROADCAST:
         return algorithm_s(tree, 1.0)
@@ -106,23 +105,23 @@ def between_time_s(
 def exchange_time_s(
     cluster: Cluster,
     remote_bytes: NDArray[np.float64],
-    node_remote_bytes: NDArray[np.float64],
+    domain_remote_bytes: NDArray[np.float64],
     group: Group,
 ) -> NDArray[np.float64]:
-    """Returns seconds that an all-to-all spends between nodes; zero where nothing is sent.
+    """Returns seconds that an all-to-all spends between domains; zero where nothing is sent.
 
     Args:
         cluster: The cluster.
-        remote_bytes: Largest send or receive of any rank to or from other nodes.
-        node_remote_bytes: The same summed over the ranks of a node, largest over nodes.
+        remote_bytes: Largest send or receive of any rank to or from other domains.
+        domain_remote_bytes: The same summed over the ranks of a domain, largest over domains.
         group: Taking part.
     """
     network = cluster.network
     line_s = np.maximum(
         remote_bytes / _rank_bandwidth(cluster),
-        node_remote_bytes / network.node_bandwidth_bytes_per_s,
+        domain_remote_bytes / _domain_bandwidth(cluster),
     )
-    rounds = 1 + (group.size - group.ranks_per_node) / _PEERS_AT_ONCE
+    rounds = 1 + (group.size - group.ranks_per_domain) / _PEERS_AT_ONCE
     empty_s = network.latency_s * (_FIXED_HOPS + rounds)
     time_s = faster_protocol_s(line_s, empty_s, 1 / _efficiency(cluster).direct)
     return np.where(line_s > 0, time_s, 0.0)
@@ -130,6 +129,11 @@ def exchange_time_s(
 
 def _efficiency(cluster: Cluster) -> _Efficiency:
     return _EFFICIENCY.get(cluster.network.kind.lower(), _OTHER_EFFICIENCY)
+
+
+def _domain_bandwidth(cluster: Cluster) -> float:
+    """Bandwidth of all cards of a domain."""
+    return cluster.nodes_per_domain * cluster.network.node_bandwidth_bytes_per_s
 
 
 def _rank_bandwidth(cluster: Cluster) -> float:

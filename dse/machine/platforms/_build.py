@@ -90,6 +90,7 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
         facts=(*_facts(document), *calibration_facts(used)),
         calibrations=tuple(dict.fromkeys(calibration.source for calibration in used)),
         host_memory_bytes=host_memory.capacity if host_memory else None,
+        nodes_per_pod=document.pod.nodes if document.pod else 1,
         document=document,
     )
 
@@ -129,6 +130,7 @@ def _facts(document: PlatformDocument) -> Iterator[PlatformFact]:
         ("device.l2", device.l2),
         ("node.host_link", document.node.host_link),
         *((("node.host_memory", host_memory),) if host_memory else ()),
+        *((("pod", document.pod),) if document.pod else ()),
         *((f"links.{name}", block) for name, block in document.links.items()),
         *((f"networks.{name}", block) for name, block in document.networks.items()),
         ("host", document.host),

@@ -117,6 +117,12 @@ class OwnNodeBlock(StrictModel):
     host_memory: OwnHostMemoryBlock | None = None
 
 
+class OwnPodBlock(StrictModel):
+    """Nodes that the links reach over."""
+
+    nodes: RankCount | None = None
+
+
 class OwnLinkBlock(StrictModel):
     """Figures of interconnects that differ; bandwidth per device and direction."""
 
@@ -189,6 +195,7 @@ class DerivedPlatformBlock(StrictModel):
     price: RentalPrice | None = None
     device: OwnDeviceBlock | None = None
     node: OwnNodeBlock | None = None
+    pod: OwnPodBlock | None = None
     link: Annotated[
         OwnLinkBlock | None, Field(description="Figures of all links of the platform.")
     ] = None

@@ -114,8 +114,14 @@ class NodeBlock(StrictModel):
     host_memory: HostMemoryBlock | None = None
 
 
+class PodBlock(SourcedBlock):
+    """Nodes that the links reach over: an NVLink domain of several trays."""
+
+    nodes: RankCount
+
+
 class LinkBlock(SourcedBlock):
-    """Interconnect between the devices of a node; bandwidth per device and direction."""
+    """Interconnect between the devices of a node, or pod; bandwidth per device and direction."""
 
     kind: LinkKind
     bandwidth: BytesPerSecond
@@ -132,7 +138,7 @@ class LinkBlock(SourcedBlock):
 
 
 class NetworkBlock(SourcedBlock):
-    """Network between nodes; bandwidth per card and direction."""
+    """Network between nodes, or pods; bandwidth per card and direction."""
 
     kind: Name
     nics: Count
@@ -249,6 +255,7 @@ class PlatformDocument(Document):
     description: str = ""
     device: DeviceBlock
     node: NodeBlock
+    pod: PodBlock | None = None
     links: Annotated[dict[Name, LinkBlock], Field(min_length=1)]
     default_link: Name
     networks: Annotated[dict[Name, NetworkBlock], Field(min_length=1)]

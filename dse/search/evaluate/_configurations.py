@@ -394,7 +394,7 @@ class ConfigurationEvaluator(Evaluator):
         if platform is None or not self._rents or self.workload.brings_machine:
             return parameters
         world_size = int(parameters["world_size"])
-        if world_size <= platform.devices_per_node or named(parameters, "network"):
+        if not platform.needs_network(world_size) or named(parameters, "network"):
             return parameters
         rented = platform.rented_network(
             world_size, basis=self.space.price_basis, provider=self.space.price_provider

@@ -207,7 +207,7 @@ def _options(
     found: dict[Option, None] = {}
     unpriced: list[Unpriced] = []
     for name, platform in platforms.items():
-        world_sizes = options.world_sizes or _world_sizes(platform.devices_per_node)
+        world_sizes = options.world_sizes or _world_sizes(platform)
         reasons: dict[str, list[int]] = {}
         for world_size in world_sizes:
             for network in _networks(platform, world_size, options):
@@ -246,8 +246,8 @@ def _options(
 
 
 def _networks(platform: Platform, world_size: int, options: RecommendOptions) -> tuple[str, ...]:
-    """Returns the networks to try; on one node it makes no difference."""
-    if world_size <= platform.devices_per_node:
+    """Returns the networks to try; inside one node, or pod, it makes no difference."""
+    if not platform.needs_network(world_size):
         return ("",)
     if options.network:
         return (options.network,)
@@ -269,14 +269,16 @@ def _nothing_priced(unpriced: Sequence[Unpriced], options: RecommendOptions) -> 
     )
 
 
-def _world_sizes(devices_per_node: int) -> tuple[int, ...]:
-    """Powers of two inside a node, then node counts that are powers of two."""
-    inside = [2**power for power in range(devices_per_node.bit_length())]
-    sizes = [size for size in inside if size < devices_per_node]
-    nodes = 1
-    while nodes * devices_per_node <= MAX_WORLD_SIZE:
-        sizes.append(nodes * devices_per_node)
-        nodes *= 2
+def _world_sizes(platform: Platform) -> tuple[int, ...]:
+    """Powers of two inside a node or pod, then counts of them that are powers of two."""
+    node = platform.devices_per_node
+    whole = node * platform.nodes_per_pod
+    inside = [2**power for power in range(whole.bit_length())]
+    sizes = [size for size in inside if size < whole and (size < node or size % node == 0)]
+    count = 1
+    while count * whole <= MAX_WORLD_SIZE:
+        sizes.append(count * whole)
+        count *= 2
     return tuple(sizes)
 
 

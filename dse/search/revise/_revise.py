@@ -303,9 +303,9 @@ def _figures(cluster: Cluster | None) -> Cluster | None:
     if cluster is None:
         return None
     link, network = cluster.link, cluster.network
-    if cluster.local_size == 1:
+    if cluster.domain_size == 1:
         link = replace(link, bandwidth_bytes_per_s=0.0, latency_s=0.0, calibrations=())
-    if cluster.node_count == 1:
+    if cluster.domain_count == 1:
         network = replace(network, nic_bandwidth_bytes_per_s=0.0, latency_s=0.0, nics_per_node=0)
     device = replace(cluster.device, calibrations=())
     return replace(cluster, device=device, link=link, network=network)

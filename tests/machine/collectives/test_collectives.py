@@ -225,5 +225,52 @@ def test_the_largest_part_decides_an_unequal_all_to_all(local, remote):
 
 def test_groups():
     cluster = make_cluster(8)
-    assert Group.world(cluster).size == 8
-    assert Group.node(cluster).size == 4
+    assert Group.world(cluster) == Group(2, 4)
+    assert Group.domain(cluster) == Group(1, 4)
+    in_pods = make_cluster(16, 2, nodes_per_pod=4)
+    assert Group.world(in_pods) == Group(2, 8)
+    assert Group.domain(in_pods) == Group(1, 8)
+
+
+@given(ops, message_bytes, st.sampled_from([2, 4, 8, 12, 24]))
+def test_a_pod_of_one_node_is_the_node(op, size, ranks):
+    node = make_cluster(ranks)
+    pod = replace(node, nodes_per_pod=1)
+    assert collective_time_s(pod, op, size) == collective_time_s(node, op, size)
+
+
+def test_a_pod_needs_no_network_inside():
+    within = make_cluster(16, 4, nodes_per_pod=4)
+    slow = replace(within, network=replace(within.network, nic_bandwidth_bytes_per_s=1.0))
+    for op in CollectiveOp:
+        assert seconds(slow, op, 1e9) == seconds(within, op, 1e9)
+        assert seconds(make_cluster(16), op, 1e9) > seconds(within, op, 1e9)
+
+
+def test_pods_send_through_the_cards_of_all_their_nodes():
+    # Two pods of two nodes with four cards each: half of the buffer leaves, a card a rank.
+    took = seconds(make_cluster(16, 4, nodes_per_pod=2), "all_to_all", 8e9)
+    assert took == pytest.approx(4e9 / (0.96 * 25e9), rel=0.05)
+
+
+@given(
+    ops,
+    message_bytes,
+    st.sampled_from([(8, 4), (16, 2), (24, 3), (32, 8)]),
+    st.floats(1, 10),
+)
+def test_a_better_level_of_pods_is_never_slower(op, size, shape, factor):
+    ranks, nodes = shape
+    cluster = make_cluster(ranks, 2, nodes_per_pod=nodes)
+    link, network = cluster.link, cluster.network
+    better = (
+        replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * factor),
+        replace(link, latency_s=link.latency_s / factor),
+        replace(network, nic_bandwidth_bytes_per_s=network.nic_bandwidth_bytes_per_s * factor),
+        replace(network, latency_s=network.latency_s / factor),
+        replace(network, nics_per_node=round(network.nics_per_node * factor)),
+    )
+    base = collective_time_s(cluster, op, size) * (1 + 1e-12)
+    for level in better:
+        kind = "link" if isinstance(level, LinkSpec) else "network"
+        assert collective_time_s(replace(cluster, **{kind: level}), op, size) <= base

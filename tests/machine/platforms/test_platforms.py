@@ -7,7 +7,12 @@ import pytest
 
 from dse.errors import ConfigError, UnknownNameError
 from dse.machine import Precision
-from dse.machine.platforms import list_platforms, load_platform, platform_from_text
+from dse.machine.platforms import (
+    list_platforms,
+    load_platform,
+    override_platform,
+    platform_from_text,
+)
 from tests.conftest import ROOT
 
 
@@ -84,6 +89,32 @@ def test_clusters_fill_nodes():
         platform.cluster(12)
     with pytest.raises(UnknownNameError, match="did you mean `ethernet_100g`"):
         platform.cluster(8, network="ethernet_10g0")
+
+
+def test_clusters_fill_pods_equally():
+    platform = load_platform("gb200_nvl72")
+    assert (platform.devices_per_node, platform.nodes_per_pod) == (4, 18)
+    for world_size, domains, size, nodes in (
+        (2, 1, 2, 1),
+        (64, 1, 64, 16),
+        (72, 1, 72, 18),
+        (128, 2, 64, 16),
+        (144, 2, 72, 18),
+    ):
+        cluster = platform.cluster(world_size)
+        assert (cluster.domain_count, cluster.domain_size) == (domains, size)
+        assert cluster.nodes_per_domain == nodes
+    assert cluster.node_count == 36
+    with pytest.raises(ConfigError, match="use 72 or 80"):
+        platform.cluster(76)
+    with pytest.raises(ConfigError, match="multiple"):
+        platform.cluster(66)
+
+
+def test_links_of_any_platform_can_reach_over_several_nodes():
+    wider, figures = override_platform(load_platform("h100_sxm"), ["pod.nodes=4"])
+    assert wider.cluster(32).domain_count == 1
+    assert [figure.quantity for figure in figures] == ["pod.nodes"]
 
 
 def test_kernel_times_by_contract():
