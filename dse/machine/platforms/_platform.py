@@ -175,14 +175,7 @@ class Platform:
         quotes = []
         for offer in self._counting(basis, provider):
             instances = offer.instances_for(world_size, self.devices_per_node)
-<<<<<<< HEAD
             if instances is None or (wanted is not None and not offer.has_network(wanted)):
-=======
-            several = world_size > self.devices_per_domain(world_size)
-            if instances is None or (
-                several and network is not None and not offer.has_network(network)
-            ):
->>>>>>> main
                 continue
             quote = Quote(instances * offer.usd_per_hour, instances, offer)
             quotes.append((quote.usd_per_hour, offer.provider, offer.instance, quote))

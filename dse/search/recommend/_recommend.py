@@ -109,10 +109,10 @@ def recommend(
         )
     workload = load_workload(model)
     platforms = _platforms(chosen)
+    evaluator = option_evaluator(workload, platforms, chosen)
     space, unpriced = _options(workload, platforms, chosen)
     if not space:
         raise ConfigError(_nothing_priced(unpriced, chosen))
-    evaluator = option_evaluator(workload, platforms, chosen)
     judgements = judge_options(
         evaluator, space, goal, confidence=chosen.confidence, progress=progress
     )

@@ -48,7 +48,7 @@ class Option:
     price_usd_per_hour: float
     doublings: int = 0
     network: str = ""
-    offer: Offer | None = None
+    offer: Offer | None = field(default=None, compare=False)
 
     def rank(self, goal: Goal, throughput_per_s: float) -> Rank:
         """Returns its rank among those that reach a goal; less is better.
