@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dse.machine.fits import CollectiveCalibration, KernelCalibration
+    from dse.machine.fits import CollectiveCalibration, KernelCalibration, NetworkCalibration
 
 
 class Precision(StrEnum):
@@ -108,6 +108,7 @@ class LinkKind(StrEnum):
     NVSWITCH = "nvswitch"
     NVLINK_MESH = "nvlink_mesh"
     NVLINK_PAIRS = "nvlink_pairs"
+    FULL_MESH = "full_mesh"
     PCIE = "pcie"
     SHARED_MEMORY = "shared_memory"
 
@@ -122,7 +123,8 @@ class LinkSpec:
         bandwidth_bytes_per_s: What one device can send (and at the same time receive).
         latency_s: Time of one hop, software included.
         pair_bandwidth_bytes_per_s: For ``nvlink_pairs``: bandwidth inside a pair; traffic that
-            leaves the pair uses `bandwidth_bytes_per_s`.
+            leaves the pair uses `bandwidth_bytes_per_s`. For ``full_mesh``: bandwidth to each of
+            the other devices; `bandwidth_bytes_per_s` is that to all of them together.
         calibrations: What was learned from measured collectives.
     """
 
@@ -144,6 +146,8 @@ class NetworkSpec:
         nics_per_node: Network cards of one node.
         nic_bandwidth_bytes_per_s: Line rate of one card in one direction.
         latency_s: End-to-end latency of a small message between two nodes.
+        calibrations: What was learned from collectives measured over several nodes; of several
+            that measured the same operation, the last counts.
     """
 
     name: str
@@ -151,6 +155,7 @@ class NetworkSpec:
     nics_per_node: int
     nic_bandwidth_bytes_per_s: float
     latency_s: float
+    calibrations: tuple[NetworkCalibration, ...] = field(default=(), repr=False)
 
     @property
     def node_bandwidth_bytes_per_s(self) -> float:

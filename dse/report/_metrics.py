@@ -44,12 +44,11 @@ def with_number(metric: Metric, number: int | None, value: float) -> str:
     return UNKNOWN if number is None else f"{metric.text(value)} (#{number})"
 
 
-def rented_words(prediction: Prediction) -> str:
+def price_words(usd_per_hour: float | None, rented: str) -> str:
     """Returns the price of all machines and whose it is; `no price` where it is not known."""
-    price = prediction.price_usd_per_hour
-    if price is None:
+    if usd_per_hour is None:
         return "no price"
-    return f"{price:,.2f} USD/h" + (f", {prediction.rented}" if prediction.rented else "")
+    return f"{usd_per_hour:,.2f} USD/h" + (f", {rented}" if rented else "")
 
 
 def cost_words(prediction: Prediction) -> str:

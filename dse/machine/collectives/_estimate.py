@@ -18,6 +18,7 @@ from dse.machine.collectives._between import between_time_s, exchange_time_s
 from dse.machine.collectives._groups import CollectiveOp, Group
 from dse.machine.collectives._inside import inside_time_s
 from dse.machine.collectives._measured import measured
+from dse.machine.collectives._network_models import network_spread
 from dse.machine.fits import Estimate
 
 if TYPE_CHECKING:
@@ -27,10 +28,8 @@ if TYPE_CHECKING:
 
 #: Standard deviation of the logarithm of actual over analytical time. Inside a node the formulas
 #: miss published nccl-tests of A100, H100 and H200 by 0.16; wider, because a link without curves
-#: is another one than those. Between nodes published figures are few and all at large sizes; the
-#: same is assumed.
+#: is another one than those.
 _ANALYTICAL_SPREAD = 0.25
-_NETWORK_SPREAD = 0.25
 
 #: Share of the faster level's time that the slower one does not hide.
 _VISIBLE_SHARE = 0.1
@@ -63,7 +62,7 @@ def collective_estimate(
     # The levels' errors are independent of each other.
     deviation_s = np.hypot(
         inside_part_s * _inside_spread(cluster, operation, size, members),
-        between_part_s * _NETWORK_SPREAD,
+        between_part_s * network_spread(cluster.network, operation, size, members.domains),
     )
     spread = np.divide(deviation_s, time_s, out=np.zeros_like(time_s), where=time_s > 0)
     return Estimate(time_s, spread)

@@ -42,6 +42,11 @@ _EXPOSED_COPY = 0.37
 _MESH_SHARE = 0.85
 _SHARED_MEMORY_SHARE = 0.80
 
+#: Share of the line rate that collectives reach where every device has a link of its own to every
+#: other: published rccl-tests on eight MI300X from 1 GiB on, 315-319 of 448 GB/s of bus bandwidth.
+#: Check bits and packet headers take a quarter (45-48 of the 64 GB/s of one link).
+_FULL_MESH_SHARE = 0.71
+
 #: What `n` streams through one host bridge leave of a PCIe link: `0.97 / (1 + (n - 2) / 16)`. Two
 #: streams from published all-reduces over two bridged pairs (15.8 GB/s of algorithm bandwidth, so
 #: 23.7 of 24 GB/s); 0.86 for four and 0.71 for eight are assumed.
@@ -84,12 +89,13 @@ def link_from_measurement(
         shortest_s: Time of the smallest all-reduce.
         seconds_per_byte: Time of a large all-reduce over its message size.
     """
-    op = CollectiveOp.ALL_REDUCE
-    unit = LinkSpec(name, kind, 1.0, 1.0, 1.0 if kind is LinkKind.NVLINK_PAIRS else None)
-    hops, seconds = _latency_and_inverse_bandwidth(unit, op, ranks)
+    pair = {LinkKind.NVLINK_PAIRS: 1.0, LinkKind.FULL_MESH: 1.0 / (ranks - 1)}.get(kind)
+    unit = LinkSpec(name, kind, 1.0, 1.0, pair)
+    hops, seconds = _latency_and_inverse_bandwidth(unit, CollectiveOp.ALL_REDUCE, ranks)
     bandwidth = seconds / seconds_per_byte
-    pair = bandwidth if kind is LinkKind.NVLINK_PAIRS else None
-    return LinkSpec(name, kind, bandwidth, shortest_s / hops, pair)
+    return LinkSpec(
+        name, kind, bandwidth, shortest_s / hops, None if pair is None else pair * bandwidth
+    )
 
 
 def steps(op: CollectiveOp, ranks: int) -> float:
@@ -136,6 +142,11 @@ def _seconds_per_byte(link: LinkSpec, op: CollectiveOp, ranks: int) -> float:
             else:
                 over_bridge_s = moved / (wire * _bridge_share(ranks / 2))
             return max(over_bridge_s, in_pair_s)
+        case LinkKind.FULL_MESH:
+            # Links to devices that take no part lie idle.
+            peers = 1 if op is CollectiveOp.SEND_RECV else ranks - 1
+            pair = link.pair_bandwidth_bytes_per_s or wire
+            return moved / (_FULL_MESH_SHARE * min(wire, peers * pair))
         case LinkKind.PCIE:
             return moved / (wire * _bridge_share(ranks))
         case LinkKind.SHARED_MEMORY:

@@ -54,7 +54,18 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
         )
         for name, block in document.links.items()
     ]
-    networks = [_network(name, block) for name, block in document.networks.items()]
+    networks = [
+        replace(
+            _network(name, block),
+            calibrations=tuple(
+                network
+                for calibration in used
+                if (calibration.block.network or document.default_network) == name
+                for network in calibration.networks()
+            ),
+        )
+        for name, block in document.networks.items()
+    ]
     return Platform(
         name=document.name,
         description=document.description,

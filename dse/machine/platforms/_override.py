@@ -378,10 +378,16 @@ def rebuilt(
         else link
         for link in built.links
     ]
+    # Fitted networks are shares of rates and multiples of latencies: they move by themselves.
+    fitted = {network.name: network.calibrations for network in platform.networks}
+    networks = [
+        replace(network, calibrations=fitted.get(network.name, ())) for network in built.networks
+    ]
     return replace(
         built,
         device=replace(built.device, calibrations=kernels),
         links=tuple(links),
+        networks=tuple(networks),
         facts=facts,
         calibrations=platform.calibrations,
     )

@@ -130,9 +130,11 @@ class LinkBlock(SourcedBlock):
 
     @model_validator(mode="after")
     def _check(self) -> LinkBlock:
-        if (self.pair_bandwidth is not None) != (self.kind is LinkKind.NVLINK_PAIRS):
+        paired = self.kind in (LinkKind.NVLINK_PAIRS, LinkKind.FULL_MESH)
+        if (self.pair_bandwidth is not None) != paired:
             raise PydanticCustomError(
-                "link", "`pair_bandwidth` is given for nvlink_pairs, and only for it"
+                "link",
+                "`pair_bandwidth` is given for nvlink_pairs and full_mesh, and only for them",
             )
         return self
 
@@ -225,6 +227,7 @@ class CalibrationBlock(StrictModel):
         added_spread: Relative spread that is added for it (in quadrature).
         precisions: Use its kernels for these precisions instead of the measured ones.
         link: Interconnect that its collectives are for; the default one when left out.
+        network: Network that its network models are for; the default one when left out.
     """
 
     file: Annotated[str, Field(pattern=_FILE_BELOW, max_length=200)]
@@ -232,6 +235,7 @@ class CalibrationBlock(StrictModel):
     added_spread: Fraction = 0.0
     precisions: list[Precision] | None = None
     link: Name | None = None
+    network: Name | None = None
 
     @model_validator(mode="after")
     def _check(self) -> CalibrationBlock:
@@ -304,13 +308,16 @@ class PlatformDocument(Document):
     @model_validator(mode="after")
     def _check(self) -> PlatformDocument:
         for calibration in self.calibrations:
-            if calibration.link is not None and calibration.link not in self.links:
-                names = ", ".join(f"`{name}`" for name in self.links)
-                raise PydanticCustomError(
-                    "calibration",
-                    f"`{calibration.file}` is for link `{calibration.link}`; "
-                    f"expected one of {names}",
-                )
+            for wire, named, offered in (
+                ("link", calibration.link, self.links),
+                ("network", calibration.network, self.networks),
+            ):
+                if named is not None and named not in offered:
+                    names = ", ".join(f"`{name}`" for name in offered)
+                    raise PydanticCustomError(
+                        "calibration",
+                        f"`{calibration.file}` is for {wire} `{named}`; expected one of {names}",
+                    )
         for kind, default, offered in (
             ("default_link", self.default_link, self.links),
             ("default_network", self.default_network, self.networks),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dse.errors import DseError
 from dse.report._decision import gap_words
-from dse.report._metrics import cost_words, rented_words
+from dse.report._metrics import cost_words, price_words
 from dse.report.console import duration, interval, percent
 from dse.report.page._payload import rounded
 from dse.search import stored_workload
@@ -214,7 +214,7 @@ def _figures(prediction: Prediction) -> list[tuple[str, str]]:
         rows.append(("Throughput", _throughput(prediction)))
     rows += [
         ("Cost", cost_words(prediction)),
-        ("Price", rented_words(prediction)),
+        ("Price", price_words(prediction.price_usd_per_hour, prediction.rented)),
         *([("Network", prediction.network)] if prediction.network else []),
     ]
     if prediction.memory:

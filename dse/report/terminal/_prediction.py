@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dse.report._metrics import cost_words, rented_words
+from dse.report._metrics import cost_words, price_words
 from dse.report.console import (
     Table,
     duration,
@@ -184,9 +184,9 @@ def _figures(prediction: Prediction) -> list[tuple[str, str]]:
         *mfu,
         (
             "cost",
-            "no price"
+            price_words(price, prediction.rented)
             if price is None
-            else f"{cost_words(prediction)} ({rented_words(prediction)})",
+            else f"{cost_words(prediction)} ({price_words(price, prediction.rented)})",
         ),
         *([("network", prediction.network)] if prediction.network else []),
         ("bound by", prediction.bound_text),

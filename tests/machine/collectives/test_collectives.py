@@ -24,6 +24,7 @@ LINKS = {
     LinkKind.NVSWITCH: LinkSpec("nvswitch", LinkKind.NVSWITCH, 300e9, 3e-6),
     LinkKind.NVLINK_MESH: LinkSpec("mesh", LinkKind.NVLINK_MESH, 150e9, 4e-6),
     LinkKind.NVLINK_PAIRS: LinkSpec("pairs", LinkKind.NVLINK_PAIRS, 24e9, 4e-6, 300e9),
+    LinkKind.FULL_MESH: LinkSpec("mesh of eight", LinkKind.FULL_MESH, 448e9, 2e-6, 64e9),
     LinkKind.PCIE: LinkSpec("pcie", LinkKind.PCIE, 24e9, 4e-6),
     LinkKind.SHARED_MEMORY: LinkSpec("memory", LinkKind.SHARED_MEMORY, 6e9, 60e-6),
 }
@@ -121,6 +122,18 @@ def test_an_exchange_keeps_the_partners_part_off_pcie():
     pairs = seconds(on_link(LinkKind.NVLINK_PAIRS, 4), "all_to_all", size)
     pcie = seconds(on_link(LinkKind.PCIE, 4), "all_to_all", size)
     assert pairs / pcie == pytest.approx((2 / 4) / (3 / 4), rel=0.02)
+
+
+def test_a_full_mesh_uses_the_links_to_those_that_take_part():
+    size = 1e10
+    for ranks, links in ((2, 1), (4, 3), (8, 7)):
+        for op in ("all_reduce", "all_to_all"):
+            volume = (2 if op == "all_reduce" else 1) * (ranks - 1) / ranks
+            took = seconds(on_link(LinkKind.FULL_MESH, ranks), op, size)
+            # 0.71 of 64 GB/s for each link, and latency.
+            assert took == pytest.approx(volume * size / (0.71 * links * 64e9), rel=1e-3)
+        sent = seconds(on_link(LinkKind.FULL_MESH, ranks), "send_recv", size)
+        assert sent == pytest.approx(size / (0.71 * 64e9), rel=1e-3)
 
 
 def test_a_cube_mesh_has_all_links_only_among_eight():
