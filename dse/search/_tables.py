@@ -29,10 +29,10 @@ def trial_table(
     Columns: `number`, `status`, `on_front`, `equal_configurations` (others of the space with the
     same outcome), one per outer parameter, one per metric, mean over ranks (of a transformer:
     pipeline stages) of each breakdown part, the work with the largest share of the critical path
-    (`bound_by`) and that share, what the price is of (`rented`) and the network between nodes or
-    pods (`connected_by`; empty inside one), `reason`; of a model also `iteration_time_p5_s` and `_p95_s` and
-    the memory of the fullest rank; of a recommendation model `lower_bound_s` and `plan_gap` (of
-    the front only) and `planner`.
+    (`bound_by`) and that share, what the price is of (`rented`), the network between nodes or pods
+    (`connected_by`; empty inside one), `reason`; of a model also `iteration_time_p5_s` and
+    `_p95_s` and the memory of the fullest rank; of a recommendation model `lower_bound_s` and
+    `plan_gap` (of the front only) and `planner`.
     Cells of what was not evaluated are empty.
 
     Args:

@@ -10,8 +10,11 @@ from typer.testing import CliRunner
 from dse.api import Job
 from dse.cli._app import app
 from dse.errors import ConfigError
+from dse.machine.platforms import load_platform
 
 SMALL = ("--platforms", "h100_sxm,v100_dgx1", "--world-sizes", "8,16", "--batch-sizes", "16384")
+#: One node of each platform, and two over every network that they can be rented with.
+COUNT = 2 + sum(len(load_platform(name).rented_networks(16)) for name in ("h100_sxm", "v100_dgx1"))
 
 
 def recommend(*arguments, model="dlrm_tiny"):
@@ -36,9 +39,8 @@ def test_a_plan_that_can_be_predicted(tmp_path):
     predicted = job.predict(path)
     assert answer["iteration_time_s"] == pytest.approx(predicted.iteration_time_s, rel=1e-9)
     assert answer["price_usd_per_hour"] == predicted.price_usd_per_hour
-    # Two nodes of H100 can be had over three networks, of V100 over one.
-    assert fields["configurations"] == 6
-    assert sum(fields["verdicts"].values()) == 6
+    assert fields["configurations"] == COUNT
+    assert sum(fields["verdicts"].values()) == COUNT
     assert answer["rented"]
     assert answer["offer"]["usd_per_hour"] <= answer["price_usd_per_hour"]
     assert fields["space"][0] == "platforms h100_sxm, v100_dgx1"
@@ -52,7 +54,7 @@ def test_for_people():
         "whole job",
         "with a probability of",
         "platform's best",
-        "6 configurations looked at",
+        f"{COUNT} configurations looked at",
         "space: platforms h100_sxm, v100_dgx1; world sizes 8, 16; batches 16,384",
     ):
         assert words in done.output
@@ -61,7 +63,7 @@ def test_for_people():
 def test_what_cannot_be_reached():
     done = recommend("--target", "1T samples/s", *SMALL)
     assert done.exit_code == 1
-    assert "none of 6 configurations does" in done.output
+    assert f"none of {COUNT} configurations does" in done.output
     assert "the closest is" in done.output
     assert "what limits it: bound by" in done.output
     poor = recommend("--budget", "1USD/h", *SMALL)
