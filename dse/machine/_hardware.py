@@ -126,6 +126,8 @@ class LinkSpec:
             leaves the pair uses `bandwidth_bytes_per_s`. For ``full_mesh``: bandwidth to each of
             the other devices; `bandwidth_bytes_per_s` is that to all of them together.
         calibrations: What was learned from measured collectives.
+        in_switch_share: For switches that add and multicast (NVLS): bytes a second of a large
+            all-reduce's message, as a share of the bandwidth; None for those that do not.
     """
 
     name: str
@@ -134,6 +136,7 @@ class LinkSpec:
     latency_s: float
     pair_bandwidth_bytes_per_s: float | None = None
     calibrations: tuple[CollectiveCalibration, ...] = field(default=(), repr=False)
+    in_switch_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

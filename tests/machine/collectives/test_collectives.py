@@ -154,6 +154,39 @@ def test_another_topology_changes_the_answer():
         assert seconds(on_link(LinkKind.PCIE, 4), op, 1e8) > 2 * fast
 
 
+def test_switches_that_add_make_large_all_reduces_faster():
+    plain = make_cluster(8, 8)
+    adding = replace(plain, link=replace(plain.link, in_switch_share=0.6))
+    # The message crosses a link once, at 0.6 of its bandwidth.
+    assert seconds(adding, "all_reduce", 1e10) == pytest.approx(1e10 / (0.6 * 300e9), rel=0.01)
+    # Small messages, other operations and four devices stay as they are.
+    assert seconds(adding, "all_reduce", 1024) == seconds(plain, "all_reduce", 1024)
+    assert seconds(adding, "all_gather", 1e9) == seconds(plain, "all_gather", 1e9)
+    four = Group(1, 4)
+    assert seconds(adding, "all_reduce", 1e9, four) == seconds(plain, "all_reduce", 1e9, four)
+
+
+@given(ops, message_bytes, st.floats(0.05, 1), st.floats(1, 10), st.sampled_from([2, 8, 16]))
+def test_better_switches_are_never_slower(op, size, share, factor, ranks):
+    plain = make_cluster(ranks, 4, nodes_per_pod=2)
+
+    def took(in_switch_share):
+        link = replace(plain.link, in_switch_share=in_switch_share)
+        return collective_time_s(replace(plain, link=link), op, size)
+
+    assert took(min(1.0, share * factor)) <= took(share) <= took(None)
+
+
+def test_an_all_reduce_over_a_pod_is_a_tree_for_small_messages():
+    pod = make_cluster(64, 4, nodes_per_pod=16)
+    node = make_cluster(64, 64)
+    # 2 · (3 + 4) steps instead of 2 · 63.
+    hops = 2.0 + 0.31 * 14
+    assert seconds(pod, "all_reduce", 1) == pytest.approx(3e-6 * hops, rel=1e-3)
+    assert seconds(pod, "all_reduce", 1) < 0.2 * seconds(node, "all_reduce", 1)
+    assert seconds(pod, "all_gather", 1e6) == seconds(node, "all_gather", 1e6)
+
+
 def test_an_unknown_kind_of_network_lies_between_the_known_ones():
     cluster = make_cluster(16)
     took = {
