@@ -62,7 +62,7 @@ def test_every_file_names_its_schema():
 
 def test_the_cheapest_current_price_is_taken_in_whole_instances():
     h100 = load_platform("h100_sxm")
-    quote = h100.quote(9)
+    quote = h100.quote(9, network="efa_3200g")
     assert (quote.offer.provider, quote.instances, quote.usd_per_hour) == ("AWS", 2, 110.08)
     assert h100.quote(4, provider="GCP").usd_per_hour == 88.49
     assert h100.quote(8, basis="capacity_block").usd_per_hour == 39.33
