@@ -32,6 +32,8 @@ _KINDS_OF_OPTIONS = {
     "--size-unit": ("collective",),
     "--link": ("collective",),
     "--in-place": ("collective",),
+    "--nccl": ("collective",),
+    "--tolerance": ("collective",),
 }
 
 
@@ -94,6 +96,19 @@ def fit_command(
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Take nccl-tests' in-place times (collectives).")
     ] = False,
+    nccl: Annotated[
+        str | None,
+        typer.Option("--nccl", help="Version of NCCL of all rows (collectives), such as 2.27.3."),
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            "--tolerance",
+            min=0.0,
+            help="How much longer than the shortest the longest of repeated measurements may be "
+            "(collectives); 0.5 by default.",
+        ),
+    ] = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -111,6 +126,8 @@ def fit_command(
         "--size-unit": size_unit,
         "--link": link,
         "--in-place": in_place,
+        "--nccl": nccl,
+        "--tolerance": tolerance,
     }
     _refuse_others(kind, [name for name, value in given.items() if value])
     _check_as_of(as_of)
@@ -126,12 +143,13 @@ def fit_command(
         ranks=ranks,
         filters=pairs("--where", where),
         in_place=in_place,
+        nccl=nccl,
     )
     # Two ranks on one node: any platform has them, and all of its links.
     cluster = load_platform(platform).cluster(2, link=link or "")
     default = f"measurements in {data.name}"[:_LONGEST_NAME]
     origin = FitOrigin(out.stem, cluster.device.name, source or default, as_of)
-    fitted, notes = _fit(kind, data, options, cluster, origin)
+    fitted, notes = _fit(kind, data, options, cluster, origin, tolerance)
     write_calibrations(out, fitted)
     rows = calibration_rows(fitted)
 
@@ -213,7 +231,12 @@ def _is_own(out: Path) -> bool:
 
 
 def _fit(
-    kind: str, data: Path, options: ColumnOptions, cluster: Cluster, origin: FitOrigin
+    kind: str,
+    data: Path,
+    options: ColumnOptions,
+    cluster: Cluster,
+    origin: FitOrigin,
+    tolerance: float | None,
 ) -> tuple[CalibrationFile, tuple[str, ...]]:
     from dse.machine.platforms import CalibrationFile
 
@@ -224,12 +247,17 @@ def _fit(
         products = read_gemm(data, options)
         return CalibrationFile(kernels=fit_gemm(cluster.device, products, origin)), products.notes
     if kind == "collective":
+        from dataclasses import replace
+
         from dse.calibration import fit_collectives
         from dse.calibration.measurements import read_collective
+        from dse.machine.fits import NEWEST
 
-        collectives = read_collective(data, options)
+        allowed = {} if tolerance is None else {"tolerance": tolerance}
+        collectives = read_collective(data, options, **allowed)
         fitted = fit_collectives(collectives, origin, link=cluster.link)
-        return CalibrationFile(collectives=fitted), collectives.notes
+        bare = replace(cluster.link, name="", calibrations=(), nccl=NEWEST)
+        return CalibrationFile(collectives=fitted, link=bare), collectives.notes
     from dse.calibration import fit_embedding
     from dse.calibration.measurements import read_embedding
 

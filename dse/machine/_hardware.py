@@ -125,7 +125,9 @@ class LinkSpec:
         latency_s: Time of one hop, software included.
         pair_bandwidth_bytes_per_s: For ``nvlink_pairs``: bandwidth inside a pair; traffic that
             leaves the pair uses `bandwidth_bytes_per_s`.
-        calibrations: What was learned from measured collectives.
+        calibrations: What was learned from measured collectives, of all versions of the library.
+        nccl: Version of the communication library whose measurements count; `newest` for the
+            newest measured one.
     """
 
     name: str
@@ -134,6 +136,7 @@ class LinkSpec:
     latency_s: float
     pair_bandwidth_bytes_per_s: float | None = None
     calibrations: tuple[CollectiveCalibration, ...] = field(default=(), repr=False)
+    nccl: str = "newest"
 
 
 @dataclass(frozen=True, slots=True)

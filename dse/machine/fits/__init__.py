@@ -25,8 +25,11 @@ from dse.machine.fits._calibrations import (
 from dse.machine.fits._size_curve import SizeCurve, fit_size_curve
 from dse.machine.fits._smooth import SmoothCurve, fit_smooth_curve
 from dse.machine.fits._trees import TreeCurve, fit_tree_curve
+from dse.machine.fits._versions import NCCL_VERSION, NEWEST, is_version, version_parts
 
 __all__ = [
+    "NCCL_VERSION",
+    "NEWEST",
     "SPREAD_PER_EFOLD_OUTSIDE",
     "CollectiveCalibration",
     "Estimate",
@@ -43,7 +46,9 @@ __all__ = [
     "fit_smooth_curve",
     "fit_tree_curve",
     "held_out_errors",
+    "is_version",
     "log_size",
     "log_size_names",
     "log_spread",
+    "version_parts",
 ]

@@ -15,7 +15,7 @@ from dse.machine import (
     PeakRates,
     PriceSpec,
 )
-from dse.machine.platforms._calibrations import calibration_facts
+from dse.machine.platforms._calibrations import collective_facts, kernel_facts
 from dse.machine.platforms._platform import Platform
 from dse.machine.platforms._provenance import PlatformFact
 
@@ -42,15 +42,15 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
     host_link, host_memory = document.node.host_link, document.node.host_memory
     links = [
         replace(
-            _link(name, block),
+            link,
             calibrations=tuple(
                 collective
                 for calibration in used
-                if (calibration.block.link or document.default_link) == name
-                for collective in calibration.collectives()
+                if (calibration.block.link or document.default_link) == link.name
+                for collective in calibration.collectives(link)
             ),
         )
-        for name, block in document.links.items()
+        for link in (_link(name, block) for name, block in document.links.items())
     ]
     networks = [_network(name, block) for name, block in document.networks.items()]
     return Platform(
@@ -88,7 +88,7 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
             PriceSpec(usd_per_hour=price.price, **price.model_dump(exclude={"price"}))
             for price in document.prices
         ),
-        facts=(*_facts(document), *calibration_facts(used)),
+        facts=(*_facts(document), *kernel_facts(used), *collective_facts(links)),
         calibrations=tuple(dict.fromkeys(calibration.source for calibration in used)),
         host_memory_bytes=host_memory.capacity if host_memory else None,
         document=document,
@@ -96,7 +96,14 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
 
 
 def _link(name: str, block: LinkBlock) -> LinkSpec:
-    return LinkSpec(name, block.kind, block.bandwidth, block.latency, block.pair_bandwidth)
+    return LinkSpec(
+        name,
+        block.kind,
+        block.bandwidth,
+        block.latency,
+        block.pair_bandwidth,
+        nccl=block.nccl,
+    )
 
 
 def _network(name: str, block: NetworkBlock) -> NetworkSpec:
@@ -119,7 +126,8 @@ def _facts(document: PlatformDocument) -> Iterator[PlatformFact]:
     for prefix, block in blocks:
         for name in type(block).model_fields:
             value = getattr(block, name)
-            if name in ("origin", "source", "as_of") or value is None:
+            # The version of the library is no figure: facts of the curves name it.
+            if name in ("origin", "source", "as_of", "nccl") or value is None:
                 continue
             yield PlatformFact(
                 f"{prefix}.{name}",

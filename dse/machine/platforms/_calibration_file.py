@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dse._files import write_atomically
 from dse.config import SCHEMA_VERSION, parse_json, read_source
 from dse.errors import CalibrationError
+from dse.machine import LinkSpec
 from dse.machine.fits import (
     CollectiveCalibration,
     HeldOut,
@@ -38,10 +39,13 @@ class CalibrationFile:
     Attributes:
         kernels: Learned operators.
         collectives: Measured curves.
+        link: Interconnect that the collectives were measured on, without calibrations; None where
+            it is not stated.
     """
 
     kernels: tuple[KernelCalibration, ...] = ()
     collectives: tuple[CollectiveCalibration, ...] = ()
+    link: LinkSpec | None = None
 
 
 def read_calibrations(path: Path) -> CalibrationFile:
@@ -89,10 +93,12 @@ def calibrations_from_text(text: str, file: str) -> CalibrationFile:
             spread=block.spread,
             provenance=provenance(block.points),
             held_out=HeldOut(**block.held_out.model_dump()),
+            nccl=block.nccl,
         )
         for block in document.collectives
     ]
-    return CalibrationFile(tuple(kernels), tuple(collectives))
+    link = document.link and LinkSpec("", **document.link.model_dump())
+    return CalibrationFile(tuple(kernels), tuple(collectives), link)
 
 
 def write_calibrations(path: Path, calibrations: CalibrationFile) -> None:
@@ -118,6 +124,7 @@ def write_calibrations(path: Path, calibrations: CalibrationFile) -> None:
         "device": first.device,
         "source": first.source,
         "as_of": first.as_of,
+        **({} if calibrations.link is None else {"link": _link_data(calibrations.link)}),
         "kernels": [_kernel_data(calibration) for calibration in calibrations.kernels],
         "collectives": [_collective_data(calibration) for calibration in calibrations.collectives],
     }
@@ -179,10 +186,21 @@ def _collective_data(calibration: CollectiveCalibration) -> dict[str, object]:
         "points": calibration.provenance.points,
         "spread": _rounded(calibration.spread),
         "held_out": _held_out_data(calibration.held_out),
+        **({"nccl": calibration.nccl} if calibration.nccl else {}),
         "latency_s": _rounded(curve.latency_s),
         "bandwidth_bytes_per_s": _rounded(curve.bandwidth_bytes_per_s),
         "size_bytes": [size for (size,) in knots],
         "time_s": time_s,
+    }
+
+
+def _link_data(link: LinkSpec) -> dict[str, object]:
+    pair = link.pair_bandwidth_bytes_per_s
+    return {
+        "kind": link.kind.value,
+        "bandwidth_bytes_per_s": _rounded(link.bandwidth_bytes_per_s),
+        "latency_s": _rounded(link.latency_s),
+        **({} if pair is None else {"pair_bandwidth_bytes_per_s": _rounded(pair)}),
     }
 
 

@@ -37,7 +37,7 @@ from dse.errors import ConfigError, UnknownNameError
 from dse.machine import LinkKind
 from dse.machine.platforms._override import given_price, price_name, rebuilt, spelled_out
 from dse.machine.platforms._provenance import PlatformFact
-from dse.machine.platforms._schema import Name, PlatformDocument
+from dse.machine.platforms._schema import Name, NcclVersion, PlatformDocument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -123,6 +123,7 @@ class OwnLinkBlock(StrictModel):
     bandwidth: BytesPerSecond | None = None
     latency: Seconds | None = None
     pair_bandwidth: BytesPerSecond | None = None
+    nccl: NcclVersion | None = None
 
 
 class OwnNetworkBlock(StrictModel):

@@ -29,6 +29,7 @@ from dse.config import (
 )
 from dse.errors import ConfigError, UnknownNameError
 from dse.machine.platforms._build import built_platform
+from dse.machine.platforms._calibrations import check_versions, collective_facts
 from dse.machine.platforms._moved_calibrations import moved_curves, pinned_calibrations
 from dse.machine.platforms._provenance import PlatformFact
 from dse.machine.platforms._schema import DeviceBlock, NodeBlock, PlatformDocument
@@ -373,6 +374,11 @@ def rebuilt(
         else link
         for link in built.links
     ]
+    check_versions(links)
+    if any(link.name in former and link.nccl != former[link.name].nccl for link in links):
+        before = {fact.quantity for fact in collective_facts(platform.links)}
+        others = [fact for fact in facts if fact.quantity not in before]
+        facts = (*others, *collective_facts(links))
     return replace(
         built,
         device=replace(built.device, calibrations=kernels),

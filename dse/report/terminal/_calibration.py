@@ -46,7 +46,11 @@ def calibration_rows(calibrations: CalibrationFile) -> list[CalibrationRow]:
     named: list[tuple[str, KernelCalibration | CollectiveCalibration]] = [
         *((" ".join([kernel.op, *kernel.precisions]), kernel) for kernel in calibrations.kernels),
         *(
-            (f"{collective.op} on {collective.ranks} ranks", collective)
+            (
+                f"{collective.op} on {collective.ranks} ranks"
+                + (f", NCCL {collective.nccl}" if collective.nccl else ""),
+                collective,
+            )
             for collective in calibrations.collectives
         ),
     ]
