@@ -45,7 +45,7 @@ SYSTEMS = {
     "h100_sxm": ("h100_sxm_nccl", "h100_sxm"),
     "h200_sxm": ("h200_sxm_nccl", "h200_sxm"),
     "b200_sxm": ("b200_sxm_nccl", "b200_sxm"),
-    "gb200": ("gb200_nccl", "b200_sxm"),
+    "gb200": ("gb200_nccl", "gb200_nvl72"),
 }
 
 #: Any difference of repeated measurements is kept: what counts is their median.

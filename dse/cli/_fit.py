@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 #: Most characters of a name or a source in a calibration file.
 _LONGEST_NAME = 200
 
+#: How much longer than the shortest the longest of repeated collectives may be.
+_TOLERANCE = 0.5
+
 #: Options that not all kinds have, with the kinds that do.
 _KINDS_OF_OPTIONS = {
     "--op": ("collective", "embedding"),
@@ -106,7 +109,7 @@ def fit_command(
             "--tolerance",
             min=0.0,
             help="How much longer than the shortest the longest of repeated measurements may be "
-            "(collectives); 0.5 by default.",
+            f"(collectives); {_TOLERANCE:g} by default.",
         ),
     ] = None,
     force: ForceOption = False,
@@ -227,6 +230,7 @@ def _is_own(out: Path) -> bool:
         return False
     origins = [kernel.provenance for kernel in content.kernels]
     origins += [collective.provenance for collective in content.collectives]
+    origins += [network.provenance for network in content.networks]
     return bool(origins) and all(origin.name == out.stem for origin in origins)
 
 
@@ -253,8 +257,8 @@ def _fit(
         from dse.calibration.measurements import read_collective
         from dse.machine.fits import NEWEST
 
-        allowed = {} if tolerance is None else {"tolerance": tolerance}
-        collectives = read_collective(data, options, **allowed)
+        allowed = _TOLERANCE if tolerance is None else tolerance
+        collectives = read_collective(data, options, tolerance=allowed)
         fitted = fit_collectives(collectives, origin, link=cluster.link)
         bare = replace(cluster.link, name="", calibrations=(), nccl=NEWEST)
         return CalibrationFile(collectives=fitted, link=bare), collectives.notes

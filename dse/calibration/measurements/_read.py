@@ -107,20 +107,23 @@ def read_collective(
         path,
         options,
         required=(*needed("op", options.op), *needed("ranks", options.ranks), "size", "time"),
-        optional=("op", "ranks", "dtype", "nccl"),
+        optional=("op", "ranks", "nodes", "dtype", "nccl"),
         vocabularies={"op": COLLECTIVE_WORDS, "dtype": TYPE_WORDS},
         logs=True,
     )
     op = opened.words("op", options.op, COLLECTIVE_WORDS)
     ranks = opened.numbers_or("ranks", options.ranks, least=2)
+    nodes = _nodes(opened)
     size, dtype, unit_notes = _message_sizes(opened)
     time_s = opened.time_s()
     nccl = _versions(opened)
     keys = {"op": op, "ranks": ranks, "size_bytes": size, "dtype": dtype, "nccl": nccl}
+    if nodes.any():
+        keys["nodes"] = nodes
     notes = _finish(opened, keys, time_s, minimum_points, tolerance)
     rows, origin = opened.table.rows, opened.origin
     notes = (*unit_notes, *notes)
-    return CollectiveSamples(op, ranks, size, time_s, rows, dtype, nccl, origin, notes)
+    return CollectiveSamples(op, ranks, nodes, size, time_s, rows, dtype, nccl, origin, notes)
 
 
 def read_embedding(
@@ -221,6 +224,13 @@ def _versions(opened: Opened) -> NDArray[np.str_]:
     wrong = np.array([not re.fullmatch(NCCL_VERSION, text) for text in texts], dtype=np.bool_)
     opened.checker.refuse(column, wrong, "no version", "numbers with dots are expected: 2.27.3")
     return np.array(texts, dtype=np.str_)
+
+
+def _nodes(opened: Opened) -> NDArray[np.int64]:
+    """Returns the nodes of each row; 0 where the file does not say."""
+    if "nodes" not in opened.columns.of and opened.options.nodes is None:
+        return np.zeros(len(opened.table), dtype=np.int64)
+    return opened.numbers_or("nodes", opened.options.nodes, least=0)
 
 
 def _message_sizes(

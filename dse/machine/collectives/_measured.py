@@ -26,7 +26,14 @@ import numpy as np
 
 from dse.machine import LinkKind
 from dse.machine.collectives._groups import CollectiveOp
-from dse.machine.collectives._inside import inside_time_s, steps, volume
+from dse.machine.collectives._inside import (
+    IN_SWITCH_RANKS,
+    in_switch_time_s,
+    inside_time_s,
+    steps,
+    switches_reduce,
+    volume,
+)
 from dse.machine.fits import (
     NEWEST,
     SPREAD_PER_EFOLD_OUTSIDE,
@@ -108,8 +115,15 @@ def is_wanted(link: LinkSpec, calibration: CollectiveCalibration) -> bool:
 
 
 @lru_cache(maxsize=256)
-def measured(link: LinkSpec, op: CollectiveOp, ranks: int) -> Measured | None:
-    """Returns the curve for an operation among `ranks` devices, or None without calibrations."""
+def measured(link: LinkSpec, op: CollectiveOp, ranks: int, nodes: int = 1) -> Measured | None:
+    """Returns the curve for an operation among `ranks` devices, or None without calibrations.
+
+    Args:
+        link: The interconnect.
+        op: The operation.
+        ranks: Devices taking part.
+        nodes: Nodes of a pod that they sit on.
+    """
     for source in (op, *_RELATED[op]):
         known = {
             calibration.ranks: calibration
@@ -118,19 +132,23 @@ def measured(link: LinkSpec, op: CollectiveOp, ranks: int) -> Measured | None:
         }
         if not known:
             continue
-        curve, spread = _at_ranks(link, source, known, ranks)
+        curve, spread = _at_ranks(link, source, known, ranks, nodes)
         if source is not op:
             curve = _scaled(link, curve, (op, ranks), (source, ranks))
             spread = math.hypot(spread, _SPREAD_OTHER_OP)
         least_bytes = curve.size_bytes[0]
         if least_bytes > _LARGEST_LEAST_BYTES:
-            curve = _begun(link, curve, op, ranks)
+            curve = _begun(link, curve, op, ranks, nodes)
         return Measured(curve, spread, least_bytes)
     return None
 
 
 def _at_ranks(
-    link: LinkSpec, op: CollectiveOp, known: dict[int, CollectiveCalibration], ranks: int
+    link: LinkSpec,
+    op: CollectiveOp,
+    known: dict[int, CollectiveCalibration],
+    ranks: int,
+    nodes: int,
 ) -> tuple[SizeCurve, float]:
     """The curve of an operation, and its spread."""
     if ranks in known:
@@ -142,7 +160,9 @@ def _at_ranks(
         curve = _scaled(link, nearest.curve, (op, ranks), (op, nearest.ranks))
         return curve, math.hypot(_spread(link, nearest), _SPREAD_OTHER_RANKS)
     low, high = (below[-1], above[0]) if above else (below[-2], below[-1])
-    curve = _continued(op, known[low], known[high], ranks)
+    curve = _continued(op, known[low], known[high], ranks, nodes)
+    if high < IN_SWITCH_RANKS and switches_reduce(link, op, ranks):
+        curve = _in_switch_where_faster(link, curve, ranks)
     widest = max(_spread(link, known[low]), _spread(link, known[high]))
     return curve, math.hypot(widest, _SPREAD_OTHER_RANKS)
 
@@ -154,24 +174,33 @@ def _spread(link: LinkSpec, calibration: CollectiveCalibration) -> float:
 
 
 def _continued(
-    op: CollectiveOp, low: CollectiveCalibration, high: CollectiveCalibration, ranks: int
+    op: CollectiveOp,
+    low: CollectiveCalibration,
+    high: CollectiveCalibration,
+    ranks: int,
+    nodes: int,
 ) -> SizeCurve:
     """The curve between two measured rank counts, or above both."""
 
-    def position(of: Callable[[CollectiveOp, int], float]) -> float:
+    def position(of: Callable[[CollectiveOp, int], float], there: float) -> float:
         apart = of(op, high.ranks) - of(op, low.ranks)
-        return (of(op, ranks) - of(op, high.ranks)) / apart if apart else 0.0
+        return (there - of(op, high.ranks)) / apart if apart else 0.0
 
     def continued(at_low: float, at_high: float, where: float) -> float:
         # More ranks never take less time; where a measurement says so, it is noise.
         return at_high + max(at_high - at_low, 0.0) * where
 
     first, second = low.curve, high.curve
-    latency_s = continued(first.latency_s, second.latency_s, position(steps))
-    inverse = continued(
-        1 / first.bandwidth_bytes_per_s, 1 / second.bandwidth_bytes_per_s, position(volume)
+    latency_s = continued(
+        first.latency_s, second.latency_s, position(steps, steps(op, ranks, nodes))
     )
-    size = np.array(second.size_bytes)
+    inverse = continued(
+        1 / first.bandwidth_bytes_per_s,
+        1 / second.bandwidth_bytes_per_s,
+        position(volume, volume(op, ranks)),
+    )
+    size = np.union1d(first.size_bytes, second.size_bytes)
+    size = size[(size >= second.size_bytes[0]) & (size <= second.size_bytes[-1])]
     at_low, at_high = first.at(size), second.at(size)
     weight = min(math.log(ranks / low.ranks) / math.log(high.ranks / low.ranks), 1.0)
     bend = (at_low / _line_s(first, size)) ** (1 - weight) * (
@@ -197,16 +226,31 @@ def _scaled(
     )
 
 
-def _begun(link: LinkSpec, curve: SizeCurve, op: CollectiveOp, ranks: int) -> SizeCurve:
+def _begun(
+    link: LinkSpec, curve: SizeCurve, op: CollectiveOp, ranks: int, nodes: int
+) -> SizeCurve:
     """A curve of large messages with a beginning: below them the analytical time has the shape."""
     first = curve.size_bytes[0]
     size = np.geomspace(_BEGIN_BYTES, first, round(math.log2(first / _BEGIN_BYTES)) + 1)
-    shape = inside_time_s(link, op, size, ranks)
+    shape = inside_time_s(link, op, size, ranks, nodes)
     return SizeCurve(
         curve.latency_s,
         curve.bandwidth_bytes_per_s,
         (*size[:-1].tolist(), *curve.size_bytes),
         (*(curve.time_s[0] * shape[:-1] / shape[-1]).tolist(), *curve.time_s),
+    )
+
+
+def _in_switch_where_faster(link: LinkSpec, curve: SizeCurve, ranks: int) -> SizeCurve:
+    """The curve of other algorithms, or what the switches take where that is less."""
+    size = np.array(curve.size_bytes)
+    in_switch_s = in_switch_time_s(link, size, ranks)
+    gained = float(in_switch_s[-1] / curve.time_s[-1])
+    return _monotone(
+        curve.latency_s,
+        curve.bandwidth_bytes_per_s / min(gained, 1.0),
+        size,
+        np.minimum(curve.time_s, in_switch_s),
     )
 
 

@@ -23,7 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dse.machine import LinkSpec
-    from dse.machine.fits import CollectiveCalibration, HeldOut, KernelCalibration
+    from dse.machine.fits import (
+        CollectiveCalibration,
+        HeldOut,
+        KernelCalibration,
+        NetworkCalibration,
+    )
     from dse.machine.platforms._schema import CalibrationBlock
 
 #: Folder of fitted models next to the built-in platforms.
@@ -69,6 +74,15 @@ class UsedCalibration:
                 transferred=self.block.transferred,
             )
 
+    def networks(self) -> Iterator[NetworkCalibration]:
+        """Yields its network models as the platform uses them."""
+        for network in self.content.networks:
+            yield replace(
+                network,
+                spread=math.hypot(network.spread, self.block.added_spread),
+                transferred=self.block.transferred,
+            )
+
 
 def use_calibrations(
     blocks: Sequence[CalibrationBlock],
@@ -108,7 +122,16 @@ def kernel_facts(used: Sequence[UsedCalibration]) -> Iterator[PlatformFact]:
     """Yields one figure for each fitted operator: its held-out error and where it comes from."""
     for calibration in used:
         for kernel in calibration.kernels():
-            yield _fact(f"{kernel.op} ({'/'.join(kernel.precisions) or 'all'})", kernel)
+            name = f"{kernel.op} ({'/'.join(kernel.precisions) or 'all'})"
+            yield _fact(name, calibration.source.name, kernel)
+
+
+def network_facts(used: Sequence[UsedCalibration]) -> Iterator[PlatformFact]:
+    """Yields one figure for each fitted network: its held-out error and where it comes from."""
+    for calibration in used:
+        for network in calibration.networks():
+            name = f"{'/'.join(network.ops)} between nodes"
+            yield _fact(name, calibration.source.name, network)
 
 
 def collective_facts(links: Sequence[LinkSpec]) -> Iterator[PlatformFact]:
@@ -120,7 +143,7 @@ def collective_facts(links: Sequence[LinkSpec]) -> Iterator[PlatformFact]:
     for link in links:
         for one in curves_in_use(link):
             version = f", NCCL {one.nccl}" if one.nccl else ""
-            yield _fact(f"{one.op} on {one.ranks} ranks{version}", one)
+            yield _fact(f"{one.op} on {one.ranks} ranks{version}", one.provenance.name, one)
 
 
 def check_versions(links: Sequence[LinkSpec]) -> None:
@@ -136,7 +159,7 @@ def check_versions(links: Sequence[LinkSpec]) -> None:
     if named and not measured:
         raise UnknownNameError(
             f"links.{named[0].name}.nccl: collectives of this platform are not measured, so there "
-            f"is no version to choose; leave it out, or fit measurements with `dse fit collective`"
+            "is no version to choose; leave it out, or fit measurements with `dse fit collective`"
         )
     for link in measured:
         if not any(is_version(one.nccl, link.nccl) for one in link.calibrations):
@@ -148,15 +171,17 @@ def check_versions(links: Sequence[LinkSpec]) -> None:
             )
 
 
-def _fact(name: str, model: KernelCalibration | CollectiveCalibration) -> PlatformFact:
-    source = f"{model.provenance.name}: {model.provenance.source}"
+def _fact(
+    name: str, file: str, model: KernelCalibration | CollectiveCalibration | NetworkCalibration
+) -> PlatformFact:
+    source = model.provenance.source
     if model.transferred:
-        source = f"{model.provenance.name}: {model.transferred}; {model.provenance.source}"
+        source = f"{model.transferred}; {source}"
     return PlatformFact(
         f"calibration.{name}",
         _error(model.held_out),
         "transferred" if model.transferred else "fitted",
-        source,
+        f"{file}: {source}",
         model.provenance.as_of,
     )
 

@@ -52,7 +52,9 @@ def folder(tmp_path):
     document = yaml.safe_load((ROOT / "platforms/h100_sxm.yaml").read_text())
     document |= {"name": "mine", "calibrations": [{"file": "mine.json"}]}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(document))
-    write_calibrations(tmp_path / "mine.json", CalibrationFile((), CURVES, MEASURED_ON))
+    write_calibrations(
+        tmp_path / "mine.json", CalibrationFile(collectives=CURVES, link=MEASURED_ON)
+    )
     return tmp_path
 
 
