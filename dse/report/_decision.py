@@ -90,7 +90,7 @@ def equal_words(outcome: Outcome) -> str:
     if not outcome.equal:
         return ""
     because = ", ".join(name.replace("_", " ") for name in outcome.because)
-    return f"+{outcome.equal} equal{f': {because} irrelevant' if because else ''}"
+    return f"+{outcome.equal} equal{f' but for {because}' if because else ''}"
 
 
 def gap_words(gap: float) -> str:

@@ -102,8 +102,8 @@ def test_a_row_of_the_front_stays_short_on_a_narrow_terminal():
 
 def test_equal_configurations_stand_in_their_row():
     record = trial(0, 1e6, 0.1, equal_count=5, equal_because=("network",))
-    assert "(+5 equal: network irrelevant)" in printed(study_of_trials(record), width=200)
-    assert build_view(study_of_trials(record)).equal == ((0, "+5 equal: network irrelevant"),)
+    assert "(+5 equal but for network)" in printed(study_of_trials(record), width=200)
+    assert build_view(study_of_trials(record)).equal == ((0, "+5 equal but for network"),)
 
 
 def test_the_page_opens_with_the_cards_and_how_it_scales():
