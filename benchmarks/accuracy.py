@@ -5,6 +5,8 @@ Usage:
     python benchmarks/accuracy.py --end-to-end [--data DIR] [--cases] [--json]
     python benchmarks/accuracy.py --published CASES.csv [--json]
     python benchmarks/accuracy.py --steps STEPS.csv [--json]
+    python benchmarks/accuracy.py --gemm TABLE [--json]
+    python benchmarks/accuracy.py --attention TABLE [--json]
 
 The first form prints one table: models of kernels and collectives by device, beside simpler ones.
 It needs the tables of measurements named in docs/accuracy.md (by default in `../shared/data`, or
@@ -14,7 +16,8 @@ second form predicts whole training steps that others published (`published/*.cs
 measurements) and prints errors, order and intervals by family, beside a roofline and the marks;
 `--cases` lists every case. `--write` does both and writes the page with its pictures. The third
 form takes one file of published training throughputs of recommendation models, the fourth one of
-published training steps of transformers.
+published training steps of transformers, the last two a table (Parquet or CSV) of times of products
+or of causal attention; rows that a shipped calibration was fitted on are no check of it.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from end_to_end_cases import EndToEndCase, end_to_end_cases
 from end_to_end_figures import end_to_end_document, family_figures, file_figures, judged
 from end_to_end_page import end_to_end_section, write_pictures
 from published_cases import compare_published
+from published_kernels import attention_rows, compare_kernels, gemm_rows
 from published_steps import compare_steps
 
 from dse.errors import DseError
@@ -111,6 +115,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA, help="folder of measurements")
     parser.add_argument("--published", type=Path, help="file of published training throughputs")
     parser.add_argument("--steps", type=Path, help="file of published steps of transformers")
+    parser.add_argument("--gemm", type=Path, help="table of times of products")
+    parser.add_argument("--attention", type=Path, help="table of times of causal attention")
     parser.add_argument("--write", type=Path, help="Markdown file to write the table to")
     parser.add_argument("--end-to-end", action="store_true", help="whole training steps")
     parser.add_argument("--cases", action="store_true", help="list every published case")
@@ -123,6 +129,12 @@ def main() -> None:
             return
         if arguments.steps is not None:
             compare_steps(arguments.steps, as_json=arguments.json)
+            return
+        if arguments.gemm is not None:
+            compare_kernels(gemm_rows(arguments.gemm), as_json=arguments.json)
+            return
+        if arguments.attention is not None:
+            compare_kernels(attention_rows(arguments.attention), as_json=arguments.json)
             return
         if arguments.end_to_end and arguments.write is None:
             steps = published(arguments.data)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dse.machine.platforms._schema import (
         LinkBlock,
         NetworkBlock,
+        PeakBlock,
         PlatformDocument,
         SourcedBlock,
     )
@@ -60,7 +61,7 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
             name=device.name,
             kind=device.kind,
             compute_units=device.compute_units,
-            peak=PeakRates(device.peak.fp32, device.peak.tf32, device.peak.fp16, device.peak.bf16),
+            peak=_peak(device.peak),
             memory_bytes=device.memory.capacity,
             memory_bandwidth_bytes_per_s=device.memory.bandwidth,
             l2_bytes=device.l2.size,
@@ -92,6 +93,18 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
         calibrations=tuple(dict.fromkeys(calibration.source for calibration in used)),
         host_memory_bytes=host_memory.capacity if host_memory else None,
         document=document,
+    )
+
+
+def _peak(block: PeakBlock) -> PeakRates:
+    return PeakRates(
+        fp32_flops_per_s=block.fp32,
+        tf32_flops_per_s=block.tf32,
+        fp16_flops_per_s=block.fp16,
+        bf16_flops_per_s=block.bf16,
+        fp8_flops_per_s=block.fp8,
+        mxfp8_flops_per_s=block.mxfp8,
+        nvfp4_flops_per_s=block.nvfp4,
     )
 
 

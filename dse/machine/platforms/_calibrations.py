@@ -96,7 +96,7 @@ def calibration_facts(used: Sequence[UsedCalibration]) -> Iterator[PlatformFact]
     for calibration in used:
         named: list[tuple[str, KernelCalibration | CollectiveCalibration]] = [
             *(
-                (f"{kernel.op} ({'/'.join(kernel.precisions) or 'all'})", kernel)
+                (f"{kernel.op} ({_precisions(kernel)})", kernel)
                 for kernel in calibration.kernels()
             ),
             *(
@@ -116,6 +116,11 @@ def calibration_facts(used: Sequence[UsedCalibration]) -> Iterator[PlatformFact]
                 f"{calibration.source.name}: {source}",
                 model.provenance.as_of,
             )
+
+
+def _precisions(kernel: KernelCalibration) -> str:
+    precisions = "/".join(kernel.precisions) or "all"
+    return f"{precisions}, {kernel.implementation}" if kernel.implementation else precisions
 
 
 def _error(held_out: HeldOut) -> str:
