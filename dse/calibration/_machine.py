@@ -232,6 +232,7 @@ def _collective_samples(points: Sequence[CollectiveMeasurement]) -> CollectiveSa
     return CollectiveSamples(
         op=np.array([point.op for point in points]),
         ranks=np.array([point.ranks for point in points]),
+        nodes=np.ones(len(points), dtype=np.int64),
         size_bytes=np.array([point.size_bytes for point in points]),
         time_s=np.array([point.time_s for point in points]),
         source_rows=np.arange(len(points)) + 1,

@@ -221,6 +221,7 @@ def _is_own(out: Path) -> bool:
         return False
     origins = [kernel.provenance for kernel in content.kernels]
     origins += [collective.provenance for collective in content.collectives]
+    origins += [network.provenance for network in content.networks]
     return bool(origins) and all(origin.name == out.stem for origin in origins)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from dse.doctor._findings import Finding, Status, Topic
 from dse.errors import DseError
@@ -17,11 +17,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from dse.doctor._machine import Devices
-    from dse.machine.fits import CollectiveCalibration, KernelCalibration
+    from dse.machine.fits import (
+        CollectiveCalibration,
+        KernelCalibration,
+        NetworkCalibration,
+    )
     from dse.machine.platforms import Platform
 
+    _Fitted: TypeAlias = KernelCalibration | CollectiveCalibration | NetworkCalibration
+
 #: Families of operators; kernels of the dense model other than GEMM are `other kernels`.
-FAMILIES = ("gemm", "embedding", "copies", "other kernels", "collectives")
+FAMILIES = ("gemm", "embedding", "copies", "other kernels", "collectives", "networks")
 _STARTS = {"gemm": "gemm", "embedding": "embedding", "memcpy": "copies"}
 
 #: Default output files of `dse calibrate`.
@@ -56,22 +62,24 @@ class FittedFamily:
 
 def fitted_families(platform: Platform) -> tuple[FittedFamily, ...]:
     """Returns the families of a platform that are fitted to measurements; others use formulas."""
-    models: dict[str, list[KernelCalibration | CollectiveCalibration]] = {}
+    models: dict[str, list[_Fitted]] = {}
     for kernel in platform.device.calibrations:
         family = _STARTS.get(kernel.op.partition("_")[0], "other kernels")
         models.setdefault(family, []).append(kernel)
     for link in platform.links:
         models.setdefault("collectives", []).extend(link.calibrations)
+    for network in platform.networks:
+        models.setdefault("networks", []).extend(network.calibrations)
     name = platform.device.name
     return tuple(_family(one, models[one], name) for one in FAMILIES if models.get(one))
 
 
-def _family(
-    family: str, models: list[KernelCalibration | CollectiveCalibration], device: str
-) -> FittedFamily:
+def _family(family: str, models: list[_Fitted], device: str) -> FittedFamily:
     # One fit may serve several precisions: its error counts once.
     errors = {
-        (model.provenance.name, model.op, getattr(model, "ranks", None)): model.held_out
+        (model.provenance.name, getattr(model, "op", ""), getattr(model, "ranks", 0)): (
+            model.held_out
+        )
         for model in models
     }.values()
     points = sum(error.points for error in errors)

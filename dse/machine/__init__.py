@@ -19,9 +19,9 @@ from dse.machine._hardware import (
     NetworkSpec,
     PeakRates,
     Precision,
-    PriceSpec,
-    Quote,
+    devices_per_domain,
 )
+from dse.machine._offers import Offer, Quote
 
 __all__ = [
     "COLLECTIVE_SLOWDOWN",
@@ -33,9 +33,10 @@ __all__ = [
     "LinkKind",
     "LinkSpec",
     "NetworkSpec",
+    "Offer",
     "PeakRates",
     "Precision",
-    "PriceSpec",
     "Quote",
     "contention_factors",
+    "devices_per_domain",
 ]

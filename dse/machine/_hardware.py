@@ -1,4 +1,4 @@
-"""Hardware of a cluster as plain values in SI units, and its prices."""
+"""Hardware of a cluster as plain values in SI units."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dse.machine.fits import CollectiveCalibration, KernelCalibration
-
-_SECONDS_PER_HOUR = 3600
+    from dse.machine.fits import CollectiveCalibration, KernelCalibration, NetworkCalibration
 
 
 class Precision(StrEnum):
@@ -167,18 +165,19 @@ class DeviceSpec:
 
 
 class LinkKind(StrEnum):
-    """How the devices of one node are wired."""
+    """How the devices of one node, or pod, are wired."""
 
     NVSWITCH = "nvswitch"
     NVLINK_MESH = "nvlink_mesh"
     NVLINK_PAIRS = "nvlink_pairs"
+    FULL_MESH = "full_mesh"
     PCIE = "pcie"
     SHARED_MEMORY = "shared_memory"
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSpec:
-    """The interconnect between the devices of one node.
+    """The interconnect between the devices of one node, or of one pod.
 
     Attributes:
         name: Name by which a search space or the command line chooses it.
@@ -186,8 +185,11 @@ class LinkSpec:
         bandwidth_bytes_per_s: What one device can send (and at the same time receive).
         latency_s: Time of one hop, software included.
         pair_bandwidth_bytes_per_s: For ``nvlink_pairs``: bandwidth inside a pair; traffic that
-            leaves the pair uses `bandwidth_bytes_per_s`.
+            leaves the pair uses `bandwidth_bytes_per_s`. For ``full_mesh``: bandwidth to each of
+            the other devices; `bandwidth_bytes_per_s` is that to all of them together.
         calibrations: What was learned from measured collectives.
+        in_switch_share: For switches that add and multicast (NVLS): bytes a second of a large
+            all-reduce's message, as a share of the bandwidth; None for those that do not.
     """
 
     name: str
@@ -196,6 +198,7 @@ class LinkSpec:
     latency_s: float
     pair_bandwidth_bytes_per_s: float | None = None
     calibrations: tuple[CollectiveCalibration, ...] = field(default=(), repr=False)
+    in_switch_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +211,8 @@ class NetworkSpec:
         nics_per_node: Network cards of one node.
         nic_bandwidth_bytes_per_s: Line rate of one card in one direction.
         latency_s: End-to-end latency of a small message between two nodes.
+        calibrations: What was learned from collectives measured over several nodes; of several
+            that measured the same operation, the last counts.
     """
 
     name: str
@@ -215,6 +220,7 @@ class NetworkSpec:
     nics_per_node: int
     nic_bandwidth_bytes_per_s: float
     latency_s: float
+    calibrations: tuple[NetworkCalibration, ...] = field(default=(), repr=False)
 
     @property
     def node_bandwidth_bytes_per_s(self) -> float:
@@ -252,80 +258,26 @@ class HostSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class PriceSpec:
-    """One list price.
-
-    Attributes:
-        provider: Cloud or vendor.
-        instance: Instance type.
-        devices: Devices in one instance.
-        usd_per_hour: Price of one instance.
-        region: Region, or an empty string where the source names none.
-        as_of: When the price was valid, as written by the source (ISO date or year-month).
-        basis: ``on_demand``, ``capacity_block``, ``reserved`` or ``spot``; ``given`` for a price
-            of one's own, which counts whatever basis and provider are asked for.
-        source: Where the figure comes from.
-        superseded: True for a former price that is kept for old studies and never chosen.
-    """
-
-    provider: str
-    instance: str
-    devices: int
-    usd_per_hour: float
-    region: str
-    as_of: str
-    basis: str
-    source: str
-    superseded: bool = False
-
-    def counts_for(self, basis: str, provider: str) -> bool:
-        """Returns whether machines can be rented at this price.
-
-        Args:
-            basis: Basis that is asked for.
-            provider: Provider that is asked for; empty for any.
-        """
-        if self.superseded:
-            return False
-        return self.basis == "given" or (self.basis == basis and provider in ("", self.provider))
-
-
-@dataclass(frozen=True, slots=True)
-class Quote:
-    """What renting a cluster costs.
-
-    Attributes:
-        usd_per_hour: Price of the whole cluster.
-        instances: Whole instances that are rented; None when only the price is known.
-        price: The list price behind it; None when only the price is known.
-    """
-
-    usd_per_hour: float
-    instances: int | None = None
-    price: PriceSpec | None = None
-
-    def cost_usd_per_million(self, throughput_per_s: float) -> float:
-        """Returns USD per million samples (or tokens) at a throughput per second."""
-        return self.usd_per_hour / _SECONDS_PER_HOUR / throughput_per_s * 1e6
-
-
-@dataclass(frozen=True, slots=True)
 class Cluster:
     """`world_size` devices on as few nodes as hold them; what the performance model predicts for.
 
-    Ranks are numbered node by node: rank ``r`` sits on node ``r // devices_per_node``.
+    Ranks are numbered node by node: rank ``r`` sits on node ``r // devices_per_node``. The ranks
+    that the link joins are a *scale-up domain*: those of a node, or of a pod, whose link reaches
+    over several nodes. Host memory, host link and network cards are those of a node; collectives
+    and sharding plans see domains.
 
     Attributes:
         name: Platform name.
         device: The device, the same on every rank.
-        link: Interconnect inside a node.
-        network: Interconnect between nodes.
+        link: Interconnect inside a domain.
+        network: Interconnect between domains.
         host_link: Path between host memory and a device.
         host: Host overheads.
         devices_per_node: Devices that a full node holds.
         world_size: Number of ranks.
         host_memory_bytes: Host memory of one node, or None when it is not known; then nothing
             limits what is kept there.
+        nodes_per_pod: Nodes that the link reaches over; one without pods.
     """
 
     name: str
@@ -337,6 +289,7 @@ class Cluster:
     devices_per_node: int
     world_size: int
     host_memory_bytes: float | None = None
+    nodes_per_pod: int = 1
 
     @property
     def local_size(self) -> int:
@@ -351,3 +304,44 @@ class Cluster:
     def node_of(self, rank: int) -> int:
         """Returns the node that `rank` sits on."""
         return rank // self.devices_per_node
+
+    @property
+    def devices_per_domain(self) -> int:
+        """Devices that a full scale-up domain holds; of several pods the ranks that each has."""
+        return devices_per_domain(self.world_size, self.devices_per_node, self.nodes_per_pod)
+
+    @property
+    def domain_size(self) -> int:
+        """Ranks of one scale-up domain (all are equally full)."""
+        return min(self.world_size, self.devices_per_domain)
+
+    @property
+    def domain_count(self) -> int:
+        """Number of scale-up domains that the ranks occupy."""
+        return math.ceil(self.world_size / self.devices_per_domain)
+
+    @property
+    def evenly_filled(self) -> bool:
+        """Whether all nodes and all domains are equally full."""
+        return not (self.world_size % self.local_size or self.world_size % self.domain_size)
+
+    @property
+    def nodes_per_domain(self) -> int:
+        """Nodes of one scale-up domain."""
+        return math.ceil(self.domain_size / self.devices_per_node)
+
+
+def devices_per_domain(world_size: int, devices_per_node: int, nodes_per_pod: int = 1) -> int:
+    """Returns how many devices a full scale-up domain holds.
+
+    Ranks that need several pods fill as few as hold them equally: 128 ranks on pods of 72 are two
+    domains of 64.
+
+    Args:
+        world_size: Number of ranks.
+        devices_per_node: Devices that a full node holds.
+        nodes_per_pod: Nodes that the link reaches over; one without pods.
+    """
+    nodes = math.ceil(world_size / devices_per_node)
+    pods = math.ceil(nodes / nodes_per_pod)
+    return devices_per_node * (nodes_per_pod if pods <= 1 else math.ceil(nodes / pods))

@@ -60,12 +60,8 @@ from dse.search.compare._studies import (
     StudyComparison,
     compare_studies,
 )
-from dse.search.evaluate._evaluator import (
-    ConfigurationEvaluator,
-    EvaluationContext,
-    Evaluator,
-    WorkloadContext,
-)
+from dse.search.evaluate._configurations import ConfigurationEvaluator, WorkloadContext
+from dse.search.evaluate._evaluator import EvaluationContext, Evaluator
 from dse.search.evaluate._objective import ObjectiveFunction
 from dse.search.execute import Executor, ProcessExecutor, RayExecutor, SerialExecutor
 from dse.search.revise._overrides import stored_overrides

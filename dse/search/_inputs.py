@@ -19,7 +19,7 @@ from dse.search._input_files import (
     text_file,
     written,
 )
-from dse.search.evaluate._evaluator import WorkloadContext
+from dse.search.evaluate._configurations import WorkloadContext
 from dse.search.revise._overrides import StudyMachines, with_overrides
 from dse.search.space import ModelReference, PlanSearch, SearchSpace, SpaceDocument, load_space
 from dse.workload import find_program, load_workload, workload_kind

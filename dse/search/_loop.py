@@ -15,7 +15,7 @@ from dse.search._proposals import Batch, Effort, Proposal
 from dse.search._records import TrialStatus
 from dse.search._result import adopt_revised, mark_front
 from dse.search.evaluate._distinct import Canonical
-from dse.search.evaluate._evaluator import without_answer
+from dse.search.evaluate._judge import without_answer
 from dse.search.propose import make_strategy
 
 if TYPE_CHECKING:

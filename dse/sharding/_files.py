@@ -63,6 +63,7 @@ def plan_to_torchrec(
     devices_per_node: int,
     device_kind: str = "cuda",
     module_path: str | Mapping[str, str] = TORCHREC_MODULE,
+    devices_per_domain: int | None = None,
 ) -> str:
     """Returns a plan as JSON with the fields of TorchRec's `ShardingPlan`.
 
@@ -72,11 +73,15 @@ def plan_to_torchrec(
         devices_per_node: Ranks of a full node; gives the local device of a placement.
         device_kind: `cuda` or `cpu`.
         module_path: Path of the module that holds the tables, or the path for each table's name.
+        devices_per_domain: Ranks of a full pod, which tables over a node's ranks then span; those
+            of a node by default.
 
     Raises:
         PlanError: TorchRec would not do what the plan says.
     """
-    return render_torchrec(export_plan(plan, tables, devices_per_node, device_kind, module_path))
+    return render_torchrec(
+        export_plan(plan, tables, devices_per_node, device_kind, module_path, devices_per_domain)
+    )
 
 
 def read_plan(path: str | Path, tables: Sequence[EmbeddingTable] | None = None) -> ShardingPlan:

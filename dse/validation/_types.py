@@ -49,7 +49,7 @@ class Candidate:
     @property
     def node_size(self) -> int:
         """Ranks of a full node."""
-        return self.problem.cluster.local_size
+        return self.problem.cluster.domain_size
 
     @property
     def local_batch_size(self) -> int:

@@ -126,7 +126,7 @@ class StepBuilder:
         """
         estimate = collective_estimate(self._cluster, op, size_bytes)
         seconds = float(estimate.time_s) * (COLLECTIVE_SLOWDOWN if next_to_kernels else 1.0)
-        across = self._cluster.node_count > 1
+        across = self._cluster.domain_count > 1
         resource = Resource.NETWORK if across else Resource.LINK
         kind = _Task(DurationClass.COMMUNICATION, float(estimate.spread), group, resource)
         task = self._issue(name, TaskKind.COLLECTIVE, "communication", seconds, kind, after)
@@ -143,7 +143,9 @@ class StepBuilder:
         """
         graph = self._builder.build()
         cluster = self._cluster
-        ranks = SymmetricRanks(graph, cluster.node_count, cluster.local_size, tuple(self._scopes))
+        ranks = SymmetricRanks(
+            graph, cluster.domain_count, cluster.domain_size, tuple(self._scopes)
+        )
         number = {name: index for index, name in enumerate(dict.fromkeys(graph.names))}
         group = np.array([number[name] for name in graph.names], dtype=np.int64)
         spreads = np.array([task.spread for task in self._tasks])

@@ -307,7 +307,7 @@ class Workload(ABC):
     ) -> Cluster:
         """Returns the ranks of a job with their link and network; arguments as :meth:`job`.
 
-        What makes no difference is the platform's own: the network inside one node, and the link
+        What makes no difference is the platform's own: the network inside one domain, and the link
         of a single rank. So jobs that differ in nothing else are equal.
 
         Raises:
@@ -324,7 +324,7 @@ class Workload(ABC):
             extra_networks=tuple(networks),
         )
         own = platform.cluster(cluster.world_size)
-        if cluster.world_size <= cluster.devices_per_node:
+        if cluster.domain_count == 1:
             cluster = replace(cluster, network=own.network)
         if cluster.world_size == 1:
             cluster = replace(cluster, link=own.link)

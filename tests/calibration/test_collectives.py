@@ -19,6 +19,7 @@ def samples(sizes: int, ranks: tuple[int, ...] = (2, 4)) -> CollectiveSamples:
     return CollectiveSamples(
         op=np.full(count, "all_reduce"),
         ranks=who,
+        nodes=np.ones(count, dtype=np.int64),
         size_bytes=size_bytes,
         time_s=5e-6 * who + size_bytes / 50e9,
         source_rows=np.arange(count) + 1,

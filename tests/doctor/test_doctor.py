@@ -322,7 +322,7 @@ def test_built_in_platforms_and_which_is_this_machine(tmp_path):
     fitted = fitted_families(load_platform("h100_sxm"))
     families = {family.family: family for family in fitted}
     assert set(families) == {"gemm", "collectives"}
-    assert by_formulas(fitted) == ("embedding", "copies", "other kernels")
+    assert by_formulas(fitted) == ("embedding", "copies", "other kernels", "networks")
     # Three precisions use one fit, whose error is the file's.
     kernels = load_platform("h100_sxm").device.calibrations
     assert families["gemm"].models == len(kernels) == 3

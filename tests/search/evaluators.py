@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from dse.search._proposals import Proposal
 from dse.search._records import TrialStatus
-from dse.search.evaluate._evaluator import EvaluationContext, Evaluator, without_answer
+from dse.search.evaluate._evaluator import EvaluationContext, Evaluator
+from dse.search.evaluate._judge import without_answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

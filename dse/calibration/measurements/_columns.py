@@ -33,6 +33,7 @@ USUAL_NAMES: Mapping[str, tuple[str, ...]] = {
         "gpus",
         "world_size",
     ),
+    "nodes": ("nodes", "num_nodes", "nnodes", "n_nodes", "hosts", "num_hosts"),
     "dtype": ("dtype", "nccl_dtype", "data_type", "type"),
     "rows": ("rows", "num_rows", "num_embeddings", "table_rows", "hash_size", "e"),
     "dim": ("dim", "embedding_dim", "emb_dim", "d"),
@@ -74,6 +75,7 @@ _TIME_SHOWN = ("time_s", "latency_ms", "duration_us", "latency", "time")
 _OPTION_FOR = {
     "op": "--op",
     "ranks": "--ranks",
+    "nodes": "--nodes",
     "precision": "--precision",
     "value_bytes": "--precision",
 }
@@ -89,15 +91,16 @@ class ColumnOptions:
 
     Attributes:
         columns: Our name of a column to the file's name, for columns that are not recognised:
-            `m`, `n`, `k`, `precision`, `op`, `ranks`, `size`, `dtype`, `rows`, `dim`, `batch`,
-            `pooling`, `value_bytes`, `alpha`, `heads`, `kv_heads`, `head_dim`, `queries`, `keys`,
-            `time`.
+            `m`, `n`, `k`, `precision`, `op`, `ranks`, `nodes`, `size`, `dtype`, `rows`, `dim`,
+            `batch`, `pooling`, `value_bytes`, `alpha`, `heads`, `kv_heads`, `head_dim`, `queries`,
+            `keys`, `time`.
         time_unit: `s`, `ms`, `us` or `ns`; overrides the name of the column.
         size_unit: `bytes` or `elements` of a message size; overrides the name of the column.
         precision: Precision of all rows (for collectives and embeddings: type of the values), for
             a file without such a column.
         op: Operation of all rows, for a file that does not name it.
         ranks: Number of ranks of all rows, for a file that does not name it.
+        nodes: Number of nodes of all rows, for a file that does not name it.
         filters: Column (the file's name or ours) to the value that rows must have to be kept.
         in_place: Take the in-place times of an nccl-tests log instead of the out-of-place ones.
     """
@@ -108,6 +111,7 @@ class ColumnOptions:
     precision: str | None = None
     op: str | None = None
     ranks: int | None = None
+    nodes: int | None = None
     filters: Mapping[str, str | int | float] = field(default_factory=dict)
     in_place: bool = False
 

@@ -1,14 +1,16 @@
 """Output of nccl-tests (`all_reduce_perf` and its siblings), with one run or several.
 
-A run opens with `# nThread …` and names its ranks in `# Rank` lines; its columns stand in a line
-`# size count type …`, which older versions print without `root` and, for operations that reduce
-nothing, without `redop`. Times follow twice, out of place and in place, in µs. The operation is
-named by `# Collective test starting:` in new versions, otherwise by the command where the log
-echoes it. Lines of NCCL_DEBUG and of launchers stand between and sometimes inside rows.
+A run opens with `# nThread …` and names its ranks and their hosts in `# Rank` lines; its columns
+stand in a line `# size count type …`, which older versions print without `root` and, for
+operations that reduce nothing, without `redop`. Times follow twice, out of place and in place, in
+µs. The operation is named by `# Collective test starting:` in new versions, otherwise by the
+command where the log echoes it. Lines of NCCL_DEBUG and of launchers stand between and sometimes
+inside rows.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 import re
 from typing import Any
@@ -23,7 +25,9 @@ _RUN = re.compile(r"^# nThread\s+\d+")
 _STARTING = re.compile(r"Collective test starting:\s*(?:\S*/)?(\w+?)_perf")
 _COMMAND = re.compile(r"(?:^|[\s/])(\w+?)_perf(?:_mpi)?(?=\s+-)")
 _BUILD = re.compile(r"^\s*(?:Linking|Compiling|Archiving|make|nvcc|g\+\+)\b")
-_RANK = re.compile(r"^#\s+Rank\s+(\d{1,9})(?:\s+Group\s+(\d{1,9}))?\s+Pid\s")
+_RANK = re.compile(
+    r"^#\s+Rank\s+(\d{1,9})(?:\s+Group\s+(\d{1,9}))?\s+Pid\s+\d+(?:\s+on\s+(\S+)\s+device)?"
+)
 #: Launchers' labels before a line: `[1,0]<stdout>:` of Open MPI, `0: ` of Slurm.
 _LABEL = re.compile(r"^(?:\[\d+,\d+\]<std(?:out|err)>:\s?|\s*\d+: )")
 _ROW = re.compile(r"^\s*\d+\s+\d+\s+[a-z]\w*\s")
@@ -41,7 +45,8 @@ def is_nccl_log(content: bytes) -> bool:
 @dataclass
 class _Run:
     op: str | None = None
-    groups: dict[int, set[int]] = field(default_factory=dict)
+    #: Host of each rank of each group; empty where a line does not name it.
+    groups: dict[int, dict[int, str]] = field(default_factory=dict)
     cut_short: bool = False
     header: list[str] = field(default_factory=list)
 
@@ -50,12 +55,26 @@ class _Run:
         sizes = {len(members) for members in self.groups.values()}
         return sizes.pop() if len(sizes) == 1 and not self.cut_short else None
 
+    def nodes(self) -> int | None:
+        """Returns the hosts of one communicator, or None where the log does not say.
+
+        Also None where hosts have unequal numbers of ranks: no cluster here has such nodes.
+        """
+        if self.ranks() is None:
+            return None
+        each = [Counter(hosts.values()) for hosts in self.groups.values()]
+        if any("" in ranks or len(set(ranks.values())) > 1 for ranks in each):
+            return None
+        counts = {len(ranks) for ranks in each}
+        return counts.pop() if len(counts) == 1 else None
+
 
 @dataclass
 class _Rows:
     values: dict[str, list[Any]] = field(
         default_factory=lambda: {
-            name: [] for name in ("op", "ranks", "size_bytes", "dtype", "redop", "time_us")
+            name: []
+            for name in ("op", "ranks", "nodes", "size_bytes", "dtype", "redop", "time_us")
         }
     )
     lines: list[int] = field(default_factory=list)
@@ -74,8 +93,9 @@ def parse_nccl_log(text: str, file: str, *, in_place: bool = False) -> Table:
         in_place: Take the second half of the columns.
 
     Returns:
-        A table with the columns `op`, `ranks`, `size_bytes`, `dtype`, `redop` and `time_us`. The
-        first two are missing where no run names them, and hold None where only some do.
+        A table with the columns `op`, `ranks`, `nodes`, `size_bytes`, `dtype`, `redop` and
+        `time_us`. The first three are missing where no run names them, and hold None where only
+        some do.
 
     Raises:
         ConfigError: The log holds launch times of the CPU, lacks the wanted columns, or nccl-tests
@@ -94,7 +114,7 @@ def parse_nccl_log(text: str, file: str, *, in_place: bool = False) -> Table:
             else:
                 named = mention[0]
         elif (rank := _RANK.match(line)) is not None:
-            run.groups.setdefault(int(rank[2] or 0), set()).add(int(rank[1]))
+            run.groups.setdefault(int(rank[2] or 0), {})[int(rank[1])] = rank[3] or ""
             run.cut_short |= line.rstrip().endswith("...")
         elif _HEADER.match(line):
             run.header = _header(line, file, number, in_place)
@@ -150,7 +170,7 @@ def _row(line: str, number: int, run: _Run, in_place: bool, rows: _Rows) -> None
     if _is_wrong(run.header, cells, time_at):
         rows.wrong.append(number)
     reduction = cells[3] if run.header[3] == "redop" else None
-    row = (run.op, run.ranks(), size, data_type, reduction, time_us)
+    row = (run.op, run.ranks(), run.nodes(), size, data_type, reduction, time_us)
     for column, value in zip(rows.values.values(), row, strict=True):
         column.append(value)
     rows.lines.append(number)

@@ -184,9 +184,13 @@ def _complete_log(table: Table, options: ColumnOptions) -> Table:
     for name, constant, what in (
         ("op", options.op, "operation"),
         ("ranks", options.ranks, "number of ranks"),
+        ("nodes", options.nodes, "number of nodes"),
     ):
         given: NDArray[Any] = np.array(columns.get(name, np.full(len(table), None)), dtype=object)
         unsaid = np.array([value is None for value in given], dtype=np.bool_)
+        if name == "nodes" and constant is None:
+            # Where the log does not name the hosts, full nodes are assumed later.
+            constant = 0
         if unsaid.any() and constant is None:
             message = (
                 f"the log does not say the {what} of {int(unsaid.sum())} of {len(table)} rows; "

@@ -154,18 +154,22 @@ def read_collective(
         path,
         options,
         required=(*needed("op", options.op), *needed("ranks", options.ranks), "size", "time"),
-        optional=("op", "ranks", "dtype"),
+        optional=("op", "ranks", "nodes", "dtype"),
         vocabularies={"op": COLLECTIVE_WORDS, "dtype": TYPE_WORDS},
         logs=True,
     )
     op = opened.words("op", options.op, COLLECTIVE_WORDS)
     ranks = opened.numbers_or("ranks", options.ranks, least=2)
+    nodes = _nodes(opened)
     size, dtype, unit_notes = _message_sizes(opened)
     time_s = opened.time_s()
     keys = {"op": op, "ranks": ranks, "size_bytes": size, "dtype": dtype}
+    if nodes.any():
+        keys["nodes"] = nodes
     notes = _finish(opened, keys, time_s, minimum_points, tolerance)
     rows, origin = opened.table.rows, opened.origin
-    return CollectiveSamples(op, ranks, size, time_s, rows, dtype, origin, (*unit_notes, *notes))
+    notes = (*unit_notes, *notes)
+    return CollectiveSamples(op, ranks, nodes, size, time_s, rows, dtype, origin, notes)
 
 
 def read_embedding(
@@ -255,6 +259,13 @@ def _finish(
     used = tuple(opened.columns.of.values())
     repeats = check_repeats(opened.table, keys, time_s, tolerance, used)
     return (*opened.notes, *repeats)
+
+
+def _nodes(opened: Opened) -> NDArray[np.int64]:
+    """Returns the nodes of each row; 0 where the file does not say."""
+    if "nodes" not in opened.columns.of and opened.options.nodes is None:
+        return np.zeros(len(opened.table), dtype=np.int64)
+    return opened.numbers_or("nodes", opened.options.nodes, least=0)
 
 
 def _message_sizes(

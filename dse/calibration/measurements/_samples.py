@@ -61,6 +61,7 @@ class CollectiveSamples(_Points):
     Attributes:
         op: Collective, one of `COLLECTIVE_OPS`.
         ranks: Number of ranks.
+        nodes: Nodes that the ranks are on; 0 where the file does not say.
         size_bytes: Size as nccl-tests counts it: for all-gather and reduce-scatter the total over
             all ranks, for the others the buffer of one rank.
         time_s: Duration.
@@ -72,6 +73,7 @@ class CollectiveSamples(_Points):
 
     op: Words
     ranks: Integers
+    nodes: Integers
     size_bytes: Integers
     time_s: Floats
     source_rows: Integers

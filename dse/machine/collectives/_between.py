@@ -1,66 +1,36 @@
-"""Collectives between nodes: traffic through the network cards, and its rate.
+"""Collectives between domains (nodes, or pods): traffic through the network cards, and its rate.
 
-All-reduce is a double binary tree or a ring over all `N` ranks on `k` nodes, the faster of both:
+All-reduce is a double binary tree or a ring over all `N` ranks in `k` domains, the faster of both:
 
-    bytes through a node's cards, tree: S for k = 2, 2·S otherwise; ring: 2·(N − 1)/N · S
+    bytes through a domain's cards, tree: S for k = 2, 2·S otherwise; ring: 2·(N − 1)/N · S
     messages one after the other, tree: 2·⌈log2 k⌉;                ring: 2·(k − 1)
 
-A node of a double binary tree is a leaf of one tree and inside the other: it sends half of the
+A domain of a double binary tree is a leaf of one tree and inside the other: it sends half of the
 message to its parent, once as a leaf and once from inside, and half to each of its two children.
 Of two nodes each is the root of one tree and the leaf of the other. That is why two nodes have
-nearly twice the bus bandwidth of three. All-gather and reduce-scatter are rings of
-`(N − 1)/N · S`, broadcast is a pipeline of `S`.
+nearly twice the bus bandwidth of three. In larger trees two children send at the same time, which
+may cost a part of the rate. All-gather and reduce-scatter are rings of `(N − 1)/N · S`, broadcast
+is a pipeline of `S`.
 
-An exchange is direct: a rank is bound by its own share of the cards, a node by all its cards.
+An exchange is direct: a rank is bound by its own share of the cards, a domain by all its cards.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dse.machine.collectives._groups import CollectiveOp, Group
+from dse.machine.collectives._network_models import network_model
 from dse.machine.collectives._protocols import faster_protocol_s
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.machine import Cluster
-
-
-@dataclass(frozen=True, slots=True)
-class _Efficiency:
-    """Shares of the cards' line rate that large messages reach.
-
-    Attributes:
-        relayed: Rings and trees, where every message is received and sent on.
-        direct: Exchanges between two ranks.
-    """
-
-    relayed: float
-    direct: float
-
-
-#: Fitted to published nccl-tests, one figure for each kind of network:
-#: InfiniBand: 85–96 GB/s of bus bandwidth on 3 × 8 A100 with four HDR200 cards a node, and
-#: 48 GB/s a rank on NDR400 for all-to-all; EFA: AWS p4d, 57.2, 31.8 and 29.6 GB/s on 2, 3 and 4
-#: nodes; Ethernet: 9.3 GB/s of algorithm bandwidth on 2 × 8 A100 over 100 Gbit/s. Direct shares of
-#: EFA and Ethernet are assumed.
-_EFFICIENCY = {
-    "infiniband": _Efficiency(relayed=0.92, direct=0.96),
-    "efa": _Efficiency(relayed=0.62, direct=0.80),
-    "ethernet": _Efficiency(relayed=0.75, direct=0.80),
-}
-
-#: For a network of any other kind: assumed, between the ones above.
-_OTHER_EFFICIENCY = _Efficiency(relayed=0.70, direct=0.80)
-
-#: Latency in one-way network latencies: fixed part (launch, first credit), and one for each
-#: message that waits for another. Assumed.
-_FIXED_HOPS = 1.0
+    from dse.machine.fits import NetworkModel
 
 #: Peers that a rank serves at the same time in an exchange; assumed.
 _PEERS_AT_ONCE = 8
@@ -69,67 +39,85 @@ _PEERS_AT_ONCE = 8
 def between_time_s(
     cluster: Cluster, op: CollectiveOp, nbytes: NDArray[np.float64], group: Group
 ) -> NDArray[np.float64]:
-    """Returns seconds that a collective other than all-to-all spends between nodes.
+    """Returns seconds that a collective other than all-to-all spends between domains.
 
     Args:
         cluster: The cluster.
         op: The operation.
         nbytes: Message sizes as nccl-tests counts them, any shape.
-        group: Taking part, on two nodes at least.
+        group: Taking part, in two domains at least.
     """
-    latency_s = cluster.network.latency_s
-    efficiency = _efficiency(cluster)
+    model = network_model(cluster.network, op)
     rank_bandwidth = _rank_bandwidth(cluster)
     bandwidth = min(
-        cluster.network.node_bandwidth_bytes_per_s / group.card_sharers,
-        rank_bandwidth * group.ranks_per_node,
+        _domain_bandwidth(cluster) / group.card_sharers, rank_bandwidth * group.ranks_per_domain
     )
-    rate = efficiency.relayed * bandwidth
-    if op is CollectiveOp.SEND_RECV:
-        rate = efficiency.direct * min(bandwidth, rank_bandwidth)
+    relayed = model.relayed_share * bandwidth
 
-    def algorithm_s(messages: float, volume: float) -> NDArray[np.float64]:
-        return faster_protocol_s(nbytes, latency_s * (_FIXED_HOPS + messages), volume / rate)
+    def algorithm_s(messages: float, volume: float, rate: float) -> NDArray[np.float64]:
+        return _protocols_s(cluster, model, nbytes, messages, volume / rate)
 
-    ring, tree = group.nodes - 1, math.ceil(math.log2(group.nodes))
+    ring, tree = group.domains - 1, math.ceil(math.log2(group.domains))
     share = (group.size - 1) / group.size
     if op is CollectiveOp.ALL_REDUCE:
-        in_tree_s = algorithm_s(2 * tree, 1.0 if group.nodes == 2 else 2.0)
-        return np.minimum(in_tree_s, algorithm_s(2 * ring, 2.0 * share))
+        if group.domains == 2:
+            in_tree_s = algorithm_s(2, 1.0, relayed)
+        else:
+            in_tree_s = algorithm_s(2 * tree, 2.0, model.branched_share * bandwidth)
+        return np.minimum(in_tree_s, algorithm_s(2 * ring, 2.0 * share, relayed))
     if op is CollectiveOp.BROADCAST:
-        return algorithm_s(tree, 1.0)
+        return algorithm_s(tree, 1.0, relayed)
     if op is CollectiveOp.SEND_RECV:
-        return algorithm_s(1, 1.0)
-    return algorithm_s(ring, share)
+        return algorithm_s(1, 1.0, model.direct_share * min(bandwidth, rank_bandwidth))
+    return algorithm_s(ring, share, relayed)
 
 
 def exchange_time_s(
     cluster: Cluster,
     remote_bytes: NDArray[np.float64],
-    node_remote_bytes: NDArray[np.float64],
+    domain_remote_bytes: NDArray[np.float64],
     group: Group,
 ) -> NDArray[np.float64]:
-    """Returns seconds that an all-to-all spends between nodes; zero where nothing is sent.
+    """Returns seconds that an all-to-all spends between domains; zero where nothing is sent.
 
     Args:
         cluster: The cluster.
-        remote_bytes: Largest send or receive of any rank to or from other nodes.
-        node_remote_bytes: The same summed over the ranks of a node, largest over nodes.
+        remote_bytes: Largest send or receive of any rank to or from other domains.
+        domain_remote_bytes: The same summed over the ranks of a domain, largest over domains.
         group: Taking part.
     """
     network = cluster.network
     line_s = np.maximum(
         remote_bytes / _rank_bandwidth(cluster),
-        node_remote_bytes / network.node_bandwidth_bytes_per_s,
+        domain_remote_bytes / _domain_bandwidth(cluster),
     )
-    rounds = 1 + (group.size - group.ranks_per_node) / _PEERS_AT_ONCE
-    empty_s = network.latency_s * (_FIXED_HOPS + rounds)
-    time_s = faster_protocol_s(line_s, empty_s, 1 / _efficiency(cluster).direct)
+    model = network_model(network, CollectiveOp.ALL_TO_ALL)
+    rounds = 1 + (group.size - group.ranks_per_domain) / _PEERS_AT_ONCE
+    time_s = _protocols_s(cluster, model, line_s, rounds, 1 / model.direct_share)
     return np.where(line_s > 0, time_s, 0.0)
 
 
-def _efficiency(cluster: Cluster) -> _Efficiency:
-    return _EFFICIENCY.get(cluster.network.kind.lower(), _OTHER_EFFICIENCY)
+def _protocols_s(
+    cluster: Cluster,
+    model: NetworkModel,
+    amount: NDArray[np.float64],
+    messages: float,
+    seconds_each: float,
+) -> NDArray[np.float64]:
+    """Seconds of the faster protocol for a launch and `messages` that wait for one another."""
+    hops = model.message_hops * (1.0 + messages)
+    return faster_protocol_s(
+        amount,
+        cluster.network.latency_s * hops,
+        seconds_each,
+        low_latency_share=model.low_latency_share,
+        full_rate_factor=model.full_rate_factor,
+    )
+
+
+def _domain_bandwidth(cluster: Cluster) -> float:
+    """Bandwidth of all cards of a domain."""
+    return cluster.nodes_per_domain * cluster.network.node_bandwidth_bytes_per_s
 
 
 def _rank_bandwidth(cluster: Cluster) -> float:

@@ -1,8 +1,9 @@
 """Duration of a collective: both levels of the machine, measured where there are curves.
 
-Collectives over several nodes are hierarchical: every node reduces, gathers or exchanges inside
-while the nodes exchange through their network cards. Chunks of one level overlap chunks of the
-other, so the slower level decides and a tenth of the other stays visible:
+Collectives over several scale-up domains (nodes, or pods) are hierarchical: every domain reduces,
+gathers or exchanges inside while the domains exchange through their network cards. Chunks of one
+level overlap chunks of the other, so the slower level decides and a tenth of the other stays
+visible:
 
     t = max(inside, between) + 0.1 · min(inside, between)
 """
@@ -17,6 +18,7 @@ from dse.machine.collectives._between import between_time_s, exchange_time_s
 from dse.machine.collectives._groups import CollectiveOp, Group
 from dse.machine.collectives._inside import inside_time_s
 from dse.machine.collectives._measured import measured
+from dse.machine.collectives._network_models import network_spread
 from dse.machine.fits import Estimate
 
 if TYPE_CHECKING:
@@ -26,10 +28,8 @@ if TYPE_CHECKING:
 
 #: Standard deviation of the logarithm of actual over analytical time. Inside a node the formulas
 #: miss published nccl-tests of A100, H100 and H200 by 0.16; wider, because a link without curves
-#: is another one than those. Between nodes published figures are few and all at large sizes; the
-#: same is assumed.
+#: is another one than those.
 _ANALYTICAL_SPREAD = 0.25
-_NETWORK_SPREAD = 0.25
 
 #: Share of the faster level's time that the slower one does not hide.
 _VISIBLE_SHARE = 0.1
@@ -62,7 +62,7 @@ def collective_estimate(
     # The levels' errors are independent of each other.
     deviation_s = np.hypot(
         inside_part_s * _inside_spread(cluster, operation, size, members),
-        between_part_s * _NETWORK_SPREAD,
+        between_part_s * network_spread(cluster.network, operation, size, members.domains),
     )
     spread = np.divide(deviation_s, time_s, out=np.zeros_like(time_s), where=time_s > 0)
     return Estimate(time_s, spread)
@@ -85,85 +85,93 @@ def collective_time_s(
     members = group or Group.world(cluster)
     size = np.asarray(nbytes, dtype=np.float64)
     inside_s, between_s = _levels_s(cluster, CollectiveOp(op), size, members)
-    return inside_s if members.nodes == 1 else _pipelined_s(inside_s, between_s)
+    return inside_s if members.domains == 1 else _pipelined_s(inside_s, between_s)
 
 
 def all_to_all_v_time_s(
     cluster: Cluster,
     local_bytes: ArrayLike,
     remote_bytes: ArrayLike,
-    node_remote_bytes: ArrayLike,
+    domain_remote_bytes: ArrayLike,
     group: Group | None = None,
 ) -> NDArray[np.float64]:
     """Returns the duration of an all-to-all with unequal parts.
 
     The size that matters is the largest that any rank sends or receives (TPDS'24: 5.4 % error
-    against 6.7 % with totals), here separately for the link, the rank's card and the node's cards.
-    Inside a node of `n` ranks it takes the time of an all-to-all with equal parts in which a rank
-    sends as much to the others: of a message of `local_bytes · n / (n − 1)`.
+    against 6.7 % with totals), here separately for the link, the rank's card and the domain's
+    cards. Inside a domain of `n` ranks it takes the time of an all-to-all with equal parts in
+    which a rank sends as much to the others: of a message of `local_bytes · n / (n − 1)`.
 
     Args:
         cluster: The cluster.
-        local_bytes: Largest send or receive of any rank inside its node, own part excluded.
-        remote_bytes: Largest send or receive of any rank to or from other nodes.
-        node_remote_bytes: The same summed over the ranks of a node, largest over nodes.
+        local_bytes: Largest send or receive of any rank inside its domain, own part excluded.
+        remote_bytes: Largest send or receive of any rank to or from other domains.
+        domain_remote_bytes: The same summed over the ranks of a domain, largest over domains.
         group: Taking part; all ranks by default.
 
     Returns:
         Seconds, in the broadcast shape.
     """
     members = group or Group.world(cluster)
-    local, remote, node_remote = (
+    local, remote, domain_remote = (
         np.asarray(size, dtype=np.float64)
-        for size in (local_bytes, remote_bytes, node_remote_bytes)
+        for size in (local_bytes, remote_bytes, domain_remote_bytes)
     )
-    peers = members.ranks_per_node - 1
-    message = local * (members.ranks_per_node / peers) if peers else np.zeros_like(local)
+    peers = members.ranks_per_domain - 1
+    message = local * (members.ranks_per_domain / peers) if peers else np.zeros_like(local)
     inside_s = _inside_s(cluster, CollectiveOp.ALL_TO_ALL, message, members)
-    if members.nodes == 1:
-        return np.asarray(inside_s + np.zeros_like(remote + node_remote))
-    return _pipelined_s(inside_s, exchange_time_s(cluster, remote, node_remote, members))
+    if members.domains == 1:
+        return np.asarray(inside_s + np.zeros_like(remote + domain_remote))
+    return _pipelined_s(inside_s, exchange_time_s(cluster, remote, domain_remote, members))
 
 
 def _levels_s(
     cluster: Cluster, op: CollectiveOp, size: NDArray[np.float64], group: Group
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Seconds inside the nodes and between them, each as if alone; zero for empty messages."""
+    """Seconds inside the domains and between them, each as if alone; zero for empty messages."""
     inside_s = _inside_s(cluster, op, _bytes_inside(op, size, group), group)
-    if group.nodes == 1:
+    if group.domains == 1:
         return inside_s, np.zeros_like(size)
     if op is CollectiveOp.ALL_TO_ALL:
-        remote = size * ((group.size - group.ranks_per_node) / group.size)
-        node_remote = remote * (group.ranks_per_node * group.card_sharers)
-        return inside_s, exchange_time_s(cluster, remote, node_remote, group)
+        remote = size * ((group.size - group.ranks_per_domain) / group.size)
+        domain_remote = remote * (group.ranks_per_domain * group.card_sharers)
+        return inside_s, exchange_time_s(cluster, remote, domain_remote, group)
     return inside_s, np.where(size > 0, between_time_s(cluster, op, size, group), 0.0)
 
 
 def _bytes_inside(
     op: CollectiveOp, size: NDArray[np.float64], group: Group
 ) -> NDArray[np.float64]:
-    """The message that one node's ranks have alone: an exchange leaves a part of it there."""
-    return size / group.nodes if op is CollectiveOp.ALL_TO_ALL and group.nodes > 1 else size
+    """The message that one domain's ranks have alone: an exchange leaves a part of it there."""
+    return size / group.domains if op is CollectiveOp.ALL_TO_ALL and group.domains > 1 else size
 
 
 def _inside_s(
     cluster: Cluster, op: CollectiveOp, size: NDArray[np.float64], group: Group
 ) -> NDArray[np.float64]:
-    if group.ranks_per_node < 2:
+    ranks = group.ranks_per_domain
+    if ranks < 2:
         return np.zeros_like(size)
-    known = measured(cluster.link, op, group.ranks_per_node)
+    nodes = _nodes_inside(cluster, ranks)
+    known = measured(cluster.link, op, ranks, nodes)
     time_s = (
-        inside_time_s(cluster.link, op, size, group.ranks_per_node)
+        inside_time_s(cluster.link, op, size, ranks, nodes)
         if known is None
         else known.curve.at(size)
     )
     return np.where(size > 0, time_s, 0.0)
 
 
+def _nodes_inside(cluster: Cluster, ranks: int) -> int:
+    """Nodes of one domain that a group's ranks sit on, as few as hold them."""
+    return -(-ranks // cluster.devices_per_node)
+
+
 def _inside_spread(
     cluster: Cluster, op: CollectiveOp, size: NDArray[np.float64], group: Group
 ) -> NDArray[np.float64] | float:
-    known = measured(cluster.link, op, group.ranks_per_node) if group.ranks_per_node > 1 else None
+    ranks = group.ranks_per_domain
+    known = measured(cluster.link, op, ranks, _nodes_inside(cluster, ranks)) if ranks > 1 else None
     if known is None:
         return _ANALYTICAL_SPREAD
     inside = _bytes_inside(op, size, group)

@@ -23,29 +23,31 @@ class CollectiveOp(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The ranks of one collective: `ranks_per_node` on each of `nodes` nodes.
+    """The ranks of one collective: `ranks_per_domain` in each of `domains` scale-up domains.
+
+    A scale-up domain is what the link joins: a node, or a pod.
 
     Attributes:
-        nodes: Number of nodes.
-        ranks_per_node: Members on each node.
-        card_sharers: Groups of the same kind that use a node's network cards at the same time.
+        domains: Number of domains.
+        ranks_per_domain: Members in each domain.
+        card_sharers: Groups of the same kind that use a domain's network cards at the same time.
     """
 
-    nodes: int
-    ranks_per_node: int
+    domains: int
+    ranks_per_domain: int
     card_sharers: int = 1
 
     @property
     def size(self) -> int:
         """Number of ranks."""
-        return self.nodes * self.ranks_per_node
+        return self.domains * self.ranks_per_domain
 
     @staticmethod
     def world(cluster: Cluster) -> Group:
         """Returns the group of all ranks."""
-        return Group(cluster.node_count, cluster.local_size)
+        return Group(cluster.domain_count, cluster.domain_size)
 
     @staticmethod
-    def node(cluster: Cluster) -> Group:
-        """Returns the group of one node's ranks."""
-        return Group(1, cluster.local_size)
+    def domain(cluster: Cluster) -> Group:
+        """Returns the group of one domain's ranks."""
+        return Group(1, cluster.domain_size)

@@ -3,7 +3,7 @@
 One has little latency and a part of the bandwidth, one the full bandwidth and more latency. The
 faster is taken, which keeps the time over the size monotone and bends it where measured curves
 bend: `t = min(e + c·S / 0.4, 3·e + c·S)` for a message of `S` bytes, `e` seconds of latency and
-`c` seconds a byte.
+`c` seconds a byte. Fitted networks have constants of their own in the place of 0.4 and 3.
 """
 
 from __future__ import annotations
@@ -25,7 +25,12 @@ _FULL_BANDWIDTH_LATENCY_FACTOR = 3.0
 
 
 def faster_protocol_s(
-    nbytes: NDArray[np.float64], empty_s: float, seconds_per_byte: float
+    nbytes: NDArray[np.float64],
+    empty_s: float,
+    seconds_per_byte: float,
+    *,
+    low_latency_share: float = _LOW_LATENCY_BANDWIDTH_SHARE,
+    full_rate_factor: float = _FULL_BANDWIDTH_LATENCY_FACTOR,
 ) -> NDArray[np.float64]:
     """Returns seconds of the faster protocol for a message of any size.
 
@@ -33,7 +38,22 @@ def faster_protocol_s(
         nbytes: Message sizes, any shape.
         empty_s: Time of an empty message under the low-latency protocol.
         seconds_per_byte: Inverse of the full bandwidth.
+        low_latency_share: Share of the full bandwidth that the low-latency protocol has.
+        full_rate_factor: The full-bandwidth protocol's multiple of the latency.
     """
-    low_latency_s = empty_s + nbytes * (seconds_per_byte / _LOW_LATENCY_BANDWIDTH_SHARE)
-    full_bandwidth_s = _FULL_BANDWIDTH_LATENCY_FACTOR * empty_s + nbytes * seconds_per_byte
+    low_latency_s = empty_s + nbytes * (seconds_per_byte / low_latency_share)
+    full_bandwidth_s = full_rate_factor * empty_s + nbytes * seconds_per_byte
     return np.minimum(low_latency_s, full_bandwidth_s)
+
+
+def full_bandwidth_s(
+    nbytes: NDArray[np.float64], empty_s: float, seconds_per_byte: float
+) -> NDArray[np.float64]:
+    """Returns seconds of the full-bandwidth protocol alone.
+
+    Args:
+        nbytes: Message sizes, any shape.
+        empty_s: Time of an empty message under the low-latency protocol.
+        seconds_per_byte: Inverse of the full bandwidth.
+    """
+    return _FULL_BANDWIDTH_LATENCY_FACTOR * empty_s + nbytes * seconds_per_byte

@@ -1,8 +1,9 @@
 """Learned functions: what measurements say beyond the physics.
 
 A *kernel calibration* multiplies an analytical reference time by a learned ratio; a *collective
-calibration* is a measured curve of time over message size. Both know the range they were fitted
-in, the spread of their held-out residuals and where they come from. Nothing here knows devices.
+calibration* is a measured curve of time over message size; a *network calibration* holds shares of
+a network's line rate and multiples of its latency. All know the range they were fitted in, the
+spread of their held-out residuals and where they come from. Nothing here knows devices.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dse.machine.fits._calibrations import (
     log_size_names,
     log_spread,
 )
+from dse.machine.fits._network import NetworkCalibration, NetworkModel
 from dse.machine.fits._size_curve import SizeCurve, fit_size_curve
 from dse.machine.fits._smooth import SmoothCurve, fit_smooth_curve
 from dse.machine.fits._terms import TermCurve, fit_term_curve
@@ -33,6 +35,8 @@ __all__ = [
     "Estimate",
     "HeldOut",
     "KernelCalibration",
+    "NetworkCalibration",
+    "NetworkModel",
     "Provenance",
     "Ratio",
     "RatioCurve",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dse.config import UnitKind, format_quantity
 from dse.machine import (
@@ -12,20 +12,22 @@ from dse.machine import (
     HostSpec,
     LinkSpec,
     NetworkSpec,
+    Offer,
     PeakRates,
-    PriceSpec,
 )
 from dse.machine.platforms._calibrations import calibration_facts
 from dse.machine.platforms._platform import Platform
 from dse.machine.platforms._provenance import PlatformFact
+from dse.machine.platforms._schema import ANY_NETWORK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from dse.machine.platforms._calibrations import UsedCalibration
     from dse.machine.platforms._schema import (
         LinkBlock,
         NetworkBlock,
+        OfferBlock,
         PeakBlock,
         PlatformDocument,
         SourcedBlock,
@@ -53,7 +55,18 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
         )
         for name, block in document.links.items()
     ]
-    networks = [_network(name, block) for name, block in document.networks.items()]
+    networks = [
+        replace(
+            _network(name, block),
+            calibrations=tuple(
+                network
+                for calibration in used
+                if (calibration.block.network or document.default_network) == name
+                for network in calibration.networks()
+            ),
+        )
+        for name, block in document.networks.items()
+    ]
     return Platform(
         name=document.name,
         description=document.description,
@@ -85,13 +98,11 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
             between_launches_s=document.host.between_launches,
             graph_launch_s=document.host.graph_launch,
         ),
-        prices=tuple(
-            PriceSpec(usd_per_hour=price.price, **price.model_dump(exclude={"price"}))
-            for price in document.prices
-        ),
+        offers=tuple(_offer(block) for block in document.offers),
         facts=(*_facts(document), *calibration_facts(used)),
         calibrations=tuple(dict.fromkeys(calibration.source for calibration in used)),
         host_memory_bytes=host_memory.capacity if host_memory else None,
+        nodes_per_pod=document.pod.nodes if document.pod else 1,
         document=document,
     )
 
@@ -109,11 +120,36 @@ def _peak(block: PeakBlock) -> PeakRates:
 
 
 def _link(name: str, block: LinkBlock) -> LinkSpec:
-    return LinkSpec(name, block.kind, block.bandwidth, block.latency, block.pair_bandwidth)
+    return LinkSpec(
+        name,
+        block.kind,
+        block.bandwidth,
+        block.latency,
+        block.pair_bandwidth,
+        in_switch_share=block.in_switch_reduction,
+    )
 
 
 def _network(name: str, block: NetworkBlock) -> NetworkSpec:
     return NetworkSpec(name, block.kind, block.nics, block.bandwidth, block.latency)
+
+
+def _offer(block: OfferBlock) -> Offer:
+    return Offer(
+        provider=block.provider,
+        instance=block.instance,
+        devices=block.devices,
+        usd_per_hour=block.price,
+        region=block.region,
+        as_of=block.as_of,
+        basis=block.basis,
+        source=block.source,
+        networks=() if ANY_NETWORK in block.network else tuple(block.network),
+        host_memory_bytes=block.host_memory,
+        cores=block.cores,
+        by_device=block.by_device,
+        superseded=block.superseded,
+    )
 
 
 def _facts(document: PlatformDocument) -> Iterator[PlatformFact]:
@@ -125,6 +161,7 @@ def _facts(document: PlatformDocument) -> Iterator[PlatformFact]:
         ("device.l2", device.l2),
         ("node.host_link", document.node.host_link),
         *((("node.host_memory", host_memory),) if host_memory else ()),
+        *((("pod", document.pod),) if document.pod else ()),
         *((f"links.{name}", block) for name, block in document.links.items()),
         *((f"networks.{name}", block) for name, block in document.networks.items()),
         ("host", document.host),
@@ -141,16 +178,27 @@ def _facts(document: PlatformDocument) -> Iterator[PlatformFact]:
                 block.source,
                 block.as_of or "",
             )
-    for price in document.prices:
+    for offer in document.offers:
         yield PlatformFact(
-            f"price {price.provider} {price.instance}"
-            + (f" {price.region}" if price.region else "")
-            + (" (superseded)" if price.superseded else ""),
-            format_quantity(price.price, UnitKind.PRICE),
+            offer_fact(offer.model_dump(mode="json"))
+            + (" (superseded)" if offer.superseded else ""),
+            format_quantity(offer.price, UnitKind.PRICE),
             "list price",
-            price.source,
-            price.as_of,
+            offer.source,
+            offer.as_of,
         )
+
+
+def offer_fact(offer: Mapping[str, Any]) -> str:
+    """Returns the name of an offer among a platform's facts.
+
+    Args:
+        offer: As a platform's file has it.
+    """
+    networks = [name for name in offer.get("network") or () if name != ANY_NETWORK]
+    basis = "" if offer["basis"] in ("on_demand", "given") else offer["basis"].replace("_", " ")
+    details = ", ".join(filter(None, (offer.get("region", ""), basis, *networks)))
+    return f"price {offer['provider']} {offer['instance']}" + (f" ({details})" if details else "")
 
 
 _UNITS = {
@@ -165,6 +213,8 @@ _UNITS = {
 def _readable(prefix: str, name: str, value: object) -> str:
     if not isinstance(value, float):
         return str(value)
+    if name == "in_switch_reduction":
+        return f"{value:g}"
     if prefix == "device.peak":
         return format_quantity(value, UnitKind.COMPUTE_RATE)
     return format_quantity(value, _UNITS.get(name, UnitKind.TIME))

@@ -71,6 +71,9 @@ _Features = _at_most(4 * len(GEMM_FEATURES), "features", "fit it again with this
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+#: A share of a rate; measured ones may lie above the line rate, but not far.
+RateShare = Annotated[float, Field(gt=0, le=2, allow_inf_nan=False)]
+Nodes = Annotated[int, Field(ge=2, le=MAX_RANKS)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -306,6 +309,38 @@ class CollectiveBlock(StrictModel):
         return self
 
 
+class NetworkModelBlock(StrictModel):
+    """A fitted network: shares of the line rate and multiples of the latency."""
+
+    ops: Annotated[list[Name], Field(min_length=1, max_length=len(CollectiveOp))]
+    size_bytes: tuple[Positive, Positive]
+    nodes: tuple[Nodes, Nodes]
+    points: Annotated[int, Field(ge=1)]
+    spread: Share
+    held_out: HeldOutBlock
+    relayed_share: RateShare
+    branched_share: RateShare
+    direct_share: RateShare
+    message_hops: Positive
+    low_latency_share: RateShare
+    full_rate_factor: Annotated[float, Field(ge=1, allow_inf_nan=False)]
+
+    @field_validator("ops")
+    @classmethod
+    def _known_ops(cls, value: list[str]) -> list[str]:
+        return [_known(op, "collective", tuple(op.value for op in CollectiveOp)) for op in value]
+
+    @model_validator(mode="after")
+    def _check(self) -> NetworkModelBlock:
+        for name, (low, high) in (("size_bytes", self.size_bytes), ("nodes", self.nodes)):
+            if low > high:
+                raise _error(
+                    f"expected the smaller of `{name}` first, found {low:g} and {high:g}; "
+                    "exchange them"
+                )
+        return self
+
+
 def _known(name: str, what: str, names: tuple[str, ...]) -> str:
     """Returns a name that is known.
 
@@ -327,10 +362,11 @@ class CalibrationDocument(Document):
     as_of: AsOf
     kernels: Annotated[list[KernelBlock], Field(default_factory=list), _Models]
     collectives: Annotated[list[CollectiveBlock], Field(default_factory=list), _Models]
+    networks: Annotated[list[NetworkModelBlock], Field(default_factory=list), _Models]
 
     @model_validator(mode="after")
     def _check(self) -> CalibrationDocument:
-        models = len(self.kernels) + len(self.collectives)
+        models = len(self.kernels) + len(self.collectives) + len(self.networks)
         if models > _MAX_MODELS:
             raise _error(
                 f"expected at most {_MAX_MODELS} fitted models, found {models}; "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 import json
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,8 @@ from dse.machine.fits import (
     CollectiveCalibration,
     HeldOut,
     KernelCalibration,
+    NetworkCalibration,
+    NetworkModel,
     Provenance,
     SizeCurve,
     SizeRange,
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 #: Digits of floats in the files: far below any measurement's error.
 _DIGITS = 7
 
+#: Figures of a fitted network, by the names of the file.
+_MODEL_FIELDS = tuple(field.name for field in fields(NetworkModel))
+
 
 @dataclass(frozen=True, slots=True)
 class CalibrationFile:
@@ -39,10 +44,12 @@ class CalibrationFile:
     Attributes:
         kernels: Learned operators.
         collectives: Measured curves.
+        networks: Fitted networks.
     """
 
     kernels: tuple[KernelCalibration, ...] = ()
     collectives: tuple[CollectiveCalibration, ...] = ()
+    networks: tuple[NetworkCalibration, ...] = ()
 
 
 def read_calibrations(path: Path) -> CalibrationFile:
@@ -94,7 +101,19 @@ def calibrations_from_text(text: str, file: str) -> CalibrationFile:
         )
         for block in document.collectives
     ]
-    return CalibrationFile(tuple(kernels), tuple(collectives))
+    networks = [
+        NetworkCalibration(
+            model=NetworkModel(**block.model_dump(include=set(_MODEL_FIELDS))),
+            ops=tuple(block.ops),
+            size_bytes=block.size_bytes,
+            nodes=block.nodes,
+            spread=block.spread,
+            provenance=provenance(block.points),
+            held_out=HeldOut(**block.held_out.model_dump()),
+        )
+        for block in document.networks
+    ]
+    return CalibrationFile(tuple(kernels), tuple(collectives), tuple(networks))
 
 
 def write_calibrations(path: Path, calibrations: CalibrationFile) -> None:
@@ -111,9 +130,12 @@ def write_calibrations(path: Path, calibrations: CalibrationFile) -> None:
         CalibrationError: A collective has too few sizes that differ.
         ConfigError: The models make no file that can be read, for example an infinite figure.
     """
-    first = (
-        calibrations.kernels[0] if calibrations.kernels else calibrations.collectives[0]
-    ).provenance
+    models: tuple[KernelCalibration | CollectiveCalibration | NetworkCalibration, ...] = (
+        *calibrations.kernels,
+        *calibrations.collectives,
+        *calibrations.networks,
+    )
+    first = models[0].provenance
     document = {
         "schema_version": SCHEMA_VERSION,
         "name": first.name,
@@ -123,6 +145,8 @@ def write_calibrations(path: Path, calibrations: CalibrationFile) -> None:
         "kernels": [_kernel_data(calibration) for calibration in calibrations.kernels],
         "collectives": [_collective_data(calibration) for calibration in calibrations.collectives],
     }
+    if calibrations.networks:
+        document["networks"] = [_network_data(network) for network in calibrations.networks]
     text = _json_text(document)
     parse_json(text, CalibrationDocument, file=str(path))
     write_atomically(path, text)
@@ -192,6 +216,18 @@ def _collective_data(calibration: CollectiveCalibration) -> dict[str, object]:
         "bandwidth_bytes_per_s": _rounded(curve.bandwidth_bytes_per_s),
         "size_bytes": [size for (size,) in knots],
         "time_s": time_s,
+    }
+
+
+def _network_data(calibration: NetworkCalibration) -> dict[str, object]:
+    return {
+        "ops": list(calibration.ops),
+        "size_bytes": _all_rounded(calibration.size_bytes),
+        "nodes": list(calibration.nodes),
+        "points": calibration.provenance.points,
+        "spread": _rounded(calibration.spread),
+        "held_out": _held_out_data(calibration.held_out),
+        **{name: _rounded(getattr(calibration.model, name)) for name in _MODEL_FIELDS},
     }
 
 

@@ -19,7 +19,12 @@ from dse.machine.platforms._provenance import CalibrationSource, PlatformFact
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dse.machine.fits import CollectiveCalibration, HeldOut, KernelCalibration
+    from dse.machine.fits import (
+        CollectiveCalibration,
+        HeldOut,
+        KernelCalibration,
+        NetworkCalibration,
+    )
     from dse.machine.platforms._schema import CalibrationBlock
 
 #: Folder of fitted models next to the built-in platforms.
@@ -53,6 +58,15 @@ class UsedCalibration:
             yield replace(
                 collective,
                 spread=math.hypot(collective.spread, self.block.added_spread),
+                transferred=self.block.transferred,
+            )
+
+    def networks(self) -> Iterator[NetworkCalibration]:
+        """Yields its network models as the platform uses them."""
+        for network in self.content.networks:
+            yield replace(
+                network,
+                spread=math.hypot(network.spread, self.block.added_spread),
                 transferred=self.block.transferred,
             )
 
@@ -94,7 +108,7 @@ def builtin_calibrations() -> tuple[tuple[str, CalibrationFile], ...]:
 def calibration_facts(used: Sequence[UsedCalibration]) -> Iterator[PlatformFact]:
     """Yields one figure for each fitted model: its held-out error and where it comes from."""
     for calibration in used:
-        named: list[tuple[str, KernelCalibration | CollectiveCalibration]] = [
+        named: list[tuple[str, KernelCalibration | CollectiveCalibration | NetworkCalibration]] = [
             *(
                 (f"{kernel.op} ({_precisions(kernel)})", kernel)
                 for kernel in calibration.kernels()
@@ -102,6 +116,10 @@ def calibration_facts(used: Sequence[UsedCalibration]) -> Iterator[PlatformFact]
             *(
                 (f"{collective.op} on {collective.ranks} ranks", collective)
                 for collective in calibration.collectives()
+            ),
+            *(
+                (f"{'/'.join(network.ops)} between nodes", network)
+                for network in calibration.networks()
             ),
         ]
         for name, model in named:

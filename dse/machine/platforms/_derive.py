@@ -23,6 +23,7 @@ from dse.config import (
     DocumentKind,
     FieldChange,
     FlopsPerSecond,
+    Fraction,
     RankCount,
     RentalPrice,
     Seconds,
@@ -35,7 +36,8 @@ from dse.config import (
 )
 from dse.errors import ConfigError, UnknownNameError
 from dse.machine import LinkKind
-from dse.machine.platforms._override import given_price, price_name, rebuilt, spelled_out
+from dse.machine.platforms._build import offer_fact
+from dse.machine.platforms._override import given_price, rebuilt, spelled_out
 from dse.machine.platforms._provenance import PlatformFact
 from dse.machine.platforms._schema import Name, PlatformDocument
 
@@ -119,6 +121,12 @@ class OwnNodeBlock(StrictModel):
     host_memory: OwnHostMemoryBlock | None = None
 
 
+class OwnPodBlock(StrictModel):
+    """Nodes that the links reach over."""
+
+    nodes: RankCount | None = None
+
+
 class OwnLinkBlock(StrictModel):
     """Figures of interconnects that differ; bandwidth per device and direction."""
 
@@ -126,6 +134,7 @@ class OwnLinkBlock(StrictModel):
     bandwidth: BytesPerSecond | None = None
     latency: Seconds | None = None
     pair_bandwidth: BytesPerSecond | None = None
+    in_switch_reduction: Fraction | None = None
 
 
 class OwnNetworkBlock(StrictModel):
@@ -191,6 +200,7 @@ class DerivedPlatformBlock(StrictModel):
     price: RentalPrice | None = None
     device: OwnDeviceBlock | None = None
     node: OwnNodeBlock | None = None
+    pod: OwnPodBlock | None = None
     link: Annotated[
         OwnLinkBlock | None, Field(description="Figures of all links of the platform.")
     ] = None
@@ -309,11 +319,11 @@ def derive_platform(
     facts.pop("description", None)
     if derived.price:
         price = given_price(derived.price, data["node"]["devices"], source)
-        data["prices"] = [price]
+        data["offers"] = [price]
         facts = {name: fact for name, fact in facts.items() if not name.startswith("price ")}
         instead = f"{source}, instead of the prices of {base.name}"
-        facts[price_name(price)] = PlatformFact(
-            price_name(price), readable_quantity(derived.price), GIVEN, instead, ""
+        facts[offer_fact(price)] = PlatformFact(
+            offer_fact(price), readable_quantity(derived.price), GIVEN, instead, ""
         )
     document = check_data(data, PlatformDocument, file=known[()])
     return rebuilt(base, document, tuple(facts.values()))

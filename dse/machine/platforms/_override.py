@@ -28,10 +28,15 @@ from dse.config import (
     relative_factor,
 )
 from dse.errors import ConfigError, UnknownNameError
-from dse.machine.platforms._build import built_platform
+from dse.machine.platforms._build import built_platform, offer_fact
 from dse.machine.platforms._moved_calibrations import moved_curves, pinned_calibrations
 from dse.machine.platforms._provenance import PlatformFact
-from dse.machine.platforms._schema import DeviceBlock, NodeBlock, PlatformDocument
+from dse.machine.platforms._schema import (
+    ANY_NETWORK,
+    DeviceBlock,
+    NodeBlock,
+    PlatformDocument,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -208,6 +213,9 @@ def override_platform(
             if change.of_price:
                 data, moved = _override_prices(data, change, price_basis, price_provider)
             else:
+                head = change.path.partition(".")[0]
+                if head.casefold() not in data:
+                    raise UnknownNameError(f"there is no `{head}`; {hint(head, ('price', *data))}")
                 source = {"origin": "assumed", "source": f"--set {change.text}"[:200]}
                 data, moved = override(data, change.path, change.value, source)
         except ConfigError as error:
@@ -244,7 +252,7 @@ def _split_platform(path: str, text: str, platforms: Mapping[str, str]) -> tuple
 
 def _known_heads() -> set[str]:
     """Returns what a path may begin with."""
-    return {*PlatformDocument.model_fields, *_ALIASES, *_BLOCKS, *_opened()}
+    return {*PlatformDocument.model_fields, *_ALIASES, *_BLOCKS, *_BLOCKS.values(), *_opened()}
 
 
 def _opened() -> dict[str, str]:
@@ -270,37 +278,37 @@ def _override_prices(
 
     A figure is for each GPU, or for a whole node.
     """
-    devices, prices = data["node"]["devices"], list(data["prices"])
+    devices, offers = data["node"]["devices"], list(data["offers"])
     absolute = relative_factor(change.value) is None
     each = absolute and _each_device(change.value)
-    named = _provider(prices, change.path.partition(".")[2])
+    named = _provider(offers, change.path.partition(".")[2])
     changes = []
-    for place, price in enumerate(prices):
-        fits = not price["superseded"] and named in ("", price["provider"])
-        if absolute and price["basis"] != "given":
-            fits &= price["basis"] == basis and (named or provider) in ("", price["provider"])
+    for place, offer in enumerate(offers):
+        fits = not offer["superseded"] and named in ("", offer["provider"])
+        if absolute and offer["basis"] != "given":
+            fits &= offer["basis"] == basis and (named or provider) in ("", offer["provider"])
         if fits:
-            new = new_value(price["price"], change.value)
-            moved = {**price, "price": new}
-            if each:
-                moved["devices"] = 1
-            elif absolute:
-                nodes = price["devices"] / devices
+            new = new_value(offer["price"], change.value)
+            moved = {**offer, "price": new}
+            if each and (offer["by_device"] or offer["devices"] >= devices):
+                moved |= {"devices": 1, "by_device": True}
+            elif absolute and not each:
+                nodes = offer["devices"] / devices
                 new = moved["price"] = new_value(new, f"*{nodes!r}")
             changes.append(
-                FieldChange(price_name(price), *map(readable_quantity, (price["price"], new)))
+                FieldChange(offer_fact(offer), *map(readable_quantity, (offer["price"], new)))
             )
-            prices[place] = moved
+            offers[place] = moved
     if absolute and not changes:
-        price = given_price(change.value, devices, f"--set {change.text}"[:200])
-        price |= {"provider": named or provider or "set", "basis": basis}
-        changes.append(FieldChange(price_name(price), "not set", readable_quantity(change.value)))
-        prices.append(price)
-    return {**data, "prices": prices}, tuple(changes)
+        offer = given_price(change.value, devices, f"--set {change.text}"[:200])
+        offer |= {"provider": named or provider or "set", "basis": basis}
+        changes.append(FieldChange(offer_fact(offer), "not set", readable_quantity(change.value)))
+        offers.append(offer)
+    return {**data, "offers": offers}, tuple(changes)
 
 
 def given_price(value: str, devices: int, source: str) -> dict[str, Any]:
-    """Returns a price of one's own as a platform's file would have it.
+    """Returns a price of one's own, bound to no network, as a platform's file would have it.
 
     Args:
         value: For each GPU, or for a whole node.
@@ -310,11 +318,14 @@ def given_price(value: str, devices: int, source: str) -> dict[str, Any]:
     Raises:
         ConfigError: It is no price.
     """
+    each = _each_device(value)
     return {
         "provider": "own",
         "instance": "price",
-        "devices": 1 if _each_device(value) else devices,
+        "by_device": each,
+        "devices": 1 if each else devices,
         "price": value,
+        "network": [ANY_NETWORK],
         "as_of": "unknown",
         "basis": "given",
         "source": source,
@@ -329,21 +340,15 @@ def _each_device(value: str) -> bool:
         raise ConfigError(str(error)) from error
 
 
-def _provider(prices: Sequence[Mapping[str, Any]], name: str) -> str:
+def _provider(offers: Sequence[Mapping[str, Any]], name: str) -> str:
     """Returns a provider in the spelling of the file."""
-    known = dict.fromkeys(price["provider"] for price in prices)
+    known = dict.fromkeys(offer["provider"] for offer in offers)
     for provider in known:
         if provider.casefold() == name.casefold():
             return str(provider)
     if name:
         raise UnknownNameError(f"there is no provider `{name}`; {hint(name, known)}")
     return ""
-
-
-def price_name(price: Mapping[str, Any]) -> str:
-    """Returns the name of a price among a platform's facts."""
-    parts = ("price", price["provider"], price["instance"], price.get("region", ""))
-    return " ".join(filter(None, parts))
 
 
 def rebuilt(
@@ -373,10 +378,16 @@ def rebuilt(
         else link
         for link in built.links
     ]
+    # Fitted networks are shares of rates and multiples of latencies: they move by themselves.
+    fitted = {network.name: network.calibrations for network in platform.networks}
+    networks = [
+        replace(network, calibrations=fitted.get(network.name, ())) for network in built.networks
+    ]
     return replace(
         built,
         device=replace(built.device, calibrations=kernels),
         links=tuple(links),
+        networks=tuple(networks),
         facts=facts,
         calibrations=platform.calibrations,
     )

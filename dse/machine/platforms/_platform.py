@@ -1,9 +1,9 @@
-"""Platform: device × node × interconnect × price."""
+"""Platform: device × node × interconnect × offers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-import math
+from itertools import count
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,8 +16,9 @@ from dse.machine import (
     HostSpec,
     LinkSpec,
     NetworkSpec,
-    PriceSpec,
+    Offer,
     Quote,
+    devices_per_domain,
 )
 
 if TYPE_CHECKING:
@@ -43,13 +44,14 @@ class Platform:
         device: The device.
         devices_per_node: Devices of one node.
         host_link: Path between host memory and a device.
-        links: Interconnects inside a node, the default first.
-        networks: Networks between nodes, the default first.
+        links: Interconnects inside a node, or pod, the default first.
+        networks: Networks between nodes, or pods, the default first.
         host: Host overheads.
-        prices: List prices.
+        offers: Instances that can be rented, with their prices.
         facts: Where every figure comes from.
         calibrations: Files of fitted models that it uses.
         host_memory_bytes: Host memory of one node; None when it is not known.
+        nodes_per_pod: Nodes that the links reach over; one without pods.
         document: What it was built from, for overrides.
     """
 
@@ -61,17 +63,19 @@ class Platform:
     links: tuple[LinkSpec, ...]
     networks: tuple[NetworkSpec, ...]
     host: HostSpec
-    prices: tuple[PriceSpec, ...]
+    offers: tuple[Offer, ...]
     facts: tuple[PlatformFact, ...]
     calibrations: tuple[CalibrationSource, ...] = ()
     host_memory_bytes: float | None = None
+    nodes_per_pod: int = 1
     document: PlatformDocument = field(kw_only=True, repr=False, compare=False)
 
     def __repr__(self) -> str:
         """Returns the platform in one line."""
+        pod = f"{self.nodes_per_pod} nodes per pod, " if self.nodes_per_pod > 1 else ""
         return (
             f"Platform({self.name!r}, {self.devices_per_node} × {self.device.name!r} per node, "
-            f"links={[link.name for link in self.links]}, "
+            f"{pod}links={[link.name for link in self.links]}, "
             f"networks={[network.name for network in self.networks]})"
         )
 
@@ -87,14 +91,15 @@ class Platform:
         """Returns `world_size` of these devices on as few nodes as hold them.
 
         Args:
-            world_size: Number of ranks: at most one node's, or a multiple of it.
-            link: Name of the interconnect inside a node; empty for the default.
-            network: Name of the network between nodes; empty for the default.
+            world_size: Number of ranks: at most one node's, or whole nodes. If they need several
+                pods, these are filled equally.
+            link: Name of the interconnect inside a node, or pod; empty for the default.
+            network: Name of the network between nodes, or pods; empty for the default.
             extra_links: Interconnects that may be named in addition to the platform's.
             extra_networks: Networks that may be named in addition to the platform's.
 
         Raises:
-            ConfigError: The ranks would leave a node partly empty.
+            ConfigError: The ranks would leave a node partly empty, or fill pods unequally.
             UnknownNameError: An interconnect does not exist.
         """
         per_node = self.devices_per_node
@@ -102,6 +107,13 @@ class Platform:
             raise ConfigError(
                 f"world size {world_size} does not fill nodes of {per_node} devices "
                 f"({self.name}); use at most {per_node} or a multiple of it"
+            )
+        if not self._fills_pods(world_size):
+            around = (range(world_size, 0, -per_node), count(world_size, per_node))
+            below, above = (next(filter(self._fills_pods, sizes)) for sizes in around)
+            raise ConfigError(
+                f"world size {world_size} does not fill pods of {per_node * self.nodes_per_pod} "
+                f"devices equally ({self.name}); use {below} or {above}"
             )
         return Cluster(
             name=self.name,
@@ -113,28 +125,53 @@ class Platform:
             devices_per_node=per_node,
             world_size=world_size,
             host_memory_bytes=self.host_memory_bytes,
+            nodes_per_pod=self.nodes_per_pod,
         )
 
+    def _fills_pods(self, world_size: int) -> bool:
+        domain = self.devices_per_domain(world_size)
+        return world_size <= domain or world_size % domain == 0
+
+    def devices_per_domain(self, world_size: int) -> int:
+        """Returns how many devices of so many ranks a full node, or pod, holds.
+
+        Args:
+            world_size: Number of ranks.
+        """
+        return devices_per_domain(world_size, self.devices_per_node, self.nodes_per_pod)
+
     def quote(
-        self, world_size: int, *, basis: str = "on_demand", provider: str = ""
+        self,
+        world_size: int,
+        *,
+        network: str | None = None,
+        basis: str = "on_demand",
+        provider: str = "",
     ) -> Quote | None:
-        """Returns the cheapest way to rent `world_size` devices in whole instances.
+        """Returns the cheapest way to rent `world_size` devices.
 
         Args:
             world_size: Number of devices.
+            network: Network between the nodes, which the instances must have. It makes no
+                difference on one node. None for whatever network.
             basis: Basis of the list prices to choose from; given prices always count.
             provider: Provider to rent from; empty for the cheapest.
 
         Returns:
-            None when no price fits. Superseded prices are never chosen; ties go by name.
+            None when no offer fits. Superseded prices are never chosen; ties go by name.
         """
         quotes = []
-        for price in self.prices:
-            if not price.counts_for(basis, provider):
+        for offer in self.offers:
+            if not offer.counts_for(basis, provider):
                 continue
-            instances = math.ceil(world_size / price.devices)
-            offer = Quote(instances * price.usd_per_hour, instances, price)
-            quotes.append((offer.usd_per_hour, price.provider, price.instance, offer))
+            instances = offer.instances_for(world_size, self.devices_per_node)
+            several = world_size > self.devices_per_domain(world_size)
+            if instances is None or (
+                several and network is not None and not offer.has_network(network)
+            ):
+                continue
+            quote = Quote(instances * offer.usd_per_hour, instances, offer)
+            quotes.append((quote.usd_per_hour, offer.provider, offer.instance, quote))
         return min(quotes, key=itemgetter(0, 1, 2))[-1] if quotes else None
 
     def kernel_time(self, op: str, **shape: ArrayLike) -> NDArray[np.float64]:
@@ -202,8 +239,8 @@ class Platform:
             nbytes: Message size as nccl-tests counts it: for all-gather and reduce-scatter the
                 total over ranks, otherwise the buffer of one rank. Any shape.
             world_size: Number of ranks.
-            link: Interconnect inside a node; empty for the default.
-            network: Network between nodes; empty for the default.
+            link: Interconnect inside a node, or pod; empty for the default.
+            network: Network between nodes, or pods; empty for the default.
 
         Returns:
             Seconds, in the shape of `nbytes`.

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from dse._suggest import hint
 from dse.config import (
     Bytes,
     BytesPerSecond,
@@ -108,25 +117,38 @@ class NodeBlock(StrictModel):
     host_memory: HostMemoryBlock | None = None
 
 
+class PodBlock(SourcedBlock):
+    """Nodes that the links reach over: an NVLink domain of several trays."""
+
+    nodes: RankCount
+
+
 class LinkBlock(SourcedBlock):
-    """Interconnect between the devices of a node; bandwidth per device and direction."""
+    """Interconnect between the devices of a node, or pod; bandwidth per device and direction."""
 
     kind: LinkKind
     bandwidth: BytesPerSecond
     latency: Seconds
     pair_bandwidth: BytesPerSecond | None = None
+    in_switch_reduction: Fraction | None = None
 
     @model_validator(mode="after")
     def _check(self) -> LinkBlock:
-        if (self.pair_bandwidth is not None) != (self.kind is LinkKind.NVLINK_PAIRS):
+        if self.in_switch_reduction is not None and self.kind is not LinkKind.NVSWITCH:
             raise PydanticCustomError(
-                "link", "`pair_bandwidth` is given for nvlink_pairs, and only for it"
+                "link", "`in_switch_reduction` is for nvswitch; other links have no switch"
+            )
+        paired = self.kind in (LinkKind.NVLINK_PAIRS, LinkKind.FULL_MESH)
+        if (self.pair_bandwidth is not None) != paired:
+            raise PydanticCustomError(
+                "link",
+                "`pair_bandwidth` is given for nvlink_pairs and full_mesh, and only for them",
             )
         return self
 
 
 class NetworkBlock(SourcedBlock):
-    """Network between nodes; bandwidth per card and direction."""
+    """Network between nodes, or pods; bandwidth per card and direction."""
 
     kind: Name
     nics: Count
@@ -145,18 +167,47 @@ class HostBlock(SourcedBlock):
     graph_launch: Seconds
 
 
-class PriceBlock(StrictModel):
-    """One list price, of an instance or (`USD/GPU/h`) of each of its devices."""
+#: In the place of a network's name: the price is not bound to a network.
+ANY_NETWORK = "any"
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+class OfferBlock(StrictModel):
+    """One instance type at one price, of the instance or (`USD/GPU/h`) of each of its devices.
+
+    Attributes:
+        network: Networks of the platform that connect such instances; `any` for a price of one's
+            own. Instances that hold no whole node need none.
+        by_device: Any number of devices can be rented, each at this price.
+    """
 
     provider: Name
     instance: Name
+    by_device: bool = False
     devices: RankCount
     price: UsdPerHour
+    network: Annotated[
+        list[Name], BeforeValidator(_as_list, json_schema_input_type=Name | list[Name])
+    ] = []
+    host_memory: Bytes | None = None
+    cores: Count | None = None
     region: str = ""
     as_of: AsOf
     basis: Literal["on_demand", "capacity_block", "reserved", "spot", "given"]
     source: Name
     superseded: bool = False
+
+    @field_validator("devices")
+    @classmethod
+    def _one_device(cls, value: int, info: ValidationInfo) -> int:
+        if info.data.get("by_device") and value != 1:
+            raise PydanticCustomError(
+                "devices", "expected 1 of an offer `by_device`, whose price is that of a device"
+            )
+        return value
 
     @field_validator("price", mode="before")
     @classmethod
@@ -184,6 +235,7 @@ class CalibrationBlock(StrictModel):
         added_spread: Relative spread that is added for it (in quadrature).
         precisions: Use its kernels for these precisions instead of the measured ones.
         link: Interconnect that its collectives are for; the default one when left out.
+        network: Network that its network models are for; the default one when left out.
     """
 
     file: Annotated[str, Field(pattern=_FILE_BELOW, max_length=200)]
@@ -191,6 +243,7 @@ class CalibrationBlock(StrictModel):
     added_spread: Fraction = 0.0
     precisions: list[Precision] | None = None
     link: Name | None = None
+    network: Name | None = None
 
     @model_validator(mode="after")
     def _check(self) -> CalibrationBlock:
@@ -204,30 +257,75 @@ class CalibrationBlock(StrictModel):
 
 
 class PlatformDocument(Document):
-    """A device-and-node type with its networks and prices."""
+    """A device-and-node type with its networks, and the offers to rent it.
+
+    Files of earlier versions have `prices`, without networks; such a price counts over all of
+    them, as it did when the file was written.
+    """
 
     name: Name
     description: str = ""
     device: DeviceBlock
     node: NodeBlock
+    pod: PodBlock | None = None
     links: Annotated[dict[Name, LinkBlock], Field(min_length=1)]
     default_link: Name
     networks: Annotated[dict[Name, NetworkBlock], Field(min_length=1)]
     default_network: Name
     host: HostBlock
-    prices: list[PriceBlock] = []
+    offers: Annotated[
+        list[OfferBlock], Field(validation_alias=AliasChoices("offers", "prices"))
+    ] = []
     calibrations: list[CalibrationBlock] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def _former_prices(cls, data: object) -> object:
+        if not isinstance(data, dict) or not isinstance(data.get("prices"), list):
+            return data
+        prices = [
+            {"network": ANY_NETWORK, **price} if isinstance(price, dict) else price
+            for price in data["prices"]
+        ]
+        return {**data, "prices": prices}
+
+    @field_validator("offers")
+    @classmethod
+    def _known_networks(cls, value: list[OfferBlock], info: ValidationInfo) -> list[OfferBlock]:
+        networks, node = info.data.get("networks"), info.data.get("node")
+        if networks is None or node is None:
+            return value
+        for place, offer in enumerate(value):
+            unknown = [name for name in offer.network if name not in (*networks, ANY_NETWORK)]
+            problem = ""
+            if unknown:
+                problem = f"there is no network `{unknown[0]}`; {hint(unknown[0], list(networks))}"
+            elif not offer.network and (offer.by_device or offer.devices >= node.devices):
+                problem = (
+                    f"say which network connects `{offer.instance}`: {hint('', list(networks))}; "
+                    f"`{ANY_NETWORK}` for a price of your own"
+                )
+            if problem:
+                error = PydanticCustomError("network", "{problem}", {"problem": problem})
+                raise ValidationError.from_exception_data(
+                    "offers",
+                    [InitErrorDetails(type=error, loc=(place, "network"), input=offer.network)],
+                )
+        return value
 
     @model_validator(mode="after")
     def _check(self) -> PlatformDocument:
         for calibration in self.calibrations:
-            if calibration.link is not None and calibration.link not in self.links:
-                names = ", ".join(f"`{name}`" for name in self.links)
-                raise PydanticCustomError(
-                    "calibration",
-                    f"`{calibration.file}` is for link `{calibration.link}`; "
-                    f"expected one of {names}",
-                )
+            for wire, named, offered in (
+                ("link", calibration.link, self.links),
+                ("network", calibration.network, self.networks),
+            ):
+                if named is not None and named not in offered:
+                    names = ", ".join(f"`{name}`" for name in offered)
+                    raise PydanticCustomError(
+                        "calibration",
+                        f"`{calibration.file}` is for {wire} `{named}`; expected one of {names}",
+                    )
         for kind, default, offered in (
             ("default_link", self.default_link, self.links),
             ("default_network", self.default_network, self.networks),

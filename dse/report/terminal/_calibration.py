@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from dse.machine.fits import CollectiveCalibration, KernelCalibration
+    from dse.machine.fits import (
+        CollectiveCalibration,
+        KernelCalibration,
+        NetworkCalibration,
+    )
     from dse.machine.platforms import CalibrationFile
 
 
@@ -43,11 +47,15 @@ class CalibrationRow:
 
 def calibration_rows(calibrations: CalibrationFile) -> list[CalibrationRow]:
     """Returns one row for each fitted model of a file."""
-    named: list[tuple[str, KernelCalibration | CollectiveCalibration]] = [
+    named: list[tuple[str, KernelCalibration | CollectiveCalibration | NetworkCalibration]] = [
         *((" ".join([kernel.op, *kernel.precisions]), kernel) for kernel in calibrations.kernels),
         *(
             (f"{collective.op} on {collective.ranks} ranks", collective)
             for collective in calibrations.collectives
+        ),
+        *(
+            (f"{', '.join(network.ops)} between nodes", network)
+            for network in calibrations.networks
         ),
     ]
     return [

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dse.search._records import StudyResult, TrialRecord
-    from dse.search.evaluate._evaluator import ConfigurationEvaluator, WorkloadContext
+    from dse.search.evaluate._configurations import ConfigurationEvaluator, WorkloadContext
     from dse.search.revise._overrides import StudyMachines
     from dse.search.space import SearchSpace
     from dse.workload import Configuration, ParameterValue, Prediction

@@ -13,12 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from dse.errors import ConfigError
 from dse.search._proposals import Effort
 from dse.search._records import TrialRecord, TrialStatus
-from dse.search.evaluate._evaluator import (
-    ConfigurationEvaluator,
-    WorkloadContext,
-    judged,
-    without_answer,
-)
+from dse.search.evaluate._configurations import ConfigurationEvaluator, WorkloadContext
+from dse.search.evaluate._judge import judged, without_answer
 from dse.workload import MemoryAccount, ParameterValue, Prediction
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.search._records import TrialStatus
-from dse.search.evaluate._evaluator import without_answer
+from dse.search.evaluate._judge import without_answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from dse.workload import predict_job
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dse.search.evaluate._evaluator import ConfigurationEvaluator
+    from dse.search.evaluate._configurations import ConfigurationEvaluator
     from dse.search.recommend._types import Option
     from dse.workload import ParameterValue
 
@@ -153,10 +153,9 @@ class OptionEvaluator:
         }
         if self.link and option.world_size > 1:
             parameters["link"] = self.link
-        if (
-            self.network
-            and option.world_size > self.evaluator.platform(option.platform).devices_per_node
-        ):
+        if self.network and option.world_size > self.evaluator.platform(
+            option.platform
+        ).devices_per_domain(option.world_size):
             parameters["network"] = self.network
         return parameters
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dse._suggest import hint
 from dse.errors import ConfigError
 from dse.machine.platforms import list_platforms, load_platform, override_platforms
-from dse.search.evaluate._evaluator import WorkloadContext
+from dse.search.evaluate._configurations import WorkloadContext
 from dse.search.recommend._evaluate import OptionEvaluator
 from dse.search.recommend._search import judge_options, recommendation
 from dse.search.recommend._types import Option
@@ -227,9 +227,10 @@ def _options(
     precisions = options.precisions or (workload.precision,)
     found: dict[Option, None] = {}
     for name, platform in platforms.items():
-        for world_size in options.world_sizes or _world_sizes(platform.devices_per_node):
+        for world_size in options.world_sizes or _world_sizes(platform):
             price = _price(platform, world_size, options)
-            assert price is not None
+            if price is None:
+                continue  # no instance holds a whole node
             for batch, doublings in _batches(workload, world_size, options.batch_sizes):
                 for precision in precisions:
                     option = Option(name, world_size, batch, precision, price, doublings)
@@ -237,14 +238,16 @@ def _options(
     return list(found)
 
 
-def _world_sizes(devices_per_node: int) -> tuple[int, ...]:
-    """Powers of two inside a node, then node counts that are powers of two."""
-    inside = [2**power for power in range(devices_per_node.bit_length())]
-    sizes = [size for size in inside if size < devices_per_node]
-    nodes = 1
-    while nodes * devices_per_node <= MAX_WORLD_SIZE:
-        sizes.append(nodes * devices_per_node)
-        nodes *= 2
+def _world_sizes(platform: Platform) -> tuple[int, ...]:
+    """Powers of two inside a node or pod, then counts of them that are powers of two."""
+    node = platform.devices_per_node
+    whole = node * platform.nodes_per_pod
+    inside = [2**power for power in range(whole.bit_length())]
+    sizes = [size for size in inside if size < whole and (size < node or size % node == 0)]
+    count = 1
+    while count * whole <= MAX_WORLD_SIZE:
+        sizes.append(count * whole)
+        count *= 2
     return tuple(sizes)
 
 

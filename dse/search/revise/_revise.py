@@ -20,7 +20,9 @@ from dse.search._input_files import platform_facts
 from dse.search._proposals import Proposal
 from dse.search._records import TrialRecord, TrialStatus
 from dse.search._result import mark_front
-from dse.search.evaluate._evaluator import EvaluationContext, Evaluator, judged, quote_for
+from dse.search.evaluate._configurations import quote_for
+from dse.search.evaluate._evaluator import EvaluationContext, Evaluator
+from dse.search.evaluate._judge import judged
 from dse.search.execute._executor import make_executor
 from dse.search.revise._overrides import check_price_changes, with_overrides
 from dse.search.revise._stored import study_context, study_machines
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from dse.machine import Cluster
     from dse.machine.platforms import ChangedFigure, Override
     from dse.search._records import StudyResult
-    from dse.search.evaluate._evaluator import ConfigurationEvaluator, WorkloadContext
+    from dse.search.evaluate._configurations import ConfigurationEvaluator, WorkloadContext
     from dse.search.revise._overrides import StudyMachines
     from dse.search.space import SearchSpace
     from dse.workload import Configuration, ParameterValue, Prediction
@@ -289,9 +291,9 @@ def _figures(cluster: Cluster | None) -> Cluster | None:
     if cluster is None:
         return None
     link, network = cluster.link, cluster.network
-    if cluster.local_size == 1:
+    if cluster.domain_size == 1:
         link = replace(link, bandwidth_bytes_per_s=0.0, latency_s=0.0, calibrations=())
-    if cluster.node_count == 1:
+    if cluster.domain_count == 1:
         network = replace(network, nic_bandwidth_bytes_per_s=0.0, latency_s=0.0, nics_per_node=0)
     device = replace(cluster.device, calibrations=())
     return replace(cluster, device=device, link=link, network=network)

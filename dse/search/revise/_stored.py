@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from dse.errors import StudyError
 from dse.search._load import stored_platform, stored_space, stored_workload
-from dse.search.evaluate._evaluator import WorkloadContext
+from dse.search.evaluate._configurations import WorkloadContext
 from dse.search.revise._overrides import StudyMachines
 
 if TYPE_CHECKING:
     from dse.search._records import StudyResult
-    from dse.search.evaluate._evaluator import ConfigurationEvaluator
+    from dse.search.evaluate._configurations import ConfigurationEvaluator
     from dse.search.space import SearchSpace
 
 

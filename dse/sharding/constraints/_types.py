@@ -87,7 +87,8 @@ class PlanningRequest:
         tables: The model's tables.
         optimizer: Update rule of the tables; its state takes memory next to the weights.
         world_size: Ranks.
-        devices_per_node: Ranks of a full node.
+        devices_per_node: Ranks of a full node: those that the fast link joins, so the ranks of a
+            pod are one node here.
         allowed_types: Sharding types that may be used.
         embedding_memory_bytes: Memory of one rank that weights and state may take.
         seed: Seed of random planners.

@@ -32,6 +32,7 @@ def export_plan(
     devices_per_node: int,
     device_kind: str,
     module_path: str | Mapping[str, str],
+    devices_per_domain: int | None = None,
 ) -> TorchRecPlan:
     """Returns a plan in TorchRec's terms.
 
@@ -41,18 +42,21 @@ def export_plan(
         devices_per_node: Ranks of a full node; gives the local device of a placement.
         device_kind: `cuda` or `cpu`.
         module_path: Path of the module that holds the tables, or the path for each table's name.
+        devices_per_domain: Ranks of a full pod, which tables over a node's ranks then span; those
+            of a node by default.
 
     Raises:
         PlanError: TorchRec would not follow the plan, or a table has no module.
     """
+    domain = devices_per_domain or devices_per_node
     problems: list[str] = []
     parameters: list[TorchRecParameter] = []
     taken: dict[tuple[str, str], str] = {}
     for placement, table in zip(plan.tables, tables, strict=True):
         module = module_path if isinstance(module_path, str) else module_path.get(placement.table)
-        shards = table_shards(placement, table, devices_per_node)
+        shards = table_shards(placement, table, domain)
         found = "`module_path` has no module for it" if module is None else ""
-        found = found or _problem(placement, shards, min(devices_per_node, plan.world_size))
+        found = found or _problem(placement, shards, min(domain, plan.world_size))
         if device_kind == "cpu":
             found = found or empty_problem(shards)
         own = (module or "", own_name(module or "", placement.table))

@@ -53,6 +53,7 @@ def to_torchrec(
     devices_per_node: int,
     device_kind: str = "cuda",
     module_path: str | Mapping[str, str] = TORCHREC_MODULE,
+    devices_per_domain: int | None = None,
 ) -> Any:
     """Builds the `torchrec.distributed.types.ShardingPlan` of a plan.
 
@@ -63,14 +64,17 @@ def to_torchrec(
         device_kind: `cuda` or `cpu`.
         module_path: Path of the module with the tables, in the model that is passed to
             `DistributedModelParallel`, or the path for each table's name.
+        devices_per_domain: Ranks of a full pod, which tables over a node's ranks then span
+            (`topology_domain_multiple` of TorchRec's environment); those of a node by default.
 
     Raises:
         OptionalDependencyError: TorchRec is not installed.
         PlanError: The plan does not fit the model, or TorchRec would not follow it.
     """
     tables = _tables_of(model)
-    checked = check_plan(plan, tables, plan.world_size, devices_per_node)
-    foreign = export_plan(checked, tables, devices_per_node, device_kind, module_path)
+    domain = devices_per_domain or devices_per_node
+    checked = check_plan(plan, tables, plan.world_size, domain)
+    foreign = export_plan(checked, tables, devices_per_node, device_kind, module_path, domain)
     types = _load_types()
     modules: dict[str, Any] = {}
     for parameter in foreign.parameters:

@@ -114,7 +114,7 @@ class RunPlanner:
         """
         own, plan = self._problem(record), configuration_of(record).plan
         assert plan is not None
-        ranks, node = self.ranks(own.cluster.world_size), own.cluster.local_size
+        ranks, node = self.ranks(own.cluster.world_size), own.cluster.domain_size
         problem = replace(own, software=trained_software(own.software))
         if self.mode is ValidationMode.SCALED:
             plan, node = fold_plan(plan, ranks, node), ranks

@@ -80,7 +80,7 @@ class CompiledLayout:
         row_of = np.full(graph.graph.task_count, -1)
         if self._alike:
             self._ranks = SymmetricRanks(
-                graph.graph, cluster.node_count, cluster.local_size, graph.scopes
+                graph.graph, cluster.domain_count, cluster.domain_size, graph.scopes
             )
             row_of[graph.slot_task] = graph.slot_kind
             equal = [int(slot) for slot in EQUAL_SLOTS]

@@ -104,7 +104,7 @@ def slot_durations_s(
     if layout >> ExchangeGroup.NODE & 1:
         columns = exchanged(ExchangeGroup.NODE)
         durations[Slot.NODE_EXCHANGE_INSIDE] = collective_time_s(
-            cluster, CollectiveOp.REDUCE_SCATTER, batch_bytes * columns, Group.node(cluster)
+            cluster, CollectiveOp.REDUCE_SCATTER, batch_bytes * columns, Group.domain(cluster)
         )
         durations[Slot.NODE_EXCHANGE_BETWEEN] = _between_nodes_s(problem, batch_bytes * columns)
     if layout >> ExchangeGroup.REPLICATED & 1:
@@ -151,7 +151,7 @@ def slot_spreads(
     rows_bytes = batch_bytes * most(ExchangeGroup.ROW)
     node_bytes = batch_bytes * most(ExchangeGroup.NODE)
     pooled_bytes = batch_bytes * most(ExchangeGroup.POOLED)
-    node, between = Group.node(cluster), node_group(problem)
+    node, between = Group.domain(cluster), node_group(problem)
     collectives = {
         Slot.INPUT_EXCHANGE: (CollectiveOp.ALL_TO_ALL, input_bytes, None),
         Slot.POOLED_EXCHANGE: (CollectiveOp.ALL_TO_ALL, pooled_bytes, None),
@@ -289,9 +289,9 @@ def _all_to_all_s(cluster: Cluster, held_bytes: NDArray[np.float64]) -> NDArray[
     Returns:
         Seconds; shape `(candidates,)`.
     """
-    ranks, local = cluster.world_size, cluster.local_size
+    ranks, local = cluster.world_size, cluster.domain_size
     candidates = held_bytes.shape[1]
-    by_node = held_bytes.reshape(cluster.node_count, local, candidates)
+    by_node = held_bytes.reshape(cluster.domain_count, local, candidates)
     node_total = by_node.sum(axis=1)
     total = node_total.sum(axis=0)
     most_held = held_bytes.max(axis=0)
@@ -323,7 +323,7 @@ def _between_nodes_s(problem: DlrmProblem, node_bytes: NDArray[np.float64]) -> N
         Seconds; shape `(candidates,)`.
     """
     cluster = problem.cluster
-    nodes, local = cluster.node_count, cluster.local_size
+    nodes, local = cluster.domain_count, cluster.domain_size
     if nodes == 1:
         return np.zeros(node_bytes.shape[1])
     held = node_bytes[::local] / local

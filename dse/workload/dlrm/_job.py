@@ -115,7 +115,7 @@ class DlrmJob(Job):
         """
         problem, cluster = self.problem, self.problem.cluster
         checked = check_plan(
-            plan, problem.model.tables, cluster.world_size, cluster.devices_per_node
+            plan, problem.model.tables, cluster.world_size, cluster.devices_per_domain
         )
         return self._with(checked, planner)
 
@@ -160,7 +160,7 @@ class DlrmJob(Job):
     def key(self) -> Hashable:
         """Returns the problem and the name of its program, with what restricts the plan."""
         types = self.allowed_types
-        if self.cluster.node_count == 1:
+        if self.cluster.domain_count == 1:
             types = _on_one_node(types)
         return self.problem, self._program, types, self._placements
 

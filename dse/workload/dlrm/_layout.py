@@ -261,4 +261,4 @@ class _Iteration(Issuer):
 def node_group(problem: DlrmProblem) -> Group:
     """Returns the group of one exchange between nodes: one rank of every node, all at once."""
     cluster = problem.cluster
-    return Group(cluster.node_count, 1, card_sharers=cluster.local_size)
+    return Group(cluster.domain_count, 1, card_sharers=cluster.domain_size)

@@ -86,7 +86,7 @@ class Placements:
                 shard.rank,
                 self._shard_class(table_index, group, shard.columns, divisor, cached_share),
             )
-            for shard in table_shards(plan, table, problem.cluster.devices_per_node)
+            for shard in table_shards(plan, table, problem.cluster.devices_per_domain)
         ]
         self._host_columns |= cached_share is not None
         option = len(self._plans)
@@ -271,5 +271,5 @@ def _row_divisor(kind: ShardingType, problem: DlrmProblem) -> int:
     if kind is ShardingType.ROW_WISE:
         return problem.cluster.world_size
     if kind in (ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD):
-        return problem.cluster.local_size
+        return problem.cluster.domain_size
     return 1

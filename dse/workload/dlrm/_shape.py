@@ -105,7 +105,7 @@ def make_shape(
     if on_first:
         # The bottom MLP's output takes part in the exchange of pooled vectors.
         layout |= 1 << ExchangeGroup.POOLED
-    node_count, local_size = cluster.node_count, cluster.local_size
+    node_count, local_size = cluster.domain_count, cluster.domain_size
     if one_rank:
         node_count, local_size = min(node_count, _SEVERAL), min(local_size, _SEVERAL)
     copies: tuple[str, ...] = ()

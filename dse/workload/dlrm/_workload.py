@@ -150,6 +150,7 @@ class DlrmWorkload(ModelWorkload):
             self.model.tables,
             platform.devices_per_node,
             "cpu" if platform.device.kind == "cpu" else "cuda",
+            devices_per_domain=platform.devices_per_domain(configuration.world_size),
         )
 
     def placement_parameters(
@@ -163,7 +164,7 @@ class DlrmWorkload(ModelWorkload):
                 f"types instead of {len(sets)}"
             )
         clusters = [
-            (int(world_size), platforms[str(platform)].devices_per_node)
+            (int(world_size), platforms[str(platform)].devices_per_domain(int(world_size)))
             for platform in choices["platform"]
             for world_size in choices["world_size"]
         ]

@@ -28,11 +28,11 @@ def rank_group(cluster: Cluster, ranks: int, stride: int) -> Group:
         ranks: Members.
         stride: Distance of the rank numbers of neighbours.
     """
-    per_node = max(1, min(ranks, cluster.local_size // stride))
+    per_node = max(1, min(ranks, cluster.domain_size // stride))
     while ranks % per_node:
         per_node -= 1
     nodes = ranks // per_node
-    sharers = max(1, min(stride, cluster.local_size // per_node)) if nodes > 1 else 1
+    sharers = max(1, min(stride, cluster.domain_size // per_node)) if nodes > 1 else 1
     return Group(nodes, per_node, sharers)
 
 
@@ -59,9 +59,9 @@ class Groups:
         tensor, context = parallelism.tensor, parallelism.context
         stage_stride = tensor * parallelism.replicas
         stages = Group(1, 2)
-        if parallelism.world_size > cluster.local_size:
+        if parallelism.world_size > cluster.domain_size:
             # Of a node only the ranks of its last stage send to the next one.
-            stages = Group(2, 1, min(stage_stride, cluster.local_size))
+            stages = Group(2, 1, min(stage_stride, cluster.domain_size))
         return Groups(
             tensor=rank_group(cluster, tensor, 1),
             context=rank_group(cluster, context, tensor),

@@ -34,7 +34,7 @@ class Transfers:
 
     def _transfer(self, op: CollectiveOp, size_bytes: float, group: Group) -> Cost:
         seconds = float(estimate(self._cluster, op, size_bytes, group).time_s)
-        return Cost(inside_s=seconds) if group.nodes == 1 else Cost(network_s=seconds)
+        return Cost(inside_s=seconds) if group.domains == 1 else Cost(network_s=seconds)
 
     @property
     def _activation_bytes(self) -> float:

@@ -151,7 +151,7 @@ class TransformerWorkload(ModelWorkload):
         longer.
         """
         world_size = int(parameters["world_size"])
-        for tensor in _divisors(platform.cluster(world_size).local_size):
+        for tensor in _divisors(platform.cluster(world_size).domain_size):
             for pipeline in _divisors(world_size // tensor):
                 data = world_size // tensor // pipeline
                 for micro_batch, sharding in product(

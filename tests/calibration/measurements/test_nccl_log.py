@@ -150,3 +150,24 @@ def test_ranks_of_thousands_of_digits_are_not_counted(tmp_path):
     assert "at least" in message or "a number from 2" in message
     path = write(tmp_path, "log.txt", RUN.replace("Group  0", "Group  " + "1" * 5000))
     assert "number of ranks" in refusal(ConfigError, lambda: read(path, op="all_reduce"))
+
+
+def test_hosts_are_the_nodes_of_a_run():
+    assert read(NEW).nodes.tolist() == [2, 2, 2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "nodes"),
+    [
+        (("box", "box"), 1),
+        (("box", "bin"), 2),
+        (("box", "box", "bin"), 0),
+    ],
+)
+def test_nodes_are_known_where_hosts_have_equally_many_ranks(tmp_path, ranks, nodes):
+    lines = [
+        f"#  Rank {rank:2d} Group  0 Pid   10 on {host:>8} device  {rank} [0x01] Example GPU"
+        for rank, host in enumerate(ranks)
+    ]
+    path = write(tmp_path, "log.txt", RUN.replace(RANKS, "\n".join(lines) + "\n"))
+    assert set(read(path, op="all_reduce").nodes.tolist()) == {nodes}

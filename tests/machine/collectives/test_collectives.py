@@ -24,6 +24,7 @@ LINKS = {
     LinkKind.NVSWITCH: LinkSpec("nvswitch", LinkKind.NVSWITCH, 300e9, 3e-6),
     LinkKind.NVLINK_MESH: LinkSpec("mesh", LinkKind.NVLINK_MESH, 150e9, 4e-6),
     LinkKind.NVLINK_PAIRS: LinkSpec("pairs", LinkKind.NVLINK_PAIRS, 24e9, 4e-6, 300e9),
+    LinkKind.FULL_MESH: LinkSpec("mesh of eight", LinkKind.FULL_MESH, 448e9, 2e-6, 64e9),
     LinkKind.PCIE: LinkSpec("pcie", LinkKind.PCIE, 24e9, 4e-6),
     LinkKind.SHARED_MEMORY: LinkSpec("memory", LinkKind.SHARED_MEMORY, 6e9, 60e-6),
 }
@@ -123,6 +124,18 @@ def test_an_exchange_keeps_the_partners_part_off_pcie():
     assert pairs / pcie == pytest.approx((2 / 4) / (3 / 4), rel=0.02)
 
 
+def test_a_full_mesh_uses_the_links_to_those_that_take_part():
+    size = 1e10
+    for ranks, links in ((2, 1), (4, 3), (8, 7)):
+        for op in ("all_reduce", "all_to_all"):
+            volume = (2 if op == "all_reduce" else 1) * (ranks - 1) / ranks
+            took = seconds(on_link(LinkKind.FULL_MESH, ranks), op, size)
+            # 0.71 of 64 GB/s for each link, and latency.
+            assert took == pytest.approx(volume * size / (0.71 * links * 64e9), rel=1e-3)
+        sent = seconds(on_link(LinkKind.FULL_MESH, ranks), "send_recv", size)
+        assert sent == pytest.approx(size / (0.71 * 64e9), rel=1e-3)
+
+
 def test_a_cube_mesh_has_all_links_only_among_eight():
     size = 1e9
     bus = {}
@@ -139,6 +152,39 @@ def test_another_topology_changes_the_answer():
     for op in CollectiveOp:
         fast = seconds(on_link(LinkKind.NVSWITCH, 4), op, 1e8)
         assert seconds(on_link(LinkKind.PCIE, 4), op, 1e8) > 2 * fast
+
+
+def test_switches_that_add_make_large_all_reduces_faster():
+    plain = make_cluster(8, 8)
+    adding = replace(plain, link=replace(plain.link, in_switch_share=0.6))
+    # The message crosses a link once, at 0.6 of its bandwidth.
+    assert seconds(adding, "all_reduce", 1e10) == pytest.approx(1e10 / (0.6 * 300e9), rel=0.01)
+    # Small messages, other operations and four devices stay as they are.
+    assert seconds(adding, "all_reduce", 1024) == seconds(plain, "all_reduce", 1024)
+    assert seconds(adding, "all_gather", 1e9) == seconds(plain, "all_gather", 1e9)
+    four = Group(1, 4)
+    assert seconds(adding, "all_reduce", 1e9, four) == seconds(plain, "all_reduce", 1e9, four)
+
+
+@given(ops, message_bytes, st.floats(0.05, 1), st.floats(1, 10), st.sampled_from([2, 8, 16]))
+def test_better_switches_are_never_slower(op, size, share, factor, ranks):
+    plain = make_cluster(ranks, 4, nodes_per_pod=2)
+
+    def took(in_switch_share):
+        link = replace(plain.link, in_switch_share=in_switch_share)
+        return collective_time_s(replace(plain, link=link), op, size)
+
+    assert took(min(1.0, share * factor)) <= took(share) <= took(None)
+
+
+def test_an_all_reduce_over_a_pod_is_a_tree_for_small_messages():
+    pod = make_cluster(64, 4, nodes_per_pod=16)
+    node = make_cluster(64, 64)
+    # 2 · (3 + 4) steps instead of 2 · 63.
+    hops = 2.0 + 0.31 * 14
+    assert seconds(pod, "all_reduce", 1) == pytest.approx(3e-6 * hops, rel=1e-3)
+    assert seconds(pod, "all_reduce", 1) < 0.2 * seconds(node, "all_reduce", 1)
+    assert seconds(pod, "all_gather", 1e6) == seconds(node, "all_gather", 1e6)
 
 
 def test_an_unknown_kind_of_network_lies_between_the_known_ones():
@@ -225,5 +271,52 @@ def test_the_largest_part_decides_an_unequal_all_to_all(local, remote):
 
 def test_groups():
     cluster = make_cluster(8)
-    assert Group.world(cluster).size == 8
-    assert Group.node(cluster).size == 4
+    assert Group.world(cluster) == Group(2, 4)
+    assert Group.domain(cluster) == Group(1, 4)
+    in_pods = make_cluster(16, 2, nodes_per_pod=4)
+    assert Group.world(in_pods) == Group(2, 8)
+    assert Group.domain(in_pods) == Group(1, 8)
+
+
+@given(ops, message_bytes, st.sampled_from([2, 4, 8, 12, 24]))
+def test_a_pod_of_one_node_is_the_node(op, size, ranks):
+    node = make_cluster(ranks)
+    pod = replace(node, nodes_per_pod=1)
+    assert collective_time_s(pod, op, size) == collective_time_s(node, op, size)
+
+
+def test_a_pod_needs_no_network_inside():
+    within = make_cluster(16, 4, nodes_per_pod=4)
+    slow = replace(within, network=replace(within.network, nic_bandwidth_bytes_per_s=1.0))
+    for op in CollectiveOp:
+        assert seconds(slow, op, 1e9) == seconds(within, op, 1e9)
+        assert seconds(make_cluster(16), op, 1e9) > seconds(within, op, 1e9)
+
+
+def test_pods_send_through_the_cards_of_all_their_nodes():
+    # Two pods of two nodes with four cards each: half of the buffer leaves, a card a rank.
+    took = seconds(make_cluster(16, 4, nodes_per_pod=2), "all_to_all", 8e9)
+    assert took == pytest.approx(4e9 / (0.96 * 25e9), rel=0.05)
+
+
+@given(
+    ops,
+    message_bytes,
+    st.sampled_from([(8, 4), (16, 2), (24, 3), (32, 8)]),
+    st.floats(1, 10),
+)
+def test_a_better_level_of_pods_is_never_slower(op, size, shape, factor):
+    ranks, nodes = shape
+    cluster = make_cluster(ranks, 2, nodes_per_pod=nodes)
+    link, network = cluster.link, cluster.network
+    better = (
+        replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * factor),
+        replace(link, latency_s=link.latency_s / factor),
+        replace(network, nic_bandwidth_bytes_per_s=network.nic_bandwidth_bytes_per_s * factor),
+        replace(network, latency_s=network.latency_s / factor),
+        replace(network, nics_per_node=round(network.nics_per_node * factor)),
+    )
+    base = collective_time_s(cluster, op, size) * (1 + 1e-12)
+    for level in better:
+        kind = "link" if isinstance(level, LinkSpec) else "network"
+        assert collective_time_s(replace(cluster, **{kind: level}), op, size) <= base

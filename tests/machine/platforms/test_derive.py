@@ -152,7 +152,7 @@ def test_a_mapping_makes_the_same_platform_again():
     text = (ROOT / "platforms" / "h100_sxm.yaml").read_text()
     again = platform_from_text(derived.text, "space.yaml", bases={"h100_sxm": text})
     assert machine(again) == machine(first)
-    assert (again.name, again.prices, again.facts) == (first.name, first.prices, first.facts)
+    assert (again.name, again.offers, again.facts) == (first.name, first.offers, first.facts)
     with pytest.raises(ConfigError, match="h100_sxm"):
         platform_from_text(derived.text, "space.yaml", bases={"a100": text})
 
@@ -184,7 +184,7 @@ def test_what_may_differ_is_what_platforms_have():
     wanted = {
         path
         for path in keys(whole, whole)
-        if path[-1] not in sources and path[0] not in ("schema_version", "prices", "calibrations")
+        if path[-1] not in sources and path[0] not in ("schema_version", "offers", "calibrations")
     }
     assert wanted <= set(keys(parts, parts))
 

@@ -62,7 +62,13 @@ def test_paths_are_spelled_out(text, platform, path):
 @pytest.mark.parametrize(
     ("text", "moved"),
     [
-        ("price.aws=40USD/h", {"price AWS p5.48xlarge us-east-1": "40.00 USD/h"}),
+        (
+            "price.aws=40USD/h",
+            {
+                "price AWS p5.48xlarge (us-east-1, efa_3200g)": "40.00 USD/h",
+                "price AWS p5.4xlarge": "5.00 USD/h",
+            },
+        ),
         ("links.nvswitch.bandwidth=+20%", {"links.nvswitch.bandwidth": "540 GB/s"}),
         ("links.NVSwitch.bandwidth=100 Gbit/s", {"links.nvswitch.bandwidth": "12.5 GB/s"}),
         ("link.latency=* 2", {"links.nvswitch.latency": "5 us", "links.pcie.latency": "8 us"}),
@@ -94,7 +100,7 @@ def test_a_whole_block_of_one_unit_takes_a_share():
         ("link.nvswich.bandwidth=+20%", UnknownNameError, "did you mean `nvswitch`"),
         ("platform.h100_sxn.price=1USD/h", UnknownNameError, "did you mean `h100_sxm`"),
         ("h100_sxn.price=1USD/h", UnknownNameError, "did you mean `h100_sxm`"),
-        ("platform.h100_sxm.prise=1USD/h", UnknownNameError, "did you mean `prices`"),
+        ("platform.h100_sxm.prise=1USD/h", UnknownNameError, "did you mean `price`"),
         ("device.memory.bandwith=+1%", UnknownNameError, "did you mean `bandwidth`"),
         ("nonsense=+1%", UnknownNameError, "device"),
         ("price.Hetzner=+1%", UnknownNameError, "`Hetzner`"),
@@ -168,7 +174,7 @@ def test_other_platforms_stay():
     assert changed("platform.a100_sxm_80.price=1USD/h", H100) == H100
     assert changed("platform.my/own.v2.yaml.price=1USD/h", A100) == A100
     moved = changed("platform.my/own.v2.yaml.price=1USD/h", A100, "my/own.v2.yaml")
-    assert moved.quote(1).usd_per_hour == 1
+    assert moved.quote(8).usd_per_hour == 1
 
 
 def test_a_price_is_that_of_a_node():
@@ -177,15 +183,15 @@ def test_a_price_is_that_of_a_node():
     # A share moves every list price, so the cheapest stays the cheapest.
     half = changed("price=-50%")
     assert half.quote(8).usd_per_hour == H100.quote(8).usd_per_hour / 2
-    assert [price.usd_per_hour for price in half.prices if price.superseded] == [
-        price.usd_per_hour for price in H100.prices if price.superseded
+    assert [offer.usd_per_hour for offer in half.offers if offer.superseded] == [
+        offer.usd_per_hour for offer in H100.offers if offer.superseded
     ]
     platform, moved = override_platform(H100, ["price=20USD/h"], price_basis="spot")
     assert platform.quote(8, basis="spot").usd_per_hour == 20
     assert platform.quote(8).usd_per_hour == H100.quote(8).usd_per_hour
     assert moved[0].before == "not set"
     dear = changed("price.AWS=1000USD/h").quote(8)
-    assert dear.price.provider != "AWS"
+    assert dear.offer.provider != "AWS"
 
 
 def test_a_price_for_each_gpu_is_paid_for_those_that_are_used():
@@ -196,8 +202,8 @@ def test_a_price_for_each_gpu_is_paid_for_those_that_are_used():
         8, basis="capacity_block"
     )
     aws = changed("price.AWS=0.5 USD/GPU/h").quote(8)
-    assert (aws.usd_per_hour, aws.price.provider) == (4, "AWS")
-    first = figures("price=2.10 USD/GPU/h")["price AWS p5.48xlarge us-east-1"]
+    assert (aws.usd_per_hour, aws.offer.provider) == (4, "AWS")
+    first = figures("price=2.10 USD/GPU/h")["price AWS p5.48xlarge (us-east-1, efa_3200g)"]
     assert (first.before, first.after) == ("55.04 USD/h", "2.10 USD/GPU/h")
 
 

@@ -7,7 +7,12 @@ import pytest
 
 from dse.errors import ConfigError, UnknownNameError
 from dse.machine import Precision
-from dse.machine.platforms import list_platforms, load_platform, platform_from_text
+from dse.machine.platforms import (
+    list_platforms,
+    load_platform,
+    override_platform,
+    platform_from_text,
+)
 from tests.conftest import ROOT
 
 
@@ -44,7 +49,7 @@ def test_every_figure_says_where_it_comes_from(platform):
         "list price",
     }
     assert all(fact.source for fact in platform.facts)
-    assert sum(fact.origin == "list price" for fact in platform.facts) == len(platform.prices)
+    assert sum(fact.origin == "list price" for fact in platform.facts) == len(platform.offers)
 
 
 def test_every_file_names_its_schema():
@@ -58,18 +63,18 @@ def test_every_file_names_its_schema():
 def test_the_cheapest_current_price_is_taken_in_whole_instances():
     h100 = load_platform("h100_sxm")
     quote = h100.quote(9)
-    assert (quote.price.provider, quote.instances, quote.usd_per_hour) == ("AWS", 2, 110.08)
+    assert (quote.offer.provider, quote.instances, quote.usd_per_hour) == ("AWS", 2, 110.08)
     assert h100.quote(4, provider="GCP").usd_per_hour == 88.49
     assert h100.quote(8, basis="capacity_block").usd_per_hour == 39.33
     assert h100.quote(8, basis="spot") is None
-    assert load_platform("l40s_pcie").quote(8) is None
+    assert load_platform("v100_dgx2").quote(8) is None
 
 
 def test_a_price_in_a_file_may_be_for_each_device():
     text = (ROOT / "platforms" / "h100_sxm.yaml").read_text()
     priced = platform_from_text(text.replace("price: 55.04 USD/h", "price: 6.88 USD/GPU/h"), "h")
-    assert [price.usd_per_hour for price in priced.prices] == pytest.approx(
-        [price.usd_per_hour for price in load_platform("h100_sxm").prices]
+    assert [offer.usd_per_hour for offer in priced.offers] == pytest.approx(
+        [offer.usd_per_hour for offer in load_platform("h100_sxm").offers]
     )
     assert priced.quote(4).usd_per_hour == pytest.approx(55.04)
     with pytest.raises(ConfigError, match="unit"):
@@ -84,6 +89,32 @@ def test_clusters_fill_nodes():
         platform.cluster(12)
     with pytest.raises(UnknownNameError, match="did you mean `ethernet_100g`"):
         platform.cluster(8, network="ethernet_10g0")
+
+
+def test_clusters_fill_pods_equally():
+    platform = load_platform("gb200_nvl72")
+    assert (platform.devices_per_node, platform.nodes_per_pod) == (4, 18)
+    for world_size, domains, size, nodes in (
+        (2, 1, 2, 1),
+        (64, 1, 64, 16),
+        (72, 1, 72, 18),
+        (128, 2, 64, 16),
+        (144, 2, 72, 18),
+    ):
+        cluster = platform.cluster(world_size)
+        assert (cluster.domain_count, cluster.domain_size) == (domains, size)
+        assert cluster.nodes_per_domain == nodes
+    assert cluster.node_count == 36
+    with pytest.raises(ConfigError, match="use 72 or 80"):
+        platform.cluster(76)
+    with pytest.raises(ConfigError, match="multiple"):
+        platform.cluster(66)
+
+
+def test_links_of_any_platform_can_reach_over_several_nodes():
+    wider, figures = override_platform(load_platform("h100_sxm"), ["pod.nodes=4"])
+    assert wider.cluster(32).domain_count == 1
+    assert [figure.quantity for figure in figures] == ["pod.nodes"]
 
 
 def test_kernel_times_by_contract():

@@ -8,7 +8,7 @@ import pytest
 
 from dse.errors import WorkerError
 from dse.search import TrialStatus
-from dse.search.evaluate._evaluator import without_answer
+from dse.search.evaluate._judge import without_answer
 from dse.search.execute._pool import Died, PoolExecutor, Worker
 from dse.search.execute._worker import Answer, Started
 from tests.search.evaluators import asked

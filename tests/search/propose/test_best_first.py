@@ -19,7 +19,8 @@ from dse.search._records import TrialStatus
 from dse.search.analyse._hypervolume import hypervolume
 from dse.search.analyse._pareto import pareto_mask
 from dse.search.evaluate._distinct import Canonical, enumerate_space
-from dse.search.evaluate._evaluator import Evaluator, unbounded, without_answer
+from dse.search.evaluate._evaluator import Evaluator
+from dse.search.evaluate._judge import unbounded, without_answer
 from dse.search.propose import BestFirst, make_strategy
 from dse.search.space import Constraint, Objective, SamplerName
 from dse.workload import Parameter

@@ -302,6 +302,11 @@ def test_the_changed_study_can_be_read_and_changed_again(study, tmp_path):
     assert seconds(back.after) == pytest.approx(seconds(study.result), rel=1e-3)
     with pytest.raises(StudyError, match="already holds a study"):
         write_revision(changed, study.directory, tmp_path / "new")
+    # The header alone already makes it a study.
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "study.yaml").write_text("kept: 1\n")
+    with pytest.raises(StudyError, match="already holds a study"):
+        write_revision(changed, study.directory, tmp_path / "begun")
 
 
 def test_moves_of_the_front(study):

@@ -38,7 +38,7 @@ def test_shipped_spaces_name_what_exists(name):
     space = load_space(name)
     assert load_workload(space.workload.name).kind == space.workload.kind
     for platform in space.choices("platform"):
-        assert load_platform(str(platform)).prices
+        assert load_platform(str(platform)).offers
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from dse.errors import DseError, StudyError
 from dse.search import read_inputs
 from dse.search._records import TrialStatus
-from dse.search.evaluate._evaluator import without_answer
+from dse.search.evaluate._judge import without_answer
 from dse.search.storage._journal import Journal
 from dse.search.storage._journal_repair import repair_journal, stored_operations
 

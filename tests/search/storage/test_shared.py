@@ -18,7 +18,7 @@ from dse.search._loop import stream_seed
 from dse.search._proposals import Proposal
 from dse.search._records import TrialStatus
 from dse.search._run import _header
-from dse.search.evaluate._evaluator import without_answer
+from dse.search.evaluate._judge import without_answer
 from dse.search.space import SamplerName
 from dse.search.storage import _database as database
 from dse.search.storage import _shared as shared

@@ -17,7 +17,7 @@ from dse.search import (
 )
 from dse.search._proposals import Proposal
 from dse.search._run import _header
-from dse.search.evaluate._evaluator import without_answer
+from dse.search.evaluate._judge import without_answer
 from dse.search.space import SamplerName
 from dse.search.storage._join import join_study
 from dse.search.storage._journal import Journal

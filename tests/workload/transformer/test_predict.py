@@ -80,6 +80,18 @@ def test_a_step_has_its_figures():
     assert predict_job(problem).cost_usd_per_million_samples is None
 
 
+def test_an_optimizer_that_moves_more_bytes_takes_longer_by_what_they_take():
+    runtime = TransformerRuntime()
+    light, heavy = (
+        step(software=replace(runtime, optimizer_traffic_bytes=traffic))
+        for traffic in (40.0, 80.0)
+    )
+    more_bytes = 40.0 * SMALL.parameter_count
+    least_s = more_bytes / light.cluster.device.memory_bandwidth_bytes_per_s
+    extra_s = predict_job(heavy).iteration_time_s - predict_job(light).iteration_time_s
+    assert least_s <= extra_s <= 2 * least_s
+
+
 def test_the_graph_has_one_rank_of_each_stage_and_all_passes():
     graph = step(pipeline=4, data=2, batch=16).iteration().ranks.graph
     assert {stream.rank for stream in graph.streams} == {0, 1, 2, 3}

@@ -100,11 +100,11 @@ class BlueConnect(Optimization):
 
     def _sizes(self, cluster: Cluster, ranks: int) -> list[int]:
         """Returns the sizes of the groups of each level for an all-reduce over some ranks."""
-        local = min(cluster.local_size, ranks)
+        local = min(cluster.domain_size, ranks)
         if not self.stages and (ranks % local or ranks == local or local < 2):
             raise ConfigError(
                 f"an all-reduce over {ranks} ranks has no second level on nodes of "
-                f"{cluster.devices_per_node}; give the sizes of the groups, such as stages=2x4"
+                f"{cluster.devices_per_domain}; give the sizes of the groups, such as stages=2x4"
             )
         sizes = self.stages or [local, ranks // local]
         if math.prod(sizes) != ranks:

@@ -58,17 +58,17 @@ def group_of(cluster: Cluster, info: CollectiveInfo) -> Group:
     uneven one counts with the nodes it touches and the most ranks that it has on one.
     """
     size = info.group_size or len(info.ranks) or cluster.world_size
-    per_node = cluster.devices_per_node
+    per_node = cluster.devices_per_domain
     if info.ranks:
         nodes, counts = np.unique(np.array(info.ranks) // per_node, return_counts=True)
         return Group(len(nodes), int(counts.max()))
-    inside = min(size, cluster.local_size)
+    inside = min(size, cluster.domain_size)
     return Group(-(-size // inside), inside)
 
 
 def strided_group(cluster: Cluster, stride: int, size: int) -> Group:
     """Returns a group of ranks that are `stride` apart, as the levels of a network have them."""
-    per_node = cluster.devices_per_node
+    per_node = cluster.devices_per_domain
     nodes = len({place * stride // per_node for place in range(size)})
     # All groups of the level that have members on a node send through its cards at once.
     sharers = min(stride, per_node) if nodes > 1 else 1

@@ -57,7 +57,9 @@ def planning_request(
         tables=problem.model.tables,
         optimizer=problem.model.sparse_optimizer,
         world_size=problem.cluster.world_size,
-        devices_per_node=problem.cluster.devices_per_node,
+        # A plan's node is what the link joins, so the ranks of a pod are one: TorchRec, too,
+        # shards "over a node" over an NVLink domain (`pod_size` of its planner's topology).
+        devices_per_node=problem.cluster.devices_per_domain,
         allowed_types=allowed_types,
         embedding_memory_bytes=0.9 * free_bytes,
         seed=seed,

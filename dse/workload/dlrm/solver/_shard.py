@@ -113,8 +113,11 @@ def _free_bytes(scorer: PlanScorer) -> float:
 def _free_bytes_at(scorer: PlanScorer, world_size: int) -> float | None:
     """Returns the same on another number of ranks; None where the job cannot run."""
     problem = scorer.problem
+    cluster = replace(problem.cluster, world_size=world_size)
+    if not cluster.evenly_filled:
+        return None
     try:
-        there = replace(problem, cluster=replace(problem.cluster, world_size=world_size))
+        there = replace(problem, cluster=cluster)
     except ConfigError:
         return None
     return problem.cluster.device.usable_memory_bytes - scorer.memory.of(there).fixed_bytes

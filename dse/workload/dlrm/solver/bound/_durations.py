@@ -218,7 +218,7 @@ def slot_model(problem: DlrmProblem, choices: Choices) -> SlotModel:
         most = np.zeros(len(choices.counts))
         np.maximum.at(most, choices.table_class, values)
         # All columns on one node: as many times the average as there are nodes.
-        highest[feature] = (most * choices.counts).sum() / problem.cluster.local_size
+        highest[feature] = (most * choices.counts).sum() / problem.cluster.domain_size
     used = np.flatnonzero(highest > 0)
     once = np.zeros((len(highest), 2 * len(used)))
     once[used, np.arange(len(used))] = highest[used]
@@ -244,7 +244,7 @@ def slot_model(problem: DlrmProblem, choices: Choices) -> SlotModel:
 
 def _grid(cluster: Cluster, choices: Choices, feature: int, highest: float) -> NDArray[np.float64]:
     ranks, points, shares = cluster.world_size, _GRID_POINTS, _GRID_SHARES
-    if cluster.node_count > 1:
+    if cluster.domain_count > 1:
         points, shares = _NODES_GRID_POINTS, _NODES_GRID_SHARES
     values = choices.total[feature]
     positive = np.where(values > 0, values, np.inf)

@@ -179,7 +179,7 @@ class Plans:
     @property
     def partial(self) -> list[ExchangeGroup]:
         """Groups in use whose shards may be on some of the ranks only."""
-        several = self.cluster.node_count > 1
+        several = self.cluster.domain_count > 1
         return [
             group
             for group in self.groups
@@ -201,4 +201,4 @@ class Plans:
 
     def by_node(self, slot: int) -> bool:
         """Whether the durations of an exchange differ between nodes."""
-        return slot == Slot.NODE_EXCHANGE_INSIDE and self.cluster.node_count > 1
+        return slot == Slot.NODE_EXCHANGE_INSIDE and self.cluster.domain_count > 1

@@ -210,7 +210,7 @@ class _Rows:
         present = {
             ExchangeGroup.POOLED: self._program.variables(1, 1.0 / self._ranks, 1.0)[0],
             ExchangeGroup.NODE: self._program.variables(
-                1, 1.0 / self._plans.cluster.node_count, 1.0
+                1, 1.0 / self._plans.cluster.domain_count, 1.0
             )[0],
         }
         self._program.at_least([(variable, 1.0) for variable in present.values()], 1.0)
@@ -245,7 +245,7 @@ class _Rows:
             if plans.by_node(slot):
                 # One node may hold as many times the average as there are nodes.
                 most = self._most_of(feature, among=np.flatnonzero(plans.open))
-                found = curve.between(curve.grid[0], most * plans.cluster.node_count)
+                found = curve.between(curve.grid[0], most * plans.cluster.domain_count)
             else:
                 most = self._most[feature]
                 found = curve.between(plans.least[feature], most)
@@ -292,14 +292,14 @@ class _Rows:
         """
         plans, choices, cluster = self._plans, self._choices, self._plans.cluster
         curve = next((curve for curve in plans.curves if curve.slot == Slot.INPUT_EXCHANGE), None)
-        if curve is None or cluster.node_count == 1:
+        if curve is None or cluster.domain_count == 1:
             return
         scale = self._scale[curve.feature]
         on_all = plans.open & (choices.group == ExchangeGroup.ROW)
         on_node = np.where(
             choices.group == ExchangeGroup.NODE,
             choices.busiest[curve.feature],
-            choices.busiest[curve.feature] / cluster.local_size,
+            choices.busiest[curve.feature] / cluster.domain_size,
         )
         # Copies exchange no input.
         on_node[on_all | (choices.group == ExchangeGroup.REPLICATED)] = 0.0

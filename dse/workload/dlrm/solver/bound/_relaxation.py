@@ -144,7 +144,7 @@ class LayoutRelaxation:
             of the solution that exceed the exchange.
         """
         worst = (0.0, -1, 0.0)
-        if self._plans.cluster.node_count == 1:
+        if self._plans.cluster.domain_count == 1:
             # On one node shards are small compared with an exchange; deciding tables gains more.
             return worst
         used = self._plans.open & (found.shares > _USED_SHARE)
@@ -172,7 +172,7 @@ class LayoutRelaxation:
                 times = int((self._plans.graph.kind == curve.slot).sum())
                 gap_s = times * (curve.at(value) - float(found.durations_s[curve.slot]))
                 if gap_s > worst.seconds:
-                    several = self._plans.cluster.node_count > 1
+                    several = self._plans.cluster.domain_count > 1
                     most = found.most[curve.feature]
                     bend = self._bend(curve, value, most) if several else None
                     split = value if bend is None else bend

@@ -221,7 +221,7 @@ class NodeCuts:
             return None
         feature = self._feature_of[slot]
         largest_s = float(self._choices.alone_s[slot, used].max())
-        widest = self._widths(feature, used).max() / self._cluster.local_size
+        widest = self._widths(feature, used).max() / self._cluster.domain_size
         filled = kept.filled(slot, largest_s, feature, _FILLED * float(widest))
         return filled if filled.possible else None
 

@@ -112,12 +112,18 @@ def random_problem(rng, table_count, clusters):
     tables = random_tables(rng, table_count)
     batch = world * int(rng.choice([16, 512, 4096]))
     problem = DlrmProblem(make_model(tables), cluster, batch, Precision.FP32, random_software(rng))
+    if world > per_node and rng.random() < 0.5:
+        # The nodes are one pod.
+        pod = replace(problem.cluster, nodes_per_pod=world // per_node)
+        problem = replace(problem, cluster=pod)
     if rng.random() < 0.3:
         scorer = PlanScorer(problem)
         largest = max(table.rows * table.dim * 4.2 for table in tables)
         floor = scorer.memory_bytes_without_tables
-        tight = replace(cluster.device, memory_bytes=floor + largest * rng.uniform(0.5, 2.5) + 2e9)
-        problem = replace(problem, cluster=replace(cluster, device=tight))
+        tight = replace(
+            problem.cluster.device, memory_bytes=floor + largest * rng.uniform(0.5, 2.5) + 2e9
+        )
+        problem = replace(problem, cluster=replace(problem.cluster, device=tight))
     return problem
 
 

@@ -1,0 +1,160 @@
+"""Offers: what counts, and how many instances hold a job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+import pytest
+
+from dse.config import check_data
+from dse.errors import ConfigError
+from dse.machine import Offer
+from dse.machine.platforms import (
+    PlatformDocument,
+    load_platform,
+    override_platform,
+    platform_from_text,
+)
+from tests.conftest import ROOT
+
+EIGHT = Offer("A", "eight", 8, 80.0, "", "unknown", "on_demand", "a list", ("fast", "slow"))
+ONE = replace(EIGHT, instance="one", devices=1, usd_per_hour=12.0, networks=())
+FOUR = replace(EIGHT, instance="four", devices=4, usd_per_hour=44.0, networks=())
+OTHER = replace(EIGHT, provider="B", usd_per_hour=100.0, networks=("other",))
+EACH = replace(EIGHT, provider="C", devices=1, usd_per_hour=11.5, by_device=True)
+
+BASE = load_platform("h100_sxm")
+TEXT = (ROOT / "platforms" / "h100_sxm.yaml").read_text()
+
+
+def platform(*offers: Offer):
+    return replace(BASE, offers=offers)
+
+
+@pytest.mark.parametrize(
+    ("offer", "world_size", "instances"),
+    [
+        *((EIGHT, size, 1) for size in (1, 7, 8)),
+        (EIGHT, 9, 2),
+        (EIGHT, 24, 3),
+        (ONE, 1, 1),
+        # Two instances of one device are not a node of two.
+        (ONE, 2, None),
+        (FOUR, 3, 1),
+        (FOUR, 8, None),
+        (FOUR, 16, None),
+        (replace(EIGHT, devices=16), 8, 1),
+        (replace(EIGHT, devices=16), 24, 2),
+        (EACH, 3, 3),
+        (EACH, 16, 16),
+    ],
+)
+def test_the_ranks_of_a_node_sit_in_one_instance(offer, world_size, instances):
+    assert offer.instances_for(world_size, 8) == instances
+
+
+def test_small_jobs_take_small_instances():
+    chosen = {size: platform(EIGHT, ONE, FOUR).quote(size) for size in (1, 2, 4, 5, 8, 16)}
+    assert {size: quote.usd_per_hour for size, quote in chosen.items()} == {
+        1: 12.0,
+        2: 44.0,
+        4: 44.0,
+        5: 80.0,
+        8: 80.0,
+        16: 160.0,
+    }
+    assert [chosen[size].offer.instance for size in (1, 4, 16)] == ["one", "four", "eight"]
+    assert platform(ONE).quote(2) is None
+    # 11.50 USD for each of six devices, less than 80 USD for the eight of an instance.
+    assert platform(EIGHT, EACH).quote(6).usd_per_hour == 69.0
+
+
+def test_several_nodes_need_the_network_of_the_offer():
+    machines = platform(EIGHT, OTHER)
+    assert machines.quote(16, network="slow").usd_per_hour == 160.0
+    assert machines.quote(16, network="other").usd_per_hour == 200.0
+    assert machines.quote(16, network="other", provider="A") is None
+    assert machines.quote(8, network="other").usd_per_hour == 80.0
+    assert machines.quote(16).usd_per_hour == 160.0
+    unbound = replace(EIGHT, networks=(), basis="given")
+    assert platform(unbound).quote(16, network="other", basis="spot").usd_per_hour == 160.0
+
+
+networks = st.lists(st.sampled_from(["fast", "slow", "other"]), unique=True).map(tuple)
+offers = st.builds(
+    replace,
+    st.sampled_from([EIGHT, ONE, FOUR, OTHER, EACH]),
+    usd_per_hour=st.floats(0.1, 1000),
+    networks=networks,
+    superseded=st.booleans(),
+)
+
+
+@given(st.lists(offers, max_size=6), st.sampled_from([1, 2, 4, 8, 16, 32]), st.data())
+def test_fewer_networks_never_make_a_quote_cheaper(drawn, world_size, data):
+    asked = data.draw(st.sampled_from([None, "fast", "slow", "other"]))
+    found = platform(*drawn).quote(world_size, network=asked)
+    kept = [
+        # A list that is emptied would mean any network, so one stays.
+        replace(offer, networks=data.draw(st.sampled_from([offer.networks, offer.networks[:1]])))
+        for offer in drawn
+    ]
+    restricted = platform(*kept).quote(world_size, network=asked)
+    if restricted is not None:
+        assert found is not None
+        assert restricted.usd_per_hour >= found.usd_per_hour
+    named = platform(*drawn).quote(world_size, network="fast")
+    if named is not None:
+        assert named.usd_per_hour >= platform(*drawn).quote(world_size).usd_per_hour
+
+
+def test_files_bind_prices_to_networks():
+    networks = {offer.instance: offer.networks for offer in BASE.offers}
+    assert networks["p5.48xlarge"] == ("efa_3200g",)
+    assert networks["Standard_ND96isr_H100_v5"] == ("infiniband_ndr400",)
+    assert networks["p5.4xlarge"] == ()
+    aws = BASE.quote(16, network="efa_3200g", provider="AWS")
+    assert (aws.usd_per_hour, aws.offer.host_memory_bytes, aws.offer.cores) == (
+        110.08,
+        2 * 2**40,
+        192,
+    )
+    assert BASE.quote(16, network="infiniband_ndr400", provider="AWS") is None
+
+
+def test_files_of_earlier_versions_price_every_network():
+    """Their entries name no network, so they count over all, as when they were written."""
+    head, _, tail = TEXT.partition("offers:\n")
+    line = (
+        "prices:\n  - {provider: AWS, instance: p5.48xlarge, devices: 8, price: 55.04 USD/h, "
+        "region: us-east-1, as_of: '2026-03', basis: on_demand, source: a list}\n"
+    )
+    old = platform_from_text(head + line + tail[tail.index("calibrations:") :], "old.yaml")
+    for network in (None, *(network.name for network in old.networks), "anything"):
+        assert old.quote(16, network=network).usd_per_hour == 110.08
+    changed, _ = override_platform(old, ["price=-50%"])
+    assert changed.quote(16, network="efa_3200g").usd_per_hour == 55.04
+    dumped = old.document.model_dump(mode="json")
+    assert check_data(dumped, PlatformDocument, file="old") == old.document
+    with pytest.raises(ConfigError, match="prices"):
+        platform_from_text(head + line + "offers:\n" + tail, "both.yaml")
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "words"),
+    [
+        (("network: efa_3200g", "network: efa_3200"), "network", "`efa_3200g`"),
+        (("network: efa_3200g, ", ""), "network", "p5.48xlarge"),
+        (("network: efa_3200g", "network: [efa_3200g, any_]"), "network", "any_"),
+        (("devices: 8, price", "by_device: true, devices: 8, price"), "devices", "1"),
+    ],
+)
+def test_what_is_wrong_with_an_offer_is_said_at_its_place(change, place, words):
+    with pytest.raises(ConfigError) as caught:
+        platform_from_text(TEXT.replace(*change), "h100.yaml")
+    (first, *_) = caught.value.diagnostics
+    assert first.field.endswith(place)
+    assert first.line is not None
+    assert words in str(caught.value)
