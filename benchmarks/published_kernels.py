@@ -20,7 +20,7 @@ from dse.machine import Precision
 from dse.machine.platforms import Platform, load_platform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -81,23 +81,31 @@ class KernelRows:
         return np.asarray(np.abs(self.predicted_s / self.measured_s - 1.0))
 
 
-def gemm_rows(path: Path) -> list[KernelRows]:
+def gemm_rows(path: Path, only: Mapping[str, Platform] | None = None) -> list[KernelRows]:
     """Returns every row of a table of products with its prediction.
+
+    Args:
+        path: The table.
+        only: Predict only these platforms, by name, as they are given.
 
     Raises:
         DseError: The file cannot be read, or lacks a column.
     """
-    return list(_rows(_table(path, ("m", "n", "k")), _predict_gemm))
+    return list(_rows(_table(path, ("m", "n", "k")), _predict_gemm, only))
 
 
-def attention_rows(path: Path) -> list[KernelRows]:
+def attention_rows(path: Path, only: Mapping[str, Platform] | None = None) -> list[KernelRows]:
     """Returns every row of a table of causal forward attention with its prediction.
+
+    Args:
+        path: The table.
+        only: Predict only these platforms, by name, as they are given.
 
     Raises:
         DseError: The file cannot be read, or lacks a column.
     """
     columns = ("batch", "seq", "heads", "kv_heads", "head_dim")
-    return list(_rows(_table(path, columns), _predict_attention))
+    return list(_rows(_table(path, columns), _predict_attention, only))
 
 
 def compare_kernels(rows: list[KernelRows], *, as_json: bool) -> None:
@@ -188,9 +196,13 @@ def _table(path: Path, sizes: tuple[str, ...]) -> pd.DataFrame:
     )
 
 
-def _rows(table: pd.DataFrame, predict: Predict) -> Iterator[KernelRows]:
+def _rows(
+    table: pd.DataFrame, predict: Predict, only: Mapping[str, Platform] | None
+) -> Iterator[KernelRows]:
     for (device, library, kind), part in table.groupby(["device_name", "library", "type"]):
         name = _PLATFORMS.get(str(device), str(device))
+        if only is not None and name not in only:
+            continue
         precision = _PRECISIONS.get(str(kind), str(kind))
         what = " ".join(word for word in (precision, str(library)) if word)
         possible = (part.measured_s > 0).to_numpy()
@@ -201,7 +213,7 @@ def _rows(table: pd.DataFrame, predict: Predict) -> Iterator[KernelRows]:
         if not len(part):
             continue
         try:
-            platform = load_platform(name)
+            platform = load_platform(name) if only is None else only[name]
             if precision not in set(Precision):
                 reason = "is not modelled" if precision in GEMM_PRECISIONS else "is not known"
                 raise DseError(f"precision `{precision}` {reason}")

@@ -45,8 +45,9 @@ ATTENTION_TERMS = (
 #: Queries of one tile of the measured kernels.
 _TILE = 64
 
-#: Width of a head at which a score's exponential counts as much as its products.
-_EXPONENTIAL_WIDTH = 64
+#: Exponentials of one compute unit in a second: 16 in a clock of about 1.75 GHz, on every
+#: generation from Ampere to Blackwell, while products have become faster.
+_UNIT_EXPONENTIALS_PER_S = 16 * 1.75e9
 
 #: Positions that are one block of a causal mask; blocks on the diagonal are computed in full (Dao,
 #: arXiv 2307.08691, § 3).
@@ -178,7 +179,7 @@ def attention_features(
     floor_s = device.kernel_floor_s
     terms = (
         score_s * scores * full["dim"],
-        score_s * scores * _EXPONENTIAL_WIDTH,
+        scores / _UNIT_EXPONENTIALS_PER_S,
         score_s * longest * full["dim"],
         2.0 * value_s * heads * full["queries"] * full["dim"],
         2.0 * value_s * key_values,

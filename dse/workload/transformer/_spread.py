@@ -38,7 +38,7 @@ def model_spreads(
         attention_spread: Spread of fused attention, as its model says; None for batched products.
     """
     device = problem.cluster.device
-    unit_rate = device.peak.of(problem.precision.outside_products) / device.compute_units
+    unit_rate = device.peak.of(problem.precision) / device.compute_units
     efolds = abs(math.log(unit_rate / _FITTED_UNIT_RATE))
     if attention_spread is None:
         attention_spread = math.hypot(_SPREAD.attention_s, _ATTENTION_SPREAD_PER_EFOLD * efolds)
