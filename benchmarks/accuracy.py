@@ -16,8 +16,8 @@ second form predicts whole training steps that others published (`published/*.cs
 measurements) and prints errors, order and intervals by family, beside a roofline and the marks;
 `--cases` lists every case. `--write` does both and writes the page with its pictures. The third
 form takes one file of published training throughputs of recommendation models, the fourth one of
-published training steps of transformers, the last two a table (Parquet or CSV) of times of products
-or of causal attention; rows that a shipped calibration was fitted on are no check of it.
+published training steps of transformers, the last two a table (Parquet or CSV) of times of
+products or of causal attention; rows that a shipped calibration was fitted on are no check of it.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ _LIBRARIES = {
     "deepgemm": "deepgemm",
     "vllm_default": "vllm",
     "sglang": "sglang",
-    "vllm_flash_attn_fa3": "flash_attention_3",
-    "fa3": "flash_attention_3_sglang",
+    "vllm_flash_attn_fa3": "flash_attention_3_vllm",
+    "fa3": "flash_attention_3",
     "vllm_flashinfer_trtllmprefill": "flashinfer",
 }
 
@@ -119,10 +119,10 @@ def compare_kernels(rows: list[KernelRows], *, as_json: bool) -> None:
         if row.problem:
             print(f"{row.platform:<14} {row.what:<36} {len(row.measured_s):8,} {row.problem}")
             continue
-        figures = _figures([row])
+        errors = row.errors
         print(
-            f"{row.platform:<14} {row.what:<36} {len(row.measured_s):8,} "
-            f"{100 * (figures['mape'] or 0):6.1f}% {100 * (figures['median_abs_error'] or 0):6.1f}%"
+            f"{row.platform:<14} {row.what:<36} {len(errors):8,} {100 * errors.mean():6.1f}% "
+            f"{100 * np.median(errors):6.1f}%"
         )
 
 
@@ -214,14 +214,23 @@ def _rows(
             continue
         try:
             platform = load_platform(name) if only is None else only[name]
-            if precision not in set(Precision):
-                reason = "is not modelled" if precision in GEMM_PRECISIONS else "is not known"
-                raise DseError(f"precision `{precision}` {reason}")
-            predicted_s = predict(platform, precision, part)
+            predicted_s = predict(platform, _precision(precision), part)
         except DseError as error:
             yield _problem(name, what, part, str(error))
             continue
         yield KernelRows(name, what, part.measured_s.to_numpy(np.float64), predicted_s)
+
+
+def _precision(name: str) -> str:
+    """Returns the name of a precision.
+
+    Raises:
+        DseError: It is not one of dse's.
+    """
+    if name not in set(Precision):
+        reason = "is not modelled" if name in GEMM_PRECISIONS else "is not known"
+        raise DseError(f"precision `{name}` {reason}")
+    return name
 
 
 def _problem(platform: str, what: str, part: pd.DataFrame, problem: str) -> KernelRows:

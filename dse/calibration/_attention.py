@@ -10,7 +10,6 @@ import numpy as np
 
 from dse.calibration.measurements import check_units
 from dse.errors import CalibrationError
-from dse.machine import Precision
 from dse.machine.fits import (
     HeldOut,
     KernelCalibration,
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from dse.calibration._origin import FitOrigin
     from dse.calibration.measurements import AttentionSamples
-    from dse.machine import DeviceSpec
+    from dse.machine import DeviceSpec, Precision
 
 #: Share of the (heads, kv_heads, dim) triples that is held out: a model is known or not at all.
 _HELD_OUT_SHARE = 0.25

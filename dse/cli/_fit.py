@@ -39,7 +39,8 @@ _KINDS_OF_OPTIONS = {
 
 def fit_command(
     kind: Annotated[
-        Literal["gemm", "attention", "collective", "embedding"], typer.Argument(help="What was measured.")
+        Literal["gemm", "attention", "collective", "embedding"],
+        typer.Argument(help="What was measured."),
     ],
     data: Annotated[
         Path,
@@ -140,9 +141,7 @@ def fit_command(
     # Two ranks on one node: any platform has them, and all of its links.
     cluster = load_platform(platform).cluster(2, link=link or "")
     default = f"measurements in {data.name}"[:_LONGEST_NAME]
-    origin = FitOrigin(
-        out.stem, cluster.device.name, source or default, as_of, implementation
-    )
+    origin = FitOrigin(out.stem, cluster.device.name, source or default, as_of, implementation)
     fitted, notes = _fit(kind, data, options, cluster, origin)
     write_calibrations(out, fitted)
     rows = calibration_rows(fitted)

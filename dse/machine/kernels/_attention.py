@@ -4,6 +4,9 @@ A fused kernel keeps the scores on the chip. Its time is that of a few physical 
 exponentials of the scores that the mask leaves, in tiles that quantise into waves over the compute
 units, the bytes of queries, keys and outputs, and what each launch, tile and sequence costs. A
 calibration weighs the terms; the weights mean something on another device.
+
+The tables that shipped calibrations were fitted on are of inference engines: they are forward, and
+keys and values are written to a cache as well, which training does not do.
 """
 
 from __future__ import annotations

@@ -268,7 +268,9 @@ class KernelBlock(StrictModel):
                 )
             return value
         if isinstance(value, TermsBlock):
-            raise _error(f"expected the terms of `attention` for this curve, found others; {_AGAIN}")
+            raise _error(
+                f"expected the terms of `attention` for this curve, found others; {_AGAIN}"
+            )
         expected = log_size_names(names)
         for feature in features:
             if feature not in expected and feature not in special:

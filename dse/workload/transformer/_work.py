@@ -172,7 +172,13 @@ class LayerWork:
         inner = self._model.ffn_hidden / self._tensor * self.tokens
         activation = Elementwise(values * self._value * inner)
         blocks: list[Kernel] = [self._product(*projection), self._residual(), self._norm()]
-        return [*blocks, self._product(*first), activation, self._product(*second), self._residual()]
+        return [
+            *blocks,
+            self._product(*first),
+            activation,
+            self._product(*second),
+            self._residual(),
+        ]
 
     # --- the core of attention ------------------------------------------------------------------
 
