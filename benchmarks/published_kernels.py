@@ -108,8 +108,25 @@ def attention_rows(path: Path, only: Mapping[str, Platform] | None = None) -> li
     return list(_rows(_table(path, columns), _predict_attention, only))
 
 
-def compare_kernels(rows: list[KernelRows], *, as_json: bool) -> None:
-    """Prints errors by platform and by library, or the same as JSON."""
+def compare_gemm(path: Path, *, as_json: bool) -> None:
+    """Prints errors of products by platform and by library, or the same as JSON.
+
+    Raises:
+        DseError: The file cannot be read, or lacks a column.
+    """
+    _compare(gemm_rows(path), as_json=as_json)
+
+
+def compare_attention(path: Path, *, as_json: bool) -> None:
+    """Prints errors of attention by platform and by library, or the same as JSON.
+
+    Raises:
+        DseError: The file cannot be read, or lacks a column.
+    """
+    _compare(attention_rows(path), as_json=as_json)
+
+
+def _compare(rows: list[KernelRows], *, as_json: bool) -> None:
     document = kernels_document(rows)
     if as_json:
         print(json.dumps(document, indent=1))

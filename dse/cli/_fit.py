@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 #: Most characters of a name or a source in a calibration file.
 _LONGEST_NAME = 200
 
+#: How much longer than the shortest the longest of repeated collectives may be.
+_TOLERANCE = 0.5
+
 #: Options that not all kinds have, with the kinds that do.
 _KINDS_OF_OPTIONS = {
     "--op": ("collective", "embedding"),
@@ -34,6 +37,8 @@ _KINDS_OF_OPTIONS = {
     "--link": ("collective",),
     "--in-place": ("collective",),
     "--implementation": ("gemm", "attention"),
+    "--nccl": ("collective",),
+    "--tolerance": ("collective",),
 }
 
 
@@ -103,6 +108,19 @@ def fit_command(
             "--implementation", help="Library whose kernels were measured (gemm, attention)."
         ),
     ] = "",
+    nccl: Annotated[
+        str | None,
+        typer.Option("--nccl", help="Version of NCCL of all rows (collectives), such as 2.27.3."),
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            "--tolerance",
+            min=0.0,
+            help="How much longer than the shortest the longest of repeated measurements may be "
+            f"(collectives); {_TOLERANCE:g} by default.",
+        ),
+    ] = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -121,6 +139,8 @@ def fit_command(
         "--link": link,
         "--in-place": in_place,
         "--implementation": implementation,
+        "--nccl": nccl,
+        "--tolerance": tolerance,
     }
     _refuse_others(kind, [name for name, value in given.items() if value])
     _check_as_of(as_of)
@@ -137,12 +157,13 @@ def fit_command(
         ranks=ranks,
         filters=pairs("--where", where),
         in_place=in_place,
+        nccl=nccl,
     )
     # Two ranks on one node: any platform has them, and all of its links.
     cluster = load_platform(platform).cluster(2, link=link or "")
     default = f"measurements in {data.name}"[:_LONGEST_NAME]
     origin = FitOrigin(out.stem, cluster.device.name, source or default, as_of, implementation)
-    fitted, notes = _fit(kind, data, options, cluster, origin)
+    fitted, notes = _fit(kind, data, options, cluster, origin, tolerance)
     write_calibrations(out, fitted)
     rows = calibration_rows(fitted)
 
@@ -225,7 +246,12 @@ def _is_own(out: Path) -> bool:
 
 
 def _fit(
-    kind: str, data: Path, options: ColumnOptions, cluster: Cluster, origin: FitOrigin
+    kind: str,
+    data: Path,
+    options: ColumnOptions,
+    cluster: Cluster,
+    origin: FitOrigin,
+    tolerance: float | None,
 ) -> tuple[CalibrationFile, tuple[str, ...]]:
     from dse.machine.platforms import CalibrationFile
 
@@ -247,10 +273,13 @@ def _fit(
     if kind == "collective":
         from dse.calibration import fit_collectives
         from dse.calibration.measurements import read_collective
+        from dse.machine.fits import NEWEST
 
-        collectives = read_collective(data, options)
+        allowed = _TOLERANCE if tolerance is None else tolerance
+        collectives = read_collective(data, options, tolerance=allowed)
         fitted = fit_collectives(collectives, origin, link=cluster.link)
-        return CalibrationFile(collectives=fitted), collectives.notes
+        bare = replace(cluster.link, name="", calibrations=(), nccl=NEWEST)
+        return CalibrationFile(collectives=fitted, link=bare), collectives.notes
     from dse.calibration import fit_embedding
     from dse.calibration.measurements import read_embedding
 

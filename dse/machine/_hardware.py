@@ -187,9 +187,11 @@ class LinkSpec:
         pair_bandwidth_bytes_per_s: For ``nvlink_pairs``: bandwidth inside a pair; traffic that
             leaves the pair uses `bandwidth_bytes_per_s`. For ``full_mesh``: bandwidth to each of
             the other devices; `bandwidth_bytes_per_s` is that to all of them together.
-        calibrations: What was learned from measured collectives.
+        calibrations: What was learned from measured collectives, of all versions of the library.
         in_switch_share: For switches that add and multicast (NVLS): bytes a second of a large
             all-reduce's message, as a share of the bandwidth; None for those that do not.
+        nccl: Version of the communication library whose measurements count; `newest` for the
+            newest measured one.
     """
 
     name: str
@@ -199,6 +201,7 @@ class LinkSpec:
     pair_bandwidth_bytes_per_s: float | None = None
     calibrations: tuple[CollectiveCalibration, ...] = field(default=(), repr=False)
     in_switch_share: float | None = None
+    nccl: str = "newest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +216,12 @@ class NetworkSpec:
         latency_s: End-to-end latency of a small message between two nodes.
         calibrations: What was learned from collectives measured over several nodes; of several
             that measured the same operation, the last counts.
+        nodes_per_leaf: Nodes under the same leaf switches, which have the full bandwidth among one
+            another; None for a network without bottlenecks between switches.
+        oversubscription: Bandwidth of the nodes under a leaf over what leaves it, at least 1.
+        spine_latency_s: Added to the latency of a message that leaves the leaf.
+        rails: Whether card `i` of each of those nodes has a leaf switch of its own.
+        in_network_reduction: Whether the switches add (SHARP).
     """
 
     name: str
@@ -221,6 +230,11 @@ class NetworkSpec:
     nic_bandwidth_bytes_per_s: float
     latency_s: float
     calibrations: tuple[NetworkCalibration, ...] = field(default=(), repr=False)
+    nodes_per_leaf: int | None = None
+    oversubscription: float = 1.0
+    spine_latency_s: float = 0.0
+    rails: bool = False
+    in_network_reduction: bool = False
 
     @property
     def node_bandwidth_bytes_per_s(self) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import math
 from typing import TYPE_CHECKING
 
-from dse.report._metrics import rate, rate_parts, usd
+from dse.report._metrics import price_words, rate, rate_parts, usd
 from dse.report.console import duration, percent, plural, signed_percent
 from dse.workload import program_label
 
@@ -31,7 +31,7 @@ class DecisionEntry:
         setting: Machines, set-up, program and batch.
         speed: Throughput, or the time of a step where that is not known.
         interval: 90 % interval of the throughput, without unit; empty without one.
-        price: Price of all machines an hour; empty without a price.
+        price: Price of all machines an hour, and whose it is; empty without a price.
         cost: Cost of a billion samples or tokens; empty without a price.
         doubling: What twice the ranks bring.
     """
@@ -67,8 +67,9 @@ def decision_entries(decision: Decision) -> tuple[DecisionEntry, ...]:
 def certificate_words(study: StudyResult) -> str:
     """Returns how much of a study's front can be missing, and how to go on."""
     evaluated = [record for record in study.records if record.evaluated]
-    if study.certificate is not None:
-        return _certified(study.certificate)
+    found = study.certificate
+    if found is not None and (found.distinct or found.complete):
+        return _certified(found)
     size = math.prod(len(parameter.choices) for parameter in study.parameters)
     if study.parameters and len(study.records) >= size:
         return f"front complete: the whole space of {plural(size, 'configuration')} was looked at"
@@ -77,10 +78,11 @@ def certificate_words(study: StudyResult) -> str:
     if not on_front:
         return ""
     gain, count = max(on_front), len(evaluated)
+    of = ", ".join([f"{gain} of {count}", *([] if found is None else _ruled_out(found))])
     more = f"continue with --resume --trials {2 * count}"
     if gain > _STILL_GROWING * count:
-        return f"the front was still growing (last gain at {gain} of {count}): {more}"
-    return f"not proven complete: the last gain came at {gain} of {count}; to be surer, {more}"
+        return f"the front was still growing (last gain at {of}): {more}"
+    return f"not proven complete: the last gain came at {of}; to be surer, {more}"
 
 
 def equal_words(outcome: Outcome) -> str:
@@ -100,14 +102,7 @@ def _certified(found: Certificate) -> str:
     seen = f"{plural(found.evaluated, 'outcome')} evaluated"
     if found.distinct:
         seen = f"{found.evaluated:,} of {plural(found.distinct, 'outcome')} evaluated"
-    ruled_out = [
-        f"{count:,} proven {how}"
-        for count, how in (
-            (found.proven_dominated, "dominated"),
-            (found.proven_infeasible, "infeasible"),
-        )
-        if count
-    ]
+    ruled_out = _ruled_out(found)
     if found.complete:
         if found.proven_dominated and not found.proven_infeasible:
             ruled_out = ["the others proven dominated"]
@@ -120,6 +115,18 @@ def _certified(found: Certificate) -> str:
     )
     more = "continue with --resume, and with more --trials where their number ended it"
     return f"{how_much}: {', '.join([seen, *ruled_out])}; {more}"
+
+
+def _ruled_out(found: Certificate) -> list[str]:
+    """Returns how many outcomes need no evaluation, by the reason."""
+    return [
+        f"{count:,} proven {how}"
+        for count, how in (
+            (found.proven_dominated, "dominated"),
+            (found.proven_infeasible, "infeasible"),
+        )
+        if count
+    ]
 
 
 def _entry(role: str, also: tuple[str, ...], choice: Choice) -> DecisionEntry:
@@ -137,7 +144,7 @@ def _entry(role: str, also: tuple[str, ...], choice: Choice) -> DecisionEntry:
         setting=", ".join(filter(None, setting)),
         speed=_speed(choice),
         interval=_interval(choice),
-        price="" if price is None else f"{price:,.2f} USD/h",
+        price="" if price is None else price_words(price, choice.rented),
         cost="" if cost is None else f"{usd(cost)} USD per billion {choice.counts}",
         doubling=_doubling(choice),
     )

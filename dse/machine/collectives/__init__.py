@@ -9,6 +9,7 @@ from dse.machine.collectives._estimate import (
 )
 from dse.machine.collectives._groups import CollectiveOp, Group
 from dse.machine.collectives._inside import inside_time_s, link_from_measurement, volume
+from dse.machine.collectives._measured import curves_in_use
 
 __all__ = [
     "CollectiveOp",
@@ -16,6 +17,7 @@ __all__ = [
     "all_to_all_v_time_s",
     "collective_estimate",
     "collective_time_s",
+    "curves_in_use",
     "inside_time_s",
     "link_from_measurement",
     "volume",

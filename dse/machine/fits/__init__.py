@@ -28,8 +28,11 @@ from dse.machine.fits._size_curve import SizeCurve, fit_size_curve
 from dse.machine.fits._smooth import SmoothCurve, fit_smooth_curve
 from dse.machine.fits._terms import TermCurve, fit_term_curve
 from dse.machine.fits._trees import TreeCurve, fit_tree_curve
+from dse.machine.fits._versions import NCCL_VERSION, NEWEST, is_version, version_parts
 
 __all__ = [
+    "NCCL_VERSION",
+    "NEWEST",
     "SPREAD_PER_EFOLD_OUTSIDE",
     "CollectiveCalibration",
     "Estimate",
@@ -50,7 +53,9 @@ __all__ = [
     "fit_term_curve",
     "fit_tree_curve",
     "held_out_errors",
+    "is_version",
     "log_size",
     "log_size_names",
     "log_spread",
+    "version_parts",
 ]

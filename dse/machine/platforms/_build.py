@@ -15,7 +15,7 @@ from dse.machine import (
     Offer,
     PeakRates,
 )
-from dse.machine.platforms._calibrations import calibration_facts
+from dse.machine.platforms._calibrations import collective_facts, kernel_facts, network_facts
 from dse.machine.platforms._platform import Platform
 from dse.machine.platforms._provenance import PlatformFact
 from dse.machine.platforms._schema import ANY_NETWORK
@@ -45,15 +45,15 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
     host_link, host_memory = document.node.host_link, document.node.host_memory
     links = [
         replace(
-            _link(name, block),
+            link,
             calibrations=tuple(
                 collective
                 for calibration in used
-                if (calibration.block.link or document.default_link) == name
-                for collective in calibration.collectives()
+                if (calibration.block.link or document.default_link) == link.name
+                for collective in calibration.collectives(link)
             ),
         )
-        for name, block in document.links.items()
+        for link in (_link(name, block) for name, block in document.links.items())
     ]
     networks = [
         replace(
@@ -99,7 +99,12 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
             graph_launch_s=document.host.graph_launch,
         ),
         offers=tuple(_offer(block) for block in document.offers),
-        facts=(*_facts(document), *calibration_facts(used)),
+        facts=(
+            *_facts(document),
+            *kernel_facts(used),
+            *collective_facts(links),
+            *network_facts(used),
+        ),
         calibrations=tuple(dict.fromkeys(calibration.source for calibration in used)),
         host_memory_bytes=host_memory.capacity if host_memory else None,
         nodes_per_pod=document.pod.nodes if document.pod else 1,
@@ -126,12 +131,24 @@ def _link(name: str, block: LinkBlock) -> LinkSpec:
         block.bandwidth,
         block.latency,
         block.pair_bandwidth,
+        nccl=block.nccl,
         in_switch_share=block.in_switch_reduction,
     )
 
 
 def _network(name: str, block: NetworkBlock) -> NetworkSpec:
-    return NetworkSpec(name, block.kind, block.nics, block.bandwidth, block.latency)
+    return NetworkSpec(
+        name,
+        block.kind,
+        block.nics,
+        block.bandwidth,
+        block.latency,
+        nodes_per_leaf=block.nodes_per_leaf,
+        oversubscription=block.oversubscription or 1.0,
+        spine_latency_s=block.spine_latency or 0.0,
+        rails=bool(block.rails),
+        in_network_reduction=bool(block.in_network_reduction),
+    )
 
 
 def _offer(block: OfferBlock) -> Offer:
@@ -169,7 +186,8 @@ def _facts(document: PlatformDocument) -> Iterator[PlatformFact]:
     for prefix, block in blocks:
         for name in type(block).model_fields:
             value = getattr(block, name)
-            if name in ("origin", "source", "as_of") or value is None:
+            # The version of the library is no figure: facts of the curves name it.
+            if name in ("origin", "source", "as_of", "nccl") or value is None:
                 continue
             yield PlatformFact(
                 f"{prefix}.{name}",
@@ -213,7 +231,7 @@ _UNITS = {
 def _readable(prefix: str, name: str, value: object) -> str:
     if not isinstance(value, float):
         return str(value)
-    if name == "in_switch_reduction":
+    if name in ("in_switch_reduction", "oversubscription"):
         return f"{value:g}"
     if prefix == "device.peak":
         return format_quantity(value, UnitKind.COMPUTE_RATE)

@@ -39,7 +39,7 @@ from dse.machine import LinkKind
 from dse.machine.platforms._build import offer_fact
 from dse.machine.platforms._override import given_price, rebuilt, spelled_out
 from dse.machine.platforms._provenance import PlatformFact
-from dse.machine.platforms._schema import Name, PlatformDocument
+from dse.machine.platforms._schema import Name, NcclVersion, PlatformDocument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -135,6 +135,7 @@ class OwnLinkBlock(StrictModel):
     latency: Seconds | None = None
     pair_bandwidth: BytesPerSecond | None = None
     in_switch_reduction: Fraction | None = None
+    nccl: NcclVersion | None = None
 
 
 class OwnNetworkBlock(StrictModel):
@@ -144,6 +145,11 @@ class OwnNetworkBlock(StrictModel):
     nics: Count | None = None
     bandwidth: BytesPerSecond | None = None
     latency: Seconds | None = None
+    nodes_per_leaf: Count | None = None
+    oversubscription: Annotated[float | None, Field(ge=1)] = None
+    spine_latency: Seconds | None = None
+    rails: bool | None = None
+    in_network_reduction: bool | None = None
 
 
 class OwnHostBlock(StrictModel):

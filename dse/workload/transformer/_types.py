@@ -193,8 +193,8 @@ MEGATRON = TransformerRuntime(
 )
 
 #: Megatron-Core with Transformer Engine, as NeMo and Megatron-Bridge run it: gradients are reduced
-#: in two bytes during the backward pass; norms, activations and the loss are fused. An update takes
-#: the gradient's norm (2 bytes), reads the gradient and updates weight and two moments (26), and
+#: in two bytes during the backward pass; norms, activations and the loss are fused. An update
+#: takes the norm of the gradient (2 bytes), reads it and updates weight and two moments (26), and
 #: writes the weight in its precision (2).
 MEGATRON_CORE = TransformerRuntime(
     gradient_bytes=2,
