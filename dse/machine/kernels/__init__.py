@@ -55,6 +55,7 @@ from dse.machine.kernels.embedding import (
     embedding_time_s,
     embedding_work,
     host_rows_time_s,
+    host_rows_waiting_s,
     host_rows_work,
     unfused_embedding_work,
 )
@@ -95,6 +96,7 @@ __all__ = [
     "host_copy_estimate",
     "host_copy_time_s",
     "host_rows_time_s",
+    "host_rows_waiting_s",
     "host_rows_work",
     "streaming_efficiency",
     "streaming_estimate",
