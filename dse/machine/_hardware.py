@@ -128,6 +128,8 @@ class LinkSpec:
         calibrations: What was learned from measured collectives, of all versions of the library.
         in_switch_share: For switches that add and multicast (NVLS): bytes a second of a large
             all-reduce's message, as a share of the bandwidth; None for those that do not.
+        devices_per_switch: For ``pcie``: devices that share the way from their switch to the host
+            bridge, which is as fast as that of one device.
         nccl: Version of the communication library whose measurements count; `newest` for the
             newest measured one.
     """
@@ -139,6 +141,7 @@ class LinkSpec:
     pair_bandwidth_bytes_per_s: float | None = None
     calibrations: tuple[CollectiveCalibration, ...] = field(default=(), repr=False)
     in_switch_share: float | None = None
+    devices_per_switch: int = 1
     nccl: str = "newest"
 
 
@@ -182,10 +185,18 @@ class NetworkSpec:
 
 @dataclass(frozen=True, slots=True)
 class HostLinkSpec:
-    """The path between host memory and one device (PCIe, or NVLink-C2C)."""
+    """The path between host memory and a device (PCIe, or NVLink-C2C).
+
+    Attributes:
+        bandwidth_bytes_per_s: In one direction.
+        latency_s: Time before the first byte.
+        devices: Devices of a node that share the path: those behind one PCIe switch, or of one
+            superchip.
+    """
 
     bandwidth_bytes_per_s: float
     latency_s: float
+    devices: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +241,8 @@ class Cluster:
         host_memory_bytes: Host memory of one node, or None when it is not known; then nothing
             limits what is kept there.
         nodes_per_pod: Nodes that the link reaches over; one without pods.
+        host_memory_bandwidth_bytes_per_s: Bandwidth of one node's host memory, which its devices
+            share; None when it is not known, then nothing limits their sum.
     """
 
     name: str
@@ -242,6 +255,16 @@ class Cluster:
     world_size: int
     host_memory_bytes: float | None = None
     nodes_per_pod: int = 1
+    host_memory_bandwidth_bytes_per_s: float | None = None
+
+    @property
+    def host_link_of_all(self) -> HostLinkSpec:
+        """A device's path to host memory while all devices of the node use theirs alike."""
+        link, memory = self.host_link, self.host_memory_bandwidth_bytes_per_s
+        bandwidth = link.bandwidth_bytes_per_s / min(link.devices, self.local_size)
+        if memory is not None:
+            bandwidth = min(bandwidth, memory / self.local_size)
+        return HostLinkSpec(bandwidth, link.latency_s)
 
     @property
     def local_size(self) -> int:

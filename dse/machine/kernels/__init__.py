@@ -47,6 +47,7 @@ from dse.machine.kernels.embedding import (
     embedding_time_s,
     embedding_work,
     host_rows_time_s,
+    host_rows_waiting_s,
     host_rows_work,
     unfused_embedding_work,
 )
@@ -81,6 +82,7 @@ __all__ = [
     "host_copy_estimate",
     "host_copy_time_s",
     "host_rows_time_s",
+    "host_rows_waiting_s",
     "host_rows_work",
     "streaming_efficiency",
     "streaming_estimate",

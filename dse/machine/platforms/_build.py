@@ -84,7 +84,7 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
             calibrations=tuple(kernel for calibration in used for kernel in calibration.kernels()),
         ),
         devices_per_node=document.node.devices,
-        host_link=HostLinkSpec(host_link.bandwidth, host_link.latency),
+        host_link=HostLinkSpec(host_link.bandwidth, host_link.latency, host_link.devices or 1),
         links=tuple(sorted(links, key=lambda link: link.name != document.default_link)),
         networks=tuple(
             sorted(networks, key=lambda network: network.name != document.default_network)
@@ -107,6 +107,7 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
         calibrations=tuple(dict.fromkeys(calibration.source for calibration in used)),
         host_memory_bytes=host_memory.capacity if host_memory else None,
         nodes_per_pod=document.pod.nodes if document.pod else 1,
+        host_memory_bandwidth_bytes_per_s=host_memory.bandwidth if host_memory else None,
         document=document,
     )
 
@@ -120,6 +121,7 @@ def _link(name: str, block: LinkBlock) -> LinkSpec:
         block.pair_bandwidth,
         nccl=block.nccl,
         in_switch_share=block.in_switch_reduction,
+        devices_per_switch=block.devices_per_switch or 1,
     )
 
 

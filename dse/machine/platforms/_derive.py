@@ -102,12 +102,14 @@ class OwnHostLinkBlock(StrictModel):
     kind: Name | None = None
     bandwidth: BytesPerSecond | None = None
     latency: Seconds | None = None
+    devices: RankCount | None = None
 
 
 class OwnHostMemoryBlock(StrictModel):
     """Memory of the node's processors."""
 
     capacity: Bytes | None = None
+    bandwidth: BytesPerSecond | None = None
 
 
 class OwnNodeBlock(StrictModel):
@@ -132,6 +134,7 @@ class OwnLinkBlock(StrictModel):
     latency: Seconds | None = None
     pair_bandwidth: BytesPerSecond | None = None
     in_switch_reduction: Fraction | None = None
+    devices_per_switch: RankCount | None = None
     nccl: NcclVersion | None = None
 
 

@@ -52,6 +52,7 @@ class Platform:
         calibrations: Files of fitted models that it uses.
         host_memory_bytes: Host memory of one node; None when it is not known.
         nodes_per_pod: Nodes that the links reach over; one without pods.
+        host_memory_bandwidth_bytes_per_s: Of one node; None when it is not known.
         document: What it was built from, for overrides.
     """
 
@@ -68,6 +69,7 @@ class Platform:
     calibrations: tuple[CalibrationSource, ...] = ()
     host_memory_bytes: float | None = None
     nodes_per_pod: int = 1
+    host_memory_bandwidth_bytes_per_s: float | None = None
     document: PlatformDocument = field(kw_only=True, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -126,6 +128,7 @@ class Platform:
             world_size=world_size,
             host_memory_bytes=self.host_memory_bytes,
             nodes_per_pod=self.nodes_per_pod,
+            host_memory_bandwidth_bytes_per_s=self.host_memory_bandwidth_bytes_per_s,
         )
 
     def _fills_pods(self, world_size: int) -> bool:
