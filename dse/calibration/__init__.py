@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dse.calibration._attention import fit_attention
 from dse.calibration._collectives import fit_collectives, held_out_sizes
 from dse.calibration._embedding import fit_embedding
 from dse.calibration._gemm import GemmSplit, fit_gemm, split_gemm
@@ -15,6 +16,7 @@ __all__ = [
     "GemmSplit",
     "MachineCalibration",
     "SmoothPoints",
+    "fit_attention",
     "fit_collectives",
     "fit_embedding",
     "fit_gemm",
