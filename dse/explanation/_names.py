@@ -14,10 +14,18 @@ _LINKS = {
     LinkKind.NVSWITCH: "NVSwitch",
     LinkKind.NVLINK_MESH: "NVLink",
     LinkKind.NVLINK_PAIRS: "NVLink and PCIe",
+    LinkKind.FULL_MESH: "device mesh",
     LinkKind.PCIE: "PCIe",
     LinkKind.SHARED_MEMORY: "shared memory",
 }
-_NETWORKS = {"infiniband": "InfiniBand", "ethernet": "Ethernet", "efa": "EFA"}
+_NETWORKS = {
+    "infiniband": "InfiniBand",
+    "ethernet": "Ethernet",
+    "efa": "EFA",
+    "roce": "RoCE",
+    "tcpx": "GPUDirect-TCPX",
+    "tcpxo": "GPUDirect-TCPXO",
+}
 
 
 def resource_names(cluster: Cluster, precision: Precision) -> dict[Resource, str]:

@@ -149,23 +149,29 @@ def _bytes_inside(
 def _inside_s(
     cluster: Cluster, op: CollectiveOp, size: NDArray[np.float64], group: Group
 ) -> NDArray[np.float64]:
-    if group.ranks_per_domain < 2:
+    ranks = group.ranks_per_domain
+    if ranks < 2:
         return np.zeros_like(size)
-    known = measured(cluster.link, op, group.ranks_per_domain)
+    nodes = _nodes_inside(cluster, ranks)
+    known = measured(cluster.link, op, ranks, nodes)
     time_s = (
-        inside_time_s(cluster.link, op, size, group.ranks_per_domain)
+        inside_time_s(cluster.link, op, size, ranks, nodes)
         if known is None
         else known.curve.at(size)
     )
     return np.where(size > 0, time_s, 0.0)
 
 
+def _nodes_inside(cluster: Cluster, ranks: int) -> int:
+    """Nodes of one domain that a group's ranks sit on, as few as hold them."""
+    return -(-ranks // cluster.devices_per_node)
+
+
 def _inside_spread(
     cluster: Cluster, op: CollectiveOp, size: NDArray[np.float64], group: Group
 ) -> NDArray[np.float64] | float:
-    known = (
-        measured(cluster.link, op, group.ranks_per_domain) if group.ranks_per_domain > 1 else None
-    )
+    ranks = group.ranks_per_domain
+    known = measured(cluster.link, op, ranks, _nodes_inside(cluster, ranks)) if ranks > 1 else None
     if known is None:
         return _ANALYTICAL_SPREAD
     inside = _bytes_inside(op, size, group)

@@ -1,4 +1,4 @@
-"""Collectives inside a node from volume and topology, for want of measurements.
+"""Collectives inside a node, or pod, from volume and topology, for want of measurements.
 
 Each device moves `volume(op, n)` bytes through its link for every byte of the message
 (nccl-tests' definition of bus bandwidth). Over NVSwitch and inside an NVLink pair the message also
@@ -9,6 +9,14 @@ are slow enough to hide it:
     seconds per byte = volume / (share · bandwidth)         others
 
 The exposed part gives two devices less bus bandwidth than eight, as measured.
+
+Where the switches add (NVLS), the message of an all-reduce crosses a device's link about once
+instead of twice. How fast differs between generations of switches, so it is a figure of the link:
+
+    seconds per byte = 1 / (in-switch share · bandwidth)
+
+It has the latency of the ring's full-bandwidth protocol: published times of 8 H100 and B200 and of
+72 GB200 agree with that, which no constant latency does. Small messages stay with the others.
 """
 
 from __future__ import annotations
@@ -17,12 +25,13 @@ from functools import lru_cache
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dse.machine import LinkKind, LinkSpec
 from dse.machine.collectives._groups import CollectiveOp
-from dse.machine.collectives._protocols import faster_protocol_s
+from dse.machine.collectives._protocols import faster_protocol_s, full_bandwidth_s
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 #: Latency of an empty collective in hops: fixed part, and part per step of the algorithm. From
@@ -37,10 +46,20 @@ _HOPS_PER_STEP = 0.31
 _EXPOSED_REDUCTION = 0.50
 _EXPOSED_COPY = 0.37
 
+#: Fewest devices whose all-reduce the library gives to the switches: published tables of four
+#: H100 and H200 have the rate of a ring, those of eight (in types that switches can add) that of
+#: the switches.
+IN_SWITCH_RANKS = 5
+
 #: Share of the link rate that rings reach in a cube mesh, and among ranks in one host's memory;
 #: assumed.
 _MESH_SHARE = 0.85
 _SHARED_MEMORY_SHARE = 0.80
+
+#: Share of the line rate that collectives reach where every device has a link of its own to every
+#: other: published rccl-tests on eight MI300X from 1 GiB on, 315-319 of 448 GB/s of bus bandwidth.
+#: Check bits and packet headers take a quarter (45-48 of the 64 GB/s of one link).
+_FULL_MESH_SHARE = 0.71
 
 #: What `n` streams through one host bridge leave of a PCIe link: `0.97 / (1 + (n - 2) / 16)`. Two
 #: streams from published all-reduces over two bridged pairs (15.8 GB/s of algorithm bandwidth, so
@@ -50,25 +69,54 @@ _BRIDGE_STREAMS_TO_HALVE = 16.0
 
 
 def inside_time_s(
-    link: LinkSpec, op: CollectiveOp, nbytes: NDArray[np.float64], ranks: int
+    link: LinkSpec, op: CollectiveOp, nbytes: NDArray[np.float64], ranks: int, nodes: int = 1
 ) -> NDArray[np.float64]:
-    """Returns seconds of a collective among `ranks` devices of one node, by physics alone.
+    """Returns seconds of a collective among `ranks` devices of one domain, by physics alone.
 
     Args:
         link: The interconnect; its calibrations are ignored.
         op: The operation.
         nbytes: Message sizes as nccl-tests counts them, any shape.
         ranks: Devices taking part, at least two.
+        nodes: Nodes of a pod that they sit on.
     """
-    return faster_protocol_s(nbytes, *_latency_and_inverse_bandwidth(link, op, ranks))
+    time_s = faster_protocol_s(nbytes, *_latency_and_inverse_bandwidth(link, op, ranks, nodes))
+    if switches_reduce(link, op, ranks):
+        time_s = np.minimum(time_s, in_switch_time_s(link, nbytes, ranks))
+    return time_s
+
+
+def switches_reduce(link: LinkSpec, op: CollectiveOp, ranks: int) -> bool:
+    """Returns whether the link's switches may add for a collective."""
+    return (
+        link.in_switch_share is not None
+        and ranks >= IN_SWITCH_RANKS
+        and op is CollectiveOp.ALL_REDUCE
+    )
+
+
+def in_switch_time_s(
+    link: LinkSpec, nbytes: NDArray[np.float64], ranks: int
+) -> NDArray[np.float64]:
+    """Returns seconds of an all-reduce whose sums the link's switches form.
+
+    Args:
+        link: An interconnect with an in-switch share.
+        nbytes: Message sizes, any shape.
+        ranks: Devices taking part.
+    """
+    assert link.in_switch_share is not None
+    empty_s, _ = _latency_and_inverse_bandwidth(link, CollectiveOp.ALL_REDUCE, ranks)
+    rate = link.in_switch_share * link.bandwidth_bytes_per_s
+    return full_bandwidth_s(nbytes, empty_s, 1.0 / rate)
 
 
 @lru_cache(maxsize=256)
 def _latency_and_inverse_bandwidth(
-    link: LinkSpec, op: CollectiveOp, ranks: int
+    link: LinkSpec, op: CollectiveOp, ranks: int, nodes: int = 1
 ) -> tuple[float, float]:
     """Seconds of an empty message, and seconds a byte."""
-    empty_s = link.latency_s * (_FIXED_HOPS + _HOPS_PER_STEP * steps(op, ranks))
+    empty_s = link.latency_s * (_FIXED_HOPS + _HOPS_PER_STEP * steps(op, ranks, nodes))
     return empty_s, _seconds_per_byte(link, op, ranks)
 
 
@@ -84,22 +132,25 @@ def link_from_measurement(
         shortest_s: Time of the smallest all-reduce.
         seconds_per_byte: Time of a large all-reduce over its message size.
     """
-    op = CollectiveOp.ALL_REDUCE
-    unit = LinkSpec(name, kind, 1.0, 1.0, 1.0 if kind is LinkKind.NVLINK_PAIRS else None)
-    hops, seconds = _latency_and_inverse_bandwidth(unit, op, ranks)
+    pair = {LinkKind.NVLINK_PAIRS: 1.0, LinkKind.FULL_MESH: 1.0 / (ranks - 1)}.get(kind)
+    unit = LinkSpec(name, kind, 1.0, 1.0, pair)
+    hops, seconds = _latency_and_inverse_bandwidth(unit, CollectiveOp.ALL_REDUCE, ranks)
     bandwidth = seconds / seconds_per_byte
-    pair = bandwidth if kind is LinkKind.NVLINK_PAIRS else None
-    return LinkSpec(name, kind, bandwidth, shortest_s / hops, pair)
+    return LinkSpec(
+        name, kind, bandwidth, shortest_s / hops, None if pair is None else pair * bandwidth
+    )
 
 
-def steps(op: CollectiveOp, ranks: int) -> float:
+def steps(op: CollectiveOp, ranks: int, nodes: int = 1) -> float:
     """Returns how many messages an algorithm sends one after the other.
 
     A ring needs `n - 1`, twice that to reduce and to gather; peers of a direct exchange are
-    served several at a time.
+    served several at a time. Over the nodes of a pod an all-reduce is a double binary tree of
+    nodes, and a chain on each of them, which moves as many bytes but for an `n`-th.
     """
     if op is CollectiveOp.ALL_REDUCE:
-        return 2.0 * (ranks - 1)
+        in_tree = math.ceil(ranks / nodes) - 1 + math.ceil(math.log2(nodes))
+        return 2.0 * min(ranks - 1, in_tree)
     if op is CollectiveOp.ALL_TO_ALL:
         return 1.0 + math.log2(ranks)
     if op is CollectiveOp.SEND_RECV:
@@ -141,6 +192,11 @@ def _seconds_per_byte(link: LinkSpec, op: CollectiveOp, ranks: int) -> float:
             else:
                 over_bridge_s = moved / (wire * _bridge_share(ranks / 2))
             return max(over_bridge_s, in_pair_s)
+        case LinkKind.FULL_MESH:
+            # Links to devices that take no part lie idle.
+            peers = 1 if op is CollectiveOp.SEND_RECV else ranks - 1
+            pair = link.pair_bandwidth_bytes_per_s or wire
+            return moved / (_FULL_MESH_SHARE * min(wire, peers * pair))
         case LinkKind.PCIE:
             return moved / (wire * _bridge_share(ranks))
         case LinkKind.SHARED_MEMORY:

@@ -24,7 +24,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.machine.collectives._groups import CollectiveOp
-from dse.machine.collectives._inside import inside_time_s, steps, volume
+from dse.machine.collectives._inside import (
+    IN_SWITCH_RANKS,
+    in_switch_time_s,
+    inside_time_s,
+    steps,
+    switches_reduce,
+    volume,
+)
 from dse.machine.fits import SPREAD_PER_EFOLD_OUTSIDE, CollectiveCalibration, SizeCurve
 
 if TYPE_CHECKING:
@@ -69,8 +76,15 @@ class Measured:
 
 
 @lru_cache(maxsize=256)
-def measured(link: LinkSpec, op: CollectiveOp, ranks: int) -> Measured | None:
-    """Returns the curve for an operation among `ranks` devices, or None without calibrations."""
+def measured(link: LinkSpec, op: CollectiveOp, ranks: int, nodes: int = 1) -> Measured | None:
+    """Returns the curve for an operation among `ranks` devices, or None without calibrations.
+
+    Args:
+        link: The interconnect.
+        op: The operation.
+        ranks: Devices taking part.
+        nodes: Nodes of a pod that they sit on.
+    """
     for source in (op, *_RELATED[op]):
         known = {
             calibration.ranks: calibration
@@ -79,7 +93,7 @@ def measured(link: LinkSpec, op: CollectiveOp, ranks: int) -> Measured | None:
         }
         if not known:
             continue
-        found = _at_ranks(link, source, known, ranks)
+        found = _at_ranks(link, source, known, ranks, nodes)
         if source is op:
             return found
         curve = _scaled(link, found.curve, (op, ranks), (source, ranks))
@@ -88,7 +102,11 @@ def measured(link: LinkSpec, op: CollectiveOp, ranks: int) -> Measured | None:
 
 
 def _at_ranks(
-    link: LinkSpec, op: CollectiveOp, known: dict[int, CollectiveCalibration], ranks: int
+    link: LinkSpec,
+    op: CollectiveOp,
+    known: dict[int, CollectiveCalibration],
+    ranks: int,
+    nodes: int,
 ) -> Measured:
     if ranks in known:
         return Measured(known[ranks].curve, known[ranks].spread)
@@ -99,28 +117,38 @@ def _at_ranks(
         curve = _scaled(link, nearest.curve, (op, ranks), (op, nearest.ranks))
         return Measured(curve, math.hypot(nearest.spread, _SPREAD_OTHER_RANKS))
     low, high = (below[-1], above[0]) if above else (below[-2], below[-1])
-    curve = _continued(op, known[low], known[high], ranks)
+    curve = _continued(op, known[low], known[high], ranks, nodes)
+    if high < IN_SWITCH_RANKS and switches_reduce(link, op, ranks):
+        curve = _in_switch_where_faster(link, curve, ranks)
     widest = max(known[low].spread, known[high].spread)
     return Measured(curve, math.hypot(widest, _SPREAD_OTHER_RANKS))
 
 
 def _continued(
-    op: CollectiveOp, low: CollectiveCalibration, high: CollectiveCalibration, ranks: int
+    op: CollectiveOp,
+    low: CollectiveCalibration,
+    high: CollectiveCalibration,
+    ranks: int,
+    nodes: int,
 ) -> SizeCurve:
     """The curve between two measured rank counts, or above both."""
 
-    def position(of: Callable[[CollectiveOp, int], float]) -> float:
+    def position(of: Callable[[CollectiveOp, int], float], there: float) -> float:
         apart = of(op, high.ranks) - of(op, low.ranks)
-        return (of(op, ranks) - of(op, high.ranks)) / apart if apart else 0.0
+        return (there - of(op, high.ranks)) / apart if apart else 0.0
 
     def continued(at_low: float, at_high: float, where: float) -> float:
         # More ranks never take less time; where a measurement says so, it is noise.
         return at_high + max(at_high - at_low, 0.0) * where
 
     first, second = low.curve, high.curve
-    latency_s = continued(first.latency_s, second.latency_s, position(steps))
+    latency_s = continued(
+        first.latency_s, second.latency_s, position(steps, steps(op, ranks, nodes))
+    )
     inverse = continued(
-        1 / first.bandwidth_bytes_per_s, 1 / second.bandwidth_bytes_per_s, position(volume)
+        1 / first.bandwidth_bytes_per_s,
+        1 / second.bandwidth_bytes_per_s,
+        position(volume, volume(op, ranks)),
     )
     size = np.array(second.size_bytes)
     at_low, at_high = first.at(size), second.at(size)
@@ -145,6 +173,19 @@ def _scaled(
         curve.bandwidth_bytes_per_s / float(ratio[-1]),
         size,
         np.array(curve.time_s) * ratio,
+    )
+
+
+def _in_switch_where_faster(link: LinkSpec, curve: SizeCurve, ranks: int) -> SizeCurve:
+    """The curve of other algorithms, or what the switches take where that is less."""
+    size = np.array(curve.size_bytes)
+    in_switch_s = in_switch_time_s(link, size, ranks)
+    gained = float(in_switch_s[-1] / curve.time_s[-1])
+    return _monotone(
+        curve.latency_s,
+        curve.bandwidth_bytes_per_s / min(gained, 1.0),
+        size,
+        np.minimum(curve.time_s, in_switch_s),
     )
 
 

@@ -44,3 +44,16 @@ def faster_protocol_s(
     low_latency_s = empty_s + nbytes * (seconds_per_byte / low_latency_share)
     full_bandwidth_s = full_rate_factor * empty_s + nbytes * seconds_per_byte
     return np.minimum(low_latency_s, full_bandwidth_s)
+
+
+def full_bandwidth_s(
+    nbytes: NDArray[np.float64], empty_s: float, seconds_per_byte: float
+) -> NDArray[np.float64]:
+    """Returns seconds of the full-bandwidth protocol alone.
+
+    Args:
+        nbytes: Message sizes, any shape.
+        empty_s: Time of an empty message under the low-latency protocol.
+        seconds_per_byte: Inverse of the full bandwidth.
+    """
+    return _FULL_BANDWIDTH_LATENCY_FACTOR * empty_s + nbytes * seconds_per_byte

@@ -107,7 +107,14 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
 
 
 def _link(name: str, block: LinkBlock) -> LinkSpec:
-    return LinkSpec(name, block.kind, block.bandwidth, block.latency, block.pair_bandwidth)
+    return LinkSpec(
+        name,
+        block.kind,
+        block.bandwidth,
+        block.latency,
+        block.pair_bandwidth,
+        in_switch_share=block.in_switch_reduction,
+    )
 
 
 def _network(name: str, block: NetworkBlock) -> NetworkSpec:
@@ -193,6 +200,8 @@ _UNITS = {
 def _readable(prefix: str, name: str, value: object) -> str:
     if not isinstance(value, float):
         return str(value)
+    if name == "in_switch_reduction":
+        return f"{value:g}"
     if prefix == "device.peak":
         return format_quantity(value, UnitKind.COMPUTE_RATE)
     return format_quantity(value, _UNITS.get(name, UnitKind.TIME))

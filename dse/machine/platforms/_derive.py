@@ -23,6 +23,7 @@ from dse.config import (
     DocumentKind,
     FieldChange,
     FlopsPerSecond,
+    Fraction,
     RankCount,
     RentalPrice,
     Seconds,
@@ -130,6 +131,7 @@ class OwnLinkBlock(StrictModel):
     bandwidth: BytesPerSecond | None = None
     latency: Seconds | None = None
     pair_bandwidth: BytesPerSecond | None = None
+    in_switch_reduction: Fraction | None = None
 
 
 class OwnNetworkBlock(StrictModel):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.machine import Precision
+from dse.machine import LinkKind, Precision
 from dse.machine.fits import SizeCurve
 from dse.machine.kernels import GEMM_FEATURES, gemm_features
 
@@ -112,9 +112,12 @@ def moved_curves(old: LinkSpec, new: LinkSpec) -> tuple[CollectiveCalibration, .
 
 def _bandwidth(link: LinkSpec, ranks: int) -> float:
     """Returns the bandwidth that limits so many ranks: two are a pair where links are pairs."""
-    if ranks == 2 and link.pair_bandwidth_bytes_per_s is not None:
-        return link.pair_bandwidth_bytes_per_s
-    return link.bandwidth_bytes_per_s
+    pair = link.pair_bandwidth_bytes_per_s
+    if pair is None:
+        return link.bandwidth_bytes_per_s
+    if link.kind is LinkKind.FULL_MESH:
+        return min(link.bandwidth_bytes_per_s, (ranks - 1) * pair)
+    return pair if ranks == 2 else link.bandwidth_bytes_per_s
 
 
 def _moved(curve: SizeCurve, latency: float, bandwidth: float) -> SizeCurve:

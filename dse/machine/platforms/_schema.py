@@ -127,12 +127,19 @@ class LinkBlock(SourcedBlock):
     bandwidth: BytesPerSecond
     latency: Seconds
     pair_bandwidth: BytesPerSecond | None = None
+    in_switch_reduction: Fraction | None = None
 
     @model_validator(mode="after")
     def _check(self) -> LinkBlock:
-        if (self.pair_bandwidth is not None) != (self.kind is LinkKind.NVLINK_PAIRS):
+        if self.in_switch_reduction is not None and self.kind is not LinkKind.NVSWITCH:
             raise PydanticCustomError(
-                "link", "`pair_bandwidth` is given for nvlink_pairs, and only for it"
+                "link", "`in_switch_reduction` is for nvswitch; other links have no switch"
+            )
+        paired = self.kind in (LinkKind.NVLINK_PAIRS, LinkKind.FULL_MESH)
+        if (self.pair_bandwidth is not None) != paired:
+            raise PydanticCustomError(
+                "link",
+                "`pair_bandwidth` is given for nvlink_pairs and full_mesh, and only for them",
             )
         return self
 

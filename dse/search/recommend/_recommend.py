@@ -229,7 +229,8 @@ def _options(
     for name, platform in platforms.items():
         for world_size in options.world_sizes or _world_sizes(platform):
             price = _price(platform, world_size, options)
-            assert price is not None
+            if price is None:
+                continue  # no instance holds a whole node
             for batch, doublings in _batches(workload, world_size, options.batch_sizes):
                 for precision in precisions:
                     option = Option(name, world_size, batch, precision, price, doublings)

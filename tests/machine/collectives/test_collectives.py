@@ -24,6 +24,7 @@ LINKS = {
     LinkKind.NVSWITCH: LinkSpec("nvswitch", LinkKind.NVSWITCH, 300e9, 3e-6),
     LinkKind.NVLINK_MESH: LinkSpec("mesh", LinkKind.NVLINK_MESH, 150e9, 4e-6),
     LinkKind.NVLINK_PAIRS: LinkSpec("pairs", LinkKind.NVLINK_PAIRS, 24e9, 4e-6, 300e9),
+    LinkKind.FULL_MESH: LinkSpec("mesh of eight", LinkKind.FULL_MESH, 448e9, 2e-6, 64e9),
     LinkKind.PCIE: LinkSpec("pcie", LinkKind.PCIE, 24e9, 4e-6),
     LinkKind.SHARED_MEMORY: LinkSpec("memory", LinkKind.SHARED_MEMORY, 6e9, 60e-6),
 }
@@ -123,6 +124,18 @@ def test_an_exchange_keeps_the_partners_part_off_pcie():
     assert pairs / pcie == pytest.approx((2 / 4) / (3 / 4), rel=0.02)
 
 
+def test_a_full_mesh_uses_the_links_to_those_that_take_part():
+    size = 1e10
+    for ranks, links in ((2, 1), (4, 3), (8, 7)):
+        for op in ("all_reduce", "all_to_all"):
+            volume = (2 if op == "all_reduce" else 1) * (ranks - 1) / ranks
+            took = seconds(on_link(LinkKind.FULL_MESH, ranks), op, size)
+            # 0.71 of 64 GB/s for each link, and latency.
+            assert took == pytest.approx(volume * size / (0.71 * links * 64e9), rel=1e-3)
+        sent = seconds(on_link(LinkKind.FULL_MESH, ranks), "send_recv", size)
+        assert sent == pytest.approx(size / (0.71 * 64e9), rel=1e-3)
+
+
 def test_a_cube_mesh_has_all_links_only_among_eight():
     size = 1e9
     bus = {}
@@ -139,6 +152,39 @@ def test_another_topology_changes_the_answer():
     for op in CollectiveOp:
         fast = seconds(on_link(LinkKind.NVSWITCH, 4), op, 1e8)
         assert seconds(on_link(LinkKind.PCIE, 4), op, 1e8) > 2 * fast
+
+
+def test_switches_that_add_make_large_all_reduces_faster():
+    plain = make_cluster(8, 8)
+    adding = replace(plain, link=replace(plain.link, in_switch_share=0.6))
+    # The message crosses a link once, at 0.6 of its bandwidth.
+    assert seconds(adding, "all_reduce", 1e10) == pytest.approx(1e10 / (0.6 * 300e9), rel=0.01)
+    # Small messages, other operations and four devices stay as they are.
+    assert seconds(adding, "all_reduce", 1024) == seconds(plain, "all_reduce", 1024)
+    assert seconds(adding, "all_gather", 1e9) == seconds(plain, "all_gather", 1e9)
+    four = Group(1, 4)
+    assert seconds(adding, "all_reduce", 1e9, four) == seconds(plain, "all_reduce", 1e9, four)
+
+
+@given(ops, message_bytes, st.floats(0.05, 1), st.floats(1, 10), st.sampled_from([2, 8, 16]))
+def test_better_switches_are_never_slower(op, size, share, factor, ranks):
+    plain = make_cluster(ranks, 4, nodes_per_pod=2)
+
+    def took(in_switch_share):
+        link = replace(plain.link, in_switch_share=in_switch_share)
+        return collective_time_s(replace(plain, link=link), op, size)
+
+    assert took(min(1.0, share * factor)) <= took(share) <= took(None)
+
+
+def test_an_all_reduce_over_a_pod_is_a_tree_for_small_messages():
+    pod = make_cluster(64, 4, nodes_per_pod=16)
+    node = make_cluster(64, 64)
+    # 2 · (3 + 4) steps instead of 2 · 63.
+    hops = 2.0 + 0.31 * 14
+    assert seconds(pod, "all_reduce", 1) == pytest.approx(3e-6 * hops, rel=1e-3)
+    assert seconds(pod, "all_reduce", 1) < 0.2 * seconds(node, "all_reduce", 1)
+    assert seconds(pod, "all_gather", 1e6) == seconds(node, "all_gather", 1e6)
 
 
 def test_an_unknown_kind_of_network_lies_between_the_known_ones():

@@ -1,0 +1,106 @@
+"""What holds for every platform that is shipped."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+import dse
+from dse.machine import LinkKind, Precision
+from dse.machine.kernels import gemm_time_s
+from dse.machine.platforms import list_platforms, load_platform
+from tests.conftest import ROOT
+
+PLATFORMS = list_platforms()
+GPUS = [name for name in PLATFORMS if load_platform(name).device.kind == "gpu"]
+
+#: From the widest to the narrowest arithmetic; a device is never slower in a narrower one.
+BY_WIDTH = ("fp32", "tf32", "fp16", "fp8", "nvfp4")
+
+
+@pytest.fixture(params=PLATFORMS)
+def platform(request):
+    return load_platform(request.param)
+
+
+def test_narrower_arithmetic_is_never_slower(platform):
+    peak = platform.document.device.peak.model_dump()
+    rates = [peak[name] for name in BY_WIDTH if peak.get(name) is not None]
+    assert rates == sorted(rates)
+    if peak["bf16"] is not None:
+        assert peak["bf16"] == pytest.approx(peak["fp16"], rel=0.1)
+
+
+def test_links_are_wired_as_the_node_is(platform):
+    assert platform.document.default_link in platform.document.links
+    for link in platform.links:
+        if link.kind is LinkKind.FULL_MESH:
+            # A device has one link to every other device of its node.
+            others = platform.devices_per_node - 1
+            assert link.pair_bandwidth_bytes_per_s * others == link.bandwidth_bytes_per_s
+
+
+def test_networks_are_named_by_kind_and_rate(platform):
+    for name, block in platform.document.networks.items():
+        if platform.device.kind == "cpu":
+            continue
+        assert name.startswith(block.kind)
+        gigabits = 8e-9 * block.bandwidth
+        stated = int("".join(filter(str.isdigit, name.rsplit("_", 1)[1])))
+        # InfiniBand is named by the rate of a card, networks of clouds by that of a node.
+        assert stated in (pytest.approx(gigabits), pytest.approx(gigabits * block.nics))
+
+
+@lru_cache
+def dlrm_s(name: str) -> float:
+    ranks = min(4, load_platform(name).devices_per_node)
+    job = dse.Job("dlrm_tiny", name, world_size=ranks, global_batch_size=1024 * ranks)
+    return float(job.predict().iteration_time_s)
+
+
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_a_recommendation_step_is_predicted(name):
+    assert 0 < dlrm_s(name) < 10
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_a_transformer_step_is_predicted(name):
+    job = dse.Job("gpt_1_7b", name, world_size=4, global_batch_size=4, tensor=4)
+    predicted = job.predict()
+    assert 0 < predicted.iteration_time_s < 100
+    assert 0 < predicted.metric("model_flops_utilization") < 1
+
+
+def product_s(name: str) -> float:
+    device = load_platform(name).device
+    return float(gemm_time_s(device, 8192, 8192, 8192, Precision.BF16))
+
+
+def stream_s(name: str) -> float:
+    platform = load_platform(name)
+    return float(platform.kernel_time("elementwise", traffic_bytes=np.array(4e9)))
+
+
+def test_devices_compare_as_their_figures_do():
+    # H20 has an eighth of the arithmetic of H200 and a sixth less bandwidth of the memory.
+    assert 5 < product_s("h20") / product_s("h200_sxm") < 8
+    assert 1.1 < stream_s("h20") / stream_s("h200_sxm") < 1.3
+    assert stream_s("h20") < stream_s("h100_sxm")
+    # H100 NVL is between the PCIe card and the SXM module.
+    assert product_s("h100_sxm") < product_s("h100_nvl") < product_s("h100_pcie")
+    # Clocks of MI300X fall under products; its memory does not.
+    assert stream_s("mi300x") < stream_s("h200_sxm") < 1.3 * stream_s("mi300x")
+    assert product_s("h100_sxm") < 1.1 * product_s("mi300x")
+    for blackwell in ("b200_sxm", "b300_sxm", "gb200_nvl72", "gb300_nvl72"):
+        assert product_s(blackwell) < product_s("h200_sxm")
+        assert stream_s(blackwell) < stream_s("h200_sxm")
+
+
+def test_the_documentation_has_the_present_figures(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from platform_tables import page
+
+    written = (ROOT / "docs" / "platforms.md").read_text()
+    assert written == page(), "python benchmarks/platform_tables.py --write docs/platforms.md"
