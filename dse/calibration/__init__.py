@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.calibration._collectives import fit_collectives, held_out_sizes
+from dse.calibration._collectives import check_one_domain, fit_collectives, held_out_sizes
 from dse.calibration._embedding import fit_embedding
 from dse.calibration._gemm import GemmSplit, fit_gemm, split_gemm
 from dse.calibration._machine import MachineCalibration, fit_machine
@@ -17,6 +17,7 @@ __all__ = [
     "GemmSplit",
     "MachineCalibration",
     "SmoothPoints",
+    "check_one_domain",
     "fit_collectives",
     "fit_embedding",
     "fit_gemm",

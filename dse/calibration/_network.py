@@ -1,9 +1,9 @@
 """Fitting a network between nodes: shares of its line rate, its latencies, and both protocols.
 
-Six figures are fitted to all measured operations, sizes and numbers of nodes at once: least squares
-of the logarithms with a soft loss, and a weak pull towards the figures of the network's kind, which
-decides what the measurements do not tell. The loss has several minima, because protocols and
-algorithms compete; the fit starts from several places and keeps the best.
+Six figures are fitted to all measured operations, sizes and numbers of nodes at once: least
+squares of the logarithms with a soft loss, and a weak pull towards the figures of the network's
+kind, which decides what the measurements do not tell. The loss has several minima, because
+protocols and algorithms compete; the fit starts from several places and keeps the best.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from dse.calibration._collectives import held_out_sizes
-from dse.calibration.measurements import check_units
+from dse.calibration.measurements import check_units, joined
 from dse.errors import CalibrationError
 from dse.machine.collectives import CollectiveOp, Group, collective_time_s, model_of_kind
 from dse.machine.fits import (
@@ -28,7 +28,7 @@ from dse.machine.fits import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -69,10 +69,18 @@ _PULLS = {
 }
 _FIGURES = tuple(_PULLS)
 
-#: Ranges of the figures.
-_LOW = {"low_latency_share": 0.03, "full_rate_factor": 1.0, "message_hops": 0.05}
-_HIGH = {"low_latency_share": 1.0, "full_rate_factor": 10.0, "message_hops": 100.0}
-_LEAST_SHARE, _MOST_SHARE = 0.01, 1.2
+#: Share of the line rate that nothing exceeds.
+_MOST_SHARE = 1.0
+
+#: Ranges of the figures; those of trees and exchanges are ratios to rings.
+_RANGES = {
+    "relayed_share": (0.01, _MOST_SHARE),
+    "branched_share": (0.1, 2.0),
+    "direct_share": (0.1, 2.0),
+    "message_hops": (0.05, 100.0),
+    "low_latency_share": (0.03, 1.0),
+    "full_rate_factor": (1.0, 10.0),
+}
 
 #: Starts beside that of the network's kind: hops, share and factor of the protocols.
 _STARTS = tuple(product((1.0, 4.0), (0.12, 0.5), (1.3, 3.0)))
@@ -88,7 +96,9 @@ class _Run:
     rows: NDArray[np.int64]
     size_bytes: NDArray[np.float64]
 
-    def times_s(self, model: NetworkModel | None, blank: NetworkCalibration) -> NDArray[np.float64]:
+    def times_s(
+        self, model: NetworkModel | None, blank: NetworkCalibration
+    ) -> NDArray[np.float64]:
         """Returns predicted times; without a model those of the network's kind."""
         known = () if model is None else (replace(blank, model=model),)
         network = replace(self.cluster.network, calibrations=known)
@@ -97,30 +107,37 @@ class _Run:
 
 
 def fit_network(
-    samples: CollectiveSamples, cluster: Cluster, origin: FitOrigin
+    measured: Sequence[CollectiveSamples],
+    cluster: Cluster,
+    origin: FitOrigin,
+    held_out: NDArray[np.bool_] | None = None,
 ) -> NetworkCalibration:
     """Fits the network of a cluster to collectives measured over several nodes.
 
     The error is taken on points that the fit did not see: with three numbers of nodes or more,
-    each is left out in turn; otherwise every other size. What is returned is fitted to all.
+    each is left out in turn; otherwise every other size. What is returned is fitted to all. With
+    held-out points the fit sees only the others, and the error is that on the held-out ones.
 
     Args:
-        samples: Measurements; where they do not state the nodes, full ones are assumed.
+        measured: Measurements, such as one log for each operation and number of nodes; where they
+            do not state the nodes, full ones are assumed.
         cluster: Machine whose network was measured; its number of ranks does not matter.
         origin: Where they come from.
+        held_out: Points for checking only, in the order of `measured`; shape `(points,)`.
 
     Raises:
         CalibrationError: Ranks of a single node, operations that are not fitted, times that cannot
             be seconds on that network, or too few sizes.
     """
-    nodes = _nodes(samples, cluster)
+    nodes = np.concatenate([_nodes(samples, cluster) for samples in measured])
+    samples = joined(measured)
     runs = list(_runs(samples, nodes, cluster))
     sizes = samples.size_bytes.astype(np.float64)
     different = len(np.unique(samples.size_bytes))
     if different < _MIN_SIZES:
         raise CalibrationError(
-            f"{different} different sizes are too few to fit and check a network; measure at least "
-            f"{_MIN_SIZES}, for example from 1 KiB to 1 GiB by factors of 2"
+            f"{different} different sizes are too few to fit and check a network; measure at "
+            f"least {_MIN_SIZES}, for example from 1 KiB to 1 GiB by factors of 2"
         )
     provenance = origin.provenance(len(samples))
     prior = model_of_kind(cluster.network.kind)
@@ -136,20 +153,23 @@ def fit_network(
     expected_s = _times_s(runs, None, blank, len(samples))
     check_units(samples, expected_s, fast_share=1.0, most_ratio=_FAR_OFF)
     fit = _Fit(runs, samples.time_s, prior, blank)
-    everything = fit.model(np.ones(len(samples), dtype=np.bool_))
-    folds, rule = _folds(samples.size_bytes, nodes)
-    predicted_s = np.empty(len(samples))
-    checked = np.zeros(len(samples), dtype=np.bool_)
-    for unseen in folds:
-        model = fit.model(~unseen, start=everything)
-        predicted_s[unseen] = _times_s(runs, model, blank, len(samples))[unseen]
-        checked |= unseen
-    seen_by_none = predicted_s[checked], samples.time_s[checked]
+    if held_out is None:
+        model = fit.model(np.ones(len(samples), dtype=np.bool_))
+        folds, rule = _folds(samples.size_bytes, nodes)
+        partial = [fit.model(~unseen, start=model) for unseen in folds]
+    else:
+        model = fit.model(~held_out)
+        folds, rule, partial = [held_out], "held-out points of the session", [model]
+    predicted_s = np.full(len(samples), np.nan)
+    for unseen, without in zip(folds, partial, strict=True):
+        predicted_s[unseen] = _times_s(runs, without, blank, len(samples))[unseen]
+    checked = np.isfinite(predicted_s)
+    unseen_by_fits = predicted_s[checked], samples.time_s[checked]
     return replace(
         blank,
-        model=everything,
-        spread=log_spread(*seen_by_none),
-        held_out=held_out_errors(*seen_by_none, rule),
+        model=model,
+        spread=log_spread(*unseen_by_fits),
+        held_out=held_out_errors(*unseen_by_fits, rule),
     )
 
 
@@ -171,9 +191,7 @@ class _Fit:
         """
         centre = _vector(self.prior)
         pulls = np.array([_PULLS[name] for name in _FIGURES])
-        low, high = (_limits(limits, share) for limits, share in (
-            (_LOW, _LEAST_SHARE), (_HIGH, _MOST_SHARE)
-        ))
+        low, high = np.log([_RANGES[name] for name in _FIGURES]).T
 
         def residuals(figures: NDArray[np.float64]) -> NDArray[np.float64]:
             predicted_s = _times_s(self.runs, _model(figures), self.blank, len(self.time_s))
@@ -216,12 +234,8 @@ def _vector(model: NetworkModel) -> NDArray[np.float64]:
 
 def _model(figures: NDArray[np.float64]) -> NetworkModel:
     logarithms = figures.copy()
-    logarithms[1:3] += logarithms[0]
+    logarithms[1:3] = np.minimum(logarithms[1:3] + logarithms[0], np.log(_MOST_SHARE))
     return NetworkModel(**dict(zip(_FIGURES, np.exp(logarithms).tolist(), strict=True)))
-
-
-def _limits(limits: dict[str, float], share: float) -> NDArray[np.float64]:
-    return np.log([limits.get(name, share) for name in _FIGURES])
 
 
 def _times_s(

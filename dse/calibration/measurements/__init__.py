@@ -25,6 +25,7 @@ from dse.calibration.measurements._samples import (
     EmbeddingSamples,
     GemmSamples,
     Samples,
+    joined,
 )
 from dse.calibration.measurements._units import check_units
 
@@ -43,6 +44,7 @@ __all__ = [
     "RowKind",
     "Samples",
     "check_units",
+    "joined",
     "read_collective",
     "read_embedding",
     "read_gemm",
