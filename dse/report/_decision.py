@@ -67,8 +67,9 @@ def decision_entries(decision: Decision) -> tuple[DecisionEntry, ...]:
 def certificate_words(study: StudyResult) -> str:
     """Returns how much of a study's front can be missing, and how to go on."""
     evaluated = [record for record in study.records if record.evaluated]
-    if study.certificate is not None:
-        return _certified(study.certificate)
+    found = study.certificate
+    if found is not None and (found.distinct or found.complete):
+        return _certified(found)
     size = math.prod(len(parameter.choices) for parameter in study.parameters)
     if study.parameters and len(study.records) >= size:
         return f"front complete: the whole space of {plural(size, 'configuration')} was looked at"
@@ -77,10 +78,11 @@ def certificate_words(study: StudyResult) -> str:
     if not on_front:
         return ""
     gain, count = max(on_front), len(evaluated)
+    of = ", ".join([f"{gain} of {count}", *([] if found is None else _ruled_out(found))])
     more = f"continue with --resume --trials {2 * count}"
     if gain > _STILL_GROWING * count:
-        return f"the front was still growing (last gain at {gain} of {count}): {more}"
-    return f"not proven complete: the last gain came at {gain} of {count}; to be surer, {more}"
+        return f"the front was still growing (last gain at {of}): {more}"
+    return f"not proven complete: the last gain came at {of}; to be surer, {more}"
 
 
 def equal_words(outcome: Outcome) -> str:
@@ -100,14 +102,7 @@ def _certified(found: Certificate) -> str:
     seen = f"{plural(found.evaluated, 'outcome')} evaluated"
     if found.distinct:
         seen = f"{found.evaluated:,} of {plural(found.distinct, 'outcome')} evaluated"
-    ruled_out = [
-        f"{count:,} proven {how}"
-        for count, how in (
-            (found.proven_dominated, "dominated"),
-            (found.proven_infeasible, "infeasible"),
-        )
-        if count
-    ]
+    ruled_out = _ruled_out(found)
     if found.complete:
         if found.proven_dominated and not found.proven_infeasible:
             ruled_out = ["the others proven dominated"]
@@ -120,6 +115,18 @@ def _certified(found: Certificate) -> str:
     )
     more = "continue with --resume, and with more --trials where their number ended it"
     return f"{how_much}: {', '.join([seen, *ruled_out])}; {more}"
+
+
+def _ruled_out(found: Certificate) -> list[str]:
+    """Returns how many outcomes need no evaluation, by the reason."""
+    return [
+        f"{count:,} proven {how}"
+        for count, how in (
+            (found.proven_dominated, "dominated"),
+            (found.proven_infeasible, "infeasible"),
+        )
+        if count
+    ]
 
 
 def _entry(role: str, also: tuple[str, ...], choice: Choice) -> DecisionEntry:

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from dse.search.propose._best_first import BestFirst
+from dse.search.propose._bounded import BoundedProposer
 from dse.search.propose._choose import make_strategy, trials_wanted
 from dse.search.propose._proposer import Proposer
 from dse.search.propose._strategy import Strategy
 
-__all__ = ["BestFirst", "Proposer", "Strategy", "make_strategy", "trials_wanted"]
+__all__ = [
+    "BestFirst",
+    "BoundedProposer",
+    "Proposer",
+    "Strategy",
+    "make_strategy",
+    "trials_wanted",
+]

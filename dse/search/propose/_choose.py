@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dse.search.evaluate._distinct import enumerate_space
 from dse.search.propose._best_first import BestFirst
+from dse.search.propose._bounded import BoundedProposer
 from dse.search.propose._proposer import Proposer
 from dse.search.space import PlanSearch, SamplerName
 
@@ -61,5 +62,8 @@ def make_strategy(
     """
     if searched_exactly(space, sampler, bounds_time=evaluator.bounds_time):
         return BestFirst(space, enumerate_space(space, evaluator), evaluator)
-    name = SamplerName.NSGA2 if sampler is SamplerName.AUTO else sampler
-    return Proposer(space, name, seed, evaluator)
+    if sampler is not SamplerName.AUTO:
+        return Proposer(space, sampler, seed, evaluator)
+    if evaluator.bounds_time and space.search.plan is PlanSearch.SOLVER:
+        return BoundedProposer(space, seed, evaluator)
+    return Proposer(space, SamplerName.NSGA2, seed, evaluator)

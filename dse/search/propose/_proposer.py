@@ -158,18 +158,18 @@ class Proposer(Strategy):
                     self._repeat(trial, first)
                     continue
                 key = first
-            number = self._next_number
-            self._next_number += 1
             self._answers[key] = None
-            reason = self._reject(dict(parameters))
-            if reason:
+            if reason := self._reject(dict(parameters)):
                 stale += 1
-                rejections.append(Rejection(number, parameters, reason))
+                rejections.append(Rejection(self._numbered(), parameters, reason))
                 self._fail(trial)
+                continue
+            if self._ruled_out(parameters, trial):
+                stale += 1
                 continue
             stale = 0
             self._pending[key] = [trial]
-            proposals.append(Proposal(number, parameters))
+            proposals.append(Proposal(self._numbered(), parameters))
         return Batch(tuple(proposals), tuple(rejections))
 
     def tell(self, records: Sequence[TrialRecord]) -> None:
@@ -192,6 +192,15 @@ class Proposer(Strategy):
             if key not in self._answers:
                 self._answers[key] = None
                 self._pending[key] = []
+
+    def _ruled_out(self, parameters: Params, trial: optuna.trial.Trial) -> bool:
+        """Answers a proposal that need not be evaluated; returns whether it did."""
+        del parameters, trial
+        return False
+
+    def _numbered(self) -> int:
+        self._next_number += 1
+        return self._next_number - 1
 
     def _repeat(self, trial: optuna.trial.Trial, key: tuple[int, ...]) -> None:
         """Answers a repeated proposal, now or together with the first one."""
