@@ -6,7 +6,8 @@ Usage:
     python benchmarks/accuracy.py --published CASES.csv [--json]
     python benchmarks/accuracy.py --steps STEPS.csv [--json]
 
-The first form prints one table: models of kernels and collectives by device, beside simpler ones.
+The first form prints one table: models of kernels and collectives by device, and of networks
+between nodes, beside simpler ones.
 It needs the tables of measurements named in docs/accuracy.md (by default in `../shared/data`, or
 the folder that DSE_MEASUREMENTS names) and the session of one CPU that lies beside this script.
 `--shipped` lists the models that ship fitted, too, with the errors that their files carry. The
@@ -32,6 +33,7 @@ from device_models import AccuracyRow, device_rows, machine_rows
 from end_to_end_cases import EndToEndCase, end_to_end_cases
 from end_to_end_figures import end_to_end_document, family_figures, file_figures, judged
 from end_to_end_page import end_to_end_section, write_pictures
+from network_models import network_rows
 from published_cases import compare_published
 from published_steps import compare_steps
 
@@ -54,6 +56,9 @@ def shipped_rows() -> Iterator[AccuracyRow]:
         for collective in content.collectives:
             what = f"{collective.op}, {collective.ranks} ranks"
             yield AccuracyRow.of(what, name, "shipped", collective.held_out)
+        for network in content.networks:
+            what = f"{', '.join(network.ops)} between nodes"
+            yield AccuracyRow.of(what, name, "shipped", network.held_out)
 
 
 def print_table(rows: list[AccuracyRow]) -> None:
@@ -139,18 +144,19 @@ def main() -> None:
                 file=sys.stderr,
             )
         fresh += machine_rows(ROOT / "benchmarks/measurements/cpu_epyc.points.jsonl")
+        networks = list(network_rows(ROOT / "benchmarks/measurements", arguments.data))
         shipped = list(shipped_rows())
         steps = published(arguments.data) if arguments.write is not None else []
     except DseError as error:
         parser.error(str(error))
     if arguments.json:
-        print(json.dumps([asdict(row) for row in [*fresh, *shipped]], indent=1))
+        print(json.dumps([asdict(row) for row in [*fresh, *networks, *shipped]], indent=1))
     else:
-        print_table([*fresh, *shipped] if arguments.shipped else fresh)
+        print_table([*fresh, *networks, *(shipped if arguments.shipped else ())])
     if arguments.write is not None and len({row.device for row in fresh}) < 2:
         parser.error(f"--write needs measurements of GPUs; {arguments.data} has none")
     if arguments.write is not None:
-        page = accuracy_page(fresh, shipped, end_to_end_section(steps))
+        page = accuracy_page(fresh, networks, shipped, end_to_end_section(steps))
         arguments.write.write_text(page, encoding="utf-8")
         write_pictures(steps, arguments.write.parent / "images")
 

@@ -43,6 +43,7 @@ def test_shipped_models_are_as_good_as_accepted(name):
         (f"{collective.op}, {collective.ranks} ranks", collective)
         for collective in content.collectives
     ]
+    named += [(f"{', '.join(one.ops)} between nodes", one) for one in content.networks]
     for what, model in named:
         row = accepted(name, what, "shipped")
         assert model.held_out.gmae <= _SLACK * row["gmae"], what
@@ -54,6 +55,20 @@ def device_models(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     yield importlib.import_module("device_models")
     sys.modules.pop("device_models", None)
+
+
+@pytest.mark.slow
+def test_networks_are_fitted_as_well_as_accepted(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    network_models = importlib.import_module("network_models")
+    rows = list(network_models.network_rows(ROOT / "benchmarks/measurements", MEASUREMENTS))
+    for name in ("network_models", "device_models"):
+        sys.modules.pop(name, None)
+    assert rows
+    for row in rows:
+        best = accepted(row.device, row.what, row.model)
+        assert row.gmae <= _SLACK * best["gmae"], row
+        assert row.mape <= _SLACK * best["mape"], row
 
 
 @pytest.mark.slow

@@ -82,8 +82,20 @@ _RANGES = {
     "full_rate_factor": (1.0, 10.0),
 }
 
-#: Starts beside that of the network's kind: hops, share and factor of the protocols.
-_STARTS = tuple(product((1.0, 4.0), (0.12, 0.5), (1.3, 3.0)))
+#: Starts beside that of the network's kind: trees as good as rings or far worse, few or many hops,
+#: and low-latency protocols with little or much of the rate.
+_STARTS = tuple(
+    {
+        "relayed_share": relayed,
+        "branched_share": branched,
+        "message_hops": hops,
+        "low_latency_share": low_latency,
+        "full_rate_factor": 2.0,
+    }
+    for (relayed, branched), hops, low_latency in product(
+        ((0.7, 0.7), (0.95, 0.45)), (1.0, 3.0), (0.1, 0.4)
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,15 +226,8 @@ class _Fit:
         yield _vector(self.prior)
         if start is not None:
             yield _vector(start)
-        for hops, share, factor in _STARTS:
-            yield _vector(
-                replace(
-                    self.prior,
-                    message_hops=hops,
-                    low_latency_share=share,
-                    full_rate_factor=factor,
-                )
-            )
+        for figures in _STARTS:
+            yield _vector(replace(self.prior, **figures))
 
 
 def _vector(model: NetworkModel) -> NDArray[np.float64]:
