@@ -6,7 +6,8 @@ Scores random plans of mixed sharding types under the full graph of an iteration
 one core, and compares with the simulator that takes one graph at a time on the same plans in the
 same run. Then how long a fresh solver takes for the problem, graphs and features included, and how
 much shorter its iteration is than that of the best baseline plan. Then the device models alone:
-predictions of kernels and collectives a second, learned against analytical.
+predictions of kernels and collectives a second, learned against analytical, and of collectives on
+each kind of topology.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
+from dse.machine.collectives import CollectiveOp, collective_estimate
 from dse.machine.platforms import Platform, load_platform
 from dse.model import load_dlrm
 from dse.sharding import ShardingType, TablePlan
@@ -104,6 +106,29 @@ def device_models(name: str, count: int) -> dict[str, float]:
     }
 
 
+def topology_times_s(count: int) -> dict[str, float]:
+    """Times `count` collective times on each kind of topology; the slowest operation counts."""
+    node, pod = load_platform("h100_sxm"), load_platform("gb200_nvl72")
+    nodes = node.cluster(128)
+    leaves = replace(nodes.network, nodes_per_leaf=4, oversubscription=2.0, rails=True)
+    clusters = {
+        "one node": node.cluster(8),
+        "16 nodes": nodes,
+        "16 nodes, leaves and rails": replace(nodes, network=leaves),
+        "one pod": pod.cluster(72),
+        "8 pods": pod.cluster(576),
+    }
+    sizes = np.exp(np.random.default_rng(0).uniform(np.log(1024), np.log(2.0**33), count))
+    operations = tuple(CollectiveOp)
+    return {
+        name: max(
+            best_of(3, lambda c=cluster, op=op: collective_estimate(c, op, sizes))
+            for op in operations
+        )
+        for name, cluster in clusters.items()
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="dlrm_dcnv2")
@@ -148,6 +173,8 @@ def main() -> None:
     result |= solving(problem)
     models = device_models(arguments.platform, 100_000)
     result |= models
+    topologies = topology_times_s(100_000)
+    result["collective_topologies_s"] = topologies
     if arguments.json:
         print(json.dumps(result, indent=1))
         return
@@ -169,6 +196,8 @@ def main() -> None:
             f"  100,000 × {what:<11} {learned_s:6.3f} s learned, {bare_s:6.3f} s analytical "
             f"({learned_s / bare_s:.1f} ×)"
         )
+    for name, seconds in topologies.items():
+        print(f"  100,000 × {name:<26} {seconds:6.3f} s, slowest collective, with spread")
 
 
 if __name__ == "__main__":

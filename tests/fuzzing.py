@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from dse.errors import DseError
+from tests.conftest import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -341,3 +342,19 @@ def check_reader(
                 done += 1
     if number > 100:
         assert done > valid, "no mutated file was read, so using one was not tested"
+
+
+def mutated_lines(seed: bytes, files: int, number: int):
+    """Yields files of JSON lines in which one line is changed."""
+    rng = random.Random(number)
+    lines = seed.splitlines()
+    yield seed
+    for _ in range(files):
+        at = rng.randrange(len(lines))
+        _, line = variants([lines[at]], 1, rng.randrange(2**32))
+        yield b"\n".join([*lines[:at], line, *lines[at + 1 :]]) + b"\n"
+
+
+def text_of(*paths: str) -> list[bytes]:
+    """Returns the content of files of the repository."""
+    return [(ROOT / path).read_bytes() for path in paths]

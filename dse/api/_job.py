@@ -36,8 +36,11 @@ class Job:
         program: Name of the training program; that of the kind of workload if it is left out, such
             as ``torchrec`` for recommendation models. No program reaches ``ideal``, a bound.
         link: Interconnect inside a node; the platform's default if empty.
-        network: Network between nodes; the platform's default if empty.
+        network: Network between nodes; if empty, that of the instances where `price_provider` or
+            `price_basis` asks for some, else the platform's default.
         precision: Arithmetic of the dense part; the model's own if empty.
+        price_provider: Provider to rent from; the cheapest if empty.
+        price_basis: Which list prices count, such as ``capacity_block``; those on demand if empty.
         host_profile: Host overheads measured from traces, in place of the platform's.
         parameters: Further parameters of this kind of workload, by the names of search spaces:
             ``tensor=8, pipeline=4`` for a transformer, ``launch="cuda_graphs"`` for a
@@ -64,6 +67,8 @@ class Job:
         link: str = "",
         network: str = "",
         precision: str = "",
+        price_provider: str = "",
+        price_basis: str = "",
         host_profile: HostProfile | None = None,
         **parameters: ParameterValue,
     ) -> None:
@@ -72,6 +77,9 @@ class Job:
 
         self.workload: Workload = load_workload(workload)
         self.platform: Platform = load_platform(platform)
+        self._prices = {"basis": price_basis or "on_demand", "provider": price_provider}
+        if not network and (price_provider or price_basis):
+            network = self.platform.rented_network(world_size, **self._prices)
         chosen: dict[str, ParameterValue] = {
             "platform": self.platform.name,
             "world_size": world_size,
@@ -148,8 +156,10 @@ class Job:
         """
         from dse.workload import predict_job
 
-        quote = self.platform.quote(int(self.parameters["world_size"]))
-        return predict_job(self._with(plan), quote)
+        job = self._with(plan)
+        network = job.cluster.network.name if job.cluster is not None else ""
+        quote = self.platform.quote(job.world_size, network=network, **self._prices)
+        return predict_job(job, quote)
 
     def explain(self, plan: AnyPlan | None = None) -> Explanation:
         """Explains why the predicted step takes as long as it does; arguments as `predict`."""

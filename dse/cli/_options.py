@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from dse.errors import ConfigError
+from dse.errors import ConfigError, UnknownNameError
 
 if TYPE_CHECKING:
     from dse.config import UnitKind
@@ -29,6 +29,20 @@ LinkOption = Annotated[
 ]
 NetworkOption = Annotated[
     str, typer.Option("--network", help="Network between nodes; the platform's by default.")
+]
+PriceBasisOption = Annotated[
+    str,
+    typer.Option(
+        "--price-basis", help="on_demand (the default), capacity_block, reserved or spot."
+    ),
+]
+PriceProviderOption = Annotated[
+    str,
+    typer.Option(
+        "--price-provider",
+        help="Only this provider's prices. Without --network, several nodes are connected as its "
+        "instances are.",
+    ),
 ]
 PrecisionOption = Annotated[
     str, typer.Option("--precision", help="fp32, tf32, fp16 or bf16; the model's by default.")
@@ -112,6 +126,20 @@ def parsed(option: str, read: Callable[[str], Value], text: str) -> Value:
         return read(text)
     except ValueError as error:
         raise ConfigError(f"{option}: {error}") from error
+
+
+def price_basis(text: str) -> str:
+    """Returns the basis of prices that an option names.
+
+    Raises:
+        UnknownNameError: There is no such basis.
+    """
+    from dse._suggest import hint
+
+    known = ("on_demand", "capacity_block", "reserved", "spot")
+    if text not in known:
+        raise UnknownNameError(f"--price-basis: unknown basis `{text}`; {hint(text, known)}")
+    return text
 
 
 def quantity(option: str, text: str, kind: UnitKind) -> float:

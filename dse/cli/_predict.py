@@ -15,10 +15,13 @@ from dse.cli._options import (
     NetworkOption,
     PlatformOption,
     PrecisionOption,
+    PriceBasisOption,
+    PriceProviderOption,
     ProgramOption,
     SetOption,
     TimelineOption,
     WorldSizeOption,
+    price_basis,
 )
 
 if TYPE_CHECKING:
@@ -40,6 +43,8 @@ def predict_command(
     precision: PrecisionOption = "",
     program: ProgramOption = "",
     changes: SetOption = None,
+    basis: PriceBasisOption = "",
+    provider: PriceProviderOption = "",
     as_json: JsonOption = False,
     plan: Annotated[
         str,
@@ -178,6 +183,8 @@ def predict_command(
         micro_batch_size=micro_batch_size,
         recompute=recompute,
         data_sharding=data_sharding,
+        price_basis=price_basis(basis) if basis else "",
+        price_provider=provider,
         overrides=tuple(changes or ()),
     )
     # Checked before anything is computed.

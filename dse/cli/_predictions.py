@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dse.explanation import Difference, Explanation
+    from dse.machine import Offer
     from dse.machine.platforms import ChangedFigure
     from dse.report.terminal import PredictionView
     from dse.workload import Job, PairedComparison, Prediction
@@ -69,6 +70,7 @@ class Predicted:
             ranks_per_place=self.ranks_per_place,
             remarks=(
                 f"host overheads: {opened.host_overheads}",
+                *([f"price: {opened.no_price}"] if opened.no_price else []),
                 *change_remarks(opened.changes),
             ),
         )
@@ -86,6 +88,7 @@ class Predicted:
             **change_fields(opened.changes),
             **self.job.document(),
             **prediction_fields(prediction, self.ranks_per_place),
+            "no_price": opened.no_price or None,
             "bound_by": self.explanation.bound_by,
         }
         if self.job.rank_word != "rank":
@@ -191,6 +194,24 @@ def program_fields(program: str | None) -> dict[str, object]:
     return {**names, "is_bound": program == IDEAL}
 
 
+def offer_fields(offer: Offer) -> dict[str, object]:
+    """Returns an instance that can be rented, with its networks."""
+    return {
+        "provider": offer.provider,
+        "instance": offer.instance,
+        "devices": offer.devices,
+        "by_device": offer.by_device,
+        "networks": list(offer.networks),
+        "host_memory_bytes": offer.host_memory_bytes,
+        "cores": offer.cores,
+        "region": offer.region or None,
+        "basis": offer.basis,
+        "as_of": offer.as_of,
+        "usd_per_hour": offer.usd_per_hour,
+        "source": offer.source,
+    }
+
+
 def change_fields(changes: Sequence[ChangedFigure]) -> dict[str, object]:
     """Returns the figures that `--set` changed, if any."""
     return {"changes": [fields_of(figure) for figure in changes]} if changes else {}
@@ -214,7 +235,9 @@ def prediction_fields(prediction: Prediction, ranks: int = 1) -> dict[str, objec
         "iteration_time_p95_s": prediction.iteration_time_p95_s,
         "throughput_samples_per_s": prediction.throughput_samples_per_s,
         **dict(prediction.metrics),
+        "network": prediction.network or None,
         "price_usd_per_hour": prediction.price_usd_per_hour,
+        "rented": prediction.rented or None,
         "cost_usd_per_million_samples": prediction.cost_usd_per_million_samples,
         "memory_bytes_per_rank": [
             size_bytes for size_bytes in prediction.memory_bytes_per_rank for _ in range(ranks)

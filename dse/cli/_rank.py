@@ -15,8 +15,11 @@ from dse.cli._options import (
     NetworkOption,
     PlatformOption,
     PrecisionOption,
+    PriceBasisOption,
+    PriceProviderOption,
     ProgramOption,
     SetOption,
+    price_basis,
 )
 
 if TYPE_CHECKING:
@@ -34,6 +37,8 @@ def rank_command(
     launch: LaunchOption = "",
     program: ProgramOption = "",
     changes: SetOption = None,
+    basis: PriceBasisOption = "",
+    provider: PriceProviderOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Order sharding plans by predicted iteration time; plans that do not fit come last."""
@@ -61,6 +66,8 @@ def rank_command(
         precision=precision,
         program=program,
         launch=launch,
+        price_basis=price_basis(basis) if basis else "",
+        price_provider=provider,
         overrides=tuple(changes or ()),
     )
     # A plan names its ranks; one rank is enough to read it.

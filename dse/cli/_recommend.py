@@ -14,11 +14,14 @@ from dse.cli._options import (
     LinkOption,
     ModelArgument,
     NetworkOption,
+    PriceBasisOption,
+    PriceProviderOption,
     ProgramOption,
     SeedOption,
     SetOption,
     listed,
     member,
+    price_basis,
     quantity,
     whole_numbers,
 )
@@ -69,13 +72,8 @@ def recommend_command(
     precisions: Annotated[
         str, typer.Option("--precisions", help="Such as `tf32,fp16`; the model's own.")
     ] = "",
-    basis: Annotated[
-        str,
-        typer.Option("--price-basis", help="on_demand, capacity_block, reserved or spot."),
-    ] = "on_demand",
-    provider: Annotated[
-        str, typer.Option("--price-provider", help="Only this provider's prices.")
-    ] = "",
+    basis: PriceBasisOption = "on_demand",
+    provider: PriceProviderOption = "",
     confidence: Annotated[
         str,
         typer.Option("--confidence", help="Least probability to reach the goal, such as `95 %`."),
@@ -109,7 +107,7 @@ def recommend_command(
         world_sizes=whole_numbers("--world-sizes", world_sizes),
         batch_sizes=whole_numbers("--batch-sizes", batch_sizes),
         precisions=tuple(member(Precision, name, "--precisions") for name in listed(precisions)),
-        price_basis=_basis(basis),
+        price_basis=price_basis(basis),
         price_provider=provider,
         confidence=quantity("--confidence", confidence, UnitKind.FRACTION),
         seed=seed,
@@ -133,16 +131,6 @@ def recommend_command(
     emit(_document(found), show, as_json=as_json)
     if found.answer is None:
         raise typer.Exit(ExitCode.FAILED)
-
-
-def _basis(text: str) -> str:
-    from dse._suggest import hint
-    from dse.errors import ConfigError
-
-    known = ("on_demand", "capacity_block", "reserved", "spot")
-    if text not in known:
-        raise ConfigError(f"--price-basis: unknown basis `{text}`; {hint(text, known)}")
-    return text
 
 
 def _plan(solved: Solved, model_name: str) -> str:
@@ -170,6 +158,14 @@ def _document(found: Recommendation) -> dict[str, object]:
         "advice": found.advice,
         "model_batch_size": found.model_batch_size or None,
         "space": list(found.space),
+        "unpriced": [
+            {
+                "platform": one.platform,
+                "world_sizes": list(one.world_sizes) or None,
+                "reason": one.reason,
+            }
+            for one in found.unpriced
+        ],
         "configurations": len(found.judgements),
         "solved": found.solved,
         "verdicts": {verdict.value: found.count(verdict) for verdict in Verdict},
@@ -188,6 +184,7 @@ def _document(found: Recommendation) -> dict[str, object]:
 def _solved(found: Recommendation, solved: Solved) -> dict[str, object]:
     import json
 
+    from dse.cli._predictions import offer_fields
     from dse.report.terminal import samples_of
     from dse.search.recommend import job_cost_usd
 
@@ -202,7 +199,10 @@ def _solved(found: Recommendation, solved: Solved) -> dict[str, object]:
         "world_size": option.world_size,
         "global_batch_size": option.global_batch_size,
         "precision": option.precision.value,
+        "network": prediction.network or None,
         "price_usd_per_hour": option.price_usd_per_hour,
+        "rented": prediction.rented or None,
+        "offer": option.offer and offer_fields(option.offer),
         "throughput_samples_per_s": solved.throughput_per_s,
         "iteration_time_s": prediction.iteration_time_s,
         "iteration_time_p5_s": prediction.iteration_time_p5_s,

@@ -26,7 +26,8 @@ class Request:
         world_size: Number of ranks.
         global_batch_size: Samples of one iteration over all ranks.
         link: Interconnect inside a node; the platform's default if empty.
-        network: Network between nodes; the platform's default if empty.
+        network: Network between nodes; if empty, that of the instances that prices are asked of,
+            else the platform's default.
         precision: Arithmetic; the model's own if empty.
         program: Training program; that of the kind of model if empty.
         plan: Plan file, ``search`` (the default), or ``same`` for a second configuration.
@@ -40,6 +41,8 @@ class Request:
         micro_batch_size: Samples of one pass through a stage.
         recompute: What the backward pass recomputes.
         data_sharding: ZeRO stage.
+        price_basis: Which list prices count; those on demand if empty.
+        price_provider: Provider to rent from; the cheapest if empty.
         overrides: Changes of the platform's figures, as `PATH=VALUE`.
     """
 
@@ -62,6 +65,8 @@ class Request:
     micro_batch_size: int | None = None
     recompute: str = ""
     data_sharding: str = ""
+    price_basis: str = ""
+    price_provider: str = ""
     overrides: tuple[str, ...] = ()
 
     def given(self) -> dict[str, str | int | bool]:
@@ -81,6 +86,8 @@ _OF_EVERY_MODEL = (
     "world_size",
     "global_batch_size",
     "host_profile",
+    "price_basis",
+    "price_provider",
     "overrides",
 )
 
@@ -95,6 +102,8 @@ class OpenJob:
         parameters: Value of each parameter that was given.
         job: The job.
         host_overheads: Where the host's figures come from, as people read it.
+        quote: Price of the whole cluster, if it is known.
+        no_price: Why there is none although the platform has offers; else empty.
         changes: Figures of the platform that overrides changed.
     """
 
@@ -103,17 +112,14 @@ class OpenJob:
     parameters: dict[str, ParameterValue]
     job: Job
     host_overheads: str
+    quote: Quote | None
+    no_price: str
     changes: tuple[ChangedFigure, ...] = ()
 
     @property
     def program(self) -> str | None:
         """Name of the training program; None if the kind of workload has none."""
         return self.job.program or None
-
-    @property
-    def quote(self) -> Quote | None:
-        """Price of the whole cluster, if it is known."""
-        return self.platform.quote(int(self.parameters["world_size"]))
 
 
 def open_job(request: Request, beside: Request | None = None) -> OpenJob:
@@ -145,6 +151,11 @@ def open_job(request: Request, beside: Request | None = None) -> OpenJob:
     given = request.given()
     _check_options(given, workload)
     given.pop("plan", None)
+    basis = request.price_basis or "on_demand"
+    if not request.network and (request.price_basis or request.price_provider):
+        given["network"] = platform.rented_network(
+            request.world_size, basis=basis, provider=request.price_provider
+        )
     if program := workload.program_name(given):
         given["program"] = program
     parameters: dict[str, ParameterValue] = {
@@ -159,7 +170,14 @@ def open_job(request: Request, beside: Request | None = None) -> OpenJob:
     host = f"platform {platform.name}"
     if profile is not None:
         host = f"measured, profile {profile.name} ({request.host_profile})"
-    return OpenJob(workload, platform, parameters, job, host, changes)
+    # Every job of a model has a cluster; that of a captured step is not asked for here.
+    network = job.cluster.network.name if job.cluster is not None else ""
+    size, provider = request.world_size, request.price_provider
+    quote = platform.quote(size, network=network, basis=basis, provider=provider)
+    reason = ""
+    if platform.offers:
+        reason = platform.no_price_reason(size, network=network, basis=basis, provider=provider)
+    return OpenJob(workload, platform, parameters, job, host, quote, reason, changes)
 
 
 def _check_options(given: dict[str, str | int | bool], workload: Workload) -> None:

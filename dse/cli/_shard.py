@@ -18,11 +18,14 @@ from dse.cli._options import (
     NetworkOption,
     PlatformOption,
     PrecisionOption,
+    PriceBasisOption,
+    PriceProviderOption,
     ProgramOption,
     SeedOption,
     SetOption,
     WorldSizeOption,
     listed,
+    price_basis,
 )
 
 if TYPE_CHECKING:
@@ -70,6 +73,8 @@ def shard_command(
     launch: LaunchOption = "",
     program: ProgramOption = "",
     changes: SetOption = None,
+    basis: PriceBasisOption = "",
+    provider: PriceProviderOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Find the sharding plan with the shortest iteration, with a lower bound and the gap to it."""
@@ -101,6 +106,8 @@ def shard_command(
         precision=precision,
         program=program,
         launch=launch,
+        price_basis=price_basis(basis) if basis else "",
+        price_provider=provider,
         overrides=tuple(changes or ()),
     )
     opened = open_job(request)

@@ -128,6 +128,11 @@ def _override(
         named = fields if len(entries) == len(node) else {}
         raise UnknownNameError(f"there is no `{head}`; {hint(head, [*named, *node])}")
     having = [name for name, entry in node.items() if entry.get(head) is not None]
+    if entries and not having and relative_factor(value) is None:
+        raise UnknownNameError(
+            f"none of {', '.join(f'`{name}`' for name in node)} has `{head}` yet; name the one "
+            f"that gets it, such as `{next(iter(node))}.{rest}`"
+        )
     return _override_all(node, having, rest, value, new_block)
 
 

@@ -151,6 +151,12 @@ class NetworkSpec:
         latency_s: End-to-end latency of a small message between two nodes.
         calibrations: What was learned from collectives measured over several nodes; of several
             that measured the same operation, the last counts.
+        nodes_per_leaf: Nodes under the same leaf switches, which have the full bandwidth among one
+            another; None for a network without bottlenecks between switches.
+        oversubscription: Bandwidth of the nodes under a leaf over what leaves it, at least 1.
+        spine_latency_s: Added to the latency of a message that leaves the leaf.
+        rails: Whether card `i` of each of those nodes has a leaf switch of its own.
+        in_network_reduction: Whether the switches add (SHARP).
     """
 
     name: str
@@ -159,6 +165,11 @@ class NetworkSpec:
     nic_bandwidth_bytes_per_s: float
     latency_s: float
     calibrations: tuple[NetworkCalibration, ...] = field(default=(), repr=False)
+    nodes_per_leaf: int | None = None
+    oversubscription: float = 1.0
+    spine_latency_s: float = 0.0
+    rails: bool = False
+    in_network_reduction: bool = False
 
     @property
     def node_bandwidth_bytes_per_s(self) -> float:

@@ -96,6 +96,18 @@ class Quote:
     instances: int | None = None
     offer: Offer | None = None
 
+    @property
+    def words(self) -> str:
+        """What is rented, such as ``2 × AWS p5.48xlarge``; empty when only the price is known."""
+        if self.offer is None or self.instances is None:
+            return ""
+        name = f"{self.offer.provider} {self.offer.instance}"
+        if self.offer.basis == "given":
+            return name
+        if self.offer.by_device:
+            return f"{self.instances} devices of {name}"
+        return f"{self.instances} × {name}"
+
     def cost_usd_per_million(self, throughput_per_s: float) -> float:
         """Returns USD per million samples (or tokens) at a throughput per second."""
         return self.usd_per_hour / _SECONDS_PER_HOUR / throughput_per_s * 1e6

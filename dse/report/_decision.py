@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import math
 from typing import TYPE_CHECKING
 
-from dse.report._metrics import rate, rate_parts, usd
+from dse.report._metrics import price_words, rate, rate_parts, usd
 from dse.report.console import duration, percent, plural, signed_percent
 from dse.workload import program_label
 
@@ -31,7 +31,7 @@ class DecisionEntry:
         setting: Machines, set-up, program and batch.
         speed: Throughput, or the time of a step where that is not known.
         interval: 90 % interval of the throughput, without unit; empty without one.
-        price: Price of all machines an hour; empty without a price.
+        price: Price of all machines an hour, and whose it is; empty without a price.
         cost: Cost of a billion samples or tokens; empty without a price.
         doubling: What twice the ranks bring.
     """
@@ -144,7 +144,7 @@ def _entry(role: str, also: tuple[str, ...], choice: Choice) -> DecisionEntry:
         setting=", ".join(filter(None, setting)),
         speed=_speed(choice),
         interval=_interval(choice),
-        price="" if price is None else f"{price:,.2f} USD/h",
+        price="" if price is None else price_words(price, choice.rented),
         cost="" if cost is None else f"{usd(cost)} USD per billion {choice.counts}",
         doubling=_doubling(choice),
     )

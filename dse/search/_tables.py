@@ -29,9 +29,10 @@ def trial_table(
     Columns: `number`, `status`, `on_front`, `equal_configurations` (others of the space with the
     same outcome), one per outer parameter, one per metric, mean over ranks (of a transformer:
     pipeline stages) of each breakdown part, the work with the largest share of the critical path
-    (`bound_by`) and that share, `reason`; of a model also `iteration_time_p5_s` and `_p95_s` and
-    the memory of the fullest rank; of a recommendation model `lower_bound_s` and `plan_gap` (of
-    the front only) and `planner`.
+    (`bound_by`) and that share, what the price is of (`rented`), the network between nodes or pods
+    (`connected_by`; empty inside one), `reason`; of a model also `iteration_time_p5_s` and
+    `_p95_s` and the memory of the fullest rank; of a recommendation model `lower_bound_s` and
+    `plan_gap` (of the front only) and `planner`.
     Cells of what was not evaluated are empty.
 
     Args:
@@ -83,6 +84,7 @@ def _columns(names: Sequence[str], kind: str) -> list[str]:
     metrics = [metric.name for metric in workload.metrics if metric.name not in names]
     first = ["number", "status", "on_front", "equal_configurations", *names, *metrics]
     parts = [*(f"mean_{part}" for part in _BREAKDOWN), "bound_by", "bound_share"]
+    parts += ["rented", "connected_by"]
     if workload.brings_machine:
         # A captured step says neither how it varies nor what memory holds.
         return [*first, *parts, "reason"]
@@ -111,6 +113,7 @@ def _row(record: TrialRecord, names: Sequence[str]) -> dict[str, object]:
             # Cost models of others may not say where the time goes.
             row[f"mean_{part}"] = sum(shares) / len(shares) if shares else None
         row["bound_by"], row["bound_share"] = prediction.bound_by, prediction.bound_share
+        row["rented"], row["connected_by"] = prediction.rented, prediction.network
         row["lower_bound_s"] = record.lower_bound_s
         row["plan_gap"] = record.plan_gap
         row["peak_memory_bytes"] = prediction.peak_memory_bytes

@@ -68,6 +68,8 @@ def predict_job(job: Job, quote: Quote | None = None) -> Prediction:
         program=job.program,
         bound_by=step.bound_by,
         bound_share=step.bound_share,
+        network=cluster.network.name if cluster and cluster.domain_count > 1 else "",
+        rented="" if quote is None else quote.words,
     )
 
 

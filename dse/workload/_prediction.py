@@ -95,6 +95,9 @@ class Prediction:
         bound_by: The work with the largest share of the critical path, such as ``embedding
             updates`` or ``host dispatch``; empty where it is not known.
         bound_share: That share.
+        network: Name of the network between the nodes, or pods; empty inside one, and where it is
+            not known.
+        rented: Whose price it is, such as ``2 × AWS p5.48xlarge``; empty where it is not known.
     """
 
     iteration_time_s: float
@@ -114,6 +117,8 @@ class Prediction:
     program: str = ""
     bound_by: str = ""
     bound_share: float = 0.0
+    network: str = ""
+    rented: str = ""
 
     @property
     def is_bound(self) -> bool:

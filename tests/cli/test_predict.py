@@ -333,3 +333,23 @@ def test_two_training_programs_side_by_side(plan):
 def test_an_unknown_training_program_says_which_there_are(plan):
     with pytest.raises(ConfigError, match="did you mean `torchrec`"):
         run("--plan", plan, "--program", "torchrek")
+
+
+def test_prices_of_a_provider_go_with_its_network():
+    arguments = ("dlrm_tiny", "--platform", "h100_sxm", "--world-size", "16")
+    arguments += ("--global-batch-size", "16384", "--json")
+
+    def fields(*more):
+        done = CliRunner().invoke(app, ["predict", *arguments, *more])
+        assert done.exit_code == 0, done.output
+        return json.loads(done.output)
+
+    aws = fields("--price-provider", "AWS", "--versus", "price_provider=Azure")
+    assert (aws["network"], aws["rented"]) == ("efa_3200g", "2 × AWS p5.48xlarge")
+    assert (aws["versus"]["network"], aws["versus"]["price_usd_per_hour"]) == (
+        "infiniband_ndr400",
+        196.64,
+    )
+    none = fields("--price-provider", "AWS", "--network", "infiniband_ndr400")
+    assert (none["price_usd_per_hour"], none["rented"]) == (None, None)
+    assert "p5.48xlarge has efa_3200g" in none["no_price"]

@@ -10,8 +10,11 @@ from typer.testing import CliRunner
 from dse.api import Job
 from dse.cli._app import app
 from dse.errors import ConfigError
+from dse.machine.platforms import load_platform
 
 SMALL = ("--platforms", "h100_sxm,v100_dgx1", "--world-sizes", "8,16", "--batch-sizes", "16384")
+#: One node of each platform, and two over every network that they can be rented with.
+COUNT = 2 + sum(len(load_platform(name).rented_networks(16)) for name in ("h100_sxm", "v100_dgx1"))
 
 
 def recommend(*arguments, model="dlrm_tiny"):
@@ -31,12 +34,15 @@ def test_a_plan_that_can_be_predicted(tmp_path):
         answer["platform"],
         world_size=answer["world_size"],
         global_batch_size=answer["global_batch_size"],
+        network=answer["network"] or "",
     )
     predicted = job.predict(path)
     assert answer["iteration_time_s"] == pytest.approx(predicted.iteration_time_s, rel=1e-9)
     assert answer["price_usd_per_hour"] == predicted.price_usd_per_hour
-    assert fields["configurations"] == 4
-    assert sum(fields["verdicts"].values()) == 4
+    assert fields["configurations"] == COUNT
+    assert sum(fields["verdicts"].values()) == COUNT
+    assert answer["rented"]
+    assert answer["offer"]["usd_per_hour"] <= answer["price_usd_per_hour"]
     assert fields["space"][0] == "platforms h100_sxm, v100_dgx1"
 
 
@@ -48,7 +54,7 @@ def test_for_people():
         "whole job",
         "with a probability of",
         "platform's best",
-        "4 configurations looked at",
+        f"{COUNT} configurations looked at",
         "space: platforms h100_sxm, v100_dgx1; world sizes 8, 16; batches 16,384",
     ):
         assert words in done.output
@@ -57,7 +63,7 @@ def test_for_people():
 def test_what_cannot_be_reached():
     done = recommend("--target", "1T samples/s", *SMALL)
     assert done.exit_code == 1
-    assert "none of 4 configurations does" in done.output
+    assert f"none of {COUNT} configurations does" in done.output
     assert "the closest is" in done.output
     assert "what limits it: bound by" in done.output
     poor = recommend("--budget", "1USD/h", *SMALL)
@@ -105,17 +111,33 @@ def test_wrong_questions(arguments, words):
 def test_batches_networks_and_what_is_sure():
     done = recommend(
         *("--target", "1M samples/s", "--platforms", "h100_sxm", "--world-sizes", "1,16"),
-        *("--network", "ethernet_100g", "--program", "hugectr", "--json"),
+        *("--network", "tcpx_800g", "--program", "hugectr", "--json"),
     )
     assert done.exit_code == 0, done.output
     fields = json.loads(done.output)
     # Two world sizes with the model's own batch and three doubles of it.
     assert fields["configurations"] == 8
     assert fields["program"] == "hugectr"
-    assert "network ethernet_100g between nodes" in fields["space"]
+    assert "networks tcpx_800g between nodes" in fields["space"]
     answer, sure = fields["answer"], fields["sure"]
     assert (sure is None) == (answer["probability"] >= 0.95)
     assert sure is None or sure["probability"] >= 0.95
     assert (fields["own_batch"] is None) or answer["global_batch_size"] > fields[
         "model_batch_size"
     ]
+
+
+def test_several_nodes_of_a_provider_and_what_has_no_price():
+    done = recommend(
+        *("--target", "1k samples/s", "--platforms", "h100_sxm,v100_dgx2", "--world-sizes", "16"),
+        *("--batch-sizes", "16384", "--price-provider", "AWS", "--json"),
+    )
+    assert done.exit_code == 0, done.output
+    fields = json.loads(done.output)
+    answer = fields["answer"]
+    assert (answer["network"], answer["offer"]["provider"]) == ("efa_3200g", "AWS")
+    assert answer["offer"]["networks"] == ["efa_3200g"]
+    assert (answer["price_usd_per_hour"], answer["rented"]) == (110.08, "2 × AWS p5.48xlarge")
+    (left,) = fields["unpriced"]
+    assert (left["platform"], left["world_sizes"]) == ("v100_dgx2", None)
+    assert "AWS" in left["reason"]

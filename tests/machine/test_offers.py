@@ -56,7 +56,10 @@ def test_the_ranks_of_a_node_sit_in_one_instance(offer, world_size, instances):
 
 
 def test_small_jobs_take_small_instances():
-    chosen = {size: platform(EIGHT, ONE, FOUR).quote(size) for size in (1, 2, 4, 5, 8, 16)}
+    chosen = {
+        size: platform(EIGHT, ONE, FOUR).quote(size, network="fast")
+        for size in (1, 2, 4, 5, 8, 16)
+    }
     assert {size: quote.usd_per_hour for size, quote in chosen.items()} == {
         1: 12.0,
         2: 44.0,
@@ -77,7 +80,9 @@ def test_several_nodes_need_the_network_of_the_offer():
     assert machines.quote(16, network="other").usd_per_hour == 200.0
     assert machines.quote(16, network="other", provider="A") is None
     assert machines.quote(8, network="other").usd_per_hour == 80.0
-    assert machines.quote(16).usd_per_hour == 160.0
+    assert machines.quote(16, network=None).usd_per_hour == 160.0
+    # Without a name it is the platform's default, which neither has.
+    assert machines.quote(16) is None
     unbound = replace(EIGHT, networks=(), basis="given")
     assert platform(unbound).quote(16, network="other", basis="spot").usd_per_hour == 160.0
 
@@ -107,7 +112,7 @@ def test_fewer_networks_never_make_a_quote_cheaper(drawn, world_size, data):
         assert restricted.usd_per_hour >= found.usd_per_hour
     named = platform(*drawn).quote(world_size, network="fast")
     if named is not None:
-        assert named.usd_per_hour >= platform(*drawn).quote(world_size).usd_per_hour
+        assert named.usd_per_hour >= platform(*drawn).quote(world_size, network=None).usd_per_hour
 
 
 def test_files_bind_prices_to_networks():
@@ -122,6 +127,8 @@ def test_files_bind_prices_to_networks():
         192,
     )
     assert BASE.quote(16, network="infiniband_ndr400", provider="AWS") is None
+    assert BASE.quote(16, provider="AWS") is None
+    assert BASE.quote(16).offer.provider == "Azure"
 
 
 def test_files_of_earlier_versions_price_every_network():

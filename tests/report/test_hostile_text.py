@@ -21,8 +21,7 @@ from dse.search import RunOptions, TrialStatus, run, trial_table
 from dse.search._directory import StudyDirectory
 from dse.search._tables import csv_text
 from tests.report.test_report import make_record, make_study
-from tests.test_fuzz_loaders import VALIDATION
-from tests.validation.studies import write_space
+from tests.validation.studies import VALIDATION, write_space
 
 #: What a browser must not run, each with a mark that it would leave on the page.
 RUN = "document.documentElement.setAttribute('data-ran','1')"

@@ -27,7 +27,7 @@ from dse.search import RunOptions, TrialStatus, ValidationMode, decide, run
 from tests.report.test_report import OBJECTIVES, make_record, make_study
 from tests.search.revise.studies import GPT_SPACE, SPACE, study_of
 from tests.search.traces import write_job
-from tests.test_fuzz_loaders import VALIDATION
+from tests.validation.studies import VALIDATION
 
 
 @pytest.fixture(scope="module", params=[SPACE, GPT_SPACE], ids=["dlrm", "gpt"])

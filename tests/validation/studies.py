@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dse.search import RunOptions, run
+from dse.search import (
+    CalibrationFactor,
+    RankingMetrics,
+    RunOptions,
+    ValidatedCandidate,
+    Validation,
+    ValidationMode,
+    ValidationSetting,
+    run,
+)
 from dse.validation import Measurement
 
 MODEL = """\
@@ -95,3 +104,21 @@ def _fewer(one, count):
     if count == len(one.samples):
         return one
     return replace(one, samples=one.samples[:count], low_s=-float("inf"), high_s=float("inf"))
+
+
+VALIDATION = Validation(
+    schema_version=1,
+    sentence="use 1",
+    agreement=RankingMetrics(1, 1, 0.0, True, None, 1.0, 1, 1, 0, 1.0, None),
+    candidates=(
+        ValidatedCandidate(
+            1, (2,), "best", 2, 64, 1e-3, 2, 64, 1e-3, 9e-4, 2e-3, 1.1e-3, None, 2e-3, (1e-3,), 5,
+            1e-3, True,
+        ),
+    ),
+    factors=(CalibrationFactor("cpu", ValidationMode.REAL, 1, 1.1, 1.0),),
+    setting=ValidationSetting(
+        "2026-01-01", ValidationMode.REAL, "cpu", "x", 2, 1e9, 1, (("python", "3.11"),), "cpu",
+        1.0, 0, 60.0, False, ("words",), ((3, "too large"),),
+    ),
+)  # fmt: skip

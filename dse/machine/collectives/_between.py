@@ -14,6 +14,7 @@ may cost a part of the rate. All-gather and reduce-scatter are rings of `(N − 
 is a pipeline of `S`.
 
 An exchange is direct: a rank is bound by its own share of the cards, a domain by all its cards.
+Where switches add (SHARP), an all-reduce sends `S` to them and receives `S`, in two messages.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse.machine.collectives._fabric import message_latency_s, spine_bandwidth, spine_share
 from dse.machine.collectives._groups import CollectiveOp, Group
 from dse.machine.collectives._inside import step_time_s
 from dse.machine.collectives._network_models import network_model
@@ -52,15 +54,18 @@ def between_time_s(
     model = network_model(cluster.network, op)
     rank_bandwidth = _rank_bandwidth(cluster)
     bandwidth = min(
-        _domain_bandwidth(cluster) / group.card_sharers, rank_bandwidth * group.ranks_per_domain
+        _domain_bandwidth(cluster) / group.card_sharers,
+        spine_bandwidth(cluster, op, group) / group.card_sharers,
+        rank_bandwidth * group.ranks_per_domain,
     )
+    latency_s = message_latency_s(cluster, op, group)
     relayed = model.relayed_share * bandwidth
 
     def algorithm_s(
         messages: float, volume: float, rate: float, relays: float = 0.0
     ) -> NDArray[np.float64]:
         relayed_s = relays * step_time_s(cluster.link)
-        return _protocols_s(cluster, model, nbytes, messages, volume / rate, relayed_s)
+        return _protocols_s(latency_s, model, nbytes, messages, volume / rate, relayed_s)
 
     ring, tree = group.domains - 1, math.ceil(math.log2(group.domains))
     inside = group.size - group.domains
@@ -71,7 +76,10 @@ def between_time_s(
         else:
             in_tree_s = algorithm_s(2 * tree, 2.0, model.branched_share * bandwidth)
         in_ring_s = algorithm_s(2 * ring, 2.0 * share, relayed, 2 * inside)
-        return np.minimum(in_tree_s, in_ring_s)
+        time_s = np.minimum(in_tree_s, in_ring_s)
+        if cluster.network.in_network_reduction:
+            time_s = np.minimum(time_s, algorithm_s(2, 1.0, relayed))
+        return time_s
     if op is CollectiveOp.BROADCAST:
         return algorithm_s(tree, 1.0, relayed)
     if op is CollectiveOp.SEND_RECV:
@@ -93,19 +101,20 @@ def exchange_time_s(
         domain_remote_bytes: The same summed over the ranks of a domain, largest over domains.
         group: Taking part.
     """
-    network = cluster.network
     line_s = np.maximum(
         remote_bytes / _rank_bandwidth(cluster),
-        domain_remote_bytes / _domain_bandwidth(cluster),
+        domain_remote_bytes * max(1.0, spine_share(cluster, group)) / _domain_bandwidth(cluster),
     )
-    model = network_model(network, CollectiveOp.ALL_TO_ALL)
+    op = CollectiveOp.ALL_TO_ALL
+    model = network_model(cluster.network, op)
     rounds = 1 + (group.size - group.ranks_per_domain) / _PEERS_AT_ONCE
-    time_s = _protocols_s(cluster, model, line_s, rounds, 1 / model.direct_share)
+    latency_s = message_latency_s(cluster, op, group)
+    time_s = _protocols_s(latency_s, model, line_s, rounds, 1 / model.direct_share)
     return np.where(line_s > 0, time_s, 0.0)
 
 
 def _protocols_s(
-    cluster: Cluster,
+    latency_s: float,
     model: NetworkModel,
     amount: NDArray[np.float64],
     messages: float,
@@ -119,7 +128,7 @@ def _protocols_s(
     hops = model.message_hops * (1.0 + messages)
     return faster_protocol_s(
         amount,
-        cluster.network.latency_s * hops + relayed_s,
+        latency_s * hops + relayed_s,
         seconds_each,
         low_latency_share=model.low_latency_share,
         full_rate_factor=model.full_rate_factor,

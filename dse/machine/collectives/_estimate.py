@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.machine.collectives._between import between_time_s, exchange_time_s
+from dse.machine.collectives._fabric import forwarded_share
 from dse.machine.collectives._groups import CollectiveOp, Group
 from dse.machine.collectives._inside import inside_time_s
 from dse.machine.collectives._measured import measured
@@ -118,6 +119,7 @@ def all_to_all_v_time_s(
         for size in (local_bytes, remote_bytes, domain_remote_bytes)
     )
     peers = members.ranks_per_domain - 1
+    local = local + forwarded_share(cluster, members) * remote
     message = local * (members.ranks_per_domain / peers) if peers else np.zeros_like(local)
     inside_s = _inside_s(cluster, CollectiveOp.ALL_TO_ALL, message, members)
     if members.domains == 1:
@@ -129,7 +131,7 @@ def _levels_s(
     cluster: Cluster, op: CollectiveOp, size: NDArray[np.float64], group: Group
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Seconds inside the domains and between them, each as if alone; zero for empty messages."""
-    inside_s = _inside_s(cluster, op, _bytes_inside(op, size, group), group)
+    inside_s = _inside_s(cluster, op, _bytes_inside(cluster, op, size, group), group)
     if group.domains == 1:
         return inside_s, np.zeros_like(size)
     if op is CollectiveOp.ALL_TO_ALL:
@@ -140,10 +142,18 @@ def _levels_s(
 
 
 def _bytes_inside(
-    op: CollectiveOp, size: NDArray[np.float64], group: Group
+    cluster: Cluster, op: CollectiveOp, size: NDArray[np.float64], group: Group
 ) -> NDArray[np.float64]:
     """The message that one domain's ranks have alone: an exchange leaves a part of it there."""
-    return size / group.domains if op is CollectiveOp.ALL_TO_ALL and group.domains > 1 else size
+    if op is not CollectiveOp.ALL_TO_ALL or group.domains == 1:
+        return size
+    inside = size / group.domains
+    forwarded = forwarded_share(cluster, group)
+    if forwarded:
+        # As many bytes more as a message among these ranks that sends them to the others.
+        peers = group.ranks_per_domain - 1
+        inside = inside * (1.0 + forwarded * (group.size - group.ranks_per_domain) / peers)
+    return inside
 
 
 def _inside_s(
@@ -174,7 +184,7 @@ def _inside_spread(
     known = measured(cluster.link, op, ranks, _nodes_inside(cluster, ranks)) if ranks > 1 else None
     if known is None:
         return _ANALYTICAL_SPREAD
-    inside = _bytes_inside(op, size, group)
+    inside = _bytes_inside(cluster, op, size, group)
     return known.spread(np.where(inside > 0, inside, known.curve.size_bytes[0]))
 
 

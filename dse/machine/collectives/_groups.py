@@ -31,11 +31,13 @@ class Group:
         domains: Number of domains.
         ranks_per_domain: Members in each domain.
         card_sharers: Groups of the same kind that use a domain's network cards at the same time.
+        domain_stride: Distance of neighbouring domains of the group in the order of all domains.
     """
 
     domains: int
     ranks_per_domain: int
     card_sharers: int = 1
+    domain_stride: int = 1
 
     @property
     def size(self) -> int:

@@ -118,7 +118,18 @@ def _link(name: str, block: LinkBlock) -> LinkSpec:
 
 
 def _network(name: str, block: NetworkBlock) -> NetworkSpec:
-    return NetworkSpec(name, block.kind, block.nics, block.bandwidth, block.latency)
+    return NetworkSpec(
+        name,
+        block.kind,
+        block.nics,
+        block.bandwidth,
+        block.latency,
+        nodes_per_leaf=block.nodes_per_leaf,
+        oversubscription=block.oversubscription or 1.0,
+        spine_latency_s=block.spine_latency or 0.0,
+        rails=bool(block.rails),
+        in_network_reduction=bool(block.in_network_reduction),
+    )
 
 
 def _offer(block: OfferBlock) -> Offer:
@@ -200,7 +211,7 @@ _UNITS = {
 def _readable(prefix: str, name: str, value: object) -> str:
     if not isinstance(value, float):
         return str(value)
-    if name == "in_switch_reduction":
+    if name in ("in_switch_reduction", "oversubscription"):
         return f"{value:g}"
     if prefix == "device.peak":
         return format_quantity(value, UnitKind.COMPUTE_RATE)

@@ -141,6 +141,11 @@ class OwnNetworkBlock(StrictModel):
     nics: Count | None = None
     bandwidth: BytesPerSecond | None = None
     latency: Seconds | None = None
+    nodes_per_leaf: Count | None = None
+    oversubscription: Annotated[float | None, Field(ge=1)] = None
+    spine_latency: Seconds | None = None
+    rails: bool | None = None
+    in_network_reduction: bool | None = None
 
 
 class OwnHostBlock(StrictModel):

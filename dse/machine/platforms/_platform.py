@@ -140,11 +140,19 @@ class Platform:
         """
         return devices_per_domain(world_size, self.devices_per_node, self.nodes_per_pod)
 
+    def needs_network(self, world_size: int) -> bool:
+        """Returns whether so many ranks need several nodes, or pods, and a network between them.
+
+        Args:
+            world_size: Number of ranks.
+        """
+        return world_size > self.devices_per_domain(world_size)
+
     def quote(
         self,
         world_size: int,
         *,
-        network: str | None = None,
+        network: str | None = "",
         basis: str = "on_demand",
         provider: str = "",
     ) -> Quote | None:
@@ -152,27 +160,100 @@ class Platform:
 
         Args:
             world_size: Number of devices.
-            network: Network between the nodes, which the instances must have. It makes no
-                difference on one node. None for whatever network.
+            network: Name of the network between nodes, which the instances must have; empty for
+                the platform's default, None for whatever network. It makes no difference inside
+                one node, or pod.
             basis: Basis of the list prices to choose from; given prices always count.
             provider: Provider to rent from; empty for the cheapest.
 
         Returns:
             None when no offer fits. Superseded prices are never chosen; ties go by name.
         """
+        wanted = self.networks[0].name if network == "" else network
+        if not self.needs_network(world_size):
+            wanted = None
         quotes = []
-        for offer in self.offers:
-            if not offer.counts_for(basis, provider):
-                continue
+        for offer in self._counting(basis, provider):
             instances = offer.instances_for(world_size, self.devices_per_node)
-            several = world_size > self.devices_per_domain(world_size)
-            if instances is None or (
-                several and network is not None and not offer.has_network(network)
-            ):
+            if instances is None or (wanted is not None and not offer.has_network(wanted)):
                 continue
             quote = Quote(instances * offer.usd_per_hour, instances, offer)
             quotes.append((quote.usd_per_hour, offer.provider, offer.instance, quote))
         return min(quotes, key=itemgetter(0, 1, 2))[-1] if quotes else None
+
+    def rented_networks(
+        self, world_size: int, *, basis: str = "on_demand", provider: str = ""
+    ) -> tuple[str, ...]:
+        """Returns the networks over which `world_size` devices can be rented.
+
+        A price that is not bound to a network counts for the default one.
+
+        Args:
+            world_size: Number of devices.
+            basis: Basis of the list prices.
+            provider: Provider to rent from; empty for any.
+
+        Returns:
+            The default first, if it is among them; empty without a price.
+        """
+        default = self.networks[0].name
+        found = {
+            name
+            for offer in self._counting(basis, provider)
+            if offer.instances_for(world_size, self.devices_per_node) is not None
+            for name in offer.networks or (default,)
+        }
+        return tuple(network.name for network in self.networks if network.name in found)
+
+    def rented_network(
+        self, world_size: int, *, basis: str = "on_demand", provider: str = ""
+    ) -> str:
+        """Returns the network between nodes to assume where prices matter and none is named.
+
+        It is the default one, unless offers have others only; then it is that of the cheapest.
+
+        Args:
+            world_size: Number of devices.
+            basis: Basis of the list prices.
+            provider: Provider to rent from; empty for any.
+        """
+        default = self.networks[0].name
+        rented = self.rented_networks(world_size, basis=basis, provider=provider)
+        if not rented or default in rented:
+            return default
+        quote = self.quote(world_size, network=None, basis=basis, provider=provider)
+        cheapest = () if quote is None or quote.offer is None else quote.offer.networks
+        return next((name for name in rented if name in cheapest), rented[0])
+
+    def no_price_reason(
+        self,
+        world_size: int,
+        *,
+        network: str | None = "",
+        basis: str = "on_demand",
+        provider: str = "",
+    ) -> str:
+        """Returns why :meth:`quote` with the same arguments has no price; empty if it has one."""
+        if self.quote(world_size, network=network, basis=basis, provider=provider) is not None:
+            return ""
+        wanted = f"no {basis} price" + (f" of {provider}" if provider else "")
+        offers = self._counting(basis, provider)
+        if not offers:
+            return wanted
+        whole = [
+            offer
+            for offer in offers
+            if offer.instances_for(world_size, self.devices_per_node) is not None
+        ]
+        if not whole:
+            most = max(offer.devices for offer in offers)
+            return f"{wanted} of instances with more than {most} devices"
+        have = {f"{offer.provider} {offer.instance}": offer.networks for offer in whole}
+        others = ", ".join(f"{name} has {' and '.join(names)}" for name, names in have.items())
+        return f"{wanted} over {network or self.networks[0].name}; {others}"
+
+    def _counting(self, basis: str, provider: str) -> list[Offer]:
+        return [offer for offer in self.offers if offer.counts_for(basis, provider)]
 
     def kernel_time(self, op: str, **shape: ArrayLike) -> NDArray[np.float64]:
         """Returns the duration of one operator on this platform's device.

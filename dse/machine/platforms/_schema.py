@@ -151,6 +151,36 @@ class NetworkBlock(SourcedBlock):
     nics: Count
     bandwidth: BytesPerSecond
     latency: Seconds
+    nodes_per_leaf: Annotated[
+        Count | None,
+        Field(
+            description="Nodes under the same leaf switches; without it nothing is a bottleneck."
+        ),
+    ] = None
+    oversubscription: Annotated[
+        float | None,
+        Field(ge=1, description="Bandwidth of the nodes under a leaf over what leaves it."),
+    ] = None
+    spine_latency: Annotated[
+        Seconds | None, Field(description="Added to messages that leave the leaf.")
+    ] = None
+    rails: Annotated[
+        bool | None, Field(description="Card i of all nodes under a leaf has a switch of its own.")
+    ] = None
+    in_network_reduction: Annotated[
+        bool | None, Field(description="Switches that add (SHARP).")
+    ] = None
+
+    @model_validator(mode="after")
+    def _check(self) -> NetworkBlock:
+        of_leaves = (self.oversubscription, self.spine_latency, self.rails)
+        if self.nodes_per_leaf is None and any(one is not None for one in of_leaves):
+            raise PydanticCustomError(
+                "network",
+                "`oversubscription`, `spine_latency` and `rails` say what leaves a leaf switch; "
+                "give `nodes_per_leaf` as well",
+            )
+        return self
 
 
 class HostBlock(SourcedBlock):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dse.errors import DseError
 from dse.report._decision import gap_words
-from dse.report._metrics import cost_words
+from dse.report._metrics import cost_words, price_words
 from dse.report.console import duration, interval, percent
 from dse.report.page._payload import rounded
 from dse.search import stored_workload
@@ -202,7 +202,6 @@ def table_sizes(study: StudyResult) -> tuple[TableSize, ...]:
 
 
 def _figures(prediction: Prediction) -> list[tuple[str, str]]:
-    price = prediction.price_usd_per_hour
     low_s, high_s = prediction.iteration_time_p5_s, prediction.iteration_time_p95_s
     known = "no interval: one step was captured"
     if not math.isnan(low_s):
@@ -215,7 +214,8 @@ def _figures(prediction: Prediction) -> list[tuple[str, str]]:
         rows.append(("Throughput", _throughput(prediction)))
     rows += [
         ("Cost", cost_words(prediction)),
-        ("Price", "no price" if price is None else f"{price:.2f} USD/h"),
+        ("Price", price_words(prediction.price_usd_per_hour, prediction.rented)),
+        *([("Network", prediction.network)] if prediction.network else []),
     ]
     if prediction.memory:
         left = percent(prediction.memory_headroom_fraction)

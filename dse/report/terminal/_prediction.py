@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dse.report._metrics import cost_words
+from dse.report._metrics import cost_words, price_words
 from dse.report.console import (
     Table,
     duration,
@@ -184,8 +184,11 @@ def _figures(prediction: Prediction) -> list[tuple[str, str]]:
         *mfu,
         (
             "cost",
-            "no price" if price is None else f"{cost_words(prediction)} ({price:,.2f} USD/h)",
+            price_words(price, prediction.rented)
+            if price is None
+            else f"{cost_words(prediction)} ({price_words(price, prediction.rented)})",
         ),
+        *([("network", prediction.network)] if prediction.network else []),
         ("bound by", prediction.bound_text),
         ("feasible", "yes" if prediction.feasible else prediction.infeasible_reason),
     ]

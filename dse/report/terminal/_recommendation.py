@@ -62,6 +62,8 @@ def print_recommendation(found: Recommendation, console: Console) -> None:
             line(console, f"program: {program_label(found.program)}")
     line(console, _proof(found))
     line(console, f"space: {'; '.join(found.space)}")
+    for text in _unpriced(found):
+        line(console, text)
     for judgement in found.undecided_better[:_MAX_UNDECIDED]:
         solved = judgement.solved
         assert solved is not None
@@ -104,6 +106,8 @@ def _figures(found: Recommendation, solved: Solved) -> list[tuple[str, str]]:
             "price",
             _price(solved.option) + ("" if cost is None else f", {cost_words(prediction)}"),
         ),
+        *([("rented", prediction.rented)] if prediction.rented else []),
+        *([("network", prediction.network)] if prediction.network else []),
         *([] if samples is None else [("whole job", _job(samples, solved))]),
         *([("batch", text)] if (text := _batch(found, solved)) else []),
         ("bound by", prediction.bound_text),
@@ -188,7 +192,7 @@ def _print_rows(
     if samples is not None:
         titles += ["job takes", "job costs"]
     title = f"others ({BOUND_LABEL})" if found.is_bound else "others"
-    table = Table(title, texts("configuration"), figures(*titles), texts("why"))
+    table = Table(title, texts("configuration"), figures(*titles), texts("rented", "why"))
     for solved, words in rows:
         price = solved.option.price_usd_per_hour
         cost = solved.prediction.cost_usd_per_billion
@@ -203,7 +207,7 @@ def _print_rows(
             whole = job_cost_usd(samples, solved.throughput_per_s, price)
             row.append(duration_words(samples / solved.throughput_per_s))
             row.append(format_quantity(whole, UnitKind.MONEY))
-        table.add(*row, ", ".join(words))
+        table.add(*row, solved.prediction.rented, ", ".join(words))
     table.print(console)
 
 
@@ -232,6 +236,17 @@ def _closest(found: Recommendation) -> Iterator[str]:
         return
     reasons = dict.fromkeys(judgement.reason for judgement in found.judgements)
     yield from list(reasons)[:_MAX_REASONS]
+
+
+def _unpriced(found: Recommendation) -> Iterator[str]:
+    """Yields what was left out because it has no price, a line for each reason."""
+    names: dict[str, list[str]] = {}
+    for one in found.unpriced:
+        sizes = ", ".join(map(str, one.world_sizes))
+        text = f"{sizes} × {one.platform}" if sizes else one.platform
+        names.setdefault(one.reason, []).append(text)
+    for reason, texts_of in names.items():
+        yield f"left out, {reason}: {', '.join(texts_of)}"
 
 
 def _proof(found: Recommendation) -> str:

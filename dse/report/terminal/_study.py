@@ -199,9 +199,14 @@ def _configuration_name(record: TrialRecord, varied: Sequence[str]) -> str:
         machines = _machines(record, varied, varying=True)
         parts += filter(None, (machines, kind.summary(configuration)))
     chosen = dict(record.parameters)
+    network = "" if record.prediction is None else record.prediction.network
+    if network:
+        parts.append(network)
     for name in varied:
         value = chosen[name]
         if name in _NAMED_FIRST or name in summarized or value == "default":
+            continue
+        if name == "network" and network:
             continue
         if name.startswith(PLACEMENT_PREFIX):
             continue
@@ -241,4 +246,6 @@ def short_name(record: TrialRecord) -> str:
     if kind.brings_machine:
         return summary
     machines = f"{configuration.world_size} × {configuration.platform}"
+    if record.prediction is not None and record.prediction.network:
+        machines += f" over {record.prediction.network}"
     return f"{machines}, {summary or f'batch {configuration.global_batch_size:,}'}"

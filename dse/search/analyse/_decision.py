@@ -64,6 +64,7 @@ class Choice:
         iteration_time_s: Time of one iteration.
         speedup: Of a changed captured step, times the captured throughput; None of models.
         price_usd_per_hour: Price of all machines; None if it is not known.
+        rented: Whose price it is, such as ``2 × AWS p5.48xlarge``; empty if it is not known.
         cost_usd_per_billion: Cost of a billion samples or tokens; None without a price.
         bound_by: What most of the iteration waits for, with its share; empty if not known.
         plan_gap: How much slower than the best possible plan its plan is at most, as a share;
@@ -83,6 +84,7 @@ class Choice:
     iteration_time_s: float
     speedup: float | None
     price_usd_per_hour: float | None
+    rented: str
     cost_usd_per_billion: float | None
     bound_by: str
     plan_gap: float | None
@@ -295,6 +297,7 @@ def _choice(study: StudyResult, record: TrialRecord) -> Choice:
         iteration_time_s=prediction.iteration_time_s,
         speedup=prediction.metric("speedup"),
         price_usd_per_hour=prediction.price_usd_per_hour,
+        rented=prediction.rented,
         cost_usd_per_billion=prediction.cost_usd_per_billion,
         bound_by=prediction.bound_text,
         plan_gap=record.plan_gap,
@@ -306,7 +309,9 @@ def _machines(record: TrialRecord) -> str:
     configuration = record.configuration
     if configuration is None:
         return ""
-    return f"{configuration.world_size} × {configuration.platform or 'as captured'}"
+    network = "" if record.prediction is None else record.prediction.network
+    over = f" over {network}" if network else ""
+    return f"{configuration.world_size} × {configuration.platform or 'as captured'}{over}"
 
 
 def _doubled(study: StudyResult, record: TrialRecord) -> Doubling | None:

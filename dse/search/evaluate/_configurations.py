@@ -27,6 +27,7 @@ from dse.workload import (
     Prediction,
     Workload,
     explain_job,
+    named,
     predict_job,
 )
 
@@ -88,6 +89,11 @@ class ConfigurationEvaluator(Evaluator):
         self._least_s: dict[tuple[Hashable, bool], float] = {}
         self._favourable: dict[Params, Job] = {}
         self._choices = {each.name: each.choices for each in context.space.parameters}
+        wanted = [axis.metric for axis in self.space.objectives]
+        wanted += [limit.metric for limit in self.space.constraints]
+        self._rents = bool(self.space.price_provider) or any(
+            self.workload.metric(name).needs(*PRICE_FIGURES) for name in wanted
+        )
 
     @property
     def workload(self) -> Workload:
@@ -103,8 +109,7 @@ class ConfigurationEvaluator(Evaluator):
             job.check_parameters()
         except DseError as error:
             return str(error)
-        platform = self._platform_of(parameters)
-        return self._over_limit(job, platform) or job.cannot_fit()
+        return self._over_limit(job, parameters) or job.cannot_fit()
 
     def lower_bound_s(self, parameters: Mapping[str, ParameterValue]) -> float | None:
         """Returns a quick bound; equal jobs are bounded once."""
@@ -166,7 +171,7 @@ class ConfigurationEvaluator(Evaluator):
 
     def _cannot_run(self, job: Job, parameters: Mapping[str, ParameterValue]) -> str:
         """Returns why no plan makes a job feasible; empty if one may."""
-        return self._over_limit(job, self._platform_of(parameters)) or job.cannot_fit()
+        return self._over_limit(job, parameters) or job.cannot_fit()
 
     def bounded(self, proposal: Proposal, time_s: float) -> TrialRecord:
         """Returns the record of a bound; see :meth:`Evaluator.bounded`."""
@@ -175,7 +180,7 @@ class ConfigurationEvaluator(Evaluator):
         if math.isinf(time_s):
             reason = "out of memory: no plan of the allowed sharding types fits"
             return unbounded(self.space, proposal, reason)
-        quote = self._quote(job, self._platform_of(parameters))
+        quote = self._quote(job, parameters)
         throughput = job.samples_per_iteration / time_s if time_s > 0 else math.inf
         cost = None if quote is None else quote.cost_usd_per_million(throughput)
         cluster = job.cluster
@@ -236,7 +241,7 @@ class ConfigurationEvaluator(Evaluator):
         except ConfigError as error:
             # This configuration asks for something impossible; another one may not.
             return without_answer(number, TrialStatus.REJECTED, str(error), parameters)
-        quote = self._quote(job, self._platform_of(parameters))
+        quote = self._quote(job, parameters)
         record = replace(
             without_answer(number, TrialStatus.FEASIBLE, "", parameters),
             configuration=self.configuration(job, parameters),
@@ -265,9 +270,10 @@ class ConfigurationEvaluator(Evaluator):
             StudyError: They name a platform that is not one of these.
             ConfigError: They are impossible.
         """
+        platform = self._platform_of(parameters)
         return self.workload.job(
-            self._platform_of(parameters),
-            parameters,
+            platform,
+            self._connected(platform, parameters),
             links=self.space.links,
             networks=self.space.networks,
         )
@@ -365,7 +371,7 @@ class ConfigurationEvaluator(Evaluator):
     def quote(self, configuration: Configuration) -> Quote | None:
         """Returns the price of all machines of a configuration; None without a price."""
         parameters = dict(configuration.parameters)
-        return self._quote(self.open_job(parameters), self._platform_of(parameters))
+        return self._quote(self.open_job(parameters), parameters)
 
     # --- prices and limits ----------------------------------------------------------------------
 
@@ -378,28 +384,58 @@ class ConfigurationEvaluator(Evaluator):
             raise StudyError(f"the study keeps no platform `{name}`; its study.yaml was changed")
         return None
 
-    def _quote(self, job: Job, platform: Platform | None) -> Quote | None:
-        found = job.platform or platform
-        return None if found is None else quote_for(found, job.world_size, self.space)
+    def _connected(
+        self, platform: Platform | None, parameters: Mapping[str, ParameterValue]
+    ) -> Mapping[str, ParameterValue]:
+        """Returns parameters with a network that can be rented, where prices matter.
 
-    def _over_limit(self, job: Job, platform: Platform | None) -> str:
+        A named network stays, and so does that of a captured step.
+        """
+        if platform is None or not self._rents or self.workload.brings_machine:
+            return parameters
+        world_size = int(parameters["world_size"])
+        if not platform.needs_network(world_size) or named(parameters, "network"):
+            return parameters
+        rented = platform.rented_network(
+            world_size, basis=self.space.price_basis, provider=self.space.price_provider
+        )
+        return {**parameters, "network": rented}
+
+    def _quote(self, job: Job, parameters: Mapping[str, ParameterValue]) -> Quote | None:
+        found = job.platform or self._platform_of(parameters)
+        if found is None:
+            return None
+        return quote_for(found, job.world_size, self.space, self._network(job, parameters))
+
+    def _network(self, job: Job, parameters: Mapping[str, ParameterValue]) -> str:
+        """Returns the name of a job's network; empty for the platform's own."""
+        if self.workload.brings_machine or job.cluster is None:
+            return named(parameters, "network")
+        return job.cluster.network.name
+
+    def _over_limit(self, job: Job, parameters: Mapping[str, ParameterValue]) -> str:
         """Returns which limit is broken by what is known before the evaluation."""
         space = self.space
-        quote = self._quote(job, platform)
+        quote = self._quote(job, parameters)
         metric = self.workload.metric
         if quote is None and any(
             metric(objective.metric).needs(*PRICE_FIGURES) for objective in space.objectives
         ):
-            found = job.platform or platform
+            found = job.platform or self._platform_of(parameters)
             if found is None:
                 return (
                     "what the trace was captured on is not known, so it has no price; name it as "
                     "`workload.platform` or drop the cost objective"
                 )
+            reason = found.no_price_reason(
+                job.world_size,
+                network=self._network(job, parameters),
+                basis=space.price_basis,
+                provider=space.price_provider,
+            )
             return (
-                f"platform {found.name} has no {space.price_basis} price"
-                + (f" of {space.price_provider}" if space.price_provider else "")
-                + "; add one to its file or drop the cost objective"
+                f"platform {found.name} has {reason}; add an offer to its file or drop the cost "
+                "objective"
             )
         known = Figures(
             world_size=job.world_size,
@@ -416,9 +452,26 @@ class ConfigurationEvaluator(Evaluator):
         return ""
 
 
-def quote_for(platform: Platform, world_size: int, space: SearchSpace) -> Quote | None:
-    """Returns what as many devices cost at a space's prices; None without a price."""
-    return platform.quote(world_size, basis=space.price_basis, provider=space.price_provider)
+def quote_for(
+    platform: Platform, world_size: int, space: SearchSpace, network: str = ""
+) -> Quote | None:
+    """Returns what machines cost at a space's prices; None without a price.
+
+    Args:
+        platform: Where they are offered.
+        world_size: Number of devices.
+        space: Says which prices count.
+        network: Network between nodes, empty for the platform's own. One that the space adds is
+            what the space says that all machines have, so every offer counts.
+    """
+    own = [known.name for known in platform.networks]
+    added = network not in own and network in [known.name for known in space.networks]
+    return platform.quote(
+        world_size,
+        network=None if added else network,
+        basis=space.price_basis,
+        provider=space.price_provider,
+    )
 
 
 def _fits(job: Job) -> bool:

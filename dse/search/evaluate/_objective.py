@@ -179,4 +179,6 @@ def _prediction(
         feasible=not reason,
         infeasible_reason=reason,
         metrics=tuple((name, float(value)) for name, value in figures.items()),
+        network=cluster.network.name if cluster and cluster.domain_count > 1 else "",
+        rented="" if quote is None else quote.words,
     )

@@ -23,6 +23,7 @@ from dse.search.recommend._types import (
     Option,
     Recommendation,
     Solved,
+    Unpriced,
     Verdict,
 )
 
@@ -39,6 +40,7 @@ __all__ = [
     "Recommendation",
     "Solved",
     "Target",
+    "Unpriced",
     "Verdict",
     "count_words",
     "duration_words",

@@ -35,13 +35,11 @@ class OptionEvaluator:
         evaluator: The evaluator of studies.
         fixed: Parameters that all options share, such as the training program.
         link: Interconnect of options with several ranks; empty for the platform's own.
-        network: Network of options with several nodes; empty for the platform's own.
     """
 
     evaluator: ConfigurationEvaluator
     fixed: Mapping[str, ParameterValue]
     link: str = ""
-    network: str = ""
     _fitting: dict[Option, tuple[dict[str, ParameterValue], ...]] = field(default_factory=dict)
     _solved: dict[tuple[Option, float], Solved] = field(default_factory=dict)
 
@@ -153,10 +151,8 @@ class OptionEvaluator:
         }
         if self.link and option.world_size > 1:
             parameters["link"] = self.link
-        if self.network and option.world_size > self.evaluator.platform(
-            option.platform
-        ).devices_per_domain(option.world_size):
-            parameters["network"] = self.network
+        if option.network:
+            parameters["network"] = option.network
         return parameters
 
     def _ways(self, option: Option) -> tuple[dict[str, ParameterValue], ...]:

@@ -11,7 +11,7 @@ from dse.machine.platforms import list_platforms, load_platform, override_platfo
 from dse.search.evaluate._configurations import WorkloadContext
 from dse.search.recommend._evaluate import OptionEvaluator
 from dse.search.recommend._search import judge_options, recommendation
-from dse.search.recommend._types import Option
+from dse.search.recommend._types import Option, Unpriced
 from dse.search.space import ModelReference, SearchSpace
 from dse.search.space._common_schema import SearchBlock
 from dse.workload import LaunchMode, load_workload
@@ -43,7 +43,7 @@ class RecommendOptions:
 
     Attributes:
         platforms: Names, files, or mappings that derive one from another; by default every
-            built-in platform with a price.
+            built-in platform. Those without a price are left out, with the reason.
         world_sizes: Numbers of ranks; by default powers of two up to 64 that fill nodes.
         batch_sizes: Global batches; by default the model's own, twice, four and eight times that,
             of which a larger one is taken only where each doubling brings 5 %, because a larger
@@ -53,8 +53,8 @@ class RecommendOptions:
         program: Name of the training program; that of the kind of workload by default.
         link: Interconnect inside nodes, where there are several ranks; that of the platform by
             default.
-        network: Network between nodes, where there are several; that of the platform by default.
-            Platforms without a network of this name use one node.
+        network: Network between nodes, where there are several; by default each that instances
+            of the provider and basis have.
         launch: How the host launches kernels; by default as the program does.
         price_basis: Which list prices count.
         price_provider: Only this one's; empty for the cheapest of all.
@@ -109,8 +109,10 @@ def recommend(
         )
     workload = load_workload(model)
     platforms = _platforms(chosen)
-    space = _options(workload, platforms, chosen)
     evaluator = option_evaluator(workload, platforms, chosen)
+    space, unpriced = _options(workload, platforms, chosen)
+    if not space:
+        raise ConfigError(_nothing_priced(unpriced, chosen))
     judgements = judge_options(
         evaluator, space, goal, confidence=chosen.confidence, progress=progress
     )
@@ -123,6 +125,7 @@ def recommend(
         space=_space_words(space, chosen),
         program=workload.program_name({"program": chosen.program}),
         model_batch_size=_model_batch_size(workload),
+        unpriced=unpriced,
     )
 
 
@@ -171,15 +174,11 @@ def option_evaluator(
         }
         if name and name not in known:
             raise ConfigError(f"no platform has a {what} `{name}`; {hint(name, tuple(known))}")
-    return OptionEvaluator(context.make_evaluator(), fixed, options.link, options.network)
+    return OptionEvaluator(context.make_evaluator(), fixed, options.link)
 
 
 def _platforms(options: RecommendOptions) -> dict[str, Platform]:
-    """Returns platforms by the names that configurations carry, those with a price.
-
-    Raises:
-        ConfigError: A named platform has no price, or no platform has.
-    """
+    """Returns platforms by the names that configurations carry."""
     named: Sequence[str | Mapping[str, object]] = options.platforms or list_platforms()
     loaded: dict[str, Platform] = {}
     for source in named:
@@ -191,51 +190,83 @@ def _platforms(options: RecommendOptions) -> dict[str, Platform]:
         price_basis=options.price_basis,
         price_provider=options.price_provider,
     )
-    found: dict[str, Platform] = {}
-    for name, platform in changed.items():
-        if _price(platform, 1, options) is not None:
-            found[name] = platform
-        elif options.platforms:
-            raise ConfigError(
-                f"platform {platform.name} has no {options.price_basis} price"
-                + (f" of {options.price_provider}" if options.price_provider else "")
-                + "; add one to its file or leave it out"
-            )
-    if not found:
-        raise ConfigError(
-            f"no platform has a price on the basis `{options.price_basis}`"
-            + (f" of {options.price_provider}" if options.price_provider else "")
-            + "; choose another"
-        )
-    return found
-
-
-def _price(platform: Platform, world_size: int, options: RecommendOptions) -> float | None:
-    quote = platform.quote(world_size, basis=options.price_basis, provider=options.price_provider)
-    return None if quote is None else quote.usd_per_hour
+    return changed
 
 
 def _options(
     workload: Workload,
-    platforms: dict[str, Platform],
+    platforms: Mapping[str, Platform],
     options: RecommendOptions,
-) -> list[Option]:
+) -> tuple[list[Option], tuple[Unpriced, ...]]:
+    """Returns everything that can be rented, and what cannot."""
     for what, values in (("world size", options.world_sizes), ("batch size", options.batch_sizes)):
         wrong = [value for value in values if value < 1]
         if wrong:
             raise ConfigError(f"{what} {wrong[0]}; expected at least 1")
     precisions = options.precisions or (workload.precision,)
     found: dict[Option, None] = {}
+    unpriced: list[Unpriced] = []
     for name, platform in platforms.items():
-        for world_size in options.world_sizes or _world_sizes(platform):
-            price = _price(platform, world_size, options)
-            if price is None:
-                continue  # no instance holds a whole node
-            for batch, doublings in _batches(workload, world_size, options.batch_sizes):
-                for precision in precisions:
-                    option = Option(name, world_size, batch, precision, price, doublings)
-                    found[option] = None
-    return list(found)
+        world_sizes = options.world_sizes or _world_sizes(platform)
+        reasons: dict[str, list[int]] = {}
+        for world_size in world_sizes:
+            for network in _networks(platform, world_size, options):
+                quote = platform.quote(
+                    world_size,
+                    network=network,
+                    basis=options.price_basis,
+                    provider=options.price_provider,
+                )
+                if quote is None:
+                    reason = platform.no_price_reason(
+                        world_size,
+                        network=network,
+                        basis=options.price_basis,
+                        provider=options.price_provider,
+                    )
+                    reasons.setdefault(reason, []).append(world_size)
+                    continue
+                for batch, doublings in _batches(workload, world_size, options.batch_sizes):
+                    for precision in precisions:
+                        option = Option(
+                            name,
+                            world_size,
+                            batch,
+                            precision,
+                            quote.usd_per_hour,
+                            doublings,
+                            network,
+                            quote.offer,
+                        )
+                        found[option] = None
+        for reason, sizes in reasons.items():
+            left_out = () if len(sizes) == len(world_sizes) else tuple(sizes)
+            unpriced.append(Unpriced(name, left_out, reason))
+    return list(found), tuple(unpriced)
+
+
+def _networks(platform: Platform, world_size: int, options: RecommendOptions) -> tuple[str, ...]:
+    """Returns the networks to try; inside one node, or pod, it makes no difference."""
+    if not platform.needs_network(world_size):
+        return ("",)
+    if options.network:
+        return (options.network,)
+    rented = platform.rented_networks(
+        world_size, basis=options.price_basis, provider=options.price_provider
+    )
+    return rented or ("",)
+
+
+def _nothing_priced(unpriced: Sequence[Unpriced], options: RecommendOptions) -> str:
+    """Returns why no machine at all has a price."""
+    if options.platforms:
+        reasons = "; ".join(f"platform {one.platform} has {one.reason}" for one in unpriced)
+        return f"{reasons}; add an offer to its file or choose another"
+    return (
+        f"no platform has a price on the basis `{options.price_basis}`"
+        + (f" of {options.price_provider}" if options.price_provider else "")
+        + "; choose another"
+    )
 
 
 def _world_sizes(platform: Platform) -> tuple[int, ...]:
@@ -280,11 +311,12 @@ def _space_words(options: Iterable[Option], chosen: RecommendOptions) -> tuple[s
     worlds = sorted({option.world_size for option in every})
     batches = sorted({option.global_batch_size for option in every})
     precisions = list(dict.fromkeys(option.precision.value for option in every))
+    networks = dict.fromkeys(option.network for option in every if option.network)
     return (
         f"platforms {', '.join(platforms)}",
         f"world sizes {', '.join(map(str, worlds))}",
         f"batches {', '.join(f'{batch:,}' for batch in batches)}",
         f"precisions {', '.join(precisions)}",
         *([f"link {chosen.link}"] if chosen.link else []),
-        *([f"network {chosen.network} between nodes"] if chosen.network else []),
+        *([f"networks {', '.join(networks)} between nodes"] if networks else []),
     )

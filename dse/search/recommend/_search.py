@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from dse.search.recommend._evaluate import OptionEvaluator
     from dse.search.recommend._goals import Goal, Rank
-    from dse.search.recommend._types import Option, Solved
+    from dse.search.recommend._types import Option, Solved, Unpriced
 
 #: Undecided options whose bound is refined, the most promising first.
 _MOST_BOUNDED = 4
@@ -176,6 +176,7 @@ def recommendation(
     space: tuple[str, ...],
     program: str = "",
     model_batch_size: int = 0,
+    unpriced: tuple[Unpriced, ...] = (),
 ) -> Recommendation:
     """Puts the answer together: the best, the surest, the runners-up, and what limits them.
 
@@ -188,6 +189,7 @@ def recommendation(
         space: Description of the space.
         program: Training program of all options; empty where the workload has none.
         model_batch_size: Batch of the model's own recipe; 0 if it has none.
+        unpriced: Machines that were left out because they have no price.
     """
     platforms = dict.fromkeys(judgement.option.platform for judgement in judgements)
     best = [
@@ -219,6 +221,7 @@ def recommendation(
         space=space,
         program=program,
         model_batch_size=model_batch_size,
+        unpriced=unpriced,
     )
 
 

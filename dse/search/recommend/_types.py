@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dse.workload import IDEAL
 
 if TYPE_CHECKING:
-    from dse.machine import Precision
+    from dse.machine import Offer, Precision
     from dse.search.recommend._goals import Goal, Rank
     from dse.workload import Configuration, Prediction
 
@@ -37,6 +37,8 @@ class Option:
         precision: Arithmetic of the dense part.
         price_usd_per_hour: Price of all machines.
         doublings: How often the model's own batch is doubled; 0 for batches that were asked for.
+        network: Name of the network between nodes; empty on one node.
+        offer: The instances that it is the price of; None where only the price is known.
     """
 
     platform: str
@@ -45,6 +47,8 @@ class Option:
     precision: Precision
     price_usd_per_hour: float
     doublings: int = 0
+    network: str = ""
+    offer: Offer | None = field(default=None, compare=False)
 
     def rank(self, goal: Goal, throughput_per_s: float) -> Rank:
         """Returns its rank among those that reach a goal; less is better.
@@ -63,8 +67,9 @@ class Option:
     @property
     def words(self) -> str:
         """Short description."""
+        over = f" over {self.network}" if self.network else ""
         return (
-            f"{self.world_size} × {self.platform}, batch {self.global_batch_size:,}, "
+            f"{self.world_size} × {self.platform}{over}, batch {self.global_batch_size:,}, "
             f"{self.precision.value}"
         )
 
@@ -152,6 +157,21 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
+class Unpriced:
+    """Machines that were not looked at because they have no price.
+
+    Attributes:
+        platform: Platform name.
+        world_sizes: Numbers of ranks that have none; empty for all.
+        reason: Why not.
+    """
+
+    platform: str
+    world_sizes: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Recommendation:
     """The best configuration of a space for a goal.
 
@@ -173,6 +193,7 @@ class Recommendation:
         space: Description of the space, a line for each choice.
         program: Training program of all options; empty where the workload has none.
         model_batch_size: Batch of the model's own recipe; 0 if it has none.
+        unpriced: Machines that were left out because they have no price.
     """
 
     goal: Goal
@@ -189,6 +210,7 @@ class Recommendation:
     space: tuple[str, ...]
     program: str = ""
     model_batch_size: int = 0
+    unpriced: tuple[Unpriced, ...] = ()
 
     @property
     def is_bound(self) -> bool:

@@ -26,6 +26,7 @@ from dse.search.evaluate._judge import judged
 from dse.search.execute._executor import make_executor
 from dse.search.revise._overrides import check_price_changes, with_overrides
 from dse.search.revise._stored import study_context, study_machines
+from dse.workload import named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -265,11 +266,17 @@ class _Engine:
         if price == prediction.price_usd_per_hour:
             self.kept += 1
             return record
+        rented = "" if quote is None else quote.words
         self.repriced += 1
         throughput, cost = prediction.throughput_samples_per_s, None
         if quote is not None and not math.isnan(throughput):
             cost = quote.cost_usd_per_million(throughput)
-        repriced = replace(prediction, price_usd_per_hour=price, cost_usd_per_million_samples=cost)
+        repriced = replace(
+            prediction,
+            price_usd_per_hour=price,
+            cost_usd_per_million_samples=cost,
+            rented=rented,
+        )
         return judged(replace(record, prediction=repriced), self._machines.space)
 
     def _quote(self, configuration: Configuration, prediction: Prediction) -> Quote | None:
@@ -277,7 +284,12 @@ class _Engine:
             return self._after.quote(configuration)
         for platform in self._machines.platforms.values():
             if platform.name == configuration.platform:
-                return quote_for(platform, configuration.world_size, self._machines.space)
+                return quote_for(
+                    platform,
+                    configuration.world_size,
+                    self._machines.space,
+                    named(dict(configuration.parameters), "network"),
+                )
         price = prediction.price_usd_per_hour
         return None if price is None else Quote(price)
 

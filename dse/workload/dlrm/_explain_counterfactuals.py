@@ -186,7 +186,12 @@ KERNEL_SLOTS = frozenset({*range(Slot.INPUT_EXCHANGE), int(Slot.REPLICATED_UPDAT
 
 def _without_network(cluster: Cluster) -> Cluster:
     """A network on which nothing takes time."""
-    network = replace(cluster.network, nic_bandwidth_bytes_per_s=_FREE, latency_s=1.0 / _FREE)
+    network = replace(
+        cluster.network,
+        nic_bandwidth_bytes_per_s=_FREE,
+        latency_s=1.0 / _FREE,
+        spine_latency_s=0.0,
+    )
     return replace(cluster, network=network)
 
 

@@ -33,7 +33,7 @@ def rank_group(cluster: Cluster, ranks: int, stride: int) -> Group:
         per_node -= 1
     nodes = ranks // per_node
     sharers = max(1, min(stride, cluster.domain_size // per_node)) if nodes > 1 else 1
-    return Group(nodes, per_node, sharers)
+    return Group(nodes, per_node, sharers, max(1, stride * per_node // cluster.domain_size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,8 @@ class Groups:
         stages = Group(1, 2)
         if parallelism.world_size > cluster.domain_size:
             # Of a node only the ranks of its last stage send to the next one.
-            stages = Group(2, 1, min(stage_stride, cluster.domain_size))
+            apart = max(1, stage_stride // cluster.domain_size)
+            stages = Group(2, 1, min(stage_stride, cluster.domain_size), apart)
         return Groups(
             tensor=rank_group(cluster, tensor, 1),
             context=rank_group(cluster, context, tensor),

@@ -62,7 +62,7 @@ def test_every_file_names_its_schema():
 
 def test_the_cheapest_current_price_is_taken_in_whole_instances():
     h100 = load_platform("h100_sxm")
-    quote = h100.quote(9)
+    quote = h100.quote(9, network="efa_3200g")
     assert (quote.offer.provider, quote.instances, quote.usd_per_hour) == ("AWS", 2, 110.08)
     assert h100.quote(4, provider="GCP").usd_per_hour == 88.49
     assert h100.quote(8, basis="capacity_block").usd_per_hour == 39.33
@@ -115,6 +115,20 @@ def test_links_of_any_platform_can_reach_over_several_nodes():
     wider, figures = override_platform(load_platform("h100_sxm"), ["pod.nodes=4"])
     assert wider.cluster(32).domain_count == 1
     assert [figure.quantity for figure in figures] == ["pod.nodes"]
+
+
+def test_networks_with_leaves():
+    name = "networks.infiniband_ndr400"
+    overrides = [f"{name}.nodes_per_leaf=4", f"{name}.oversubscription=2", f"{name}.rails=true"]
+    platform, _ = override_platform(load_platform("h100_sxm"), overrides)
+    network = platform.networks[0]
+    assert (network.nodes_per_leaf, network.oversubscription, network.rails) == (4, 2.0, True)
+    with pytest.raises(ConfigError, match="nodes_per_leaf"):
+        override_platform(load_platform("h100_sxm"), overrides[1:])
+    with pytest.raises(ConfigError, match="oversubscription"):
+        override_platform(load_platform("h100_sxm"), [overrides[0], f"{name}.oversubscription=0"])
+    with pytest.raises(UnknownNameError, match="name the one"):
+        override_platform(load_platform("h100_sxm"), ["network.nodes_per_leaf=4"])
 
 
 def test_kernel_times_by_contract():

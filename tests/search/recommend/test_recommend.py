@@ -395,9 +395,12 @@ def test_batches_are_doubled_unless_they_are_named():
 
 def test_networks_apply_between_nodes():
     options = RecommendOptions(
-        platforms=("h100_sxm", "a100_sxm_40"), world_sizes=(8, 16), batch_sizes=(16384,)
+        platforms=("h100_sxm", "a100_sxm_40"),
+        world_sizes=(8, 16),
+        batch_sizes=(16384,),
+        program="ideal",
     )
-    slow = replace(options, network="ethernet_100g")
+    slow = replace(options, network="tcpx_800g")
 
     def speeds(chosen):
         found = {}
@@ -409,19 +412,71 @@ def test_networks_apply_between_nodes():
     fast, slowed = speeds(options), speeds(slow)
     assert slowed[8].prediction == fast[8].prediction
     assert slowed[16].throughput_per_s < fast[16].throughput_per_s
-    assert dict(slowed[16].configuration.parameters)["network"] == "ethernet_100g"
+    assert dict(slowed[16].configuration.parameters)["network"] == "tcpx_800g"
     with pytest.raises(ConfigError, match="no platform has a network `ethernet_100`"):
         recommend("dlrm_tiny", Target(1.0), replace(options, network="ethernet_100"))
-    # A platform that has no such network uses one node.
+    # A platform that has no such network uses one node, and says why it does not use two.
     assert "efa_3200g" in {one.name for one in load_platform("h100_sxm").networks}
     only = recommend("dlrm_tiny", Target(1.0), replace(options, network="efa_3200g"))
     verdicts = {
         (one.option.platform, one.option.world_size): one.verdict for one in only.judgements
     }
-    assert verdicts["a100_sxm_40", 16] is Verdict.IMPOSSIBLE
+    assert ("a100_sxm_40", 16) not in verdicts
+    (left,) = only.unpriced
+    assert (left.platform, left.world_sizes) == ("a100_sxm_40", (16,))
+    assert "efa_3200g" in left.reason
     assert verdicts["a100_sxm_40", 8] is not Verdict.IMPOSSIBLE
     links = recommend("dlrm_tiny", Target(1.0), replace(options, world_sizes=(8,), link="pcie"))
     assert dict(links.answer.configuration.parameters)["link"] == "pcie"
+
+
+def test_a_providers_prices_go_with_its_networks():
+    """AWS connects by EFA, or on the oldest by Ethernet; InfiniBand cannot be rented there."""
+    options = RecommendOptions(
+        world_sizes=(8, 16), batch_sizes=(16384,), price_provider="AWS", confidence=0.5
+    )
+    found = recommend("dlrm_tiny", Target(1.0), options)
+    offered = {
+        name: {net for one in load_platform(name).offers for net in one.networks}
+        for name in {one.option.platform for one in found.judgements}
+    }
+    several = [one.option for one in found.judgements if one.option.world_size == 16]
+    assert {option.platform for option in several} == set(offered)
+    for option in several:
+        assert option.offer.provider == "AWS"
+        assert option.network in option.offer.networks
+        assert not option.network.startswith("infiniband")
+    for one in found.judgements:
+        if one.solved is not None:
+            assert one.solved.prediction.network == one.option.network
+            assert one.solved.prediction.price_usd_per_hour == one.option.price_usd_per_hour
+            assert one.solved.prediction.rented.partition(" × ")[2].startswith("AWS ")
+
+
+def test_machines_without_a_price_are_named():
+    options = RecommendOptions(
+        platforms=("h100_sxm", "v100_dgx2"), world_sizes=(8, 16), batch_sizes=(16384,)
+    )
+    named = replace(options, price_provider="AWS", network="infiniband_ndr400")
+    found = recommend("dlrm_tiny", Target(1.0), named)
+    left = {one.platform: one for one in found.unpriced}
+    assert set(left) == {"h100_sxm", "v100_dgx2"}
+    assert left["h100_sxm"].world_sizes == (16,)
+    assert "AWS" in left["h100_sxm"].reason
+    assert "efa_3200g" in left["h100_sxm"].reason
+    assert left["v100_dgx2"].world_sizes == ()
+    assert {one.option.platform for one in found.judgements} == {"h100_sxm"}
+    with pytest.raises(ConfigError, match="v100_dgx2"):
+        recommend("dlrm_tiny", Target(1.0), replace(options, platforms=("v100_dgx2",)))
+
+
+def test_small_jobs_are_quoted_on_small_instances():
+    options = RecommendOptions(platforms=("h100_sxm",), world_sizes=(1, 2), batch_sizes=(4096,))
+    found = recommend("dlrm_tiny", Target(1.0), options)
+    prices = {one.option.world_size: one.option.price_usd_per_hour for one in found.judgements}
+    # There is an instance of one H100, and the next has eight.
+    assert prices == {1: 6.88, 2: 55.04}
+    assert found.answer.prediction.rented == "1 × AWS p5.4xlarge"
 
 
 def test_programs_are_taken():

@@ -90,10 +90,12 @@ def test_prices_leave_times_alone(kind, request):
     for record in predicted(changed.after):
         old, new = before[record.number].prediction, record.prediction
         if record.configuration.platform == "h100_sxm":
-            # 55.04 USD/h are listed for the eight devices of a node.
-            assert new.price_usd_per_hour == pytest.approx(old.price_usd_per_hour / 2)
-            assert new.cost_usd_per_million_samples == pytest.approx(
-                old.cost_usd_per_million_samples / 2
+            nodes = -(-record.configuration.world_size // 8)
+            share = min(1.0, record.configuration.world_size / 8)
+            assert new.price_usd_per_hour <= 27.52 * nodes
+            assert new.price_usd_per_hour >= 27.52 * nodes * share
+            assert new.cost_usd_per_million_samples / old.cost_usd_per_million_samples == (
+                pytest.approx(new.price_usd_per_hour / old.price_usd_per_hour)
             )
         else:
             assert new == old

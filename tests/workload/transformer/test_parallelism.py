@@ -39,7 +39,7 @@ def test_groups_of_a_configuration():
     assert groups.context == Group(1, 2)
     # Gradients are summed over context and data: eight ranks that are four apart.
     assert groups.replicas == Group(4, 2, 4)
-    assert groups.stages == Group(2, 1, 8)
+    assert groups.stages == Group(2, 1, 8, domain_stride=4)
 
 
 def test_stages_are_on_two_nodes_where_any_pair_is():

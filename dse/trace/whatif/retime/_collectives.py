@@ -72,7 +72,7 @@ def strided_group(cluster: Cluster, stride: int, size: int) -> Group:
     nodes = len({place * stride // per_node for place in range(size)})
     # All groups of the level that have members on a node send through its cards at once.
     sharers = min(stride, per_node) if nodes > 1 else 1
-    return Group(nodes, -(-size // nodes), sharers)
+    return Group(nodes, -(-size // nodes), sharers, max(1, stride // per_node))
 
 
 def without_measurements(cluster: Cluster) -> Cluster:
@@ -102,6 +102,7 @@ def scaled_links(cluster: Cluster, bandwidth: float, latency: float) -> Cluster:
         plain.network,
         nic_bandwidth_bytes_per_s=plain.network.nic_bandwidth_bytes_per_s * bandwidth,
         latency_s=plain.network.latency_s * latency,
+        spine_latency_s=plain.network.spine_latency_s * latency,
     )
     return replace(plain, link=link, network=network)
 

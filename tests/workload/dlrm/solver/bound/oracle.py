@@ -112,10 +112,16 @@ def random_problem(rng, table_count, clusters):
     tables = random_tables(rng, table_count)
     batch = world * int(rng.choice([16, 512, 4096]))
     problem = DlrmProblem(make_model(tables), cluster, batch, Precision.FP32, random_software(rng))
-    if world > per_node and rng.random() < 0.5:
-        # The nodes are one pod.
-        pod = replace(problem.cluster, nodes_per_pod=world // per_node)
-        problem = replace(problem, cluster=pod)
+    if world > per_node:
+        # The nodes are one pod, or share an oversubscribed spine, or neither.
+        changed = cluster
+        level = rng.choice(["pod", "spine", "none"])
+        if level == "pod":
+            changed = replace(cluster, nodes_per_pod=world // per_node)
+        elif level == "spine":
+            leaves = {"nodes_per_leaf": 1, "oversubscription": 4.0, "rails": bool(rng.integers(2))}
+            changed = replace(cluster, network=replace(cluster.network, **leaves))
+        problem = replace(problem, cluster=changed)
     if rng.random() < 0.3:
         scorer = PlanScorer(problem)
         largest = max(table.rows * table.dim * 4.2 for table in tables)
