@@ -5,6 +5,7 @@ Usage:
     python benchmarks/accuracy.py --end-to-end [--data DIR] [--cases] [--json]
     python benchmarks/accuracy.py --published CASES.csv [--json]
     python benchmarks/accuracy.py --steps STEPS.csv [--json]
+    python benchmarks/accuracy.py --collectives TABLE [--json]
 
 The first form prints one table: models of kernels and collectives by device, and of networks
 between nodes, beside simpler ones.
@@ -15,13 +16,12 @@ second form predicts whole training steps that others published (`published/*.cs
 measurements) and prints errors, order and intervals by family, beside a roofline and the marks;
 `--cases` lists every case. `--write` does both and writes the page with its pictures. The third
 form takes one file of published training throughputs of recommendation models, the fourth one of
-published training steps of transformers.
+published training steps of transformers, the fifth one of measured collectives.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 import json
 import os
 from pathlib import Path
@@ -29,6 +29,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from accuracy_page import accuracy_page
+from collective_cases import compare_collectives
+from collective_models import (
+    TransferRow,
+    collective_model_rows,
+    shipped_collective_row,
+    transfer_rows,
+)
 from device_models import AccuracyRow, device_rows, machine_rows
 from end_to_end_cases import EndToEndCase, end_to_end_cases
 from end_to_end_figures import end_to_end_document, family_figures, file_figures, judged
@@ -38,6 +45,7 @@ from published_cases import compare_published
 from published_steps import compare_steps
 
 from dse.errors import DseError
+from dse.machine.fits import version_parts
 from dse.machine.platforms import builtin_calibrations
 
 if TYPE_CHECKING:
@@ -53,9 +61,10 @@ def shipped_rows() -> Iterator[AccuracyRow]:
         for kernel in content.kernels:
             what = " ".join([kernel.op, *kernel.precisions])
             yield AccuracyRow.of(what, name, "shipped", kernel.held_out)
-        for collective in content.collectives:
-            what = f"{collective.op}, {collective.ranks} ranks"
-            yield AccuracyRow.of(what, name, "shipped", collective.held_out)
+        versions = {collective.nccl for collective in content.collectives}
+        for nccl in sorted(versions, key=version_parts, reverse=True):
+            curves = [one for one in content.collectives if one.nccl == nccl]
+            yield shipped_collective_row(name, nccl, curves)
         for network in content.networks:
             what = f"{', '.join(network.ops)} between nodes"
             yield AccuracyRow.of(what, name, "shipped", network.held_out)
@@ -74,6 +83,16 @@ def print_table(rows: list[AccuracyRow]) -> None:
         print(
             f"{row.what:<{width}}  {row.device:<{device}}  {row.model:<{model}}  {row.points:7,} "
             f"{100 * row.gmae:6.2f}% {100 * row.mape:6.2f}% {100 * row.p90:6.1f}%"
+        )
+
+
+def print_transfers(rows: list[TransferRow]) -> None:
+    """Prints one line for each system that is predicted from another one."""
+    for row in rows:
+        print(
+            f"{row.system} NCCL {row.nccl} from {row.source}: {row.points:,} points, mean "
+            f"{100 * row.mape:.1f}%, median {100 * row.median:.1f}%, inside 90 % "
+            f"{100 * row.inside_90:.0f}%"
         )
 
 
@@ -116,6 +135,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA, help="folder of measurements")
     parser.add_argument("--published", type=Path, help="file of published training throughputs")
     parser.add_argument("--steps", type=Path, help="file of published steps of transformers")
+    parser.add_argument("--collectives", type=Path, help="table of measured collectives")
     parser.add_argument("--write", type=Path, help="Markdown file to write the table to")
     parser.add_argument("--end-to-end", action="store_true", help="whole training steps")
     parser.add_argument("--cases", action="store_true", help="list every published case")
@@ -129,6 +149,9 @@ def main() -> None:
         if arguments.steps is not None:
             compare_steps(arguments.steps, as_json=arguments.json)
             return
+        if arguments.collectives is not None:
+            compare_collectives(arguments.collectives, as_json=arguments.json)
+            return
         if arguments.end_to_end and arguments.write is None:
             steps = published(arguments.data)
             if arguments.json:
@@ -136,7 +159,8 @@ def main() -> None:
             else:
                 print_end_to_end(steps, every=arguments.cases)
             return
-        fresh = list(device_rows(arguments.data))
+        fresh = [*device_rows(arguments.data), *collective_model_rows(arguments.data)]
+        lent = list(transfer_rows(arguments.data))
         if not fresh:
             print(
                 f"note: no measurements of GPUs in {arguments.data}; see --shipped for what the "
@@ -150,13 +174,15 @@ def main() -> None:
     except DseError as error:
         parser.error(str(error))
     if arguments.json:
-        print(json.dumps([asdict(row) for row in [*fresh, *networks, *shipped]], indent=1))
+        rows = [*fresh, *networks, *shipped, *lent]
+        print(json.dumps([row.as_json() for row in rows], indent=1))
     else:
         print_table([*fresh, *networks, *(shipped if arguments.shipped else ())])
+        print_transfers(lent)
     if arguments.write is not None and len({row.device for row in fresh}) < 2:
         parser.error(f"--write needs measurements of GPUs; {arguments.data} has none")
     if arguments.write is not None:
-        page = accuracy_page(fresh, networks, shipped, end_to_end_section(steps))
+        page = accuracy_page(fresh, lent, networks, shipped, end_to_end_section(steps))
         arguments.write.write_text(page, encoding="utf-8")
         write_pictures(steps, arguments.write.parent / "images")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from collective_models import TransferRow
     from device_models import AccuracyRow
 
 _HEAD = """\
@@ -33,6 +34,16 @@ folder. GEMM in bfloat16: a quarter of the (n, k) pairs is held out, all m of it
 odd-indexed sizes are held out. The simpler models see the same points. CPU: one session of `dse
 calibrate` on two ranks of an AMD EPYC server (`benchmarks/measurements/`), fitted on three
 quarters of its points and checked on the rest, which a design of its own chose.
+
+"""
+
+_TRANSFER = """
+### Collectives of systems that are left out
+
+What a platform without measured collectives gets: the curves of the system whose link has the
+same kind and the nearest rate, moved by the ratios of rate and latency, with a spread of 0.08
+within a generation of the link and 0.20 across. Each system is compared with its newest version
+of NCCL, all sizes and numbers of ranks.
 
 """
 
@@ -88,6 +99,7 @@ Errors as the files in `platforms/calibrations/` carry them, by the rule that ea
 
 def accuracy_page(
     fresh: Sequence[AccuracyRow],
+    lent: Sequence[TransferRow],
     networks: Sequence[AccuracyRow],
     shipped: Sequence[AccuracyRow],
     end_to_end: str,
@@ -96,16 +108,31 @@ def accuracy_page(
 
     Args:
         fresh: Models fitted and checked in this run.
+        lent: Systems predicted from others.
         networks: Networks fitted and checked in this run.
         shipped: Models that ship fitted.
         end_to_end: The section on whole training steps.
     """
     parts = [_HEAD, end_to_end, "\n", _DEVICES]
     if fresh:
-        parts += [_table(fresh), _NOISE]
+        parts += [_table(fresh), _TRANSFER, _transfer_table(lent), _NOISE]
     parts += [_NETWORKS, _table(networks)]
     parts += [_SHIPPED, _table(shipped)]
     return "".join(parts)
+
+
+def _transfer_table(rows: Sequence[TransferRow]) -> str:
+    lines = [
+        "| system left out | predicted from | points | MAPE | median | inside 90 % |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        errors = " | ".join(f"{100 * value:.1f} %" for value in (row.mape, row.median))
+        lines.append(
+            f"| {row.system}, NCCL {row.nccl} | {row.source} | {row.points:,} | {errors} "
+            f"| {100 * row.inside_90:.0f} % |"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def _table(rows: Sequence[AccuracyRow]) -> str:

@@ -111,6 +111,7 @@ def _infiniband_rows(path: Path) -> Iterator[AccuracyRow]:
         time_s=times_s,
         source_rows=np.arange(len(points)) + 1,
         dtype=np.full(len(points), ""),
+        nccl=np.full(len(points), ""),
     )
     cluster = load_platform("h100_sxm").cluster(8, network="infiniband_ndr400")
     what, device = "all_gather, 2–128 nodes", "h100_sxm infiniband_ndr400"

@@ -39,15 +39,17 @@ def accepted(device: str, what: str, model: str) -> dict[str, float]:
 def test_shipped_models_are_as_good_as_accepted(name):
     content = dict(builtin_calibrations())[name]
     named = [(" ".join([kernel.op, *kernel.precisions]), kernel) for kernel in content.kernels]
-    named += [
-        (f"{collective.op}, {collective.ranks} ranks", collective)
-        for collective in content.collectives
-    ]
     named += [(f"{', '.join(one.ops)} between nodes", one) for one in content.networks]
     for what, model in named:
         row = accepted(name, what, "shipped")
         assert model.held_out.gmae <= _SLACK * row["gmae"], what
         assert model.held_out.mape <= _SLACK * row["mape"], what
+    for nccl in {curve.nccl for curve in content.collectives}:
+        held_out = [curve.held_out for curve in content.collectives if curve.nccl == nccl]
+        row = accepted(name, f"collectives, NCCL {nccl}" if nccl else "collectives", "shipped")
+        points = sum(one.points for one in held_out)
+        assert points == row["points"]
+        assert sum(one.points * one.mape for one in held_out) <= _SLACK * points * row["mape"]
 
 
 @pytest.fixture
@@ -55,6 +57,12 @@ def device_models(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     yield importlib.import_module("device_models")
     sys.modules.pop("device_models", None)
+
+
+@pytest.fixture
+def collective_models(device_models, monkeypatch):
+    yield importlib.import_module("collective_models")
+    sys.modules.pop("collective_models", None)
 
 
 @pytest.mark.slow
@@ -86,7 +94,7 @@ def test_the_measured_cpu_is_fitted_as_well_as_accepted(device_models):
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["a100_sxm_80", "h100_sxm", "h200_sxm"])
 def test_fits_are_as_good_as_accepted(device, device_models, monkeypatch):
-    if not (MEASUREMENTS / "nccl").is_dir():
+    if not (MEASUREMENTS / "gemm").is_dir():
         pytest.skip(f"no measurements in {MEASUREMENTS}; DSE_MEASUREMENTS names their folder")
     monkeypatch.setattr(device_models, "DEVICES", {device: device_models.DEVICES[device]})
     for row in device_models.device_rows(MEASUREMENTS):
@@ -94,6 +102,28 @@ def test_fits_are_as_good_as_accepted(device, device_models, monkeypatch):
             before = accepted(device, row.what, "dse")
             assert row.gmae <= _SLACK * before["gmae"], row
             assert row.mape <= _SLACK * before["mape"], row
+
+
+@pytest.mark.slow
+def test_collectives_are_fitted_as_well_as_accepted(collective_models):
+    if not (MEASUREMENTS / "nccl/by_bytes.parquet").is_file():
+        pytest.skip(f"no measurements in {MEASUREMENTS}; DSE_MEASUREMENTS names their folder")
+    for row in collective_models.collective_model_rows(MEASUREMENTS):
+        if row.model == "dse":
+            before = accepted(row.device, row.what, "dse")
+            assert row.gmae <= _SLACK * before["gmae"], row
+            assert row.mape <= _SLACK * before["mape"], row
+
+
+@pytest.mark.slow
+def test_systems_that_are_left_out_are_met_by_the_nearest_other(collective_models):
+    if not (MEASUREMENTS / "nccl/by_bytes.parquet").is_file():
+        pytest.skip(f"no measurements in {MEASUREMENTS}; DSE_MEASUREMENTS names their folder")
+    rows = list(collective_models.transfer_rows(MEASUREMENTS))
+    assert {row.system for row in rows} == set(collective_models.SYSTEMS)
+    for row in rows:
+        assert row.mape <= 0.15, row
+        assert row.inside_90 >= 0.85, row
 
 
 @pytest.mark.slow

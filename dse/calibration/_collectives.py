@@ -1,4 +1,9 @@
-"""Fitting collectives: one curve over message size for each operation and number of ranks."""
+"""Fitting collectives: one curve over sizes for each operation, number of ranks and version.
+
+Data types at the same size are repeats, as the wire does not know them, but for reductions:
+switches add floating-point values only, so integers take another and slower way. Training reduces
+floating-point values; where both were measured, integers are left out.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,13 @@ import numpy as np
 from dse.calibration.measurements import check_units
 from dse.errors import CalibrationError
 from dse.machine.collectives import CollectiveOp, inside_time_s
-from dse.machine.fits import CollectiveCalibration, fit_size_curve, held_out_errors, log_spread
+from dse.machine.fits import (
+    CollectiveCalibration,
+    fit_size_curve,
+    held_out_errors,
+    log_spread,
+    version_parts,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,12 +85,11 @@ def fit_collectives(
     *,
     link: LinkSpec | None = None,
 ) -> tuple[CollectiveCalibration, ...]:
-    """Fits one curve for each operation and number of ranks.
+    """Fits one curve for each operation, number of ranks and version of the library.
 
     The error is that of a curve through every other size on the sizes between; what is returned
     goes through all sizes. With held-out points the curve goes through the others, and the
-    error is that on the held-out ones. Data types at the same size are repeats: the wire does
-    not know them.
+    error is that on the held-out ones.
 
     Args:
         samples: Measurements.
@@ -96,8 +106,9 @@ def fit_collectives(
         # Half a link's time is fast, not impossible: switches reduce, and data sheets round.
         check_units(samples, _times_of_link(link, samples), fast_share=1.0, most_ratio=_FAR_OFF)
     fitted = []
-    for op, ranks in sorted(set(zip(samples.op.tolist(), samples.ranks.tolist(), strict=True))):
-        rows = (samples.op == op) & (samples.ranks == ranks)
+    for op, ranks, nccl in sorted(set(_keys(samples)), key=_order):
+        rows = (samples.op == op) & (samples.ranks == ranks) & (samples.nccl == nccl)
+        rows &= _floats_of_reductions(op, samples.dtype, rows)
         chosen = samples.select(rows)
         unseen = held_out_sizes(chosen.size_bytes) if held_out is None else held_out[rows]
         different = len(np.unique(chosen.size_bytes))
@@ -121,6 +132,29 @@ def fit_collectives(
                     len(chosen) if held_out is None else int(np.count_nonzero(~unseen))
                 ),
                 held_out=held_out_errors(predicted_s, measured_s, rule),
+                nccl=nccl,
             )
         )
     return tuple(fitted)
+
+
+def _keys(samples: CollectiveSamples) -> list[tuple[str, int, str]]:
+    columns = (samples.op.tolist(), samples.ranks.tolist(), samples.nccl.tolist())
+    return list(zip(*columns, strict=True))
+
+
+def _order(key: tuple[str, int, str]) -> tuple[str, int, tuple[int, ...]]:
+    """By operation and ranks, the newest version first."""
+    op, ranks, nccl = key
+    return op, ranks, tuple(-part for part in version_parts(nccl)) or (0,)
+
+
+def _floats_of_reductions(
+    op: str, dtype: NDArray[np.str_], rows: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Marks the rows that count: for reductions those of floats, where there are any."""
+    integers = np.char.startswith(dtype, "int") | np.char.startswith(dtype, "uint")
+    reduces = op in (CollectiveOp.ALL_REDUCE, CollectiveOp.REDUCE_SCATTER)
+    if not reduces or not (rows & ~integers).any():
+        return np.ones_like(rows)
+    return np.asarray(~integers)

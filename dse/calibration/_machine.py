@@ -237,6 +237,7 @@ def _collective_samples(points: Sequence[CollectiveMeasurement]) -> CollectiveSa
         time_s=np.array([point.time_s for point in points]),
         source_rows=np.arange(len(points)) + 1,
         dtype=np.full(len(points), ""),
+        nccl=np.full(len(points), ""),
     )
 
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 #: Most characters of a name or a source in a calibration file.
 _LONGEST_NAME = 200
 
+#: How much longer than the shortest the longest of repeated collectives may be.
+_TOLERANCE = 0.5
+
 #: Options that not all kinds have, with the kinds that do.
 _KINDS_OF_OPTIONS = {
     "--op": ("collective", "embedding", "network"),
@@ -34,6 +37,8 @@ _KINDS_OF_OPTIONS = {
     "--link": ("collective", "network"),
     "--network": ("network",),
     "--in-place": ("collective", "network"),
+    "--nccl": ("collective",),
+    "--tolerance": ("collective", "network"),
 }
 
 
@@ -116,6 +121,19 @@ def fit_command(
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Take nccl-tests' in-place times (collectives).")
     ] = False,
+    nccl: Annotated[
+        str | None,
+        typer.Option("--nccl", help="Version of NCCL of all rows (collectives), such as 2.27.3."),
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            "--tolerance",
+            min=0.0,
+            help="How much longer than the shortest the longest of repeated measurements may be "
+            f"(collectives); {_TOLERANCE:g} by default.",
+        ),
+    ] = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -135,6 +153,8 @@ def fit_command(
         "--link": link,
         "--network": network,
         "--in-place": in_place,
+        "--nccl": nccl,
+        "--tolerance": tolerance,
     }
     _refuse_others(kind, [name for name, value in given.items() if value])
     if len(data) > 1 and kind != "network":
@@ -155,13 +175,14 @@ def fit_command(
         nodes=nodes,
         filters=pairs("--where", where),
         in_place=in_place,
+        nccl=nccl,
     )
     # Two ranks on one node: any platform has them, and all of its links and networks.
     cluster = load_platform(platform).cluster(2, link=link or "", network=network or "")
     names = ", ".join(path.name for path in data)
     default = f"measurements in {names}"[:_LONGEST_NAME]
     origin = FitOrigin(out.stem, cluster.device.name, source or default, as_of)
-    fitted, notes = _fit(kind, data, options, cluster, origin)
+    fitted, notes = _fit(kind, data, options, cluster, origin, tolerance)
     write_calibrations(out, fitted)
     rows = calibration_rows(fitted)
 
@@ -246,15 +267,21 @@ def _is_own(out: Path) -> bool:
 
 
 def _fit(
-    kind: str, data: Sequence[Path], options: ColumnOptions, cluster: Cluster, origin: FitOrigin
+    kind: str,
+    data: Sequence[Path],
+    options: ColumnOptions,
+    cluster: Cluster,
+    origin: FitOrigin,
+    tolerance: float | None,
 ) -> tuple[CalibrationFile, tuple[str, ...]]:
     from dse.machine.platforms import CalibrationFile
 
+    allowed = _TOLERANCE if tolerance is None else tolerance
     if kind == "network":
         from dse.calibration import fit_network
         from dse.calibration.measurements import joined, read_collective
 
-        measured = [read_collective(path, options) for path in data]
+        measured = [read_collective(path, options, tolerance=allowed) for path in data]
         fit = fit_network(measured, cluster, origin)
         return CalibrationFile(networks=(fit,)), joined(measured).notes
     (file,) = data
@@ -265,13 +292,17 @@ def _fit(
         products = read_gemm(file, options)
         return CalibrationFile(kernels=fit_gemm(cluster.device, products, origin)), products.notes
     if kind == "collective":
+        from dataclasses import replace
+
         from dse.calibration import check_one_domain, fit_collectives
         from dse.calibration.measurements import read_collective
+        from dse.machine.fits import NEWEST
 
-        collectives = read_collective(file, options)
+        collectives = read_collective(file, options, tolerance=allowed)
         check_one_domain(collectives, cluster)
         fitted = fit_collectives(collectives, origin, link=cluster.link)
-        return CalibrationFile(collectives=fitted), collectives.notes
+        bare = replace(cluster.link, name="", calibrations=(), nccl=NEWEST)
+        return CalibrationFile(collectives=fitted, link=bare), collectives.notes
     from dse.calibration import fit_embedding
     from dse.calibration.measurements import read_embedding
 

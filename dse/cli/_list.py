@@ -112,4 +112,6 @@ def _programs() -> list[dict[str, object]]:
 def _cell(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(f"{fitted.name} {fitted.value:g}" for fitted in value)
+    if isinstance(value, float):
+        return f"{value:.2f}"
     return "" if value is None else str(value)

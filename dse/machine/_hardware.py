@@ -125,9 +125,11 @@ class LinkSpec:
         pair_bandwidth_bytes_per_s: For ``nvlink_pairs``: bandwidth inside a pair; traffic that
             leaves the pair uses `bandwidth_bytes_per_s`. For ``full_mesh``: bandwidth to each of
             the other devices; `bandwidth_bytes_per_s` is that to all of them together.
-        calibrations: What was learned from measured collectives.
+        calibrations: What was learned from measured collectives, of all versions of the library.
         in_switch_share: For switches that add and multicast (NVLS): bytes a second of a large
             all-reduce's message, as a share of the bandwidth; None for those that do not.
+        nccl: Version of the communication library whose measurements count; `newest` for the
+            newest measured one.
     """
 
     name: str
@@ -137,6 +139,7 @@ class LinkSpec:
     pair_bandwidth_bytes_per_s: float | None = None
     calibrations: tuple[CollectiveCalibration, ...] = field(default=(), repr=False)
     in_switch_share: float | None = None
+    nccl: str = "newest"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -24,6 +26,7 @@ def samples(sizes: int, ranks: tuple[int, ...] = (2, 4)) -> CollectiveSamples:
         time_s=5e-6 * who + size_bytes / 50e9,
         source_rows=np.arange(count) + 1,
         dtype=np.full(count, ""),
+        nccl=np.full(count, ""),
     )
 
 
@@ -38,6 +41,36 @@ def test_one_curve_for_each_operation_and_number_of_ranks():
     assert two.held_out.points == 8
     assert two.held_out.mape < 0.02
     assert float(two.curve.at(2**20)) == pytest.approx(10e-6 + 2**20 / 50e9, rel=0.01)
+
+
+def test_each_version_of_the_library_has_its_curve_the_newest_first():
+    given = samples(16, ranks=(2, 2, 2))
+    nccl = np.repeat(["2.9.1", "2.10.3", ""], 16)
+    given = replace(given, nccl=nccl, time_s=given.time_s * np.repeat([2.0, 1.0, 3.0], 16))
+    fitted = fit_collectives(given, ORIGIN)
+    assert [one.nccl for one in fitted] == ["2.10.3", "2.9.1", ""]
+    times = [float(one.curve.at(2**20)) for one in fitted]
+    assert times == pytest.approx([times[0], 2 * times[0], 3 * times[0]], rel=0.01)
+
+
+@pytest.mark.parametrize(("op", "share"), [("all_reduce", 1.0), ("all_gather", 2**0.5)])
+def test_integers_do_not_speak_for_reductions_of_floats(op, share):
+    """Switches add floats only: integers, here twice as slow, take another way."""
+    given = samples(16, ranks=(2, 2))
+    given = replace(
+        given,
+        op=np.full(32, op),
+        dtype=np.repeat(["fp16", "int8"], 16),
+        time_s=given.time_s * np.repeat([1.0, 2.0], 16),
+    )
+    (fitted,) = fit_collectives(given, ORIGIN)
+    assert float(fitted.curve.at(2**20)) == pytest.approx(share * given.time_s[10], rel=0.01)
+
+
+def test_integers_speak_where_nothing_else_was_measured():
+    given = samples(16, ranks=(2,))
+    (fitted,) = fit_collectives(replace(given, dtype=np.full(16, "int8")), ORIGIN)
+    assert float(fitted.curve.at(2**20)) == pytest.approx(given.time_s[10], rel=0.01)
 
 
 def test_too_few_sizes_are_refused():

@@ -49,6 +49,7 @@ def samples(
         time_s=scale * time_s,
         source_rows=np.arange(len(counts)) + 1,
         dtype=np.full(len(counts), ""),
+        nccl=np.full(len(counts), ""),
     )
 
 

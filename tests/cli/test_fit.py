@@ -74,6 +74,19 @@ def test_an_nccl_tests_log_becomes_a_curve(tmp_path, nccl_log):
     assert (curve.provenance.source, curve.provenance.as_of) == ("a log", "2026-01-02")
 
 
+def test_the_version_of_a_log_is_named(tmp_path, nccl_log):
+    (tmp_path / "all_reduce.log").write_text(nccl_log)
+    out = tmp_path / "mine.json"
+    fitted = answer(
+        *("fit", "collective", tmp_path / "all_reduce.log", "--platform", "h100_sxm"),
+        *("--op", "all_reduce", "--nccl", "2.21.5", "--tolerance", "1", "--out", out),
+    )
+    content = read_calibrations(out)
+    assert [one.nccl for one in content.collectives] == ["2.21.5"]
+    assert "2.21.5" in fitted["models"][0]["model"]
+    assert content.link.bandwidth_bytes_per_s == H100.links[0].bandwidth_bytes_per_s
+
+
 def write_gemm(path, scale: float) -> None:
     sides = np.array([64, 128, 256, 512, 1024, 2048, 4096, 8192])
     m, n, k = (axis.ravel() for axis in np.meshgrid(sides, sides, sides, indexing="ij"))

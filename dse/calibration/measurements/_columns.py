@@ -35,6 +35,7 @@ USUAL_NAMES: Mapping[str, tuple[str, ...]] = {
     ),
     "nodes": ("nodes", "num_nodes", "nnodes", "n_nodes", "hosts", "num_hosts"),
     "dtype": ("dtype", "nccl_dtype", "data_type", "type"),
+    "nccl": ("nccl", "nccl_version"),
     "rows": ("rows", "num_rows", "num_embeddings", "table_rows", "hash_size", "e"),
     "dim": ("dim", "embedding_dim", "emb_dim", "d"),
     "batch": ("batch", "batch_size", "b"),
@@ -71,6 +72,7 @@ _OPTION_FOR = {
     "op": "--op",
     "ranks": "--ranks",
     "nodes": "--nodes",
+    "nccl": "--nccl",
     "precision": "--precision",
     "value_bytes": "--precision",
 }
@@ -86,8 +88,8 @@ class ColumnOptions:
 
     Attributes:
         columns: Our name of a column to the file's name, for columns that are not recognised:
-            `m`, `n`, `k`, `precision`, `op`, `ranks`, `nodes`, `size`, `dtype`, `rows`, `dim`,
-            `batch`, `pooling`, `value_bytes`, `alpha`, `time`.
+            `m`, `n`, `k`, `precision`, `op`, `ranks`, `nodes`, `size`, `dtype`, `nccl`, `rows`,
+            `dim`, `batch`, `pooling`, `value_bytes`, `alpha`, `time`.
         time_unit: `s`, `ms`, `us` or `ns`; overrides the name of the column.
         size_unit: `bytes` or `elements` of a message size; overrides the name of the column.
         precision: Precision of all rows (for collectives and embeddings: type of the values), for
@@ -95,6 +97,7 @@ class ColumnOptions:
         op: Operation of all rows, for a file that does not name it.
         ranks: Number of ranks of all rows, for a file that does not name it.
         nodes: Number of nodes of all rows, for a file that does not name it.
+        nccl: Version of the communication library of all rows, for a file that does not name it.
         filters: Column (the file's name or ours) to the value that rows must have to be kept.
         in_place: Take the in-place times of an nccl-tests log instead of the out-of-place ones.
     """
@@ -106,6 +109,7 @@ class ColumnOptions:
     op: str | None = None
     ranks: int | None = None
     nodes: int | None = None
+    nccl: str | None = None
     filters: Mapping[str, str | int | float] = field(default_factory=dict)
     in_place: bool = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,7 @@ from dse.calibration.measurements._names import (
 from dse.calibration.measurements._open import needed, open_measurements
 from dse.calibration.measurements._samples import CollectiveSamples, EmbeddingSamples, GemmSamples
 from dse.errors import ConfigError
+from dse.machine.fits import NCCL_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,7 +96,7 @@ def read_collective(
         options: Columns, units and filters that the file does not state.
         minimum_points: Fewest rows.
         tolerance: How much longer, as a fraction, the longest of several times of the same
-            operation, ranks, size and data type may be than the shortest.
+            operation, ranks, size, data type and version may be than the shortest.
 
     Raises:
         ConfigError: The file cannot be read so, or holds impossible values; all are reported.
@@ -105,7 +107,7 @@ def read_collective(
         path,
         options,
         required=(*needed("op", options.op), *needed("ranks", options.ranks), "size", "time"),
-        optional=("op", "ranks", "nodes", "dtype"),
+        optional=("op", "ranks", "nodes", "dtype", "nccl"),
         vocabularies={"op": COLLECTIVE_WORDS, "dtype": TYPE_WORDS},
         logs=True,
     )
@@ -114,13 +116,14 @@ def read_collective(
     nodes = _nodes(opened)
     size, dtype, unit_notes = _message_sizes(opened)
     time_s = opened.time_s()
-    keys = {"op": op, "ranks": ranks, "size_bytes": size, "dtype": dtype}
+    nccl = _versions(opened)
+    keys = {"op": op, "ranks": ranks, "size_bytes": size, "dtype": dtype, "nccl": nccl}
     if nodes.any():
         keys["nodes"] = nodes
     notes = _finish(opened, keys, time_s, minimum_points, tolerance)
     rows, origin = opened.table.rows, opened.origin
     notes = (*unit_notes, *notes)
-    return CollectiveSamples(op, ranks, nodes, size, time_s, rows, dtype, origin, notes)
+    return CollectiveSamples(op, ranks, nodes, size, time_s, rows, dtype, nccl, origin, notes)
 
 
 def read_embedding(
@@ -210,6 +213,17 @@ def _finish(
     used = tuple(opened.columns.of.values())
     repeats = check_repeats(opened.table, keys, time_s, tolerance, used)
     return (*opened.notes, *repeats)
+
+
+def _versions(opened: Opened) -> NDArray[np.str_]:
+    """Returns the version of the communication library of each row; empty where it is not said."""
+    column, constant = opened.columns.of.get("nccl"), opened.options.nccl
+    if column is None or constant is not None:
+        return np.array([constant or ""] * len(opened.table), dtype=np.str_)
+    texts = [str(value).strip() for value in opened.table.columns[column].tolist()]
+    wrong = np.array([not re.fullmatch(NCCL_VERSION, text) for text in texts], dtype=np.bool_)
+    opened.checker.refuse(column, wrong, "no version", "numbers with dots are expected: 2.27.3")
+    return np.array(texts, dtype=np.str_)
 
 
 def _nodes(opened: Opened) -> NDArray[np.int64]:

@@ -70,6 +70,7 @@ class CollectiveSamples(_Points):
         time_s: Duration.
         source_rows: Line or row of the file, from 1.
         dtype: Type of the elements by our name, as written where we have none; empty if unknown.
+        nccl: Version of the communication library; empty if unknown.
         origin: The file.
         notes: What a reader of the result should know: what was left out or assumed.
     """
@@ -81,6 +82,7 @@ class CollectiveSamples(_Points):
     time_s: Floats
     source_rows: Integers
     dtype: Words
+    nccl: Words
     origin: Origin = field(default_factory=Origin)
     notes: tuple[str, ...] = ()
 

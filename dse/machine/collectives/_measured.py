@@ -9,9 +9,10 @@ inverse bandwidth linear in the volume through a link,
     position by f = (f(n) − f(b)) / (f(b) − f(a))
 
 and the bends about the line are those of the neighbours. Nothing is fitted there: from 2 and 4
-devices the times of 8 are met within 8–9 % on A100, H100 and H200 (14 % for
-`t8 = t4 · (t4 / t2)^0.6`). With one measured count, or below all, and for an operation without a
-curve, the ratio of the analytical times decides.
+devices the times of 8 are met within 8–10 % on A100, H100, H200 and B200 (14 % for
+`t8 = t4 · (t4 / t2)^0.6`), and from 2, 4 and 8 those of 3, 5, 6 and 7 within 4 % on A100. With one
+measured count, or below all, on meshes and pairs, whose rate depends on who takes part, and for an
+operation without a curve, the ratio of the analytical times to the nearest measured ones decides.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse.machine import LinkKind
 from dse.machine.collectives._groups import CollectiveOp
 from dse.machine.collectives._inside import (
     IN_SWITCH_RANKS,
@@ -32,7 +34,13 @@ from dse.machine.collectives._inside import (
     switches_reduce,
     volume,
 )
-from dse.machine.fits import SPREAD_PER_EFOLD_OUTSIDE, CollectiveCalibration, SizeCurve
+from dse.machine.fits import (
+    NEWEST,
+    SPREAD_PER_EFOLD_OUTSIDE,
+    CollectiveCalibration,
+    SizeCurve,
+    is_version,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +52,15 @@ if TYPE_CHECKING:
 #: Added to the standard deviation of the logarithm, as an independent error.
 _SPREAD_OTHER_RANKS = 0.1
 _SPREAD_OTHER_OP = 0.2
+#: What versions of NCCL differ by in published nccl-tests of one machine: 0.02 to 0.17.
+_SPREAD_OTHER_VERSION = 0.1
+
+#: Curves that begin above so many bytes do not show the latency; they begin here instead.
+_LARGEST_LEAST_BYTES = 2.0**14
+_BEGIN_BYTES = 512.0
+
+#: Links that give every number of devices the same rate; others have formulas of their own.
+_ALIKE = (LinkKind.NVSWITCH, LinkKind.PCIE, LinkKind.SHARED_MEMORY)
 
 #: Operations whose curve speaks for one that has none, the most alike first.
 _RELATED = {
@@ -64,15 +81,37 @@ class Measured:
         curve: Seconds over bytes.
         range_spread: Standard deviation of the logarithm of actual over expected time, inside the
             measured sizes.
+        least_bytes: Smallest measured message.
     """
 
     curve: SizeCurve
     range_spread: float
+    least_bytes: float
 
     def spread(self, nbytes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns the spread at message sizes, wider outside the measured ones."""
-        outside = SPREAD_PER_EFOLD_OUTSIDE * self.curve.efolds_outside(nbytes)
+        inside = np.clip(nbytes, self.least_bytes, self.curve.size_bytes[-1])
+        outside = SPREAD_PER_EFOLD_OUTSIDE * np.abs(np.log(nbytes / inside))
         return np.asarray(np.hypot(self.range_spread, outside), dtype=np.float64)
+
+
+def curves_in_use(link: LinkSpec) -> tuple[CollectiveCalibration, ...]:
+    """Returns the curve that counts for each operation and number of ranks.
+
+    It is the first one of the wanted version of the library. What was not measured with that
+    version is taken from the first other one, as is everything where no version is wanted:
+    platforms list their measurements in order, and files the newest version first.
+    """
+    wanted = [one for one in link.calibrations if is_wanted(link, one)]
+    chosen: dict[tuple[str, int], CollectiveCalibration] = {}
+    for one in (*wanted, *link.calibrations):
+        chosen.setdefault((one.op, one.ranks), one)
+    return tuple(chosen.values())
+
+
+def is_wanted(link: LinkSpec, calibration: CollectiveCalibration) -> bool:
+    """Returns whether a curve is of the version that the link names, if it names one."""
+    return link.nccl == NEWEST or is_version(calibration.nccl, link.nccl)
 
 
 @lru_cache(maxsize=256)
@@ -88,16 +127,19 @@ def measured(link: LinkSpec, op: CollectiveOp, ranks: int, nodes: int = 1) -> Me
     for source in (op, *_RELATED[op]):
         known = {
             calibration.ranks: calibration
-            for calibration in reversed(link.calibrations)
+            for calibration in curves_in_use(link)
             if calibration.op == source
         }
         if not known:
             continue
-        found = _at_ranks(link, source, known, ranks, nodes)
-        if source is op:
-            return found
-        curve = _scaled(link, found.curve, (op, ranks), (source, ranks))
-        return Measured(curve, math.hypot(found.range_spread, _SPREAD_OTHER_OP))
+        curve, spread = _at_ranks(link, source, known, ranks, nodes)
+        if source is not op:
+            curve = _scaled(link, curve, (op, ranks), (source, ranks))
+            spread = math.hypot(spread, _SPREAD_OTHER_OP)
+        least_bytes = curve.size_bytes[0]
+        if least_bytes > _LARGEST_LEAST_BYTES:
+            curve = _begun(link, curve, op, ranks, nodes)
+        return Measured(curve, spread, least_bytes)
     return None
 
 
@@ -107,21 +149,28 @@ def _at_ranks(
     known: dict[int, CollectiveCalibration],
     ranks: int,
     nodes: int,
-) -> Measured:
+) -> tuple[SizeCurve, float]:
+    """The curve of an operation, and its spread."""
     if ranks in known:
-        return Measured(known[ranks].curve, known[ranks].spread)
+        return known[ranks].curve, _spread(link, known[ranks])
     below = sorted(count for count in known if count < ranks)
     above = sorted(count for count in known if count > ranks)
-    if not below or len(known) == 1:
-        nearest = known[min(known)]
+    if not below or len(known) == 1 or link.kind not in _ALIKE:
+        nearest = known[min(known, key=lambda count: abs(math.log(count / ranks)))]
         curve = _scaled(link, nearest.curve, (op, ranks), (op, nearest.ranks))
-        return Measured(curve, math.hypot(nearest.spread, _SPREAD_OTHER_RANKS))
+        return curve, math.hypot(_spread(link, nearest), _SPREAD_OTHER_RANKS)
     low, high = (below[-1], above[0]) if above else (below[-2], below[-1])
     curve = _continued(op, known[low], known[high], ranks, nodes)
     if high < IN_SWITCH_RANKS and switches_reduce(link, op, ranks):
         curve = _in_switch_where_faster(link, curve, ranks)
-    widest = max(known[low].spread, known[high].spread)
-    return Measured(curve, math.hypot(widest, _SPREAD_OTHER_RANKS))
+    widest = max(_spread(link, known[low]), _spread(link, known[high]))
+    return curve, math.hypot(widest, _SPREAD_OTHER_RANKS)
+
+
+def _spread(link: LinkSpec, calibration: CollectiveCalibration) -> float:
+    """Spread of a curve, wider where it stands for that of another version of the library."""
+    other = 0.0 if is_wanted(link, calibration) else _SPREAD_OTHER_VERSION
+    return math.hypot(calibration.spread, other)
 
 
 def _continued(
@@ -150,7 +199,8 @@ def _continued(
         1 / second.bandwidth_bytes_per_s,
         position(volume, volume(op, ranks)),
     )
-    size = np.array(second.size_bytes)
+    size = np.union1d(first.size_bytes, second.size_bytes)
+    size = size[(size >= second.size_bytes[0]) & (size <= second.size_bytes[-1])]
     at_low, at_high = first.at(size), second.at(size)
     weight = min(math.log(ranks / low.ranks) / math.log(high.ranks / low.ranks), 1.0)
     bend = (at_low / _line_s(first, size)) ** (1 - weight) * (
@@ -173,6 +223,21 @@ def _scaled(
         curve.bandwidth_bytes_per_s / float(ratio[-1]),
         size,
         np.array(curve.time_s) * ratio,
+    )
+
+
+def _begun(
+    link: LinkSpec, curve: SizeCurve, op: CollectiveOp, ranks: int, nodes: int
+) -> SizeCurve:
+    """A curve of large messages with a beginning: below them the analytical time has the shape."""
+    first = curve.size_bytes[0]
+    size = np.geomspace(_BEGIN_BYTES, first, round(math.log2(first / _BEGIN_BYTES)) + 1)
+    shape = inside_time_s(link, op, size, ranks, nodes)
+    return SizeCurve(
+        curve.latency_s,
+        curve.bandwidth_bytes_per_s,
+        (*size[:-1].tolist(), *curve.size_bytes),
+        (*(curve.time_s[0] * shape[:-1] / shape[-1]).tolist(), *curve.time_s),
     )
 
 

@@ -27,8 +27,11 @@ from dse.machine.fits._network import NetworkCalibration, NetworkModel
 from dse.machine.fits._size_curve import SizeCurve, fit_size_curve
 from dse.machine.fits._smooth import SmoothCurve, fit_smooth_curve
 from dse.machine.fits._trees import TreeCurve, fit_tree_curve
+from dse.machine.fits._versions import NCCL_VERSION, NEWEST, is_version, version_parts
 
 __all__ = [
+    "NCCL_VERSION",
+    "NEWEST",
     "SPREAD_PER_EFOLD_OUTSIDE",
     "CollectiveCalibration",
     "Estimate",
@@ -47,7 +50,9 @@ __all__ = [
     "fit_smooth_curve",
     "fit_tree_curve",
     "held_out_errors",
+    "is_version",
     "log_size",
     "log_size_names",
     "log_spread",
+    "version_parts",
 ]

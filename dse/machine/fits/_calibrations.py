@@ -201,6 +201,7 @@ class CollectiveCalibration:
         provenance: Where it comes from.
         held_out: Its error.
         transferred: Why it may serve for an interconnect it was not measured on.
+        nccl: Version of the communication library that was measured; empty where it is not known.
     """
 
     op: str
@@ -210,6 +211,7 @@ class CollectiveCalibration:
     provenance: Provenance
     held_out: HeldOut
     transferred: str = ""
+    nccl: str = ""
 
 
 def held_out_errors(

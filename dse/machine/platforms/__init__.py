@@ -20,6 +20,7 @@ from dse.machine.platforms._load import (
     load_platform,
     platform_from_text,
 )
+from dse.machine.platforms._moved_calibrations import transferred_curves
 from dse.machine.platforms._override import (
     ChangedFigure,
     Override,
@@ -52,5 +53,6 @@ __all__ = [
     "parse_override",
     "platform_from_text",
     "read_calibrations",
+    "transferred_curves",
     "write_calibrations",
 ]

@@ -15,7 +15,7 @@ from dse.machine import (
     Offer,
     PeakRates,
 )
-from dse.machine.platforms._calibrations import calibration_facts
+from dse.machine.platforms._calibrations import collective_facts, kernel_facts, network_facts
 from dse.machine.platforms._platform import Platform
 from dse.machine.platforms._provenance import PlatformFact
 from dse.machine.platforms._schema import ANY_NETWORK
@@ -44,15 +44,15 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
     host_link, host_memory = document.node.host_link, document.node.host_memory
     links = [
         replace(
-            _link(name, block),
+            link,
             calibrations=tuple(
                 collective
                 for calibration in used
-                if (calibration.block.link or document.default_link) == name
-                for collective in calibration.collectives()
+                if (calibration.block.link or document.default_link) == link.name
+                for collective in calibration.collectives(link)
             ),
         )
-        for name, block in document.links.items()
+        for link in (_link(name, block) for name, block in document.links.items())
     ]
     networks = [
         replace(
@@ -98,7 +98,12 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
             graph_launch_s=document.host.graph_launch,
         ),
         offers=tuple(_offer(block) for block in document.offers),
-        facts=(*_facts(document), *calibration_facts(used)),
+        facts=(
+            *_facts(document),
+            *kernel_facts(used),
+            *collective_facts(links),
+            *network_facts(used),
+        ),
         calibrations=tuple(dict.fromkeys(calibration.source for calibration in used)),
         host_memory_bytes=host_memory.capacity if host_memory else None,
         nodes_per_pod=document.pod.nodes if document.pod else 1,
@@ -113,6 +118,7 @@ def _link(name: str, block: LinkBlock) -> LinkSpec:
         block.bandwidth,
         block.latency,
         block.pair_bandwidth,
+        nccl=block.nccl,
         in_switch_share=block.in_switch_reduction,
     )
 
@@ -167,7 +173,8 @@ def _facts(document: PlatformDocument) -> Iterator[PlatformFact]:
     for prefix, block in blocks:
         for name in type(block).model_fields:
             value = getattr(block, name)
-            if name in ("origin", "source", "as_of") or value is None:
+            # The version of the library is no figure: facts of the curves name it.
+            if name in ("origin", "source", "as_of", "nccl") or value is None:
                 continue
             yield PlatformFact(
                 f"{prefix}.{name}",

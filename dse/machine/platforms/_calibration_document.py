@@ -9,17 +9,17 @@ from pydantic_core import PydanticCustomError
 
 from dse._suggest import hint
 from dse.config import MAX_RANKS, Document, StrictModel
-from dse.machine import Precision
+from dse.machine import LinkKind, Precision
 from dse.machine.collectives import CollectiveOp
-from dse.machine.fits import SmoothCurve, TreeCurve, log_size_names
+from dse.machine.fits import NCCL_VERSION, SmoothCurve, TreeCurve, log_size_names
 from dse.machine.kernels import EMBEDDING_SIZES, GEMM_FEATURES, STREAMING_OPERATORS
 from dse.machine.platforms._schema import AsOf, Name
 
-#: Most knots of a collective: 81 are usual, and a search among so many still takes no time.
+#: Most knots of a collective: 30 are usual, and a search among so many still takes no time.
 _MAX_KNOTS = 4096
 
 #: Most fitted models of one file: a device has some 15 operators in 4 precisions and 6 collectives
-#: on some 10 numbers of ranks.
+#: on some 10 numbers of ranks, in a few versions of the library.
 _MAX_MODELS = 200
 
 #: Sizes that a calibration of each operator may look at.
@@ -252,6 +252,7 @@ class CollectiveBlock(StrictModel):
     held_out: HeldOutBlock
     latency_s: Positive
     bandwidth_bytes_per_s: Positive
+    nccl: Annotated[str, Field(pattern=f"^({NCCL_VERSION})?$")] = ""
     size_bytes: Annotated[list[Positive], Field(min_length=2), _Knots]
     time_s: Annotated[list[Positive], _Knots]
 
@@ -313,6 +314,15 @@ def _known(name: str, what: str, names: tuple[str, ...]) -> str:
     return name
 
 
+class MeasuredLinkBlock(StrictModel):
+    """Interconnect that the collectives were measured on; bandwidth per device and direction."""
+
+    kind: LinkKind
+    bandwidth_bytes_per_s: Positive
+    latency_s: Positive
+    pair_bandwidth_bytes_per_s: Positive | None = None
+
+
 class CalibrationDocument(Document):
     """Fitted models of one device."""
 
@@ -320,6 +330,7 @@ class CalibrationDocument(Document):
     device: Name
     source: Name
     as_of: AsOf
+    link: MeasuredLinkBlock | None = None
     kernels: Annotated[list[KernelBlock], Field(default_factory=list), _Models]
     collectives: Annotated[list[CollectiveBlock], Field(default_factory=list), _Models]
     networks: Annotated[list[NetworkModelBlock], Field(default_factory=list), _Models]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dse._files import write_atomically
 from dse.config import SCHEMA_VERSION, parse_json, read_source
 from dse.errors import CalibrationError
+from dse.machine import LinkSpec
 from dse.machine.fits import (
     CollectiveCalibration,
     HeldOut,
@@ -44,11 +45,14 @@ class CalibrationFile:
         kernels: Learned operators.
         collectives: Measured curves.
         networks: Fitted networks.
+        link: Interconnect that the collectives were measured on, without calibrations; None where
+            it is not stated.
     """
 
     kernels: tuple[KernelCalibration, ...] = ()
     collectives: tuple[CollectiveCalibration, ...] = ()
     networks: tuple[NetworkCalibration, ...] = ()
+    link: LinkSpec | None = None
 
 
 def read_calibrations(path: Path) -> CalibrationFile:
@@ -96,6 +100,7 @@ def calibrations_from_text(text: str, file: str) -> CalibrationFile:
             spread=block.spread,
             provenance=provenance(block.points),
             held_out=HeldOut(**block.held_out.model_dump()),
+            nccl=block.nccl,
         )
         for block in document.collectives
     ]
@@ -111,7 +116,8 @@ def calibrations_from_text(text: str, file: str) -> CalibrationFile:
         )
         for block in document.networks
     ]
-    return CalibrationFile(tuple(kernels), tuple(collectives), tuple(networks))
+    link = None if document.link is None else LinkSpec("", **document.link.model_dump())
+    return CalibrationFile(tuple(kernels), tuple(collectives), tuple(networks), link)
 
 
 def write_calibrations(path: Path, calibrations: CalibrationFile) -> None:
@@ -140,6 +146,7 @@ def write_calibrations(path: Path, calibrations: CalibrationFile) -> None:
         "device": first.device,
         "source": first.source,
         "as_of": first.as_of,
+        **({} if calibrations.link is None else {"link": _link_data(calibrations.link)}),
         "kernels": [_kernel_data(calibration) for calibration in calibrations.kernels],
         "collectives": [_collective_data(calibration) for calibration in calibrations.collectives],
     }
@@ -203,6 +210,7 @@ def _collective_data(calibration: CollectiveCalibration) -> dict[str, object]:
         "points": calibration.provenance.points,
         "spread": _rounded(calibration.spread),
         "held_out": _held_out_data(calibration.held_out),
+        **({"nccl": calibration.nccl} if calibration.nccl else {}),
         "latency_s": _rounded(curve.latency_s),
         "bandwidth_bytes_per_s": _rounded(curve.bandwidth_bytes_per_s),
         "size_bytes": [size for (size,) in knots],
@@ -219,6 +227,16 @@ def _network_data(calibration: NetworkCalibration) -> dict[str, object]:
         "spread": _rounded(calibration.spread),
         "held_out": _held_out_data(calibration.held_out),
         **{name: _rounded(getattr(calibration.model, name)) for name in _MODEL_FIELDS},
+    }
+
+
+def _link_data(link: LinkSpec) -> dict[str, object]:
+    pair = link.pair_bandwidth_bytes_per_s
+    return {
+        "kind": link.kind.value,
+        "bandwidth_bytes_per_s": _rounded(link.bandwidth_bytes_per_s),
+        "latency_s": _rounded(link.latency_s),
+        **({} if pair is None else {"pair_bandwidth_bytes_per_s": _rounded(pair)}),
     }
 
 

@@ -13,12 +13,16 @@ from dse._reading import read_bytes
 from dse._suggest import hint
 from dse.config import DocumentKind, builtin_folder, read_source
 from dse.errors import ConfigError, UnknownNameError
+from dse.machine.collectives import curves_in_use
+from dse.machine.fits import NEWEST, is_version, version_parts
 from dse.machine.platforms._calibration_file import CalibrationFile, calibrations_from_text
+from dse.machine.platforms._moved_calibrations import transferred_curves
 from dse.machine.platforms._provenance import CalibrationSource, PlatformFact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from dse.machine import LinkSpec
     from dse.machine.fits import (
         CollectiveCalibration,
         HeldOut,
@@ -52,9 +56,18 @@ class UsedCalibration:
                 transferred=self.block.transferred,
             )
 
-    def collectives(self) -> Iterator[CollectiveCalibration]:
-        """Yields its collectives as the platform uses them."""
-        for collective in self.content.collectives:
+    def collectives(self, link: LinkSpec) -> Iterator[CollectiveCalibration]:
+        """Yields its collectives as the platform uses them.
+
+        Those of another device move by the ratio of the figures of both links.
+
+        Args:
+            link: The platform's, without calibrations.
+        """
+        curves = self.content.collectives
+        if self.block.transferred:
+            curves = transferred_curves(curves, self.content.link, link)
+        for collective in curves:
             yield replace(
                 collective,
                 spread=math.hypot(collective.spread, self.block.added_spread),
@@ -105,35 +118,72 @@ def builtin_calibrations() -> tuple[tuple[str, CalibrationFile], ...]:
     return tuple((path.stem, _builtin(path)) for path in sorted(_builtin_folder().glob("*.json")))
 
 
-def calibration_facts(used: Sequence[UsedCalibration]) -> Iterator[PlatformFact]:
-    """Yields one figure for each fitted model: its held-out error and where it comes from."""
+def kernel_facts(used: Sequence[UsedCalibration]) -> Iterator[PlatformFact]:
+    """Yields one figure for each fitted operator: its held-out error and where it comes from."""
     for calibration in used:
-        named: list[tuple[str, KernelCalibration | CollectiveCalibration | NetworkCalibration]] = [
-            *(
-                (f"{kernel.op} ({'/'.join(kernel.precisions) or 'all'})", kernel)
-                for kernel in calibration.kernels()
-            ),
-            *(
-                (f"{collective.op} on {collective.ranks} ranks", collective)
-                for collective in calibration.collectives()
-            ),
-            *(
-                (f"{'/'.join(network.ops)} between nodes", network)
-                for network in calibration.networks()
-            ),
-        ]
-        for name, model in named:
-            origin = "transferred" if model.transferred else "fitted"
-            source = model.provenance.source
-            if model.transferred:
-                source = f"{model.transferred}; {source}"
-            yield PlatformFact(
-                f"calibration.{name}",
-                _error(model.held_out),
-                origin,
-                f"{calibration.source.name}: {source}",
-                model.provenance.as_of,
+        for kernel in calibration.kernels():
+            name = f"{kernel.op} ({'/'.join(kernel.precisions) or 'all'})"
+            yield _fact(name, calibration.source.name, kernel)
+
+
+def network_facts(used: Sequence[UsedCalibration]) -> Iterator[PlatformFact]:
+    """Yields one figure for each fitted network: its held-out error and where it comes from."""
+    for calibration in used:
+        for network in calibration.networks():
+            name = f"{'/'.join(network.ops)} between nodes"
+            yield _fact(name, calibration.source.name, network)
+
+
+def collective_facts(links: Sequence[LinkSpec]) -> Iterator[PlatformFact]:
+    """Yields one figure for each measured collective that counts, with the version of its library.
+
+    Args:
+        links: Of a platform, the default first.
+    """
+    for link in links:
+        for one in curves_in_use(link):
+            version = f", NCCL {one.nccl}" if one.nccl else ""
+            yield _fact(f"{one.op} on {one.ranks} ranks{version}", one.provenance.name, one)
+
+
+def check_versions(links: Sequence[LinkSpec]) -> None:
+    """Refuses a version of the communication library that was not measured.
+
+    A link without curves has no use for one; some link of the platform must.
+
+    Raises:
+        UnknownNameError: No curve is of the version that its link names.
+    """
+    named = [link for link in links if link.nccl != NEWEST]
+    measured = [link for link in named if link.calibrations]
+    if named and not measured:
+        raise UnknownNameError(
+            f"links.{named[0].name}.nccl: collectives of this platform are not measured, so there "
+            "is no version to choose; leave it out, or fit measurements with `dse fit collective`"
+        )
+    for link in measured:
+        if not any(is_version(one.nccl, link.nccl) for one in link.calibrations):
+            versions = {one.nccl for one in link.calibrations if one.nccl}
+            known = sorted(versions, key=version_parts, reverse=True)
+            raise UnknownNameError(
+                f"links.{link.name}.nccl: NCCL {link.nccl} was not measured; there are "
+                f"{', '.join(known) or 'curves of unknown versions only'}"
             )
+
+
+def _fact(
+    name: str, file: str, model: KernelCalibration | CollectiveCalibration | NetworkCalibration
+) -> PlatformFact:
+    source = model.provenance.source
+    if model.transferred:
+        source = f"{model.transferred}; {source}"
+    return PlatformFact(
+        f"calibration.{name}",
+        _error(model.held_out),
+        "transferred" if model.transferred else "fitted",
+        f"{file}: {source}",
+        model.provenance.as_of,
+    )
 
 
 def _error(held_out: HeldOut) -> str:

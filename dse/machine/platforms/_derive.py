@@ -39,7 +39,7 @@ from dse.machine import LinkKind
 from dse.machine.platforms._build import offer_fact
 from dse.machine.platforms._override import given_price, rebuilt, spelled_out
 from dse.machine.platforms._provenance import PlatformFact
-from dse.machine.platforms._schema import Name, PlatformDocument
+from dse.machine.platforms._schema import Name, NcclVersion, PlatformDocument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -132,6 +132,7 @@ class OwnLinkBlock(StrictModel):
     latency: Seconds | None = None
     pair_bandwidth: BytesPerSecond | None = None
     in_switch_reduction: Fraction | None = None
+    nccl: NcclVersion | None = None
 
 
 class OwnNetworkBlock(StrictModel):

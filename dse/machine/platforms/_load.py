@@ -16,7 +16,7 @@ from dse.config import (
 )
 from dse.errors import ConfigError
 from dse.machine.platforms._build import built_platform
-from dse.machine.platforms._calibrations import use_calibrations
+from dse.machine.platforms._calibrations import check_versions, use_calibrations
 from dse.machine.platforms._derive import DerivedPlatformBlock, derive_platform
 from dse.machine.platforms._platform import Platform
 from dse.machine.platforms._schema import PlatformDocument
@@ -93,6 +93,7 @@ def _platform(
     document: PlatformDocument, path: str, kept: Sequence[CalibrationSource], shown: str = ""
 ) -> Platform:
     """Makes a platform; without a path nothing is read but what is kept or built in."""
-    return built_platform(
-        document, use_calibrations(document.calibrations, path, kept, shown or path)
-    )
+    used = use_calibrations(document.calibrations, path, kept, shown or path)
+    platform = built_platform(document, used)
+    check_versions(platform.links)
+    return platform

@@ -6,12 +6,14 @@ is never slower, whatever the shape of the learned ratio. Ratios that depend on 
 themselves; those of products also depend on the device (:data:`GEMM_FEATURES`) and are pinned.
 
 A measured collective is a curve around a line of latency and bandwidth. The line moves by the same
-factors as the figures of the link, and the curve keeps its shape around it.
+factors as the figures of the link, and the curve keeps its shape around it. In the same way the
+curves of one device serve for another one's link of the same kind.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,10 +23,20 @@ from dse.machine.fits import SizeCurve
 from dse.machine.kernels import GEMM_FEATURES, gemm_features
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from dse.machine import DeviceSpec, LinkSpec
     from dse.machine.fits import CollectiveCalibration, KernelCalibration, RatioCurve
+
+#: Standard deviation of the logarithm of actual over expected time that the curves of another link
+#: get: of the same kind and generation (rates within a quarter), of the same kind, of another. The
+#: first two are the misses of measured systems that are left out; the last is assumed.
+_SPREAD_SAME_GENERATION = 0.08
+_SPREAD_SAME_KIND = 0.20
+_SPREAD_OTHER_KIND = 0.40
+_SAME_GENERATION = 1.25
 
 #: Sizes of a product that features hold as logarithms.
 _SIZES = ("m", "n", "k")
@@ -108,6 +120,32 @@ def moved_curves(old: LinkSpec, new: LinkSpec) -> tuple[CollectiveCalibration, .
             calibration = replace(calibration, curve=_moved(calibration.curve, latency, bandwidth))
         moved.append(calibration)
     return tuple(moved)
+
+
+def transferred_curves(
+    curves: Sequence[CollectiveCalibration], old: LinkSpec | None, new: LinkSpec
+) -> tuple[CollectiveCalibration, ...]:
+    """Returns measured collectives of another device as those of a link, with a wider spread.
+
+    Args:
+        curves: The measured collectives.
+        old: The link that they were measured on; where it is not known they stay as they are.
+        new: The link that they are lent to.
+    """
+    if old is None:
+        moved, added = tuple(curves), _SPREAD_OTHER_KIND
+    else:
+        moved = moved_curves(replace(old, calibrations=tuple(curves)), new)
+        added = _transfer_spread(old, new)
+    return tuple(replace(one, spread=math.hypot(one.spread, added)) for one in moved)
+
+
+def _transfer_spread(old: LinkSpec, new: LinkSpec) -> float:
+    if old.kind is not new.kind:
+        return _SPREAD_OTHER_KIND
+    ratio = abs(math.log(new.bandwidth_bytes_per_s / old.bandwidth_bytes_per_s))
+    same = ratio <= math.log(_SAME_GENERATION)
+    return _SPREAD_SAME_GENERATION if same else _SPREAD_SAME_KIND
 
 
 def _bandwidth(link: LinkSpec, ranks: int) -> float:

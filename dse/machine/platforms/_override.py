@@ -29,6 +29,7 @@ from dse.config import (
 )
 from dse.errors import ConfigError, UnknownNameError
 from dse.machine.platforms._build import built_platform, offer_fact
+from dse.machine.platforms._calibrations import check_versions, collective_facts
 from dse.machine.platforms._moved_calibrations import moved_curves, pinned_calibrations
 from dse.machine.platforms._provenance import PlatformFact
 from dse.machine.platforms._schema import (
@@ -378,6 +379,11 @@ def rebuilt(
         else link
         for link in built.links
     ]
+    check_versions(links)
+    if any(link.name in former and link.nccl != former[link.name].nccl for link in links):
+        before = {fact.quantity for fact in collective_facts(platform.links)}
+        others = [fact for fact in facts if fact.quantity not in before]
+        facts = (*others, *collective_facts(links))
     # Fitted networks are shares of rates and multiples of latencies: they move by themselves.
     fitted = {network.name: network.calibrations for network in platform.networks}
     networks = [

@@ -32,6 +32,7 @@ from dse.config import (
     parse_rental_price,
 )
 from dse.machine import LinkKind, Precision
+from dse.machine.fits import NCCL_VERSION, NEWEST
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -120,14 +121,23 @@ class PodBlock(SourcedBlock):
     nodes: RankCount
 
 
+#: Version of NCCL or a library like it: `2.27.3`, or `2.27` for the newest of them.
+NcclVersion = Annotated[str, Field(pattern=f"^({NCCL_VERSION}|{NEWEST})$")]
+
+
 class LinkBlock(SourcedBlock):
-    """Interconnect between the devices of a node, or pod; bandwidth per device and direction."""
+    """Interconnect between the devices of a node, or pod; bandwidth per device and direction.
+
+    Attributes:
+        nccl: Version of the communication library whose measured curves count.
+    """
 
     kind: LinkKind
     bandwidth: BytesPerSecond
     latency: Seconds
     pair_bandwidth: BytesPerSecond | None = None
     in_switch_reduction: Fraction | None = None
+    nccl: NcclVersion = NEWEST
 
     @model_validator(mode="after")
     def _check(self) -> LinkBlock:
@@ -258,7 +268,8 @@ class CalibrationBlock(StrictModel):
 
     Attributes:
         file: Name of a built-in one, or of a `.json` file in the platform's folder or below.
-        transferred: Why models of another device may serve here; they get a wider spread.
+        transferred: Why models of another device may serve here; they get a wider spread, and
+            collectives move by the ratio of this link's figures to those of the measured one.
         added_spread: Relative spread that is added for it (in quadrature).
         precisions: Use its kernels for these precisions instead of the measured ones.
         link: Interconnect that its collectives are for; the default one when left out.

@@ -50,7 +50,11 @@ def calibration_rows(calibrations: CalibrationFile) -> list[CalibrationRow]:
     named: list[tuple[str, KernelCalibration | CollectiveCalibration | NetworkCalibration]] = [
         *((" ".join([kernel.op, *kernel.precisions]), kernel) for kernel in calibrations.kernels),
         *(
-            (f"{collective.op} on {collective.ranks} ranks", collective)
+            (
+                f"{collective.op} on {collective.ranks} ranks"
+                + (f", NCCL {collective.nccl}" if collective.nccl else ""),
+                collective,
+            )
             for collective in calibrations.collectives
         ),
         *(

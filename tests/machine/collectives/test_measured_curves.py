@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
+from dse.machine import LinkKind, LinkSpec
 from dse.machine.collectives import (
     CollectiveOp,
     Group,
@@ -131,6 +132,36 @@ def test_one_measured_rank_count_is_carried_over_by_the_formulas():
     for ranks in (2, 8):
         took = float(collective_time_s(calibrated(ranks, own), "all_gather", 1e7))
         assert took == pytest.approx(float(own.curve.at(1e7)) * plain[ranks] / plain[4], rel=0.02)
+
+
+def test_on_a_mesh_the_formulas_carry_the_nearest_curve_to_other_ranks():
+    """Rings of five neighbours have fewer links than rings of four and of eight."""
+    mesh = LinkSpec("mesh", LinkKind.NVLINK_MESH, 150e9, 4e-6)
+    curves = tuple(calibration("all_reduce", ranks) for ranks in (4, 8))
+    bare = make_cluster(5, 8, link=mesh)
+    plain = {
+        ranks: float(collective_time_s(replace(bare, world_size=ranks), "all_reduce", 1e8))
+        for ranks in (4, 5)
+    }
+    took = collective_time_s(
+        replace(bare, link=replace(mesh, calibrations=curves)), "all_reduce", 1e8
+    )
+    assert took == pytest.approx(float(curves[0].curve.at(1e8)) * plain[5] / plain[4], rel=0.02)
+
+
+def test_a_curve_of_large_messages_begins_with_the_latency_of_the_formulas():
+    sizes = 2.0 ** np.arange(20, 30)
+    own = replace(calibration("all_reduce", 8), curve=fit_size_curve(sizes, 1e-4 + sizes / 1e11))
+    bare, known = make_cluster(8, 8), calibrated(8, own)
+    small = np.array([2.0**9, 2.0**14, 2.0**20])
+    ratio = collective_time_s(known, "all_reduce", small) / collective_time_s(
+        bare, "all_reduce", small
+    )
+    assert ratio == pytest.approx(np.full(3, ratio[-1]), rel=0.02)
+    # Nothing below a mebibyte was measured.
+    spread = collective_estimate(known, "all_reduce", np.array([2.0**9, 2.0**20])).spread
+    assert spread[0] == pytest.approx(np.hypot(SPREAD, 0.15 * np.log(2.0**11)), rel=1e-6)
+    assert spread[1] == pytest.approx(SPREAD)
 
 
 @pytest.mark.parametrize("op", ["broadcast", "send_recv", "all_reduce", "reduce_scatter"])

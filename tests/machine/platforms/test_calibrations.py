@@ -18,11 +18,13 @@ from dse.machine.fits import (
     HeldOut,
     KernelCalibration,
     Provenance,
+    SizeCurve,
     SizeRange,
     SmoothCurve,
     fit_size_curve,
     fit_smooth_curve,
     log_size_names,
+    version_parts,
 )
 from dse.machine.kernels import GEMM_FEATURES
 from dse.machine.platforms import (
@@ -244,7 +246,7 @@ def test_the_models_of_a_file_are_counted_together(folder):
 def test_knots_that_rounding_makes_the_same_become_one(tmp_path):
     given = calibrations()
     near = np.concatenate([2.0**30 + np.arange(5), 2.0 ** np.arange(31, 35)])
-    curve = fit_size_curve(near, 1e-5 + near / 1e11)
+    curve = SizeCurve(1e-5, 1e11, tuple(near), tuple(1e-5 + near / 1e11))
     (collective,) = given.collectives
     given = replace(given, collectives=(replace(collective, curve=curve),))
     write_calibrations(tmp_path / "mine.json", given)
@@ -273,7 +275,7 @@ def test_what_could_not_be_read_is_not_written(tmp_path):
     given = calibrations()
     (collective,), (kernel,) = given.collectives, given.kernels
     near = 2.0**40 + np.arange(4)
-    one = replace(collective, curve=fit_size_curve(near, np.full(4, 1e-3)))
+    one = replace(collective, curve=SizeCurve(1e-3, 1e12, tuple(near), (1e-3,) * 4))
     with pytest.raises(CalibrationError, match=r"one in 7 digits .* lie further apart"):
         write_calibrations(file, replace(given, collectives=(one,)))
     endless = replace(given, kernels=(replace(kernel, spread=math.inf),))
@@ -320,9 +322,12 @@ def test_shipped_models_carry_errors_within_the_bounds_of_their_kind():
         (gemm,) = shipped[f"{name}_gemm_bf16"].kernels
         assert gemm.held_out.gmae < 0.027
         assert gemm.held_out.mape < 0.055
+    for name in ("a100_sxm_80", "h100_sxm", "h200_sxm", "b200_sxm", "gb200"):
         collectives = shipped[f"{name}_nccl"].collectives
-        assert len(collectives) == 12
-        assert np.mean([collective.held_out.mape for collective in collectives]) < 0.055
+        newest = max((collective.nccl for collective in collectives), key=version_parts)
+        last = [collective for collective in collectives if collective.nccl == newest]
+        assert len(last) == (8 if name == "gb200" else 12)
+        assert np.mean([collective.held_out.mape for collective in last]) < 0.05
 
 
 def test_measured_gemm_is_near_what_the_tables_say_of_large_products():

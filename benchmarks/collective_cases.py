@@ -1,0 +1,202 @@
+"""Predicted against measured times of collectives, for any table of measurements.
+
+One row is one measurement: device (`platform`, `system`, `device` or `gpu`), operation, ranks,
+message size (in bytes, or in elements with their type) and time (in µs or ms by the name of the
+column; tables of aiconfigurator are known by theirs) or bus bandwidth. `nodes`, `network`, `link`
+and `nccl` are used where a table has them: without a version the newest measured one counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from table_errors import PredictedRow, print_errors
+
+from dse.calibration.measurements import value_bytes_of
+from dse.errors import ConfigError, DseError
+from dse.machine.collectives import CollectiveOp, Group, collective_estimate, volume
+from dse.machine.platforms import list_platforms, load_platform, override_platform
+from dse.trace.whatif import platform_with_device
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from dse.machine import Cluster
+    from dse.machine.platforms import Platform
+
+#: Columns by our names.
+_COLUMNS = {
+    "op": ("op", "op_name", "collective"),
+    "ranks": ("gpus", "num_gpus", "ranks", "world_size"),
+    "nodes": ("nodes", "num_nodes"),
+    "dtype": ("dtype", "nccl_dtype"),
+    "nccl": ("nccl", "nccl_version"),
+    "network": ("network",),
+    "link": ("link",),
+}
+_DEVICES = ("platform", "system", "device", "gpu")
+_SIZES = {"size_bytes": "bytes", "bytes": "bytes", "message_size": "elements", "count": "elements"}
+_SECONDS = {
+    "time_s": 1.0,
+    "latency_us": 1e-6,
+    "time_us": 1e-6,
+    "latency_ms": 1e-3,
+    "time_ms": 1e-3,
+    "latency": 1e-3,
+}
+_BANDWIDTHS = ("busbw_gb_s", "bus_gb_s", "busbw")
+
+_OPS = {op.value.replace("_", ""): op for op in CollectiveOp}
+
+#: Half the width of the 90 % interval in standard deviations.
+_HALF_WIDTH = 1.645
+
+#: What makes rows one call of the model.
+_KEY = ["platform", "op", "ranks", "nodes", "network", "link", "nccl"]
+
+
+def compare_collectives(path: Path, *, as_json: bool) -> None:
+    """Prints the errors on a table, or everything as JSON.
+
+    Raises:
+        ConfigError: The file lacks a column that is needed.
+    """
+    print_errors(collective_cases(path), as_json=as_json)
+
+
+def collective_cases(path: Path) -> list[PredictedRow]:
+    """Returns the rows of a table with their predictions, in the order of the table.
+
+    Raises:
+        ConfigError: The file lacks a column that is needed.
+    """
+    rows = _normalized(pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path), path)
+    predicted: dict[int, PredictedRow] = {}
+    for key, group in rows.groupby(_KEY, sort=False, dropna=False):
+        for row in _predicted(dict(zip(_KEY, key, strict=True)), group):
+            predicted[row.row] = row
+    return [predicted[number] for number in sorted(predicted)]
+
+
+def _normalized(table: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """The columns by our names, sizes in bytes and times in seconds; NaN where there is none."""
+    rows = pd.DataFrame({"row": np.arange(len(table)) + 1})
+    for ours, names in _COLUMNS.items():
+        found = next((name for name in names if name in table), None)
+        rows[ours] = "" if found is None else table[found].fillna("").to_numpy()
+    for needed in ("op", "ranks"):
+        if (rows[needed].astype(str) == "").all():
+            raise ConfigError(f"{path}: no column {' or '.join(_COLUMNS[needed])}")
+    devices = [name for name in _DEVICES if name in table]
+    if not devices:
+        raise ConfigError(f"{path}: no column {' or '.join(_DEVICES)}")
+    words = table[devices].fillna("").astype(str).agg("\n".join, axis=1)
+    rows["platform"] = words.map({text: _platform_name(text.split("\n")) for text in set(words)})
+    rows["device"] = words.to_numpy()
+    rows["op"] = [_operation(str(name)) for name in rows["op"]]
+    rows["nccl"] = rows["nccl"].astype(str)
+    for number in ("ranks", "nodes"):
+        rows[number] = pd.to_numeric(rows[number], errors="coerce").fillna(0).astype(int)
+    size = next((name for name in _SIZES if name in table), None)
+    if size is None:
+        raise ConfigError(f"{path}: no column {' or '.join(_SIZES)}")
+    each: Any = 1
+    if _SIZES[size] == "elements":
+        bytes_of = {name: value_bytes_of(str(name)) or math.nan for name in set(rows["dtype"])}
+        each = rows["dtype"].map(bytes_of)
+    rows["size_bytes"] = pd.to_numeric(table[size], errors="coerce").to_numpy() * each
+    rows["time_s"] = _times(table, rows, path)
+    return rows
+
+
+def _times(table: pd.DataFrame, rows: pd.DataFrame, path: Path) -> Any:
+    time = next((name for name in _SECONDS if name in table), None)
+    if time is not None:
+        return pd.to_numeric(table[time], errors="coerce").to_numpy() * _SECONDS[time]
+    bandwidth = next((name for name in _BANDWIDTHS if name in table), None)
+    if bandwidth is None:
+        raise ConfigError(f"{path}: no column {' or '.join((*_SECONDS, *_BANDWIDTHS))}")
+    factors = [
+        volume(CollectiveOp(op), ranks) if op and ranks > 1 else math.nan
+        for op, ranks in zip(rows["op"], rows["ranks"], strict=True)
+    ]
+    rate = pd.to_numeric(table[bandwidth], errors="coerce").to_numpy() * 1e9
+    return np.array(factors) * rows["size_bytes"].to_numpy() / rate
+
+
+def _operation(name: str) -> str:
+    plain = name.lower().removesuffix("_perf").replace("_", "").replace("-", "")
+    return _OPS[plain].value if plain in _OPS else ""
+
+
+def _platform_name(words: Sequence[str]) -> str:
+    """The platform that a row names, or whose device has the name; empty for none."""
+    names = list_platforms()
+    words = [word for word in words if word]
+    for word in words:
+        if word in names:
+            return word
+    found = (platform_with_device(word, 2) for word in reversed(words))
+    return next((platform.name for platform in found if platform is not None), "")
+
+
+@lru_cache(maxsize=64)
+def _platform(name: str, nccl: str) -> tuple[Platform, str]:
+    """A platform with a version of the library, and what to say of the version."""
+    platform = load_platform(name)
+    if nccl:
+        try:
+            return override_platform(platform, [f"link.nccl={nccl}"])[0], f"NCCL {nccl}"
+        except DseError:
+            return platform, f"NCCL {nccl} by the newest"
+    return platform, ""
+
+
+def _predicted(key: dict[str, Any], group: pd.DataFrame) -> Iterator[PredictedRow]:
+    """The rows of one call of the model."""
+    measured_s = group["time_s"].to_numpy(float)
+    numbers = group["row"].tolist()
+    try:
+        cluster, version = _cluster(key, str(group["device"].iloc[0]))
+        size = group["size_bytes"].to_numpy(float)
+        estimate = collective_estimate(cluster, key["op"], size, _group(cluster, key))
+    except DseError as error:
+        for number, time_s in zip(numbers, measured_s, strict=True):
+            yield PredictedRow(
+                number, key["platform"], key["nccl"], float(time_s), problem=str(error)
+            )
+        return
+    width = np.exp(_HALF_WIDTH * estimate.spread)
+    columns = (measured_s, estimate.time_s, estimate.time_s / width, estimate.time_s * width)
+    for number, *values in zip(numbers, *columns, strict=True):
+        row = PredictedRow(number, key["platform"], version, *map(float, values))
+        usable = row.measured_s > 0 and row.predicted_s > 0
+        yield row if usable else replace(row, problem="without a size or a time")
+
+
+def _cluster(key: dict[str, Any], device: str) -> tuple[Cluster, str]:
+    if not key["platform"]:
+        named = ", ".join(filter(None, device.split("\n")))
+        raise DseError(f"no platform has the device {named}")
+    if not key["op"]:
+        raise DseError("not a collective that is modelled")
+    if key["ranks"] < 2:
+        raise DseError("fewer than two ranks")
+    platform, version = _platform(key["platform"], key["nccl"])
+    return platform.cluster(key["ranks"], link=key["link"], network=key["network"]), version
+
+
+def _group(cluster: Cluster, key: dict[str, Any]) -> Group:
+    """The ranks on as many nodes as the table says; full nodes where it says nothing."""
+    nodes, ranks = key["nodes"], key["ranks"]
+    if nodes in (0, cluster.node_count):
+        return Group.world(cluster)
+    if ranks % nodes or ranks // nodes > cluster.devices_per_node:
+        raise DseError(f"{ranks} ranks do not fill {nodes} nodes equally")
+    return Group(nodes, ranks // nodes)
