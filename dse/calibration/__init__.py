@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dse.calibration._attention import fit_attention
 from dse.calibration._collectives import check_one_domain, fit_collectives, held_out_sizes
 from dse.calibration._embedding import fit_embedding
 from dse.calibration._gemm import GemmSplit, fit_gemm, split_gemm
@@ -18,6 +19,7 @@ __all__ = [
     "MachineCalibration",
     "SmoothPoints",
     "check_one_domain",
+    "fit_attention",
     "fit_collectives",
     "fit_embedding",
     "fit_gemm",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 import os
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dse.cli._options import ForceOption, JsonOption, PlatformOption, pairs
+from dse.cli._options import ForceOption, JsonOption, PlatformOption, member, pairs
 from dse.errors import ConfigError, DseError
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ _KINDS_OF_OPTIONS = {
     "--link": ("collective", "network"),
     "--network": ("network",),
     "--in-place": ("collective", "network"),
+    "--implementation": ("gemm", "attention"),
     "--nccl": ("collective",),
     "--tolerance": ("collective", "network"),
 }
@@ -44,7 +46,7 @@ _KINDS_OF_OPTIONS = {
 
 def fit_command(
     kind: Annotated[
-        Literal["gemm", "collective", "embedding", "network"],
+        Literal["gemm", "attention", "collective", "embedding", "network"],
         typer.Argument(
             help="What was measured; network means collectives over several nodes.",
         ),
@@ -121,6 +123,12 @@ def fit_command(
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Take nccl-tests' in-place times (collectives).")
     ] = False,
+    implementation: Annotated[
+        str,
+        typer.Option(
+            "--implementation", help="Library whose kernels were measured (gemm, attention)."
+        ),
+    ] = "",
     nccl: Annotated[
         str | None,
         typer.Option("--nccl", help="Version of NCCL of all rows (collectives), such as 2.27.3."),
@@ -153,6 +161,7 @@ def fit_command(
         "--link": link,
         "--network": network,
         "--in-place": in_place,
+        "--implementation": implementation,
         "--nccl": nccl,
         "--tolerance": tolerance,
     }
@@ -162,8 +171,9 @@ def fit_command(
             f"`fit {kind}` reads one file, found {len(data)}; only `fit network` joins several"
         )
     _check_as_of(as_of)
-    if len(source) > _LONGEST_NAME:
-        raise ConfigError(f"--source: {len(source)} characters; at most {_LONGEST_NAME} are kept")
+    for name, text in (("--source", source), ("--implementation", implementation)):
+        if len(text) > _LONGEST_NAME:
+            raise ConfigError(f"{name}: {len(text)} characters; at most {_LONGEST_NAME} are kept")
     _check_out(out, force=force)
     options = ColumnOptions(
         columns=pairs("--column", column),
@@ -181,7 +191,7 @@ def fit_command(
     cluster = load_platform(platform).cluster(2, link=link or "", network=network or "")
     names = ", ".join(path.name for path in data)
     default = f"measurements in {names}"[:_LONGEST_NAME]
-    origin = FitOrigin(out.stem, cluster.device.name, source or default, as_of)
+    origin = FitOrigin(out.stem, cluster.device.name, source or default, as_of, implementation)
     fitted, notes = _fit(kind, data, options, cluster, origin, tolerance)
     write_calibrations(out, fitted)
     rows = calibration_rows(fitted)
@@ -291,9 +301,16 @@ def _fit(
 
         products = read_gemm(file, options)
         return CalibrationFile(kernels=fit_gemm(cluster.device, products, origin)), products.notes
-    if kind == "collective":
-        from dataclasses import replace
+    if kind == "attention":
+        from dse.calibration import fit_attention
+        from dse.calibration.measurements import read_attention
+        from dse.machine import Precision
 
+        precision = member(Precision, options.precision or "bf16", "--precision")
+        heads = read_attention(file, replace(options, precision=None))
+        fitted_heads = fit_attention(cluster.device, heads, precision, origin)
+        return CalibrationFile(kernels=(fitted_heads,)), heads.notes
+    if kind == "collective":
         from dse.calibration import check_one_domain, fit_collectives
         from dse.calibration.measurements import read_collective
         from dse.machine.fits import NEWEST

@@ -19,8 +19,14 @@ from dse.calibration.measurements._names import (
     TIME_UNITS,
     value_bytes_of,
 )
-from dse.calibration.measurements._read import read_collective, read_embedding, read_gemm
+from dse.calibration.measurements._read import (
+    read_attention,
+    read_collective,
+    read_embedding,
+    read_gemm,
+)
 from dse.calibration.measurements._samples import (
+    AttentionSamples,
     CollectiveSamples,
     EmbeddingSamples,
     GemmSamples,
@@ -36,6 +42,7 @@ __all__ = [
     "GEMM_PRECISIONS",
     "SIZE_UNITS",
     "TIME_UNITS",
+    "AttentionSamples",
     "CollectiveSamples",
     "ColumnOptions",
     "EmbeddingSamples",
@@ -45,6 +52,7 @@ __all__ = [
     "Samples",
     "check_units",
     "joined",
+    "read_attention",
     "read_collective",
     "read_embedding",
     "read_gemm",

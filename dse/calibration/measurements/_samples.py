@@ -133,4 +133,33 @@ class EmbeddingSamples(_Points):
     notes: tuple[str, ...] = ()
 
 
-Samples: TypeAlias = GemmSamples | CollectiveSamples | EmbeddingSamples
+@dataclass(frozen=True, slots=True, eq=False)
+class AttentionSamples(_Points):
+    """Times of causal forward attention; every array has shape `(points,)`.
+
+    Attributes:
+        batch: Sequences.
+        heads: Heads of queries.
+        kv_heads: Heads of keys and values.
+        queries: Queries of a sequence.
+        keys: Keys of a sequence.
+        dim: Columns of a head.
+        time_s: Duration.
+        source_rows: Line or row of the file, from 1.
+        origin: The file.
+        notes: What a reader of the result should know: what was left out or assumed.
+    """
+
+    batch: Integers
+    heads: Integers
+    kv_heads: Integers
+    queries: Integers
+    keys: Integers
+    dim: Integers
+    time_s: Floats
+    source_rows: Integers
+    origin: Origin = field(default_factory=Origin)
+    notes: tuple[str, ...] = ()
+
+
+Samples: TypeAlias = GemmSamples | CollectiveSamples | EmbeddingSamples | AttentionSamples

@@ -100,6 +100,7 @@ def test_all_reduce_on_eight_mi300x(nbytes, published_us):
     # AMD, Understanding RCCL Bandwidth and xGMI Performance on MI300X (2025). The largest of the
     # remaining errors is 12 %, at 16 MiB.
     cluster = load_platform("mi300x").cluster(8)
+    cluster = replace(cluster, link=replace(cluster.link, calibrations=()))
     took_us = 1e6 * float(collective_time_s(cluster, "all_reduce", nbytes))
     assert took_us == pytest.approx(published_us, rel=0.13)
 
