@@ -69,9 +69,11 @@ def test_all_reduce_on_bridged_pairs(ranks, published):
 
 
 def test_all_reduce_in_the_switches_of_eight_h100():
-    cluster = load_platform("h100_sxm").cluster(8)
-    cluster = replace(cluster, link=replace(cluster.link, calibrations=()))
-    assert all_reduce_bus_bandwidth(cluster, 8 * GIB) == pytest.approx(480, rel=0.02)
+    measured = load_platform("h100_sxm").cluster(8)
+    formulas = replace(measured, link=replace(measured.link, calibrations=()))
+    assert all_reduce_bus_bandwidth(formulas, 8 * GIB) == pytest.approx(480, rel=0.02)
+    # The curve ends at 512 MiB.
+    assert all_reduce_bus_bandwidth(measured, 8 * GIB) == pytest.approx(480, rel=0.06)
 
 
 @pytest.mark.parametrize(
@@ -86,10 +88,12 @@ def test_all_reduce_in_the_switches_of_eight_h100():
     ],
 )
 def test_all_reduce_in_one_nvl72(gib, published_us, tolerance):
-    cluster = load_platform("gb200_nvl72").cluster(72)
-    cluster = replace(cluster, link=replace(cluster.link, calibrations=()))
-    took = float(collective_time_s(cluster, "all_reduce", gib * GIB))
-    assert took == pytest.approx(published_us * 1e-6, rel=tolerance)
+    measured = load_platform("gb200_nvl72").cluster(72)
+    formulas = replace(measured, link=replace(measured.link, calibrations=()))
+    # Curves of two and four devices are continued to 72; no switch adds for so few.
+    for cluster in (measured, formulas):
+        took = float(collective_time_s(cluster, "all_reduce", gib * GIB))
+        assert took == pytest.approx(published_us * 1e-6, rel=tolerance)
 
 
 @pytest.mark.parametrize(
