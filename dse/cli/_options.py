@@ -28,7 +28,12 @@ LinkOption = Annotated[
     str, typer.Option("--link", help="Interconnect inside a node; the platform's by default.")
 ]
 NetworkOption = Annotated[
-    str, typer.Option("--network", help="Network between nodes; the platform's by default.")
+    str,
+    typer.Option(
+        "--network",
+        help="Network between nodes; by default the platform's, or one of the instances that "
+        "prices are asked of.",
+    ),
 ]
 PriceBasisOption = Annotated[
     str,

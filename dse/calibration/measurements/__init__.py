@@ -20,12 +20,19 @@ from dse.calibration.measurements._names import (
     TIME_UNITS,
     value_bytes_of,
 )
-from dse.calibration.measurements._read import read_collective, read_embedding, read_gemm
+from dse.calibration.measurements._read import (
+    read_attention,
+    read_collective,
+    read_embedding,
+    read_gemm,
+)
 from dse.calibration.measurements._samples import (
+    AttentionSamples,
     CollectiveSamples,
     EmbeddingSamples,
     GemmSamples,
     Samples,
+    joined,
 )
 from dse.calibration.measurements._units import check_units
 
@@ -36,6 +43,7 @@ __all__ = [
     "GEMM_PRECISIONS",
     "SIZE_UNITS",
     "TIME_UNITS",
+    "AttentionSamples",
     "CollectiveSamples",
     "ColumnOptions",
     "EmbeddingSamples",
@@ -45,6 +53,8 @@ __all__ = [
     "Samples",
     "check_units",
     "dispatch_message_bytes",
+    "joined",
+    "read_attention",
     "read_collective",
     "read_embedding",
     "read_gemm",

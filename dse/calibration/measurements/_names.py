@@ -87,7 +87,18 @@ def _vocabulary(
 
 
 #: Arithmetic that matrix multiplications are measured in; wider than what a workload may ask for.
-GEMM_PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp8_block", "int8")
+GEMM_PRECISIONS = (
+    "fp64",
+    "fp32",
+    "tf32",
+    "fp16",
+    "bf16",
+    "fp8",
+    "fp8_block",
+    "mxfp8",
+    "nvfp4",
+    "int8",
+)
 
 #: Types of the elements of messages and tables.
 DATA_TYPES = tuple(_BYTES)

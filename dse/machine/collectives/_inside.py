@@ -162,6 +162,11 @@ def steps(op: CollectiveOp, ranks: int, nodes: int = 1) -> float:
     return ranks - 1.0
 
 
+def step_time_s(link: LinkSpec) -> float:
+    """Returns seconds of one small message between two devices that pass it on."""
+    return _HOPS_PER_STEP * link.latency_s
+
+
 def volume(op: CollectiveOp, ranks: int) -> float:
     """Returns how many bytes pass a device's link for each byte of the message."""
     if op is CollectiveOp.ALL_REDUCE:
@@ -197,9 +202,25 @@ def _seconds_per_byte(link: LinkSpec, op: CollectiveOp, ranks: int) -> float:
             pair = link.pair_bandwidth_bytes_per_s or wire
             return moved / (_FULL_MESH_SHARE * min(wire, peers * pair))
         case LinkKind.PCIE:
-            return moved / (wire * _bridge_share(ranks))
+            return _over_switches_s(op, ranks, min(link.devices_per_switch, ranks)) / wire
         case LinkKind.SHARED_MEMORY:
             return moved / (wire * _SHARED_MEMORY_SHARE)
+
+
+def _over_switches_s(op: CollectiveOp, ranks: int, per_switch: int) -> float:
+    """Seconds a byte on PCIe of unit bandwidth whose devices sit on switches.
+
+    Devices on one switch reach each other without the host bridge. A ring leaves a switch once, so
+    there are as many streams through the bridge as switches; in an exchange all devices of a
+    switch send through its one way up.
+    """
+    switches = math.ceil(ranks / per_switch)
+    if switches == 1:
+        return volume(op, ranks) / _BRIDGE_SHARE
+    up = volume(op, ranks)
+    if op is CollectiveOp.ALL_TO_ALL:
+        up = per_switch * (ranks - per_switch) / ranks
+    return max(up, volume(op, ranks)) / _bridge_share(switches)
 
 
 def _bridge_share(streams: float) -> float:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         LinkBlock,
         NetworkBlock,
         OfferBlock,
+        PeakBlock,
         PlatformDocument,
         SourcedBlock,
     )
@@ -73,7 +74,7 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
             name=device.name,
             kind=device.kind,
             compute_units=device.compute_units,
-            peak=PeakRates(device.peak.fp32, device.peak.tf32, device.peak.fp16, device.peak.bf16),
+            peak=_peak(device.peak),
             memory_bytes=device.memory.capacity,
             memory_bandwidth_bytes_per_s=device.memory.bandwidth,
             l2_bytes=device.l2.size,
@@ -84,7 +85,7 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
             calibrations=tuple(kernel for calibration in used for kernel in calibration.kernels()),
         ),
         devices_per_node=document.node.devices,
-        host_link=HostLinkSpec(host_link.bandwidth, host_link.latency),
+        host_link=HostLinkSpec(host_link.bandwidth, host_link.latency, host_link.devices or 1),
         links=tuple(sorted(links, key=lambda link: link.name != document.default_link)),
         networks=tuple(
             sorted(networks, key=lambda network: network.name != document.default_network)
@@ -107,7 +108,20 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
         calibrations=tuple(dict.fromkeys(calibration.source for calibration in used)),
         host_memory_bytes=host_memory.capacity if host_memory else None,
         nodes_per_pod=document.pod.nodes if document.pod else 1,
+        host_memory_bandwidth_bytes_per_s=host_memory.bandwidth if host_memory else None,
         document=document,
+    )
+
+
+def _peak(block: PeakBlock) -> PeakRates:
+    return PeakRates(
+        fp32_flops_per_s=block.fp32,
+        tf32_flops_per_s=block.tf32,
+        fp16_flops_per_s=block.fp16,
+        bf16_flops_per_s=block.bf16,
+        fp8_flops_per_s=block.fp8,
+        mxfp8_flops_per_s=block.mxfp8,
+        nvfp4_flops_per_s=block.nvfp4,
     )
 
 
@@ -120,6 +134,7 @@ def _link(name: str, block: LinkBlock) -> LinkSpec:
         block.pair_bandwidth,
         nccl=block.nccl,
         in_switch_share=block.in_switch_reduction,
+        devices_per_switch=block.devices_per_switch or 1,
     )
 
 

@@ -66,6 +66,9 @@ class OwnPeakBlock(StrictModel):
     tf32: FlopsPerSecond | None = None
     fp16: FlopsPerSecond | None = None
     bf16: FlopsPerSecond | None = None
+    fp8: FlopsPerSecond | None = None
+    mxfp8: FlopsPerSecond | None = None
+    nvfp4: FlopsPerSecond | None = None
 
 
 class OwnMemoryBlock(StrictModel):
@@ -102,12 +105,14 @@ class OwnHostLinkBlock(StrictModel):
     kind: Name | None = None
     bandwidth: BytesPerSecond | None = None
     latency: Seconds | None = None
+    devices: RankCount | None = None
 
 
 class OwnHostMemoryBlock(StrictModel):
     """Memory of the node's processors."""
 
     capacity: Bytes | None = None
+    bandwidth: BytesPerSecond | None = None
 
 
 class OwnNodeBlock(StrictModel):
@@ -132,6 +137,7 @@ class OwnLinkBlock(StrictModel):
     latency: Seconds | None = None
     pair_bandwidth: BytesPerSecond | None = None
     in_switch_reduction: Fraction | None = None
+    devices_per_switch: RankCount | None = None
     nccl: NcclVersion | None = None
 
 

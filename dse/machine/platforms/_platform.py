@@ -52,6 +52,7 @@ class Platform:
         calibrations: Files of fitted models that it uses.
         host_memory_bytes: Host memory of one node; None when it is not known.
         nodes_per_pod: Nodes that the links reach over; one without pods.
+        host_memory_bandwidth_bytes_per_s: Of one node; None when it is not known.
         document: What it was built from, for overrides.
     """
 
@@ -68,6 +69,7 @@ class Platform:
     calibrations: tuple[CalibrationSource, ...] = ()
     host_memory_bytes: float | None = None
     nodes_per_pod: int = 1
+    host_memory_bandwidth_bytes_per_s: float | None = None
     document: PlatformDocument = field(kw_only=True, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -126,6 +128,7 @@ class Platform:
             world_size=world_size,
             host_memory_bytes=self.host_memory_bytes,
             nodes_per_pod=self.nodes_per_pod,
+            host_memory_bandwidth_bytes_per_s=self.host_memory_bandwidth_bytes_per_s,
         )
 
     def _fills_pods(self, world_size: int) -> bool:
@@ -259,18 +262,21 @@ class Platform:
         """Returns the duration of one operator on this platform's device.
 
         Args:
-            op: `gemm` (`m`, `n`, `k`, optional `batch`, `precision`); `embedding_forward` or
+            op: `gemm` (`m`, `n`, `k`, optional `batch`, `precision`, `implementation`);
+                `embedding_forward` or
                 `embedding_backward` (`rows`, `dim`, `batch`, `pooling`, optional `value_bytes`
                 and `alpha`, the Zipf exponent of the indices, 0 for uniform ones);
                 `elementwise` (`traffic_bytes`); `concat`, `layer_norm` or `softmax` (`rows`,
                 `columns`, `value_bytes`); `index_permute` (`values`); `interaction_dot` (`batch`,
                 `vectors`, `dim`, `value_bytes`, optional `precision`); `cross_layer` (`batch`,
                 `width`, `rank`, optional `precision`); `attention` (`batch`, `heads`, `queries`,
-                `keys`, `dim`, optional `precision`); `optimizer_step` (`parameters`,
+                `keys`, `dim`, optional `kv_heads`, `causal`, `backward`, `precision`,
+                `implementation`); `optimizer_step` (`parameters`,
                 `state_values`: 0 for SGD, 1 for Adagrad, 2 for Adam); `memcpy_h2d`, `memcpy_d2h`
                 or `memcpy_d2d` (`size_bytes`).
             **shape: Sizes of the operator; arrays broadcast. A precision is one name; products
-                are in half precision by default.
+                are in half precision by default. An implementation is a library whose kernels
+                were measured, by the name in the calibration; the platform's first by default.
 
         Returns:
             Seconds, in the broadcast shape.

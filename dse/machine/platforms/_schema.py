@@ -57,6 +57,9 @@ class PeakBlock(SourcedBlock):
     tf32: FlopsPerSecond | None = None
     fp16: FlopsPerSecond | None = None
     bf16: FlopsPerSecond | None = None
+    fp8: FlopsPerSecond | None = None
+    mxfp8: FlopsPerSecond | None = None
+    nvfp4: FlopsPerSecond | None = None
 
 
 class MemoryBlock(SourcedBlock):
@@ -94,17 +97,21 @@ class DeviceBlock(StrictModel):
 
 
 class HostLinkBlock(SourcedBlock):
-    """Path between host memory and one device."""
+    """Path between host memory and a device, or several that share it."""
 
     kind: Name
     bandwidth: BytesPerSecond
     latency: Seconds
+    devices: Annotated[
+        RankCount | None, Field(description="Devices that share the path; one by default.")
+    ] = None
 
 
 class HostMemoryBlock(SourcedBlock):
-    """Memory of the node's processors; tables in host memory share it."""
+    """Memory of the node's processors; tables in host memory share it, and its bandwidth."""
 
     capacity: Bytes
+    bandwidth: BytesPerSecond | None = None
 
 
 class NodeBlock(StrictModel):
@@ -137,10 +144,15 @@ class LinkBlock(SourcedBlock):
     latency: Seconds
     pair_bandwidth: BytesPerSecond | None = None
     in_switch_reduction: Fraction | None = None
+    devices_per_switch: RankCount | None = None
     nccl: NcclVersion = NEWEST
 
     @model_validator(mode="after")
     def _check(self) -> LinkBlock:
+        if self.devices_per_switch is not None and self.kind is not LinkKind.PCIE:
+            raise PydanticCustomError(
+                "link", "`devices_per_switch` is for pcie, whose switches devices share"
+            )
         if self.in_switch_reduction is not None and self.kind is not LinkKind.NVSWITCH:
             raise PydanticCustomError(
                 "link", "`in_switch_reduction` is for nvswitch; other links have no switch"

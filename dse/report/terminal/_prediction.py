@@ -84,6 +84,8 @@ def print_prediction(view: PredictionView, console: Console) -> None:
     else:
         _print_places(view, console)
     line(console, f"usable memory {gib(prediction.usable_memory_bytes)} per device")
+    for note in prediction.notes:
+        line(console, f"note: {note}")
     for remark in view.remarks:
         line(console, remark)
 

@@ -15,10 +15,10 @@ from dse.search._proposals import Effort
 from dse.search._records import TrialRecord, TrialStatus
 from dse.search.evaluate._evaluator import EvaluationContext, Evaluator
 from dse.search.evaluate._judge import judged, optimistic, unbounded, without_answer
+from dse.search.evaluate._rent import Rent
 from dse.workload import (
     IDEAL,
     MEMORY_HEADROOM,
-    PRICE_FIGURES,
     Configuration,
     Figures,
     MemoryAccount,
@@ -27,7 +27,6 @@ from dse.workload import (
     Prediction,
     Workload,
     explain_job,
-    named,
     predict_job,
 )
 
@@ -89,11 +88,7 @@ class ConfigurationEvaluator(Evaluator):
         self._least_s: dict[tuple[Hashable, bool], float] = {}
         self._favourable: dict[Params, Job] = {}
         self._choices = {each.name: each.choices for each in context.space.parameters}
-        wanted = [axis.metric for axis in self.space.objectives]
-        wanted += [limit.metric for limit in self.space.constraints]
-        self._rents = bool(self.space.price_provider) or any(
-            self.workload.metric(name).needs(*PRICE_FIGURES) for name in wanted
-        )
+        self._rent = Rent(context.space, context.workload)
 
     @property
     def workload(self) -> Workload:
@@ -273,7 +268,7 @@ class ConfigurationEvaluator(Evaluator):
         platform = self._platform_of(parameters)
         return self.workload.job(
             platform,
-            self._connected(platform, parameters),
+            self._rent.connected(platform, parameters),
             links=self.space.links,
             networks=self.space.networks,
         )
@@ -384,58 +379,22 @@ class ConfigurationEvaluator(Evaluator):
             raise StudyError(f"the study keeps no platform `{name}`; its study.yaml was changed")
         return None
 
-    def _connected(
-        self, platform: Platform | None, parameters: Mapping[str, ParameterValue]
-    ) -> Mapping[str, ParameterValue]:
-        """Returns parameters with a network that can be rented, where prices matter.
-
-        A named network stays, and so does that of a captured step.
-        """
-        if platform is None or not self._rents or self.workload.brings_machine:
-            return parameters
-        world_size = int(parameters["world_size"])
-        if not platform.needs_network(world_size) or named(parameters, "network"):
-            return parameters
-        rented = platform.rented_network(
-            world_size, basis=self.space.price_basis, provider=self.space.price_provider
-        )
-        return {**parameters, "network": rented}
-
     def _quote(self, job: Job, parameters: Mapping[str, ParameterValue]) -> Quote | None:
-        found = job.platform or self._platform_of(parameters)
-        if found is None:
-            return None
-        return quote_for(found, job.world_size, self.space, self._network(job, parameters))
-
-    def _network(self, job: Job, parameters: Mapping[str, ParameterValue]) -> str:
-        """Returns the name of a job's network; empty for the platform's own."""
-        if self.workload.brings_machine or job.cluster is None:
-            return named(parameters, "network")
-        return job.cluster.network.name
+        platform = job.platform or self._platform_of(parameters)
+        return None if platform is None else self._rent.quote(job, platform, parameters)
 
     def _over_limit(self, job: Job, parameters: Mapping[str, ParameterValue]) -> str:
         """Returns which limit is broken by what is known before the evaluation."""
         space = self.space
         quote = self._quote(job, parameters)
         metric = self.workload.metric
-        if quote is None and any(
-            metric(objective.metric).needs(*PRICE_FIGURES) for objective in space.objectives
-        ):
-            found = job.platform or self._platform_of(parameters)
-            if found is None:
-                return (
-                    "what the trace was captured on is not known, so it has no price; name it as "
-                    "`workload.platform` or drop the cost objective"
-                )
-            reason = found.no_price_reason(
-                job.world_size,
-                network=self._network(job, parameters),
-                basis=space.price_basis,
-                provider=space.price_provider,
-            )
+        if quote is None and self._rent.required:
+            platform = job.platform or self._platform_of(parameters)
+            if platform is not None:
+                return self._rent.no_price_reason(job, platform, parameters)
             return (
-                f"platform {found.name} has {reason}; add an offer to its file or drop the cost "
-                "objective"
+                "what the trace was captured on is not known, so it has no price; name it as "
+                "`workload.platform` or drop the cost objective"
             )
         known = Figures(
             world_size=job.world_size,
@@ -450,28 +409,6 @@ class ConfigurationEvaluator(Evaluator):
             if constraint.violation(value) > 0:
                 return constraint.reason(value)
         return ""
-
-
-def quote_for(
-    platform: Platform, world_size: int, space: SearchSpace, network: str = ""
-) -> Quote | None:
-    """Returns what machines cost at a space's prices; None without a price.
-
-    Args:
-        platform: Where they are offered.
-        world_size: Number of devices.
-        space: Says which prices count.
-        network: Network between nodes, empty for the platform's own. One that the space adds is
-            what the space says that all machines have, so every offer counts.
-    """
-    own = [known.name for known in platform.networks]
-    added = network not in own and network in [known.name for known in space.networks]
-    return platform.quote(
-        world_size,
-        network=None if added else network,
-        basis=space.price_basis,
-        provider=space.price_provider,
-    )
 
 
 def _fits(job: Job) -> bool:

@@ -20,9 +20,9 @@ from dse.search._input_files import platform_facts
 from dse.search._proposals import Proposal
 from dse.search._records import TrialRecord, TrialStatus
 from dse.search._result import mark_front
-from dse.search.evaluate._configurations import quote_for
 from dse.search.evaluate._evaluator import EvaluationContext, Evaluator
 from dse.search.evaluate._judge import judged
+from dse.search.evaluate._rent import quote_for
 from dse.search.execute._executor import make_executor
 from dse.search.revise._overrides import check_price_changes, with_overrides
 from dse.search.revise._stored import study_context, study_machines

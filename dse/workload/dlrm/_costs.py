@@ -146,7 +146,9 @@ def _copy_costs(problem: DlrmProblem) -> Iterator[Cost]:
     sizes_bytes = [samples * (lookups * INDEX_BYTES + features * LENGTH_BYTES)]
     sizes_bytes += [operator.traffic_bytes for operator in stack_operators(problem).input_copy]
     for size_bytes in sizes_bytes:
-        estimate = host_copy_estimate(cluster.device, cluster.host_link, "memcpy_h2d", size_bytes)
+        estimate = host_copy_estimate(
+            cluster.device, cluster.host_link_of_all, "memcpy_h2d", size_bytes
+        )
         yield Cost(float(estimate.time_s), float(estimate.spread), DurationClass.COPY)
 
 

@@ -20,6 +20,7 @@ from dse.machine.kernels import (
     elementwise_time_s,
     embedding_time_s,
     host_rows_time_s,
+    host_rows_waiting_s,
     streaming_estimate,
 )
 from dse.workload.dlrm._contention import has_own_engines
@@ -67,6 +68,7 @@ def slot_durations_s(
     """
     durations = np.zeros((len(Slot), *features.shape[1:]))
     _fill_all_lookups(problem, layout, features, durations)
+    _add_host_waiting(problem, layout, features, durations)
     cluster = problem.cluster
     if cluster.world_size == 1:
         _fill_replicated_update(problem, features, durations)
@@ -172,6 +174,8 @@ def lookup_durations_s(
 ) -> NDArray[np.float64]:
     """Returns the first rows of :func:`slot_durations_s`, lookups and updates, alone.
 
+    Without what ranks of a node wait for one another's rows from host memory.
+
     Args:
         problem: Everything but the plan.
         layout: Exchange groups in use.
@@ -209,6 +213,30 @@ def _fill_all_lookups(
         for direction, slot in enumerate((Slot.POOLED_LOOKUP, Slot.POOLED_UPDATE)):
             durations[slot + group] += host_rows_time_s(
                 host_link, features[link_column(group, direction)]
+            )
+
+
+def _add_host_waiting(
+    problem: DlrmProblem,
+    layout: int,
+    features: NDArray[np.float64],
+    durations: NDArray[np.float64],
+) -> None:
+    """Adds what the ranks of a node wait for one another's rows from host memory.
+
+    All of them look up, and update, at the same time. An update reads and writes each row, while
+    rows that a cache evicts during a lookup are left out.
+    """
+    cluster = problem.cluster
+    shared = cluster.host_link.devices > 1 or cluster.host_memory_bandwidth_bytes_per_s
+    if not (shared and has_host_columns(features)):
+        return
+    for group in ExchangeGroup:
+        if not layout >> group & 1 or group is ExchangeGroup.REPLICATED:
+            continue
+        for direction, slot in enumerate((Slot.POOLED_LOOKUP, Slot.POOLED_UPDATE)):
+            durations[slot + group] += host_rows_waiting_s(
+                cluster, features[link_column(group, direction)], accesses=1 + direction
             )
 
 

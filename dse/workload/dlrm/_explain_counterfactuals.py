@@ -117,7 +117,7 @@ def slot_sides(problem: DlrmProblem, layout: int, features: NDArray[np.float64])
 
     whole_s = seconds(cluster, features)
     host_link = replace(cluster.host_link, bandwidth_bytes_per_s=_FREE, latency_s=0.0)
-    on_device = replace(cluster, host_link=host_link)
+    on_device = replace(cluster, host_link=host_link, host_memory_bandwidth_bytes_per_s=None)
     device_s = seconds(on_device, features)
     latency_s = np.minimum(seconds(on_device, features * _HARDLY_ANY), device_s)
 

@@ -117,6 +117,25 @@ def test_devices_on_pcie_share_the_host_bridge():
     assert 24e9 > bus[0] > bus[1] > bus[2] > 0.6 * 24e9
 
 
+def test_devices_on_a_pcie_switch_share_its_way_up():
+    size = 1e10
+    plain = on_link(LinkKind.PCIE, 8)
+    switches = {
+        count: replace(plain, link=replace(plain.link, devices_per_switch=count))
+        for count in (1, 2, 4, 8)
+    }
+    for op in CollectiveOp:
+        assert seconds(switches[1], op, size) == seconds(plain, op, size)
+    # Four devices send half of their buffers to the other switch, at 0.97 of one device's way up.
+    exchanged = seconds(switches[4], "all_to_all", size)
+    assert exchanged == pytest.approx(4 * size / 2 / (0.97 * 24e9), rel=0.01)
+    assert exchanged > seconds(plain, "all_to_all", size)
+    # A ring leaves each switch once, so fewer streams pass the bridge.
+    rings = [seconds(switches[count], "all_reduce", size) for count in (1, 2, 4, 8)]
+    assert rings == sorted(rings, reverse=True)
+    assert rings[-1] == pytest.approx(2 * 7 / 8 * size / (0.97 * 24e9), rel=0.01)
+
+
 def test_an_exchange_keeps_the_partners_part_off_pcie():
     size = 1e9
     pairs = seconds(on_link(LinkKind.NVLINK_PAIRS, 4), "all_to_all", size)

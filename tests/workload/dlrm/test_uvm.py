@@ -136,6 +136,77 @@ def test_plans_on_the_device_score_the_same_beside_others_in_host_memory():
     assert first.peak_memory_bytes[0] == second.peak_memory_bytes[0]
 
 
+def waiting(cluster, made, tables=(TABLE,), world_size=None):
+    """How much longer lookups and updates take where paths to host memory are shared."""
+    shared, alone = (
+        slots(PlanScorer(problem(one, tables)), made)
+        for one in (
+            cluster,
+            replace(
+                cluster,
+                host_link=replace(cluster.host_link, devices=1),
+                host_memory_bandwidth_bytes_per_s=None,
+            ),
+        )
+    )
+    return (shared - alone)[:, :, 0]
+
+
+def test_devices_that_share_a_host_link_wait_for_each_other_by_hand():
+    made = plan(UVM, RW, (0, 1, 2, 3))
+    shared = make_cluster(host_link=HostLinkSpec(25e9, 10e-6, devices=2))
+    # Each rank's quarter of the lookups crosses once more, for its neighbour.
+    added = waiting(shared, made)[Slot.POOLED_LOOKUP + 1]
+    assert added == pytest.approx([40_960 / 4 * 256 / 0.78 / 25e9] * 4, rel=1e-6)
+    # A neighbour without such rows is not waited for.
+    assert not waiting(shared, plan(UVM)).any()
+
+
+def test_ranks_of_a_node_share_its_host_memory_by_hand():
+    tables = (TABLE, make_table("b", rows=1_000_000, dim=64, pooling=10))
+    made = ShardingPlan(8, (TablePlan("a", TW, (1,), UVM), TablePlan("b", TW, (2,), UVM)))
+    apart = replace(made, tables=(made.tables[0], TablePlan("b", TW, (5,), UVM)))
+    cluster = make_cluster(8, 4, host_memory_bandwidth_bytes_per_s=30e9)
+    link_bytes = 40_960 * 256 / 0.78
+    found = waiting(cluster, made, tables)[Slot.POOLED_LOOKUP]
+    expected = 2 * link_bytes / 30e9 - link_bytes / 25e9
+    assert found == pytest.approx([0, expected, expected, 0, 0, 0, 0, 0], rel=1e-6)
+    assert not waiting(cluster, apart, tables)[Slot.POOLED_LOOKUP].any()
+    # An update reads and writes, and so needs twice the memory's bandwidth even alone.
+    assert waiting(cluster, apart, tables)[Slot.POOLED_UPDATE, 1] > 0
+
+
+def test_copies_of_a_batch_share_host_links_and_memory():
+    plain = make_cluster(host_link=HostLinkSpec(25e9, 10e-6))
+    assert plain.host_link_of_all == plain.host_link
+    shared = replace(plain, host_link=HostLinkSpec(25e9, 10e-6, devices=2))
+    assert shared.host_link_of_all == HostLinkSpec(12.5e9, 10e-6)
+    narrow = replace(shared, host_memory_bandwidth_bytes_per_s=20e9)
+    assert narrow.host_link_of_all == HostLinkSpec(5e9, 10e-6)
+
+
+@given(
+    st.floats(1e9, 1e12),
+    st.floats(1, 10),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([UVM, CACHING]),
+)
+def test_more_bandwidth_of_host_memory_is_never_slower(bandwidth, factor, devices, kernel):
+    link = HostLinkSpec(25e9, 10e-6, devices=devices)
+    made = plan(kernel, RW, (0, 1, 2, 3))
+    times = [
+        slots(
+            PlanScorer(
+                problem(make_cluster(host_link=link, host_memory_bandwidth_bytes_per_s=one))
+            ),
+            made,
+        )
+        for one in (bandwidth, bandwidth * factor, None)
+    ]
+    assert (times[0] >= times[1] * (1 - 1e-12)).all()
+    assert (times[1] >= times[2] * (1 - 1e-12)).all()
+
+
 def test_options_keep_kernel_and_cache():
     scorer = PlanScorer(problem())
     for kernel, factor in ((FUSED, None), (UVM, None), (CACHING, None), (CACHING, 0.5)):

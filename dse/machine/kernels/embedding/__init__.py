@@ -19,6 +19,7 @@ from dse.machine.kernels.embedding._uvm import (
     HostRowsWork,
     cached_row_count,
     host_rows_time_s,
+    host_rows_waiting_s,
     host_rows_work,
 )
 
@@ -37,6 +38,7 @@ __all__ = [
     "embedding_time_s",
     "embedding_work",
     "host_rows_time_s",
+    "host_rows_waiting_s",
     "host_rows_work",
     "unfused_embedding_work",
 ]

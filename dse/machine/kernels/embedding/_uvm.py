@@ -28,7 +28,7 @@ from dse.machine.kernels.embedding._fused import (
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from dse.machine import DeviceSpec, HostLinkSpec
+    from dse.machine import Cluster, DeviceSpec, HostLinkSpec
     from dse.machine.kernels.embedding._fused import EmbeddingShape, IndexStatistics
 
 #: Most bytes of one read of host memory: a cache line, which a warp reads in one request.
@@ -151,6 +151,47 @@ def host_rows_time_s(host_link: HostLinkSpec, link_bytes: ArrayLike) -> NDArray[
     size = np.asarray(link_bytes, dtype=np.float64)
     busy_s = host_link.latency_s + size / host_link.bandwidth_bytes_per_s
     return np.where(size > 0, busy_s, 0.0)
+
+
+def host_rows_waiting_s(
+    cluster: Cluster, link_bytes: NDArray[np.float64], *, accesses: int
+) -> NDArray[np.float64]:
+    """Returns how much longer rows take because the ranks of a node share what they come from.
+
+    Ranks that share a path get equal parts of it until they are done, so with `b` bytes each, rank
+    `i` is done after `Σ min(b_j, b_i)` bytes. Host memory serves rows no better than a link does.
+
+    Args:
+        cluster: The cluster.
+        link_bytes: Sum of each rank's bytes of line rate; shape `(ranks, ...)`.
+        accesses: How often host memory is read or written for each of these bytes.
+
+    Returns:
+        Seconds on top of :func:`host_rows_time_s`, in the same shape.
+    """
+    link, memory = cluster.host_link, cluster.host_memory_bandwidth_bytes_per_s
+    alone_s = link_bytes / link.bandwidth_bytes_per_s
+    shared_s = alone_s
+    if link.devices > 1:
+        behind_one = _in_equal_parts(link_bytes, cluster.local_size, link.devices)
+        shared_s = behind_one / link.bandwidth_bytes_per_s
+    if memory is not None:
+        of_node = _in_equal_parts(link_bytes, cluster.local_size, cluster.local_size)
+        shared_s = np.maximum(shared_s, accesses * of_node / memory)
+    return shared_s - alone_s
+
+
+def _in_equal_parts(
+    size: NDArray[np.float64], local_size: int, sharers: int
+) -> NDArray[np.float64]:
+    """Bytes that cross a path until each of its sharers on a node is done."""
+    by_node = size.reshape(-1, local_size, *size.shape[1:])
+    crossed = np.zeros_like(by_node)
+    for start in range(0, local_size, sharers):
+        sharing = by_node[:, start : start + sharers]
+        for one in range(sharing.shape[1]):
+            crossed[:, start : start + sharers] += np.minimum(sharing, sharing[:, one : one + 1])
+    return crossed.reshape(size.shape)
 
 
 def cached_row_count(rows: int, cached_share: float) -> int:

@@ -212,7 +212,16 @@ class SlotModel:
 
 def slot_model(problem: DlrmProblem, choices: Choices) -> SlotModel:
     """Samples the durations of all plan-dependent tasks, over what plans of these choices hold."""
-    ranks = problem.cluster.world_size
+    # Ranks that wait for one another's rows from host memory wait most where all hold the same, so
+    # balanced plans would not be below the others. A bound leaves the waiting out.
+    cluster = problem.cluster
+    alone = replace(
+        cluster,
+        host_link=replace(cluster.host_link, devices=1),
+        host_memory_bandwidth_bytes_per_s=None,
+    )
+    problem = replace(problem, cluster=alone)
+    ranks = cluster.world_size
     highest = np.zeros(len(choices.total))
     for feature, values in enumerate(choices.total):
         most = np.zeros(len(choices.counts))

@@ -123,6 +123,15 @@ def random_problem(rng, table_count, clusters):
             changed = replace(cluster, network=replace(cluster.network, **leaves))
         problem = replace(problem, cluster=changed)
     if rng.random() < 0.3:
+        # Host links and host memory that ranks share.
+        cluster = problem.cluster
+        shared = replace(
+            cluster,
+            host_link=replace(cluster.host_link, devices=2),
+            host_memory_bandwidth_bytes_per_s=20e9,
+        )
+        problem = replace(problem, cluster=shared)
+    if rng.random() < 0.3:
         scorer = PlanScorer(problem)
         largest = max(table.rows * table.dim * 4.2 for table in tables)
         floor = scorer.memory_bytes_without_tables
