@@ -79,6 +79,7 @@ def test_several_nodes_need_the_network_of_the_offer():
     assert machines.quote(16, network="slow").usd_per_hour == 160.0
     assert machines.quote(16, network="other").usd_per_hour == 200.0
     assert machines.quote(16, network="other", provider="A") is None
+    assert machines.quote(16, network="other", provider="b").usd_per_hour == 200.0
     assert machines.quote(8, network="other").usd_per_hour == 80.0
     assert machines.quote(16, network=None).usd_per_hour == 160.0
     # Without a name it is the platform's default, which neither has.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from dse.calibration.measurements import read_collective
 from dse.machine import NetworkSpec
 from dse.machine.collectives import collective_time_s
 from dse.machine.platforms import load_platform
+from tests.conftest import ROOT
 
 GIB, MIB = 2**30, 2**20
 
@@ -112,3 +115,16 @@ def test_all_to_all_is_bound_by_one_ndr400_card_a_rank(nodes):
     leaving = (nodes - 1) / nodes
     reached = leaving * algorithm_bandwidth(cluster, "all_to_all", 8 * GIB)
     assert reached == pytest.approx(48, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize(("op", "points"), [("all_reduce", 45), ("all_to_all", 35)])
+def test_p5_with_efa_over_two_to_thirty_two_nodes(op, points):
+    samples = read_collective(ROOT / "benchmarks/measurements/efa_p5.csv")
+    samples = samples.select((samples.op == op) & (samples.size_bytes >= 32 * MIB))
+    platform = load_platform("h100_sxm")
+    predicted_s = [
+        float(collective_time_s(platform.cluster(int(ranks), network="efa_3200g"), op, size))
+        for ranks, size in zip(samples.ranks, samples.size_bytes, strict=True)
+    ]
+    assert len(samples) == points
+    assert np.mean(np.abs(np.array(predicted_s) / samples.time_s - 1)) < 0.12
