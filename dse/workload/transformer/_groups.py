@@ -1,7 +1,7 @@
 """Process groups of each kind of parallelism, and the links they use.
 
 Ranks are numbered tensor first, then context, data and pipeline. So a group of `n` ranks that are
-`stride` apart has `min(n, ⌊devices of a domain / stride⌋)` members in a scale-up domain (a node, or
+`stride` apart has `min(n, ⌊devices of a domain / stride⌋)` members in a scale-up domain (a node or
 a pod), and as many groups of its kind share the domain's network cards as ranks of it are not in
 the group.
 """
