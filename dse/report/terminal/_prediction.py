@@ -110,7 +110,8 @@ def print_difference(
         table.add("setup", *(view.setup for view in views))
     before, after = dict(_figures(first.prediction)), dict(_figures(second.prediction))
     # One node needs no network, and one may be without a program.
-    for name in max(before, after, key=len):
+    longer, shorter = sorted((before, after), key=len, reverse=True)
+    for name in longer | shorter:
         table.add(name, before.get(name, "–"), after.get(name, "–"))
     table.add("memory", *(_memory(view.prediction) for view in views))
     console.print()
