@@ -17,6 +17,7 @@ from dse.calibration.measurements._names import (
     GEMM_PRECISIONS,
     SIZE_UNITS,
     TIME_UNITS,
+    collective_of,
     value_bytes_of,
 )
 from dse.calibration.measurements._read import (
@@ -51,6 +52,7 @@ __all__ = [
     "RowKind",
     "Samples",
     "check_units",
+    "collective_of",
     "joined",
     "read_attention",
     "read_collective",
