@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dse._tables import Origin, RowKind
 from dse.calibration.measurements._columns import ColumnOptions
+from dse.calibration.measurements._dispatch import dispatch_message_bytes
 from dse.calibration.measurements._names import (
     COLLECTIVE_OPS,
     DATA_TYPES,
@@ -53,6 +54,7 @@ __all__ = [
     "Samples",
     "check_units",
     "collective_of",
+    "dispatch_message_bytes",
     "joined",
     "read_attention",
     "read_collective",
