@@ -9,7 +9,8 @@ Usage:
     python benchmarks/accuracy.py --gemm TABLE [--json]
     python benchmarks/accuracy.py --attention TABLE [--json]
 
-The first form prints one table: models of kernels and collectives by device, beside simpler ones.
+The first form prints one table: models of kernels and collectives by device, and of networks
+between nodes, beside simpler ones.
 It needs the tables of measurements named in docs/accuracy.md (by default in `../shared/data`, or
 the folder that DSE_MEASUREMENTS names) and the session of one CPU that lies beside this script.
 `--shipped` lists the models that ship fitted, too, with the errors that their files carry. The
@@ -43,6 +44,7 @@ from device_models import AccuracyRow, device_rows, machine_rows
 from end_to_end_cases import EndToEndCase, end_to_end_cases
 from end_to_end_figures import end_to_end_document, family_figures, file_figures, judged
 from end_to_end_page import end_to_end_section, write_pictures
+from network_models import network_rows
 from published_cases import compare_published
 from published_kernels import compare_attention, compare_gemm
 from published_steps import compare_steps
@@ -77,6 +79,9 @@ def shipped_rows() -> Iterator[AccuracyRow]:
         for nccl in sorted(versions, key=version_parts, reverse=True):
             curves = [one for one in content.collectives if one.nccl == nccl]
             yield shipped_collective_row(name, nccl, curves)
+        for network in content.networks:
+            what = f"{', '.join(network.ops)} between nodes"
+            yield AccuracyRow.of(what, name, "shipped", network.held_out)
 
 
 def print_table(rows: list[AccuracyRow]) -> None:
@@ -172,20 +177,21 @@ def main() -> None:
                 file=sys.stderr,
             )
         fresh += machine_rows(ROOT / "benchmarks/measurements/cpu_epyc.points.jsonl")
+        networks = list(network_rows(ROOT / "benchmarks/measurements", arguments.data))
         shipped = list(shipped_rows())
         steps = published(arguments.data) if arguments.write is not None else []
     except DseError as error:
         parser.error(str(error))
     if arguments.json:
-        rows = [*fresh, *shipped, *lent]
+        rows = [*fresh, *networks, *shipped, *lent]
         print(json.dumps([row.as_json() for row in rows], indent=1))
     else:
-        print_table([*fresh, *shipped] if arguments.shipped else fresh)
+        print_table([*fresh, *networks, *(shipped if arguments.shipped else ())])
         print_transfers(lent)
     if arguments.write is not None and len({row.device for row in fresh}) < 2:
         parser.error(f"--write needs measurements of GPUs; {arguments.data} has none")
     if arguments.write is not None:
-        page = accuracy_page(fresh, lent, shipped, end_to_end_section(steps))
+        page = accuracy_page(fresh, lent, networks, shipped, end_to_end_section(steps))
         arguments.write.write_text(page, encoding="utf-8")
         write_pictures(steps, arguments.write.parent / "images")
 

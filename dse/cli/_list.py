@@ -66,12 +66,14 @@ def _platforms() -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for platform in platforms:
         quote = platform.quote(platform.devices_per_node)
+        current = [offer.provider for offer in platform.offers if not offer.superseded]
         rows.append(
             {
                 "name": platform.name,
                 "devices_per_node": platform.devices_per_node,
                 "device": platform.device.name,
                 "usd_per_node_hour": None if quote is None else round(quote.usd_per_hour, 2),
+                "providers": ", ".join(sorted(set(current))),
                 "networks": ", ".join(network.name for network in platform.networks),
             }
         )

@@ -31,6 +31,7 @@ from dse.calibration.measurements._samples import (
     EmbeddingSamples,
     GemmSamples,
     Samples,
+    joined,
 )
 from dse.calibration.measurements._units import check_units
 
@@ -50,6 +51,7 @@ __all__ = [
     "RowKind",
     "Samples",
     "check_units",
+    "joined",
     "read_attention",
     "read_collective",
     "read_embedding",

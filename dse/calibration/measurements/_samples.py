@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+import numpy as np
+
 from dse._tables import Origin
 
 if TYPE_CHECKING:
-    import numpy as np
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     Floats: TypeAlias = NDArray[np.float64]
@@ -82,6 +85,21 @@ class CollectiveSamples(_Points):
     nccl: Words
     origin: Origin = field(default_factory=Origin)
     notes: tuple[str, ...] = ()
+
+
+def joined(measured: Sequence[CollectiveSamples]) -> CollectiveSamples:
+    """Returns the collectives of several files in one; their rows keep no file unless it is one.
+
+    Args:
+        measured: At least one.
+    """
+    first, *others = measured
+    if not others:
+        return first
+    names = {item.name for item in fields(first)} - {"origin", "notes"}
+    arrays = {name: np.concatenate([getattr(one, name) for one in measured]) for name in names}
+    notes = tuple(dict.fromkeys(note for one in measured for note in one.notes))
+    return replace(first, **arrays, origin=Origin(), notes=notes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -167,7 +167,7 @@ def _inside_s(
     time_s = (
         inside_time_s(cluster.link, op, size, ranks, nodes)
         if known is None
-        else known.curve.at(size)
+        else known.time_s(size)
     )
     return np.where(size > 0, time_s, 0.0)
 

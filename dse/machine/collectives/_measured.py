@@ -82,11 +82,22 @@ class Measured:
         range_spread: Standard deviation of the logarithm of actual over expected time, inside the
             measured sizes.
         least_bytes: Smallest measured message.
+        switches: Link and ranks, where its switches may form the sums of so many ranks and of no
+            measured count; otherwise None.
     """
 
     curve: SizeCurve
     range_spread: float
     least_bytes: float
+    switches: tuple[LinkSpec, int] | None = None
+
+    def time_s(self, nbytes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns seconds for message sizes of any shape; they must be positive."""
+        time_s = self.curve.at(nbytes)
+        if self.switches is None:
+            return time_s
+        link, ranks = self.switches
+        return np.minimum(time_s, in_switch_time_s(link, nbytes, ranks))
 
     def spread(self, nbytes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns the spread at message sizes, wider outside the measured ones."""
@@ -139,6 +150,8 @@ def measured(link: LinkSpec, op: CollectiveOp, ranks: int, nodes: int = 1) -> Me
         least_bytes = curve.size_bytes[0]
         if least_bytes > _LARGEST_LEAST_BYTES:
             curve = _begun(link, curve, op, ranks, nodes)
+        if source is op and max(known) < IN_SWITCH_RANKS and switches_reduce(link, op, ranks):
+            return Measured(curve, spread, least_bytes, (link, ranks))
         return Measured(curve, spread, least_bytes)
     return None
 
@@ -161,8 +174,6 @@ def _at_ranks(
         return curve, math.hypot(_spread(link, nearest), _SPREAD_OTHER_RANKS)
     low, high = (below[-1], above[0]) if above else (below[-2], below[-1])
     curve = _continued(op, known[low], known[high], ranks, nodes)
-    if high < IN_SWITCH_RANKS and switches_reduce(link, op, ranks):
-        curve = _in_switch_where_faster(link, curve, ranks)
     widest = max(_spread(link, known[low]), _spread(link, known[high]))
     return curve, math.hypot(widest, _SPREAD_OTHER_RANKS)
 
@@ -238,19 +249,6 @@ def _begun(
         curve.bandwidth_bytes_per_s,
         (*size[:-1].tolist(), *curve.size_bytes),
         (*(curve.time_s[0] * shape[:-1] / shape[-1]).tolist(), *curve.time_s),
-    )
-
-
-def _in_switch_where_faster(link: LinkSpec, curve: SizeCurve, ranks: int) -> SizeCurve:
-    """The curve of other algorithms, or what the switches take where that is less."""
-    size = np.array(curve.size_bytes)
-    in_switch_s = in_switch_time_s(link, size, ranks)
-    gained = float(in_switch_s[-1] / curve.time_s[-1])
-    return _monotone(
-        curve.latency_s,
-        curve.bandwidth_bytes_per_s / min(gained, 1.0),
-        size,
-        np.minimum(curve.time_s, in_switch_s),
     )
 
 

@@ -112,7 +112,7 @@ def recommend(
     evaluator = option_evaluator(workload, platforms, chosen)
     space, unpriced = _options(workload, platforms, chosen)
     if not space:
-        raise ConfigError(_nothing_priced(unpriced, chosen))
+        raise ConfigError(_nothing_priced(platforms, unpriced, chosen))
     judgements = judge_options(
         evaluator, space, goal, confidence=chosen.confidence, progress=progress
     )
@@ -257,15 +257,25 @@ def _networks(platform: Platform, world_size: int, options: RecommendOptions) ->
     return rented or ("",)
 
 
-def _nothing_priced(unpriced: Sequence[Unpriced], options: RecommendOptions) -> str:
+def _nothing_priced(
+    platforms: Mapping[str, Platform], unpriced: Sequence[Unpriced], options: RecommendOptions
+) -> str:
     """Returns why no machine at all has a price."""
     if options.platforms:
         reasons = "; ".join(f"platform {one.platform} has {one.reason}" for one in unpriced)
         return f"{reasons}; add an offer to its file or choose another"
+    known = sorted(
+        {
+            f"{offer.provider} {offer.basis}"
+            for platform in platforms.values()
+            for offer in platform.offers
+            if not offer.superseded
+        }
+    )
     return (
         f"no platform has a price on the basis `{options.price_basis}`"
         + (f" of {options.price_provider}" if options.price_provider else "")
-        + "; choose another"
+        + f"; choose another: {', '.join(known)}"
     )
 
 
