@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dse._tables import Origin, RowKind
 from dse.calibration.measurements._columns import ColumnOptions
+from dse.calibration.measurements._dispatch import dispatch_message_bytes
 from dse.calibration.measurements._names import (
     COLLECTIVE_OPS,
     DATA_TYPES,
@@ -51,6 +52,7 @@ __all__ = [
     "RowKind",
     "Samples",
     "check_units",
+    "dispatch_message_bytes",
     "joined",
     "read_attention",
     "read_collective",

@@ -9,7 +9,7 @@ from dse.machine.collectives._estimate import (
 )
 from dse.machine.collectives._groups import CollectiveOp, Group
 from dse.machine.collectives._inside import inside_time_s, link_from_measurement, volume
-from dse.machine.collectives._measured import curves_in_use
+from dse.machine.collectives._measured import curves_in_use, measured_by
 from dse.machine.collectives._network_models import model_of_kind, network_calibration
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "curves_in_use",
     "inside_time_s",
     "link_from_measurement",
+    "measured_by",
     "model_of_kind",
     "network_calibration",
     "volume",
