@@ -44,6 +44,7 @@ from device_models import AccuracyRow, device_rows, machine_rows
 from end_to_end_cases import EndToEndCase, end_to_end_cases
 from end_to_end_figures import end_to_end_document, family_figures, file_figures, judged
 from end_to_end_page import end_to_end_section, write_pictures
+from kernel_transfers import KernelTransferRow, kernel_transfer_rows
 from network_models import network_rows
 from published_cases import compare_published
 from published_kernels import compare_attention, compare_gemm
@@ -107,6 +108,16 @@ def print_transfers(rows: list[TransferRow]) -> None:
             f"{row.system} NCCL {row.nccl} from {row.source}: {row.points:,} points, mean "
             f"{100 * row.mape:.1f}%, median {100 * row.median:.1f}%, inside 90 % "
             f"{100 * row.inside_90:.0f}%"
+        )
+
+
+def print_kernel_transfers(rows: list[KernelTransferRow]) -> None:
+    """Prints one line for each table that is predicted by the calibration of another device."""
+    for row in rows:
+        print(
+            f"{row.target} {row.what} from {row.file}: {row.points:,} points, mean "
+            f"{100 * row.mape:.1f}%, median {100 * row.median_abs_error:.1f}%, inside 90 % "
+            f"{100 * row.coverage:.0f}%"
         )
 
 
@@ -175,6 +186,7 @@ def main() -> None:
             return
         fresh = [*device_rows(arguments.data), *collective_model_rows(arguments.data)]
         lent = list(transfer_rows(arguments.data))
+        lent_kernels = list(kernel_transfer_rows(arguments.data))
         if not fresh:
             print(
                 f"note: no measurements of GPUs in {arguments.data}; see --shipped for what the "
@@ -188,15 +200,17 @@ def main() -> None:
     except DseError as error:
         parser.error(str(error))
     if arguments.json:
-        rows = [*fresh, *networks, *shipped, *lent]
+        rows = [*fresh, *networks, *shipped, *lent, *lent_kernels]
         print(json.dumps([row.as_json() for row in rows], indent=1))
     else:
         print_table([*fresh, *networks, *(shipped if arguments.shipped else ())])
         print_transfers(lent)
+        print_kernel_transfers(lent_kernels)
     if arguments.write is not None and len({row.device for row in fresh}) < 2:
         parser.error(f"--write needs measurements of GPUs; {arguments.data} has none")
     if arguments.write is not None:
-        page = accuracy_page(fresh, lent, networks, shipped, end_to_end_section(steps))
+        section = end_to_end_section(steps)
+        page = accuracy_page(fresh, lent, lent_kernels, networks, shipped, section)
         arguments.write.write_text(page, encoding="utf-8")
         write_pictures(steps, arguments.write.parent / "images")
 

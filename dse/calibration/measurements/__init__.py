@@ -18,6 +18,7 @@ from dse.calibration.measurements._names import (
     GEMM_PRECISIONS,
     SIZE_UNITS,
     TIME_UNITS,
+    collective_of,
     value_bytes_of,
 )
 from dse.calibration.measurements._read import (
@@ -52,6 +53,7 @@ __all__ = [
     "RowKind",
     "Samples",
     "check_units",
+    "collective_of",
     "dispatch_message_bytes",
     "joined",
     "read_attention",
