@@ -5,7 +5,7 @@ Usage:
     python benchmarks/accuracy.py --end-to-end [--data DIR] [--cases] [--json]
     python benchmarks/accuracy.py --published CASES.csv [--json]
     python benchmarks/accuracy.py --steps STEPS.csv [--json]
-    python benchmarks/accuracy.py --collectives TABLE [--json]
+    python benchmarks/accuracy.py --collectives TABLE [--platform P] [--network N] [--json]
     python benchmarks/accuracy.py --gemm TABLE [--json]
     python benchmarks/accuracy.py --attention TABLE [--json]
 
@@ -160,6 +160,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA, help="folder of measurements")
     for option, (meaning, _) in COMPARISONS.items():
         parser.add_argument(f"--{option}", type=Path, help=meaning)
+    parser.add_argument("--platform", default="", help="of collectives that name no device")
+    parser.add_argument("--network", default="", help="of collectives that name no network")
     parser.add_argument("--write", type=Path, help="Markdown file to write the table to")
     parser.add_argument("--end-to-end", action="store_true", help="whole training steps")
     parser.add_argument("--cases", action="store_true", help="list every published case")
@@ -170,7 +172,10 @@ def main() -> None:
         for option, (_, compare) in COMPARISONS.items():
             path = getattr(arguments, option)
             if path is not None:
-                compare(path, as_json=arguments.json)
+                named = {}
+                if option == "collectives":
+                    named = {"platform": arguments.platform, "network": arguments.network}
+                compare(path, as_json=arguments.json, **named)
                 return
         if arguments.end_to_end and arguments.write is None:
             steps = published(arguments.data)
