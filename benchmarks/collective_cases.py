@@ -4,6 +4,7 @@ One row is one measurement: device (`platform`, `system`, `device` or `gpu`), op
 message size (in bytes, or in elements with their type) and time (in µs or ms by the name of the
 column; tables of aiconfigurator are known by theirs) or bus bandwidth. `nodes`, `network`, `link`
 and `nccl` are used where a table has them: without a version the newest measured one counts.
+Dispatches of mixtures of experts are all-to-alls.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 import pandas as pd
 from table_errors import PredictedRow, print_errors
 
-from dse.calibration.measurements import value_bytes_of
+from dse.calibration.measurements import dispatch_message_bytes, value_bytes_of
 from dse.errors import ConfigError, DseError
 from dse.machine.collectives import CollectiveOp, Group, collective_estimate, volume
 from dse.machine.platforms import list_platforms, load_platform, override_platform
@@ -86,6 +87,8 @@ def collective_cases(path: Path) -> list[PredictedRow]:
 
 def _normalized(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     """The columns by our names, sizes in bytes and times in seconds; NaN where there is none."""
+    if "moe_ep_size" in table:
+        table = _dispatches(table)
     rows = pd.DataFrame({"row": np.arange(len(table)) + 1})
     for ours, names in _COLUMNS.items():
         found = next((name for name in names if name in table), None)
@@ -113,6 +116,23 @@ def _normalized(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     rows["size_bytes"] = pd.to_numeric(table[size], errors="coerce").to_numpy() * each
     rows["time_s"] = _times(table, rows, path)
     return rows
+
+
+def _dispatches(table: pd.DataFrame) -> pd.DataFrame:
+    """Dispatches of mixtures of experts as all-to-alls; other rows keep their operation."""
+    each = table["moe_dtype"].map(lambda name: value_bytes_of(str(name)) or 0)
+    plain = (each >= 2) & (table["op_name"] == "alltoall_dispatch")
+    names = ["num_tokens", "hidden_size", "topk", "moe_ep_size"]
+    sizes = [
+        dispatch_message_bytes(*map(int, row), int(value_bytes))
+        for row, value_bytes in zip(table[names].to_numpy(), each, strict=True)
+    ]
+    return table.assign(
+        op=table["op_name"].where(~plain, "all_to_all"),
+        ranks=table["moe_ep_size"],
+        size_bytes=sizes,
+        latency_ms=table["latency"],
+    )
 
 
 def _times(table: pd.DataFrame, rows: pd.DataFrame, path: Path) -> Any:

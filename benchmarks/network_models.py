@@ -36,6 +36,14 @@ _LARGE_BYTES = 32 * 2**20
 #: Peak that the shares of the cloud's cluster are taken of: eight cards of 400 Gbit/s a node.
 _PEAK_BYTES_PER_S = 400e9
 
+#: Tests of one operation on two nodes: file, and the platform and network that it measured.
+_TWO_NODES = (
+    ("tcpxo_a3mega", "h100_sxm", "tcpxo_1600g"),
+    ("tcpxo_a3mega_all_gather", "h100_sxm", "tcpxo_1600g"),
+    ("tcpx_a3high", "h100_sxm", "tcpx_800g"),
+    ("roce_a4", "b200_sxm", "roce_3200g"),
+)
+
 #: Traces of the figures of 2–64 nodes with EFA, and their operations.
 _FIGURES = {
     "AllReduce": CollectiveOp.ALL_REDUCE,
@@ -52,7 +60,8 @@ def network_rows(measurements: Path, data: Path) -> Iterator[AccuracyRow]:
         data: Folder of further measurements; rows of what it lacks are left out.
     """
     yield from _efa_rows(measurements / "efa_p5.csv")
-    yield from _tcpxo_rows(measurements / "tcpxo_a3mega.csv")
+    for name, platform, network in _TWO_NODES:
+        yield from _two_node_rows(measurements / f"{name}.csv", platform, network)
     if (data / "network/simai_busbw_ratio.csv").is_file():
         yield from _infiniband_rows(data / "network/simai_busbw_ratio.csv")
     if (data / "network/playbook_figures.csv").is_file():
@@ -82,10 +91,10 @@ def _efa_rows(path: Path) -> Iterator[AccuracyRow]:
         yield _row(small, "h100_sxm efa_3200g", model, times_s, samples, ~large)
 
 
-def _tcpxo_rows(path: Path) -> Iterator[AccuracyRow]:
+def _two_node_rows(path: Path, platform: str, network: str) -> Iterator[AccuracyRow]:
     samples = read_collective(path, ColumnOptions())
-    cluster = load_platform("h100_sxm").cluster(8, network="tcpxo_1600g")
-    what, device = "all_reduce, 2 nodes", "h100_sxm tcpxo_1600g"
+    cluster = load_platform(platform).cluster(8, network=network)
+    what, device = f"{samples.op[0]}, 2 nodes", f"{platform} {network}"
     fitted = fit_network([samples], cluster, ORIGIN)
     yield AccuracyRow.of(what, device, "dse", fitted.held_out)
     everything = np.ones(len(samples), dtype=np.bool_)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from dse.doctor._findings import Finding, Status, Topic
 from dse.errors import DseError
+from dse.machine.collectives import curves_in_use
 from dse.machine.platforms import list_platforms, load_platform
 from dse.trace.whatif import platform_with_device
 
@@ -67,7 +68,7 @@ def fitted_families(platform: Platform) -> tuple[FittedFamily, ...]:
         family = _STARTS.get(kernel.op.partition("_")[0], "other kernels")
         models.setdefault(family, []).append(kernel)
     for link in platform.links:
-        models.setdefault("collectives", []).extend(link.calibrations)
+        models.setdefault("collectives", []).extend(curves_in_use(link))
     for network in platform.networks:
         models.setdefault("networks", []).extend(network.calibrations)
     name = platform.device.name

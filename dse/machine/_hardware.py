@@ -217,8 +217,8 @@ class NetworkSpec:
         nics_per_node: Network cards of one node.
         nic_bandwidth_bytes_per_s: Line rate of one card in one direction.
         latency_s: End-to-end latency of a small message between two nodes.
-        calibrations: What was learned from collectives measured over several nodes; of several
-            that measured the same operation, the last counts.
+        calibrations: What was learned from collectives measured over several nodes, in order of
+            preference.
         nodes_per_leaf: Nodes under the same leaf switches, which have the full bandwidth among one
             another; None for a network without bottlenecks between switches.
         oversubscription: Bandwidth of the nodes under a leaf over what leaves it, at least 1.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dse._tables import Origin, RowKind
 from dse.calibration.measurements._columns import ColumnOptions
+from dse.calibration.measurements._dispatch import dispatch_message_bytes
 from dse.calibration.measurements._names import (
     COLLECTIVE_OPS,
     DATA_TYPES,
@@ -17,6 +18,7 @@ from dse.calibration.measurements._names import (
     GEMM_PRECISIONS,
     SIZE_UNITS,
     TIME_UNITS,
+    collective_of,
     value_bytes_of,
 )
 from dse.calibration.measurements._read import (
@@ -51,6 +53,8 @@ __all__ = [
     "RowKind",
     "Samples",
     "check_units",
+    "collective_of",
+    "dispatch_message_bytes",
     "joined",
     "read_attention",
     "read_collective",

@@ -115,6 +115,11 @@ COLLECTIVE_WORDS = _vocabulary("operation", COLLECTIVE_OPS, _SPELLED_OPS)
 EMBEDDING_WORDS = _vocabulary("operation", EMBEDDING_OPS, _SPELLED_PASSES)
 
 
+def collective_of(word: str) -> str | None:
+    """Returns our name of a collective in any spelling, or None if unknown."""
+    return COLLECTIVE_WORDS.find(word)
+
+
 def value_bytes_of(data_type: str) -> int | None:
     """Returns the bytes of one value of a data type in any spelling, or None if unknown."""
     name = TYPE_WORDS.find(data_type)

@@ -269,9 +269,13 @@ def _versions(opened: Opened) -> NDArray[np.str_]:
     column, constant = opened.columns.of.get("nccl"), opened.options.nccl
     if column is None or constant is not None:
         return np.array([constant or ""] * len(opened.table), dtype=np.str_)
-    texts = [str(value).strip() for value in opened.table.columns[column].tolist()]
-    wrong = np.array([not re.fullmatch(NCCL_VERSION, text) for text in texts], dtype=np.bool_)
-    opened.checker.refuse(column, wrong, "no version", "numbers with dots are expected: 2.27.3")
+    values = opened.table.columns[column].tolist()
+    texts = ["" if value is None else str(value).strip() for value in values]
+    wrong = [text != "" and not re.fullmatch(NCCL_VERSION, text) for text in texts]
+    wrong_rows = np.array(wrong, dtype=np.bool_)
+    opened.checker.refuse(
+        column, wrong_rows, "no version", "numbers with dots are expected: 2.27.3"
+    )
     return np.array(texts, dtype=np.str_)
 
 

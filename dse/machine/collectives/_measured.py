@@ -9,7 +9,7 @@ inverse bandwidth linear in the volume through a link,
     position by f = (f(n) − f(b)) / (f(b) − f(a))
 
 and the bends about the line are those of the neighbours. Nothing is fitted there: from 2 and 4
-devices the times of 8 are met within 8–10 % on A100, H100, H200 and B200 (14 % for
+devices the times of 8 are met within 8–9 % on A100, H100, H200 and B200 (14 % for
 `t8 = t4 · (t4 / t2)^0.6`), and from 2, 4 and 8 those of 3, 5, 6 and 7 within 4 % on A100. With one
 measured count, or below all, on meshes and pairs, whose rate depends on who takes part, and for an
 operation without a curve, the ratio of the analytical times to the nearest measured ones decides.
@@ -40,6 +40,7 @@ from dse.machine.fits import (
     CollectiveCalibration,
     SizeCurve,
     is_version,
+    version_parts,
 )
 
 if TYPE_CHECKING:
@@ -118,6 +119,22 @@ def curves_in_use(link: LinkSpec) -> tuple[CollectiveCalibration, ...]:
     for one in (*wanted, *link.calibrations):
         chosen.setdefault((one.op, one.ranks), one)
     return tuple(chosen.values())
+
+
+def measured_by(link: LinkSpec) -> str:
+    """Returns whose measurements answer for a link: versions of NCCL, and the device if lent.
+
+    Returns:
+        For example `NCCL 2.29.2`; `formulas` without measurements.
+    """
+    curves = curves_in_use(link)
+    if not curves:
+        return "formulas"
+    versions = {one.nccl for one in curves if one.nccl}
+    newest_first = sorted(versions, key=version_parts, reverse=True)
+    named = f"NCCL {', '.join(newest_first)}" if versions else "measured"
+    lenders = dict.fromkeys(one.provenance.device for one in curves if one.transferred)
+    return f"{named}, measured on {', '.join(lenders)}" if lenders else named
 
 
 def is_wanted(link: LinkSpec, calibration: CollectiveCalibration) -> bool:

@@ -43,12 +43,13 @@ _SPREAD_OTHER_OP = 0.2
 def network_calibration(network: NetworkSpec, op: CollectiveOp) -> NetworkCalibration | None:
     """Returns the calibration that counts for an operation, or None where there is none.
 
-    The last one that measured the operation; without one, the last one.
+    Platforms list them in order of preference: the first one that measured the operation; without
+    one, the first.
     """
-    for calibration in reversed(network.calibrations):
+    for calibration in network.calibrations:
         if op.value in calibration.ops:
             return calibration
-    return network.calibrations[-1] if network.calibrations else None
+    return network.calibrations[0] if network.calibrations else None
 
 
 def network_model(network: NetworkSpec, op: CollectiveOp) -> NetworkModel:
