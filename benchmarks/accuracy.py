@@ -5,7 +5,7 @@ Usage:
     python benchmarks/accuracy.py --end-to-end [--data DIR] [--cases] [--json]
     python benchmarks/accuracy.py --published CASES.csv [--json]
     python benchmarks/accuracy.py --steps STEPS.csv [--json]
-    python benchmarks/accuracy.py --collectives TABLE [--json]
+    python benchmarks/accuracy.py --collectives TABLE [--platform P] [--network N] [--json]
     python benchmarks/accuracy.py --gemm TABLE [--json]
     python benchmarks/accuracy.py --attention TABLE [--json]
 
@@ -44,6 +44,7 @@ from device_models import AccuracyRow, device_rows, machine_rows
 from end_to_end_cases import EndToEndCase, end_to_end_cases
 from end_to_end_figures import end_to_end_document, family_figures, file_figures, judged
 from end_to_end_page import end_to_end_section, write_pictures
+from kernel_transfers import KernelTransferRow, kernel_transfer_rows
 from network_models import network_rows
 from published_cases import compare_published
 from published_kernels import compare_attention, compare_gemm
@@ -110,6 +111,16 @@ def print_transfers(rows: list[TransferRow]) -> None:
         )
 
 
+def print_kernel_transfers(rows: list[KernelTransferRow]) -> None:
+    """Prints one line for each table that is predicted by the calibration of another device."""
+    for row in rows:
+        print(
+            f"{row.target} {row.what} from {row.file}: {row.points:,} points, mean "
+            f"{100 * row.mape:.1f}%, median {100 * row.median_abs_error:.1f}%, inside 90 % "
+            f"{100 * row.coverage:.0f}%"
+        )
+
+
 def print_end_to_end(cases: list[EndToEndCase], *, every: bool) -> None:
     """Prints the figures of each family and the marks; with `every`, all cases before."""
     for case in cases if every else ():
@@ -149,6 +160,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA, help="folder of measurements")
     for option, (meaning, _) in COMPARISONS.items():
         parser.add_argument(f"--{option}", type=Path, help=meaning)
+    parser.add_argument("--platform", default="", help="of collectives that name no device")
+    parser.add_argument("--network", default="", help="of collectives that name no network")
     parser.add_argument("--write", type=Path, help="Markdown file to write the table to")
     parser.add_argument("--end-to-end", action="store_true", help="whole training steps")
     parser.add_argument("--cases", action="store_true", help="list every published case")
@@ -159,7 +172,10 @@ def main() -> None:
         for option, (_, compare) in COMPARISONS.items():
             path = getattr(arguments, option)
             if path is not None:
-                compare(path, as_json=arguments.json)
+                named = {}
+                if option == "collectives":
+                    named = {"platform": arguments.platform, "network": arguments.network}
+                compare(path, as_json=arguments.json, **named)
                 return
         if arguments.end_to_end and arguments.write is None:
             steps = published(arguments.data)
@@ -170,6 +186,7 @@ def main() -> None:
             return
         fresh = [*device_rows(arguments.data), *collective_model_rows(arguments.data)]
         lent = list(transfer_rows(arguments.data))
+        lent_kernels = list(kernel_transfer_rows(arguments.data))
         if not fresh:
             print(
                 f"note: no measurements of GPUs in {arguments.data}; see --shipped for what the "
@@ -183,15 +200,17 @@ def main() -> None:
     except DseError as error:
         parser.error(str(error))
     if arguments.json:
-        rows = [*fresh, *networks, *shipped, *lent]
+        rows = [*fresh, *networks, *shipped, *lent, *lent_kernels]
         print(json.dumps([row.as_json() for row in rows], indent=1))
     else:
         print_table([*fresh, *networks, *(shipped if arguments.shipped else ())])
         print_transfers(lent)
+        print_kernel_transfers(lent_kernels)
     if arguments.write is not None and len({row.device for row in fresh}) < 2:
         parser.error(f"--write needs measurements of GPUs; {arguments.data} has none")
     if arguments.write is not None:
-        page = accuracy_page(fresh, lent, networks, shipped, end_to_end_section(steps))
+        section = end_to_end_section(steps)
+        page = accuracy_page(fresh, lent, lent_kernels, networks, shipped, section)
         arguments.write.write_text(page, encoding="utf-8")
         write_pictures(steps, arguments.write.parent / "images")
 

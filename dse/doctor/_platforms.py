@@ -27,9 +27,14 @@ if TYPE_CHECKING:
 
     _Fitted: TypeAlias = KernelCalibration | CollectiveCalibration | NetworkCalibration
 
-#: Families of operators; kernels of the dense model other than GEMM are `other kernels`.
-FAMILIES = ("gemm", "embedding", "copies", "other kernels", "collectives", "networks")
-_STARTS = {"gemm": "gemm", "embedding": "embedding", "memcpy": "copies"}
+#: Families of operators; other kernels of the dense model are `other kernels`.
+FAMILIES = ("gemm", "attention", "embedding", "copies", "other kernels", "collectives", "networks")
+_STARTS = {
+    "gemm": "gemm",
+    "attention": "attention",
+    "embedding": "embedding",
+    "memcpy": "copies",
+}
 
 #: Default output files of `dse calibrate`.
 _LOCAL = ("local_cpu.yaml", "local_cuda.yaml")

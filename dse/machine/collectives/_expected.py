@@ -29,7 +29,8 @@ class TimeSource:
     Attributes:
         basis: ``measured`` for a curve of this operation and number of ranks, ``continued`` from
             other operations or numbers of ranks, ``fitted`` for a network model fitted to
-            measurements, ``formulas`` without measurements.
+            measurements, ``transferred`` for either of another device or network, ``formulas``
+            without measurements.
         calibration: Name of the calibration; empty for formulas.
         nccl: Version of the communication library that was measured; empty if unknown.
         ranks: Numbers of ranks that were measured.
@@ -197,7 +198,9 @@ def expected_collective(
     between = (
         TimeSource("formulas")
         if calibration is None
-        else TimeSource("fitted", calibration.provenance.name)
+        else TimeSource(
+            "transferred" if calibration.transferred else "fitted", calibration.provenance.name
+        )
     )
     return ExpectedCollective(
         op=operation,
@@ -219,7 +222,8 @@ def _inside_source(link: LinkSpec, op: CollectiveOp, ranks: int) -> TimeSource:
     own = [curve for curve in curves if curve.op == op]
     for curve in own:
         if curve.ranks == ranks:
-            return TimeSource("measured", curve.provenance.name, curve.nccl, (ranks,))
+            basis = "transferred" if curve.transferred else "measured"
+            return TimeSource(basis, curve.provenance.name, curve.nccl, (ranks,))
     if not curves or ranks < 2:
         return TimeSource("formulas")
     others = own or curves

@@ -53,6 +53,10 @@ if TYPE_CHECKING:
 #: Added to the standard deviation of the logarithm, as an independent error.
 _SPREAD_OTHER_RANKS = 0.1
 _SPREAD_OTHER_OP = 0.2
+#: For each e-fold above the measured sizes: from sizes up to 64 and 128 MiB the larger ones up to
+#: 512 MiB are missed by 0.02 to 0.16 an e-fold, and 94 to 100 % lie inside the 90 % interval.
+_SPREAD_PER_EFOLD_LARGER = 0.05
+
 #: What versions of NCCL differ by in published nccl-tests of one machine: 0.02 to 0.17.
 _SPREAD_OTHER_VERSION = 0.1
 
@@ -102,8 +106,9 @@ class Measured:
 
     def spread(self, nbytes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns the spread at message sizes, wider outside the measured ones."""
-        inside = np.clip(nbytes, self.least_bytes, self.curve.size_bytes[-1])
-        outside = SPREAD_PER_EFOLD_OUTSIDE * np.abs(np.log(nbytes / inside))
+        below = np.log(np.maximum(self.least_bytes / nbytes, 1.0))
+        above = np.log(np.maximum(nbytes / self.curve.size_bytes[-1], 1.0))
+        outside = SPREAD_PER_EFOLD_OUTSIDE * below + _SPREAD_PER_EFOLD_LARGER * above
         return np.asarray(np.hypot(self.range_spread, outside), dtype=np.float64)
 
 

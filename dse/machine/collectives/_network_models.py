@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 #: and 29.6 GB/s on 2, 3 and 4 nodes; Ethernet: 9.3 GB/s of algorithm bandwidth on 2 × 8 A100 over
 #: 100 Gbit/s. Direct shares of EFA and Ethernet are assumed. Latencies and protocols: InfiniBand
 #: from the shares of peak bandwidth on 2–128 nodes of a cloud (aliyun/SimAI), EFA from the
-#: calibration of its second generation; Ethernet as EFA.
+#: calibration of its second generation; Ethernet as EFA. RoCE is taken to be as InfiniBand, but
+#: for exchanges, which come from all-to-alls on 2–16 nodes of the same cloud.
 _KINDS = {
     "infiniband": NetworkModel(0.92, 0.92, 0.96, 4.0, 0.15, 1.5),
+    "roce": NetworkModel(0.92, 0.92, 0.90, 4.0, 0.15, 1.5),
     "efa": NetworkModel(0.62, 0.62, 0.80, 1.7, 0.07, 2.1),
     "ethernet": NetworkModel(0.75, 0.75, 0.80, 1.7, 0.07, 2.1),
 }

@@ -74,7 +74,7 @@ def _decided(point: ExpectedCollective) -> str:
     times = {"inside": _us(point.inside_s), "between": _us(point.between_s)}
     decisive = times.pop(point.decided_by)
     ((other, quicker),) = times.items()
-    places = {"inside": "inside nodes", "between": f"between {point.domains} nodes"}
+    places = {"inside": "inside domains", "between": f"between {point.domains} domains"}
     return f"{places[point.decided_by]}: {decisive} there, {quicker} {other}"
 
 

@@ -60,6 +60,8 @@ def test_sources_say_what_was_measured():
     unmeasured = expected_collective(H100.cluster(32), "all_reduce", MIB)
     assert unmeasured.between is not None
     assert (unmeasured.between.basis, unmeasured.between.calibration) == ("formulas", "")
+    lent = expected_collective(load_platform("gb300_nvl72").cluster(4), "all_reduce", MIB)
+    assert lent.inside.basis == "transferred"
     continued = expected_collective(H100.cluster(8), "broadcast", MIB)
     assert continued.inside.basis == "continued"
 
