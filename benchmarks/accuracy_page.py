@@ -58,10 +58,10 @@ _KERNELS = """
 
 What a platform without tables of its own gets: the calibration of another device at its own
 figures, with an added spread of 0.04 for the same chip on another board, 0.12 within an
-architecture, and 0.20 across architectures and where libraries may differ. Bias is the median of
-log(predicted/measured). A lent calibration is as good as the likeness of the libraries: between
-two engines on nearly the same chip (the FP8 rows of H200: vLLM's kernels for SGLang's) it misses
-by more, and lies in its interval less often, than one library from Hopper to Blackwell.
+architecture, 0.20 across architectures, and 0.30 in FP8, where libraries differ most. Bias is the
+median of log(predicted/measured). A lent calibration is as good as the likeness of the libraries:
+between two engines on nearly the same chip (the FP8 rows of H200: vLLM's kernels for SGLang's) it
+misses by more, and lies in its interval less often, than one library from Hopper to Blackwell.
 Attention goes from Hopper to Blackwell at 7 % because its terms are physics: exponentials take as
 long on a unit of either, while products take half.
 

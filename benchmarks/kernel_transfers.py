@@ -51,9 +51,9 @@ class Transfer:
 #: One generation of a chip on another board; one architecture to the next.
 TRANSFERS = (
     Transfer("h200_sxm", "h100_sxm_gemm_bf16", 0.12, "gemm/h200_sxm.parquet", "bf16 sglang"),
-    Transfer("h200_sxm", "h100_sxm_gemm_fp8", 0.20, "gemm/h200_sxm.parquet", "fp8 sglang"),
+    Transfer("h200_sxm", "h100_sxm_gemm_fp8", 0.30, "gemm/h200_sxm.parquet", "fp8 sglang"),
     Transfer(
-        "h200_sxm", "h100_sxm_gemm_fp8_block", 0.20, "gemm/h200_sxm.parquet", "fp8_block sglang"
+        "h200_sxm", "h100_sxm_gemm_fp8_block", 0.30, "gemm/h200_sxm.parquet", "fp8_block sglang"
     ),
     Transfer("gb200_nvl72", "b200_sxm_gemm_bf16", 0.04, _LOW, "bf16 torch_flow"),
     Transfer("gb200_nvl72", "b200_sxm_gemm_fp8", 0.12, _LOW, "fp8 torch_flow"),
