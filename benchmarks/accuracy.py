@@ -185,7 +185,10 @@ def main() -> None:
                 print_end_to_end(steps, every=arguments.cases)
             return
         fresh = [*device_rows(arguments.data), *collective_model_rows(arguments.data)]
-        lent = list(transfer_rows(arguments.data))
+        lent = [
+            *transfer_rows(arguments.data),
+            *transfer_rows(arguments.data, same_generation=False),
+        ]
         lent_kernels = list(kernel_transfer_rows(arguments.data))
         if not fresh:
             print(

@@ -49,7 +49,9 @@ _TRANSFER = """
 What a platform without measured collectives gets: the curves of the system whose link has the
 same kind and the nearest rate, moved by the ratios of rate and latency, with a spread of 0.08
 within a generation of the link and 0.20 across. Each system is compared with its newest version
-of NCCL, all sizes and numbers of ranks.
+of NCCL, all sizes and numbers of ranks: first from the nearest other system, then from the nearest
+one whose link has another rate. The latencies of the links, unlike their rates, are not in
+datasheets; they come from the smallest messages of the same tables.
 
 """
 

@@ -124,6 +124,9 @@ def test_systems_that_are_left_out_are_met_by_the_nearest_other(collective_model
     for row in rows:
         assert row.mape <= 0.15, row
         assert row.inside_90 >= 0.85, row
+    for row in collective_models.transfer_rows(MEASUREMENTS, same_generation=False):
+        assert row.mape <= 0.19, row
+        assert row.inside_90 >= 0.85, row
 
 
 @pytest.mark.slow

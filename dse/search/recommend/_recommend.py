@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 #: World sizes that are tried unless others are named: powers of two up to this, in whole nodes.
 MAX_WORLD_SIZE = 64
 
+#: Networks that the description of the space names; more are counted.
+MAX_NAMED = 4
+
 #: How often the model's own batch is doubled unless batch sizes are named.
 MAX_DOUBLINGS = 3
 
@@ -321,12 +324,15 @@ def _space_words(options: Iterable[Option], chosen: RecommendOptions) -> tuple[s
     worlds = sorted({option.world_size for option in every})
     batches = sorted({option.global_batch_size for option in every})
     precisions = list(dict.fromkeys(option.precision.value for option in every))
-    networks = dict.fromkeys(option.network for option in every if option.network)
+    networks = list(dict.fromkeys(option.network for option in every if option.network))
+    between = f"networks {', '.join(networks)} between nodes"
+    if len(networks) > MAX_NAMED:
+        between = f"{len(networks)} networks that can be rented between nodes"
     return (
         f"platforms {', '.join(platforms)}",
         f"world sizes {', '.join(map(str, worlds))}",
         f"batches {', '.join(f'{batch:,}' for batch in batches)}",
         f"precisions {', '.join(precisions)}",
         *([f"link {chosen.link}"] if chosen.link else []),
-        *([f"networks {', '.join(networks)} between nodes"] if networks else []),
+        *([between] if networks else []),
     )
