@@ -5,9 +5,12 @@ Usage:
     python benchmarks/accuracy.py --end-to-end [--data DIR] [--cases] [--json]
     python benchmarks/accuracy.py --published CASES.csv [--json]
     python benchmarks/accuracy.py --steps STEPS.csv [--json]
-    python benchmarks/accuracy.py --collectives TABLE [--json]
+    python benchmarks/accuracy.py --collectives TABLE [--platform P] [--network N] [--json]
+    python benchmarks/accuracy.py --gemm TABLE [--json]
+    python benchmarks/accuracy.py --attention TABLE [--json]
 
-The first form prints one table: models of kernels and collectives by device, beside simpler ones.
+The first form prints one table: models of kernels and collectives by device, and of networks
+between nodes, beside simpler ones.
 It needs the tables of measurements named in docs/accuracy.md (by default in `../shared/data`, or
 the folder that DSE_MEASUREMENTS names) and the session of one CPU that lies beside this script.
 `--shipped` lists the models that ship fitted, too, with the errors that their files carry. The
@@ -15,7 +18,9 @@ second form predicts whole training steps that others published (`published/*.cs
 measurements) and prints errors, order and intervals by family, beside a roofline and the marks;
 `--cases` lists every case. `--write` does both and writes the page with its pictures. The third
 form takes one file of published training throughputs of recommendation models, the fourth one of
-published training steps of transformers, the fifth one of measured collectives.
+published training steps of transformers, the last three a table (Parquet or CSV) of times of
+collectives, of products or of causal attention; rows that a shipped calibration was fitted on are
+no check of it.
 """
 
 from __future__ import annotations
@@ -39,7 +44,10 @@ from device_models import AccuracyRow, device_rows, machine_rows
 from end_to_end_cases import EndToEndCase, end_to_end_cases
 from end_to_end_figures import end_to_end_document, family_figures, file_figures, judged
 from end_to_end_page import end_to_end_section, write_pictures
+from kernel_transfers import KernelTransferRow, kernel_transfer_rows
+from network_models import network_rows
 from published_cases import compare_published
+from published_kernels import compare_attention, compare_gemm
 from published_steps import compare_steps
 
 from dse.errors import DseError
@@ -52,6 +60,15 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data"))
 
+#: Options that name one file, with their meaning and what compares its rows with predictions.
+COMPARISONS = {
+    "published": ("file of published training throughputs", compare_published),
+    "steps": ("file of published steps of transformers", compare_steps),
+    "collectives": ("table of measured collectives", compare_collectives),
+    "gemm": ("table of times of products", compare_gemm),
+    "attention": ("table of times of causal attention", compare_attention),
+}
+
 
 def shipped_rows() -> Iterator[AccuracyRow]:
     """Yields the errors that the shipped calibrations carry."""
@@ -63,6 +80,9 @@ def shipped_rows() -> Iterator[AccuracyRow]:
         for nccl in sorted(versions, key=version_parts, reverse=True):
             curves = [one for one in content.collectives if one.nccl == nccl]
             yield shipped_collective_row(name, nccl, curves)
+        for network in content.networks:
+            what = f"{', '.join(network.ops)} between nodes"
+            yield AccuracyRow.of(what, name, "shipped", network.held_out)
 
 
 def print_table(rows: list[AccuracyRow]) -> None:
@@ -88,6 +108,16 @@ def print_transfers(rows: list[TransferRow]) -> None:
             f"{row.system} NCCL {row.nccl} from {row.source}: {row.points:,} points, mean "
             f"{100 * row.mape:.1f}%, median {100 * row.median:.1f}%, inside 90 % "
             f"{100 * row.inside_90:.0f}%"
+        )
+
+
+def print_kernel_transfers(rows: list[KernelTransferRow]) -> None:
+    """Prints one line for each table that is predicted by the calibration of another device."""
+    for row in rows:
+        print(
+            f"{row.target} {row.what} from {row.file}: {row.points:,} points, mean "
+            f"{100 * row.mape:.1f}%, median {100 * row.median_abs_error:.1f}%, inside 90 % "
+            f"{100 * row.coverage:.0f}%"
         )
 
 
@@ -128,9 +158,10 @@ def published(folder: Path) -> list[EndToEndCase]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DATA, help="folder of measurements")
-    parser.add_argument("--published", type=Path, help="file of published training throughputs")
-    parser.add_argument("--steps", type=Path, help="file of published steps of transformers")
-    parser.add_argument("--collectives", type=Path, help="table of measured collectives")
+    for option, (meaning, _) in COMPARISONS.items():
+        parser.add_argument(f"--{option}", type=Path, help=meaning)
+    parser.add_argument("--platform", default="", help="of collectives that name no device")
+    parser.add_argument("--network", default="", help="of collectives that name no network")
     parser.add_argument("--write", type=Path, help="Markdown file to write the table to")
     parser.add_argument("--end-to-end", action="store_true", help="whole training steps")
     parser.add_argument("--cases", action="store_true", help="list every published case")
@@ -138,15 +169,14 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     try:
-        if arguments.published is not None:
-            compare_published(arguments.published, as_json=arguments.json)
-            return
-        if arguments.steps is not None:
-            compare_steps(arguments.steps, as_json=arguments.json)
-            return
-        if arguments.collectives is not None:
-            compare_collectives(arguments.collectives, as_json=arguments.json)
-            return
+        for option, (_, compare) in COMPARISONS.items():
+            path = getattr(arguments, option)
+            if path is not None:
+                named = {}
+                if option == "collectives":
+                    named = {"platform": arguments.platform, "network": arguments.network}
+                compare(path, as_json=arguments.json, **named)
+                return
         if arguments.end_to_end and arguments.write is None:
             steps = published(arguments.data)
             if arguments.json:
@@ -155,7 +185,11 @@ def main() -> None:
                 print_end_to_end(steps, every=arguments.cases)
             return
         fresh = [*device_rows(arguments.data), *collective_model_rows(arguments.data)]
-        lent = list(transfer_rows(arguments.data))
+        lent = [
+            *transfer_rows(arguments.data),
+            *transfer_rows(arguments.data, same_generation=False),
+        ]
+        lent_kernels = list(kernel_transfer_rows(arguments.data))
         if not fresh:
             print(
                 f"note: no measurements of GPUs in {arguments.data}; see --shipped for what the "
@@ -163,20 +197,23 @@ def main() -> None:
                 file=sys.stderr,
             )
         fresh += machine_rows(ROOT / "benchmarks/measurements/cpu_epyc.points.jsonl")
+        networks = list(network_rows(ROOT / "benchmarks/measurements", arguments.data))
         shipped = list(shipped_rows())
         steps = published(arguments.data) if arguments.write is not None else []
     except DseError as error:
         parser.error(str(error))
     if arguments.json:
-        rows = [*fresh, *shipped, *lent]
+        rows = [*fresh, *networks, *shipped, *lent, *lent_kernels]
         print(json.dumps([row.as_json() for row in rows], indent=1))
     else:
-        print_table([*fresh, *shipped] if arguments.shipped else fresh)
+        print_table([*fresh, *networks, *(shipped if arguments.shipped else ())])
         print_transfers(lent)
+        print_kernel_transfers(lent_kernels)
     if arguments.write is not None and len({row.device for row in fresh}) < 2:
         parser.error(f"--write needs measurements of GPUs; {arguments.data} has none")
     if arguments.write is not None:
-        page = accuracy_page(fresh, lent, shipped, end_to_end_section(steps))
+        section = end_to_end_section(steps)
+        page = accuracy_page(fresh, lent, lent_kernels, networks, shipped, section)
         arguments.write.write_text(page, encoding="utf-8")
         write_pictures(steps, arguments.write.parent / "images")
 

@@ -4,6 +4,7 @@ One row is one measurement: device (`platform`, `system`, `device` or `gpu`), op
 message size (in bytes, or in elements with their type) and time (in µs or ms by the name of the
 column; tables of aiconfigurator are known by theirs) or bus bandwidth. `nodes`, `network`, `link`
 and `nccl` are used where a table has them: without a version the newest measured one counts.
+Dispatches of mixtures of experts are all-to-alls.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import numpy as np
 import pandas as pd
 from table_errors import PredictedRow, print_errors
 
-from dse.calibration.measurements import value_bytes_of
-from dse.errors import ConfigError, DseError
+from dse.calibration.measurements import dispatch_message_bytes, value_bytes_of
+from dse.errors import DseError
 from dse.machine.collectives import CollectiveOp, Group, collective_estimate, volume
 from dse.machine.platforms import list_platforms, load_platform, override_platform
 from dse.trace.whatif import platform_with_device
@@ -61,22 +62,32 @@ _HALF_WIDTH = 1.645
 _KEY = ["platform", "op", "ranks", "nodes", "network", "link", "nccl"]
 
 
-def compare_collectives(path: Path, *, as_json: bool) -> None:
+def compare_collectives(
+    path: Path, *, as_json: bool, platform: str = "", network: str = ""
+) -> None:
     """Prints the errors on a table, or everything as JSON.
 
-    Raises:
-        ConfigError: The file lacks a column that is needed.
+    Args:
+        path: The table; lines of a CSV file that begin with `#` are comments.
+        as_json: Whether to print JSON.
+        platform: Platform of rows that name no device.
+        network: Network of rows that name none; the platform's own if empty.
     """
-    print_errors(collective_cases(path), as_json=as_json)
+    print_errors(collective_cases(path, platform, network), as_json=as_json)
 
 
-def collective_cases(path: Path) -> list[PredictedRow]:
+def collective_cases(path: Path, platform: str = "", network: str = "") -> list[PredictedRow]:
     """Returns the rows of a table with their predictions, in the order of the table.
 
-    Raises:
-        ConfigError: The file lacks a column that is needed.
+    Args:
+        path: The table.
+        platform: Platform of rows that name no device.
+        network: Network of rows that name none; the platform's own if empty.
     """
-    rows = _normalized(pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path), path)
+    read = pd.read_csv(path, comment="#") if path.suffix == ".csv" else pd.read_parquet(path)
+    rows = _normalized(read)
+    rows["platform"] = rows["platform"].where(rows["device"] != "", platform)
+    rows["network"] = rows["network"].where(rows["network"] != "", network)
     predicted: dict[int, PredictedRow] = {}
     for key, group in rows.groupby(_KEY, sort=False, dropna=False):
         for row in _predicted(dict(zip(_KEY, key, strict=True)), group):
@@ -84,44 +95,66 @@ def collective_cases(path: Path) -> list[PredictedRow]:
     return [predicted[number] for number in sorted(predicted)]
 
 
-def _normalized(table: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """The columns by our names, sizes in bytes and times in seconds; NaN where there is none."""
+def _normalized(table: pd.DataFrame) -> pd.DataFrame:
+    """The columns by our names, sizes in bytes and times in seconds; NaN where there is none.
+
+    What a table does not say at all is empty, and a problem of each of its rows.
+    """
+    if "moe_ep_size" in table:
+        table = _dispatches(table)
     rows = pd.DataFrame({"row": np.arange(len(table)) + 1})
     for ours, names in _COLUMNS.items():
         found = next((name for name in names if name in table), None)
         rows[ours] = "" if found is None else table[found].fillna("").to_numpy()
-    for needed in ("op", "ranks"):
-        if (rows[needed].astype(str) == "").all():
-            raise ConfigError(f"{path}: no column {' or '.join(_COLUMNS[needed])}")
     devices = [name for name in _DEVICES if name in table]
-    if not devices:
-        raise ConfigError(f"{path}: no column {' or '.join(_DEVICES)}")
-    words = table[devices].fillna("").astype(str).agg("\n".join, axis=1)
-    rows["platform"] = words.map({text: _platform_name(text.split("\n")) for text in set(words)})
-    rows["device"] = words.to_numpy()
+    named = table[devices].fillna("").astype(str).to_numpy().tolist()
+    rows["device"] = [", ".join(filter(None, words)) for words in named]
+    known = {text: _platform_name(text.split(", ")) for text in set(rows["device"])}
+    rows["platform"] = rows["device"].map(known)
     rows["op"] = [_operation(str(name)) for name in rows["op"]]
     rows["nccl"] = rows["nccl"].astype(str)
     for number in ("ranks", "nodes"):
         rows[number] = pd.to_numeric(rows[number], errors="coerce").fillna(0).astype(int)
-    size = next((name for name in _SIZES if name in table), None)
-    if size is None:
-        raise ConfigError(f"{path}: no column {' or '.join(_SIZES)}")
-    each: Any = 1
-    if _SIZES[size] == "elements":
-        bytes_of = {name: value_bytes_of(str(name)) or math.nan for name in set(rows["dtype"])}
-        each = rows["dtype"].map(bytes_of)
-    rows["size_bytes"] = pd.to_numeric(table[size], errors="coerce").to_numpy() * each
-    rows["time_s"] = _times(table, rows, path)
+    rows["size_bytes"] = _sizes(table, rows)
+    rows["time_s"] = _times(table, rows)
     return rows
 
 
-def _times(table: pd.DataFrame, rows: pd.DataFrame, path: Path) -> Any:
+def _sizes(table: pd.DataFrame, rows: pd.DataFrame) -> Any:
+    size = next((name for name in _SIZES if name in table), None)
+    if size is None:
+        return math.nan
+    numbers = pd.to_numeric(table[size], errors="coerce").to_numpy()
+    if _SIZES[size] == "bytes":
+        return numbers
+    bytes_of = {name: value_bytes_of(str(name)) or math.nan for name in set(rows["dtype"])}
+    return numbers * rows["dtype"].map(bytes_of).to_numpy()
+
+
+def _dispatches(table: pd.DataFrame) -> pd.DataFrame:
+    """Dispatches of mixtures of experts as all-to-alls; other rows keep their operation."""
+    each = table["moe_dtype"].map(lambda name: value_bytes_of(str(name)) or 0)
+    plain = (each >= 2) & (table["op_name"] == "alltoall_dispatch")
+    names = ["num_tokens", "hidden_size", "topk", "moe_ep_size"]
+    sizes = [
+        dispatch_message_bytes(*map(int, row), int(value_bytes))
+        for row, value_bytes in zip(table[names].to_numpy(), each, strict=True)
+    ]
+    return table.assign(
+        op=table["op_name"].where(~plain, "all_to_all"),
+        ranks=table["moe_ep_size"],
+        size_bytes=sizes,
+        latency_ms=table["latency"],
+    )
+
+
+def _times(table: pd.DataFrame, rows: pd.DataFrame) -> Any:
     time = next((name for name in _SECONDS if name in table), None)
     if time is not None:
         return pd.to_numeric(table[time], errors="coerce").to_numpy() * _SECONDS[time]
     bandwidth = next((name for name in _BANDWIDTHS if name in table), None)
     if bandwidth is None:
-        raise ConfigError(f"{path}: no column {' or '.join((*_SECONDS, *_BANDWIDTHS))}")
+        return math.nan
     factors = [
         volume(CollectiveOp(op), ranks) if op and ranks > 1 else math.nan
         for op, ranks in zip(rows["op"], rows["ranks"], strict=True)
@@ -138,11 +171,10 @@ def _operation(name: str) -> str:
 def _platform_name(words: Sequence[str]) -> str:
     """The platform that a row names, or whose device has the name; empty for none."""
     names = list_platforms()
-    words = [word for word in words if word]
     for word in words:
         if word in names:
             return word
-    found = (platform_with_device(word, 2) for word in reversed(words))
+    found = (platform_with_device(word, 2) for word in reversed(words) if word)
     return next((platform.name for platform in found if platform is not None), "")
 
 
@@ -182,8 +214,7 @@ def _predicted(key: dict[str, Any], group: pd.DataFrame) -> Iterator[PredictedRo
 
 def _cluster(key: dict[str, Any], device: str) -> tuple[Cluster, str]:
     if not key["platform"]:
-        named = ", ".join(filter(None, device.split("\n")))
-        raise DseError(f"no platform has the device {named}")
+        raise DseError(f"no platform has the device {device}" if device else "no device is named")
     if not key["op"]:
         raise DseError("not a collective that is modelled")
     if key["ranks"] < 2:

@@ -220,11 +220,12 @@ def between_rank_rows(data: Path) -> Iterator[AccuracyRow]:
             yield _row(what, name, model, [_compared(platform, used, samples.select(~known))])
 
 
-def transfer_rows(data: Path) -> Iterator[TransferRow]:
+def transfer_rows(data: Path, *, same_generation: bool = True) -> Iterator[TransferRow]:
     """Yields each system predicted from the nearest other one.
 
     Args:
         data: Folder of measurements; without `nccl/by_bytes.parquet` in it there are no rows.
+        same_generation: Whether a system whose link has the same rate may lend its curves.
     """
     if not (data / "nccl/by_bytes.parquet").is_file():
         return
@@ -232,7 +233,11 @@ def transfer_rows(data: Path) -> Iterator[TransferRow]:
     for system, (own, name) in SYSTEMS.items():
         platform = load_platform(name)
         link = replace(platform.links[0], calibrations=())
-        others = {file: shipped[file] for file, _ in SYSTEMS.values() if file != own}
+        others = {
+            file: shipped[file]
+            for file, _ in SYSTEMS.values()
+            if file != own and (same_generation or _distance(shipped[file].link, link)[1] > 0)
+        }
         source = min(others, key=lambda file: _distance(others[file].link, link))
         lent = transferred_curves(others[source].collectives, others[source].link, link)
         used = replace(link, calibrations=lent)

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 #: Programs whose attention keeps the scores on the chip.
 _FUSED_ATTENTION = {"nanotron", "nemo", "megatron_bridge", "torchtitan", "composer"}
 
+#: Recipes of scale factors that are the precisions of dse: scales of the present tensor, and of
+#: blocks of 32 values.
+_PRECISIONS = {"fp8_cs": "fp8", "fp8_mx": "mxfp8"}
+
 _PARAMETERS = {
     "gpus": "world_size",
     "tp": "tensor",
@@ -183,7 +187,7 @@ def published_job(row: Mapping[str, str]) -> TransformerJob:
         name: int(float(row[column] or 1)) for column, name in _PARAMETERS.items()
     }
     parameters |= {
-        "precision": row["precision"],
+        "precision": _PRECISIONS.get(row["precision"], row["precision"]),
         "program": program,
         "recompute": row["recompute"] or "none",
         # A single rank shares nothing.
@@ -209,11 +213,14 @@ def _step(row: dict[str, str]) -> PublishedStep:
 
 
 def _model(row: Mapping[str, str]) -> TransformerModel:
+    fused = row["program"] in _FUSED_ATTENTION
     if row["model"]:
         model = _transformer(row["model"])
-        depth = int(row["layers"]) if row["layers"] else model.layers
+        if fused and model.attention is not AttentionKind.FLASH:
+            # The same architecture as these programs run it.
+            model = replace(model, attention=AttentionKind.FLASH, dropout=False)
+        depth = int(float(row["layers"])) if row["layers"] else model.layers
         return replace(model, layers=depth, sequence_length=int(float(row["seq"])))
-    fused = row["program"] in _FUSED_ATTENTION
     sizes = {
         name: int(row[name])
         for name in ("layers", "hidden", "heads", "kv_heads", "ffn_hidden", "vocab")

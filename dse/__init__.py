@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from dse.api import (
         Job,
         Study,
+        collective,
+        collective_table,
         compare,
         create_study,
         load_study,
@@ -46,6 +48,8 @@ __all__ = [
     "Study",
     "__version__",
     "capture",
+    "collective",
+    "collective_table",
     "compare",
     "create_study",
     "load_model",

@@ -38,11 +38,12 @@ def accepted(device: str, what: str, model: str) -> dict[str, float]:
 @pytest.mark.parametrize("name", [name for name, _ in builtin_calibrations()])
 def test_shipped_models_are_as_good_as_accepted(name):
     content = dict(builtin_calibrations())[name]
-    for kernel in content.kernels:
-        what = " ".join([kernel.op, *kernel.precisions])
+    named = [(" ".join([kernel.op, *kernel.precisions]), kernel) for kernel in content.kernels]
+    named += [(f"{', '.join(one.ops)} between nodes", one) for one in content.networks]
+    for what, model in named:
         row = accepted(name, what, "shipped")
-        assert kernel.held_out.gmae <= _SLACK * row["gmae"], what
-        assert kernel.held_out.mape <= _SLACK * row["mape"], what
+        assert model.held_out.gmae <= _SLACK * row["gmae"], what
+        assert model.held_out.mape <= _SLACK * row["mape"], what
     for nccl in {curve.nccl for curve in content.collectives}:
         held_out = [curve.held_out for curve in content.collectives if curve.nccl == nccl]
         row = accepted(name, f"collectives, NCCL {nccl}" if nccl else "collectives", "shipped")
@@ -62,6 +63,20 @@ def device_models(monkeypatch):
 def collective_models(device_models, monkeypatch):
     yield importlib.import_module("collective_models")
     sys.modules.pop("collective_models", None)
+
+
+@pytest.mark.slow
+def test_networks_are_fitted_as_well_as_accepted(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    network_models = importlib.import_module("network_models")
+    rows = list(network_models.network_rows(ROOT / "benchmarks/measurements", MEASUREMENTS))
+    for name in ("network_models", "device_models"):
+        sys.modules.pop(name, None)
+    assert rows
+    for row in rows:
+        best = accepted(row.device, row.what, row.model)
+        assert row.gmae <= _SLACK * best["gmae"], row
+        assert row.mape <= _SLACK * best["mape"], row
 
 
 @pytest.mark.slow
@@ -108,6 +123,9 @@ def test_systems_that_are_left_out_are_met_by_the_nearest_other(collective_model
     assert {row.system for row in rows} == set(collective_models.SYSTEMS)
     for row in rows:
         assert row.mape <= 0.15, row
+        assert row.inside_90 >= 0.85, row
+    for row in collective_models.transfer_rows(MEASUREMENTS, same_generation=False):
+        assert row.mape <= 0.19, row
         assert row.inside_90 >= 0.85, row
 
 

@@ -96,3 +96,37 @@ def test_rows_that_cannot_be_predicted_are_counted(tmp_path, collective_cases, c
     assert printed["rows"] == 6
     assert [one["row"] for one in printed["rows_with_problems"]] == [2, 3, 4, 5, 6]
     assert sum(printed["problems"].values()) == 5
+
+
+def test_what_a_table_does_not_name_is_given_or_a_problem(tmp_path, collective_cases):
+    path = tmp_path / "table.csv"
+    path.write_text("# a comment\nop,ranks,nodes,size_bytes,time_us\nall_reduce,16,2,1048576,90\n")
+    (unknown,) = collective_cases.collective_cases(path)
+    assert unknown.problem
+    (row,) = collective_cases.collective_cases(path, "h100_sxm", "ethernet_100g")
+    expected = load_platform("h100_sxm").collective_time(
+        "all_reduce", 2**20, 16, network="ethernet_100g"
+    )
+    assert row.predicted_s == float(expected)
+    (tmp_path / "other.csv").write_text("system,ratio\nh100_sxm,0.5\n")
+    (nothing,) = collective_cases.collective_cases(tmp_path / "other.csv")
+    assert nothing.problem
+
+
+def test_a_dispatch_is_an_all_to_all(tmp_path, collective_cases):
+    row = {
+        "device": "NVIDIA GB200",
+        "op_name": "alltoall_dispatch",
+        "moe_dtype": "bfloat16",
+        "num_tokens": 4096,
+        "hidden_size": 7168,
+        "topk": 8,
+        "moe_ep_size": 16,
+        "latency": 0.75,
+    }
+    path = table(tmp_path, [row, {**row, "op_name": "alltoall_combine"}])
+    dispatched, combined = collective_cases.collective_cases(path)
+    # 8 of 16 ranks get each token.
+    expected = load_platform("gb200_nvl72").collective_time("all_to_all", 4096 * 7168 * 2 * 8, 16)
+    assert dispatched.predicted_s == float(expected)
+    assert combined.problem

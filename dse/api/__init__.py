@@ -6,13 +6,17 @@ used.
 
 from __future__ import annotations
 
+from dse.api._collective import TABLE_SIZES_BYTES, collective, collective_table
 from dse.api._job import Job, predict, rank, shard
 from dse.api._recommend import recommend
 from dse.api._study import Study, compare, create_study, load_study, run, validate
 
 __all__ = [
+    "TABLE_SIZES_BYTES",
     "Job",
     "Study",
+    "collective",
+    "collective_table",
     "compare",
     "create_study",
     "load_study",

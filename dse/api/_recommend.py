@@ -38,7 +38,8 @@ def recommend(
         samples: Samples of the whole job, such as ``4.2G``.
         program: Name of the training program; that of the kind of workload if it is left out.
         link: Interconnect inside nodes; that of each platform if it is left out.
-        network: Network between nodes; that of each platform if it is left out.
+        network: Network between nodes; each that can be rented from the provider if it is left
+            out.
         platforms: Names, files, or mappings that derive one from another, such as
             ``{"from": "h100_sxm", "price": "2.10 USD/GPU/h"}``; every platform with a price by
             default.

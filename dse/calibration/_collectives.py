@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from dse.calibration._origin import FitOrigin
     from dse.calibration.measurements import CollectiveSamples
-    from dse.machine import LinkSpec
+    from dse.machine import Cluster, LinkSpec
 
 #: Median of measured time over the link's own from which on the unit is wrong; a link may well be
 #: ten times slower than its data sheet, not a hundred times.
@@ -53,6 +53,29 @@ def held_out_sizes(size_bytes: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Marks the points whose size is odd-indexed among the different sizes, ascending."""
     _, index = np.unique(size_bytes, return_inverse=True)
     return np.asarray(index.ravel() % 2 == 1)
+
+
+def check_one_domain(samples: CollectiveSamples, cluster: Cluster) -> None:
+    """Refuses collectives over several nodes: their times say nothing of the link inside one.
+
+    Args:
+        samples: Measurements.
+        cluster: Machine whose link was measured; its number of ranks does not matter.
+
+    Raises:
+        CalibrationError: Some rows have more hosts or ranks than the link joins.
+    """
+    most = cluster.devices_per_node * cluster.nodes_per_pod
+    beyond = (samples.nodes > cluster.nodes_per_pod) | (samples.ranks > most)
+    if beyond.any():
+        first = int(np.argmax(beyond))
+        place = samples.origin.place(int(samples.source_rows[first]))
+        hosts = f" on {samples.nodes[first]} hosts" if samples.nodes[first] else ""
+        raise CalibrationError(
+            f"{place}: {samples.ranks[first]} ranks{hosts} ({beyond.sum()} of {len(samples)} "
+            f"rows); a link of {cluster.name} joins {most} devices of {cluster.nodes_per_pod} "
+            "nodes; fit collectives over several nodes with `dse fit network`"
+        )
 
 
 def fit_collectives(

@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 #: From so many points on trees learn more than smooth interpolation.
 _MIN_TREE_POINTS = 1000
 
+#: From so many points on, trees of depth six learn more than those of depth four, which are less
+#: than half as large.
+_MANY_POINTS = 10_000
+
 #: Share of the (n, k) pairs that is held out: a layer's shape is either known or not at all.
 _HELD_OUT_SHARE = 0.25
 
@@ -151,7 +155,11 @@ def _fit(
     if len(split.time_s) >= _MIN_TREE_POINTS:
         features = gemm_features(device, precision, split.sizes)
         curve = fit_tree_curve(
-            GEMM_FEATURES, features, log_ratio, offset_feature=GEMM_OFFSET_FEATURE
+            GEMM_FEATURES,
+            features,
+            log_ratio,
+            offset_feature=GEMM_OFFSET_FEATURE,
+            depth=6 if len(split.time_s) >= _MANY_POINTS else 4,
         )
     else:
         sizes = np.column_stack([log_size(split.sizes[name]) for name in _SHAPE])
@@ -167,6 +175,7 @@ def _fit(
         spread=math.inf,
         provenance=origin.provenance(len(split.time_s)),
         held_out=HeldOut(0, math.inf, math.inf, math.inf, "not checked"),
+        implementation=origin.implementation,
     )
 
 

@@ -16,12 +16,14 @@ class FitOrigin:
         device: Device that was measured.
         source: Who measured, with what.
         as_of: When.
+        implementation: Library whose kernels were measured; empty where it is not named.
     """
 
     name: str
     device: str
     source: str
     as_of: str = "unknown"
+    implementation: str = ""
 
     def provenance(self, points: int) -> Provenance:
         """Returns the provenance of a fit on a number of points."""

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from dse import __version__
 from dse.cli import (
     _calibrate,
+    _collective,
     _compare,
     _doctor,
     _export,
@@ -89,6 +90,7 @@ def _global_options(
 
 app.command("run")(_run.run_command)
 app.command("predict")(_predict.predict_command)
+app.command("collective")(_collective.collective_command)
 app.command("shard")(_shard.shard_command)
 app.command("rank")(_rank.rank_command)
 app.command("replay")(_replay.replay_command)

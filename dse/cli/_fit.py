@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 import os
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dse.cli._options import ForceOption, JsonOption, PlatformOption, pairs
+from dse.cli._options import ForceOption, JsonOption, PlatformOption, member, pairs
 from dse.errors import ConfigError, DseError
 
 if TYPE_CHECKING:
@@ -30,24 +31,32 @@ _TOLERANCE = 0.5
 
 #: Options that not all kinds have, with the kinds that do.
 _KINDS_OF_OPTIONS = {
-    "--op": ("collective", "embedding"),
-    "--ranks": ("collective",),
-    "--size-unit": ("collective",),
-    "--link": ("collective",),
-    "--in-place": ("collective",),
+    "--op": ("collective", "embedding", "network"),
+    "--ranks": ("collective", "network"),
+    "--nodes": ("network",),
+    "--size-unit": ("collective", "network"),
+    "--link": ("collective", "network"),
+    "--network": ("network",),
+    "--in-place": ("collective", "network"),
+    "--implementation": ("gemm", "attention"),
     "--nccl": ("collective",),
-    "--tolerance": ("collective",),
+    "--tolerance": ("collective", "network"),
 }
 
 
 def fit_command(
     kind: Annotated[
-        Literal["gemm", "collective", "embedding"], typer.Argument(help="What was measured.")
+        Literal["gemm", "attention", "collective", "embedding", "network"],
+        typer.Argument(
+            help="What was measured; network means collectives over several nodes.",
+        ),
     ],
     data: Annotated[
-        Path,
+        list[Path],
         typer.Argument(
-            metavar="DATA", help="CSV, Parquet, JSON lines, or the text that nccl-tests prints."
+            metavar="DATA...",
+            help="CSV, Parquet, JSON lines, or the text that nccl-tests prints; several files for "
+            "a network.",
         ),
     ],
     platform: PlatformOption,
@@ -90,15 +99,36 @@ def fit_command(
     ranks: Annotated[
         int | None, typer.Option("--ranks", min=2, help="Ranks of all rows (collectives).")
     ] = None,
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            "--nodes",
+            min=2,
+            help="Nodes of all rows (networks); by default the hosts that a log names, or full "
+            "nodes.",
+        ),
+    ] = None,
     link: Annotated[
         str | None,
         typer.Option(
-            "--link", help="Interconnect that was measured (collectives); the platform's own."
+            "--link", help="Interconnect inside a node (collectives); the platform's own."
+        ),
+    ] = None,
+    network: Annotated[
+        str | None,
+        typer.Option(
+            "--network", help="Network that was measured (networks); the platform's own."
         ),
     ] = None,
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Take nccl-tests' in-place times (collectives).")
     ] = False,
+    implementation: Annotated[
+        str,
+        typer.Option(
+            "--implementation", help="Library whose kernels were measured (gemm, attention)."
+        ),
+    ] = "",
     nccl: Annotated[
         str | None,
         typer.Option("--nccl", help="Version of NCCL of all rows (collectives), such as 2.27.3."),
@@ -126,16 +156,24 @@ def fit_command(
     given = {
         "--op": op,
         "--ranks": ranks,
+        "--nodes": nodes,
         "--size-unit": size_unit,
         "--link": link,
+        "--network": network,
         "--in-place": in_place,
+        "--implementation": implementation,
         "--nccl": nccl,
         "--tolerance": tolerance,
     }
     _refuse_others(kind, [name for name, value in given.items() if value])
+    if len(data) > 1 and kind != "network":
+        raise ConfigError(
+            f"`fit {kind}` reads one file, found {len(data)}; only `fit network` joins several"
+        )
     _check_as_of(as_of)
-    if len(source) > _LONGEST_NAME:
-        raise ConfigError(f"--source: {len(source)} characters; at most {_LONGEST_NAME} are kept")
+    for name, text in (("--source", source), ("--implementation", implementation)):
+        if len(text) > _LONGEST_NAME:
+            raise ConfigError(f"{name}: {len(text)} characters; at most {_LONGEST_NAME} are kept")
     _check_out(out, force=force)
     options = ColumnOptions(
         columns=pairs("--column", column),
@@ -144,14 +182,16 @@ def fit_command(
         precision=precision,
         op=op,
         ranks=ranks,
+        nodes=nodes,
         filters=pairs("--where", where),
         in_place=in_place,
         nccl=nccl,
     )
-    # Two ranks on one node: any platform has them, and all of its links.
-    cluster = load_platform(platform).cluster(2, link=link or "")
-    default = f"measurements in {data.name}"[:_LONGEST_NAME]
-    origin = FitOrigin(out.stem, cluster.device.name, source or default, as_of)
+    # Two ranks on one node: any platform has them, and all of its links and networks.
+    cluster = load_platform(platform).cluster(2, link=link or "", network=network or "")
+    names = ", ".join(path.name for path in data)
+    default = f"measurements in {names}"[:_LONGEST_NAME]
+    origin = FitOrigin(out.stem, cluster.device.name, source or default, as_of, implementation)
     fitted, notes = _fit(kind, data, options, cluster, origin, tolerance)
     write_calibrations(out, fitted)
     rows = calibration_rows(fitted)
@@ -162,6 +202,8 @@ def fit_command(
             line(console, f"note: {note}")
         line(console, f"written to {out}; a platform in its folder uses it by")
         line(console, f"  calibrations:\n    - file: {out.name}")
+        if kind == "network":
+            line(console, f"      network: {cluster.network.name}")
 
     emit({"file": out, "notes": notes, "models": rows}, show, as_json=as_json)
 
@@ -236,7 +278,7 @@ def _is_own(out: Path) -> bool:
 
 def _fit(
     kind: str,
-    data: Path,
+    data: Sequence[Path],
     options: ColumnOptions,
     cluster: Cluster,
     origin: FitOrigin,
@@ -244,26 +286,42 @@ def _fit(
 ) -> tuple[CalibrationFile, tuple[str, ...]]:
     from dse.machine.platforms import CalibrationFile
 
+    allowed = _TOLERANCE if tolerance is None else tolerance
+    if kind == "network":
+        from dse.calibration import fit_network
+        from dse.calibration.measurements import joined, read_collective
+
+        measured = [read_collective(path, options, tolerance=allowed) for path in data]
+        fit = fit_network(measured, cluster, origin)
+        return CalibrationFile(networks=(fit,)), joined(measured).notes
+    (file,) = data
     if kind == "gemm":
         from dse.calibration import fit_gemm
         from dse.calibration.measurements import read_gemm
 
-        products = read_gemm(data, options)
+        products = read_gemm(file, options)
         return CalibrationFile(kernels=fit_gemm(cluster.device, products, origin)), products.notes
-    if kind == "collective":
-        from dataclasses import replace
+    if kind == "attention":
+        from dse.calibration import fit_attention
+        from dse.calibration.measurements import read_attention
+        from dse.machine import Precision
 
-        from dse.calibration import fit_collectives
+        precision = member(Precision, options.precision or "bf16", "--precision")
+        heads = read_attention(file, replace(options, precision=None))
+        fitted_heads = fit_attention(cluster.device, heads, precision, origin)
+        return CalibrationFile(kernels=(fitted_heads,)), heads.notes
+    if kind == "collective":
+        from dse.calibration import check_one_domain, fit_collectives
         from dse.calibration.measurements import read_collective
         from dse.machine.fits import NEWEST
 
-        allowed = _TOLERANCE if tolerance is None else tolerance
-        collectives = read_collective(data, options, tolerance=allowed)
+        collectives = read_collective(file, options, tolerance=allowed)
+        check_one_domain(collectives, cluster)
         fitted = fit_collectives(collectives, origin, link=cluster.link)
         bare = replace(cluster.link, name="", calibrations=(), nccl=NEWEST)
         return CalibrationFile(collectives=fitted, link=bare), collectives.notes
     from dse.calibration import fit_embedding
     from dse.calibration.measurements import read_embedding
 
-    lookups = read_embedding(data, options)
+    lookups = read_embedding(file, options)
     return CalibrationFile(kernels=fit_embedding(cluster.device, lookups, origin)), lookups.notes

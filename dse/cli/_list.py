@@ -9,6 +9,8 @@ import typer
 from dse.cli._options import JsonOption
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dse._terminal import Console
 
 
@@ -21,7 +23,7 @@ def list_command(
 ) -> None:
     """List built-in models, platforms, search spaces or training programs."""
     from dse.cli._output import emit
-    from dse.report.console import Table, texts
+    from dse.report.console import Table, figures, texts
 
     rows = {
         "models": _models,
@@ -33,7 +35,11 @@ def list_command(
 
     def show(console: Console) -> None:
         columns = [column for column in rows[0] if column != "origin"]
-        table = Table("", texts(*(column.replace("_", " ") for column in columns)))
+        headings = (
+            (figures if _numbers(row[column] for row in rows) else texts)(column.replace("_", " "))
+            for column in columns
+        )
+        table = Table("", *headings)
         for row in rows:
             table.add(*(_cell(row[column]) for column in columns))
         table.print(console)
@@ -66,12 +72,14 @@ def _platforms() -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for platform in platforms:
         quote = platform.quote(platform.devices_per_node)
+        current = [offer.provider for offer in platform.offers if not offer.superseded]
         rows.append(
             {
                 "name": platform.name,
                 "devices_per_node": platform.devices_per_node,
                 "device": platform.device.name,
                 "usd_per_node_hour": None if quote is None else round(quote.usd_per_hour, 2),
+                "providers": ", ".join(sorted(set(current))),
                 "networks": ", ".join(network.name for network in platform.networks),
             }
         )
@@ -107,6 +115,12 @@ def _programs() -> list[dict[str, object]]:
         for kind, workload in workload_kinds().items()
         for program in workload.programs.values()
     ]
+
+
+def _numbers(values: Iterable[object]) -> bool:
+    """Says whether a column has only numbers; some may be missing."""
+    present = [value for value in values if value is not None]
+    return bool(present) and all(isinstance(value, int | float) for value in present)
 
 
 def _cell(value: object) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dse.explanation import Difference, Explanation
-    from dse.machine import Offer
+    from dse.machine import LinkSpec, Offer
     from dse.machine.platforms import ChangedFigure
     from dse.report.terminal import PredictionView
     from dse.workload import Job, PairedComparison, Prediction
@@ -56,10 +56,12 @@ class Predicted:
     @property
     def view(self) -> PredictionView:
         """What is printed."""
+        from dse.machine.collectives import measured_by
         from dse.report.terminal import PredictionView
 
         opened, request = self.open_job, self.request
         precision = self.job.document().get("precision")
+        wide = request.world_size > 1
         return PredictionView(
             job=f"{opened.workload.name} on {request.world_size} × {opened.platform.device.name}, "
             f"global batch {request.global_batch_size:,}"
@@ -70,6 +72,11 @@ class Predicted:
             ranks_per_place=self.ranks_per_place,
             remarks=(
                 f"host overheads: {opened.host_overheads}",
+                *(
+                    [f"collectives on {self._link.name}: {measured_by(self._link)}"]
+                    if wide
+                    else []
+                ),
                 *([f"price: {opened.no_price}"] if opened.no_price else []),
                 *change_remarks(opened.changes),
             ),
@@ -77,6 +84,8 @@ class Predicted:
 
     def document(self) -> dict[str, object]:
         """Returns the fields of the JSON output."""
+        from dse.machine.collectives import measured_by
+
         opened, request, prediction = self.open_job, self.request, self.prediction
         document: dict[str, object] = {
             "model": opened.workload.name,
@@ -85,6 +94,7 @@ class Predicted:
             "global_batch_size": request.global_batch_size,
             **program_fields(opened.program),
             "host_overheads": request.host_profile or opened.platform.name,
+            "collectives": measured_by(self._link) if request.world_size > 1 else None,
             **change_fields(opened.changes),
             **self.job.document(),
             **prediction_fields(prediction, self.ranks_per_place),
@@ -94,6 +104,11 @@ class Predicted:
         if self.job.rank_word != "rank":
             document[f"{self.job.rank_word}s"] = self._places()
         return document
+
+    @property
+    def _link(self) -> LinkSpec:
+        links = self.open_job.platform.links
+        return next((link for link in links if link.name == self.request.link), links[0])
 
     def _places(self) -> list[dict[str, object]]:
         """Returns time and memory of what one entry of the breakdown stands for."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from dse.doctor._findings import Finding, Status, Topic
 from dse.errors import DseError
+from dse.machine.collectives import curves_in_use
 from dse.machine.platforms import list_platforms, load_platform
 from dse.trace.whatif import platform_with_device
 
@@ -26,9 +27,14 @@ if TYPE_CHECKING:
 
     _Fitted: TypeAlias = KernelCalibration | CollectiveCalibration | NetworkCalibration
 
-#: Families of operators; kernels of the dense model other than GEMM are `other kernels`.
-FAMILIES = ("gemm", "embedding", "copies", "other kernels", "collectives", "networks")
-_STARTS = {"gemm": "gemm", "embedding": "embedding", "memcpy": "copies"}
+#: Families of operators; other kernels of the dense model are `other kernels`.
+FAMILIES = ("gemm", "attention", "embedding", "copies", "other kernels", "collectives", "networks")
+_STARTS = {
+    "gemm": "gemm",
+    "attention": "attention",
+    "embedding": "embedding",
+    "memcpy": "copies",
+}
 
 #: Default output files of `dse calibrate`.
 _LOCAL = ("local_cpu.yaml", "local_cuda.yaml")
@@ -67,7 +73,7 @@ def fitted_families(platform: Platform) -> tuple[FittedFamily, ...]:
         family = _STARTS.get(kernel.op.partition("_")[0], "other kernels")
         models.setdefault(family, []).append(kernel)
     for link in platform.links:
-        models.setdefault("collectives", []).extend(link.calibrations)
+        models.setdefault("collectives", []).extend(curves_in_use(link))
     for network in platform.networks:
         models.setdefault("networks", []).extend(network.calibrations)
     name = platform.device.name

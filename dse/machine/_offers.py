@@ -50,11 +50,12 @@ class Offer:
 
         Args:
             basis: Basis that is asked for.
-            provider: Provider that is asked for; empty for any.
+            provider: Provider that is asked for, in any case; empty for any.
         """
         if self.superseded:
             return False
-        return self.basis == "given" or (self.basis == basis and provider in ("", self.provider))
+        named = provider.casefold() in ("", self.provider.casefold())
+        return self.basis == "given" or (self.basis == basis and named)
 
     def has_network(self, name: str) -> bool:
         """Returns whether a network connects these instances, or may for all that is known."""

@@ -77,7 +77,7 @@ def test_milliseconds_taken_for_seconds_are_refused():
 
 def test_a_precision_that_dse_does_not_know_is_refused():
     with pytest.raises(CalibrationError, match="the precisions of dse are fp32, tf32, fp16"):
-        fit_gemm(DEVICE, samples(8, precision="fp8"), ORIGIN)
+        fit_gemm(DEVICE, samples(8, precision="int8"), ORIGIN)
 
 
 def test_square_products_are_fitted():

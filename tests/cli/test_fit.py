@@ -57,6 +57,36 @@ def nccl_log() -> str:
     return "\n".join(lines) + "\n"
 
 
+def test_a_table_of_attention_becomes_a_kernel(tmp_path):
+    shapes = [
+        (batch, heads, 2**power, dim)
+        for batch in (1, 4)
+        for heads in (4, 8, 16, 32)
+        for power in (10, 12, 14)
+        for dim in (64, 128)
+    ]
+    lines = ["batch,heads,seq,head_dim,latency_us"]
+    for batch, heads, length, dim in shapes:
+        # 10 µs, and the causal half at 400 TFLOP/s with a tile of 64 positions.
+        time_us = 10 + 2 * batch * heads * length * (length + 64) * dim / 400e6
+        lines.append(f"{batch},{heads},{length},{dim},{time_us:.6f}")
+    table = tmp_path / "attention.csv"
+    table.write_text("\n".join(lines) + "\n")
+    fitted = answer(
+        *("fit", "attention", table, "--platform", "h100_sxm", "--out", tmp_path / "mine.json"),
+        *("--implementation", "my kernels"),
+    )
+    (model,) = fitted["models"]
+    assert model["model"] == "attention bf16"
+    (kernel,) = read_calibrations(tmp_path / "mine.json").kernels
+    assert kernel.implementation == "my kernels"
+    assert kernel.held_out.mape < 0.1
+    options = ("--platform", "h100_sxm", "--out", tmp_path / "a.json", "--implementation", "x")
+    done = dse("fit", "collective", table, *options)
+    assert done.returncode == 2
+    assert "--implementation" in done.stderr
+
+
 def test_an_nccl_tests_log_becomes_a_curve(tmp_path, nccl_log):
     log = tmp_path / "all_reduce.log"
     log.write_text(nccl_log)

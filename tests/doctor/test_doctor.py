@@ -317,23 +317,24 @@ def platform_lines(devices, folder, names=None, today=TODAY):
 
 
 def test_built_in_platforms_and_which_is_this_machine(tmp_path):
-    names = ["h100_sxm", "a100_sxm_80", "cpu", "b200_sxm", "titan_xp"]
+    names = ["h100_sxm", "a100_sxm_80", "cpu", "b300_sxm", "titan_xp"]
     assert [name for name in names if is_of(load_platform(name), H100)] == ["h100_sxm"]
     fitted = fitted_families(load_platform("h100_sxm"))
     families = {family.family: family for family in fitted}
-    assert set(families) == {"gemm", "collectives"}
-    assert by_formulas(fitted) == ("embedding", "copies", "other kernels", "networks")
-    # Three precisions use one fit, whose error is the file's.
-    kernels = load_platform("h100_sxm").device.calibrations
-    assert families["gemm"].models == len(kernels) == 3
-    assert families["gemm"].gmae == pytest.approx(kernels[0].held_out.gmae)
-    assert families["gemm"].points == kernels[0].held_out.points
+    assert set(families) == {"gemm", "attention", "collectives", "networks"}
+    assert by_formulas(fitted) == ("embedding", "copies", "other kernels")
+    # Three precisions use one fit, whose error counts once.
+    kernels = [one for one in load_platform("h100_sxm").device.calibrations if one.op == "gemm"]
+    fits = {one.provenance.name: one.held_out for one in kernels}
+    assert families["gemm"].models == len(kernels) == len(fits) + 2
+    assert families["gemm"].points == sum(held_out.points for held_out in fits.values())
+    assert families["gemm"].worst_gmae == max(held_out.gmae for held_out in fits.values())
     assert not families["gemm"].transferred
-    lent = {family.family: family for family in fitted_families(load_platform("b200_sxm"))}
+    lent = {family.family: family for family in fitted_families(load_platform("b300_sxm"))}
     assert lent["gemm"].transferred
     found = platform_lines(H100, tmp_path, names)
     assert "this machine" not in found
-    assert "gemm of another device ±" in found["b200_sxm"].text
+    assert "gemm of another device ±" in found["b300_sxm"].text
     assert "nothing fitted" in found["titan_xp"].text
 
 
@@ -354,7 +355,7 @@ def test_a_calibration_of_this_machine_and_its_age(tmp_path, today, status):
     text = (ROOT / "platforms/cpu.yaml").read_text()
     own = tmp_path / "local_cpu.yaml"
     own.write_text(text.replace("name: AMD EPYC", "name: Test CPU 9000"))
-    assert len(fitted_families(load_platform(str(own)))) == 5
+    assert len(fitted_families(load_platform(str(own)))) == 6
     found = platform_lines(Devices("Test CPU 9000"), tmp_path, today=today)
     assert "this machine" not in found
     assert found[str(own)].status is status

@@ -9,6 +9,7 @@ import yaml
 
 from dse.cli._request import Request
 from dse.cli._versus import changed
+from dse.machine.collectives import collective_estimate
 from dse.machine.host import host_profile_text, load_host_profile, platform_host_block
 from dse.machine.platforms import load_platform
 from dse.model import load_model
@@ -91,11 +92,16 @@ def test_calibrations(tmp_path, count):
         {**one, "size_bytes": one["size_bytes"][:6], "time_s": one["time_s"][:6]}
         for one in collectives["collectives"][:2]
     ]
+    networks = json.loads((ROOT / "platforms/calibrations/efa_v2.json").read_text())
+    built_in["networks"] = networks["networks"]
 
     def read(_path):
         platform = load_platform(str(tmp_path / "p.yaml"))
         for curve in (one for each in platform.links for one in each.calibrations):
             assert curve.curve.at(1e6) >= 0
+        for network in platform.networks:
+            two_nodes = platform.cluster(2 * platform.devices_per_node, network=network.name)
+            assert collective_estimate(two_nodes, "all_reduce", 1e6).time_s >= 0
 
     files = variants([as_json(built_in)], count("calibrations"), 3)
     check_reader(files, tmp_path / "mine.json", read, valid=1)

@@ -79,6 +79,7 @@ def test_several_nodes_need_the_network_of_the_offer():
     assert machines.quote(16, network="slow").usd_per_hour == 160.0
     assert machines.quote(16, network="other").usd_per_hour == 200.0
     assert machines.quote(16, network="other", provider="A") is None
+    assert machines.quote(16, network="other", provider="b").usd_per_hour == 200.0
     assert machines.quote(8, network="other").usd_per_hour == 80.0
     assert machines.quote(16, network=None).usd_per_hour == 160.0
     # Without a name it is the platform's default, which neither has.
@@ -165,3 +166,33 @@ def test_what_is_wrong_with_an_offer_is_said_at_its_place(change, place, words):
     assert first.field.endswith(place)
     assert first.line is not None
     assert words in str(caught.value)
+
+
+def test_pods_need_a_network_between_them_only():
+    tray = replace(EIGHT, instance="tray", devices=4, usd_per_hour=40.0, networks=("fast",))
+    rack = replace(EIGHT, instance="rack", devices=72, usd_per_hour=700.0, networks=("slow",))
+    machines = replace(load_platform("gb200_nvl72"), offers=(tray, rack))
+    assert not machines.needs_network(72)
+    assert machines.needs_network(144)
+    # Sixteen trays cost 640 USD, eighteen 720; a rack costs 700.
+    assert machines.quote(64, network="other").offer == tray
+    assert machines.quote(72, network="other").offer == rack
+    assert machines.quote(144, network="fast").usd_per_hour == 1440.0
+    assert machines.quote(144, network="slow").usd_per_hour == 1400.0
+    assert machines.quote(144, network="other") is None
+
+
+def test_the_network_that_is_rented():
+    default = BASE.networks[0].name
+    machines = platform(replace(EIGHT, networks=("efa_3200g", "tcpx_800g")), ONE)
+    assert machines.rented_networks(16) == ("efa_3200g", "tcpx_800g")
+    assert machines.rented_network(16) == "efa_3200g"
+    assert machines.rented_network(16, provider="B") == default
+    cheaper = replace(EIGHT, networks=("tcpx_800g",), usd_per_hour=70.0)
+    assert platform(*machines.offers, cheaper).rented_network(16) == "tcpx_800g"
+    own = replace(EIGHT, networks=(), basis="given")
+    assert platform(*machines.offers, own).rented_network(16) == default
+    assert "efa_3200g" in machines.no_price_reason(16)
+    assert "B" in machines.no_price_reason(16, provider="B")
+    assert "1" in platform(ONE).no_price_reason(2)
+    assert machines.no_price_reason(8) == ""

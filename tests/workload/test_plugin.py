@@ -81,7 +81,7 @@ def test_an_explanation_and_a_comparison_for_people():
         (("--tensor", 2), ("--tensor", "multilayer perceptron", "--precision")),
         (("--plan", "plan.json"), ("--plan", "multilayer perceptron")),
         (("--program", "torchrec"), ("torchrec", "pytorch")),
-        (("--precision", "fp8"), ("--precision", "bf16", "fp8")),
+        (("--precision", "fp7"), ("--precision", "bf16", "fp8")),
         (("--versus", "model=dlrm_tiny"), ("recommendation model", "multilayer perceptron")),
     ],
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dse._tables import Origin, RowKind
 from dse.calibration.measurements._columns import ColumnOptions
+from dse.calibration.measurements._dispatch import dispatch_message_bytes
 from dse.calibration.measurements._names import (
     COLLECTIVE_OPS,
     DATA_TYPES,
@@ -17,14 +18,22 @@ from dse.calibration.measurements._names import (
     GEMM_PRECISIONS,
     SIZE_UNITS,
     TIME_UNITS,
+    collective_of,
     value_bytes_of,
 )
-from dse.calibration.measurements._read import read_collective, read_embedding, read_gemm
+from dse.calibration.measurements._read import (
+    read_attention,
+    read_collective,
+    read_embedding,
+    read_gemm,
+)
 from dse.calibration.measurements._samples import (
+    AttentionSamples,
     CollectiveSamples,
     EmbeddingSamples,
     GemmSamples,
     Samples,
+    joined,
 )
 from dse.calibration.measurements._units import check_units
 
@@ -35,6 +44,7 @@ __all__ = [
     "GEMM_PRECISIONS",
     "SIZE_UNITS",
     "TIME_UNITS",
+    "AttentionSamples",
     "CollectiveSamples",
     "ColumnOptions",
     "EmbeddingSamples",
@@ -43,6 +53,10 @@ __all__ = [
     "RowKind",
     "Samples",
     "check_units",
+    "collective_of",
+    "dispatch_message_bytes",
+    "joined",
+    "read_attention",
     "read_collective",
     "read_embedding",
     "read_gemm",

@@ -38,6 +38,11 @@ USUAL_NAMES: Mapping[str, tuple[str, ...]] = {
     "nccl": ("nccl", "nccl_version"),
     "rows": ("rows", "num_rows", "num_embeddings", "table_rows", "hash_size", "e"),
     "dim": ("dim", "embedding_dim", "emb_dim", "d"),
+    "head_dim": ("head_dim", "head_size", "dim_head"),
+    "heads": ("heads", "num_heads", "n_heads", "query_heads"),
+    "kv_heads": ("kv_heads", "num_kv_heads", "num_key_value_heads", "n_kv_heads"),
+    "queries": ("queries", "seq", "seq_len", "sequence_length", "seqlen", "isl"),
+    "keys": ("keys", "kv_seq", "kv_seq_len", "seqlen_k"),
     "batch": ("batch", "batch_size", "b"),
     "pooling": ("pooling", "pooling_factor", "avg_pooling", "bag_size", "hotness", "l"),
     "value_bytes": ("value_bytes", "bytes_per_value", "element_bytes"),
@@ -89,7 +94,8 @@ class ColumnOptions:
     Attributes:
         columns: Our name of a column to the file's name, for columns that are not recognised:
             `m`, `n`, `k`, `precision`, `op`, `ranks`, `nodes`, `size`, `dtype`, `nccl`, `rows`,
-            `dim`, `batch`, `pooling`, `value_bytes`, `alpha`, `time`.
+            `dim`, `batch`, `pooling`, `value_bytes`, `alpha`, `heads`, `kv_heads`, `head_dim`,
+            `queries`, `keys`, `time`.
         time_unit: `s`, `ms`, `us` or `ns`; overrides the name of the column.
         size_unit: `bytes` or `elements` of a message size; overrides the name of the column.
         precision: Precision of all rows (for collectives and embeddings: type of the values), for

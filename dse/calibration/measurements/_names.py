@@ -87,7 +87,18 @@ def _vocabulary(
 
 
 #: Arithmetic that matrix multiplications are measured in; wider than what a workload may ask for.
-GEMM_PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp8_block", "int8")
+GEMM_PRECISIONS = (
+    "fp64",
+    "fp32",
+    "tf32",
+    "fp16",
+    "bf16",
+    "fp8",
+    "fp8_block",
+    "mxfp8",
+    "nvfp4",
+    "int8",
+)
 
 #: Types of the elements of messages and tables.
 DATA_TYPES = tuple(_BYTES)
@@ -102,6 +113,11 @@ PRECISION_WORDS = _vocabulary("precision", GEMM_PRECISIONS, _SPELLED_TYPES)
 TYPE_WORDS = _vocabulary("data type", DATA_TYPES, _SPELLED_TYPES)
 COLLECTIVE_WORDS = _vocabulary("operation", COLLECTIVE_OPS, _SPELLED_OPS)
 EMBEDDING_WORDS = _vocabulary("operation", EMBEDDING_OPS, _SPELLED_PASSES)
+
+
+def collective_of(word: str) -> str | None:
+    """Returns our name of a collective in any spelling, or None if unknown."""
+    return COLLECTIVE_WORDS.find(word)
 
 
 def value_bytes_of(data_type: str) -> int | None:

@@ -4,8 +4,8 @@ A run opens with `# nThread …` and names its ranks and their hosts in `# Rank`
 stand in a line `# size count type …`, which older versions print without `root` and, for
 operations that reduce nothing, without `redop`. Times follow twice, out of place and in place, in
 µs. The operation is named by `# Collective test starting:` in new versions, otherwise by the
-command where the log echoes it. Lines of NCCL_DEBUG and of launchers stand between and sometimes
-inside rows.
+command where the log echoes it; the version of NCCL by nccl-tests itself, or by NCCL_DEBUG. Lines
+of NCCL_DEBUG and of launchers stand between and sometimes inside rows.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ _RUN = re.compile(r"^# nThread\s+\d+")
 _STARTING = re.compile(r"Collective test starting:\s*(?:\S*/)?(\w+?)_perf")
 _COMMAND = re.compile(r"(?:^|[\s/])(\w+?)_perf(?:_mpi)?(?=\s+-)")
 _BUILD = re.compile(r"^\s*(?:Linking|Compiling|Archiving|make|nvcc|g\+\+)\b")
+#: Version of NCCL as nccl-tests prints it (22907 is 2.29.7), and as NCCL_DEBUG=VERSION does.
+_LIBRARY = re.compile(r"nccl-library=(\d+)(\d\d)(\d\d)\b")
+_VERSION = re.compile(r"\bNCCL version (\d+)\.(\d+)(?:\.(\d+))?")
 _RANK = re.compile(
     r"^#\s+Rank\s+(\d{1,9})(?:\s+Group\s+(\d{1,9}))?\s+Pid\s+\d+(?:\s+on\s+(\S+)\s+device)?"
 )
@@ -48,6 +51,7 @@ class _Run:
     #: Host of each rank of each group; empty where a line does not name it.
     groups: dict[int, dict[int, str]] = field(default_factory=dict)
     cut_short: bool = False
+    nccl: str | None = None
     header: list[str] = field(default_factory=list)
 
     def ranks(self) -> int | None:
@@ -74,7 +78,7 @@ class _Rows:
     values: dict[str, list[Any]] = field(
         default_factory=lambda: {
             name: []
-            for name in ("op", "ranks", "nodes", "size_bytes", "dtype", "redop", "time_us")
+            for name in ("op", "ranks", "nodes", "size_bytes", "dtype", "redop", "nccl", "time_us")
         }
     )
     lines: list[int] = field(default_factory=list)
@@ -94,8 +98,8 @@ def parse_nccl_log(text: str, file: str, *, in_place: bool = False) -> Table:
 
     Returns:
         A table with the columns `op`, `ranks`, `nodes`, `size_bytes`, `dtype`, `redop` and
-        `time_us`. The first three are missing where no run names them, and hold None where only
-        some do.
+        `time_us`, and `nccl` where the log states the version. The first three are missing where
+        no run names them, and hold None where only some do.
 
     Raises:
         ConfigError: The log holds launch times of the CPU, lacks the wanted columns, or nccl-tests
@@ -104,8 +108,10 @@ def parse_nccl_log(text: str, file: str, *, in_place: bool = False) -> Table:
     rows = _Rows()
     run = _Run()
     named: str | None = None
+    nccl: str | None = None
     for number, raw in enumerate(text.split("\n"), start=1):
         line = _unlabelled(raw)
+        nccl = _stated_version(line) or nccl
         if _RUN.match(line):
             run, named = _Run(op=named), None
         elif (mention := _mentioned(line)) is not None:
@@ -119,12 +125,19 @@ def parse_nccl_log(text: str, file: str, *, in_place: bool = False) -> Table:
         elif _HEADER.match(line):
             run.header = _header(line, file, number, in_place)
         elif run.header:
+            run.nccl = nccl
             _row(line, number, run, in_place, rows)
     return _table(rows, file, in_place)
 
 
 def _unlabelled(line: str) -> str:
     return _LABEL.sub("", line)
+
+
+def _stated_version(line: str) -> str | None:
+    """Returns the version of NCCL that a line states, or None."""
+    found = _LIBRARY.search(line) or _VERSION.search(line)
+    return None if found is None else ".".join(str(int(part)) for part in found.groups("0"))
 
 
 def _mentioned(line: str) -> tuple[str, bool] | None:
@@ -170,7 +183,7 @@ def _row(line: str, number: int, run: _Run, in_place: bool, rows: _Rows) -> None
     if _is_wrong(run.header, cells, time_at):
         rows.wrong.append(number)
     reduction = cells[3] if run.header[3] == "redop" else None
-    row = (run.op, run.ranks(), run.nodes(), size, data_type, reduction, time_us)
+    row = (run.op, run.ranks(), run.nodes(), size, data_type, reduction, run.nccl, time_us)
     for column, value in zip(rows.values.values(), row, strict=True):
         column.append(value)
     rows.lines.append(number)

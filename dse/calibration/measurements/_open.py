@@ -12,6 +12,7 @@ from dse._suggest import hint
 from dse._tables import Table, parse_table, snake_case, table_text
 from dse.calibration.measurements._checks import Checker
 from dse.calibration.measurements._columns import Columns, find_columns, time_unit
+from dse.calibration.measurements._dispatch import all_to_alls, is_dispatch_table
 from dse.calibration.measurements._names import TIME_UNITS
 from dse.calibration.measurements._nccl_log import is_nccl_log, parse_nccl_log
 from dse.errors import ConfigError
@@ -123,7 +124,8 @@ def open_measurements(
         required: Our names of columns that must be there.
         optional: Our names of columns that may be there.
         vocabularies: The terms that a column holds, by our name of the column.
-        logs: True if a log of nccl-tests may be given.
+        logs: True if collectives are read: a log of nccl-tests may be given, or a table of
+            dispatches of mixtures of experts.
 
     Raises:
         ConfigError: The file cannot be read so.
@@ -136,6 +138,8 @@ def open_measurements(
                 "`dse fit collective`"
             )
         table = _complete_log(table, options)
+    elif logs and is_dispatch_table(table):
+        table = all_to_alls(table)
     columns = find_columns(table, required, optional, options)
     unit, notes = time_unit(table, columns, options)
     table = _filtered(table, columns, options.filters, vocabularies)

@@ -1,4 +1,4 @@
-"""Readers of measurements: GEMM, collectives and embedding lookups."""
+"""Readers of measurements: GEMM, attention, collectives and embedding lookups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ from dse.calibration.measurements._names import (
     value_bytes_of,
 )
 from dse.calibration.measurements._open import needed, open_measurements
-from dse.calibration.measurements._samples import CollectiveSamples, EmbeddingSamples, GemmSamples
+from dse.calibration.measurements._samples import (
+    AttentionSamples,
+    CollectiveSamples,
+    EmbeddingSamples,
+    GemmSamples,
+)
 from dse.errors import ConfigError
 from dse.machine.fits import NCCL_VERSION
 
@@ -76,6 +81,50 @@ def read_gemm(
         notes = (*notes, f"several precisions: {', '.join(held)}")
     rows, origin = opened.table.rows, opened.origin
     return GemmSamples(keys["m"], keys["n"], keys["k"], precision, time_s, rows, origin, notes)
+
+
+def read_attention(
+    path: str | Path,
+    options: ColumnOptions | None = None,
+    *,
+    minimum_points: int = 40,
+    tolerance: float = 0.25,
+) -> AttentionSamples:
+    """Reads times of causal forward attention.
+
+    Without columns for them there are as many heads of keys as of queries, and as many keys.
+
+    Args:
+        path: A CSV, Parquet or JSON-lines file with columns for batch, heads, queries, columns of
+            a head and time, and optionally heads of keys and values, and keys.
+        options: Columns, units and filters that the file does not state.
+        minimum_points: Fewest rows.
+        tolerance: How much longer, as a fraction, the longest of several times of the same sizes
+            may be than the shortest.
+
+    Raises:
+        ConfigError: The file cannot be read so, or holds impossible values; all are reported.
+        CalibrationError: Too few rows, or repeated ones that disagree.
+    """
+    opened = open_measurements(
+        path,
+        options or ColumnOptions(),
+        required=("batch", "heads", "queries", "head_dim", "time"),
+        optional=("kv_heads", "keys"),
+        vocabularies={},
+    )
+    keys: dict[str, NDArray[Any]] = {
+        name: opened.sizes(name) for name in ("batch", "heads", "queries")
+    }
+    keys["dim"] = opened.sizes("head_dim")
+    for name, same in (("kv_heads", "heads"), ("keys", "queries")):
+        keys[name] = opened.sizes(name) if name in opened.columns.of else keys[same]
+    time_s = opened.time_s()
+    notes = _finish(opened, keys, time_s, minimum_points, tolerance)
+    rows = opened.table.rows
+    return AttentionSamples(
+        **keys, time_s=time_s, source_rows=rows, origin=opened.origin, notes=notes
+    )
 
 
 def read_collective(
@@ -220,9 +269,13 @@ def _versions(opened: Opened) -> NDArray[np.str_]:
     column, constant = opened.columns.of.get("nccl"), opened.options.nccl
     if column is None or constant is not None:
         return np.array([constant or ""] * len(opened.table), dtype=np.str_)
-    texts = [str(value).strip() for value in opened.table.columns[column].tolist()]
-    wrong = np.array([not re.fullmatch(NCCL_VERSION, text) for text in texts], dtype=np.bool_)
-    opened.checker.refuse(column, wrong, "no version", "numbers with dots are expected: 2.27.3")
+    values = opened.table.columns[column].tolist()
+    texts = ["" if value is None else str(value).strip() for value in values]
+    wrong = [text != "" and not re.fullmatch(NCCL_VERSION, text) for text in texts]
+    wrong_rows = np.array(wrong, dtype=np.bool_)
+    opened.checker.refuse(
+        column, wrong_rows, "no version", "numbers with dots are expected: 2.27.3"
+    )
     return np.array(texts, dtype=np.str_)
 
 

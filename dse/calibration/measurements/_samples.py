@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+import numpy as np
+
 from dse._tables import Origin
 
 if TYPE_CHECKING:
-    import numpy as np
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     Floats: TypeAlias = NDArray[np.float64]
@@ -84,6 +87,21 @@ class CollectiveSamples(_Points):
     notes: tuple[str, ...] = ()
 
 
+def joined(measured: Sequence[CollectiveSamples]) -> CollectiveSamples:
+    """Returns the collectives of several files in one; their rows keep no file unless it is one.
+
+    Args:
+        measured: At least one.
+    """
+    first, *others = measured
+    if not others:
+        return first
+    names = {item.name for item in fields(first)} - {"origin", "notes"}
+    arrays = {name: np.concatenate([getattr(one, name) for one in measured]) for name in names}
+    notes = tuple(dict.fromkeys(note for one in measured for note in one.notes))
+    return replace(first, **arrays, origin=Origin(), notes=notes)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class EmbeddingSamples(_Points):
     """Times of pooled embedding lookups in one table; every array has shape `(points,)`.
@@ -115,4 +133,33 @@ class EmbeddingSamples(_Points):
     notes: tuple[str, ...] = ()
 
 
-Samples: TypeAlias = GemmSamples | CollectiveSamples | EmbeddingSamples
+@dataclass(frozen=True, slots=True, eq=False)
+class AttentionSamples(_Points):
+    """Times of causal forward attention; every array has shape `(points,)`.
+
+    Attributes:
+        batch: Sequences.
+        heads: Heads of queries.
+        kv_heads: Heads of keys and values.
+        queries: Queries of a sequence.
+        keys: Keys of a sequence.
+        dim: Columns of a head.
+        time_s: Duration.
+        source_rows: Line or row of the file, from 1.
+        origin: The file.
+        notes: What a reader of the result should know: what was left out or assumed.
+    """
+
+    batch: Integers
+    heads: Integers
+    kv_heads: Integers
+    queries: Integers
+    keys: Integers
+    dim: Integers
+    time_s: Floats
+    source_rows: Integers
+    origin: Origin = field(default_factory=Origin)
+    notes: tuple[str, ...] = ()
+
+
+Samples: TypeAlias = GemmSamples | CollectiveSamples | EmbeddingSamples | AttentionSamples

@@ -7,18 +7,32 @@ from dse.machine.collectives._estimate import (
     collective_estimate,
     collective_time_s,
 )
+from dse.machine.collectives._expected import (
+    CollectiveTable,
+    ExpectedCollective,
+    TimeSource,
+    expected_collective,
+)
 from dse.machine.collectives._groups import CollectiveOp, Group
 from dse.machine.collectives._inside import inside_time_s, link_from_measurement, volume
-from dse.machine.collectives._measured import curves_in_use
+from dse.machine.collectives._measured import curves_in_use, measured_by
+from dse.machine.collectives._network_models import model_of_kind, network_calibration
 
 __all__ = [
     "CollectiveOp",
+    "CollectiveTable",
+    "ExpectedCollective",
     "Group",
+    "TimeSource",
     "all_to_all_v_time_s",
     "collective_estimate",
     "collective_time_s",
     "curves_in_use",
+    "expected_collective",
     "inside_time_s",
     "link_from_measurement",
+    "measured_by",
+    "model_of_kind",
+    "network_calibration",
     "volume",
 ]

@@ -4,6 +4,7 @@ All-reduce is a double binary tree or a ring over all `N` ranks in `k` domains, 
 
     bytes through a domain's cards, tree: S for k = 2, 2·S otherwise; ring: 2·(N − 1)/N · S
     messages one after the other, tree: 2·⌈log2 k⌉;                ring: 2·(k − 1)
+    and steps inside domains,                                       ring: 2·(N − k)
 
 A domain of a double binary tree is a leaf of one tree and inside the other: it sends half of the
 message to its parent, once as a leaf and once from inside, and half to each of its two children.
@@ -25,6 +26,7 @@ import numpy as np
 
 from dse.machine.collectives._fabric import message_latency_s, spine_bandwidth, spine_share
 from dse.machine.collectives._groups import CollectiveOp, Group
+from dse.machine.collectives._inside import step_time_s
 from dse.machine.collectives._network_models import network_model
 from dse.machine.collectives._protocols import faster_protocol_s
 
@@ -59,17 +61,22 @@ def between_time_s(
     latency_s = message_latency_s(cluster, op, group)
     relayed = model.relayed_share * bandwidth
 
-    def algorithm_s(messages: float, volume: float, rate: float) -> NDArray[np.float64]:
-        return _protocols_s(latency_s, model, nbytes, messages, volume / rate)
+    def algorithm_s(
+        messages: float, volume: float, rate: float, relays: float = 0.0
+    ) -> NDArray[np.float64]:
+        relayed_s = relays * step_time_s(cluster.link)
+        return _protocols_s(latency_s, model, nbytes, messages, volume / rate, relayed_s)
 
     ring, tree = group.domains - 1, math.ceil(math.log2(group.domains))
+    inside = group.size - group.domains
     share = (group.size - 1) / group.size
     if op is CollectiveOp.ALL_REDUCE:
         if group.domains == 2:
             in_tree_s = algorithm_s(2, 1.0, relayed)
         else:
             in_tree_s = algorithm_s(2 * tree, 2.0, model.branched_share * bandwidth)
-        time_s = np.minimum(in_tree_s, algorithm_s(2 * ring, 2.0 * share, relayed))
+        in_ring_s = algorithm_s(2 * ring, 2.0 * share, relayed, 2 * inside)
+        time_s = np.minimum(in_tree_s, in_ring_s)
         if cluster.network.in_network_reduction:
             time_s = np.minimum(time_s, algorithm_s(2, 1.0, relayed))
         return time_s
@@ -77,7 +84,7 @@ def between_time_s(
         return algorithm_s(tree, 1.0, relayed)
     if op is CollectiveOp.SEND_RECV:
         return algorithm_s(1, 1.0, model.direct_share * min(bandwidth, rank_bandwidth))
-    return algorithm_s(ring, share, relayed)
+    return algorithm_s(ring, share, relayed, inside)
 
 
 def exchange_time_s(
@@ -112,12 +119,16 @@ def _protocols_s(
     amount: NDArray[np.float64],
     messages: float,
     seconds_each: float,
+    relayed_s: float = 0.0,
 ) -> NDArray[np.float64]:
-    """Seconds of the faster protocol for a launch and `messages` that wait for one another."""
+    """Seconds of the faster protocol for a launch and `messages` that wait for one another.
+
+    Messages that pass devices of a domain on their way take `relayed_s` longer altogether.
+    """
     hops = model.message_hops * (1.0 + messages)
     return faster_protocol_s(
         amount,
-        latency_s * hops,
+        latency_s * hops + relayed_s,
         seconds_each,
         low_latency_share=model.low_latency_share,
         full_rate_factor=model.full_rate_factor,

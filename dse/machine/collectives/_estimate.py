@@ -55,7 +55,7 @@ def collective_estimate(
     operation = CollectiveOp(op)
     members = group or Group.world(cluster)
     size = np.asarray(nbytes, dtype=np.float64)
-    inside_s, between_s = _levels_s(cluster, operation, size, members)
+    inside_s, between_s = level_times_s(cluster, operation, size, members)
     inside_decides = inside_s >= between_s
     inside_part_s = np.where(inside_decides, inside_s, _VISIBLE_SHARE * inside_s)
     between_part_s = np.where(inside_decides, _VISIBLE_SHARE * between_s, between_s)
@@ -85,7 +85,7 @@ def collective_time_s(
     """
     members = group or Group.world(cluster)
     size = np.asarray(nbytes, dtype=np.float64)
-    inside_s, between_s = _levels_s(cluster, CollectiveOp(op), size, members)
+    inside_s, between_s = level_times_s(cluster, CollectiveOp(op), size, members)
     return inside_s if members.domains == 1 else _pipelined_s(inside_s, between_s)
 
 
@@ -127,10 +127,17 @@ def all_to_all_v_time_s(
     return _pipelined_s(inside_s, exchange_time_s(cluster, remote, domain_remote, members))
 
 
-def _levels_s(
+def level_times_s(
     cluster: Cluster, op: CollectiveOp, size: NDArray[np.float64], group: Group
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Seconds inside the domains and between them, each as if alone; zero for empty messages."""
+    """Returns seconds inside the domains and between them, each as if alone.
+
+    Args:
+        cluster: The cluster.
+        op: The operation.
+        size: Message sizes as nccl-tests counts them, any shape; empty messages take no time.
+        group: Taking part.
+    """
     inside_s = _inside_s(cluster, op, _bytes_inside(cluster, op, size, group), group)
     if group.domains == 1:
         return inside_s, np.zeros_like(size)
@@ -167,7 +174,7 @@ def _inside_s(
     time_s = (
         inside_time_s(cluster.link, op, size, ranks, nodes)
         if known is None
-        else known.curve.at(size)
+        else known.time_s(size)
     )
     return np.where(size > 0, time_s, 0.0)
 

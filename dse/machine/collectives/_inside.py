@@ -162,6 +162,11 @@ def steps(op: CollectiveOp, ranks: int, nodes: int = 1) -> float:
     return ranks - 1.0
 
 
+def step_time_s(link: LinkSpec) -> float:
+    """Returns seconds of one small message between two devices that pass it on."""
+    return _HOPS_PER_STEP * link.latency_s
+
+
 def volume(op: CollectiveOp, ranks: int) -> float:
     """Returns how many bytes pass a device's link for each byte of the message."""
     if op is CollectiveOp.ALL_REDUCE:

@@ -15,19 +15,23 @@ if TYPE_CHECKING:
     from dse.machine.collectives._groups import CollectiveOp
     from dse.machine.fits import NetworkCalibration
 
-#: Networks without a calibration, by kind; fitted to published nccl-tests of large messages:
-#: InfiniBand: 85–96 GB/s of bus bandwidth on 3 × 8 A100 with four HDR200 cards a node, and
-#: 48 GB/s a rank on NDR400 for all-to-all; EFA (first generation): AWS p4d, 57.2, 31.8 and
-#: 29.6 GB/s on 2, 3 and 4 nodes; Ethernet: 9.3 GB/s of algorithm bandwidth on 2 × 8 A100 over
-#: 100 Gbit/s. Direct shares of EFA and Ethernet are assumed.
+#: Networks without a calibration, by kind. Shares of the rate are fitted to published nccl-tests
+#: of large messages. InfiniBand: 85–96 GB/s of bus bandwidth on 3 × 8 A100 with four HDR200 cards
+#: a node, and 48 GB/s a rank on NDR400 for all-to-all; EFA (first generation): AWS p4d, 57.2, 31.8
+#: and 29.6 GB/s on 2, 3 and 4 nodes; Ethernet: 9.3 GB/s of algorithm bandwidth on 2 × 8 A100 over
+#: 100 Gbit/s. Direct shares of EFA and Ethernet are assumed. Latencies and protocols: InfiniBand
+#: from the shares of peak bandwidth on 2–128 nodes of a cloud (aliyun/SimAI), EFA from the
+#: calibration of its second generation; Ethernet as EFA. RoCE is taken to be as InfiniBand, but
+#: for exchanges, which come from all-to-alls on 2–16 nodes of the same cloud.
 _KINDS = {
-    "infiniband": NetworkModel(relayed_share=0.92, branched_share=0.92, direct_share=0.96),
-    "efa": NetworkModel(relayed_share=0.62, branched_share=0.62, direct_share=0.80),
-    "ethernet": NetworkModel(relayed_share=0.75, branched_share=0.75, direct_share=0.80),
+    "infiniband": NetworkModel(0.92, 0.92, 0.96, 4.0, 0.15, 1.5),
+    "roce": NetworkModel(0.92, 0.92, 0.90, 4.0, 0.15, 1.5),
+    "efa": NetworkModel(0.62, 0.62, 0.80, 1.7, 0.07, 2.1),
+    "ethernet": NetworkModel(0.75, 0.75, 0.80, 1.7, 0.07, 2.1),
 }
 
 #: A network of any other kind: assumed, between the ones above.
-_OTHER_KIND = NetworkModel(relayed_share=0.70, branched_share=0.70, direct_share=0.80)
+_OTHER_KIND = NetworkModel(0.70, 0.70, 0.80, 3.0, 0.10, 1.8)
 
 #: Standard deviation of the logarithm of actual over predicted time without a calibration;
 #: published figures of those networks are few and all at large sizes, so that of the formulas
@@ -41,12 +45,13 @@ _SPREAD_OTHER_OP = 0.2
 def network_calibration(network: NetworkSpec, op: CollectiveOp) -> NetworkCalibration | None:
     """Returns the calibration that counts for an operation, or None where there is none.
 
-    The last one that measured the operation; without one, the last one.
+    Platforms list them in order of preference: the first one that measured the operation; without
+    one, the first.
     """
-    for calibration in reversed(network.calibrations):
+    for calibration in network.calibrations:
         if op.value in calibration.ops:
             return calibration
-    return network.calibrations[-1] if network.calibrations else None
+    return network.calibrations[0] if network.calibrations else None
 
 
 def network_model(network: NetworkSpec, op: CollectiveOp) -> NetworkModel:

@@ -26,6 +26,7 @@ from dse.machine.fits._calibrations import (
 from dse.machine.fits._network import NetworkCalibration, NetworkModel
 from dse.machine.fits._size_curve import SizeCurve, fit_size_curve
 from dse.machine.fits._smooth import SmoothCurve, fit_smooth_curve
+from dse.machine.fits._terms import TermCurve, fit_term_curve
 from dse.machine.fits._trees import TreeCurve, fit_tree_curve
 from dse.machine.fits._versions import NCCL_VERSION, NEWEST, is_version, version_parts
 
@@ -45,9 +46,11 @@ __all__ = [
     "SizeCurve",
     "SizeRange",
     "SmoothCurve",
+    "TermCurve",
     "TreeCurve",
     "fit_size_curve",
     "fit_smooth_curve",
+    "fit_term_curve",
     "fit_tree_curve",
     "held_out_errors",
     "is_version",

@@ -127,6 +127,7 @@ class KernelCalibration:
         provenance: Where it comes from.
         held_out: Its error.
         transferred: Why it may serve for a device it was not measured on; empty for its own.
+        implementation: Library whose kernels were measured; empty where it is not named.
     """
 
     op: str
@@ -137,6 +138,7 @@ class KernelCalibration:
     provenance: Provenance
     held_out: HeldOut
     transferred: str = ""
+    implementation: str = ""
 
     def ratio(
         self,

@@ -13,7 +13,7 @@ by a constant rate, that of the last measured ones,
     t(S) = t(S_last) + (S − S_last) / rate
 
 so the bandwidth still rises where it does at the end of the measurements, and tends to the rate.
-From sizes up to 64 MiB this meets 128–512 MiB within 3–12 %, a constant bandwidth within 13–22 %.
+From sizes up to 64 MiB this meets 128–512 MiB within 4–15 %, a constant bandwidth within 13–23 %.
 """
 
 from __future__ import annotations

@@ -30,7 +30,6 @@ _UBJSON = b"{L"
 _PARAMETERS = {
     "objective": "reg:absoluteerror",
     "tree_method": "hist",
-    "max_depth": 6,
     "learning_rate": 0.06,
     "subsample": 0.7,
     "colsample_bytree": 0.4,
@@ -38,6 +37,7 @@ _PARAMETERS = {
     "seed": 0,
 }
 _ROUNDS = 1000
+_DEPTH = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,7 @@ def fit_tree_curve(
     *,
     offset_feature: str = "",
     rounds: int = _ROUNDS,
+    depth: int = _DEPTH,
 ) -> TreeCurve:
     """Fits boosted trees to log ratios.
 
@@ -85,6 +86,7 @@ def fit_tree_curve(
         log_ratio: Logarithm of measured over reference time; shape `(points,)`.
         offset_feature: Column that already explains most; the trees learn the rest.
         rounds: Number of trees.
+        depth: Depth of each.
 
     Raises:
         OptionalDependencyError: XGBoost is not installed.
@@ -94,7 +96,8 @@ def fit_tree_curve(
     if offset_feature:
         target = log_ratio - features[:, feature_names.index(offset_feature)]
     matrix = module.DMatrix(features.astype(np.float32), target)
-    booster = module.train(dict(_PARAMETERS), matrix, num_boost_round=rounds)
+    parameters = {**_PARAMETERS, "max_depth": depth}
+    booster = module.train(parameters, matrix, num_boost_round=rounds)
     raw = plain_json(bytes(booster.save_raw("json")), len(feature_names))
     packed = base64.b64encode(lzma.compress(raw, preset=9)).decode("ascii")
     return TreeCurve(feature_names, packed, offset_feature)

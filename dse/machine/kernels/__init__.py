@@ -8,6 +8,14 @@ vectorised over shapes.
 from __future__ import annotations
 
 from dse.machine.fits import Estimate
+from dse.machine.kernels._attention import (
+    ATTENTION_SIZES,
+    ATTENTION_TERMS,
+    FLASH_RATES,
+    attention_estimate,
+    attention_features,
+    attention_reference_s,
+)
 from dse.machine.kernels._gemm import gemm_curve_features, gemm_estimate, gemm_time_s
 from dse.machine.kernels._gemm_features import (
     GEMM_FEATURES,
@@ -53,7 +61,10 @@ from dse.machine.kernels.embedding import (
 )
 
 __all__ = [
+    "ATTENTION_SIZES",
+    "ATTENTION_TERMS",
     "EMBEDDING_SIZES",
+    "FLASH_RATES",
     "GEMM_FEATURES",
     "GEMM_OFFSET_FEATURE",
     "HOST_COPY_EFFICIENCY",
@@ -69,6 +80,9 @@ __all__ = [
     "IndexStatistics",
     "StreamingOperator",
     "StreamingWork",
+    "attention_estimate",
+    "attention_features",
+    "attention_reference_s",
     "cached_row_count",
     "elementwise_time_s",
     "embedding_sizes",

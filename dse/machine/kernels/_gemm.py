@@ -75,6 +75,8 @@ def gemm_estimate(
     k: ArrayLike,
     precision: Precision,
     batch: ArrayLike = 1,
+    *,
+    implementation: str = "",
 ) -> Estimate:
     """Returns the duration of `batch` products of an `(m, k)` with a `(k, n)` matrix.
 
@@ -88,6 +90,7 @@ def gemm_estimate(
         k: Contracted length.
         precision: Arithmetic and storage of the operands.
         batch: Independent products in one call.
+        implementation: Library whose kernels were measured; empty for the platform's first.
 
     Returns:
         In the broadcast shape; zero seconds where any size is zero.
@@ -96,7 +99,7 @@ def gemm_estimate(
     rows, columns, depth, count = np.broadcast_arrays(*sizes)
     time_s = np.asarray(_analytical_s(device, rows, columns, depth, precision, count))
     spread = np.full(time_s.shape, _ANALYTICAL_SPREAD[device.kind])
-    calibration = device.calibration("gemm", precision)
+    calibration = device.calibration("gemm", precision, implementation)
     learned = (count == 1) & (rows * columns * depth > 0)
     if calibration is not None and learned.any():
         shape = {"m": rows[learned], "n": columns[learned], "k": depth[learned]}
@@ -127,7 +130,7 @@ def _analytical_s(
     value_bytes = precision.value_bytes
     unit_rate = device.peak.of(precision) / device.compute_units
     bandwidth = _OPERAND_EFFICIENCY * device.memory_bandwidth_bytes_per_s
-    operand_bytes = count * value_bytes * (rows * depth + depth * columns)
+    operand_bytes = count * precision.operand_bytes * (rows * depth + depth * columns)
     output_values = count * rows * columns
 
     # A precision without tensor cores runs at the rate of ordinary FP32 arithmetic.

@@ -135,11 +135,11 @@ def gemm_features(
             np.log((device.kernel_floor_s + tiled_s) / reference_s),
         ]
         best_s = np.minimum(best_s, tiled_s)
-    value_bytes = precision.value_bytes
+    operand_bytes = precision.operand_bytes
     columns += [
-        np.log(value_bytes * m * k / device.l2_bytes),
-        np.log(value_bytes * k * n / device.l2_bytes),
-        np.log(value_bytes * m * n / device.l2_bytes),
+        np.log(operand_bytes * m * k / device.l2_bytes),
+        np.log(operand_bytes * k * n / device.l2_bytes),
+        np.log(precision.value_bytes * m * n / device.l2_bytes),
         np.log((device.kernel_floor_s + best_s) / reference_s),
     ]
     return np.column_stack(columns)
@@ -153,5 +153,5 @@ def _roofline(
     precision: Precision,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     arithmetic_s = 2.0 * m * n * k / device.peak.of(precision)
-    traffic_bytes = precision.value_bytes * (m * k + k * n + m * n)
+    traffic_bytes = precision.operand_bytes * (m * k + k * n) + precision.value_bytes * m * n
     return arithmetic_s, traffic_bytes / device.memory_bandwidth_bytes_per_s

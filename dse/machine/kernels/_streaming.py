@@ -116,7 +116,8 @@ def streaming_estimate(
     by_size = "value_bytes" in STREAMING_OPERATORS[op].sizes or op == "elementwise"
     wanted = precision if by_size else precision or _DEFAULT_PRECISION
     calibration = device.calibration(op, wanted)
-    if calibration is not None:
+    # Measured attention with other sizes is evaluated by `attention_estimate`.
+    if calibration is not None and all(size.name in full for size in calibration.sizes):
         reference_s = streaming_reference_s(device, op, sizes, precision)
         ratio = ratio_by_sizes(calibration, full)
         return Estimate(reference_s * ratio.factor, ratio.spread)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         LinkBlock,
         NetworkBlock,
         OfferBlock,
+        PeakBlock,
         PlatformDocument,
         SourcedBlock,
     )
@@ -73,7 +74,7 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
             name=device.name,
             kind=device.kind,
             compute_units=device.compute_units,
-            peak=PeakRates(device.peak.fp32, device.peak.tf32, device.peak.fp16, device.peak.bf16),
+            peak=_peak(device.peak),
             memory_bytes=device.memory.capacity,
             memory_bandwidth_bytes_per_s=device.memory.bandwidth,
             l2_bytes=device.l2.size,
@@ -109,6 +110,18 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
         nodes_per_pod=document.pod.nodes if document.pod else 1,
         host_memory_bandwidth_bytes_per_s=host_memory.bandwidth if host_memory else None,
         document=document,
+    )
+
+
+def _peak(block: PeakBlock) -> PeakRates:
+    return PeakRates(
+        fp32_flops_per_s=block.fp32,
+        tf32_flops_per_s=block.tf32,
+        fp16_flops_per_s=block.fp16,
+        bf16_flops_per_s=block.bf16,
+        fp8_flops_per_s=block.fp8,
+        mxfp8_flops_per_s=block.mxfp8,
+        nvfp4_flops_per_s=block.nvfp4,
     )
 
 

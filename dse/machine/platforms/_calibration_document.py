@@ -11,8 +11,14 @@ from dse._suggest import hint
 from dse.config import MAX_RANKS, Document, StrictModel
 from dse.machine import LinkKind, Precision
 from dse.machine.collectives import CollectiveOp
-from dse.machine.fits import NCCL_VERSION, SmoothCurve, TreeCurve, log_size_names
-from dse.machine.kernels import EMBEDDING_SIZES, GEMM_FEATURES, STREAMING_OPERATORS
+from dse.machine.fits import NCCL_VERSION, SmoothCurve, TermCurve, TreeCurve, log_size_names
+from dse.machine.kernels import (
+    ATTENTION_SIZES,
+    ATTENTION_TERMS,
+    EMBEDDING_SIZES,
+    GEMM_FEATURES,
+    STREAMING_OPERATORS,
+)
 from dse.machine.platforms._schema import AsOf, Name
 
 #: Most knots of a collective: 30 are usual, and a search among so many still takes no time.
@@ -30,7 +36,11 @@ _SIZES: dict[str, tuple[str, ...]] = {
     "embedding_backward": EMBEDDING_SIZES,
     **{op: operator.sizes for op, operator in STREAMING_OPERATORS.items()},
     **dict.fromkeys(("memcpy_h2d", "memcpy_d2h"), ("size_bytes",)),
+    "attention": ATTENTION_SIZES,
 }
+
+#: Features of operators that are more than the logarithms of their sizes, and sizes they need.
+_FEATURES = {"gemm": (GEMM_FEATURES, _GEMM_SIZES), "attention": (ATTENTION_TERMS, ATTENTION_SIZES)}
 
 #: Characters of a name from a file that are shown.
 _MAX_SHOWN = 60
@@ -50,6 +60,8 @@ def _at_most(limit: int, what: str, advice: str) -> BeforeValidator:
 
     return BeforeValidator(check)
 
+
+_AGAIN = "fit it again with this version"
 
 _Models = _at_most(_MAX_MODELS, "fitted models", "put them into several files")
 _Nodes = _at_most(SmoothCurve.MAX_NODES, "nodes of one curve", "fit it to fewer points")
@@ -180,6 +192,30 @@ class SmoothBlock(StrictModel):
         )
 
 
+class TermsBlock(StrictModel):
+    """A weighted sum of physical terms."""
+
+    kind: Literal["terms"]
+    features: Annotated[list[Name], _Features]
+    weights: list[Share]
+
+    @field_validator("weights")
+    @classmethod
+    def _one_a_term(cls, value: list[float], info: ValidationInfo) -> list[float]:
+        features = info.data.get("features")
+        if features is not None and len(value) != len(features):
+            raise _error(
+                f"expected as many weights as features, {len(features)}, found {len(value)}"
+            )
+        if not any(value):
+            raise _error("expected a weight above zero, found none; fit it again")
+        return value
+
+    def to_curve(self) -> TermCurve:
+        """Returns the curve."""
+        return TermCurve(tuple(self.features), tuple(self.weights))
+
+
 class KernelBlock(StrictModel):
     """A learned operator."""
 
@@ -189,7 +225,8 @@ class KernelBlock(StrictModel):
     points: Annotated[int, Field(ge=1)]
     spread: Share
     held_out: HeldOutBlock
-    curve: Annotated[TreesBlock | SmoothBlock, Field(discriminator="kind")]
+    implementation: Annotated[str, Field(max_length=200)] = ""
+    curve: Annotated[TreesBlock | SmoothBlock | TermsBlock, Field(discriminator="kind")]
 
     @field_validator("op")
     @classmethod
@@ -216,28 +253,33 @@ class KernelBlock(StrictModel):
     @field_validator("curve")
     @classmethod
     def _features_of_op(
-        cls, value: TreesBlock | SmoothBlock, info: ValidationInfo
-    ) -> TreesBlock | SmoothBlock:
+        cls, value: TreesBlock | SmoothBlock | TermsBlock, info: ValidationInfo
+    ) -> TreesBlock | SmoothBlock | TermsBlock:
         op, sizes = info.data.get("op"), info.data.get("sizes")
         if op is None or sizes is None:
             return value
         features, names = tuple(value.features), tuple(size.name for size in sizes)
-        if op == "gemm" and features == GEMM_FEATURES:
-            if set(names) != set(_GEMM_SIZES):
+        special, needed = _FEATURES.get(op, ((), ()))
+        if special and features == special:
+            if set(names) != set(needed):
                 raise _error(
-                    f"expected the sizes m, n and k for these features, found {', '.join(names)}; "
-                    "fit it again"
+                    f"expected the sizes {', '.join(needed)} for these features, found "
+                    f"{', '.join(names)}; fit it again"
                 )
             return value
+        if isinstance(value, TermsBlock):
+            raise _error(
+                f"expected the terms of `attention` for this curve, found others; {_AGAIN}"
+            )
         expected = log_size_names(names)
         for feature in features:
-            if feature not in expected and (op != "gemm" or feature not in GEMM_FEATURES):
+            if feature not in expected and feature not in special:
                 _known(feature, f"feature of `{op}`", expected)
         if features != expected:
-            also = f" (or the {len(GEMM_FEATURES)} features of GEMM)" if op == "gemm" else ""
+            also = f" (or the {len(special)} features of {op})" if special else ""
             raise _error(
                 f"expected the features {', '.join(expected)} in the order of the sizes{also}, "
-                f"found {len(features)} others or in another order; fit it again with this version"
+                f"found {len(features)} others or in another order; {_AGAIN}"
             )
         return value
 

@@ -20,6 +20,7 @@ from dse.machine.fits import (
     SizeCurve,
     SizeRange,
     SmoothCurve,
+    TermCurve,
     TreeCurve,
 )
 from dse.machine.platforms._calibration_document import CalibrationDocument
@@ -84,6 +85,7 @@ def calibrations_from_text(text: str, file: str) -> CalibrationFile:
             spread=block.spread,
             provenance=provenance(block.points),
             held_out=HeldOut(**block.held_out.model_dump()),
+            implementation=block.implementation,
         )
         for block in document.kernels
     ]
@@ -168,6 +170,7 @@ def _kernel_data(calibration: KernelCalibration) -> dict[str, object]:
         "points": calibration.provenance.points,
         "spread": _rounded(calibration.spread),
         "held_out": _held_out_data(calibration.held_out),
+        **({"implementation": calibration.implementation} if calibration.implementation else {}),
         "curve": _curve_data(calibration.curve),
     }
 
@@ -190,6 +193,12 @@ def _curve_data(curve: RatioCurve) -> dict[str, object]:
             "scale": _all_rounded(curve.scale),
             "nodes": nodes,
             "values": values,
+        }
+    if isinstance(curve, TermCurve):
+        return {
+            "kind": "terms",
+            "features": list(curve.feature_names),
+            "weights": _all_rounded(curve.weights),
         }
     raise TypeError(f"no file format for curves of type {type(curve).__name__}")
 

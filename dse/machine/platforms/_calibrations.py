@@ -122,8 +122,10 @@ def kernel_facts(used: Sequence[UsedCalibration]) -> Iterator[PlatformFact]:
     """Yields one figure for each fitted operator: its held-out error and where it comes from."""
     for calibration in used:
         for kernel in calibration.kernels():
-            name = f"{kernel.op} ({'/'.join(kernel.precisions) or 'all'})"
-            yield _fact(name, calibration.source.name, kernel)
+            words = ["/".join(kernel.precisions) or "all"]
+            if kernel.implementation:
+                words.append(kernel.implementation)
+            yield _fact(f"{kernel.op} ({', '.join(words)})", calibration.source.name, kernel)
 
 
 def network_facts(used: Sequence[UsedCalibration]) -> Iterator[PlatformFact]:

@@ -11,11 +11,13 @@ from dse.errors import ConfigError, UnknownNameError
 from dse.indices import Uniform, Zipf
 from dse.machine import Precision
 from dse.machine.kernels import (
+    FLASH_RATES,
     LOOKUP_LAUNCHES,
     STREAMING_OPERATORS,
     UPDATE_LAUNCHES,
     EmbeddingShape,
     Estimate,
+    attention_estimate,
     embedding_time_s,
     embedding_work,
     gemm_estimate,
@@ -31,14 +33,18 @@ if TYPE_CHECKING:
     from dse.machine import DeviceSpec, HostLinkSpec
 
 #: Operators with products, whose arithmetic may be chosen.
-_WITH_PRECISION = ("interaction_dot", "cross_layer", "attention")
+_WITH_PRECISION = ("interaction_dot", "cross_layer")
+
+#: What is not a size: names, and switches that are 0 or 1.
+_NAMES = ("precision", "implementation")
+_SWITCHES = ("causal", "backward")
 
 _EMBEDDING = (("rows", "dim", "batch", "pooling"), ("value_bytes", "alpha"))
 _HOST_COPIES = ("memcpy_h2d", "memcpy_d2h")
 
 #: Sizes that every operator must have, and those that it may have.
 _SIZES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "gemm": (("m", "n", "k"), ("batch", "precision")),
+    "gemm": (("m", "n", "k"), ("batch", *_NAMES)),
     "embedding_forward": _EMBEDDING,
     "embedding_backward": _EMBEDDING,
     **{
@@ -46,6 +52,7 @@ _SIZES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         for op, operator in STREAMING_OPERATORS.items()
     },
     **dict.fromkeys(_HOST_COPIES, (("size_bytes",), ())),
+    "attention": (STREAMING_OPERATORS["attention"].sizes, ("kv_heads", *_SWITCHES, *_NAMES)),
 }
 
 #: Values of sizes that were left out.
@@ -57,11 +64,26 @@ def kernel_estimate(
 ) -> Estimate:
     """Returns an operator's duration; see :meth:`machine.platforms.Platform.kernel_estimate`."""
     _check_names(op, shape)
-    sizes = {name: _size(op, name, shape[name]) for name in shape if name != "precision"}
+    words = (*_NAMES, *_SWITCHES)
+    sizes = {name: _size(op, name, shape[name]) for name in shape if name not in words}
     precision = _precision(op, shape["precision"]) if "precision" in shape else None
+    implementation = str(shape.get("implementation", ""))
+    if implementation:
+        _check_implementation(device, op, implementation)
     if op == "gemm":
         m, n, k, batch = sizes["m"], sizes["n"], sizes["k"], sizes.get("batch", 1)
-        return gemm_estimate(device, m, n, k, precision or Precision.FP16, batch)
+        return gemm_estimate(
+            device, m, n, k, precision or Precision.FP16, batch, implementation=implementation
+        )
+    if op == "attention":
+        return attention_estimate(
+            device,
+            sizes,
+            precision,
+            implementation=implementation,
+            causal=bool(shape.get("causal", False)),
+            backward=bool(shape.get("backward", False)),
+        )
     if op in STREAMING_OPERATORS:
         return streaming_estimate(device, op, sizes, precision)
     if op in _HOST_COPIES:
@@ -78,6 +100,17 @@ def _check_names(op: str, shape: Mapping[str, ArrayLike]) -> None:
     if missing or unknown:
         problem = f"lacks `{missing[0]}`" if missing else f"does not take `{unknown[0]}`"
         raise ConfigError(f"operator `{op}` {problem}; it takes {', '.join(required + optional)}")
+
+
+def _check_implementation(device: DeviceSpec, op: str, implementation: str) -> None:
+    known = [one.implementation for one in device.calibrations if one.op == op]
+    known = [*dict.fromkeys(name for name in known if name)]
+    known += FLASH_RATES if op == "attention" else ()
+    if implementation not in known:
+        raise UnknownNameError(
+            f"no figures of `{implementation}` for `{op}` on {device.name}; "
+            f"{hint(implementation, known)}"
+        )
 
 
 def _size(op: str, name: str, value: ArrayLike) -> NDArray[np.float64]:

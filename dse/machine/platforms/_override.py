@@ -287,7 +287,8 @@ def _override_prices(
     for place, offer in enumerate(offers):
         fits = not offer["superseded"] and named in ("", offer["provider"])
         if absolute and offer["basis"] != "given":
-            fits &= offer["basis"] == basis and (named or provider) in ("", offer["provider"])
+            wanted = (named or provider).casefold()
+            fits &= offer["basis"] == basis and wanted in ("", offer["provider"].casefold())
         if fits:
             new = new_value(offer["price"], change.value)
             moved = {**offer, "price": new}

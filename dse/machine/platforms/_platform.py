@@ -262,18 +262,21 @@ class Platform:
         """Returns the duration of one operator on this platform's device.
 
         Args:
-            op: `gemm` (`m`, `n`, `k`, optional `batch`, `precision`); `embedding_forward` or
+            op: `gemm` (`m`, `n`, `k`, optional `batch`, `precision`, `implementation`);
+                `embedding_forward` or
                 `embedding_backward` (`rows`, `dim`, `batch`, `pooling`, optional `value_bytes`
                 and `alpha`, the Zipf exponent of the indices, 0 for uniform ones);
                 `elementwise` (`traffic_bytes`); `concat`, `layer_norm` or `softmax` (`rows`,
                 `columns`, `value_bytes`); `index_permute` (`values`); `interaction_dot` (`batch`,
                 `vectors`, `dim`, `value_bytes`, optional `precision`); `cross_layer` (`batch`,
                 `width`, `rank`, optional `precision`); `attention` (`batch`, `heads`, `queries`,
-                `keys`, `dim`, optional `precision`); `optimizer_step` (`parameters`,
+                `keys`, `dim`, optional `kv_heads`, `causal`, `backward`, `precision`,
+                `implementation`); `optimizer_step` (`parameters`,
                 `state_values`: 0 for SGD, 1 for Adagrad, 2 for Adam); `memcpy_h2d`, `memcpy_d2h`
                 or `memcpy_d2d` (`size_bytes`).
             **shape: Sizes of the operator; arrays broadcast. A precision is one name; products
-                are in half precision by default.
+                are in half precision by default. An implementation is a library whose kernels
+                were measured, by the name in the calibration; the platform's first by default.
 
         Returns:
             Seconds, in the broadcast shape.

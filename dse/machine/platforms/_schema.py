@@ -57,6 +57,9 @@ class PeakBlock(SourcedBlock):
     tf32: FlopsPerSecond | None = None
     fp16: FlopsPerSecond | None = None
     bf16: FlopsPerSecond | None = None
+    fp8: FlopsPerSecond | None = None
+    mxfp8: FlopsPerSecond | None = None
+    nvfp4: FlopsPerSecond | None = None
 
 
 class MemoryBlock(SourcedBlock):

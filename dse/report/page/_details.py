@@ -239,10 +239,14 @@ def _plan_rows(record: TrialRecord) -> list[tuple[str, str]]:
 
 
 def _parameters(record: TrialRecord) -> list[tuple[str, str]]:
+    # The figures of a prediction name the program and the network that was taken.
+    told = ["program"]
+    if record.prediction is not None and record.prediction.network:
+        told.append("network")
     return [
         (name.replace("_", " "), f"{value:,}" if type(value) is int else str(value))
         for name, value in record.parameters
-        if not name.startswith(PLACEMENT_PREFIX) and name != "program"
+        if not name.startswith(PLACEMENT_PREFIX) and name not in told
     ]
 
 

@@ -273,8 +273,16 @@ def _speedup(record: TrialRecord) -> float | None:
 
 
 def _shown_parameters(record: TrialRecord) -> list[tuple[str, ParameterValue]]:
-    """Returns outer parameters without placements of tables, which the details show as a plan."""
-    return [pair for pair in record.parameters if not pair[0].startswith(PLACEMENT_PREFIX)]
+    """Returns outer parameters with the network that was taken.
+
+    Placements of tables are left out: the details show them as a plan.
+    """
+    network = "" if record.prediction is None else record.prediction.network
+    return [
+        (name, network if network and name == "network" else value)
+        for name, value in record.parameters
+        if not name.startswith(PLACEMENT_PREFIX)
+    ]
 
 
 def _detailed(study: StudyResult) -> list[TrialRecord]:

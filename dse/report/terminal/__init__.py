@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dse.report.terminal._calibration import CalibrationRow, calibration_rows, print_calibrations
+from dse.report.terminal._collective import print_collective, print_collectives
 from dse.report.terminal._comparison import print_comparison
 from dse.report.terminal._explanation import print_explanation
 from dse.report.terminal._overheads import print_overheads
@@ -34,6 +35,8 @@ __all__ = [
     "ShardingView",
     "calibration_rows",
     "print_calibrations",
+    "print_collective",
+    "print_collectives",
     "print_comparison",
     "print_difference",
     "print_explanation",

@@ -84,6 +84,8 @@ def print_prediction(view: PredictionView, console: Console) -> None:
     else:
         _print_places(view, console)
     line(console, f"usable memory {gib(prediction.usable_memory_bytes)} per device")
+    for note in prediction.notes:
+        line(console, f"note: {note}")
     for remark in view.remarks:
         line(console, remark)
 
@@ -106,10 +108,11 @@ def print_difference(
     table = Table("", names(""), texts(*(view.title for view in views)))
     if any(view.setup for view in views):
         table.add("setup", *(view.setup for view in views))
-    for (name, before), (_, after) in zip(
-        _figures(first.prediction), _figures(second.prediction), strict=True
-    ):
-        table.add(name, before, after)
+    before, after = dict(_figures(first.prediction)), dict(_figures(second.prediction))
+    # One node needs no network, and one may be without a program.
+    longer, shorter = sorted((before, after), key=len, reverse=True)
+    for name in longer | shorter:
+        table.add(name, before.get(name, "–"), after.get(name, "–"))
     table.add("memory", *(_memory(view.prediction) for view in views))
     console.print()
     table.print(console)

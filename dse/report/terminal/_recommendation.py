@@ -193,11 +193,13 @@ def _print_rows(
         titles += ["job takes", "job costs"]
     title = f"others ({BOUND_LABEL})" if found.is_bound else "others"
     table = Table(title, texts("configuration"), figures(*titles), texts("rented", "why"))
+    several = len({one.option.precision for one in found.judgements}) > 1
     for solved, words in rows:
         price = solved.option.price_usd_per_hour
         cost = solved.prediction.cost_usd_per_billion
+        name = solved.option.words
         row = [
-            solved.option.words,
+            name if several else name.removesuffix(f", {solved.option.precision.value}"),
             rate_words(solved.throughput_per_s).removesuffix(" samples/s"),
             f"{price:,.2f}",
             UNKNOWN if cost is None else usd(cost),

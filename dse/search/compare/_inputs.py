@@ -81,6 +81,8 @@ class InputDifference:
         if block not in ("links", "networks"):
             return True
         own = str(chosen.get(block.removesuffix("s"), "default"))
+        if block == "networks" and record.prediction is not None and record.prediction.network:
+            own = record.prediction.network
         if own == "default":
             own = defaults.get((platform, block), "")
         return not own or rest.rpartition(".")[0] == own

@@ -170,12 +170,20 @@ def _common(
         same_plan = _plan(record) == _plan(other)
         ratio = _time_s(other) / _time_s(record)
         reasons = [] if same_plan else ["its plan"]
+        networks = _network(record), _network(other)
+        if all(networks) and networks[0] != networks[1]:
+            reasons.append(f"its network: {networks[0]} → {networks[1]}")
         reasons += [
             difference.words for difference in differences if difference.concerns(record, defaults)
         ]
         moved = abs(ratio - 1) > _MOVED
         found[pair] = CommonCandidate(*pair, ratio, same_plan, tuple(reasons) if moved else ())
     return tuple(found.values())
+
+
+def _network(record: TrialRecord) -> str:
+    """Returns the network that a candidate was predicted over; empty inside a node or pod."""
+    return "" if record.prediction is None else record.prediction.network
 
 
 def _first_numbers(study: StudyResult) -> dict[int, int]:

@@ -31,6 +31,7 @@ class Rent:
         self.required = any(map(self._is_price, wanted))
         limited = any(self._is_price(limit.metric) for limit in space.constraints)
         self._matters = self.required or limited or bool(space.price_provider)
+        self._networks: dict[tuple[str, int], str] = {}
 
     def _is_price(self, metric: str) -> bool:
         return self._workload.metric(metric).needs(*PRICE_FIGURES)
@@ -51,11 +52,12 @@ class Rent:
         world_size = int(parameters["world_size"])
         if not platform.needs_network(world_size) or named(parameters, "network"):
             return parameters
-        space = self._space
-        network = platform.rented_network(
-            world_size, basis=space.price_basis, provider=space.price_provider
-        )
-        return {**parameters, "network": network}
+        space, key = self._space, (platform.name, world_size)
+        if key not in self._networks:
+            self._networks[key] = platform.rented_network(
+                world_size, basis=space.price_basis, provider=space.price_provider
+            )
+        return {**parameters, "network": self._networks[key]}
 
     def quote(
         self, job: Job, platform: Platform, parameters: Mapping[str, ParameterValue]

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 #: World sizes that are tried unless others are named: powers of two up to this, in whole nodes.
 MAX_WORLD_SIZE = 64
 
+#: Networks that the description of the space names; more are counted.
+MAX_NAMED = 4
+
 #: How often the model's own batch is doubled unless batch sizes are named.
 MAX_DOUBLINGS = 3
 
@@ -112,7 +115,7 @@ def recommend(
     evaluator = option_evaluator(workload, platforms, chosen)
     space, unpriced = _options(workload, platforms, chosen)
     if not space:
-        raise ConfigError(_nothing_priced(unpriced, chosen))
+        raise ConfigError(_nothing_priced(platforms, unpriced, chosen))
     judgements = judge_options(
         evaluator, space, goal, confidence=chosen.confidence, progress=progress
     )
@@ -257,15 +260,25 @@ def _networks(platform: Platform, world_size: int, options: RecommendOptions) ->
     return rented or ("",)
 
 
-def _nothing_priced(unpriced: Sequence[Unpriced], options: RecommendOptions) -> str:
+def _nothing_priced(
+    platforms: Mapping[str, Platform], unpriced: Sequence[Unpriced], options: RecommendOptions
+) -> str:
     """Returns why no machine at all has a price."""
     if options.platforms:
         reasons = "; ".join(f"platform {one.platform} has {one.reason}" for one in unpriced)
         return f"{reasons}; add an offer to its file or choose another"
+    known = sorted(
+        {
+            f"{offer.provider} {offer.basis}"
+            for platform in platforms.values()
+            for offer in platform.offers
+            if not offer.superseded
+        }
+    )
     return (
         f"no platform has a price on the basis `{options.price_basis}`"
         + (f" of {options.price_provider}" if options.price_provider else "")
-        + "; choose another"
+        + f"; choose another: {', '.join(known)}"
     )
 
 
@@ -311,12 +324,15 @@ def _space_words(options: Iterable[Option], chosen: RecommendOptions) -> tuple[s
     worlds = sorted({option.world_size for option in every})
     batches = sorted({option.global_batch_size for option in every})
     precisions = list(dict.fromkeys(option.precision.value for option in every))
-    networks = dict.fromkeys(option.network for option in every if option.network)
+    networks = list(dict.fromkeys(option.network for option in every if option.network))
+    between = f"networks {', '.join(networks)} between nodes"
+    if len(networks) > MAX_NAMED:
+        between = f"{len(networks)} networks that can be rented between nodes"
     return (
         f"platforms {', '.join(platforms)}",
         f"world sizes {', '.join(map(str, worlds))}",
         f"batches {', '.join(f'{batch:,}' for batch in batches)}",
         f"precisions {', '.join(precisions)}",
         *([f"link {chosen.link}"] if chosen.link else []),
-        *([f"networks {', '.join(networks)} between nodes"] if networks else []),
+        *([between] if networks else []),
     )

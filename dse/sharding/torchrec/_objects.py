@@ -65,7 +65,7 @@ def to_torchrec(
         module_path: Path of the module with the tables, in the model that is passed to
             `DistributedModelParallel`, or the path for each table's name.
         devices_per_domain: Ranks of a full pod, which tables over a node's ranks then span
-            (`topology_domain_multiple` of TorchRec's environment); those of a node by default.
+            (`TOPOLOGY_DOMAIN_MULTIPLE` nodes in TorchRec); those of a node by default.
 
     Raises:
         OptionalDependencyError: TorchRec is not installed.

@@ -14,6 +14,7 @@ from dse.sharding import ShardingType, check_plan, read_plan, stored_bytes
 from dse.simulate import simulate
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
 from dse.workload._job import Job, PlanEffort
+from dse.workload._notes import precision_notes
 from dse.workload.dlrm._explain import attributed_plan, operator_groups
 from dse.workload.dlrm._joint import joint_plan
 from dse.workload.dlrm._layout import build_layout
@@ -277,6 +278,10 @@ class DlrmJob(Job):
             self.problem.software.spread,
             operator_groups(graph.names, tuple(graph.kind.tolist())),
         )
+
+    def notes(self) -> tuple[str, ...]:
+        """Returns whether the device lacks the arithmetic that was asked for."""
+        return precision_notes(self.problem.cluster.device, self.problem.precision)
 
     def setup(self) -> str:
         """Returns how the plan was found, or its file."""

@@ -82,6 +82,12 @@ class DlrmWorkload(ModelWorkload):
         """Returns the job, its plan still open; see :meth:`Workload.job`."""
         cluster = self.cluster(platform, parameters, links=links, networks=networks)
         precision = Precision(str(parameters.get("precision", self.model.precision.value)))
+        if precision.is_low:
+            known = ", ".join(one.value for one in Precision if not one.is_low)
+            raise ConfigError(
+                f"precision {precision.value}: no program trains recommendation models in it; "
+                f"choose from {known}"
+            )
         program = self.program_name(parameters)
         problem = make_problem(
             self.model,

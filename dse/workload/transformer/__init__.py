@@ -11,6 +11,7 @@ from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS, Transformer
 from dse.workload.transformer._types import (
     COMPOSER,
     MEGATRON,
+    MEGATRON_CORE,
     DataSharding,
     FlashKernel,
     LossKernels,
@@ -23,6 +24,7 @@ from dse.workload.transformer._workload import TransformerWorkload
 __all__ = [
     "COMPOSER",
     "MEGATRON",
+    "MEGATRON_CORE",
     "TRANSFORMER_PROGRAMS",
     "DataSharding",
     "FlashKernel",

@@ -10,7 +10,11 @@ from dse.workload._host import HostTimes
 from dse.workload._launch import LaunchMode
 from dse.workload.transformer._cost import Cost, kernels_next_to, total_cost, transfer_next_to
 from dse.workload.transformer._kernels import KernelTime, KernelTimes
-from dse.workload.transformer._memory import end_parameters, stage_parameters
+from dse.workload.transformer._memory import (
+    end_parameters,
+    stage_matrix_parameters,
+    stage_parameters,
+)
 from dse.workload.transformer._tasks import Kind, Role, Structure
 from dse.workload.transformer._transfers import Transfers
 from dse.workload.transformer._types import DataSharding, Recompute
@@ -138,6 +142,7 @@ class StepCosts:
         self._head = (measured[5], measured[6])
         self._core = (measured[7], measured[8])
         self.product_spread = times.product_spread([*lists[0], *lists[1], *lists[6]])
+        self.attention_spread = times.attention_spread([*lists[7], *lists[8]])
 
     @property
     def _sharded(self) -> bool:
@@ -192,6 +197,11 @@ class StepCosts:
         if self._parallelism.data_sharding.shards_optimizer:
             parameters /= self._parallelism.replicas
         traffic = parameters * self._software.optimizer_traffic_bytes
+        precision = self._problem.precision
+        if precision.is_low:
+            # The new weights are read, and written twice: as they are, and transposed.
+            cast = precision.outside_products.value_bytes + 2 * precision.operand_bytes
+            traffic += stage_matrix_parameters(self._problem) * cast
         device = self._cluster.device
         times = _kernel_times(device, self._problem.precision, self._software)
         return self._computed(times.measure([[Elementwise(traffic, 8)]])[0])

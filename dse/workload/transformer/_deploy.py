@@ -22,7 +22,15 @@ _RECOMPUTE_FLAGS: dict[Recompute, tuple[str, ...]] = {
     ),
 }
 
-_PRECISION_FLAGS = {Precision.FP16: ("--fp16",), Precision.BF16: ("--bf16",)}
+#: Megatron-Core's; the scale of a whole tensor comes from earlier steps by default.
+_PRECISION_FLAGS = {
+    Precision.FP16: ("--fp16",),
+    Precision.BF16: ("--bf16",),
+    Precision.FP8: ("--bf16", "--fp8-format hybrid"),
+    Precision.FP8_BLOCK: ("--bf16", "--fp8-format e4m3", "--fp8-recipe blockwise"),
+    Precision.MXFP8: ("--bf16", "--fp8-format e4m3", "--fp8-recipe mxfp8"),
+    Precision.NVFP4: ("--bf16", "--fp4-format e2m1", "--fp4-recipe nvfp4"),
+}
 
 
 def megatron_arguments(
@@ -77,4 +85,6 @@ def megatron_arguments(
     elif parallelism.data_sharding.shards_optimizer:
         lines.append("--use-distributed-optimizer")
     lines += _PRECISION_FLAGS.get(precision, ())
+    if precision.is_low:
+        lines.append("--transformer-impl transformer_engine")
     return "\n".join(lines) + "\n"

@@ -186,10 +186,18 @@ def _product_sides(
     device: DeviceSpec, precision: Precision, products: Sequence[Product]
 ) -> dict[Product, tuple[Resource, float]]:
     """Returns what binds each product, and its latency in seconds."""
-    if not products:
-        return {}
-    unknown = list(dict.fromkeys(products))
-    m, n, k, batch = np.array(unknown).T
+    found: dict[Product, tuple[Resource, float]] = {}
+    for low in (False, True):
+        chosen = [product for product in dict.fromkeys(products) if product.low == low]
+        if chosen:
+            found |= _sides_in(device, precision if low else precision.outside_products, chosen)
+    return found
+
+
+def _sides_in(
+    device: DeviceSpec, precision: Precision, unknown: Sequence[Product]
+) -> dict[Product, tuple[Resource, float]]:
+    m, n, k, batch = np.array([product[:4] for product in unknown]).T
     bare = replace(device, calibrations=())
 
     def seconds(**changes: Any) -> Any:

@@ -1,8 +1,9 @@
 """Process groups of each kind of parallelism, and the links they use.
 
 Ranks are numbered tensor first, then context, data and pipeline. So a group of `n` ranks that are
-`stride` apart has `min(n, ⌊devices of a node / stride⌋)` members on a node, and as many groups of
-its kind share the node's network cards as ranks of a node are not in it.
+`stride` apart has `min(n, ⌊devices of a domain / stride⌋)` members in a scale-up domain (a node or
+a pod), and as many groups of its kind share the domain's network cards as ranks of it are not in
+the group.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Groups:
         stage_stride = tensor * parallelism.replicas
         stages = Group(1, 2)
         if parallelism.world_size > cluster.domain_size:
-            # Of a node only the ranks of its last stage send to the next one.
+            # Of a domain only the ranks of its last stage send to the next one.
             apart = max(1, stage_stride // cluster.domain_size)
             stages = Group(2, 1, min(stage_stride, cluster.domain_size), apart)
         return Groups(

@@ -105,7 +105,7 @@ def step_iteration(problem: TransformerJob) -> Iteration:
     seconds = np.array(parts)
     total_s = seconds.sum(axis=1)
     duration_s = total_s[step.duration]
-    spreads = model_spreads(problem, costs.product_spread)
+    spreads = model_spreads(problem, costs.product_spread, costs.attention_spread)
     share = np.divide(seconds.T, total_s, out=np.zeros(seconds.T.shape), where=total_s > 0)
     same_on_all = np.zeros(len(duration_s), dtype=np.int64)
     errors = tuple(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.workload._job import Job
+from dse.workload._notes import precision_notes
 from dse.workload._predict import memory_reason
 from dse.workload.transformer._check import check_parallelism
 from dse.workload.transformer._explain import attributed_step
@@ -115,6 +116,10 @@ class TransformerJob(Job):
             ("throughput_tokens_per_s", throughput * self.model.sequence_length),
             ("model_flops_utilization", self.model.model_flops_per_sample * throughput / peak),
         )
+
+    def notes(self) -> tuple[str, ...]:
+        """Returns whether the device lacks the arithmetic that was asked for."""
+        return precision_notes(self.cluster.device, self.precision)
 
     def setup(self) -> str:
         """Returns the parallelism, and the micro-batches of one replica."""

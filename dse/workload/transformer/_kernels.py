@@ -16,8 +16,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dse.machine.kernels import elementwise_time_s, gemm_estimate
-from dse.workload.transformer._types import FlashKernel
+from dse.machine.kernels import (
+    ATTENTION_SIZES,
+    FLASH_RATES,
+    attention_estimate,
+    elementwise_time_s,
+    gemm_estimate,
+)
 from dse.workload.transformer._work import Attention, Elementwise, Product
 
 if TYPE_CHECKING:
@@ -42,37 +47,6 @@ BATCHED_FACTOR = 1.65
 #: Time of PyTorch's separate elementwise kernels over that of their bytes: exact GELU is bound by
 #: arithmetic and the gradient of a norm's weights by reductions across rows. Fitted.
 EAGER_FACTOR = 1.47
-
-
-class FlashRate(NamedTuple):
-    """What an implementation of fused attention reaches.
-
-    Attributes:
-        forward: Share of the matrix rate with wide heads, forward.
-        backward: The same backward.
-        half_width: Head width that halves it: exponentials are worth as many products.
-    """
-
-    forward: float
-    backward: float
-    half_width: float
-
-
-#: FlashAttention-2 after the figures of its paper (arXiv 2307.08691), where heads of 64 reach 0.85
-#: of heads of 128. The Triton kernel's forward share is fitted, its backward pass has three
-#: quarters of that rate as in those figures, and the width of heads makes no difference.
-FLASH_RATES = {
-    FlashKernel.FLASH2: FlashRate(0.75, 0.62, 27.0),
-    FlashKernel.TRITON: FlashRate(0.385, 0.29, 0.0),
-}
-
-#: Share of the matrix rate that instructions of the generation before reach on devices of compute
-#: capability 9.0 and above, for which these kernels were not written: about 335 TFLOP/s on an H100
-#: against 225 on an A100 (the same paper), whose peaks are 989 and 312.
-_OLDER_INSTRUCTIONS = 0.47
-
-#: Rate of one compute unit from which on a device has the newer instructions.
-_NEWER_UNIT_RATE = 5e12
 
 #: Products whose time is remembered, the oldest forgotten first.
 _REMEMBERED = 200_000
@@ -109,21 +83,10 @@ def sustained_share(device: DeviceSpec, precision: Precision) -> float:
     """Returns the sustained rate of products over that of short measurements."""
     if device.kind != "gpu":
         return 1.0
-    unit_rate = device.peak.of(precision) / device.compute_units
+    # Operations on half as many bits take about half the energy: twice the rate, the same power.
+    unit_rate = device.peak.of(precision.outside_products) / device.compute_units
     efolds = max(0.0, math.log(unit_rate / _SUSTAINED_UNIT_RATE))
     return max(0.5, 1.0 - SUSTAINED_LOSS_PER_EFOLD * efolds)
-
-
-def flash_rate(
-    device: DeviceSpec, precision: Precision, kernel: Attention, kind: FlashKernel
-) -> float:
-    """Returns the arithmetic rate of fused attention in FLOP/s."""
-    rates = FLASH_RATES[kind]
-    share = rates.backward if kernel.backward else rates.forward
-    peak = device.peak.of(precision)
-    if peak / device.compute_units > _NEWER_UNIT_RATE:
-        share *= _OLDER_INSTRUCTIONS
-    return peak * share / (1.0 + rates.half_width / kernel.head_dim)
 
 
 class KernelTimes:
@@ -140,10 +103,11 @@ class KernelTimes:
     ) -> None:
         self._device = device
         self._precision = precision
-        self._flash_kernel = software.flash_kernel
+        self._dense = precision.outside_products
+        self._flash = _flash_implementation(device, self._dense, software)
         self._elementwise_factor = 1.0 if software.fused_elementwise else EAGER_FACTOR
-        self._share = sustained_share(device, precision)
         self._products: OrderedDict[Product, tuple[float, float]] = OrderedDict()
+        self._attentions: dict[Attention, tuple[float, float]] = {}
 
     def measure(self, lists: Sequence[Sequence[Kernel]]) -> list[KernelTime]:
         """Returns the time of each list of kernels.
@@ -156,30 +120,38 @@ class KernelTimes:
 
     def product_spread(self, kernels: Iterable[Kernel]) -> float:
         """Returns the spread of the products among kernels, weighted by their time."""
-        known = [self._products[k] for k in kernels if isinstance(k, Product) and k.batch == 1]
-        total_s = sum(seconds for seconds, _ in known)
-        return sum(s * spread for s, spread in known) / total_s if total_s else 0.0
+        return _weighted(
+            self._products[k] for k in kernels if isinstance(k, Product) and k.batch == 1
+        )
+
+    def attention_spread(self, kernels: Iterable[Kernel]) -> float | None:
+        """Returns the spread of fused attention among kernels; None where there is none."""
+        found = [self._attention(k) for k in kernels if isinstance(k, Attention)]
+        return _weighted(found) if found else None
 
     def _learn(self, products: set[Product]) -> None:
         unknown = sorted(products - self._products.keys())
         if not unknown:
             return
-        m, n, k, batch = np.array(unknown).T
-        estimate = gemm_estimate(self._device, m, n, k, self._precision, batch)
-        factor = np.where(batch > 1, BATCHED_FACTOR, 1.0 / self._share)
-        seconds = (estimate.time_s * factor).tolist()
-        spreads = estimate.spread.tolist()
-        self._products.update(
-            (product, (s, spread))
-            for product, s, spread in zip(unknown, seconds, spreads, strict=True)
-        )
+        for low in sorted({product.low for product in unknown}):
+            chosen = [product for product in unknown if product.low == low]
+            precision = self._precision if low else self._dense
+            m, n, k, batch = np.array([product[:4] for product in chosen]).T
+            estimate = gemm_estimate(self._device, m, n, k, precision, batch)
+            share = sustained_share(self._device, precision)
+            factor = np.where(batch > 1, BATCHED_FACTOR, 1.0 / share)
+            seconds = (estimate.time_s * factor).tolist()
+            spreads = estimate.spread.tolist()
+            self._products.update(
+                (product, (s, spread))
+                for product, s, spread in zip(chosen, seconds, spreads, strict=True)
+            )
         while len(self._products) > _REMEMBERED:
             self._products.popitem(last=False)
 
     def _sum(self, kernels: Sequence[Kernel]) -> KernelTime:
         product_s = attention_s = elementwise_s = 0.0
         launches = 0.0
-        device = self._device
         for kernel in kernels:
             if isinstance(kernel, Product):
                 seconds = self._products[kernel][0]
@@ -189,15 +161,49 @@ class KernelTimes:
                 else:
                     attention_s += seconds
             elif isinstance(kernel, Attention):
-                rate = flash_rate(device, self._precision, kernel, self._flash_kernel)
-                attention_s += device.kernel_floor_s + kernel.flops / rate
+                attention_s += self._attention(kernel)[0]
                 launches += 2 if kernel.backward else 1
             else:
                 elementwise_s += self._elementwise_s(kernel)
                 launches += kernel.launches
         return KernelTime(product_s, attention_s, elementwise_s, launches)
 
+    def _attention(self, kernel: Attention) -> tuple[float, float]:
+        """Returns the time of fused attention and its spread."""
+        if kernel not in self._attentions:
+            sizes = {name: getattr(kernel, name) for name in ATTENTION_SIZES}
+            estimate = attention_estimate(
+                self._device,
+                sizes,
+                self._dense,
+                implementation=self._flash,
+                causal=kernel.causal,
+                backward=kernel.backward,
+            )
+            self._attentions[kernel] = (float(estimate.time_s), float(estimate.spread))
+        return self._attentions[kernel]
+
     def _elementwise_s(self, kernel: Elementwise) -> float:
         each = kernel.traffic_bytes / kernel.launches
         busy_s = float(elementwise_time_s(self._device, each)) * self._elementwise_factor
         return kernel.launches * busy_s
+
+
+def _flash_implementation(
+    device: DeviceSpec, precision: Precision, software: TransformerRuntime
+) -> str:
+    """Returns the preferred implementation that was measured on the device, or published."""
+    names = software.flash_kernel.implementations
+    known = (
+        name
+        for name in names
+        if name in FLASH_RATES or device.calibration("attention", precision, name) is not None
+    )
+    return next(known, names[-1])
+
+
+def _weighted(known: Iterable[tuple[float, float]]) -> float:
+    """Returns the mean of spreads, weighted by time."""
+    pairs = list(known)
+    total_s = sum(seconds for seconds, _ in pairs)
+    return sum(s * spread for s, spread in pairs) / total_s if total_s else 0.0

@@ -48,11 +48,17 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
     hidden, tensor = model.hidden, parallelism.tensor
     if recompute is Recompute.FULL:
         return value * rows * hidden
+    # Inputs of products are kept as they are multiplied: a cast, transposed, in low precision.
+    operand = problem.precision.operand_bytes
     # Inputs of both norms and of both first products, and the masks of both dropouts.
-    shared = rows * hidden * (4 * value + 2 * mask)
+    shared = rows * hidden * (2 * value + 2 * operand + 2 * mask)
     # Queries, keys, values; input of the projection; both sides of the activation.
-    inner = model.ffn_width + (2 if model.gated_ffn else 1) * model.ffn_hidden
+    inner = model.ffn_width + (1 if model.gated_ffn else 0) * model.ffn_hidden
     split = tokens * value * (model.qkv_width + hidden + inner) / tensor
+    split += tokens * operand * model.ffn_hidden / tensor
+    if problem.precision.is_low:
+        # Attention keeps its output; the projection has a cast of it.
+        split += tokens * operand * hidden / tensor
     core = 0.0
     if model.attention is AttentionKind.FLASH:
         core = 4.0 * tokens * model.heads / tensor
@@ -97,6 +103,12 @@ def stage_parameters(problem: TransformerJob, stage: int) -> float:
     return total
 
 
+def stage_matrix_parameters(problem: TransformerJob) -> float:
+    """Returns the parameters of a rank's matrices in the layers of a stage."""
+    layers = problem.model.layers / problem.parallelism.pipeline
+    return layers * problem.model.layer_matrix_parameters / problem.parallelism.tensor
+
+
 def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
     """Returns what a rank of a stage has to hold at the fullest moment of an iteration."""
     parameters = stage_parameters(problem, stage)
@@ -115,6 +127,9 @@ def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
         # The sharded master weights are the only weights; gathered copies are buffers.
         weights = parameters * _MASTER_BYTES / replicas
         optimizer = parameters * state / replicas
+    if problem.precision.is_low:
+        # Transformer Engine keeps the weights, and casts of them as they are and transposed.
+        weights += 2 * problem.precision.operand_bytes * stage_matrix_parameters(problem)
     return MemoryAccount(
         (
             ("weights", weights),

@@ -11,6 +11,7 @@ from dse.workload.transformer._types import (
     EAGER_CALLS,
     IDEAL_RUNTIME,
     MEGATRON,
+    MEGATRON_CORE,
     TransformerRuntime,
 )
 
@@ -35,7 +36,7 @@ class TransformerProgram(Program):
 _PROGRAMS = (
     TransformerProgram(
         name=IDEAL,
-        description="Overlaps and fuses all that can be, with FlashAttention-2",
+        description="Overlaps and fuses all that can be, with the fastest attention measured",
         origin="Assumed: gradients of four bytes, one pass of a fused optimizer",
         fitted=(_CALLS,),
     ),
@@ -55,6 +56,24 @@ _PROGRAMS = (
         origin="Like `megatron`",
         fitted=(_CALLS,),
         software=MEGATRON,
+    ),
+    TransformerProgram(
+        name="nemo",
+        description="NeMo: Megatron-Core with Transformer Engine, FP8 and attention of today",
+        origin=(
+            "Read: gradients of two bytes, reduced during the backward pass; fused norms, "
+            "activations and loss; attention of FlashAttention-3's class. Counted: bytes of an "
+            "update"
+        ),
+        fitted=(_CALLS,),
+        software=MEGATRON_CORE,
+    ),
+    TransformerProgram(
+        name="megatron_bridge",
+        description="Megatron-Bridge, which shares Megatron-Core with NeMo",
+        origin="Like `nemo`",
+        fitted=(_CALLS,),
+        software=MEGATRON_CORE,
     ),
     TransformerProgram(
         name="composer",

@@ -27,17 +27,22 @@ _ATTENTION_SPREAD_PER_EFOLD = 0.20
 _COMMON_SHARE = 0.6
 
 
-def model_spreads(problem: TransformerJob, product_spread: float) -> Cost:
+def model_spreads(
+    problem: TransformerJob, product_spread: float, attention_spread: float | None
+) -> Cost:
     """Returns the spread of each field of a cost.
 
     Args:
         problem: What is trained, where and how.
         product_spread: Spread of single products, as their calibration says.
+        attention_spread: Spread of fused attention, as its model says; None for batched products.
     """
     device = problem.cluster.device
     unit_rate = device.peak.of(problem.precision) / device.compute_units
     efolds = abs(math.log(unit_rate / _FITTED_UNIT_RATE))
+    if attention_spread is None:
+        attention_spread = math.hypot(_SPREAD.attention_s, _ATTENTION_SPREAD_PER_EFOLD * efolds)
     return _SPREAD._replace(
         product_s=math.hypot(_COMMON_SHARE * product_spread, _SUSTAINED_SPREAD_PER_EFOLD * efolds),
-        attention_s=math.hypot(_SPREAD.attention_s, _ATTENTION_SPREAD_PER_EFOLD * efolds),
+        attention_s=attention_spread,
     )

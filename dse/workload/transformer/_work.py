@@ -19,12 +19,21 @@ if TYPE_CHECKING:
 
 
 class Product(NamedTuple):
-    """`batch` products of an `(m, k)` with a `(k, n)` matrix."""
+    """`batch` products of an `(m, k)` with a `(k, n)` matrix.
+
+    Attributes:
+        m: Rows of the result.
+        n: Columns of the result.
+        k: Contracted length.
+        batch: Independent products in one call.
+        low: In the job's precision even if that is below two bytes; else in `bf16` then.
+    """
 
     m: int
     n: int
     k: int
     batch: int = 1
+    low: bool = False
 
 
 class Elementwise(NamedTuple):
@@ -43,13 +52,23 @@ class Attention(NamedTuple):
     """A fused attention kernel.
 
     Attributes:
-        flops: Arithmetic of the products that it cannot skip.
-        head_dim: Columns of a head.
+        batch: Sequences.
+        heads: Heads of queries of a rank.
+        kv_heads: Heads of keys and values of a rank.
+        queries: Queries of a sequence on a rank.
+        keys: Keys of a sequence.
+        dim: Columns of a head.
+        causal: Whether a query sees only keys up to its own position.
         backward: Whether it makes gradients, with the scores computed again.
     """
 
-    flops: float
-    head_dim: int
+    batch: int
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    dim: int
+    causal: bool
     backward: bool
 
 
@@ -67,15 +86,6 @@ class Work:
 
     forward: tuple[Kernel, ...]
     backward: tuple[Kernel, ...]
-
-
-#: Positions that a fused attention kernel treats as one block; blocks on the diagonal of a causal
-#: mask are computed in full (Dao, arXiv 2307.08691, § 3).
-_BLOCK = 128
-
-#: Products of the backward pass over those of the forward pass of fused attention: five to two,
-#: the scores being computed again (the same, § 2.2).
-_FUSED_BACKWARD = 2.5
 
 
 class LayerWork:
@@ -113,7 +123,7 @@ class LayerWork:
         hidden = model.hidden
         kernels: list[Kernel] = []
         for m, n, k in self._matrices():
-            kernels += [Product(m, k, n), Product(k, n, m)]
+            kernels += [self._product(m, k, n), self._product(k, n, m)]
         outputs = (model.qkv_width + model.ffn_width) / self._tensor + 2 * hidden
         if model.biases:
             kernels.append(Elementwise(value * outputs * self.tokens, 4))
@@ -137,6 +147,10 @@ class LayerWork:
             (tokens, hidden, model.ffn_hidden // tensor),
         )
 
+    def _product(self, m: int, n: int, k: int) -> Product:
+        """A product of a layer's matrices, the only ones in a precision below two bytes."""
+        return Product(m, n, k, low=self._problem.precision.is_low)
+
     def _norm(self) -> Elementwise:
         return Elementwise(2 * self._value * self._model.hidden * self._rows)
 
@@ -148,7 +162,7 @@ class LayerWork:
         return Elementwise(moved * self._model.hidden * self._rows, launches)
 
     def _before_core(self) -> list[Kernel]:
-        return [self._norm(), Product(*self._matrices()[0])]
+        return [self._norm(), self._product(*self._matrices()[0])]
 
     def _after_core(self) -> list[Kernel]:
         _, projection, first, second = self._matrices()
@@ -157,8 +171,14 @@ class LayerWork:
             values = 3 if self._fused else 5
         inner = self._model.ffn_hidden / self._tensor * self.tokens
         activation = Elementwise(values * self._value * inner)
-        blocks: list[Kernel] = [Product(*projection), self._residual(), self._norm()]
-        return [*blocks, Product(*first), activation, Product(*second), self._residual()]
+        blocks: list[Kernel] = [self._product(*projection), self._residual(), self._norm()]
+        return [
+            *blocks,
+            self._product(*first),
+            activation,
+            self._product(*second),
+            self._residual(),
+        ]
 
     # --- the core of attention ------------------------------------------------------------------
 
@@ -184,7 +204,7 @@ class LayerWork:
     def core_forward(self) -> list[Kernel]:
         """Scores, softmax and weighted values."""
         if self._model.attention is AttentionKind.FLASH:
-            return [Attention(self._fused_flops(), self._model.head_dim, backward=False)]
+            return [self._attention(backward=False)]
         queries, keys, dim = self._queries, self._model.sequence_length, self._model.head_dim
         scores = self._heads * queries * keys
         moved, launches = self._softmax(2 * self._value)
@@ -200,8 +220,7 @@ class LayerWork:
     def core_backward(self) -> list[Kernel]:
         """Gradients of the core."""
         if self._model.attention is AttentionKind.FLASH:
-            flops = _FUSED_BACKWARD * self._fused_flops()
-            return [Attention(flops, self._model.head_dim, backward=True)]
+            return [self._attention(backward=True)]
         queries, keys, dim = self._queries, self._model.sequence_length, self._model.head_dim
         scores = self._heads * queries * keys
         moved, launches = self._softmax(3 * self._value)
@@ -215,13 +234,18 @@ class LayerWork:
             Product(keys, dim, queries, self._heads),
         ]
 
-    def _fused_flops(self) -> float:
-        """Two products over the scores that the mask leaves, in blocks."""
+    def _attention(self, *, backward: bool) -> Attention:
         model = self._model
-        keys = float(model.sequence_length)
-        if model.causal:
-            keys = 0.5 * (keys + min(_BLOCK, keys))
-        return 4.0 * self._heads * self._queries * keys * model.head_dim
+        return Attention(
+            batch=self._samples,
+            heads=model.heads // self._tensor,
+            kv_heads=model.kv_heads // self._tensor,
+            queries=self._queries,
+            keys=model.sequence_length,
+            dim=model.head_dim,
+            causal=model.causal,
+            backward=backward,
+        )
 
     # --- before and after the layers ------------------------------------------------------------
 

@@ -37,6 +37,17 @@ def test_new_header_with_two_runs_labels_and_noise():
     assert samples.origin.place(int(samples.source_rows[0])) == f"{NEW}:16"
 
 
+@pytest.mark.parametrize(("log", "version"), [(NEW, "2.27.3"), (OLD, "2.7.8")])
+def test_the_version_is_the_one_that_the_log_states(log, version):
+    assert set(read(log).nccl.tolist()) == {version}
+    assert set(read(log, nccl="2.30.1").nccl.tolist()) == {"2.30.1"}
+
+
+def test_a_log_may_leave_the_version_open(tmp_path):
+    samples = read(write(tmp_path, "run.txt", RUN), op="all_reduce")
+    assert samples.nccl.tolist() == ["", ""]
+
+
 def test_in_place_times_are_taken_on_demand():
     samples = read(NEW, in_place=True)
     assert samples.time_s == pytest.approx([19.75e-6, 23.1e-6, 59e-6, 12.5e-6, 75e-6])

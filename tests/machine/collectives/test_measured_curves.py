@@ -179,8 +179,12 @@ def test_spread_by_what_is_known():
     assert spread("all_gather", 8) == pytest.approx(np.hypot(SPREAD, 0.1))
     assert spread("all_gather", 3) == pytest.approx(np.hypot(SPREAD, 0.1))
     assert spread("broadcast", 4) == pytest.approx(np.hypot(SPREAD, 0.2))
-    for nbytes in (HIGH_BYTES * np.e**2, LOW_BYTES / np.e**2):
-        outside = 2 * SPREAD_PER_EFOLD_OUTSIDE
+    # Beyond the range the time grows by a known rate; below it nothing is known of the protocol.
+    for nbytes, each in (
+        (HIGH_BYTES * np.e**2, 0.05),
+        (LOW_BYTES / np.e**2, SPREAD_PER_EFOLD_OUTSIDE),
+    ):
+        outside = 2 * each
         assert spread("all_gather", 4, nbytes) == pytest.approx(
             np.hypot(SPREAD, outside), rel=1e-3
         )

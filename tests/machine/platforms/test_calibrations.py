@@ -210,8 +210,8 @@ SMOOTH = {
             TREES | {"offset": "log_tiled_over_referenc"},
             r"offset: .*`log_tiled_over_reference`",
         ),
-        ("mn", TREES, "expected the sizes m, n and k for these features, found m, n"),
-        ("mnk", TREES | {"features": list(GEMM_FEATURES)[::-1]}, "or the 59 features of GEMM"),
+        ("mn", TREES, "expected the sizes m, n, k for these features, found m, n"),
+        ("mnk", TREES | {"features": list(GEMM_FEATURES)[::-1]}, "or the 59 features of gemm"),
         ("mnk", TREES | {"features": ["log_x"]}, "unknown feature of `gemm` `log_x`"),
         ("mm", SMOOTH, "expected each size once, found `m` 2 times"),
         (

@@ -153,3 +153,17 @@ def test_curves_of_shipped_platforms_are_their_own_or_labelled(name):
     for link in platform.links:
         for one in link.calibrations:
             assert one.transferred or one.provenance.device == platform.device.name
+
+
+@pytest.mark.parametrize("name", list_platforms())
+def test_longer_messages_are_never_faster_on_shipped_platforms(name):
+    """Inside and beyond the measured sizes, on measured and other numbers of ranks."""
+    platform = load_platform(name)
+    sizes = np.geomspace(1.0, 1e11, 400)
+    for link in platform.links:
+        for ranks in range(2, platform.devices_per_node + 1):
+            for op in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"):
+                time_s = platform.collective_time(op, sizes, ranks, link=link.name)
+                assert np.all(np.diff(time_s) >= -1e-9 * time_s[1:]), (link.name, ranks, op)
+                # The rate beyond the measured sizes stays near that of the largest message.
+                assert time_s[-1] > 0.5 * (sizes[-1] / sizes[-2]) * time_s[-2]

@@ -86,7 +86,7 @@ def test_values_are_absolute_or_relative(text, moved):
 
 def test_a_whole_block_of_one_unit_takes_a_share():
     assert set(figures("device.peak=x2")) == {
-        f"device.peak.{precision}" for precision in ("fp32", "tf32", "fp16", "bf16")
+        f"device.peak.{precision}" for precision in ("fp32", "tf32", "fp16", "bf16", "fp8")
     }
     assert figures("host=× 0.5")["host.launch"].after == "2.5 us"
 

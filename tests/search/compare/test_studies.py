@@ -65,6 +65,17 @@ def test_what_moved_and_why(study, tmp_path):
         assert move.value_after == (max if axis.maximize else min)(values)
 
 
+def test_another_provider_may_have_another_network():
+    text = SPACE.replace("network: [default, slow]", "network: [default]")
+    text = text.replace("[a100_sxm_80, h100_sxm]", "[h100_sxm]").replace("100 USD/h", "400 USD/h")
+    text = text.replace("[1, 2, 8, 16]", "[8, 16]").replace("[16384, 65536]", "[65536]")
+    azure = study_of(f"{text}pricing: {{provider: Azure}}\n").result
+    aws = study_of(f"{text}pricing: {{provider: AWS}}\n").result
+    found = compare_studies(azure, aws)
+    moved = [one for one in found.common if one.moved]
+    assert [one.reasons for one in moved] == [("its network: infiniband_ndr400 → efa_3200g",)]
+
+
 def test_prices_move_no_time(study):
     cheap = revise_study(study.result, ["price=-50%"]).after
     found = compare_studies(study.result, cheap)

@@ -244,6 +244,14 @@ def test_a_plan_of_another_model_lists_every_difference(tmp_path):
     assert str(path) in text
 
 
+def test_a_table_over_a_pod_names_the_devices_of_its_nodes():
+    table = make_table("t", rows=800, dim=16)
+    plan = ShardingPlan(8, (TablePlan("t", ShardingType.TABLE_ROW_WISE, tuple(range(8))),))
+    text = plan_to_torchrec(plan, (table,), 4, devices_per_domain=8)
+    for rank, device in ((0, 0), (3, 3), (4, 0), (7, 3)):
+        assert f"rank:{rank}/cuda:{device}" in text
+
+
 def test_two_modules_out_and_in(tmp_path):
     tables = tuple(make_table(name, rows=100, dim=96) for name in ("user.t", "item.t", "x"))
     plan = ShardingPlan(4, tuple(TablePlan(one.name, TW, (i,)) for i, one in enumerate(tables)))

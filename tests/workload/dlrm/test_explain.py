@@ -156,7 +156,7 @@ def test_sensitivities_are_those_of_faster_machines(resource):
     told = next(one for one in before.sensitivities if one.resource is resource)
     faster = replace(problem, cluster=FASTER[resource](problem.cluster, told.factor))
     gain_s = before.iteration_time_s - explained(faster)[2].iteration_time_s
-    assert told.gain_s == pytest.approx(gain_s, rel=0.12, abs=1e-3 * before.iteration_time_s)
+    assert told.gain_s == pytest.approx(gain_s, rel=0.12, abs=2e-3 * before.iteration_time_s)
     assert told.gain_s > 0
 
 

@@ -39,14 +39,14 @@ def spread_plan(world_size: int = 4) -> ShardingPlan:
 def random_plans(problem: DlrmProblem, count: int, seed: int = 0) -> list[ShardingPlan]:
     """Plans with all sharding types mixed."""
     rng = np.random.default_rng(seed)
-    world, per_node = problem.cluster.world_size, problem.cluster.local_size
+    world, per_node = problem.cluster.world_size, problem.cluster.domain_size
     everyone = tuple(range(world))
     plans = []
     for _ in range(count):
         tables = []
         for table in problem.model.tables:
             kind = list(ShardingType)[rng.integers(7)]
-            node = int(rng.integers(problem.cluster.node_count))
+            node = int(rng.integers(problem.cluster.domain_count))
             local = tuple(range(node * per_node, (node + 1) * per_node))
             ranks = {
                 ShardingType.TABLE_WISE: (int(rng.integers(world)),),
@@ -58,6 +58,65 @@ def random_plans(problem: DlrmProblem, count: int, seed: int = 0) -> list[Shardi
             tables.append(TablePlan(table.name, kind, ranks))
         plans.append(ShardingPlan(world, tuple(tables)))
     return plans
+
+
+def iteration_times_s(cluster, plans) -> np.ndarray:
+    scorer = PlanScorer(make_problem(cluster, batch=cluster.world_size * 1024))
+    return scorer.score(plans).iteration_time_s
+
+
+def plans_for(cluster, seed):
+    return random_plans(make_problem(cluster, batch=cluster.world_size * 1024), 8, seed)
+
+
+@given(st.integers(0, 100))
+def test_the_ranks_of_a_pod_are_one_node_to_a_plan(seed):
+    pod = make_cluster(16, 4, nodes_per_pod=2)
+    plans = plans_for(pod, seed)
+    nodes = make_cluster(16, 8, network=replace(pod.network, nics_per_node=8))
+    # Only sums over a pod differ: they are trees of its nodes.
+    np.testing.assert_array_less(
+        iteration_times_s(pod, plans), 1.000001 * iteration_times_s(nodes, plans)
+    )
+    one_node = replace(nodes, nodes_per_pod=1)
+    assert (iteration_times_s(one_node, plans) == iteration_times_s(nodes, plans)).all()
+
+
+@given(st.integers(0, 100))
+def test_one_pod_needs_no_network(seed):
+    pod = make_cluster(8, 2, nodes_per_pod=4)
+    plans = plans_for(pod, seed)
+    slow = replace(pod, network=replace(pod.network, nic_bandwidth_bytes_per_s=1.0, latency_s=1.0))
+    assert (iteration_times_s(slow, plans) == iteration_times_s(pod, plans)).all()
+
+
+@given(st.integers(0, 100), st.floats(1, 8), st.floats(1, 8), st.booleans())
+def test_more_oversubscription_is_never_faster(seed, first, factor, rails):
+    flat = make_cluster(16, 2, nodes_per_pod=2)
+    plans = plans_for(flat, seed)
+    leaves = replace(flat.network, nodes_per_leaf=4, rails=rails)
+    times = [
+        iteration_times_s(
+            replace(flat, network=replace(leaves, oversubscription=oversubscription)), plans
+        )
+        for oversubscription in (1.0, first, first * factor)
+    ]
+    assert (times[0] >= iteration_times_s(flat, plans) * (1 - 1e-12)).all()
+    assert (times[1] >= times[0] * (1 - 1e-12)).all()
+    assert (times[2] >= times[1] * (1 - 1e-12)).all()
+
+
+def test_an_nvl72_is_one_domain():
+    workload = load_workload("dlrm_dcnv2")
+    cluster = load_platform("gb200_nvl72").cluster(64)
+    assert (cluster.domain_count, cluster.domain_size, cluster.node_count) == (1, 64, 16)
+    parameters = {"world_size": 64, "global_batch_size": 135168}
+    platform = load_platform("gb200_nvl72")
+    keys = {
+        workload.job(platform, {**parameters, "network": network}).key()
+        for network in ("infiniband_ndr400", "ethernet_100g")
+    }
+    assert len(keys) == 1
 
 
 @pytest.mark.parametrize(("world", "per_node"), [(1, 4), (4, 4), (8, 4), (4, 1)])

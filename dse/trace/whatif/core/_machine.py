@@ -143,7 +143,7 @@ def platform_with_device(device: str, world_size: int) -> Platform | None:
         other = _words(platform.device.name)
         if not device or not _model(other) or _model(other) not in models:
             continue
-        fits = platform.devices_per_node >= world_size
+        fits = platform.devices_per_domain(world_size) >= world_size
         key = (
             ("pcie" in words) != ("pcie" in other),
             -len(words & other),

@@ -119,7 +119,7 @@ def with_precision(inputs: OperatorInputs, precision: Precision) -> OperatorInpu
         inputs: Shapes and types as recorded.
         precision: The type; FP64 and integers stay.
     """
-    known = set(Precision)
+    known = set(_SPELLINGS)
     old = _loaded(inputs.types)
     new = [
         _SPELLINGS[precision] if isinstance(kind, str) and dtype_name(kind) in known else kind

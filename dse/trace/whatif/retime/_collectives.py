@@ -253,7 +253,7 @@ def convert_collectives(editor: StepEditor, precision: Precision, cluster: Clust
         precision: The precision; TF32 values are carried as FP32.
         cluster: Cluster that the step runs on.
     """
-    known = {one.value for one in Precision}
+    known = {one.value for one in Precision if not one.is_low}
     after = {}
     for task in editor.select(Selector(role=(TaskRole.COLLECTIVE,))):
         info = editor.collective_of(task)
