@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 #: Phase → functions and methods whose time is its.
 PHASES: dict[str, tuple[str, ...]] = {
     "graphs": (
-        "dse.workload.dlrm._compiled:build_layout",
+        "dse.workload.dlrm.scoring._compiled:build_layout",
         "dse.workload.dlrm.solver.bound._lower_bound:build_layout",
     ),
-    "compiling": ("dse.workload.dlrm._scorer:compile_layout",),
+    "compiling": ("dse.workload.dlrm.scoring._scorer:compile_layout",),
     "baselines": ("dse.sharding._planners:plan_greedily",),
     "cuts": ("dse.workload.dlrm.solver._options:ShardingOptions._make",),
     "first plans": ("dse.workload.dlrm.solver.starts._constructor:Constructor.plans",),
@@ -49,9 +49,9 @@ PHASES: dict[str, tuple[str, ...]] = {
         "dse.workload.dlrm.solver.moves._neighbours:Neighbourhood.exchanges",
     ),
     "scoring": (
-        "dse.workload.dlrm._scorer:PlanScorer.score_features",
-        "dse.workload.dlrm._scorer:PlanScorer.score_options",
-        "dse.workload.dlrm._scorer:PlanScorer.marginal_costs",
+        "dse.workload.dlrm.scoring._scorer:PlanScorer.score_features",
+        "dse.workload.dlrm.scoring._scorer:PlanScorer.score_options",
+        "dse.workload.dlrm.scoring._scorer:PlanScorer.marginal_costs",
     ),
     "rest of the search": ("dse.search.evaluate._evaluator:ConfigurationEvaluator._planned",),
     "interval": ("dse.workload._iteration:Iteration.sample_times_s",),

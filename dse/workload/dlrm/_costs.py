@@ -17,9 +17,9 @@ from dse.workload._host import Dispatch, HostTimes
 from dse.workload._iteration import DurationClass
 from dse.workload.dlrm._contention import contended, has_own_engines
 from dse.workload.dlrm._dense import bucket_sizes, dense_estimate
-from dse.workload.dlrm._features import INDEX_BYTES, LENGTH_BYTES
 from dse.workload.dlrm._operators import stack_operators
 from dse.workload.dlrm._software import InputPath
+from dse.workload.dlrm.scoring._features import INDEX_BYTES, LENGTH_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

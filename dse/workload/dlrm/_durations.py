@@ -24,7 +24,9 @@ from dse.machine.kernels import (
     streaming_estimate,
 )
 from dse.workload.dlrm._contention import has_own_engines
-from dse.workload.dlrm._features import (
+from dse.workload.dlrm._layout import node_group
+from dse.workload.dlrm._software import InputPath
+from dse.workload.dlrm.scoring._features import (
     INDEX_BYTES,
     LENGTH_BYTES,
     RANK_BLOCK_START,
@@ -36,9 +38,7 @@ from dse.workload.dlrm._features import (
     link_column,
     rank_column,
 )
-from dse.workload.dlrm._layout import node_group
-from dse.workload.dlrm._slots import Slot
-from dse.workload.dlrm._software import InputPath
+from dse.workload.dlrm.scoring._slots import Slot
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -23,7 +23,7 @@ from dse.workload.dlrm._costs import (
     host_costs,
     host_times,
 )
-from dse.workload.dlrm._slots import LayoutGraph, Slot
+from dse.workload.dlrm.scoring._slots import LayoutGraph, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,11 +15,11 @@ from dse.simulate import simulate
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
 from dse.workload._job import Job, PlanEffort
 from dse.workload._notes import precision_notes
-from dse.workload.dlrm._explain import attributed_plan, operator_groups
 from dse.workload.dlrm._joint import joint_plan
 from dse.workload.dlrm._layout import build_layout
 from dse.workload.dlrm._memory import MemoryModel
-from dse.workload.dlrm._scorer import PlanScorer
+from dse.workload.dlrm.explain._attribution import attributed_plan, operator_groups
+from dse.workload.dlrm.scoring._scorer import PlanScorer
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence

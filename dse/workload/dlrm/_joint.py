@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from dse.model import DlrmModel, EmbeddingTable
     from dse.sharding import ShardingPlan
-    from dse.workload.dlrm._scorer import PlanScorer
+    from dse.workload.dlrm.scoring._scorer import PlanScorer
 
 #: More parameters than this are too many for a sampler to learn from some hundred trials.
 MAX_JOINT_TABLES = 30

@@ -29,11 +29,11 @@ from dse.machine.kernels import LOOKUP_LAUNCHES, UPDATE_LAUNCHES
 from dse.simulate import SyncScope
 from dse.workload._launch import LaunchMode
 from dse.workload.dlrm._costs import WAIT
-from dse.workload.dlrm._features import ExchangeGroup
 from dse.workload.dlrm._issue import Issuer
 from dse.workload.dlrm._shape import make_shape
-from dse.workload.dlrm._slots import Slot
 from dse.workload.dlrm._software import InputPath
+from dse.workload.dlrm.scoring._features import ExchangeGroup
+from dse.workload.dlrm.scoring._slots import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from dse.workload.dlrm._issue import Structure
     from dse.workload.dlrm._problem import DlrmProblem
     from dse.workload.dlrm._shape import Phase, Shape
-    from dse.workload.dlrm._slots import LayoutGraph
+    from dse.workload.dlrm.scoring._slots import LayoutGraph
 
 #: Graphs that are kept, and their most ranks: those of large clusters have many thousand tasks.
 _KEPT = 64

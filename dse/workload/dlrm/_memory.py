@@ -18,7 +18,7 @@ import numpy as np
 
 from dse.model import activation_bytes, dense_parameter_count
 from dse.workload._prediction import MemoryAccount
-from dse.workload.dlrm._features import (
+from dse.workload.dlrm.scoring._features import (
     HOST_STORED_COLUMN,
     RankFeature,
     has_host_columns,

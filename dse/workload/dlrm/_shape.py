@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from dse.workload.dlrm._contention import has_own_engines
 from dse.workload.dlrm._dense import bucket_sizes
-from dse.workload.dlrm._features import ExchangeGroup
 from dse.workload.dlrm._operators import bottom_on_first_rank, stack_operators
 from dse.workload.dlrm._software import InputPath
+from dse.workload.dlrm.scoring._features import ExchangeGroup
 
 if TYPE_CHECKING:
     from dse.workload._launch import LaunchMode

@@ -9,7 +9,6 @@ from dse.workload._job import Job
 from dse.workload._notes import precision_notes
 from dse.workload._predict import memory_reason
 from dse.workload.transformer._check import check_parallelism
-from dse.workload.transformer._explain import attributed_step
 from dse.workload.transformer._iteration import kernels_time_s, step_iteration
 from dse.workload.transformer._memory import ACTIVATIONS, stage_memory
 from dse.workload.transformer._types import (
@@ -17,6 +16,7 @@ from dse.workload.transformer._types import (
     TransformerRuntime,
     format_parallelism,
 )
+from dse.workload.transformer.explain._attribution import attributed_step
 
 if TYPE_CHECKING:
     from dse.machine import Cluster, Precision

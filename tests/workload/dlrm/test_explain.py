@@ -14,7 +14,7 @@ from dse.machine.collectives import CollectiveOp, collective_time_s
 from dse.sharding import ComputeKernel, ShardingPlan, ShardingType, TablePlan
 from dse.workload import LaunchMode, compare_jobs, explain_job, task_details
 from dse.workload.dlrm import DlrmJob, DlrmProblem, DlrmRuntime, PlanScorer
-from dse.workload.dlrm._explain_resources import plan_resources
+from dse.workload.dlrm.explain._resources import plan_resources
 from tests.conftest import make_cluster, make_model
 
 TYPES = (

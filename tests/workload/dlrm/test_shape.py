@@ -19,9 +19,9 @@ from dse.workload.dlrm import (
     PlanScorer,
     build_layout,
 )
-from dse.workload.dlrm._compiled import compile_layout
 from dse.workload.dlrm._layout import _structure
 from dse.workload.dlrm._shape import make_shape
+from dse.workload.dlrm.scoring._compiled import compile_layout
 from dse.workload.dlrm.solver import planning_request
 from tests.conftest import make_cluster, make_model
 

@@ -23,8 +23,8 @@ from dse.workload.dlrm import (
     Slot,
     slot_durations_s,
 )
-from dse.workload.dlrm._features import FEATURE_COUNT
 from dse.workload.dlrm._operators import stack_operators
+from dse.workload.dlrm.scoring._features import FEATURE_COUNT
 from dse.workload.dlrm.solver import lower_bound, planning_request
 from tests.conftest import ROOT, make_cluster, make_model
 from tests.workload.dlrm.solver.bound.oracle import (

@@ -22,10 +22,10 @@ from dse.workload.transformer import (
     TransformerJob,
 )
 from dse.workload.transformer._costs import StepCosts, make_structure
-from dse.workload.transformer._explain_kernels import ATTENTION, FEED_FORWARD, _layer_groups
-from dse.workload.transformer._explain_parts import StepParts
 from dse.workload.transformer._tasks import make_tasks
 from dse.workload.transformer._work import LayerWork, Product
+from dse.workload.transformer.explain._kernels import ATTENTION, FEED_FORWARD, _layer_groups
+from dse.workload.transformer.explain._parts import StepParts
 
 PLATFORM = load_platform("a100_sxm_80")
 GPT = replace(load_model("gpt_22b"), layers=8)

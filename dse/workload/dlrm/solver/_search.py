@@ -14,7 +14,7 @@ from dse.errors import ConfigError
 from dse.sharding import PLANNERS, PlanningRequest, ShardingType
 from dse.workload import PlanEffort
 from dse.workload.dlrm._job import DlrmJob
-from dse.workload.dlrm._scorer import PlanScorer
+from dse.workload.dlrm.scoring._scorer import PlanScorer
 from dse.workload.dlrm.solver._local_search import LocalSearch
 from dse.workload.dlrm.solver._result import SolvedPlan
 

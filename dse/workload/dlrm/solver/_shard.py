@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from dse.sharding import PlanningRequest, TableConstraints
     from dse.workload import PlanEffort
-    from dse.workload.dlrm._scorer import PlanScorer
+    from dse.workload.dlrm.scoring._scorer import PlanScorer
 
 _ALL_TYPES = frozenset(ShardingType)
 

@@ -16,7 +16,7 @@ from dse.machine import PeakRates
 from dse.machine.collectives import CollectiveOp, collective_time_s
 from dse.workload.dlrm._dense import dense_estimate
 from dse.workload.dlrm._durations import slot_durations_s
-from dse.workload.dlrm._slots import Slot
+from dse.workload.dlrm.scoring._slots import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from dse.graph import TaskKind
 from dse.workload._explain import AttributedGraph
 from dse.workload._iteration import DurationClass
-from dse.workload.dlrm._explain_details import task_sizes
-from dse.workload.dlrm._explain_resources import plan_resources
+from dse.workload.dlrm.explain._details import task_sizes
+from dse.workload.dlrm.explain._resources import plan_resources
 
 if TYPE_CHECKING:
     from dse.sharding import ShardingPlan
-    from dse.workload.dlrm._scorer import PlanScorer
+    from dse.workload.dlrm.scoring._scorer import PlanScorer
 
 #: Operators of the dense part: `top_mlp.2.weight_gradient`, `interaction.concat.backward`.
 _DENSE = re.compile(r"(top_mlp|bottom_mlp|interaction|loss)\b")

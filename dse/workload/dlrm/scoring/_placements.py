@@ -14,7 +14,7 @@ import numpy as np
 
 from dse.machine.kernels import HOST_ROWS_SPREAD
 from dse.sharding import ShardingType, column_widths, table_shards
-from dse.workload.dlrm._features import (
+from dse.workload.dlrm.scoring._features import (
     FEATURE_COUNT,
     WIDE_FEATURE_COUNT,
     ExchangeGroup,
@@ -23,7 +23,7 @@ from dse.workload.dlrm._features import (
     group_column,
     link_column,
 )
-from dse.workload.dlrm._shard_features import shard_contexts, shard_features
+from dse.workload.dlrm.scoring._shard_features import shard_contexts, shard_features
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,13 +11,13 @@ import numpy as np
 from dse.simulate import CompiledGraph, SymmetricRanks
 from dse.workload.dlrm._layout import build_layout
 from dse.workload.dlrm._operators import bottom_on_first_rank
-from dse.workload.dlrm._slots import EQUAL_SLOTS
+from dse.workload.dlrm.scoring._slots import EQUAL_SLOTS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.workload.dlrm._problem import DlrmProblem
-    from dse.workload.dlrm._slots import LayoutGraph
+    from dse.workload.dlrm.scoring._slots import LayoutGraph
 
 
 #: Compiled layouts that are kept, a few kilobytes each; bounds memory.

@@ -9,18 +9,18 @@ from dse.explanation import Resource
 from dse.graph import TaskKind
 from dse.workload.transformer._cost import Cost, total_cost
 from dse.workload.transformer._costs import StepCosts
-from dse.workload.transformer._explain_kernels import ELEMENTWISE, NO_KERNELS, StepKernels
 from dse.workload.transformer._tasks import Role
 from dse.workload.transformer._transfers import Transfers
 from dse.workload.transformer._types import Recompute
 from dse.workload.transformer._work import LayerWork
+from dse.workload.transformer.explain._kernels import ELEMENTWISE, NO_KERNELS, StepKernels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dse.workload.transformer._explain_kernels import KernelSides
     from dse.workload.transformer._job import TransformerJob
     from dse.workload.transformer._tasks import Kind
+    from dse.workload.transformer.explain._kernels import KernelSides
 
 TENSOR = "tensor-parallel collectives"
 CONTEXT = "context-parallel exchange"

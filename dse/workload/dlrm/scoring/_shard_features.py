@@ -14,7 +14,7 @@ from dse.machine.kernels import (
     unfused_embedding_work,
 )
 from dse.sharding import shard_storage
-from dse.workload.dlrm._features import (
+from dse.workload.dlrm.scoring._features import (
     HOST_STORED_COLUMN,
     INDEX_BYTES,
     LENGTH_BYTES,

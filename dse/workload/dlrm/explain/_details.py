@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.workload.dlrm._explain_resources import (
+from dse.workload.dlrm.explain._resources import (
     all_reduce_buckets,
     dense_buckets,
     operators_by_name,
 )
-from dse.workload.dlrm._features import (
+from dse.workload.dlrm.scoring._features import (
     ExchangeGroup,
     GroupFeature,
     RankFeature,
     group_column,
     rank_column,
 )
-from dse.workload.dlrm._slots import Slot
+from dse.workload.dlrm.scoring._slots import Slot
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from dse.sharding import ShardingPlan
     from dse.workload._explain import Details
     from dse.workload.dlrm._problem import DlrmProblem
-    from dse.workload.dlrm._scorer import PlanScorer
-    from dse.workload.dlrm._slots import LayoutGraph
+    from dse.workload.dlrm.scoring._scorer import PlanScorer
+    from dse.workload.dlrm.scoring._slots import LayoutGraph
 
 _EXCHANGES = {
     Slot.POOLED_EXCHANGE: ExchangeGroup.POOLED,

@@ -11,24 +11,24 @@ from dse.explanation import ROW, Resource, TaskResources, resource_names
 from dse.graph import TaskKind
 from dse.workload._iteration import DurationClass
 from dse.workload.dlrm._dense import bucket_sizes
-from dse.workload.dlrm._explain_counterfactuals import (
+from dse.workload.dlrm._operators import stack_operators
+from dse.workload.dlrm.explain._counterfactuals import (
     KERNEL_SLOTS,
     all_reduce_sides,
     dense_sides,
     exchange_sides,
     slot_sides,
 )
-from dse.workload.dlrm._operators import stack_operators
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.model import Operator
     from dse.sharding import ShardingPlan
-    from dse.workload.dlrm._explain_counterfactuals import CollectiveSides, KernelSides
     from dse.workload.dlrm._problem import DlrmProblem
-    from dse.workload.dlrm._scorer import PlanScorer
-    from dse.workload.dlrm._slots import LayoutGraph
+    from dse.workload.dlrm.explain._counterfactuals import CollectiveSides, KernelSides
+    from dse.workload.dlrm.scoring._scorer import PlanScorer
+    from dse.workload.dlrm.scoring._slots import LayoutGraph
 
 #: Name of the host's task that loads samples.
 _LOADING = "load the next batch"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.workload.dlrm._durations import lookup_durations_s
-from dse.workload.dlrm._features import (
+from dse.workload.dlrm.scoring._features import (
     FEATURE_COUNT,
     WIDE_FEATURE_COUNT,
     ExchangeGroup,
@@ -26,7 +26,7 @@ from dse.workload.dlrm._features import (
     link_column,
     rank_column,
 )
-from dse.workload.dlrm._slots import Slot
+from dse.workload.dlrm.scoring._slots import Slot
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.simulate import simulate
-from dse.workload.dlrm._compiled import CompiledLayout, FilledIteration, compile_layout
 from dse.workload.dlrm._durations import slot_durations_s, slot_spreads
-from dse.workload.dlrm._features import (
+from dse.workload.dlrm._layout import build_layout
+from dse.workload.dlrm._memory import MemoryModel
+from dse.workload.dlrm._operators import bottom_on_first_rank
+from dse.workload.dlrm.scoring._compiled import CompiledLayout, FilledIteration, compile_layout
+from dse.workload.dlrm.scoring._features import (
     FEATURE_COUNT,
     ExchangeGroup,
     GroupFeature,
     group_column,
 )
-from dse.workload.dlrm._layout import build_layout
-from dse.workload.dlrm._memory import MemoryModel
-from dse.workload.dlrm._operators import bottom_on_first_rank
-from dse.workload.dlrm._placements import Placements
-from dse.workload.dlrm._rank_loads import (
+from dse.workload.dlrm.scoring._placements import Placements
+from dse.workload.dlrm.scoring._rank_loads import (
     CHANGE,
     TERM_LOADS,
     RankLoad,
@@ -29,7 +29,7 @@ from dse.workload.dlrm._rank_loads import (
     rank_loads,
     rank_terms,
 )
-from dse.workload.dlrm._slots import Slot
+from dse.workload.dlrm.scoring._slots import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from dse.graph import ExecutionGraph
     from dse.sharding import ShardingPlan
     from dse.workload.dlrm._problem import DlrmProblem
-    from dse.workload.dlrm._slots import LayoutGraph
+    from dse.workload.dlrm.scoring._slots import LayoutGraph
 
 #: Feature values that are expanded at once; bounds memory and stays near the cache.
 _CHUNK_ELEMENTS = 2_000_000

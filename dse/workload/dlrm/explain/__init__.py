@@ -1,0 +1,1 @@
+"""What the time of an iteration is for, and what binds it."""
