@@ -367,7 +367,8 @@ class Constructor:
         """
         offered = self._offered
         # Nothing is a share of zero, whatever the limit.
-        shares = (offered.largest / np.maximum(limits, 1e-300)).max(axis=2)
+        with np.errstate(over="ignore"):
+            shares = (offered.largest / np.maximum(limits, 1e-300)).max(axis=2)
         excess = np.where(offered.exists, shares, np.inf)
         small = excess <= 1.0
         kept = offered.exists if by_rows else offered.whole_rows
