@@ -33,8 +33,9 @@ _MOST_DURATIONS = 20_000_000
 _FEWEST_SAMPLES = 32
 
 #: Errors on the fast side, as a share of those on the slow side. Nothing runs above the limits of
-#: the hardware, while there is always something that can slow it down. Fitted to the published
-#: DLRM steps; those of transformers agree (docs/decisions.md).
+#: the hardware, while there is always something that can slow it down. Chosen on the
+#: published steps of both kinds of models, between the largest deviation of a probability and
+#: the share of steps inside their intervals (docs/decisions.md).
 _FAST_SIDE = 0.6
 
 
