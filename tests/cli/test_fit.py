@@ -266,6 +266,8 @@ def says_what_is_kept(errors: str, out: Path) -> bool:
 
 
 def test_an_interrupt_before_the_first_point(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
