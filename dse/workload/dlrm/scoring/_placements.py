@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse.lookup_blocks import RowBlock, lookup_blocks
 from dse.machine.kernels import HOST_ROWS_SPREAD
-from dse.sharding import ShardingType, column_widths, table_shards
+from dse.sharding import ShardingType, column_widths, row_blocks, table_shards
 from dse.workload.dlrm.scoring._features import (
     FEATURE_COUNT,
     WIDE_FEATURE_COUNT,
@@ -40,6 +41,10 @@ _WORK_FEATURES = (
 )
 
 
+#: Table, exchange group, columns, the block of rows and how many there are, cached share.
+_ClassKey = tuple[int, ExchangeGroup, int, tuple[RowBlock | None, int], float | None]
+
+
 class Placements:
     """Registry of options and shard classes of one problem.
 
@@ -52,7 +57,7 @@ class Placements:
     def __init__(self, problem: DlrmProblem) -> None:
         self._problem = problem
         self._contexts = shard_contexts(problem)
-        self._class_ids: dict[tuple[int, ExchangeGroup, int, int, float | None], int] = {}
+        self._class_ids: dict[_ClassKey, int] = {}
         self._class_features: list[tuple[float, ...]] = []
         self._class_spreads: list[tuple[float, float]] = []
         self._option_ids: dict[tuple[int, ShardingType, tuple[int, ...], float | None], int] = {}
@@ -80,13 +85,21 @@ class Placements:
         problem = self._problem
         table = problem.model.tables[table_index]
         group = exchange_group(plan.sharding_type)
-        divisor = _row_divisor(plan.sharding_type, problem)
+        blocks = self._blocks(table_index, plan.sharding_type)
         entries = [
             (
                 shard.rank,
-                self._shard_class(table_index, group, shard.columns, divisor, cached_share),
+                self._shard_class(
+                    table_index,
+                    group,
+                    shard.columns,
+                    (blocks[number % len(blocks)], len(blocks)),
+                    cached_share,
+                ),
             )
-            for shard in table_shards(plan, table, problem.cluster.devices_per_domain)
+            for number, shard in enumerate(
+                table_shards(plan, table, problem.cluster.devices_per_domain)
+            )
         ]
         self._host_columns |= cached_share is not None
         option = len(self._plans)
@@ -110,18 +123,25 @@ class Placements:
                 table on the device.
 
         Returns:
-            The exchange group as a bit of the layout, and the features of each part on every rank
-            that it reaches; shape `(parts, features)`, as many as :meth:`features` has.
+            The exchange group as a bit of the layout; the features of different shards, as many as
+            :meth:`features` has; shape `(shards, features)`; and which of them each part is on
+            each rank that it reaches, in the order of ranks; shape `(parts, ranks reached)`, one
+            rank for copies, which are alike.
         """
         problem = self._problem
-        group, divisor = exchange_group(kind), _row_divisor(kind, problem)
+        group, blocks = exchange_group(kind), self._blocks(table_index, kind)
         self._host_columns |= cached_share is not None
         classes = [
-            self._shard_class(table_index, group, columns, divisor, cached_share)
+            [
+                self._shard_class(table_index, group, columns, (block, len(blocks)), cached_share)
+                for block in blocks
+            ]
             for columns in column_widths(problem.model.tables[table_index].dim, parts)
         ]
-        rows = np.array([self._class_features[number] for number in classes])
-        return 1 << group, rows[:, : WIDE_FEATURE_COUNT if self._host_columns else FEATURE_COUNT]
+        different, places = np.unique(np.array(classes), return_inverse=True)
+        rows = np.array([self._class_features[number] for number in different.tolist()])
+        width = WIDE_FEATURE_COUNT if self._host_columns else FEATURE_COUNT
+        return 1 << group, rows[:, :width], places.reshape(len(classes), len(blocks))
 
     def options_of(self, plan: ShardingPlan) -> NDArray[np.int64]:
         """Returns the plan as option ids; shape `(tables,)`. The plan must have been checked."""
@@ -214,6 +234,14 @@ class Placements:
                     weights[group, direction] += crossing
         return np.divide(weighted, weights, out=np.zeros_like(weighted), where=weights > 0)
 
+    def _blocks(self, table_index: int, kind: ShardingType) -> tuple[RowBlock | None, ...]:
+        """Returns the blocks of rows that a table is cut into; None alone if it is not."""
+        count = _row_divisor(kind, self._problem)
+        if count == 1:
+            return (None,)
+        table = self._problem.model.tables[table_index]
+        return lookup_blocks(table.indices, row_blocks(table.rows, count), table.name)
+
     def _current(self) -> _Arrays:
         if self._arrays is None:
             self._arrays = _Arrays(
@@ -226,17 +254,17 @@ class Placements:
         table_index: int,
         group: ExchangeGroup,
         columns: int,
-        row_divisor: int,
+        cut: tuple[RowBlock | None, int],
         cached_share: float | None,
     ) -> int:
-        key = (table_index, group, columns, row_divisor, cached_share)
+        key = (table_index, group, columns, cut, cached_share)
         found = self._class_ids.get(key)
         if found is None:
             found = len(self._class_features)
             self._class_ids[key] = found
             context = self._contexts[group is ExchangeGroup.REPLICATED]
             features, spreads = shard_features(
-                context, table_index, group, columns, row_divisor, cached_share
+                context, table_index, group, columns, *cut, cached_share
             )
             self._class_features.append(features)
             self._arrays = None
@@ -267,7 +295,7 @@ class _Arrays:
 
 
 def _row_divisor(kind: ShardingType, problem: DlrmProblem) -> int:
-    """Parts that the rows (and with them the lookups) are spread over."""
+    """Blocks that the rows are cut into."""
     if kind is ShardingType.ROW_WISE:
         return problem.cluster.world_size
     if kind in (ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD):

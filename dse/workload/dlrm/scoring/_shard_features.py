@@ -28,6 +28,8 @@ from dse.workload.dlrm.scoring._features import (
 )
 
 if TYPE_CHECKING:
+    from dse.indices import IndexDistribution
+    from dse.lookup_blocks import RowBlock
     from dse.machine import DeviceSpec
     from dse.machine.kernels import EmbeddingKernels
     from dse.model import EmbeddingTable, Optimizer
@@ -96,20 +98,21 @@ def shard_features(
     table_index: int,
     group: ExchangeGroup,
     columns: int,
+    block: RowBlock | None,
     row_divisor: int,
     cached_share: float | None,
 ) -> tuple[tuple[float, ...], tuple[float, float]]:
     """Returns the features of one shard, and the spreads of its lookup and update.
 
-    Many problems have the same shards. Lookups are taken to spread evenly over row blocks (hashed
-    ids).
+    Many problems have the same shards.
 
     Args:
         context: What it depends on besides.
         table_index: Number of its table.
         group: Exchange group that it is in.
         columns: Its columns.
-        row_divisor: Parts that the rows, and with them the lookups, are spread over.
+        block: Its rows and what is looked up in them; None for all rows of the table.
+        row_divisor: Blocks that the rows are cut into.
         cached_share: Of rows in host memory, the part in a cache on the device; None for a table
             on the device.
 
@@ -120,9 +123,11 @@ def shard_features(
     device, optimizer, samples = context.device, context.optimizer, context.samples
     table = context.tables[table_index]
     replicated = group is ExchangeGroup.REPLICATED
-    rows = -(-table.rows // row_divisor)
+    rows, share, indices = table.rows, 1.0, table.indices
+    if block is not None:
+        rows, share, indices = block.rows, block.lookup_share, block.indices
     bags = float(samples * table.feature_count)
-    lookups = samples * table.lookups_per_sample / row_divisor
+    lookups = samples * table.lookups_per_sample * share
     state_bytes_per_row = 4.0 * optimizer.state_values_per_row(columns)
     shape = EmbeddingShape(
         rows=rows,
@@ -133,19 +138,21 @@ def shard_features(
         output_value_bytes=4,
         state_bytes_per_row=0.0 if replicated else state_bytes_per_row,
     )
+    # Every rank sorts the indices of its own samples by the rank that holds the row.
+    routed = samples * table.lookups_per_sample / row_divisor if row_divisor > 1 else 0.0
     features = [0.0] * WIDE_FEATURE_COUNT
     if cached_share is None:
         work = unfused_embedding_work(
             device,
             shape,
-            table.indices,
+            indices,
             context.kernels,
             table.feature_count,
             received=not replicated,
-            cut_rows=row_divisor > 1,
+            routed_lookups=routed,
         )
     else:
-        host_work = _host_rows(device, optimizer, table, shape, cached_share)
+        host_work = _host_rows(device, optimizer, indices, shape, cached_share)
         work = host_work.device
         features[link_column(group, 0)] = host_work.forward_link_bytes
         features[link_column(group, 1)] = host_work.backward_link_bytes
@@ -175,7 +182,7 @@ def shard_features(
 def _host_rows(
     device: DeviceSpec,
     optimizer: Optimizer,
-    table: EmbeddingTable,
+    indices: IndexDistribution,
     shape: EmbeddingShape,
     cached_share: float,
 ) -> HostRowsWork:
@@ -183,7 +190,7 @@ def _host_rows(
     return host_rows_work(
         device,
         shape,
-        table.indices,
+        indices,
         cached_rows=cached_row_count(shape.rows, cached_share),
         state_on_host=shape.state_bytes_per_row > 0 and not optimizer.keeps_state_by_row,
     )

@@ -187,6 +187,16 @@ class Plans:
         ]
 
     @property
+    def uneven(self) -> list[ExchangeGroup]:
+        """Groups in use whose shards are on all ranks, where ranks may hold different blocks."""
+        everywhere = [group for group in self.groups if group not in self.partial]
+        return [
+            group
+            for group in everywhere
+            if self.choices.uneven[self.open & (self.choices.group == group)].any()
+        ]
+
+    @property
     def features(self) -> list[int]:
         """Placement features that matter in this layout."""
         slots = set(self.slots)

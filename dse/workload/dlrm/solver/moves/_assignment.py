@@ -137,14 +137,14 @@ class Evaluator:
             for cut, places in zip(plan.cuts, plan.places, strict=True):
                 chosen = cuts[cut]
                 if chosen.scope is PlacementScope.RANK:
-                    rows.extend(range(chosen.first, chosen.first + len(places)))
+                    rows.extend(chosen.rows[:, 0].tolist())
                     where.extend(places)
-                elif chosen.scope is PlacementScope.ALL:
-                    everywhere.append(chosen.first)
+                elif chosen.scope is PlacementScope.ALL and chosen.even:
+                    everywhere.append(int(chosen.rows[0, 0]))
                 else:
-                    on_nodes, nodes = options.placed_lists(cut, places)
-                    rows.extend(on_nodes)
-                    where.extend(nodes)
+                    on_ranks, reached = options.placed_lists(cut, places)
+                    rows.extend(on_ranks)
+                    where.extend(reached)
             if everywhere:
                 held[:, number] = shard_features[everywhere].sum(axis=0)
             ends.append(len(rows))
@@ -259,7 +259,7 @@ class Evaluator:
                 if len(places) == 1 and chosen.scope is PlacementScope.RANK:
                     # By far the most common case.
                     new_lengths.append(1)
-                    new_rows.append(chosen.first)
+                    new_rows.append(int(chosen.rows[0, 0]))
                     new_ranks.append(places[0])
                     continue
                 rows, ranks = options.placed_lists(cut, places)
