@@ -171,7 +171,9 @@ def option_evaluator(
                 raise ConfigError(f"{name}: not for a {workload.title}; leave it out")
             fixed[name] = value
     for name, wrong in workload.wrong_values(fixed):
-        raise ConfigError(f"{name}: {wrong}")
+        # What every configuration has besides is not among these.
+        if name in fixed:
+            raise ConfigError(f"{name}: {wrong}")
     if workload.finds_plans and options.types:
         fixed["sharding_types"] = TYPE_SEPARATOR.join(sorted(options.types))
     context = WorkloadContext(space, options.seed, workload, platforms)

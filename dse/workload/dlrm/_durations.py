@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 #: Durations of one kind that are computed at once where calls are what costs.
 _CACHED_VALUES = 30_000
 
-#: Bytes of a gradient value of a replicated table.
+#: Bytes of a gradient value of a replicated table on the device.
 _GRADIENT_BYTES = 4
 
 
@@ -81,7 +81,9 @@ def slot_durations_s(
     if layout >> ExchangeGroup.REPLICATED & 1:
         replicated = features[group_column(ExchangeGroup.REPLICATED, GroupFeature.EXCHANGED)]
         durations[Slot.REPLICATED_ALL_REDUCE] = collective_time_s(
-            cluster, CollectiveOp.ALL_REDUCE, _GRADIENT_BYTES * replicated
+            cluster,
+            CollectiveOp.ALL_REDUCE,
+            problem.software.replicated_gradient_bytes * replicated,
         )
         _fill_replicated_update(problem, features, durations)
     return durations
@@ -112,10 +114,10 @@ def slot_spreads(
     def most(group: ExchangeGroup) -> float:
         return float(features[group_column(group, GroupFeature.EXCHANGED)].max())
 
-    replicated_bytes = _GRADIENT_BYTES * most(ExchangeGroup.REPLICATED)
-    update = streaming_estimate(
-        cluster.device, "elementwise", {"traffic_bytes": np.array(4.0 * replicated_bytes)}
-    )
+    replicated = most(ExchangeGroup.REPLICATED)
+    replicated_bytes = problem.software.replicated_gradient_bytes * replicated
+    traffic_bytes = np.array(4.0 * _GRADIENT_BYTES * replicated)
+    update = streaming_estimate(cluster.device, "elementwise", {"traffic_bytes": traffic_bytes})
     spreads[Slot.REPLICATED_UPDATE] = update.spread
     input_bytes = float(features[rank_column(RankFeature.INPUT)].max())
     reduced, dealt = CollectiveOp.REDUCE_SCATTER, CollectiveOp.ALL_TO_ALL

@@ -47,7 +47,8 @@ class DlrmProgram(Program):
     def software_for(self, precision: Precision) -> DlrmRuntime:
         """Returns the program in a precision of the dense part.
 
-        Under mixed precision, pooled values travel in two bytes.
+        Under mixed precision, pooled values travel in two bytes, and so do gradients of replicated
+        rows where the program replicates hot rows.
         """
         if precision.value_bytes == 4:
             return self.software
@@ -61,6 +62,9 @@ class DlrmProgram(Program):
         return replace(
             self.software,
             wire=WireFormats.of(WireFormat(precision.value)),
+            replicated_gradient_bytes=precision.value_bytes
+            if self.software.hot_rows
+            else self.software.replicated_gradient_bytes,
             embedding=kernels,
         )
 
@@ -194,6 +198,7 @@ _PROGRAMS = (
             launch=LaunchMode.CUDA_GRAPHS,
             fused_interaction=True,
             input_path=InputPath.BY_TABLE,
+            hot_rows=True,
             spread=0.11,
         ),
         origin=(
@@ -209,6 +214,7 @@ _PROGRAMS = (
             fused_activations=True,
             fused_interaction=True,
             input_path=InputPath.BY_TABLE,
+            hot_rows=True,
             spread=0.11,
         ),
         origin=(
@@ -223,6 +229,7 @@ _PROGRAMS = (
             fused_activations=True,
             fused_interaction=True,
             input_path=InputPath.BY_TABLE,
+            hot_rows=True,
             embedding=EmbeddingKernels(index_bytes=1600.0),
             spread=0.1,
         ),

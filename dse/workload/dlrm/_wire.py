@@ -164,6 +164,19 @@ class WireFormats:
         return self.reduced_forward, self.reduced_backward
 
     @property
+    def qcomms(self) -> dict[str, tuple[str, str]]:
+        """Formats forward and backward by the name of TorchRec's `CommOp`; none of FP32 alone."""
+        ops = {
+            "POOLED_EMBEDDINGS_ALL_TO_ALL": self.whole,
+            "POOLED_EMBEDDINGS_REDUCE_SCATTER": self.reduced,
+        }
+        return {
+            op: (forward.value, backward.value)
+            for op, (forward, backward) in ops.items()
+            if {forward, backward} != {WireFormat.FP32}
+        }
+
+    @property
     def mirrored(self) -> bool:
         """Whether the gradients' exchanges are those of the outputs, and nothing is converted."""
         alike = (

@@ -147,15 +147,17 @@ class DlrmWorkload(ModelWorkload):
     def framework_text(
         self, configuration: Configuration, framework: str, platform: Platform
     ) -> str:
-        """Returns the sharding plan for TorchRec; see :meth:`Workload.framework_text`."""
+        """Returns plan and formats for TorchRec; see :meth:`Workload.framework_text`."""
         if framework != "torchrec" or configuration.plan is None:
             return ModelWorkload.framework_text(self, configuration, framework, platform)
+        wire = WireFormats.parse(str(configuration.value("communication_precision") or "fp32"))
         return plan_to_torchrec(
             configuration.plan,
             self.model.tables,
             platform.devices_per_node,
             "cpu" if platform.device.kind == "cpu" else "cuda",
             devices_per_domain=platform.devices_per_domain(configuration.world_size),
+            qcomms=wire.qcomms,
         )
 
     def placement_parameters(

@@ -60,7 +60,9 @@ GRADIENT_SLOTS = {
 }
 
 #: Conversions between FP32 and the format of the wire.
-CODEC_SLOTS = tuple(Slot(slot) for slot in range(Slot.POOLED_ENCODE, len(Slot)))
+CODEC_SLOTS = tuple(
+    Slot(slot) for slot in range(Slot.POOLED_ENCODE, Slot.NODE_GRADIENT_DECODE + 1)
+)
 
 #: Exchanges whose durations differ between nodes.
 NODE_SLOTS = (Slot.NODE_EXCHANGE_INSIDE, Slot.NODE_GRADIENTS_INSIDE)
