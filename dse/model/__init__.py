@@ -35,7 +35,9 @@ from dse.model.dlrm import (
     read_table_list,
 )
 from dse.model.transformer import (
+    Activation,
     AttentionKind,
+    NormKind,
     TransformerDocument,
     TransformerFamily,
     TransformerModel,
@@ -47,6 +49,7 @@ __all__ = [
     "META_2022",
     "STATISTICS",
     "TABLE_COLUMNS",
+    "Activation",
     "AttentionKind",
     "DataType",
     "DenseOperators",
@@ -57,6 +60,7 @@ __all__ = [
     "ModelDocument",
     "ModelFile",
     "ModelRecipe",
+    "NormKind",
     "Operator",
     "OperatorKind",
     "Optimizer",
