@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from dse._terminal import Console
     from dse.model import DlrmModel, Interaction, ModelRecipe, TableList, TransformerModel
 
-app = typer.Typer(no_args_is_help=True, help="Make a model from a list of tables, or show one.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Make a model from a list of tables or a Hugging Face configuration, or show one.",
+)
 
 #: Largest tables that `dse model show` names.
 _SHOWN = 10
@@ -107,7 +110,6 @@ def from_csv_command(
     from dse._files import write_atomically
     from dse._terminal import visible
     from dse.config import parse_document
-    from dse.errors import ConfigError
     from dse.machine import Precision
     from dse.model import (
         DataType,
@@ -118,10 +120,7 @@ def from_csv_command(
         read_table_list,
     )
 
-    if out.suffix not in (".yaml", ".yml"):
-        raise ConfigError(f"--out {out}: expected a name that ends in .yaml")
-    if out.exists() and not force:
-        raise ConfigError(f"--out {out}: exists; choose another name, or pass --force")
+    _check_out(out, force=force)
     listed = read_table_list(tables)
     usual = (*_BOTTOM, _common_width(listed, dim)) if dense_features else ()
     recipe = ModelRecipe(
@@ -149,12 +148,65 @@ def from_csv_command(
         typer.echo(f"model: {out}")
 
 
+@app.command("from-hf")
+def from_hf_command(
+    config: Annotated[
+        Path,
+        typer.Argument(metavar="CONFIG.json", help="`config.json` of a Hugging Face model."),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Model to write (.yaml).")],
+    name: Annotated[str, typer.Option("--name", help="Its name; the file's by default.")] = "",
+    sequence_length: Annotated[
+        int | None,
+        typer.Option(
+            "--sequence-length",
+            min=1,
+            help="Tokens of a sample; by default as many as the model takes.",
+        ),
+    ] = None,
+    global_batch_size: Annotated[
+        int, typer.Option("--global-batch-size", min=1, help="Samples of one iteration.")
+    ] = 512,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a transformer from the configuration of a Hugging Face model.
+
+    Dense decoders such as Llama, Mistral, Qwen and Gemma, and BERT.
+    """
+    from dse._files import write_atomically
+    from dse.config import parse_document
+    from dse.model import TransformerDocument, compose_transformer
+
+    _check_out(out, force=force)
+    text = compose_transformer(
+        config,
+        name=name or out.stem,
+        sequence_length=sequence_length,
+        global_batch_size=global_batch_size,
+    )
+    write_atomically(out, text)
+    model = parse_document(text, TransformerDocument, file=str(out)).to_model()
+    _show(model, as_json=as_json)
+    if not as_json:
+        typer.echo(f"model: {out}")
+
+
 @app.command("show")
 def show_command(model: ModelArgument, as_json: JsonOption = False) -> None:
     """Show a model: tables, memory, lookups, dense part, recipe."""
     from dse.model import load_model
 
     _show(load_model(model), as_json=as_json)
+
+
+def _check_out(out: Path, *, force: bool) -> None:
+    from dse.errors import ConfigError
+
+    if out.suffix not in (".yaml", ".yml"):
+        raise ConfigError(f"--out {out}: expected a name that ends in .yaml")
+    if out.exists() and not force:
+        raise ConfigError(f"--out {out}: exists; choose another name, or pass --force")
 
 
 def _widths(text: str, option: str) -> tuple[int, ...]:
@@ -303,8 +355,10 @@ def _transformer(model: TransformerModel) -> dict[str, object]:
         "hidden": model.hidden,
         "heads": model.heads,
         "kv_heads": model.kv_heads,
+        "head_dim": model.head_dim,
         "ffn_hidden": model.ffn_hidden,
         "vocab": model.vocab,
+        "parameters": model.parameter_count,
         "sequence_length": model.sequence_length,
         "precision": model.precision.value,
         "global_batch_size": model.global_batch_size,

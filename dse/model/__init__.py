@@ -43,6 +43,7 @@ from dse.model.transformer import (
     TransformerDocument,
     TransformerFamily,
     TransformerModel,
+    compose_transformer,
 )
 
 __all__ = [
@@ -76,6 +77,7 @@ __all__ = [
     "TransformerModel",
     "activation_bytes",
     "compose_model",
+    "compose_transformer",
     "dense_operators",
     "dense_parameter_count",
     "find_model",

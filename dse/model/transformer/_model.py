@@ -41,8 +41,9 @@ class TransformerModel:
         family: Decoder or encoder.
         layers: Transformer layers.
         hidden: Width of the residual stream.
-        heads: Attention heads; they divide `hidden`.
+        heads: Attention heads.
         kv_heads: Heads of keys and values (less than `heads` for grouped queries).
+        head_dim: Columns of one head; together they may be wider than `hidden`.
         ffn_hidden: Inner width of the feed-forward block.
         gated_ffn: Whether that block has a second matrix whose output gates the first's.
         vocab: Rows of the embedding, padding included.
@@ -65,6 +66,7 @@ class TransformerModel:
     hidden: int
     heads: int
     kv_heads: int
+    head_dim: int
     ffn_hidden: int
     gated_ffn: bool
     vocab: int
@@ -79,9 +81,9 @@ class TransformerModel:
     global_batch_size: int
 
     @property
-    def head_dim(self) -> int:
-        """Columns of one head."""
-        return self.hidden // self.heads
+    def attention_width(self) -> int:
+        """Columns of all heads together: of the queries, and of what attention gives."""
+        return self.heads * self.head_dim
 
     @property
     def causal(self) -> bool:
@@ -91,7 +93,7 @@ class TransformerModel:
     @property
     def qkv_width(self) -> int:
         """Columns of the projection to queries, keys and values."""
-        return self.hidden + 2 * self.kv_heads * self.head_dim
+        return self.attention_width + 2 * self.kv_heads * self.head_dim
 
     @property
     def ffn_width(self) -> int:
@@ -101,7 +103,7 @@ class TransformerModel:
     @property
     def layer_matrix_parameters(self) -> int:
         """Weights of the matrices of one layer."""
-        attention = self.hidden * (self.qkv_width + self.hidden)
+        attention = self.hidden * (self.qkv_width + self.attention_width)
         return attention + self.hidden * (self.ffn_width + self.ffn_hidden)
 
     @property
@@ -156,7 +158,7 @@ class TransformerModel:
     def layer_flops_per_sample(self) -> float:
         """Arithmetic of one layer in a forward pass over one sample."""
         matrices = 2.0 * self.sequence_length * self.layer_matrix_parameters
-        return matrices + 4.0 * self.sequence_length**2 * self.hidden
+        return matrices + 4.0 * self.sequence_length**2 * self.attention_width
 
     @property
     def forward_flops_per_sample(self) -> float:

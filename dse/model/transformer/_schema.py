@@ -32,6 +32,7 @@ class TransformerDocument(Document):
     hidden: Width
     heads: Width
     kv_heads: Width | None = None
+    head_dim: Width | None = None
     ffn_hidden: Width | None = None
     gated_ffn: bool = False
     vocab: Width
@@ -53,10 +54,11 @@ class TransformerDocument(Document):
         return self
 
     def _problems(self) -> Iterator[InitErrorDetails]:
-        if self.hidden % self.heads:
+        if self.head_dim is None and self.hidden % self.heads:
             yield _problem(
                 "heads",
-                f"expected a divisor of the hidden width {self.hidden}, found {self.heads}",
+                f"expected a divisor of the hidden width {self.hidden}, found {self.heads}; "
+                "for heads of another width give `head_dim`",
             )
         kv_heads = self.kv_heads or self.heads
         if self.heads % kv_heads:
@@ -79,6 +81,7 @@ class TransformerDocument(Document):
             hidden=self.hidden,
             heads=self.heads,
             kv_heads=self.kv_heads or self.heads,
+            head_dim=self.head_dim or self.hidden // self.heads,
             ffn_hidden=self.ffn_hidden or 4 * self.hidden,
             gated_ffn=self.gated_ffn,
             vocab=self.vocab,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dse.machine import Precision
 from dse.model import AttentionKind
+from dse.workload.transformer._schedule import layers_by_chunk
 from dse.workload.transformer._types import DataSharding, Recompute
 
 if TYPE_CHECKING:
@@ -74,9 +75,13 @@ def megatron_arguments(
         lines.append("--untie-embeddings-and-output-weights")
     if model.attention is AttentionKind.FLASH:
         lines.append("--use-flash-attn")
+    layers = layers_by_chunk(model.layers, parallelism.pipeline, parallelism.interleave)
     if parallelism.interleave > 1:
-        per_chunk = model.layers // (parallelism.pipeline * parallelism.interleave)
-        lines.append(f"--num-layers-per-virtual-pipeline-stage {per_chunk}")
+        lines.append(f"--num-layers-per-virtual-pipeline-stage {max(layers)}")
+    if layers[0] < max(layers):
+        lines.append("--account-for-embedding-in-pipeline-split")
+    if layers[-1] < max(layers):
+        lines.append("--account-for-loss-in-pipeline-split")
     if parallelism.sequence_parallel:
         lines.append("--sequence-parallel")
     lines += _RECOMPUTE_FLAGS[parallelism.recompute]
