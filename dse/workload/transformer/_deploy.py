@@ -99,18 +99,7 @@ def _architecture(model: TransformerModel) -> Iterator[str]:
         yield "--position-embedding-type rope"
     if model.norm is NormKind.RMS:
         yield "--normalization RMSNorm"
-    if model.gated_ffn and model.activation is Activation.SILU:
-        yield "--swiglu"
-    elif model.gated_ffn:
-        raise ConfigError(
-            f"{model.name} has a gate with {model.activation}, for which Megatron-LM has no argument; "
-            "a gate with silu is `--swiglu`"
-        )
-    elif model.activation is Activation.RELU2:
-        yield "--squared-relu"
-    elif not model.biases:
-        # The fused kernel adds a bias.
-        yield "--no-bias-gelu-fusion"
+    yield from _activation(model)
     if not model.biases:
         yield "--disable-bias-linear"
     if not model.tied_embeddings:
@@ -120,6 +109,21 @@ def _architecture(model: TransformerModel) -> Iterator[str]:
         yield "--hidden-dropout 0"
     if model.attention is AttentionKind.FLASH:
         yield "--use-flash-attn"
+
+
+def _activation(model: TransformerModel) -> Iterator[str]:
+    if model.gated_ffn and model.activation is Activation.SILU:
+        yield "--swiglu"
+    elif model.gated_ffn:
+        raise ConfigError(
+            f"{model.name} has a gate with {model.activation}, for which Megatron-LM has no "
+            "argument; a gate with silu is `--swiglu`"
+        )
+    elif model.activation is Activation.RELU2:
+        yield "--squared-relu"
+    elif not model.biases:
+        # The fused kernel adds a bias.
+        yield "--no-bias-gelu-fusion"
 
 
 def _schedule(model: TransformerModel, parallelism: Parallelism) -> Iterator[str]:
