@@ -40,7 +40,8 @@ def from_csv_command(
     out: Annotated[Path, typer.Option("--out", help="Model to write (.yaml).")],
     name: Annotated[str, typer.Option("--name", help="Its name; the file's by default.")] = "",
     dense_features: Annotated[
-        int, typer.Option("--dense-features", min=1, help="Width of the dense input.")
+        int,
+        typer.Option("--dense-features", min=0, help="Width of the dense input; 0 without one."),
     ] = 13,
     bottom_mlp: Annotated[
         str,
@@ -51,18 +52,19 @@ def from_csv_command(
         ),
     ] = "",
     top_mlp: Annotated[
-        str, typer.Option("--top-mlp", help="Layer widths of the MLP over it, the last one 1.")
+        str,
+        typer.Option("--top-mlp", help="Layer widths of the MLP over it, the output's last."),
     ] = _TOP,
     interaction: Annotated[
         str,
         typer.Option(
             "--interaction",
-            metavar="dot|dcnv2_low_rank|concat",
+            metavar="dot|dcnv2|dcnv2_low_rank|fm|concat",
             help="dot by default where all widths are equal, else concat.",
         ),
     ] = "",
     cross_layers: Annotated[
-        int, typer.Option("--cross-layers", min=1, help="Layers of dcnv2_low_rank.")
+        int, typer.Option("--cross-layers", min=1, help="Layers of dcnv2 and dcnv2_low_rank.")
     ] = 3,
     low_rank: Annotated[
         int, typer.Option("--low-rank", min=1, help="Inner width of dcnv2_low_rank.")
@@ -120,10 +122,11 @@ def from_csv_command(
 
     _check_out(out, force=force)
     listed = read_table_list(tables)
+    usual = (*_BOTTOM, _common_width(listed, dim)) if dense_features else ()
     recipe = ModelRecipe(
         name=name or out.stem,
         dense_features=dense_features,
-        bottom_mlp=_widths(bottom_mlp, "--bottom-mlp") or (*_BOTTOM, _common_width(listed, dim)),
+        bottom_mlp=_widths(bottom_mlp, "--bottom-mlp") or usual,
         top_mlp=_widths(top_mlp, "--top-mlp"),
         interaction=_interaction(interaction, cross_layers, low_rank),
         dim=dim,
@@ -223,6 +226,8 @@ def _interaction(kind: str, layers: int, low_rank: int) -> Interaction | None:
     chosen = member(InteractionKind, kind, "--interaction")
     if chosen is InteractionKind.DCNV2_LOW_RANK:
         return Interaction(chosen, layers, low_rank)
+    if chosen is InteractionKind.DCNV2:
+        return Interaction(chosen, layers)
     return Interaction(chosen)
 
 
@@ -310,12 +315,34 @@ def _dlrm(model: DlrmModel) -> dict[str, object]:
         "bottom_mlp": list(model.bottom_mlp),
         "interaction": model.interaction.kind.value,
         "top_mlp": list(model.top_mlp),
+        **_architecture(model),
         "dense_parameters": dense_parameter_count(model),
         "precision": model.precision.value,
         "dense_optimizer": model.dense_optimizer.value,
         "sparse_optimizer": model.sparse_optimizer.value,
         "global_batch_size": model.global_batch_size,
     }
+
+
+def _architecture(model: DlrmModel) -> dict[str, object]:
+    """Parts that a model need not have."""
+    found: dict[str, object] = {}
+    if model.towers:
+        found["towers"] = [
+            f"{tower.name}: {len(tower.tables)} tables, {', '.join(map(str, tower.mlp))}"
+            for tower in model.towers
+        ]
+    if model.experts:
+        experts = model.experts
+        found["experts"] = (
+            f"{experts.shared} shared and {experts.per_task} a task, {experts.levels} levels of "
+            f"{', '.join(map(str, experts.mlp))}"
+        )
+    if model.tasks:
+        found["tasks"] = [
+            f"{task.name}: {', '.join(map(str, task.top_mlp))}" for task in model.tasks
+        ]
+    return found
 
 
 def _transformer(model: TransformerModel) -> dict[str, object]:

@@ -10,7 +10,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from dse.config import SCHEMA_VERSION, load_document, parse_document
 from dse.errors import ConfigError
 from dse.model._common import Width
-from dse.model.transformer._model import TransformerFamily
+from dse.model.transformer._model import Activation, NormKind, TransformerFamily
 from dse.model.transformer._schema import Layers, TransformerDocument
 
 if TYPE_CHECKING:
@@ -63,6 +63,16 @@ _NOT_MODELLED = {
 #: Probabilities of dropout.
 _DROPOUT = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop", "resid_pdrop")
 
+#: Activations by their names there; others are taken to be the usual one.
+_ACTIVATIONS = {
+    "silu": Activation.SILU,
+    "swish": Activation.SILU,
+    "relu2": Activation.RELU2,
+    "gelu": Activation.GELU,
+    "gelu_new": Activation.GELU,
+    "gelu_pytorch_tanh": Activation.GELU,
+}
+
 #: Types of weights by their names in PyTorch; others train in BF16.
 _PRECISIONS = {"float16": "fp16", "float32": "fp32"}
 
@@ -87,6 +97,9 @@ class _HuggingFaceConfig(BaseModel):
     )
     tied: bool | None = Field(None, validation_alias="tie_word_embeddings")
     weights: str = Field("bfloat16", validation_alias=AliasChoices("dtype", "torch_dtype"))
+    activation: str = Field(
+        "", validation_alias=AliasChoices("hidden_act", "activation_function", "hidden_activation")
+    )
     sliding_window: Width | None = None
     use_sliding_window: bool = True
 
@@ -120,6 +133,7 @@ def compose_transformer(
         )
     family = TransformerFamily.BERT if config.model_type == "bert" else TransformerFamily.GPT
     tied = architecture.tied if config.tied is None else config.tied
+    activation = _ACTIVATIONS.get(config.activation)
     precision = _PRECISIONS.get(config.weights.removeprefix("torch."), "bf16")
     lines = [
         f"schema_version: {SCHEMA_VERSION}",
@@ -139,6 +153,8 @@ def compose_transformer(
         f"sequence_length: {tokens}",
         "attention: flash",
         f"tied_embeddings: {_yaml(tied)}",
+        f"norm: {NormKind.RMS if config.other('rms_norm_eps') else NormKind.LAYER}",
+        *([] if activation is None else [f"activation: {activation}"]),
         f"learned_positions: {_yaml(architecture.learned_positions)}",
         f"biases: {_yaml(architecture.biases)}",
         f"dropout: {_yaml(any(config.other(key) for key in _DROPOUT))}",

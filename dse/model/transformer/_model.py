@@ -30,6 +30,21 @@ class AttentionKind(StrEnum):
     FLASH = "flash"
 
 
+class NormKind(StrEnum):
+    """Normalisation before each block; RMS norms have no mean and no bias."""
+
+    LAYER = "layer_norm"
+    RMS = "rms_norm"
+
+
+class Activation(StrEnum):
+    """Function inside the feed-forward block, or of its gate; ``relu2`` is the squared ReLU."""
+
+    GELU = "gelu"
+    SILU = "silu"
+    RELU2 = "relu2"
+
+
 @dataclass(frozen=True, slots=True)
 class TransformerModel:
     """A transformer with its training recipe.
@@ -50,6 +65,8 @@ class TransformerModel:
         sequence_length: Tokens of one sample.
         attention: How attention is computed.
         tied_embeddings: Whether the language head uses the embedding's matrix.
+        norm: Kind of the norms. Like the activation it changes no count and no time.
+        activation: Function of the feed-forward block.
         learned_positions: Whether every position has a learned vector.
         biases: Whether linear layers and norms have biases.
         dropout: Whether the recipe drops out activations and attention probabilities.
@@ -73,6 +90,8 @@ class TransformerModel:
     sequence_length: int
     attention: AttentionKind
     tied_embeddings: bool
+    norm: NormKind
+    activation: Activation
     learned_positions: bool
     biases: bool
     dropout: bool

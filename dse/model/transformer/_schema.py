@@ -10,7 +10,13 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from dse.config import Count, Document
 from dse.machine import Precision
 from dse.model._common import Name, Optimizer, Width
-from dse.model.transformer._model import AttentionKind, TransformerFamily, TransformerModel
+from dse.model.transformer._model import (
+    Activation,
+    AttentionKind,
+    NormKind,
+    TransformerFamily,
+    TransformerModel,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +45,8 @@ class TransformerDocument(Document):
     sequence_length: Width
     attention: AttentionKind = AttentionKind.FLASH
     tied_embeddings: bool = True
+    norm: NormKind = NormKind.LAYER
+    activation: Activation | None = None
     learned_positions: bool = True
     biases: bool = True
     dropout: bool = False
@@ -88,6 +96,8 @@ class TransformerDocument(Document):
             sequence_length=self.sequence_length,
             attention=self.attention,
             tied_embeddings=self.tied_embeddings,
+            norm=self.norm,
+            activation=self.activation or (Activation.SILU if self.gated_ffn else Activation.GELU),
             learned_positions=self.learned_positions,
             biases=self.biases,
             dropout=self.dropout,
