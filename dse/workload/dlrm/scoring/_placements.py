@@ -14,7 +14,7 @@ import numpy as np
 
 from dse.lookup_blocks import RowBlock, lookup_blocks
 from dse.machine.kernels import HOST_ROWS_SPREAD
-from dse.sharding import ShardingType, column_widths, row_blocks, table_shards
+from dse.sharding import ShardingType, cold_part, column_widths, row_blocks, table_shards
 from dse.workload.dlrm.scoring._features import (
     FEATURE_COUNT,
     WIDE_FEATURE_COUNT,
@@ -41,8 +41,8 @@ _WORK_FEATURES = (
 )
 
 
-#: Table, exchange group, columns, the block of rows and how many there are, cached share.
-_ClassKey = tuple[int, ExchangeGroup, int, tuple[RowBlock | None, int], float | None]
+#: Table, exchange group, columns, block of rows and how many there are, cached share, hot rows.
+_ClassKey = tuple[int, ExchangeGroup, int, tuple[RowBlock | None, int], float | None, int]
 
 
 class Placements:
@@ -60,7 +60,10 @@ class Placements:
         self._class_ids: dict[_ClassKey, int] = {}
         self._class_features: list[tuple[float, ...]] = []
         self._class_spreads: list[tuple[float, float]] = []
-        self._option_ids: dict[tuple[int, ShardingType, tuple[int, ...], float | None], int] = {}
+        self._class_groups: list[ExchangeGroup] = []
+        self._option_ids: dict[
+            tuple[int, ShardingType, tuple[int, ...], float | None, int], int
+        ] = {}
         self._plans: list[TablePlan] = []
         self._groups: list[int] = []
         self._entries: list[list[tuple[int, int]]] = []
@@ -78,14 +81,15 @@ class Placements:
     def option(self, table_index: int, plan: TablePlan) -> int:
         """Returns the id of a placement of table number `table_index`, adding it when new."""
         cached_share = plan.cached_share
-        key = (table_index, plan.sharding_type, plan.ranks, cached_share)
+        hot_rows = plan.hot_rows
+        key = (table_index, plan.sharding_type, plan.ranks, cached_share, hot_rows)
         found = self._option_ids.get(key)
         if found is not None:
             return found
         problem = self._problem
         table = problem.model.tables[table_index]
         group = exchange_group(plan.sharding_type)
-        blocks = self._blocks(table_index, plan.sharding_type)
+        blocks = self._blocks(table_index, plan.sharding_type, hot_rows)
         entries = [
             (
                 shard.rank,
@@ -95,24 +99,35 @@ class Placements:
                     shard.columns,
                     (blocks[number % len(blocks)], len(blocks)),
                     cached_share,
+                    hot_rows,
                 ),
             )
             for number, shard in enumerate(
                 table_shards(plan, table, problem.cluster.devices_per_domain)
             )
         ]
+        groups = 1 << group
+        if hot_rows:
+            groups |= 1 << ExchangeGroup.REPLICATED
+            hot = self._hot_class(table_index, hot_rows)
+            entries += [(rank, hot) for rank in range(problem.cluster.world_size)]
         self._host_columns |= cached_share is not None
         option = len(self._plans)
         self._option_ids[key] = option
         self._plans.append(plan)
-        self._groups.append(1 << group)
+        self._groups.append(groups)
         self._entries.append(entries)
         self._arrays = None
         return option
 
     def parts(
-        self, table_index: int, kind: ShardingType, parts: int, cached_share: float | None
-    ) -> tuple[int, NDArray[np.float64]]:
+        self,
+        table_index: int,
+        kind: ShardingType,
+        parts: int,
+        cached_share: float | None,
+        hot_rows: int = 0,
+    ) -> tuple[int, NDArray[np.float64], NDArray[np.int64]]:
         """Returns what the parts of a cut are, wherever they are placed.
 
         Args:
@@ -121,27 +136,35 @@ class Placements:
             parts: Parts that are placed on their own: shards of columns, or 1.
             cached_share: Of rows in host memory, the part in a cache on the device; None for a
                 table on the device.
+            hot_rows: Rows that every rank has a copy of.
 
         Returns:
-            The exchange group as a bit of the layout; the features of different shards, as many as
+            The exchange groups as bits of the layout; the features of different shards, as many as
             :meth:`features` has; shape `(shards, features)`; and which of them each part is on
             each rank that it reaches, in the order of ranks; shape `(parts, ranks reached)`, one
-            rank for copies, which are alike.
+            rank for copies, which are alike. With hot rows, one more row of features, the last,
+            has those of their copies on all ranks.
         """
         problem = self._problem
-        group, blocks = exchange_group(kind), self._blocks(table_index, kind)
+        group, blocks = exchange_group(kind), self._blocks(table_index, kind, hot_rows)
         self._host_columns |= cached_share is not None
         classes = [
             [
-                self._shard_class(table_index, group, columns, (block, len(blocks)), cached_share)
+                self._shard_class(
+                    table_index, group, columns, (block, len(blocks)), cached_share, hot_rows
+                )
                 for block in blocks
             ]
             for columns in column_widths(problem.model.tables[table_index].dim, parts)
         ]
         different, places = np.unique(np.array(classes), return_inverse=True)
-        rows = np.array([self._class_features[number] for number in different.tolist()])
+        chosen, groups = different.tolist(), 1 << group
+        if hot_rows:
+            groups |= 1 << ExchangeGroup.REPLICATED
+            chosen.append(self._hot_class(table_index, hot_rows))
+        rows = np.array([self._class_features[number] for number in chosen])
         width = WIDE_FEATURE_COUNT if self._host_columns else FEATURE_COUNT
-        return 1 << group, rows[:, :width], places.reshape(len(classes), len(blocks))
+        return groups, rows[:, :width], places.reshape(len(classes), len(blocks))
 
     def options_of(self, plan: ShardingPlan) -> NDArray[np.int64]:
         """Returns the plan as option ids; shape `(tables,)`. The plan must have been checked."""
@@ -217,30 +240,39 @@ class Placements:
             cluster.device.memory_bandwidth_bytes_per_s / cluster.host_link.bandwidth_bytes_per_s
         )
         for option in options.tolist():
-            group = self._groups[option].bit_length() - 1
             for _, shard in self._entries[option]:
-                features = self._class_features[shard]
+                features, group = self._class_features[shard], self._class_groups[shard]
                 for direction, (memory, cache) in enumerate(_WORK_FEATURES):
                     work = (
-                        features[group_column(ExchangeGroup(group), memory)]
-                        + features[group_column(ExchangeGroup(group), cache)]
+                        features[group_column(group, memory)]
+                        + features[group_column(group, cache)]
                     )
                     weighted[group, direction] += work * self._class_spreads[shard][direction]
                     weights[group, direction] += work
-                    if group == ExchangeGroup.REPLICATED:
+                    if group is ExchangeGroup.REPLICATED:
                         continue
-                    crossing = features[link_column(ExchangeGroup(group), direction)] * link_weight
+                    crossing = features[link_column(group, direction)] * link_weight
                     weighted[group, direction] += crossing * HOST_ROWS_SPREAD
                     weights[group, direction] += crossing
         return np.divide(weighted, weights, out=np.zeros_like(weighted), where=weights > 0)
 
-    def _blocks(self, table_index: int, kind: ShardingType) -> tuple[RowBlock | None, ...]:
+    def _blocks(
+        self, table_index: int, kind: ShardingType, hot_rows: int
+    ) -> tuple[RowBlock | None, ...]:
         """Returns the blocks of rows that a table is cut into; None alone if it is not."""
         count = _row_divisor(kind, self._problem)
         if count == 1:
             return (None,)
-        table = self._problem.model.tables[table_index]
+        table = cold_part(self._problem.model.tables[table_index], hot_rows)
         return lookup_blocks(table.indices, row_blocks(table.rows, count), table.name)
+
+    def _hot_class(self, table_index: int, hot_rows: int) -> int:
+        """Returns the class of one rank's copy of a table's hot rows."""
+        columns = self._problem.model.tables[table_index].dim
+        cut = (None, 1)
+        return self._shard_class(
+            table_index, ExchangeGroup.REPLICATED, columns, cut, None, hot_rows
+        )
 
     def _current(self) -> _Arrays:
         if self._arrays is None:
@@ -256,16 +288,18 @@ class Placements:
         columns: int,
         cut: tuple[RowBlock | None, int],
         cached_share: float | None,
+        hot_rows: int,
     ) -> int:
-        key = (table_index, group, columns, cut, cached_share)
+        key = (table_index, group, columns, cut, cached_share, hot_rows)
         found = self._class_ids.get(key)
         if found is None:
             found = len(self._class_features)
             self._class_ids[key] = found
             context = self._contexts[group is ExchangeGroup.REPLICATED]
             features, spreads = shard_features(
-                context, table_index, group, columns, *cut, cached_share
+                context, table_index, group, columns, *cut, cached_share, hot_rows
             )
+            self._class_groups.append(group)
             self._class_features.append(features)
             self._arrays = None
             self._class_spreads.append(spreads)

@@ -228,11 +228,15 @@ def _sums(scorer: PlanScorer, options: NDArray[np.int64]) -> _Sums:
     width = len(scorer.placements.features(options[:1]))
     count = len(options)
     sums = _Sums(
-        *(np.empty((width, count)) for _ in range(3)),
-        np.zeros(count, dtype=bool),
-        *(np.empty(count) for _ in range(2)),
-        np.empty((len(Slot), count)),
-        *(np.empty(count) for _ in range(2)),
+        total=np.empty((width, count)),
+        busiest=np.empty((width, count)),
+        least=np.empty((width, count)),
+        uneven=np.zeros(count, dtype=bool),
+        active=np.empty(count),
+        node_input=np.empty(count),
+        alone_s=np.empty((len(Slot), count)),
+        memory_bytes=np.empty(count),
+        most_memory_bytes=np.empty(count),
     )
     fixed = scorer.memory_bytes_without_tables
     received = rank_column(RankFeature.INPUT)
