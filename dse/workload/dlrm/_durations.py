@@ -26,6 +26,7 @@ from dse.machine.kernels import (
 from dse.workload.dlrm._contention import has_own_engines
 from dse.workload.dlrm._layout import node_group
 from dse.workload.dlrm._software import InputPath
+from dse.workload.dlrm._weight_sync import synced_bytes, weight_sync_s
 from dse.workload.dlrm.scoring._features import (
     INDEX_BYTES,
     LENGTH_BYTES,
@@ -111,11 +112,13 @@ def slot_durations_s(
         durations[Slot.NODE_EXCHANGE_BETWEEN] = _between_nodes_s(problem, batch_bytes * columns)
     if layout >> ExchangeGroup.REPLICATED & 1:
         durations[Slot.REPLICATED_ALL_REDUCE] = collective_time_s(
-            cluster,
+            cluster.whole,
             CollectiveOp.ALL_REDUCE,
             _GRADIENT_BYTES * exchanged(ExchangeGroup.REPLICATED),
         )
         _fill_replicated_update(problem, features, durations)
+    if problem.sync is not None:
+        durations[Slot.WEIGHT_SYNC] = weight_sync_s(problem, features)
     return durations
 
 
@@ -160,8 +163,18 @@ def slot_spreads(
         Slot.ROW_EXCHANGE: (CollectiveOp.REDUCE_SCATTER, rows_bytes, None),
         Slot.NODE_EXCHANGE_INSIDE: (CollectiveOp.REDUCE_SCATTER, node_bytes, node),
         Slot.NODE_EXCHANGE_BETWEEN: (CollectiveOp.ALL_TO_ALL, node_bytes, between),
-        Slot.REPLICATED_ALL_REDUCE: (CollectiveOp.ALL_REDUCE, replicated_bytes, None),
+        Slot.REPLICATED_ALL_REDUCE: (
+            CollectiveOp.ALL_REDUCE,
+            replicated_bytes,
+            Group.world(cluster.whole),
+        ),
     }
+    if problem.sync is not None:
+        collectives[Slot.WEIGHT_SYNC] = (
+            CollectiveOp.ALL_REDUCE,
+            float(synced_bytes(features).max()),
+            Group.replicas(cluster),
+        )
     for slot, (op, size_bytes, members) in collectives.items():
         # What is not sent cannot be off.
         if size_bytes > 0:
@@ -362,6 +375,6 @@ def _between_nodes_s(problem: DlrmProblem, node_bytes: NDArray[np.float64]) -> N
         cluster,
         np.zeros_like(remote_bytes),
         remote_bytes,
-        local * remote_bytes,
+        remote_bytes,
         node_group(problem),
     )

@@ -33,10 +33,13 @@ class DlrmProgram(Program):
         software: How it is written, in four-byte arithmetic.
         casts_rows: Under mixed precision, pooled rows and their gradients are cast by kernels of
             their own.
+        replicates: Whether it has 2D parallelism: several sharding groups with copies of the
+            tables.
     """
 
     software: DlrmRuntime = IDEAL_RUNTIME
     casts_rows: bool = False
+    replicates: bool = False
 
     def software_for(self, precision: Precision) -> DlrmRuntime:
         """Returns the program in a precision of the dense part.
@@ -80,6 +83,7 @@ _PROGRAMS = (
     DlrmProgram(
         name=IDEAL,
         description="A loop with nothing but the kernels of the model; no program reaches it",
+        replicates=True,
         origin="Assumed: one kernel launch for each operator, everything overlaps that can",
     ),
     DlrmProgram(
@@ -104,6 +108,7 @@ _PROGRAMS = (
     DlrmProgram(
         name="torchrec",
         description="TorchRec with its pipelined loop: fused lookups, eager launches",
+        replicates=True,
         software=DlrmRuntime(
             calls_per_operator=_TORCHREC_CALLS, triangle_gradient_bytes=200.0, spread=0.1
         ),
@@ -139,6 +144,7 @@ _PROGRAMS = (
     DlrmProgram(
         name="torchrec_dlrm",
         description="The torchrec_dlrm training script: TorchRec, batches made by the same thread",
+        replicates=True,
         software=DlrmRuntime(
             calls_per_operator=_TORCHREC_CALLS,
             triangle_gradient_bytes=200.0,

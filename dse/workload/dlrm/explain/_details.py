@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dse.workload.dlrm._weight_sync import synced_bytes
 from dse.workload.dlrm.explain._resources import (
     all_reduce_buckets,
     dense_buckets,
@@ -90,6 +91,8 @@ def _slot_sizes(
 
     if slot is Slot.INPUT_EXCHANGE:
         return [("held_bytes", float(features[rank_column(RankFeature.INPUT)]))]
+    if slot is Slot.WEIGHT_SYNC:
+        return [("message_bytes", float(synced_bytes(features)))]
     if slot in _EXCHANGES:
         value_bytes = problem.software.communication_precision_bytes
         held = problem.global_batch_size * value_bytes

@@ -18,6 +18,7 @@ from dse.workload.dlrm.scoring._features import (
     HOST_STORED_COLUMN,
     INDEX_BYTES,
     LENGTH_BYTES,
+    SYNCED_COLUMN,
     WIDE_FEATURE_COUNT,
     ExchangeGroup,
     GroupFeature,
@@ -53,6 +54,7 @@ class ShardContext:
         kernels: What happens around lookups and updates.
         samples: Samples that are looked up.
         tables: The model's tables.
+        syncs_state: Whether replicas average optimizer state besides weights.
     """
 
     device: DeviceSpec
@@ -60,6 +62,7 @@ class ShardContext:
     kernels: EmbeddingKernels
     samples: int
     tables: tuple[EmbeddingTable, ...]
+    syncs_state: bool = True
 
 
 @lru_cache(maxsize=_CONTEXTS_KEPT)
@@ -69,9 +72,10 @@ def shard_context(
     kernels: EmbeddingKernels,
     samples: int,
     tables: tuple[EmbeddingTable, ...],
+    syncs_state: bool = True,
 ) -> ShardContext:
     """Returns what shards depend on; for the arguments see :class:`ShardContext`."""
-    return ShardContext(device, optimizer, kernels, samples, tables)
+    return ShardContext(device, optimizer, kernels, samples, tables, syncs_state)
 
 
 def shard_contexts(problem: DlrmProblem) -> tuple[ShardContext, ShardContext]:
@@ -84,6 +88,7 @@ def shard_contexts(problem: DlrmProblem) -> tuple[ShardContext, ShardContext]:
             problem.software.embedding,
             samples,
             model.tables,
+            problem.sync is None or problem.sync.optimizer_state,
         )
         for samples in (problem.global_batch_size, problem.local_batch_size)
     )
@@ -167,6 +172,10 @@ def shard_features(
     features[rank_column(RankFeature.STATE)] = storage.device_state_bytes + gradient_bytes
     features[HOST_STORED_COLUMN] = storage.host_bytes
     if not replicated:
+        # Copies in a cache are written back; what is averaged is the table itself.
+        own = shard_storage(table, optimizer, rows, columns)
+        state_bytes = own.device_state_bytes if context.syncs_state else 0.0
+        features[SYNCED_COLUMN] = own.device_weights_bytes + state_bytes
         features[rank_column(RankFeature.INPUT)] = INDEX_BYTES * lookups + LENGTH_BYTES * bags
         features[rank_column(RankFeature.POOLED_OUTPUT)] = bags * columns
     return tuple(features), (work.forward_spread, work.backward_spread)

@@ -31,11 +31,17 @@ class Slot(IntEnum):
     NODE_EXCHANGE_INSIDE = auto()
     NODE_EXCHANGE_BETWEEN = auto()
     REPLICATED_ALL_REDUCE = auto()
+    WEIGHT_SYNC = auto()
     REPLICATED_UPDATE = auto()
 
 
 #: Exchanges that end at the same time for all ranks, whatever each of them holds.
-EQUAL_SLOTS = (Slot.INPUT_EXCHANGE, Slot.POOLED_EXCHANGE, Slot.NODE_EXCHANGE_BETWEEN)
+EQUAL_SLOTS = (
+    Slot.INPUT_EXCHANGE,
+    Slot.POOLED_EXCHANGE,
+    Slot.NODE_EXCHANGE_BETWEEN,
+    Slot.WEIGHT_SYNC,
+)
 
 
 @dataclass(frozen=True, slots=True)
