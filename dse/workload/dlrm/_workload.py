@@ -53,6 +53,7 @@ class DlrmWorkload(ModelWorkload):
     default_program: ClassVar[str] = "torchrec"
     finds_plans: ClassVar[bool] = True
     frameworks: ClassVar[tuple[str, ...]] = ("torchrec",)
+    summarized: ClassVar[frozenset[str]] = frozenset(("replicas", "replica_placement"))
 
     model: DlrmModel
 
@@ -68,6 +69,16 @@ class DlrmWorkload(ModelWorkload):
             "tables": len(self.model.tables),
             "embedding_gib": round(self.model.embedding_bytes / 2**30, 2),
         }
+
+    @classmethod
+    def summary(cls, configuration: Configuration) -> str:
+        """Returns the sharding groups, if there are several."""
+        replicas = int(configuration.value("replicas") or 1)
+        if replicas == 1:
+            return ""
+        placement = configuration.value("replica_placement") or "strided"
+        ranks = configuration.world_size // replicas
+        return f"{replicas} sharding groups of {ranks}, {placement}"
 
     @classmethod
     def from_text(cls, text: str, *, file: str = "<string>") -> DlrmWorkload:
