@@ -44,7 +44,8 @@ class DlrmProgram(Program):
     def software_for(self, precision: Precision) -> DlrmRuntime:
         """Returns the program in a precision of the dense part.
 
-        Under mixed precision, pooled values travel in two bytes.
+        Under mixed precision, pooled values travel in two bytes, and so do gradients of replicated
+        rows where the program replicates hot rows.
         """
         if precision.value_bytes == 4:
             return self.software
@@ -58,6 +59,9 @@ class DlrmProgram(Program):
         return replace(
             self.software,
             communication_precision_bytes=precision.value_bytes,
+            replicated_gradient_bytes=precision.value_bytes
+            if self.software.hot_rows
+            else self.software.replicated_gradient_bytes,
             embedding=kernels,
         )
 
@@ -187,6 +191,7 @@ _PROGRAMS = (
             launch=LaunchMode.CUDA_GRAPHS,
             fused_interaction=True,
             input_path=InputPath.BY_TABLE,
+            hot_rows=True,
             spread=0.11,
         ),
         origin=(
@@ -202,6 +207,7 @@ _PROGRAMS = (
             fused_activations=True,
             fused_interaction=True,
             input_path=InputPath.BY_TABLE,
+            hot_rows=True,
             spread=0.11,
         ),
         origin=(
@@ -216,6 +222,7 @@ _PROGRAMS = (
             fused_activations=True,
             fused_interaction=True,
             input_path=InputPath.BY_TABLE,
+            hot_rows=True,
             embedding=EmbeddingKernels(index_bytes=1600.0),
             spread=0.1,
         ),

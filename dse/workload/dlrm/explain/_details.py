@@ -99,7 +99,9 @@ def _slot_sizes(
         return [("held_bytes", held * of(_EXCHANGES[slot], GroupFeature.EXCHANGED))]
     if slot in (Slot.REPLICATED_ALL_REDUCE, Slot.REPLICATED_UPDATE):
         values = of(ExchangeGroup.REPLICATED, GroupFeature.EXCHANGED)
-        return [("gradient_bytes", _PARAMETER_BYTES * values)]
+        on_wire = slot is Slot.REPLICATED_ALL_REDUCE
+        value_bytes = problem.software.replicated_gradient_bytes if on_wire else _PARAMETER_BYTES
+        return [("gradient_bytes", value_bytes * values)]
     update = slot in _UPDATES
     group = ExchangeGroup(slot - (Slot.POOLED_UPDATE if update else Slot.POOLED_LOOKUP))
     memory = GroupFeature.BACKWARD_MEMORY if update else GroupFeature.FORWARD_MEMORY
