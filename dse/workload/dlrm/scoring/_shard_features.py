@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -91,6 +91,8 @@ def shard_context(
 
 def shard_contexts(problem: DlrmProblem) -> tuple[ShardContext, ShardContext]:
     """Returns the contexts of shards for the global batch, and of replicated ones for a rank's."""
+    # Bytes do not depend on how often they are averaged.
+    sync = None if problem.sync is None else replace(problem.sync, interval=1)
     model = problem.model
     on_all, on_one = (
         shard_context(
@@ -99,7 +101,7 @@ def shard_contexts(problem: DlrmProblem) -> tuple[ShardContext, ShardContext]:
             problem.software.embedding,
             samples,
             model.tables,
-            problem.sync,
+            sync,
         )
         for samples in (problem.global_batch_size, problem.local_batch_size)
     )
