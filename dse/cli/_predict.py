@@ -23,6 +23,7 @@ from dse.cli._options import (
     SetOption,
     SyncIntervalOption,
     TimelineOption,
+    WireOption,
     WorldSizeOption,
     price_basis,
 )
@@ -59,6 +60,7 @@ def predict_command(
     replicas: ReplicasOption = None,
     replica_placement: ReplicaPlacementOption = "",
     sync_interval: SyncIntervalOption = None,
+    wire: WireOption = "",
     host_profile: Annotated[
         str,
         typer.Option(
@@ -183,6 +185,7 @@ def predict_command(
         replicas=replicas,
         replica_placement=replica_placement,
         sync_interval=sync_interval,
+        communication_precision=wire,
         host_profile=host_profile,
         tensor=tensor,
         pipeline=pipeline,

@@ -22,6 +22,7 @@ from dse.cli._options import (
     ReplicasOption,
     SetOption,
     SyncIntervalOption,
+    WireOption,
     price_basis,
 )
 
@@ -41,6 +42,7 @@ def rank_command(
     replicas: ReplicasOption = None,
     replica_placement: ReplicaPlacementOption = "",
     sync_interval: SyncIntervalOption = None,
+    wire: WireOption = "",
     program: ProgramOption = "",
     changes: SetOption = None,
     basis: PriceBasisOption = "",
@@ -75,6 +77,7 @@ def rank_command(
         replicas=replicas,
         replica_placement=replica_placement,
         sync_interval=sync_interval,
+        communication_precision=wire,
         price_basis=price_basis(basis) if basis else "",
         price_provider=provider,
         overrides=tuple(changes or ()),

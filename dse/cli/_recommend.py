@@ -22,6 +22,7 @@ from dse.cli._options import (
     SeedOption,
     SetOption,
     SyncIntervalOption,
+    WireOption,
     listed,
     member,
     price_basis,
@@ -85,6 +86,7 @@ def recommend_command(
     replicas: ReplicasOption = None,
     replica_placement: ReplicaPlacementOption = "",
     sync_interval: SyncIntervalOption = None,
+    wire: WireOption = "",
     program: ProgramOption = "",
     link: LinkOption = "",
     network: NetworkOption = "",
@@ -124,6 +126,7 @@ def recommend_command(
         replicas=replicas,
         replica_placement=replica_placement,
         sync_interval=sync_interval,
+        communication_precision=wire,
         overrides=tuple(changes or ()),
     )
     with progress("looking", quiet=as_json) as display:

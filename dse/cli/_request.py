@@ -35,6 +35,8 @@ class Request:
         replicas: Sharding groups with a copy of all tables each.
         replica_placement: Where the ranks of a group are.
         sync_interval: Iterations from one average of the copies to the next.
+        communication_precision: Formats of pooled embeddings on the wire; as the program does if
+            empty.
         host_profile: File of host overheads; the platform's if empty.
         tensor: Tensor-parallel ranks.
         pipeline: Pipeline stages.
@@ -62,6 +64,7 @@ class Request:
     replicas: int | None = None
     replica_placement: str = ""
     sync_interval: int | None = None
+    communication_precision: str = ""
     host_profile: str = ""
     tensor: int | None = None
     pipeline: int | None = None

@@ -62,6 +62,8 @@ class RecommendOptions:
         replicas: Sharding groups with a copy of all tables each; one by default.
         replica_placement: Where the ranks of a group are, see the parameters of a space.
         sync_interval: Iterations from one average of the copies to the next.
+        communication_precision: Formats of pooled embeddings on the wire; by default as the
+            program does.
         price_basis: Which list prices count.
         price_provider: Only this one's; empty for the cheapest of all.
         confidence: Least probability to reach the goal; one half asks for the expected value.
@@ -82,6 +84,7 @@ class RecommendOptions:
     replicas: int | None = None
     replica_placement: str = ""
     sync_interval: int | None = None
+    communication_precision: str = ""
     price_basis: str = "on_demand"
     price_provider: str = ""
     confidence: float = 0.5
@@ -168,14 +171,19 @@ def option_evaluator(
     fixed: dict[str, ParameterValue] = {}
     if program := workload.program_name({"program": options.program}):
         fixed["program"] = program
-    for name in ("launch", "replicas", "replica_placement", "sync_interval"):
-        value = getattr(options, name)
-        if not value:
-            continue
-        if name not in workload.parameters.model_fields:
-            raise ConfigError(f"{name}: not for a {workload.title}; leave it out")
-        fixed[name] = value
+    for name in (
+        "launch",
+        "communication_precision",
+        "replicas",
+        "replica_placement",
+        "sync_interval",
+    ):
+        if value := getattr(options, name):
+            if name not in workload.parameters.model_fields:
+                raise ConfigError(f"{name}: not for a {workload.title}; leave it out")
+            fixed[name] = value
     for name, wrong in workload.wrong_values(fixed):
+        # What every configuration has besides is not among these.
         if name in fixed:
             raise ConfigError(f"{name}: {wrong}")
     if workload.finds_plans and options.types:

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from dse._reading import JsonProblemError, load_json
 from dse.config import MAX_COUNT, MAX_RANKS, StrictModel, parse_json
 from dse.sharding._plan import ShardingType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Rank = Annotated[int, Field(ge=0, lt=MAX_RANKS)]
 Ranks = Annotated[list[Rank], Field(min_length=1, max_length=MAX_RANKS)]
@@ -140,8 +143,15 @@ class ParameterShardingBlock(StrictModel):
     key_value_params: Any = None
 
 
+class QCommsBlock(StrictModel):
+    """`QCommsConfig` of one collective; not part of the plan."""
+
+    forward_precision: str
+    backward_precision: str
+
+
 class TorchRecDocument(StrictModel):
-    """`ShardingPlan`: module path → table → placement.
+    """`ShardingPlan`: module path → table → placement; and what its collectives carry.
 
     What is said of groups is for the training script.
     """
@@ -150,6 +160,7 @@ class TorchRecDocument(StrictModel):
     dmp_collection: Any = None
     sync: Any = None
     plan: dict[str, dict[str, ParameterShardingBlock]]
+    qcomms: dict[str, QCommsBlock] | None = None
 
 
 def is_torchrec(text: str) -> bool:
@@ -192,11 +203,16 @@ def parse_torchrec(text: str, file: str) -> TorchRecPlan:
     )
 
 
-def render_torchrec(plan: TorchRecPlan, groups: DmpCollection | None = None) -> str:
+def render_torchrec(
+    plan: TorchRecPlan,
+    qcomms: Mapping[str, tuple[str, str]] | None = None,
+    groups: DmpCollection | None = None,
+) -> str:
     """Returns the JSON of a plan, with the field names of TorchRec's classes.
 
     Args:
         plan: The plan.
+        qcomms: Precisions forward and backward by the name of a `CommOp`, if any.
         groups: How several groups are trained under it; None for one.
     """
     modules: dict[str, dict[str, object]] = {}
@@ -235,6 +251,11 @@ def render_torchrec(plan: TorchRecPlan, groups: DmpCollection | None = None) -> 
             "include_optimizer_state": groups.include_optimizer_state,
         }
     document["plan"] = modules
+    if qcomms:
+        document["qcomms"] = {
+            op: {"forward_precision": forward, "backward_precision": backward}
+            for op, (forward, backward) in qcomms.items()
+        }
     return json.dumps(document, indent=1) + "\n"
 
 
