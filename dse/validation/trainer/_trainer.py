@@ -154,7 +154,7 @@ class Trainer:
         with torch.autocast(device, self._autocast, enabled=self._autocast is not None):
             logits = self._network(feeding.batch.dense, lambda: self._leaves(outputs))
         loss = torch.nn.functional.binary_cross_entropy_with_logits(
-            logits[:, 0].to(self._compute), feeding.batch.labels
+            logits.to(self._compute), feeding.batch.labels[:, None].expand_as(logits)
         )
         loss.backward()
         if not self._overlaps:
