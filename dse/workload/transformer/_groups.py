@@ -26,6 +26,8 @@ class Groups:
         tensor: Shares matrices.
         context: Shares sequences.
         replicas: Sums gradients: ranks of data and context parallelism.
+        experts: Share the experts of a layer.
+        expert_replicas: Sum gradients of the same experts.
         stages: Ranks of two pipeline stages, neighbours or both ends; on two nodes where any
             such pair is, as all stages wait for the slowest pair.
     """
@@ -33,6 +35,8 @@ class Groups:
     tensor: Group
     context: Group
     replicas: Group
+    experts: Group
+    expert_replicas: Group
     stages: Group
 
     @staticmethod
@@ -49,6 +53,10 @@ class Groups:
             tensor=Group.of(cluster, tensor, 1),
             context=Group.of(cluster, context, tensor),
             replicas=Group.of(cluster, parallelism.replicas, tensor),
+            experts=Group.of(cluster, parallelism.expert, tensor),
+            expert_replicas=Group.of(
+                cluster, parallelism.replicas // parallelism.expert, tensor * parallelism.expert
+            ),
             stages=stages,
         )
 
