@@ -51,7 +51,7 @@ class Choices:
         names: Name of one table of each class.
         counts: Tables of each class; shape `(classes,)`.
         table_class: Class of each choice, ascending; shape `(choices,)`.
-        group: Exchange group of each choice; shape `(choices,)`.
+        groups: Exchange groups of each choice as bits of the layout; shape `(choices,)`.
         total: Placement features, summed over the ranks; shape `(features, choices)`.
         busiest: Those of the rank that looks up and updates longest; shape `(features, choices)`.
         least: The least of each feature on any rank; shape `(features, choices)`.
@@ -64,13 +64,13 @@ class Choices:
         memory_bytes: Memory on all ranks together; shape `(choices,)`.
         free_memory_bytes: Memory of one rank that is free for tables.
         class_of: Class of each table; shape `(tables,)`.
-        cuts: Type, column shards and kernel of each choice.
+        cuts: Type, column shards, kernel and hot rows of each choice.
     """
 
     names: tuple[str, ...]
     counts: NDArray[np.float64]
     table_class: NDArray[np.int64]
-    group: NDArray[np.int64]
+    groups: NDArray[np.int64]
     total: NDArray[np.float64]
     busiest: NDArray[np.float64]
     least: NDArray[np.float64]
@@ -81,7 +81,11 @@ class Choices:
     memory_bytes: NDArray[np.float64]
     free_memory_bytes: float
     class_of: NDArray[np.int64]
-    cuts: tuple[tuple[ShardingType, int, ComputeKernel], ...]
+    cuts: tuple[tuple[ShardingType, int, ComputeKernel, int], ...]
+
+    def inside(self, group: ExchangeGroup) -> NDArray[np.bool_]:
+        """Returns which choices have shards in an exchange group; shape `(choices,)`."""
+        return np.asarray(self.groups >> group & 1, dtype=np.bool_)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,7 @@ class _Way:
     placement: AllowedPlacement
     ranks: tuple[int, ...]
     shards: int
+    hot_rows: int
 
 
 def table_choices(scorer: PlanScorer, request: PlanningRequest) -> Choices:
@@ -108,9 +113,11 @@ def table_choices(scorer: PlanScorer, request: PlanningRequest) -> Choices:
     ways: dict[object, tuple[_Way, ...]] = {}
     ways_of: list[tuple[_Way, ...]] = []
     for index, table in enumerate(request.tables):
-        # What is allowed depends on the columns and on the constraints that match the table.
+        # What is allowed depends on the columns, on the constraints that match the table, and on
+        # hot rows, of which a table has fewer than rows.
         demands = tuple(rule.matches(table.name) for rule in request.constraints)
-        allowed = (table.dim, demands)
+        hot_rows = request.hot_rows[index] if request.hot_rows else ()
+        allowed = (table.dim, demands, hot_rows, table.rows if request.constraints else 0)
         if allowed not in ways:
             ways[allowed] = tuple(_ways(index, request))
         found = classes.setdefault((replace(table, name=""), demands), len(first))
@@ -122,15 +129,15 @@ def table_choices(scorer: PlanScorer, request: PlanningRequest) -> Choices:
         class_of.append(found)
     options: list[int] = []
     owner: list[int] = []
-    cuts: list[tuple[ShardingType, int, ComputeKernel]] = []
+    cuts: list[tuple[ShardingType, int, ComputeKernel, int]] = []
     for number, index in enumerate(first):
         for way in ways_of[number]:
-            plan = way.placement.on(request.tables[index].name, way.ranks)
+            plan = way.placement.on(request.tables[index].name, way.ranks, way.hot_rows)
             options.append(scorer.placements.option(index, plan))
             owner.append(number)
-            cuts.append((plan.sharding_type, way.shards, plan.compute_kernel))
+            cuts.append((plan.sharding_type, way.shards, plan.compute_kernel, way.hot_rows))
     chosen = np.array(options, dtype=np.int64)[:, None]
-    group = np.log2(scorer.placements.layouts(chosen)).astype(np.int64)
+    groups = scorer.placements.layouts(chosen)
     sums = _sums(scorer, chosen)
     table_class = np.array(owner, dtype=np.int64)
     fixed = scorer.memory_bytes_without_tables
@@ -142,7 +149,7 @@ def table_choices(scorer: PlanScorer, request: PlanningRequest) -> Choices:
         names=tuple(request.tables[index].name for index in first),
         counts=np.array(counts, dtype=np.float64),
         table_class=table_class[fits],
-        group=group[fits],
+        groups=groups[fits],
         total=sums.total[:, fits],
         busiest=sums.busiest[:, fits],
         least=sums.least[:, fits],
@@ -177,7 +184,8 @@ def _ways(table_index: int, request: PlanningRequest) -> Iterator[_Way]:
             else:
                 # Wherever they may be, they are received no faster than if spread over the nodes.
                 ranks = tuple(_over_nodes(request.world_size, request.devices_per_node)[:shards])
-            yield _Way(placement, ranks, shards)
+            for hot_rows in placement.hot_rows:
+                yield _Way(placement, ranks, shards, hot_rows)
 
 
 def _over_nodes(ranks: int, per_node: int) -> list[int]:
@@ -241,9 +249,10 @@ def _sums(scorer: PlanScorer, options: NDArray[np.int64]) -> _Sums:
     fixed = scorer.memory_bytes_without_tables
     received = rank_column(RankFeature.INPUT)
     chunk = max(1, _CHUNK_ELEMENTS // (width * cluster.world_size))
-    for layout in np.unique(groups):
+    for layout in np.unique(groups).tolist():
         members = np.flatnonzero(groups == layout)
-        group = ExchangeGroup(int(layout).bit_length() - 1)
+        # Copies of hot rows are in a second group, the last one.
+        group = next(group for group in ExchangeGroup if layout >> group & 1)
         exchanged = group_column(group, GroupFeature.EXCHANGED)
         for start in range(0, len(members), chunk):
             part = members[start : start + chunk]
@@ -251,10 +260,8 @@ def _sums(scorer: PlanScorer, options: NDArray[np.int64]) -> _Sums:
             sums.total[:, part] = features.sum(axis=1)
             sums.least[:, part] = features.min(axis=1)
             held = scorer.memory.total_bytes(features) - fixed
-            sums.memory_bytes[part], sums.most_memory_bytes[part] = (
-                held.sum(axis=0),
-                held.max(axis=0),
-            )
+            sums.memory_bytes[part] = held.sum(axis=0)
+            sums.most_memory_bytes[part] = held.max(axis=0)
             by_rank = features[received]
             if group is ExchangeGroup.ROW:
                 # Equal tables of other names have their blocks in another order.
@@ -262,16 +269,20 @@ def _sums(scorer: PlanScorer, options: NDArray[np.int64]) -> _Sums:
                 sums.node_input[part] = ascending[: cluster.domain_size].mean(axis=0)
                 features[received] = by_rank.mean(axis=0)
             else:
-                if group is ExchangeGroup.POOLED and cluster.domain_count > 1:
-                    features *= _as_many_on_each_node(cluster, features[exchanged] > 0)
                 by_node = by_rank.reshape(-1, cluster.domain_size, len(part)).mean(axis=1)
                 sums.node_input[part] = by_node.max(axis=0)
-            slots = slot_durations_s(problem, int(layout), features)
+            if group is ExchangeGroup.POOLED and cluster.domain_count > 1:
+                kept = _as_many_on_each_node(cluster, features[exchanged] > 0)
+                features[: group_column(ExchangeGroup.ROW, GroupFeature(0))] *= kept
+                features[received] *= kept
+            slots = slot_durations_s(problem, layout, features)
             sums.alone_s[:, part] = slots.max(axis=1)
-            work_s = slots[: Slot.INPUT_EXCHANGE].sum(axis=0)
-            sums.busiest[:, part] = features[:, work_s.argmax(axis=0), np.arange(len(part))]
+            busy_s = slots[: Slot.INPUT_EXCHANGE].sum(axis=0)
+            sums.busiest[:, part] = features[:, busy_s.argmax(axis=0), np.arange(len(part))]
+            work_s = slots[Slot.POOLED_LOOKUP + group] + slots[Slot.POOLED_UPDATE + group]
             reached = features[exchanged] > 0
-            sums.active[part] = (work_s > 0).sum(axis=0) / reached.sum(axis=0)
             lowest_s = work_s.min(axis=0, where=reached, initial=np.inf)
             sums.uneven[part] = lowest_s < work_s.max(axis=0) * (1.0 - _ROUNDING)
+            ranks = np.maximum(1, reached.sum(axis=0))
+            sums.active[part] = (reached & (work_s > 0)).sum(axis=0) / ranks
     return sums

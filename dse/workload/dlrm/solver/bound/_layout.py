@@ -189,11 +189,12 @@ class Plans:
     @property
     def uneven(self) -> list[ExchangeGroup]:
         """Groups in use whose shards are on all ranks, where ranks may hold different blocks."""
-        everywhere = [group for group in self.groups if group not in self.partial]
+        by_rows = {ExchangeGroup.ROW, ExchangeGroup.NODE}
         return [
             group
-            for group in everywhere
-            if self.choices.uneven[self.open & (self.choices.group == group)].any()
+            for group in self.groups
+            if group in by_rows.difference(self.partial)
+            and self.choices.uneven[self.open & self.choices.inside(group)].any()
         ]
 
     @property
