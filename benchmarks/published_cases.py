@@ -173,7 +173,7 @@ def cluster_of(row: pd.Series) -> Cluster:
 
 
 #: The hybrid embedding joins all tables and spreads the rows over the ranks, so that no table
-#: is replicated as a whole. That it replicates frequent rows is not modelled.
+#: is replicated as a whole. Which frequent rows it replicates is left to the solver.
 _HYBRID = frozenset({"hugectr_3_1", "hugectr_hybrid"})
 
 

@@ -8,6 +8,7 @@ import typer
 
 from dse.cli._options import (
     BatchOption,
+    HotRowsOption,
     JsonOption,
     LaunchOption,
     LinkOption,
@@ -55,6 +56,7 @@ def predict_command(
     ] = "",
     launch: LaunchOption = "",
     wire: WireOption = "",
+    hot_rows: HotRowsOption = None,
     host_profile: Annotated[
         str,
         typer.Option(
@@ -177,6 +179,7 @@ def predict_command(
         plan=plan,
         launch=launch,
         communication_precision=wire,
+        hot_rows=hot_rows,
         host_profile=host_profile,
         tensor=tensor,
         pipeline=pipeline,

@@ -34,6 +34,7 @@ class Request:
         launch: How the host launches kernels; as the program does if empty.
         communication_precision: Formats of pooled embeddings on the wire; as the program does if
             empty.
+        hot_rows: Whether plans may keep popular rows on every rank; if the program can when None.
         host_profile: File of host overheads; the platform's if empty.
         tensor: Tensor-parallel ranks.
         pipeline: Pipeline stages.
@@ -59,6 +60,7 @@ class Request:
     plan: str = ""
     launch: str = ""
     communication_precision: str = ""
+    hot_rows: bool | None = None
     host_profile: str = ""
     tensor: int | None = None
     pipeline: int | None = None

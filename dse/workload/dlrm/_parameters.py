@@ -93,8 +93,9 @@ TypeSets = Annotated[
 class DlrmParameters(ParametersBlock):
     """The outer choices; each is a value, a list of values, or a range.
 
-    `launch`, `overlap_dense_all_reduce`, `prefetch_input` and `communication_precision` override
-    what the program does; without them it does as it is written.
+    `launch`, `overlap_dense_all_reduce`, `prefetch_input`, `communication_precision` and
+    `hot_rows` (whether plans may keep popular rows on every rank) override what the program does;
+    without them it does as it is written.
     """
 
     platform: Platforms
@@ -108,6 +109,7 @@ class DlrmParameters(ParametersBlock):
     overlap_dense_all_reduce: Switches | None = None
     prefetch_input: Switches | None = None
     communication_precision: Wires | None = None
+    hot_rows: Switches | None = None
     program: Annotated[
         Names | None, Field(validation_alias=AliasChoices("program", "software_profile"))
     ] = None
