@@ -65,7 +65,7 @@ class Placements:
         # The shard class of which every rank has one besides, or -1.
         self._hot: list[int] = []
         self._arrays: _Arrays | None = None
-        self._host_columns = False
+        self._host_columns = problem.sync is not None
 
     def include_host_columns(self) -> None:
         """Makes :meth:`features` hold the columns of tables in host memory from now on.
