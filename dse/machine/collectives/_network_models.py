@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: calibration of its second generation; Ethernet as EFA. RoCE is taken to be as InfiniBand, but
 #: for exchanges, which come from all-to-alls on 2–16 nodes of the same cloud.
 _KINDS = {
-    "infiniband": NetworkModel(0.92, 0.92, 0.96, 4.0, 0.15, 1.5),
+    "infiniband": NetworkModel(0.92, 0.92, 0.96, 1.15, 0.25, 1.7),
     "roce": NetworkModel(0.92, 0.92, 0.90, 4.0, 0.15, 1.5),
     "efa": NetworkModel(0.62, 0.62, 0.80, 1.7, 0.07, 2.1),
     "ethernet": NetworkModel(0.75, 0.75, 0.80, 1.7, 0.07, 2.1),

@@ -88,7 +88,7 @@ def slot_durations_s(
         held_bytes += [part * input_bytes for part in _input_parts(problem)]
     if held_bytes:
         # All of them go through the same formula.
-        exchange_s = _all_to_all_s(cluster, np.concatenate(held_bytes, axis=1))
+        exchange_s = _exchange_s(problem, np.concatenate(held_bytes, axis=1))
         by_kind = list(exchange_s.reshape(len(held_bytes), -1))
         if layout >> ExchangeGroup.POOLED & 1:
             durations[Slot.POOLED_EXCHANGE] = by_kind.pop(0)
@@ -100,20 +100,21 @@ def slot_durations_s(
     if layout >> ExchangeGroup.ROW & 1:
         # Every rank holds partial sums of all row-wise columns for the whole batch; forward they
         # are reduced and scattered, backward the gradients are gathered: the same volume.
-        durations[Slot.ROW_EXCHANGE] = collective_time_s(
-            cluster, CollectiveOp.REDUCE_SCATTER, batch_bytes * exchanged(ExchangeGroup.ROW)
+        durations[Slot.ROW_EXCHANGE] = _row_exchange_s(
+            problem, batch_bytes * exchanged(ExchangeGroup.ROW)
         )
     if layout >> ExchangeGroup.NODE & 1:
         columns = exchanged(ExchangeGroup.NODE)
-        durations[Slot.NODE_EXCHANGE_INSIDE] = collective_time_s(
-            cluster, CollectiveOp.REDUCE_SCATTER, batch_bytes * columns, Group.domain(cluster)
-        )
-        durations[Slot.NODE_EXCHANGE_BETWEEN] = _between_nodes_s(problem, batch_bytes * columns)
+        durations[Slot.NODE_EXCHANGE_INSIDE] = _reduce_inside_s(cluster, batch_bytes * columns)
+        # The ranks of a domain hold the same, and deal a part each.
+        local = cluster.domain_size
+        dealt_bytes = batch_bytes * columns[::local] / local
+        durations[Slot.NODE_EXCHANGE_BETWEEN] = _between_nodes_s(problem, dealt_bytes)
     if layout >> ExchangeGroup.REPLICATED & 1:
         durations[Slot.REPLICATED_ALL_REDUCE] = collective_time_s(
             cluster,
             CollectiveOp.ALL_REDUCE,
-            _GRADIENT_BYTES * exchanged(ExchangeGroup.REPLICATED),
+            problem.software.dense_gradient_bytes * exchanged(ExchangeGroup.REPLICATED),
         )
         _fill_replicated_update(problem, features, durations)
     return durations
@@ -144,10 +145,10 @@ def slot_spreads(
     def most(group: ExchangeGroup) -> float:
         return float(features[group_column(group, GroupFeature.EXCHANGED)].max())
 
-    replicated_bytes = _GRADIENT_BYTES * most(ExchangeGroup.REPLICATED)
-    update = streaming_estimate(
-        cluster.device, "elementwise", {"traffic_bytes": np.array(4.0 * replicated_bytes)}
-    )
+    replicated = most(ExchangeGroup.REPLICATED)
+    replicated_bytes = problem.software.dense_gradient_bytes * replicated
+    update_bytes = np.array(4.0 * _GRADIENT_BYTES * replicated)
+    update = streaming_estimate(cluster.device, "elementwise", {"traffic_bytes": update_bytes})
     spreads[Slot.REPLICATED_UPDATE] = update.spread
     input_bytes = float(features[rank_column(RankFeature.INPUT)].max())
     rows_bytes = batch_bytes * most(ExchangeGroup.ROW)
@@ -339,13 +340,58 @@ def _all_to_all_s(cluster: Cluster, held_bytes: NDArray[np.float64]) -> NDArray[
     return all_to_all_v_time_s(cluster, local_bytes, remote_bytes, node_remote_bytes)
 
 
-def _between_nodes_s(problem: DlrmProblem, node_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Second step of a node-wise exchange: each local rank deals its part of the batch out.
+def _exchange_s(problem: DlrmProblem, held_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Duration of an all-to-all as the program does it; for the rest see :func:`_all_to_all_s`."""
+    cluster = problem.cluster
+    if not problem.software.hierarchical_exchange or cluster.domain_count == 1:
+        return _all_to_all_s(cluster, held_bytes)
+    nodes, local = cluster.domain_count, cluster.domain_size
+    by_node = held_bytes.reshape(nodes, local, -1)
+    node_total = by_node.sum(axis=1)
+    # Every rank of a node first gets what the others of its node hold for ranks of its place in
+    # all nodes, so that afterwards the cards of a node send the same.
+    dealt = held_bytes.max(axis=0) * (local - 1) / local
+    received = (node_total[:, None, :] - by_node).max(axis=(0, 1)) / local
+    nothing = np.zeros_like(dealt)
+    inside_s = all_to_all_v_time_s(
+        cluster, np.maximum(dealt, received), nothing, nothing, Group.domain(cluster)
+    )
+    return inside_s + _between_nodes_s(problem, node_total / local)
+
+
+def _row_exchange_s(problem: DlrmProblem, held_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Duration of reducing and scattering partial sums that all ranks hold.
 
     Args:
         problem: Everything but the plan.
-        node_bytes: Bytes of the whole batch's pooled vectors of the rank's node; shape
-            `(ranks, candidates)`, equal within a node.
+        held_bytes: Partial sums of the whole batch, the same on all ranks; shape
+            `(ranks, candidates)`.
+
+    Returns:
+        Seconds; shape `(ranks, candidates)`.
+    """
+    cluster = problem.cluster
+    if not problem.software.hierarchical_exchange or cluster.domain_count == 1:
+        return collective_time_s(cluster, CollectiveOp.REDUCE_SCATTER, held_bytes)
+    local = cluster.domain_size
+    # The sums of a node are dealt out to all nodes, and added up where they arrive.
+    between_s = _between_nodes_s(problem, held_bytes[::local] / local)
+    return _reduce_inside_s(cluster, held_bytes) + between_s
+
+
+def _reduce_inside_s(cluster: Cluster, held_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Duration of reducing and scattering partial sums among the ranks of each node."""
+    group = Group.domain(cluster)
+    return collective_time_s(cluster, CollectiveOp.REDUCE_SCATTER, held_bytes, group)
+
+
+def _between_nodes_s(problem: DlrmProblem, held: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Second step of an exchange: each local rank deals its part out to its like in all nodes.
+
+    Args:
+        problem: Everything but the plan.
+        held: Bytes that each rank of a node holds for the whole batch; shape
+            `(nodes, candidates)`.
 
     Returns:
         Seconds; shape `(candidates,)`.
@@ -353,8 +399,7 @@ def _between_nodes_s(problem: DlrmProblem, node_bytes: NDArray[np.float64]) -> N
     cluster = problem.cluster
     nodes, local = cluster.domain_count, cluster.domain_size
     if nodes == 1:
-        return np.zeros(node_bytes.shape[1])
-    held = node_bytes[::local] / local
+        return np.zeros(held.shape[1])
     dealt = held.max(axis=0) * (nodes - 1) / nodes
     received = (held.sum(axis=0) - held).max(axis=0) / nodes
     remote_bytes = np.maximum(dealt, received)

@@ -33,10 +33,13 @@ class DlrmProgram(Program):
         software: How it is written, in four-byte arithmetic.
         casts_rows: Under mixed precision, pooled rows and their gradients are cast by kernels of
             their own.
+        narrow_gradients: Under mixed precision, gradients of dense layers and of replicated tables
+            are reduced in the precision of the products.
     """
 
     software: DlrmRuntime = IDEAL_RUNTIME
     casts_rows: bool = False
+    narrow_gradients: bool = False
 
     def software_for(self, precision: Precision) -> DlrmRuntime:
         """Returns the program in a precision of the dense part.
@@ -55,9 +58,13 @@ class DlrmProgram(Program):
         return replace(
             self.software,
             communication_precision_bytes=precision.value_bytes,
+            dense_gradient_bytes=precision.value_bytes if self.narrow_gradients else 4,
             embedding=kernels,
         )
 
+
+#: A bucket that holds all dense gradients.
+_ONE_BUFFER_BYTES = 2**62
 
 _HIPC22 = "36 single-GPU iteration times of HiPC'22: V100, TITAN Xp and P100"
 _DLE = "14 published throughputs of DeepLearningExamples: V100 and A100, 1 to 16 GPUs"
@@ -179,42 +186,51 @@ _PROGRAMS = (
         description="HugeCTR 3.1 with the hybrid embedding of one-hot models (mid 2021)",
         software=DlrmRuntime(
             launch=LaunchMode.CUDA_GRAPHS,
+            dense_bucket_bytes=_ONE_BUFFER_BYTES,
             fused_interaction=True,
             input_path=InputPath.BY_TABLE,
+            hierarchical_exchange=True,
             spread=0.11,
         ),
         origin=(
             "Like `hugectr_hybrid`, before products could compute gradients of activations and "
             "biases on the way; an assumption from the dates of the libraries. Nothing fitted"
         ),
+        narrow_gradients=True,
     ),
     DlrmProgram(
         name="hugectr_hybrid",
         description="HugeCTR with the hybrid embedding of one-hot models (end of 2021, 2022)",
         software=DlrmRuntime(
             launch=LaunchMode.CUDA_GRAPHS,
+            dense_bucket_bytes=_ONE_BUFFER_BYTES,
             fused_activations=True,
             fused_interaction=True,
             input_path=InputPath.BY_TABLE,
+            hierarchical_exchange=True,
             spread=0.11,
         ),
         origin=(
             "Read: whole iteration captured, fused layers, overlapped exchanges. Nothing fitted"
         ),
+        narrow_gradients=True,
     ),
     DlrmProgram(
         name="hugectr",
         description="HugeCTR with the embedding collection of multi-hot models (2023 on)",
         software=DlrmRuntime(
             launch=LaunchMode.CUDA_GRAPHS,
+            dense_bucket_bytes=_ONE_BUFFER_BYTES,
             fused_activations=True,
             fused_interaction=True,
             input_path=InputPath.BY_TABLE,
+            hierarchical_exchange=True,
             embedding=EmbeddingKernels(index_bytes=1600.0),
             spread=0.1,
         ),
         origin="Read: like `hugectr_hybrid`; keys of all tables are filtered, sorted and united",
         fitted=(FittedValue("index_bytes", 1600.0, _DCNV2),),
+        narrow_gradients=True,
     ),
     DlrmProgram(
         name="distributed_embeddings",

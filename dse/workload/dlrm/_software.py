@@ -46,6 +46,8 @@ class DlrmRuntime:
         prefetch_input: The next batch's copy and input distribution overlap with this iteration.
         communication_precision_bytes: Bytes of one pooled embedding value on the wire.
         dense_bucket_bytes: Size of a dense gradient bucket (DDP's default is 25 MiB).
+        dense_gradient_bytes: Bytes of one gradient value of dense layers and of replicated tables
+            in its all-reduce.
         dense_bottom: Where the bottom MLP runs.
         fused_activations: Biases, activations and their gradients are part of the products.
         fused_interaction: Concatenation, dot products and their triangle are one kernel each way.
@@ -53,6 +55,10 @@ class DlrmRuntime:
             backward pass by general indexing, which sorts; 0 where a kernel knows the triangle.
         embedding: What happens around lookups and updates.
         input_path: How a batch reaches the devices.
+        hierarchical_exchange: All-to-alls of pooled vectors, and sums of row-wise tables, over
+            several nodes have two steps: inside each node, then between the ranks of one place in
+            all nodes, which saves messages and lets the cards of a node send the same. Otherwise
+            every rank sends to every other one, and sums go round in a ring.
         lengths_first: The input distribution is two collectives: lengths of bags, from which the
             ranks learn how many indices they get, then indices. One of all bytes otherwise.
         calls_per_operator: Calls of the framework for one operator of the model: bookkeeping of
@@ -70,12 +76,14 @@ class DlrmRuntime:
     prefetch_input: bool = True
     communication_precision_bytes: int = 4
     dense_bucket_bytes: int = 25 * 2**20
+    dense_gradient_bytes: int = 4
     dense_bottom: DenseBottom = DenseBottom.EVERY_RANK
     fused_activations: bool = False
     fused_interaction: bool = False
     triangle_gradient_bytes: float = 0.0
     embedding: EmbeddingKernels = _FUSED
     input_path: InputPath = InputPath.BY_SAMPLE
+    hierarchical_exchange: bool = False
     lengths_first: bool = False
     calls_per_operator: float = 1.0
     step_host_s: float = 0.0

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.workload.dlrm.explain._resources import (
-    all_reduce_buckets,
-    dense_buckets,
-    operators_by_name,
-)
+from dse.workload.dlrm._operators import dense_buckets
+from dse.workload.dlrm.explain._resources import all_reduce_buckets, operators_by_name
 from dse.workload.dlrm.scoring._features import (
     ExchangeGroup,
     GroupFeature,
@@ -36,7 +33,6 @@ _EXCHANGES = {
     Slot.NODE_EXCHANGE_BETWEEN: ExchangeGroup.NODE,
 }
 _UPDATES = range(Slot.POOLED_UPDATE, Slot.INPUT_EXCHANGE)
-_PARAMETER_BYTES = 4
 
 
 def task_sizes(scorer: PlanScorer, plan: ShardingPlan, layout: LayoutGraph) -> tuple[Details, ...]:
@@ -66,7 +62,7 @@ def task_sizes(scorer: PlanScorer, plan: ShardingPlan, layout: LayoutGraph) -> t
         if task in slots:
             sizes = _slot_sizes(problem, features[:, slots[task][1]], slots[task][0])
         elif 0 <= bucket[task] < len(buckets):
-            sizes = [("message_bytes", float(buckets[bucket[task]]))]
+            sizes = [("message_bytes", float(buckets[bucket[task]][0]))]
         elif name in operators:
             sizes = _operator_sizes(operators[name])
         result.append(tuple(sizes))
@@ -96,7 +92,7 @@ def _slot_sizes(
         return [("held_bytes", held * of(_EXCHANGES[slot], GroupFeature.EXCHANGED))]
     if slot in (Slot.REPLICATED_ALL_REDUCE, Slot.REPLICATED_UPDATE):
         values = of(ExchangeGroup.REPLICATED, GroupFeature.EXCHANGED)
-        return [("gradient_bytes", _PARAMETER_BYTES * values)]
+        return [("gradient_bytes", problem.software.dense_gradient_bytes * values)]
     update = slot in _UPDATES
     group = ExchangeGroup(slot - (Slot.POOLED_UPDATE if update else Slot.POOLED_LOOKUP))
     memory = GroupFeature.BACKWARD_MEMORY if update else GroupFeature.FORWARD_MEMORY
