@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from dse.sharding._check import check_plan
 from dse.sharding._files import plan_to_json, plan_to_torchrec, read_plan
+from dse.sharding._hot_rows import (
+    cold_bag_share,
+    cold_part,
+    hot_part,
+    hot_row_counts,
+    hot_share,
+)
 from dse.sharding._infeasible import explain_infeasible, format_size, total_device_bytes
 from dse.sharding._plan import (
     DEFAULT_CACHE_LOAD_FACTOR,
@@ -52,10 +59,15 @@ __all__ = [
     "TableShard",
     "check_constraints",
     "check_plan",
+    "cold_bag_share",
+    "cold_part",
     "column_widths",
     "explain_infeasible",
     "format_size",
     "from_torchrec",
+    "hot_part",
+    "hot_row_counts",
+    "hot_share",
     "largest_shard_bytes",
     "parse_allow",
     "parse_pin",

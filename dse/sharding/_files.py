@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
 
 from dse._reading import read_text
-from dse.config import StrictModel, parse_json
+from dse.config import MAX_COUNT, StrictModel, parse_json
 from dse.errors import PlanError
 from dse.sharding._plan import ComputeKernel, ShardingPlan, ShardingType, TablePlan
 from dse.sharding.torchrec import (
@@ -35,6 +37,7 @@ class TableBlock(StrictModel):
     ranks: Ranks
     compute_kernel: ComputeKernel = ComputeKernel.FUSED
     cache_load_factor: LoadFactor | None = None
+    hot_rows: Annotated[int, Field(ge=0, le=MAX_COUNT)] = 0
 
 
 class PlanDocument(StrictModel):
@@ -114,6 +117,7 @@ def read_plan(path: str | Path, tables: Sequence[EmbeddingTable] | None = None) 
                 tuple(block.ranks),
                 block.compute_kernel,
                 block.cache_load_factor,
+                block.hot_rows,
             )
             for name, block in document.tables.items()
         ),
@@ -128,4 +132,6 @@ def _table_block(table: TablePlan) -> dict[str, object]:
     }
     if table.cache_load_factor is not None:
         block["cache_load_factor"] = table.cache_load_factor
+    if table.hot_rows:
+        block["hot_rows"] = table.hot_rows
     return block

@@ -81,6 +81,11 @@ class Candidate:
                     f"{where}, table `{table.name}`: real runs keep tables in device memory, not "
                     f"by `{placement.compute_kernel.value}`; plan without UVM"
                 )
+            if placement.hot_rows:
+                raise ConfigError(
+                    f"{where}, table `{table.name}`: real runs keep no hot rows on every rank; "
+                    "plan without them"
+                )
             if table.data_type is DataType.INT8:
                 raise ConfigError(
                     f"{where}, table `{table.name}`: int8 rows cannot be trained; use fp16"

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 #: Durations of one kind that are computed at once where calls are what costs.
 _CACHED_VALUES = 30_000
 
-#: Bytes of a gradient value of a replicated table.
+#: Bytes of a gradient value of a replicated table on the device.
 _GRADIENT_BYTES = 4
 
 
@@ -114,7 +114,7 @@ def slot_durations_s(
         durations[Slot.REPLICATED_ALL_REDUCE] = collective_time_s(
             cluster,
             CollectiveOp.ALL_REDUCE,
-            problem.software.dense_gradient_bytes * exchanged(ExchangeGroup.REPLICATED),
+            problem.software.replicated_gradient_bytes * exchanged(ExchangeGroup.REPLICATED),
         )
         _fill_replicated_update(problem, features, durations)
     return durations
@@ -146,9 +146,9 @@ def slot_spreads(
         return float(features[group_column(group, GroupFeature.EXCHANGED)].max())
 
     replicated = most(ExchangeGroup.REPLICATED)
-    replicated_bytes = problem.software.dense_gradient_bytes * replicated
-    update_bytes = np.array(4.0 * _GRADIENT_BYTES * replicated)
-    update = streaming_estimate(cluster.device, "elementwise", {"traffic_bytes": update_bytes})
+    replicated_bytes = problem.software.replicated_gradient_bytes * replicated
+    traffic_bytes = np.array(4.0 * _GRADIENT_BYTES * replicated)
+    update = streaming_estimate(cluster.device, "elementwise", {"traffic_bytes": traffic_bytes})
     spreads[Slot.REPLICATED_UPDATE] = update.spread
     input_bytes = float(features[rank_column(RankFeature.INPUT)].max())
     rows_bytes = batch_bytes * most(ExchangeGroup.ROW)

@@ -87,7 +87,7 @@ def dense_buckets(problem: DlrmProblem) -> list[tuple[int, int]]:
     return bucket_sizes(
         stack_operators(problem).gradients,
         software.dense_bucket_bytes,
-        software.dense_gradient_bytes,
+        software.replicated_gradient_bytes,
     )
 
 

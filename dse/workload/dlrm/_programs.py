@@ -33,8 +33,8 @@ class DlrmProgram(Program):
         software: How it is written, in four-byte arithmetic.
         casts_rows: Under mixed precision, pooled rows and their gradients are cast by kernels of
             their own.
-        narrow_gradients: Under mixed precision, gradients of dense layers and of replicated tables
-            are reduced in the precision of the products.
+        narrow_gradients: Under mixed precision, gradients of what all ranks hold are reduced in
+            the precision of the products.
     """
 
     software: DlrmRuntime = IDEAL_RUNTIME
@@ -44,7 +44,8 @@ class DlrmProgram(Program):
     def software_for(self, precision: Precision) -> DlrmRuntime:
         """Returns the program in a precision of the dense part.
 
-        Under mixed precision, pooled values travel in two bytes.
+        Under mixed precision, pooled values travel in two bytes, and so do gradients of replicated
+        rows where the program replicates hot rows.
         """
         if precision.value_bytes == 4:
             return self.software
@@ -58,7 +59,7 @@ class DlrmProgram(Program):
         return replace(
             self.software,
             communication_precision_bytes=precision.value_bytes,
-            dense_gradient_bytes=precision.value_bytes if self.narrow_gradients else 4,
+            replicated_gradient_bytes=precision.value_bytes if self.narrow_gradients else 4,
             embedding=kernels,
         )
 
@@ -190,6 +191,7 @@ _PROGRAMS = (
             fused_interaction=True,
             input_path=InputPath.BY_TABLE,
             hierarchical_exchange=True,
+            hot_rows=True,
             spread=0.11,
         ),
         origin=(
@@ -208,6 +210,7 @@ _PROGRAMS = (
             fused_interaction=True,
             input_path=InputPath.BY_TABLE,
             hierarchical_exchange=True,
+            hot_rows=True,
             spread=0.11,
         ),
         origin=(
@@ -225,6 +228,7 @@ _PROGRAMS = (
             fused_interaction=True,
             input_path=InputPath.BY_TABLE,
             hierarchical_exchange=True,
+            hot_rows=True,
             embedding=EmbeddingKernels(index_bytes=1600.0),
             spread=0.1,
         ),

@@ -45,9 +45,9 @@ class DlrmRuntime:
         overlap_dense_all_reduce: Dense gradients are reduced in buckets during the backward pass.
         prefetch_input: The next batch's copy and input distribution overlap with this iteration.
         communication_precision_bytes: Bytes of one pooled embedding value on the wire.
+        replicated_gradient_bytes: Bytes of one gradient value of what all ranks hold (dense
+            layers, replicated tables, hot rows) on the wire.
         dense_bucket_bytes: Size of a dense gradient bucket (DDP's default is 25 MiB).
-        dense_gradient_bytes: Bytes of one gradient value of dense layers and of replicated tables
-            in its all-reduce.
         dense_bottom: Where the bottom MLP runs.
         fused_activations: Biases, activations and their gradients are part of the products.
         fused_interaction: Concatenation, dot products and their triangle are one kernel each way.
@@ -67,6 +67,7 @@ class DlrmRuntime:
         step_host_s: Host time of an iteration during which devices wait: synchronisation,
             optimizer calls outside a captured graph.
         loader_s_per_sample: Host time of one rank to load a sample, in the thread that launches.
+        hot_rows: Whether plans may keep the most popular rows of a table on every rank.
         spread: Standard deviation of the logarithm of actual over predicted iteration time that is
             left when every single model is right: what the description of a program leaves out.
     """
@@ -75,8 +76,8 @@ class DlrmRuntime:
     overlap_dense_all_reduce: bool = True
     prefetch_input: bool = True
     communication_precision_bytes: int = 4
+    replicated_gradient_bytes: int = 4
     dense_bucket_bytes: int = 25 * 2**20
-    dense_gradient_bytes: int = 4
     dense_bottom: DenseBottom = DenseBottom.EVERY_RANK
     fused_activations: bool = False
     fused_interaction: bool = False
@@ -88,6 +89,7 @@ class DlrmRuntime:
     calls_per_operator: float = 1.0
     step_host_s: float = 0.0
     loader_s_per_sample: float = 0.0
+    hot_rows: bool = False
     spread: float = 0.0
 
 

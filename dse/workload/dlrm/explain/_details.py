@@ -33,6 +33,7 @@ _EXCHANGES = {
     Slot.NODE_EXCHANGE_BETWEEN: ExchangeGroup.NODE,
 }
 _UPDATES = range(Slot.POOLED_UPDATE, Slot.INPUT_EXCHANGE)
+_PARAMETER_BYTES = 4
 
 
 def task_sizes(scorer: PlanScorer, plan: ShardingPlan, layout: LayoutGraph) -> tuple[Details, ...]:
@@ -92,7 +93,9 @@ def _slot_sizes(
         return [("held_bytes", held * of(_EXCHANGES[slot], GroupFeature.EXCHANGED))]
     if slot in (Slot.REPLICATED_ALL_REDUCE, Slot.REPLICATED_UPDATE):
         values = of(ExchangeGroup.REPLICATED, GroupFeature.EXCHANGED)
-        return [("gradient_bytes", problem.software.dense_gradient_bytes * values)]
+        on_wire = slot is Slot.REPLICATED_ALL_REDUCE
+        value_bytes = problem.software.replicated_gradient_bytes if on_wire else _PARAMETER_BYTES
+        return [("gradient_bytes", value_bytes * values)]
     update = slot in _UPDATES
     group = ExchangeGroup(slot - (Slot.POOLED_UPDATE if update else Slot.POOLED_LOOKUP))
     memory = GroupFeature.BACKWARD_MEMORY if update else GroupFeature.FORWARD_MEMORY

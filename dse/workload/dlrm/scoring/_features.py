@@ -22,7 +22,8 @@ class ExchangeGroup(IntEnum):
     POOLED: whole rows on one rank, pooled vectors by all-to-all (table-, column-wise).
     ROW: rows over all ranks, partial sums by reduce-scatter (row-wise).
     NODE: rows over a node, reduce-scatter inside and all-to-all between (table-row-wise, grid).
-    REPLICATED: a copy on every rank, gradients by all-reduce (data-parallel).
+    REPLICATED: a copy on every rank, gradients by all-reduce (data-parallel, and hot rows of other
+        tables, which are in two groups).
     """
 
     POOLED = 0
@@ -51,7 +52,7 @@ class GroupFeature(IntEnum):
     """Additive quantities of a rank within one exchange group.
 
     FORWARD_MEMORY … BACKWARD_CACHE: see `dse.machine.kernels.EmbeddingWork`.
-    EXCHANGED: pooled values a sample, or parameters of replicated tables.
+    EXCHANGED: pooled values a sample, or parameters of replicated tables and hot rows.
     """
 
     FORWARD_MEMORY = 0

@@ -52,10 +52,13 @@ class Placements:
     def __init__(self, problem: DlrmProblem) -> None:
         self._problem = problem
         self._contexts = shard_contexts(problem)
-        self._class_ids: dict[tuple[int, ExchangeGroup, int, int, float | None], int] = {}
+        self._class_ids: dict[tuple[int, ExchangeGroup, int, int, float | None, int], int] = {}
         self._class_features: list[tuple[float, ...]] = []
         self._class_spreads: list[tuple[float, float]] = []
-        self._option_ids: dict[tuple[int, ShardingType, tuple[int, ...], float | None], int] = {}
+        self._class_groups: list[ExchangeGroup] = []
+        self._option_ids: dict[
+            tuple[int, ShardingType, tuple[int, ...], float | None, int], int
+        ] = {}
         self._plans: list[TablePlan] = []
         self._groups: list[int] = []
         self._entries: list[list[tuple[int, int]]] = []
@@ -73,7 +76,8 @@ class Placements:
     def option(self, table_index: int, plan: TablePlan) -> int:
         """Returns the id of a placement of table number `table_index`, adding it when new."""
         cached_share = plan.cached_share
-        key = (table_index, plan.sharding_type, plan.ranks, cached_share)
+        hot_rows = plan.hot_rows
+        key = (table_index, plan.sharding_type, plan.ranks, cached_share, hot_rows)
         found = self._option_ids.get(key)
         if found is not None:
             return found
@@ -84,21 +88,33 @@ class Placements:
         entries = [
             (
                 shard.rank,
-                self._shard_class(table_index, group, shard.columns, divisor, cached_share),
+                self._shard_class(
+                    table_index, group, shard.columns, divisor, cached_share, hot_rows
+                ),
             )
             for shard in table_shards(plan, table, problem.cluster.devices_per_domain)
         ]
+        groups = 1 << group
+        if hot_rows:
+            groups |= 1 << ExchangeGroup.REPLICATED
+            hot = self._hot_class(table_index, hot_rows)
+            entries += [(rank, hot) for rank in range(problem.cluster.world_size)]
         self._host_columns |= cached_share is not None
         option = len(self._plans)
         self._option_ids[key] = option
         self._plans.append(plan)
-        self._groups.append(1 << group)
+        self._groups.append(groups)
         self._entries.append(entries)
         self._arrays = None
         return option
 
     def parts(
-        self, table_index: int, kind: ShardingType, parts: int, cached_share: float | None
+        self,
+        table_index: int,
+        kind: ShardingType,
+        parts: int,
+        cached_share: float | None,
+        hot_rows: int = 0,
     ) -> tuple[int, NDArray[np.float64]]:
         """Returns what the parts of a cut are, wherever they are placed.
 
@@ -108,20 +124,26 @@ class Placements:
             parts: Parts that are placed on their own: shards of columns, or 1.
             cached_share: Of rows in host memory, the part in a cache on the device; None for a
                 table on the device.
+            hot_rows: Rows that every rank has a copy of.
 
         Returns:
-            The exchange group as a bit of the layout, and the features of each part on every rank
-            that it reaches; shape `(parts, features)`, as many as :meth:`features` has.
+            The exchange groups as bits of the layout, and the features of each part on every rank
+            that it reaches; shape `(parts, features)`, as many as :meth:`features` has. With hot
+            rows, one more row has those of their copies on all ranks.
         """
         problem = self._problem
         group, divisor = exchange_group(kind), _row_divisor(kind, problem)
         self._host_columns |= cached_share is not None
         classes = [
-            self._shard_class(table_index, group, columns, divisor, cached_share)
+            self._shard_class(table_index, group, columns, divisor, cached_share, hot_rows)
             for columns in column_widths(problem.model.tables[table_index].dim, parts)
         ]
+        groups = 1 << group
+        if hot_rows:
+            groups |= 1 << ExchangeGroup.REPLICATED
+            classes.append(self._hot_class(table_index, hot_rows))
         rows = np.array([self._class_features[number] for number in classes])
-        return 1 << group, rows[:, : WIDE_FEATURE_COUNT if self._host_columns else FEATURE_COUNT]
+        return groups, rows[:, : WIDE_FEATURE_COUNT if self._host_columns else FEATURE_COUNT]
 
     def options_of(self, plan: ShardingPlan) -> NDArray[np.int64]:
         """Returns the plan as option ids; shape `(tables,)`. The plan must have been checked."""
@@ -197,22 +219,26 @@ class Placements:
             cluster.device.memory_bandwidth_bytes_per_s / cluster.host_link.bandwidth_bytes_per_s
         )
         for option in options.tolist():
-            group = self._groups[option].bit_length() - 1
             for _, shard in self._entries[option]:
-                features = self._class_features[shard]
+                features, group = self._class_features[shard], self._class_groups[shard]
                 for direction, (memory, cache) in enumerate(_WORK_FEATURES):
                     work = (
-                        features[group_column(ExchangeGroup(group), memory)]
-                        + features[group_column(ExchangeGroup(group), cache)]
+                        features[group_column(group, memory)]
+                        + features[group_column(group, cache)]
                     )
                     weighted[group, direction] += work * self._class_spreads[shard][direction]
                     weights[group, direction] += work
-                    if group == ExchangeGroup.REPLICATED:
+                    if group is ExchangeGroup.REPLICATED:
                         continue
-                    crossing = features[link_column(ExchangeGroup(group), direction)] * link_weight
+                    crossing = features[link_column(group, direction)] * link_weight
                     weighted[group, direction] += crossing * HOST_ROWS_SPREAD
                     weights[group, direction] += crossing
         return np.divide(weighted, weights, out=np.zeros_like(weighted), where=weights > 0)
+
+    def _hot_class(self, table_index: int, hot_rows: int) -> int:
+        """Returns the class of one rank's copy of a table's hot rows."""
+        columns = self._problem.model.tables[table_index].dim
+        return self._shard_class(table_index, ExchangeGroup.REPLICATED, columns, 1, None, hot_rows)
 
     def _current(self) -> _Arrays:
         if self._arrays is None:
@@ -228,16 +254,18 @@ class Placements:
         columns: int,
         row_divisor: int,
         cached_share: float | None,
+        hot_rows: int,
     ) -> int:
-        key = (table_index, group, columns, row_divisor, cached_share)
+        key = (table_index, group, columns, row_divisor, cached_share, hot_rows)
         found = self._class_ids.get(key)
         if found is None:
             found = len(self._class_features)
             self._class_ids[key] = found
             context = self._contexts[group is ExchangeGroup.REPLICATED]
             features, spreads = shard_features(
-                context, table_index, group, columns, row_divisor, cached_share
+                context, table_index, group, columns, row_divisor, cached_share, hot_rows
             )
+            self._class_groups.append(group)
             self._class_features.append(features)
             self._arrays = None
             self._class_spreads.append(spreads)

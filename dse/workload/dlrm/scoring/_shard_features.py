@@ -13,7 +13,7 @@ from dse.machine.kernels import (
     host_rows_work,
     unfused_embedding_work,
 )
-from dse.sharding import shard_storage
+from dse.sharding import cold_bag_share, cold_part, hot_part, shard_storage
 from dse.workload.dlrm.scoring._features import (
     HOST_STORED_COLUMN,
     INDEX_BYTES,
@@ -32,6 +32,17 @@ if TYPE_CHECKING:
     from dse.machine.kernels import EmbeddingKernels
     from dse.model import EmbeddingTable, Optimizer
     from dse.workload.dlrm._problem import DlrmProblem
+
+#: Reads and writes of a pooled value of a bag with hot and other rows: what was received is read
+#: and added to the sum; backward, gradients of such bags are brought together to be sent.
+_MERGE_PASSES = 3.0
+_SPLIT_PASSES = 2.0
+
+#: Bytes of a pooled value on the device.
+_POOLED_BYTES = 4.0
+
+#: Share of the peak bandwidth at which values and indices are streamed.
+_STREAM_EFFICIENCY = 0.8
 
 #: Shards whose features are kept; bounds memory.
 _SHARDS_KEPT = 20_000
@@ -98,6 +109,7 @@ def shard_features(
     columns: int,
     row_divisor: int,
     cached_share: float | None,
+    hot_rows: int = 0,
 ) -> tuple[tuple[float, ...], tuple[float, float]]:
     """Returns the features of one shard, and the spreads of its lookup and update.
 
@@ -112,14 +124,20 @@ def shard_features(
         row_divisor: Parts that the rows, and with them the lookups, are spread over.
         cached_share: Of rows in host memory, the part in a cache on the device; None for a table
             on the device.
+        hot_rows: The table's most popular rows, of which every rank keeps a copy. In the group of
+            replicated tables the shard is one such copy, in others it is a shard of the other
+            rows.
 
     Returns:
         `WIDE_FEATURE_COUNT` features, and standard deviations of the logarithm of actual over
         expected time, forward and backward.
     """
     device, optimizer, samples = context.device, context.optimizer, context.samples
-    table = context.tables[table_index]
+    whole = context.tables[table_index]
     replicated = group is ExchangeGroup.REPLICATED
+    table = hot_part(whole, hot_rows) if replicated and hot_rows else cold_part(whole, hot_rows)
+    # Bags whose lookups are all hot are not exchanged.
+    cold_bags = cold_bag_share(whole, hot_rows)
     rows = -(-table.rows // row_divisor)
     bags = float(samples * table.feature_count)
     lookups = samples * table.lookups_per_sample / row_divisor
@@ -155,9 +173,15 @@ def shard_features(
         GroupFeature.BACKWARD_MEMORY: work.backward_memory_bytes,
         GroupFeature.BACKWARD_CACHE: work.backward_cache_bytes,
         GroupFeature.EXCHANGED: float(
-            rows * columns if replicated else columns * table.feature_count
+            rows * columns if replicated else columns * table.feature_count * cold_bags
         ),
     }
+    if replicated and hot_rows:
+        merged_bytes = _POOLED_BYTES * bags * cold_bags * columns / _STREAM_EFFICIENCY
+        # Indices are read once, and written to the list of the one part or the other.
+        split_bytes = 2.0 * INDEX_BYTES * samples * whole.lookups_per_sample / _STREAM_EFFICIENCY
+        per_group[GroupFeature.FORWARD_MEMORY] += _MERGE_PASSES * merged_bytes + split_bytes
+        per_group[GroupFeature.BACKWARD_MEMORY] += _SPLIT_PASSES * merged_bytes
     for feature, value in per_group.items():
         features[group_column(group, feature)] = value
     storage = shard_storage(table, optimizer, rows, columns, cached_share)
@@ -168,7 +192,7 @@ def shard_features(
     features[HOST_STORED_COLUMN] = storage.host_bytes
     if not replicated:
         features[rank_column(RankFeature.INPUT)] = INDEX_BYTES * lookups + LENGTH_BYTES * bags
-        features[rank_column(RankFeature.POOLED_OUTPUT)] = bags * columns
+        features[rank_column(RankFeature.POOLED_OUTPUT)] = bags * columns * cold_bags
     return tuple(features), (work.forward_spread, work.backward_spread)
 
 
