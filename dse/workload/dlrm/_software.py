@@ -67,6 +67,9 @@ class DlrmRuntime:
         step_host_s: Host time of an iteration during which devices wait: synchronisation,
             optimizer calls outside a captured graph.
         loader_s_per_sample: Host time of one rank to load a sample, in the thread that launches.
+        evaluation_batch_size: Samples of a batch in evaluations; None for as many as in training.
+        evaluation_s_per_sample: Time of one rank for each sample that it evaluates, besides the
+            forward pass: reading the sample, and the metric.
         hot_rows: Whether plans may keep the most popular rows of a table on every rank.
         spread: Standard deviation of the logarithm of actual over predicted iteration time that is
             left when every single model is right: what the description of a program leaves out.
@@ -89,6 +92,8 @@ class DlrmRuntime:
     calls_per_operator: float = 1.0
     step_host_s: float = 0.0
     loader_s_per_sample: float = 0.0
+    evaluation_batch_size: int | None = None
+    evaluation_s_per_sample: float = 0.0
     hot_rows: bool = False
     spread: float = 0.0
 
