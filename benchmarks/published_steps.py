@@ -229,6 +229,7 @@ def _model(row: Mapping[str, str]) -> TransformerModel:
         _transformer("gpt_175b"),
         name=row["case"],
         sequence_length=int(row["seq"]),
+        head_dim=sizes["hidden"] // sizes["heads"],
         gated_ffn=row["gated_ffn"] == "1",
         tied_embeddings=row["tied"] == "1",
         attention=AttentionKind.FLASH if fused else AttentionKind.UNFUSED,

@@ -56,6 +56,15 @@ LaunchOption = Annotated[
     str,
     typer.Option("--launch", help="eager or cuda_graphs; by default as the program does."),
 ]
+WireOption = Annotated[
+    str,
+    typer.Option(
+        "--communication-precision",
+        metavar="FORMAT",
+        help="Format of pooled embeddings on the wire: fp32, fp16, bf16, fp8, int8 or mx4; "
+        "`fp16/bf16` for outputs and gradients; by default as the program does.",
+    ),
+]
 ProgramOption = Annotated[
     str,
     typer.Option(

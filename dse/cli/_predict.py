@@ -20,6 +20,7 @@ from dse.cli._options import (
     ProgramOption,
     SetOption,
     TimelineOption,
+    WireOption,
     WorldSizeOption,
     price_basis,
 )
@@ -53,6 +54,7 @@ def predict_command(
         ),
     ] = "",
     launch: LaunchOption = "",
+    wire: WireOption = "",
     host_profile: Annotated[
         str,
         typer.Option(
@@ -174,6 +176,7 @@ def predict_command(
         program=program,
         plan=plan,
         launch=launch,
+        communication_precision=wire,
         host_profile=host_profile,
         tensor=tensor,
         pipeline=pipeline,

@@ -19,6 +19,7 @@ from dse.cli._options import (
     ProgramOption,
     SeedOption,
     SetOption,
+    WireOption,
     listed,
     member,
     price_basis,
@@ -79,6 +80,7 @@ def recommend_command(
         typer.Option("--confidence", help="Least probability to reach the goal, such as `95 %`."),
     ] = "50 %",
     launch: LaunchOption = "",
+    wire: WireOption = "",
     program: ProgramOption = "",
     link: LinkOption = "",
     network: NetworkOption = "",
@@ -115,6 +117,7 @@ def recommend_command(
         link=link,
         network=network,
         launch=launch,
+        communication_precision=wire,
         overrides=tuple(changes or ()),
     )
     with progress("looking", quiet=as_json) as display:

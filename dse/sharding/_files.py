@@ -67,6 +67,7 @@ def plan_to_torchrec(
     device_kind: str = "cuda",
     module_path: str | Mapping[str, str] = TORCHREC_MODULE,
     devices_per_domain: int | None = None,
+    qcomms: Mapping[str, tuple[str, str]] | None = None,
 ) -> str:
     """Returns a plan as JSON with the fields of TorchRec's `ShardingPlan`.
 
@@ -78,12 +79,15 @@ def plan_to_torchrec(
         module_path: Path of the module that holds the tables, or the path for each table's name.
         devices_per_domain: Ranks of a full pod, which tables over a node's ranks then span; those
             of a node by default.
+        qcomms: Precisions forward and backward by the name of TorchRec's `CommOp`, where
+            collectives are quantized.
 
     Raises:
         PlanError: TorchRec would not do what the plan says.
     """
     return render_torchrec(
-        export_plan(plan, tables, devices_per_node, device_kind, module_path, devices_per_domain)
+        export_plan(plan, tables, devices_per_node, device_kind, module_path, devices_per_domain),
+        qcomms,
     )
 
 

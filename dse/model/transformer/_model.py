@@ -30,6 +30,21 @@ class AttentionKind(StrEnum):
     FLASH = "flash"
 
 
+class NormKind(StrEnum):
+    """Normalisation before each block; RMS norms have no mean and no bias."""
+
+    LAYER = "layer_norm"
+    RMS = "rms_norm"
+
+
+class Activation(StrEnum):
+    """Function inside the feed-forward block, or of its gate; ``relu2`` is the squared ReLU."""
+
+    GELU = "gelu"
+    SILU = "silu"
+    RELU2 = "relu2"
+
+
 @dataclass(frozen=True, slots=True)
 class TransformerModel:
     """A transformer with its training recipe.
@@ -41,14 +56,17 @@ class TransformerModel:
         family: Decoder or encoder.
         layers: Transformer layers.
         hidden: Width of the residual stream.
-        heads: Attention heads; they divide `hidden`.
+        heads: Attention heads.
         kv_heads: Heads of keys and values (less than `heads` for grouped queries).
+        head_dim: Columns of one head; together they may be wider than `hidden`.
         ffn_hidden: Inner width of the feed-forward block.
         gated_ffn: Whether that block has a second matrix whose output gates the first's.
         vocab: Rows of the embedding, padding included.
         sequence_length: Tokens of one sample.
         attention: How attention is computed.
         tied_embeddings: Whether the language head uses the embedding's matrix.
+        norm: Kind of the norms. Like the activation it changes no count and no time.
+        activation: Function of the feed-forward block.
         learned_positions: Whether every position has a learned vector.
         biases: Whether linear layers and norms have biases.
         dropout: Whether the recipe drops out activations and attention probabilities.
@@ -65,12 +83,15 @@ class TransformerModel:
     hidden: int
     heads: int
     kv_heads: int
+    head_dim: int
     ffn_hidden: int
     gated_ffn: bool
     vocab: int
     sequence_length: int
     attention: AttentionKind
     tied_embeddings: bool
+    norm: NormKind
+    activation: Activation
     learned_positions: bool
     biases: bool
     dropout: bool
@@ -79,9 +100,9 @@ class TransformerModel:
     global_batch_size: int
 
     @property
-    def head_dim(self) -> int:
-        """Columns of one head."""
-        return self.hidden // self.heads
+    def attention_width(self) -> int:
+        """Columns of all heads together: of the queries, and of what attention gives."""
+        return self.heads * self.head_dim
 
     @property
     def causal(self) -> bool:
@@ -91,7 +112,7 @@ class TransformerModel:
     @property
     def qkv_width(self) -> int:
         """Columns of the projection to queries, keys and values."""
-        return self.hidden + 2 * self.kv_heads * self.head_dim
+        return self.attention_width + 2 * self.kv_heads * self.head_dim
 
     @property
     def ffn_width(self) -> int:
@@ -101,7 +122,7 @@ class TransformerModel:
     @property
     def layer_matrix_parameters(self) -> int:
         """Weights of the matrices of one layer."""
-        attention = self.hidden * (self.qkv_width + self.hidden)
+        attention = self.hidden * (self.qkv_width + self.attention_width)
         return attention + self.hidden * (self.ffn_width + self.ffn_hidden)
 
     @property
@@ -156,7 +177,7 @@ class TransformerModel:
     def layer_flops_per_sample(self) -> float:
         """Arithmetic of one layer in a forward pass over one sample."""
         matrices = 2.0 * self.sequence_length * self.layer_matrix_parameters
-        return matrices + 4.0 * self.sequence_length**2 * self.hidden
+        return matrices + 4.0 * self.sequence_length**2 * self.attention_width
 
     @property
     def forward_flops_per_sample(self) -> float:

@@ -10,7 +10,13 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from dse.config import Count, Document
 from dse.machine import Precision
 from dse.model._common import Name, Optimizer, Width
-from dse.model.transformer._model import AttentionKind, TransformerFamily, TransformerModel
+from dse.model.transformer._model import (
+    Activation,
+    AttentionKind,
+    NormKind,
+    TransformerFamily,
+    TransformerModel,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,12 +38,15 @@ class TransformerDocument(Document):
     hidden: Width
     heads: Width
     kv_heads: Width | None = None
+    head_dim: Width | None = None
     ffn_hidden: Width | None = None
     gated_ffn: bool = False
     vocab: Width
     sequence_length: Width
     attention: AttentionKind = AttentionKind.FLASH
     tied_embeddings: bool = True
+    norm: NormKind = NormKind.LAYER
+    activation: Activation | None = None
     learned_positions: bool = True
     biases: bool = True
     dropout: bool = False
@@ -53,10 +62,11 @@ class TransformerDocument(Document):
         return self
 
     def _problems(self) -> Iterator[InitErrorDetails]:
-        if self.hidden % self.heads:
+        if self.head_dim is None and self.hidden % self.heads:
             yield _problem(
                 "heads",
-                f"expected a divisor of the hidden width {self.hidden}, found {self.heads}",
+                f"expected a divisor of the hidden width {self.hidden}, found {self.heads}; "
+                "for heads of another width give `head_dim`",
             )
         kv_heads = self.kv_heads or self.heads
         if self.heads % kv_heads:
@@ -79,12 +89,15 @@ class TransformerDocument(Document):
             hidden=self.hidden,
             heads=self.heads,
             kv_heads=self.kv_heads or self.heads,
+            head_dim=self.head_dim or self.hidden // self.heads,
             ffn_hidden=self.ffn_hidden or 4 * self.hidden,
             gated_ffn=self.gated_ffn,
             vocab=self.vocab,
             sequence_length=self.sequence_length,
             attention=self.attention,
             tied_embeddings=self.tied_embeddings,
+            norm=self.norm,
+            activation=self.activation or (Activation.SILU if self.gated_ffn else Activation.GELU),
             learned_positions=self.learned_positions,
             biases=self.biases,
             dropout=self.dropout,

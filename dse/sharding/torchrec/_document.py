@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from dse._reading import JsonProblemError, load_json
 from dse.config import MAX_COUNT, MAX_RANKS, StrictModel, parse_json
 from dse.sharding._plan import ShardingType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Rank = Annotated[int, Field(ge=0, lt=MAX_RANKS)]
 Ranks = Annotated[list[Rank], Field(min_length=1, max_length=MAX_RANKS)]
@@ -118,11 +121,19 @@ class ParameterShardingBlock(StrictModel):
     key_value_params: Any = None
 
 
+class QCommsBlock(StrictModel):
+    """`QCommsConfig` of one collective; not part of the plan."""
+
+    forward_precision: str
+    backward_precision: str
+
+
 class TorchRecDocument(StrictModel):
-    """`ShardingPlan`: module path → table → placement."""
+    """`ShardingPlan`: module path → table → placement; and what its collectives carry."""
 
     world_size: WorldSize | None = None
     plan: dict[str, dict[str, ParameterShardingBlock]]
+    qcomms: dict[str, QCommsBlock] | None = None
 
 
 def is_torchrec(text: str) -> bool:
@@ -165,8 +176,15 @@ def parse_torchrec(text: str, file: str) -> TorchRecPlan:
     )
 
 
-def render_torchrec(plan: TorchRecPlan) -> str:
-    """Returns the JSON of a plan, with the field names of TorchRec's classes."""
+def render_torchrec(
+    plan: TorchRecPlan, qcomms: Mapping[str, tuple[str, str]] | None = None
+) -> str:
+    """Returns the JSON of a plan, with the field names of TorchRec's classes.
+
+    Args:
+        plan: The plan.
+        qcomms: Precisions forward and backward by the name of a `CommOp`, if any.
+    """
     modules: dict[str, dict[str, object]] = {}
     for parameter in plan.parameters:
         spec = None
@@ -190,7 +208,13 @@ def render_torchrec(plan: TorchRecPlan) -> str:
         if parameter.cache_load_factor is not None:
             block["cache_params"] = {"load_factor": parameter.cache_load_factor}
         modules.setdefault(parameter.module, {})[parameter.table] = block
-    return json.dumps({"world_size": plan.world_size, "plan": modules}, indent=1) + "\n"
+    document: dict[str, object] = {"world_size": plan.world_size, "plan": modules}
+    if qcomms:
+        document["qcomms"] = {
+            op: {"forward_precision": forward, "backward_precision": backward}
+            for op, (forward, backward) in qcomms.items()
+        }
+    return json.dumps(document, indent=1) + "\n"
 
 
 def _shards(block: ParameterShardingBlock) -> tuple[TorchRecShard, ...] | None:

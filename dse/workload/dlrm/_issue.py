@@ -147,7 +147,12 @@ class Issuer:
         return self.issue(rank, name, TaskKind.COPY, kind, streams, cost)
 
     def slot_compute(
-        self, slot: Slot, name: str, launches: int, after: Sequence[Sequence[int]]
+        self,
+        slot: Slot,
+        name: str,
+        launches: int,
+        after: Sequence[Sequence[int]],
+        kind: DurationClass = DurationClass.EMBEDDING,
     ) -> list[int]:
         """Issues a kernel whose duration the plan decides."""
         tasks = [
@@ -155,7 +160,7 @@ class Issuer:
                 rank,
                 name,
                 TaskKind.COMPUTE,
-                DurationClass.EMBEDDING,
+                kind,
                 self._compute,
                 _OF_PLAN,
                 after[rank],

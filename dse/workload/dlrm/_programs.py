@@ -15,11 +15,15 @@ from dse.machine.kernels import EmbeddingKernels
 from dse.workload._launch import LaunchMode
 from dse.workload._programs import IDEAL, FittedValue, Program
 from dse.workload.dlrm._software import IDEAL_RUNTIME, DenseBottom, DlrmRuntime, InputPath
+from dse.workload.dlrm._wire import WireFormat, WireFormats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dse.machine import Precision
+
+#: TorchRec converts for the wire by kernels of their own (`QuantizedCommCodec`).
+_CONVERTED = WireFormats(codec=True)
 
 #: Passes over a four-byte row by a cast between it and half precision: four bytes and two.
 _CAST_PASSES = 1.5
@@ -35,11 +39,13 @@ class DlrmProgram(Program):
             their own.
         narrow_gradients: Under mixed precision, gradients of what all ranks hold are reduced in
             the precision of the products.
+        chooses_wire: Whether formats of pooled embeddings on the wire can be chosen.
     """
 
     software: DlrmRuntime = IDEAL_RUNTIME
     casts_rows: bool = False
     narrow_gradients: bool = False
+    chooses_wire: bool = False
 
     def software_for(self, precision: Precision) -> DlrmRuntime:
         """Returns the program in a precision of the dense part.
@@ -58,7 +64,7 @@ class DlrmProgram(Program):
             )
         return replace(
             self.software,
-            communication_precision_bytes=precision.value_bytes,
+            wire=WireFormats.of(WireFormat(precision.value)),
             replicated_gradient_bytes=precision.value_bytes if self.narrow_gradients else 4,
             embedding=kernels,
         )
@@ -89,6 +95,7 @@ _PROGRAMS = (
         name=IDEAL,
         description="A loop with nothing but the kernels of the model; no program reaches it",
         origin="Assumed: one kernel launch for each operator, everything overlaps that can",
+        chooses_wire=True,
     ),
     DlrmProgram(
         name="pytorch_eager",
@@ -113,13 +120,17 @@ _PROGRAMS = (
         name="torchrec",
         description="TorchRec with its pipelined loop: fused lookups, eager launches",
         software=DlrmRuntime(
-            calls_per_operator=_TORCHREC_CALLS, triangle_gradient_bytes=200.0, spread=0.1
+            wire=_CONVERTED,
+            calls_per_operator=_TORCHREC_CALLS,
+            triangle_gradient_bytes=200.0,
+            spread=0.1,
         ),
         origin=(
             "Read: input distribution of the next batch overlaps with this one. Counted: radix "
             "sort of the triangle's values in three passes"
         ),
         fitted=(FittedValue("calls_per_operator", _TORCHREC_CALLS, _P4D),),
+        chooses_wire=True,
     ),
     DlrmProgram(
         name="dse_trainer",
@@ -148,6 +159,7 @@ _PROGRAMS = (
         name="torchrec_dlrm",
         description="The torchrec_dlrm training script: TorchRec, batches made by the same thread",
         software=DlrmRuntime(
+            wire=_CONVERTED,
             calls_per_operator=_TORCHREC_CALLS,
             triangle_gradient_bytes=200.0,
             loader_s_per_sample=5.6e-6,
@@ -158,6 +170,7 @@ _PROGRAMS = (
             FittedValue("calls_per_operator", _TORCHREC_CALLS, _P4D),
             FittedValue("loader_s_per_sample", 5.6e-6, _P4D),
         ),
+        chooses_wire=True,
     ),
     DlrmProgram(
         name="deeplearningexamples",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from dse.workload.dlrm._codec import codec_kernels
 from dse.workload.dlrm._contention import has_own_engines
 from dse.workload.dlrm._operators import (
     bottom_on_first_rank,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from dse.workload._launch import LaunchMode
     from dse.workload.dlrm._operators import StackOperators
     from dse.workload.dlrm._problem import DlrmProblem
+    from dse.workload.dlrm.scoring._slots import Slot
 
 #: Stands for any number above one.
 _SEVERAL = 2
@@ -60,6 +62,8 @@ class Shape:
         host_step: Whether the devices wait for something on the host at the beginning.
         loads_batches: Whether the host loads the next batch.
         forward_only: Only the forward pass, as in an evaluation.
+        mirrored: Whether the gradients' exchanges last as long as those of the outputs.
+        codecs: Conversions for the wire, and the kernels of each.
         copies: Copies from the host, by name; the first one has cost 1.
         bottom_forward: Bottom MLP of every rank.
         first_bottom_forward: Bottom MLP of the first rank.
@@ -86,6 +90,8 @@ class Shape:
     host_step: bool
     loads_batches: bool
     forward_only: bool
+    mirrored: bool
+    codecs: tuple[tuple[Slot, int], ...]
     copies: tuple[str, ...]
     bottom_forward: Phase
     first_bottom_forward: Phase
@@ -132,6 +138,10 @@ def make_shape(
         host_step=software.step_host_s > 0,
         loads_batches=software.loader_s_per_sample > 0,
         forward_only=forward_only,
+        mirrored=software.wire.mirrored,
+        codecs=tuple(
+            (slot, len(kernels)) for slot, kernels in codec_kernels(problem, layout).items()
+        ),
         copies=copies,
         bottom_forward=bottom,
         first_bottom_forward=first_bottom,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dse.config import parse_document
@@ -17,6 +18,7 @@ from dse.workload.dlrm._joint import placement_parameters
 from dse.workload.dlrm._parameters import PLACEMENT_PREFIX, TYPE_SEPARATOR, DlrmParameters
 from dse.workload.dlrm._problem import make_problem
 from dse.workload.dlrm._programs import DLRM_PROGRAMS
+from dse.workload.dlrm._wire import WireFormats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,9 +30,8 @@ if TYPE_CHECKING:
     from dse.workload._configuration import Configuration
     from dse.workload._parameters import Parameter, ParametersBlock, ParameterValue
     from dse.workload._programs import Program
+    from dse.workload.dlrm._programs import DlrmProgram
     from dse.workload.dlrm._software import DlrmRuntime
-
-_WIRE_BYTES = {"fp32": 4, "fp16": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +89,14 @@ class DlrmWorkload(ModelWorkload):
                 f"precision {precision.value}: no program trains recommendation models in it; "
                 f"choose from {known}"
             )
-        program = self.program_name(parameters)
+        name = self.program_name(parameters)
+        program = DLRM_PROGRAMS[name]
         problem = make_problem(
             self.model,
             cluster,
             _global_batch_size(parameters),
             precision,
-            _overridden(DLRM_PROGRAMS[program].software_for(precision), parameters),
+            _overridden(program, program.software_for(precision), parameters),
             host_profile,
         )
         placements = {
@@ -104,7 +106,7 @@ class DlrmWorkload(ModelWorkload):
         }
         return DlrmJob(
             problem,
-            program=program,
+            program=name,
             allowed_types=_types(parameters),
             placements=tuple(placements.items()),
         )
@@ -117,13 +119,16 @@ class DlrmWorkload(ModelWorkload):
         """Returns the parameters with all types, captured graphs and the narrowest wire.
 
         More types allow more plans, a replayed graph costs the host less than its launches one by
-        one, and fewer bytes do not travel longer.
+        one, and fewer bytes do not travel longer, as far as nothing has to be converted.
         """
         found = dict(parameters)
         if LaunchMode.CUDA_GRAPHS.value in choices.get("launch", ()):
             found["launch"] = LaunchMode.CUDA_GRAPHS.value
         if wires := choices.get("communication_precision"):
-            found["communication_precision"] = min(map(str, wires), key=_WIRE_BYTES.__getitem__)
+            program = DLRM_PROGRAMS[self.program_name(parameters)]
+            if program.chooses_wire and not program.software.wire.codec:
+                every = [WireFormats.parse(str(wire)) for wire in wires]
+                found["communication_precision"] = reduce(WireFormats.narrowest, every).text
         if sets := choices.get("sharding_types"):
             allowed = {name for names in sets for name in str(names).split(TYPE_SEPARATOR)}
             found["sharding_types"] = TYPE_SEPARATOR.join(
@@ -142,15 +147,17 @@ class DlrmWorkload(ModelWorkload):
     def framework_text(
         self, configuration: Configuration, framework: str, platform: Platform
     ) -> str:
-        """Returns the sharding plan for TorchRec; see :meth:`Workload.framework_text`."""
+        """Returns plan and formats for TorchRec; see :meth:`Workload.framework_text`."""
         if framework != "torchrec" or configuration.plan is None:
             return ModelWorkload.framework_text(self, configuration, framework, platform)
+        wire = WireFormats.parse(str(configuration.value("communication_precision") or "fp32"))
         return plan_to_torchrec(
             configuration.plan,
             self.model.tables,
             platform.devices_per_node,
             "cpu" if platform.device.kind == "cpu" else "cuda",
             devices_per_domain=platform.devices_per_domain(configuration.world_size),
+            qcomms=wire.qcomms,
         )
 
     def placement_parameters(
@@ -177,8 +184,19 @@ def _global_batch_size(parameters: Mapping[str, ParameterValue]) -> int:
     return int(parameters["local_batch_size"]) * int(parameters["world_size"])
 
 
-def _overridden(software: DlrmRuntime, parameters: Mapping[str, ParameterValue]) -> DlrmRuntime:
-    """Returns a training program with what parameters say about it in place of what it does."""
+def _overridden(
+    program: DlrmProgram, software: DlrmRuntime, parameters: Mapping[str, ParameterValue]
+) -> DlrmRuntime:
+    """Returns a training program with what parameters say about it in place of what it does.
+
+    Args:
+        program: The program.
+        software: The same in the precision of the job.
+        parameters: Value of every parameter.
+
+    Raises:
+        ConfigError: The program cannot do that.
+    """
     changes: dict[str, Any] = {
         name: bool(parameters[name])
         for name in ("overlap_dense_all_reduce", "prefetch_input")
@@ -187,9 +205,32 @@ def _overridden(software: DlrmRuntime, parameters: Mapping[str, ParameterValue])
     if "launch" in parameters:
         changes["launch"] = LaunchMode(str(parameters["launch"]))
     if "communication_precision" in parameters:
-        wire = str(parameters["communication_precision"])
-        changes["communication_precision_bytes"] = _WIRE_BYTES[wire]
+        changes["wire"] = _chosen_wire(
+            program, software.wire, str(parameters["communication_precision"])
+        )
     return replace(software, **changes)
+
+
+def _chosen_wire(program: DlrmProgram, own: WireFormats, text: str) -> WireFormats:
+    """Returns the formats that are asked for, if the program can use them.
+
+    Args:
+        program: The program.
+        own: What it uses by itself.
+        text: What is asked for.
+
+    Raises:
+        ConfigError: It has no such formats.
+    """
+    if program.chooses_wire:
+        return WireFormats.parse(text, codec=program.software.wire.codec)
+    if WireFormats.parse(text, codec=own.codec) != own:
+        able = ", ".join(name for name, one in DLRM_PROGRAMS.items() if one.chooses_wire)
+        raise ConfigError(
+            f"communication precision {text}: {program.name} has no conversion on the wire and "
+            f"sends {own.text}; use that, or one of the programs {able}"
+        )
+    return own
 
 
 def _types(parameters: Mapping[str, ParameterValue]) -> frozenset[ShardingType]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
+from dse.workload.transformer._schedule import layers_by_chunk
 from dse.workload.transformer._types import DataSharding
 
 if TYPE_CHECKING:
@@ -63,18 +64,10 @@ def _check_degrees(cluster: Cluster, parallelism: Parallelism) -> None:
 
 
 def _check_model(model: TransformerModel, world_size: int, parallelism: Parallelism) -> None:
-    # A value that is proposed has to pass the other checks too.
-    chunked = model.layers % parallelism.pipeline == 0 and parallelism.interleave > 1
     divisors = (
         ("tensor", parallelism.tensor, "attention heads", model.heads),
         ("tensor", parallelism.tensor, "heads of keys and values", model.kv_heads),
         ("tensor", parallelism.tensor, "feed-forward columns", model.ffn_hidden),
-        (
-            "pipeline × interleave",
-            parallelism.pipeline * parallelism.interleave,
-            "layers",
-            model.layers,
-        ),
         (
             "context × sequence-parallel",
             parallelism.context * parallelism.sequence_share,
@@ -83,18 +76,35 @@ def _check_model(model: TransformerModel, world_size: int, parallelism: Parallel
         ),
     )
     for name, degree, what, count in divisors:
-        stages = name.startswith("pipeline")
         if count % degree:
             below = next(
                 value
                 for value in range(degree, 0, -1)
-                if count % value == 0
-                and (value % parallelism.pipeline if stages and chunked else world_size % value)
-                == 0
+                # The value has to pass the other checks too.
+                if count % value == 0 and world_size % value == 0
             )
             raise ConfigError(
                 f"{name} {degree} does not divide the {count} {what} of {model.name}; {below} does"
             )
+    _check_chunks(model, world_size, parallelism)
+
+
+def _check_chunks(model: TransformerModel, world_size: int, parallelism: Parallelism) -> None:
+    layers, stages, interleave = model.layers, parallelism.pipeline, parallelism.interleave
+    if layers_by_chunk(layers, stages, interleave):
+        return
+    smaller = [stages * fewer for fewer in range(interleave - 1, 0, -1)]
+    works = [value for value in smaller if layers_by_chunk(layers, stages, value // stages)]
+    if not works:
+        works = [
+            value
+            for value in range(stages, 0, -1)
+            if world_size % value == 0 and layers_by_chunk(layers, value, 1)
+        ]
+    raise ConfigError(
+        f"pipeline × interleave {stages * interleave} does not divide the {layers} layers of "
+        f"{model.name}, not even with embedding and loss counted as layers; {works[0]} does"
+    )
 
 
 def _check_schedule(global_batch_size: int, parallelism: Parallelism) -> None:

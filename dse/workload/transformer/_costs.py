@@ -15,6 +15,7 @@ from dse.workload.transformer._memory import (
     stage_matrix_parameters,
     stage_parameters,
 )
+from dse.workload.transformer._schedule import layers_by_chunk
 from dse.workload.transformer._tasks import Kind, Role, Structure
 from dse.workload.transformer._transfers import Transfers
 from dse.workload.transformer._types import DataSharding, Recompute
@@ -37,7 +38,7 @@ def make_structure(problem: TransformerJob) -> Structure:
         pipeline=stages,
         interleave=parallelism.interleave,
         micro_batches=problem.micro_batches,
-        chunk_layers=problem.model.layers // (stages * parallelism.interleave),
+        layers=layers_by_chunk(problem.model.layers, stages, parallelism.interleave),
         reduces=reduces,
         overlaps_reduce=software.overlap_gradients,
         gathers_updated=reduces and sharding in (DataSharding.OPTIMIZER, DataSharding.GRADIENTS),
@@ -117,10 +118,10 @@ class StepCosts:
         accumulate: list[Kernel] = []
         if self._problem.micro_batches > 1 and not self._sharded:
             split = self._model.layer_matrix_parameters / self._parallelism.tensor
-            traffic = self._software.gradient_bytes
+            traffic = self._problem.gradient_bytes
             if not self._software.fused_accumulation:
                 # The new gradient is read, and the sum written once more than it is anyway.
-                traffic += self._software.gradient_bytes + self._problem.precision.value_bytes
+                traffic += self._problem.gradient_bytes + self._problem.precision.value_bytes
             accumulate = [Elementwise(split * traffic, 4)]
         embedding, head = work.embedding(), work.head()
         lists = [
@@ -152,7 +153,7 @@ class StepCosts:
 
     def _pass(self, stage: int, chunk: int, *, backward: bool) -> Cost:
         parallelism = self._parallelism
-        layers = self._model.layers // (parallelism.pipeline * parallelism.interleave)
+        layers = self._problem.chunk_layers(stage, chunk)
         first = stage == 0 and chunk == 0
         last = stage == parallelism.pipeline - 1 and chunk == parallelism.interleave - 1
         layer = self._layer_backward() if backward else self._layer_forward()
@@ -169,7 +170,7 @@ class StepCosts:
     def _layer_forward(self) -> Cost:
         return total_cost(
             self._computed(self._forward),
-            self._transfers.tensor_forward(),
+            self._transfers.tensor_forward(self._forward.product_s),
             self._transfers.context(1, self._core[0].total_s),
         )
 
@@ -185,7 +186,7 @@ class StepCosts:
         if self._parallelism.recompute is not Recompute.FULL:
             return cost
         again = transfers.context(1, self._core[0].total_s)
-        return total_cost(cost, transfers.tensor_recomputed(), again)
+        return total_cost(cost, transfers.tensor_recomputed(self._forward.product_s), again)
 
     def _computed(self, time: KernelTime) -> Cost:
         """Returns kernels with the time of the host to dispatch them."""
@@ -201,7 +202,7 @@ class StepCosts:
         if precision.is_low:
             # The new weights are read, and written twice: as they are, and transposed.
             cast = precision.outside_products.value_bytes + 2 * precision.operand_bytes
-            traffic += stage_matrix_parameters(self._problem) * cast
+            traffic += stage_matrix_parameters(self._problem, stage) * cast
         device = self._cluster.device
         times = _kernel_times(device, self._problem.precision, self._software)
         return self._computed(times.measure([[Elementwise(traffic, 8)]])[0])

@@ -52,13 +52,15 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
     operand = problem.precision.operand_bytes
     # Inputs of both norms and of both first products, and the masks of both dropouts.
     shared = rows * hidden * (2 * value + 2 * operand + 2 * mask)
-    # Queries, keys, values; input of the projection; both sides of the activation.
-    inner = model.ffn_width + (1 if model.gated_ffn else 0) * model.ffn_hidden
-    split = tokens * value * (model.qkv_width + hidden + inner) / tensor
+    # Queries, keys, values; input of the projection; both sides of the activation. Without a fused
+    # kernel of a gated activation, the activated gate is kept as well.
+    activated = model.gated_ffn and not problem.software.fused_elementwise
+    inner = model.ffn_width + (model.ffn_hidden if activated else 0)
+    split = tokens * value * (model.qkv_width + model.attention_width + inner) / tensor
     split += tokens * operand * model.ffn_hidden / tensor
     if problem.precision.is_low:
         # Attention keeps its output; the projection has a cast of it.
-        split += tokens * operand * hidden / tensor
+        split += tokens * operand * model.attention_width / tensor
     core = 0.0
     if model.attention is AttentionKind.FLASH:
         core = 4.0 * tokens * model.heads / tensor
@@ -95,7 +97,7 @@ def stage_parameters(problem: TransformerJob, stage: int) -> float:
     vectors = 6 if model.biases else 2
     whole = min(vectors * model.hidden, model.layer_vector_parameters)
     split = model.layer_parameters - whole
-    total = (model.layers / parallelism.pipeline) * (split / tensor + whole)
+    total = problem.stage_layers(stage) * (split / tensor + whole)
     if stage == 0:
         total += end_parameters(problem, last=False)
     if stage == last:
@@ -103,9 +105,9 @@ def stage_parameters(problem: TransformerJob, stage: int) -> float:
     return total
 
 
-def stage_matrix_parameters(problem: TransformerJob) -> float:
+def stage_matrix_parameters(problem: TransformerJob, stage: int) -> float:
     """Returns the parameters of a rank's matrices in the layers of a stage."""
-    layers = problem.model.layers / problem.parallelism.pipeline
+    layers = problem.stage_layers(stage)
     return layers * problem.model.layer_matrix_parameters / problem.parallelism.tensor
 
 
@@ -118,7 +120,7 @@ def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
     state = problem.model.optimizer.state_values_per_parameter * _MASTER_BYTES
     optimizer = parameters * (state + (_MASTER_BYTES if mixed else 0))
     weights = parameters * value
-    gradients = parameters * (problem.software.gradient_bytes if mixed else _MASTER_BYTES)
+    gradients = parameters * problem.gradient_bytes
     if sharding.shards_optimizer:
         optimizer /= replicas
     if sharding.shards_gradients:
@@ -129,7 +131,7 @@ def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
         optimizer = parameters * state / replicas
     if problem.precision.is_low:
         # Transformer Engine keeps the weights, and casts of them as they are and transposed.
-        weights += 2 * problem.precision.operand_bytes * stage_matrix_parameters(problem)
+        weights += 2 * problem.precision.operand_bytes * stage_matrix_parameters(problem, stage)
     return MemoryAccount(
         (
             ("weights", weights),
@@ -144,7 +146,7 @@ def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
 def _activations_bytes(problem: TransformerJob, stage: int) -> float:
     model, parallelism = problem.model, problem.parallelism
     recompute = parallelism.recompute
-    layers = model.layers // (parallelism.pipeline * parallelism.interleave)
+    layers = problem.stage_layers(stage) / parallelism.interleave
     chunks = chunks_in_flight(
         parallelism.pipeline, parallelism.interleave, problem.micro_batches, stage
     )
@@ -169,7 +171,7 @@ def _activations_bytes(problem: TransformerJob, stage: int) -> float:
 
 
 def _buffers_bytes(problem: TransformerJob) -> float:
-    model, parallelism, software = problem.model, problem.parallelism, problem.software
+    model, parallelism = problem.model, problem.parallelism
     value = problem.precision.value_bytes
     tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context
     total = 0.0
@@ -182,5 +184,5 @@ def _buffers_bytes(problem: TransformerJob) -> float:
         rest = end_parameters(problem, last=False) + end_parameters(problem, last=True)
         # Gathered layers and root, and one unreduced gradient of the larger of both.
         total += value * (_GATHERED_LAYERS * layer + rest)
-        total += software.gradient_bytes * max(layer, rest)
+        total += problem.gradient_bytes * max(layer, rest)
     return total

@@ -142,7 +142,7 @@ class LayerWork:
         hidden = model.hidden
         return (
             (tokens, model.qkv_width // tensor, hidden),
-            (tokens, hidden, hidden // tensor),
+            (tokens, hidden, model.attention_width // tensor),
             (tokens, model.ffn_width // tensor, hidden),
             (tokens, hidden, model.ffn_hidden // tensor),
         )

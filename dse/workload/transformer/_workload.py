@@ -133,6 +133,7 @@ class TransformerWorkload(ModelWorkload):
             self.parallelism(configuration),
             configuration.global_batch_size,
             Precision(str(precision)),
+            TRANSFORMER_PROGRAMS[self.program_name(dict(configuration.parameters))].software,
         )
 
     @classmethod

@@ -120,12 +120,23 @@ PARAMETERS = {
     "mpt_13b": 12_853_954_560,
     "mpt_30b": 29_975_214_080,
     "mpt_70b": 64_862_437_376,
+    "llama3_8b": 8_030_261_248,
+    "llama3_70b": 70_553_706_496,
+    "llama31_405b": 405_853_388_800,
 }
 
 
 @pytest.mark.parametrize(("name", "count"), PARAMETERS.items())
 def test_parameters_of_shipped_models(name, count):
     assert load_model(name).parameter_count == count
+
+
+def test_heads_may_be_wider_than_the_model_together():
+    model = read(TEXT.replace("heads: 4", "heads: 3\nkv_heads: 1\nhead_dim: 4\nbiases: false"))
+    assert (model.attention_width, model.qkv_width) == (12, 20)
+    # Queries, keys and values; the projection; two matrices of 8 × 32.
+    assert model.layer_matrix_parameters == 8 * 20 + 12 * 8 + 2 * 8 * 32
+    assert model.layer_flops_per_sample == 2 * 6 * model.layer_matrix_parameters + 4 * 36 * 12
 
 
 def test_parameters_of_gpt2_with_its_own_vocabulary():

@@ -147,7 +147,7 @@ def test_a_few_hot_rows_shorten_a_step_that_its_exchange_binds():
     cluster = make_cluster(16, 4)
     tables = tuple(replace(TABLE, name=f"t{index}", dim=256) for index in range(16))
     model = make_model(tables)
-    software = DlrmRuntime(communication_precision_bytes=4, hot_rows=True)
+    software = DlrmRuntime(hot_rows=True)
     scorer = PlanScorer(DlrmProblem(model, cluster, 65_536, Precision.TF32, software))
     times_s = [
         scorer.score(

@@ -16,7 +16,7 @@ from dse.machine import PeakRates
 from dse.machine.collectives import CollectiveOp, collective_time_s
 from dse.workload.dlrm._dense import dense_estimate
 from dse.workload.dlrm._durations import slot_durations_s
-from dse.workload.dlrm.scoring._slots import Slot
+from dse.workload.dlrm.scoring._slots import CODEC_SLOTS, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -181,7 +181,9 @@ def _levels(
 
 
 #: Slots of kernels, not of collectives.
-KERNEL_SLOTS = frozenset({*range(Slot.INPUT_EXCHANGE), int(Slot.REPLICATED_UPDATE)})
+KERNEL_SLOTS = frozenset(
+    {*range(Slot.INPUT_EXCHANGE), int(Slot.REPLICATED_UPDATE), *map(int, CODEC_SLOTS)}
+)
 
 
 def _without_network(cluster: Cluster) -> Cluster:

@@ -141,11 +141,11 @@ class StepParts:
         kernels, role = self._kernels, kind.role
         first, last = self._ends(kind)
         if role is Role.FORWARD:
-            layers = kernels.forward.times(self._chunk_layers)
+            layers = kernels.forward.times(self._chunk_layers(kind))
             before = kernels.embedding[0] if first else NO_KERNELS
             return before + layers + (kernels.head[0] if last else NO_KERNELS)
         if role is Role.BACKWARD:
-            layers = kernels.backward.times(self._chunk_layers)
+            layers = kernels.backward.times(self._chunk_layers(kind))
             before = kernels.head[1] if last else NO_KERNELS
             return before + layers + (kernels.embedding[1] if first else NO_KERNELS)
         return {
@@ -157,10 +157,8 @@ class StepParts:
             Role.HEAD: kernels.head[0] + kernels.head[1],
         }[role]
 
-    @property
-    def _chunk_layers(self) -> int:
-        parallelism = self._problem.parallelism
-        return self._problem.model.layers // (parallelism.pipeline * parallelism.interleave)
+    def _chunk_layers(self, kind: Kind) -> int:
+        return self._problem.chunk_layers(kind.stage, kind.chunk)
 
     def _ends(self, kind: Kind) -> tuple[bool, bool]:
         """Whether a pass holds the first layer, and the last."""
@@ -197,7 +195,7 @@ class StepParts:
             if parallelism.recompute is Recompute.FULL:
                 layer = total_cost(layer, rounds(1, forward_s))
         whole = kind.role in (Role.FORWARD, Role.BACKWARD)
-        layers = self._chunk_layers if whole else 1
+        layers = self._chunk_layers(kind) if whole else 1
         return Cost(*(layers * seconds for seconds in layer))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dse.workload.dlrm import ExchangeGroup, Slot
+from dse.workload.dlrm import NODE_SLOTS, ExchangeGroup, Slot
 from dse.workload.dlrm.solver.bound._layout import Relaxed
 
 if TYPE_CHECKING:
@@ -365,8 +365,9 @@ class _Rows:
         for group in self._plans.partial:
             for slot in (Slot.POOLED_LOOKUP + group, Slot.POOLED_UPDATE + group):
                 own[slot] = self._program.variables(1)[0]
-        inside = Slot.NODE_EXCHANGE_INSIDE
-        if self._plans.by_node(inside):
+        for inside in NODE_SLOTS:
+            if inside not in own or not self._plans.by_node(inside):
+                continue
             own[inside] = self._program.variables(1)[0]
             if shard.group is ExchangeGroup.NODE:
                 held = self._held(self._choices.alone_s[inside] * shard.launch)
