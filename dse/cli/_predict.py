@@ -82,6 +82,15 @@ def predict_command(
             "--context", min=1, help="Context-parallel ranks.", rich_help_panel=_TRANSFORMER
         ),
     ] = None,
+    expert: Annotated[
+        int | None,
+        typer.Option(
+            "--expert",
+            min=1,
+            help="Ranks of data and context parallelism that share the experts of a layer.",
+            rich_help_panel=_TRANSFORMER,
+        ),
+    ] = None,
     interleave: Annotated[
         int | None,
         typer.Option(
@@ -181,6 +190,7 @@ def predict_command(
         tensor=tensor,
         pipeline=pipeline,
         context=context,
+        expert=expert,
         interleave=interleave,
         sequence_parallel=sequence_parallel,
         micro_batch_size=micro_batch_size,

@@ -38,6 +38,7 @@ class Request:
         tensor: Tensor-parallel ranks.
         pipeline: Pipeline stages.
         context: Context-parallel ranks.
+        expert: Ranks that share the experts of a layer.
         interleave: Virtual pipeline stages of a stage.
         sequence_parallel: Whether tensor-parallel ranks share norms and residuals.
         micro_batch_size: Samples of one pass through a stage.
@@ -63,6 +64,7 @@ class Request:
     tensor: int | None = None
     pipeline: int | None = None
     context: int | None = None
+    expert: int | None = None
     interleave: int | None = None
     sequence_parallel: bool | None = None
     micro_batch_size: int | None = None

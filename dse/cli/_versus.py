@@ -17,6 +17,7 @@ _NUMBERS = (
     "tensor",
     "pipeline",
     "context",
+    "expert",
     "interleave",
     "micro_batch_size",
 )

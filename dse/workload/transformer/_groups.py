@@ -45,6 +45,8 @@ class Groups:
         tensor: Shares matrices.
         context: Shares sequences.
         replicas: Sums gradients: ranks of data and context parallelism.
+        experts: Share the experts of a layer.
+        expert_replicas: Sum gradients of the same experts.
         stages: Ranks of two pipeline stages, neighbours or both ends; on two nodes where any
             such pair is, as all stages wait for the slowest pair.
     """
@@ -52,6 +54,8 @@ class Groups:
     tensor: Group
     context: Group
     replicas: Group
+    experts: Group
+    expert_replicas: Group
     stages: Group
 
     @staticmethod
@@ -68,6 +72,10 @@ class Groups:
             tensor=rank_group(cluster, tensor, 1),
             context=rank_group(cluster, context, tensor),
             replicas=rank_group(cluster, parallelism.replicas, tensor),
+            experts=rank_group(cluster, parallelism.expert, tensor),
+            expert_replicas=rank_group(
+                cluster, parallelism.replicas // parallelism.expert, tensor * parallelism.expert
+            ),
             stages=stages,
         )
 
