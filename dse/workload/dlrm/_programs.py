@@ -79,6 +79,11 @@ _TFDE = "7 published iteration times of the synthetic models tiny and small: A10
 _P4D = "4 published throughputs of torchrec_dlrm on p4d.24xlarge"
 _DCNV2 = "15 MLPerf submissions of DLRM-DCNv2: A100 and H100, 4 and 8 GPUs"
 
+_DCNV2_EVALUATION = "6 evaluations of MLPerf v3.0 on one node: A100 and H100, 4 and 8 GPUs"
+
+#: Reading samples that are evaluated, and the area under the curve.
+_EVALUATION_S = 1.2e-7
+
 #: Calls of PyTorch and of TorchRec for one operator of the model. A captured TorchRec step of
 #: eight V100 with 16 samples a rank, all host time, takes 13 ms; the profile's say 8.5 ms, and a
 #: profiler costs time as well. It launches 261 kernels and copies for 60 operators.
@@ -204,6 +209,7 @@ _PROGRAMS = (
             fused_interaction=True,
             input_path=InputPath.BY_TABLE,
             hierarchical_exchange=True,
+            evaluation_batch_size=1_792_000,
             hot_rows=True,
             spread=0.11,
         ),
@@ -223,6 +229,7 @@ _PROGRAMS = (
             fused_interaction=True,
             input_path=InputPath.BY_TABLE,
             hierarchical_exchange=True,
+            evaluation_batch_size=1_792_000,
             hot_rows=True,
             spread=0.11,
         ),
@@ -241,12 +248,17 @@ _PROGRAMS = (
             fused_interaction=True,
             input_path=InputPath.BY_TABLE,
             hierarchical_exchange=True,
+            evaluation_batch_size=262_144,
+            evaluation_s_per_sample=_EVALUATION_S,
             hot_rows=True,
             embedding=EmbeddingKernels(index_bytes=1600.0),
             spread=0.1,
         ),
         origin="Read: like `hugectr_hybrid`; keys of all tables are filtered, sorted and united",
-        fitted=(FittedValue("index_bytes", 1600.0, _DCNV2),),
+        fitted=(
+            FittedValue("index_bytes", 1600.0, _DCNV2),
+            FittedValue("evaluation_s_per_sample", _EVALUATION_S, _DCNV2_EVALUATION),
+        ),
         narrow_gradients=True,
     ),
     DlrmProgram(
