@@ -8,6 +8,7 @@ sends one message to each node instead of one to each rank, and the cards of a n
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 def node_group(cluster: Cluster) -> Group:
     """Returns the group of one exchange between nodes: one rank of every node, all at once."""
-    return Group(cluster.domain_count, 1, card_sharers=cluster.domain_size)
+    world = Group.world(cluster)
+    return replace(world, ranks_per_domain=1, card_sharers=cluster.whole.domain_size)
 
 
 def all_to_all_s(problem: DlrmProblem, held_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -137,7 +139,7 @@ def between_nodes_s(cluster: Cluster, held_bytes: NDArray[np.float64]) -> NDArra
     Returns:
         Seconds; shape `(candidates,)`.
     """
-    nodes, local = cluster.domain_count, cluster.domain_size
+    nodes = cluster.domain_count
     if nodes == 1:
         return np.zeros(held_bytes.shape[1])
     dealt = held_bytes.max(axis=0) * (nodes - 1) / nodes
@@ -147,7 +149,7 @@ def between_nodes_s(cluster: Cluster, held_bytes: NDArray[np.float64]) -> NDArra
         cluster,
         np.zeros_like(remote_bytes),
         remote_bytes,
-        local * remote_bytes,
+        remote_bytes,
         node_group(cluster),
     )
 

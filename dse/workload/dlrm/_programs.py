@@ -39,12 +39,15 @@ class DlrmProgram(Program):
             their own.
         narrow_gradients: Under mixed precision, gradients of what all ranks hold are reduced in
             the precision of the products.
+        replicates: Whether it has 2D parallelism: several sharding groups with copies of the
+            tables.
         chooses_wire: Whether formats of pooled embeddings on the wire can be chosen.
     """
 
     software: DlrmRuntime = IDEAL_RUNTIME
     casts_rows: bool = False
     narrow_gradients: bool = False
+    replicates: bool = False
     chooses_wire: bool = False
 
     def software_for(self, precision: Precision) -> DlrmRuntime:
@@ -99,6 +102,7 @@ _PROGRAMS = (
     DlrmProgram(
         name=IDEAL,
         description="A loop with nothing but the kernels of the model; no program reaches it",
+        replicates=True,
         origin="Assumed: one kernel launch for each operator, everything overlaps that can",
         chooses_wire=True,
     ),
@@ -124,6 +128,7 @@ _PROGRAMS = (
     DlrmProgram(
         name="torchrec",
         description="TorchRec with its pipelined loop: fused lookups, eager launches",
+        replicates=True,
         software=DlrmRuntime(
             wire=_CONVERTED,
             calls_per_operator=_TORCHREC_CALLS,
@@ -163,6 +168,7 @@ _PROGRAMS = (
     DlrmProgram(
         name="torchrec_dlrm",
         description="The torchrec_dlrm training script: TorchRec, batches made by the same thread",
+        replicates=True,
         software=DlrmRuntime(
             wire=_CONVERTED,
             calls_per_operator=_TORCHREC_CALLS,
