@@ -14,6 +14,8 @@ _YES_OR_NO = {"true": True, "yes": True, "false": False, "no": False}
 _NUMBERS = (
     "world_size",
     "global_batch_size",
+    "replicas",
+    "sync_interval",
     "tensor",
     "pipeline",
     "context",

@@ -41,7 +41,12 @@ from dse.sharding.constraints import (
     placements_allowed,
     read_constraints,
 )
-from dse.sharding.torchrec import TORCHREC_MODULE, from_torchrec, to_torchrec
+from dse.sharding.torchrec import (
+    TORCHREC_MODULE,
+    DmpCollection,
+    from_torchrec,
+    to_torchrec,
+)
 
 __all__ = [
     "DEFAULT_CACHE_LOAD_FACTOR",
@@ -52,6 +57,7 @@ __all__ = [
     "ComputeKernel",
     "ConstraintsDocument",
     "Cut",
+    "DmpCollection",
     "PlanningRequest",
     "ShardStorage",
     "ShardingPlan",

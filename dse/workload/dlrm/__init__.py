@@ -6,7 +6,7 @@ from dse.workload.dlrm._durations import slot_durations_s
 from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm._layout import build_layout
 from dse.workload.dlrm._parameters import PLACEMENT_PREFIX, TYPE_SEPARATOR, DlrmParameters
-from dse.workload.dlrm._problem import DlrmProblem, make_problem
+from dse.workload.dlrm._problem import DlrmProblem, WeightSync, make_problem
 from dse.workload.dlrm._programs import DLRM_PROGRAMS, DlrmProgram
 from dse.workload.dlrm._software import DenseBottom, DlrmRuntime, InputPath
 from dse.workload.dlrm._wire import WireFormat, WireFormats
@@ -33,6 +33,7 @@ __all__ = [
     "PlanScorer",
     "PlanScores",
     "Slot",
+    "WeightSync",
     "WireFormat",
     "WireFormats",
     "build_layout",

@@ -83,6 +83,9 @@ Wires = Annotated[
     Field(min_length=1),
     BeforeValidator(_as_wires),
 ]
+ReplicaPlacements = Annotated[
+    list[Literal["strided", "contiguous"]], Field(min_length=1), BeforeValidator(as_list)
+]
 TypeSets = Annotated[
     list[Annotated[list[ShardingType], Field(min_length=1)]],
     Field(min_length=1),
@@ -95,6 +98,10 @@ class DlrmParameters(ParametersBlock):
 
     `launch`, `overlap_dense_all_reduce`, `prefetch_input` and `communication_precision` override
     what the program does; without them it does as it is written.
+
+    `replicas` are the sharding groups of 2D parallelism, each with a copy of all tables;
+    `replica_placement` says where the ranks of a group are, and `sync_interval` and
+    `sync_optimizer_state` how the copies are kept alike. They have no effect with one replica.
     """
 
     platform: Platforms
@@ -108,6 +115,10 @@ class DlrmParameters(ParametersBlock):
     overlap_dense_all_reduce: Switches | None = None
     prefetch_input: Switches | None = None
     communication_precision: Wires | None = None
+    replicas: RankCounts | None = None
+    replica_placement: ReplicaPlacements | None = None
+    sync_interval: Counts | None = None
+    sync_optimizer_state: Switches | None = None
     program: Annotated[
         Names | None, Field(validation_alias=AliasChoices("program", "software_profile"))
     ] = None

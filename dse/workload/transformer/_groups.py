@@ -1,9 +1,6 @@
 """Process groups of each kind of parallelism, and the links they use.
 
-Ranks are numbered tensor first, then context, data and pipeline. So a group of `n` ranks that are
-`stride` apart has `min(n, ⌊devices of a domain / stride⌋)` members in a scale-up domain (a node or
-a pod), and as many groups of its kind share the domain's network cards as ranks of it are not in
-the group.
+Ranks are numbered tensor first, then context, data and pipeline.
 """
 
 from __future__ import annotations
@@ -19,22 +16,6 @@ from dse.machine.fits import Estimate
 if TYPE_CHECKING:
     from dse.machine import Cluster
     from dse.workload.transformer._types import Parallelism
-
-
-def rank_group(cluster: Cluster, ranks: int, stride: int) -> Group:
-    """Returns the group of `ranks` ranks that are `stride` apart.
-
-    Args:
-        cluster: The cluster.
-        ranks: Members.
-        stride: Distance of the rank numbers of neighbours.
-    """
-    per_node = max(1, min(ranks, cluster.domain_size // stride))
-    while ranks % per_node:
-        per_node -= 1
-    nodes = ranks // per_node
-    sharers = max(1, min(stride, cluster.domain_size // per_node)) if nodes > 1 else 1
-    return Group(nodes, per_node, sharers, max(1, stride * per_node // cluster.domain_size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +50,11 @@ class Groups:
             apart = max(1, stage_stride // cluster.domain_size)
             stages = Group(2, 1, min(stage_stride, cluster.domain_size), apart)
         return Groups(
-            tensor=rank_group(cluster, tensor, 1),
-            context=rank_group(cluster, context, tensor),
-            replicas=rank_group(cluster, parallelism.replicas, tensor),
-            experts=rank_group(cluster, parallelism.expert, tensor),
-            expert_replicas=rank_group(
+            tensor=Group.of(cluster, tensor, 1),
+            context=Group.of(cluster, context, tensor),
+            replicas=Group.of(cluster, parallelism.replicas, tensor),
+            experts=Group.of(cluster, parallelism.expert, tensor),
+            expert_replicas=Group.of(
                 cluster, parallelism.replicas // parallelism.expert, tensor * parallelism.expert
             ),
             stages=stages,

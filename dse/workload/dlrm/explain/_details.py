@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.workload.dlrm.explain._resources import (
-    all_reduce_buckets,
-    dense_buckets,
-    operators_by_name,
-)
+from dse.workload.dlrm._operators import dense_buckets
+from dse.workload.dlrm._weight_sync import synced_bytes
+from dse.workload.dlrm.explain._resources import all_reduce_buckets, operators_by_name
 from dse.workload.dlrm.scoring._features import (
     ExchangeGroup,
     GroupFeature,
@@ -68,7 +66,7 @@ def task_sizes(scorer: PlanScorer, plan: ShardingPlan, layout: LayoutGraph) -> t
         if task in slots:
             sizes = _slot_sizes(problem, features[:, slots[task][1]], slots[task][0])
         elif 0 <= bucket[task] < len(buckets):
-            sizes = [("message_bytes", float(buckets[bucket[task]]))]
+            sizes = [("message_bytes", float(buckets[bucket[task]][0]))]
         elif name in operators:
             sizes = _operator_sizes(operators[name])
         result.append(tuple(sizes))
@@ -92,6 +90,8 @@ def _slot_sizes(
 
     if slot is Slot.INPUT_EXCHANGE:
         return [("held_bytes", float(features[rank_column(RankFeature.INPUT)]))]
+    if slot is Slot.WEIGHT_SYNC:
+        return [("message_bytes", float(synced_bytes(features)))]
     if slot in CODEC_SLOTS:
         return []
     outputs = _OUTPUTS.get(slot, slot)

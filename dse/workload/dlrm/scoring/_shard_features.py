@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from dse.workload.dlrm.scoring._features import (
     HOST_STORED_COLUMN,
     INDEX_BYTES,
     LENGTH_BYTES,
+    SYNCED_COLUMN,
     WIDE_FEATURE_COUNT,
     ExchangeGroup,
     GroupFeature,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from dse.machine import DeviceSpec
     from dse.machine.kernels import EmbeddingKernels
     from dse.model import EmbeddingTable, Optimizer
-    from dse.workload.dlrm._problem import DlrmProblem
+    from dse.workload.dlrm._problem import DlrmProblem, WeightSync
 
 #: Reads and writes of a pooled value of a bag with rows that are not hot: what was received is
 #: read and written, and where the bag has a hot row too, added to its sum; gradients of such bags
@@ -66,6 +67,7 @@ class ShardContext:
         kernels: What happens around lookups and updates.
         samples: Samples that are looked up.
         tables: The model's tables.
+        sync: How replicas are kept alike; None without them.
     """
 
     device: DeviceSpec
@@ -73,6 +75,7 @@ class ShardContext:
     kernels: EmbeddingKernels
     samples: int
     tables: tuple[EmbeddingTable, ...]
+    sync: WeightSync | None = None
 
 
 @lru_cache(maxsize=_CONTEXTS_KEPT)
@@ -82,13 +85,16 @@ def shard_context(
     kernels: EmbeddingKernels,
     samples: int,
     tables: tuple[EmbeddingTable, ...],
+    sync: WeightSync | None = None,
 ) -> ShardContext:
     """Returns what shards depend on; for the arguments see :class:`ShardContext`."""
-    return ShardContext(device, optimizer, kernels, samples, tables)
+    return ShardContext(device, optimizer, kernels, samples, tables, sync)
 
 
 def shard_contexts(problem: DlrmProblem) -> tuple[ShardContext, ShardContext]:
     """Returns the contexts of shards for the global batch, and of replicated ones for a rank's."""
+    # Bytes do not depend on how often they are averaged.
+    sync = None if problem.sync is None else replace(problem.sync, interval=1)
     model = problem.model
     on_all, on_one = (
         shard_context(
@@ -97,6 +103,7 @@ def shard_contexts(problem: DlrmProblem) -> tuple[ShardContext, ShardContext]:
             problem.software.embedding,
             samples,
             model.tables,
+            sync,
         )
         for samples in (problem.global_batch_size, problem.local_batch_size)
     )
@@ -194,6 +201,11 @@ def shard_features(
     features[rank_column(RankFeature.STATE)] = storage.device_state_bytes + gradient_bytes
     features[HOST_STORED_COLUMN] = storage.host_bytes
     if not replicated:
+        if context.sync is not None:
+            # What is averaged is the table itself, not the copies of its rows in a cache.
+            own = shard_storage(table, optimizer, rows, columns)
+            state_bytes = own.device_state_bytes if context.sync.optimizer_state else 0.0
+            features[SYNCED_COLUMN] = own.device_weights_bytes + state_bytes
         features[rank_column(RankFeature.INPUT)] = INDEX_BYTES * lookups + LENGTH_BYTES * bags
         features[rank_column(RankFeature.POOLED_OUTPUT)] = bags * columns * shares.cold
     return tuple(features), (work.forward_spread, work.backward_spread)
