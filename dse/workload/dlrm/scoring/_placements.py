@@ -67,6 +67,8 @@ class Placements:
         self._plans: list[TablePlan] = []
         self._groups: list[int] = []
         self._entries: list[list[tuple[int, int]]] = []
+        # The shard class of which every rank has one besides, or -1.
+        self._hot: list[int] = []
         self._arrays: _Arrays | None = None
         self._host_columns = problem.sync is not None
 
@@ -106,17 +108,17 @@ class Placements:
                 table_shards(plan, table, problem.cluster.devices_per_domain)
             )
         ]
-        groups = 1 << group
+        groups, hot = 1 << group, -1
         if hot_rows:
             groups |= 1 << ExchangeGroup.REPLICATED
             hot = self._hot_class(table_index, hot_rows)
-            entries += [(rank, hot) for rank in range(problem.cluster.world_size)]
         self._host_columns |= cached_share is not None
         option = len(self._plans)
         self._option_ids[key] = option
         self._plans.append(plan)
         self._groups.append(groups)
         self._entries.append(entries)
+        self._hot.append(hot)
         self._arrays = None
         return option
 
@@ -219,7 +221,31 @@ class Placements:
         )
         summed = incidence @ arrays.class_features
         width = arrays.class_features.shape[1]
-        return np.ascontiguousarray(summed.T).reshape(width, ranks, candidates)
+        result = np.ascontiguousarray(summed.T).reshape(width, ranks, candidates)
+        if arrays.hot_columns is not None:
+            self._add_hot_rows(options, arrays, arrays.hot_columns, result)
+        return result
+
+    @staticmethod
+    def _add_hot_rows(
+        options: NDArray[np.int64],
+        arrays: _Arrays,
+        columns: NDArray[np.int64],
+        features: NDArray[np.float64],
+    ) -> None:
+        """Adds copies of hot rows, of which all ranks have the same, to the features of plans."""
+        from scipy.sparse import csr_array
+
+        hot = arrays.hot_class[options]
+        has = hot >= 0
+        ends = np.cumsum(has.sum(axis=1))
+        incidence = csr_array(
+            (np.ones(ends[-1]), hot[has], np.append(0, ends)),
+            shape=(len(options), len(arrays.class_features)),
+        )
+        held = incidence @ arrays.class_features[:, columns]
+        for row, column in enumerate(columns.tolist()):
+            features[column] += held[:, row]
 
     def lookup_spreads(self, options: NDArray[np.int64]) -> NDArray[np.float64]:
         """Returns how far off the lookups of one plan may be, shards weighted by their work.
@@ -240,7 +266,8 @@ class Placements:
             cluster.device.memory_bandwidth_bytes_per_s / cluster.host_link.bandwidth_bytes_per_s
         )
         for option in options.tolist():
-            for _, shard in self._entries[option]:
+            hot = [self._hot[option]] * cluster.world_size if self._hot[option] >= 0 else []
+            for shard in (*(shard for _, shard in self._entries[option]), *hot):
                 features, group = self._class_features[shard], self._class_groups[shard]
                 for direction, (memory, cache) in enumerate(_WORK_FEATURES):
                     work = (
@@ -277,7 +304,11 @@ class Placements:
     def _current(self) -> _Arrays:
         if self._arrays is None:
             self._arrays = _Arrays(
-                self._entries, self._groups, self._class_features, self._host_columns
+                self._entries,
+                self._groups,
+                self._hot,
+                self._class_features,
+                host_columns=self._host_columns,
             )
         return self._arrays
 
@@ -313,7 +344,9 @@ class _Arrays:
         self,
         entries: list[list[tuple[int, int]]],
         groups: list[int],
+        hot: list[int],
         class_features: list[tuple[float, ...]],
+        *,
         host_columns: bool,
     ) -> None:
         self.entry_counts = np.array([len(option) for option in entries], dtype=np.int64)
@@ -326,6 +359,12 @@ class _Arrays:
         # Without tables in host memory their columns would only cost time.
         width = WIDE_FEATURE_COUNT if host_columns else FEATURE_COUNT
         self.class_features = np.ascontiguousarray(wide[:, :width])
+        self.hot_class = np.array(hot, dtype=np.int64)
+        copies = np.unique(self.hot_class[self.hot_class >= 0])
+        # What copies of hot rows add to, if there are any.
+        self.hot_columns = (
+            np.flatnonzero(self.class_features[copies].any(axis=0)) if len(copies) else None
+        )
 
 
 def _row_divisor(kind: ShardingType, problem: DlrmProblem) -> int:
