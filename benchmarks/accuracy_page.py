@@ -91,9 +91,10 @@ more than a fifth faster.
   than predicted.
 * L40S beyond two GPUs: the table looks like a broken peer-to-peer path and is not fitted.
 * Concatenation and single gloo collectives on the CPU stay above 10 %.
-* Embedding kernels on GPUs: FBGEMM's are fitted on an H100 alone (`--embedding`, [method](method.md));
-  on other GPUs they follow bandwidth, cache and host link. Those of other programs have constants
-  of the literature with a spread of 0.25, and what their programs' figures are fitted to.
+* Embedding kernels on GPUs: FBGEMM's are fitted on an H100 alone (`--embedding`,
+  [method](method.md)); on other GPUs they follow bandwidth, cache and host link. Those of other
+  programs have constants of the literature with a spread of 0.25, and what their programs' figures
+  are fitted to.
 * FP32 and batched products, streams, host copies and host overheads on GPUs: constants of the
   literature, checked on nothing here.
 * V100 and L40S use the ratios of the nearest measured architecture, B300, GB300, H100 PCIe, H100

@@ -45,7 +45,7 @@ class MemoryModel:
         input_copies: Batches of indices held at once.
         fixed_io_bytes: Pooled embeddings of the local batch and their gradients.
         fixed_buffers_bytes: Buckets of the dense all-reduce.
-        value_bytes: Bytes of a pooled value on the wire.
+        buffer_bytes: Bytes of a pooled value and its gradient in buffers of collectives.
     """
 
     dense_parameters_bytes: float
@@ -53,7 +53,7 @@ class MemoryModel:
     input_copies: int
     fixed_io_bytes: float
     fixed_buffers_bytes: float
-    value_bytes: int
+    buffer_bytes: float
 
     @staticmethod
     def of(problem: DlrmProblem) -> MemoryModel:
@@ -76,7 +76,7 @@ class MemoryModel:
             fixed_buffers_bytes=float(
                 min(parameters * _MASTER_BYTES, software.dense_bucket_bytes) if distributed else 0
             ),
-            value_bytes=software.communication_precision_bytes,
+            buffer_bytes=software.wire.buffer_bytes,
         )
 
     @property
@@ -103,7 +103,7 @@ class MemoryModel:
             + features[rank_column(RankFeature.WEIGHTS)]
             + features[rank_column(RankFeature.STATE)]
             + self.input_copies * features[rank_column(RankFeature.INPUT)]
-            + 2.0 * self.value_bytes * features[rank_column(RankFeature.POOLED_OUTPUT)]
+            + self.buffer_bytes * features[rank_column(RankFeature.POOLED_OUTPUT)]
         )
 
     def host_bytes(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -181,8 +181,7 @@ class MemoryModel:
                 ),
                 (
                     "communication buffers",
-                    self.fixed_buffers_bytes
-                    + 2.0 * self.value_bytes * of(RankFeature.POOLED_OUTPUT),
+                    self.fixed_buffers_bytes + self.buffer_bytes * of(RankFeature.POOLED_OUTPUT),
                 ),
             ),
             host_bytes=float(self.host_bytes(features)[rank, 0]),

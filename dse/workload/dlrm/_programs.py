@@ -15,11 +15,15 @@ from dse.machine.kernels import FBGEMM, EmbeddingKernels
 from dse.workload._launch import LaunchMode
 from dse.workload._programs import IDEAL, FittedValue, Program
 from dse.workload.dlrm._software import IDEAL_RUNTIME, DenseBottom, DlrmRuntime, InputPath
+from dse.workload.dlrm._wire import WireFormat, WireFormats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dse.machine import Precision
+
+#: TorchRec converts for the wire by kernels of their own (`QuantizedCommCodec`).
+_CONVERTED = WireFormats(codec=True)
 
 #: Passes over a four-byte row by a cast between it and half precision: four bytes and two.
 _CAST_PASSES = 1.5
@@ -33,10 +37,15 @@ class DlrmProgram(Program):
         software: How it is written, in four-byte arithmetic.
         casts_rows: Under mixed precision, pooled rows and their gradients are cast by kernels of
             their own.
+        replicates: Whether it has 2D parallelism: several sharding groups with copies of the
+            tables.
+        chooses_wire: Whether formats of pooled embeddings on the wire can be chosen.
     """
 
     software: DlrmRuntime = IDEAL_RUNTIME
     casts_rows: bool = False
+    replicates: bool = False
+    chooses_wire: bool = False
 
     def software_for(self, precision: Precision) -> DlrmRuntime:
         """Returns the program in a precision of the dense part.
@@ -55,7 +64,7 @@ class DlrmProgram(Program):
             )
         return replace(
             self.software,
-            communication_precision_bytes=precision.value_bytes,
+            wire=WireFormats.of(WireFormat(precision.value)),
             replicated_gradient_bytes=precision.value_bytes
             if self.software.hot_rows
             else self.software.replicated_gradient_bytes,
@@ -84,7 +93,9 @@ _PROGRAMS = (
     DlrmProgram(
         name=IDEAL,
         description="A loop with nothing but the kernels of the model; no program reaches it",
+        replicates=True,
         origin="Assumed: one kernel launch for each operator, everything overlaps that can",
+        chooses_wire=True,
     ),
     DlrmProgram(
         name="pytorch_eager",
@@ -108,7 +119,9 @@ _PROGRAMS = (
     DlrmProgram(
         name="torchrec",
         description="TorchRec with its pipelined loop: fused lookups, eager launches",
+        replicates=True,
         software=DlrmRuntime(
+            wire=_CONVERTED,
             calls_per_operator=_TORCHREC_CALLS,
             triangle_gradient_bytes=200.0,
             embedding=FBGEMM,
@@ -119,6 +132,7 @@ _PROGRAMS = (
             "sort of the triangle's values in three passes"
         ),
         fitted=(FittedValue("calls_per_operator", _TORCHREC_CALLS, _P4D),),
+        chooses_wire=True,
     ),
     DlrmProgram(
         name="dse_trainer",
@@ -146,7 +160,9 @@ _PROGRAMS = (
     DlrmProgram(
         name="torchrec_dlrm",
         description="The torchrec_dlrm training script: TorchRec, batches made by the same thread",
+        replicates=True,
         software=DlrmRuntime(
+            wire=_CONVERTED,
             calls_per_operator=_TORCHREC_CALLS,
             triangle_gradient_bytes=200.0,
             embedding=FBGEMM,
@@ -158,6 +174,7 @@ _PROGRAMS = (
             FittedValue("calls_per_operator", _TORCHREC_CALLS, _P4D),
             FittedValue("loader_s_per_sample", 5.6e-6, _P4D),
         ),
+        chooses_wire=True,
     ),
     DlrmProgram(
         name="deeplearningexamples",

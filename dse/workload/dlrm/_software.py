@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from dse.machine.kernels import EmbeddingKernels
 from dse.workload._launch import LaunchMode
+from dse.workload.dlrm._wire import WireFormats
 
 
 class DenseBottom(StrEnum):
@@ -34,6 +35,7 @@ class InputPath(StrEnum):
 
 
 _FUSED = EmbeddingKernels()
+_FP32 = WireFormats()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class DlrmRuntime:
         launch: Eager launches, or one captured CUDA graph an iteration.
         overlap_dense_all_reduce: Dense gradients are reduced in buckets during the backward pass.
         prefetch_input: The next batch's copy and input distribution overlap with this iteration.
-        communication_precision_bytes: Bytes of one pooled embedding value on the wire.
+        wire: Formats of pooled embeddings and their gradients on the wire.
         replicated_gradient_bytes: Bytes of one gradient value of replicated tables and hot rows on
             the wire.
         dense_bucket_bytes: Size of a dense gradient bucket (DDP's default is 25 MiB).
@@ -71,7 +73,7 @@ class DlrmRuntime:
     launch: LaunchMode = LaunchMode.EAGER
     overlap_dense_all_reduce: bool = True
     prefetch_input: bool = True
-    communication_precision_bytes: int = 4
+    wire: WireFormats = _FP32
     replicated_gradient_bytes: int = 4
     dense_bucket_bytes: int = 25 * 2**20
     dense_bottom: DenseBottom = DenseBottom.EVERY_RANK
