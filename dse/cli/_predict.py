@@ -8,6 +8,7 @@ import typer
 
 from dse.cli._options import (
     BatchOption,
+    HotRowsOption,
     JsonOption,
     LaunchOption,
     LinkOption,
@@ -61,6 +62,7 @@ def predict_command(
     replica_placement: ReplicaPlacementOption = "",
     sync_interval: SyncIntervalOption = None,
     wire: WireOption = "",
+    hot_rows: HotRowsOption = None,
     host_profile: Annotated[
         str,
         typer.Option(
@@ -195,6 +197,7 @@ def predict_command(
         replica_placement=replica_placement,
         sync_interval=sync_interval,
         communication_precision=wire,
+        hot_rows=hot_rows,
         host_profile=host_profile,
         tensor=tensor,
         pipeline=pipeline,

@@ -37,6 +37,7 @@ class Request:
         sync_interval: Iterations from one average of the copies to the next.
         communication_precision: Formats of pooled embeddings on the wire; as the program does if
             empty.
+        hot_rows: Whether plans may keep popular rows on every rank; if the program can when None.
         host_profile: File of host overheads; the platform's if empty.
         tensor: Tensor-parallel ranks.
         pipeline: Pipeline stages.
@@ -66,6 +67,7 @@ class Request:
     replica_placement: str = ""
     sync_interval: int | None = None
     communication_precision: str = ""
+    hot_rows: bool | None = None
     host_profile: str = ""
     tensor: int | None = None
     pipeline: int | None = None

@@ -11,6 +11,7 @@ import typer
 from dse.cli._exit import ExitCode
 from dse.cli._options import (
     BatchOption,
+    HotRowsOption,
     JsonOption,
     LaunchOption,
     LinkOption,
@@ -79,6 +80,7 @@ def shard_command(
     replica_placement: ReplicaPlacementOption = "",
     sync_interval: SyncIntervalOption = None,
     wire: WireOption = "",
+    hot_rows: HotRowsOption = None,
     program: ProgramOption = "",
     changes: SetOption = None,
     basis: PriceBasisOption = "",
@@ -119,6 +121,7 @@ def shard_command(
         replica_placement=replica_placement,
         sync_interval=sync_interval,
         communication_precision=wire,
+        hot_rows=hot_rows,
         price_basis=price_basis(basis) if basis else "",
         price_provider=provider,
         overrides=tuple(changes or ()),
@@ -162,6 +165,7 @@ def shard_command(
         "plans_scored": solution.plans_scored,
         "planner": solution.planner,
         "ties": solution.ties,
+        "iteration_time_without_hot_rows_s": solution.time_without_hot_rows_s,
         "fits": solution.fits,
         "peak_memory_bytes": solution.peak_memory_bytes,
         "host_memory_bytes_per_rank": of_every_rank(

@@ -74,7 +74,9 @@ class MemoryModel:
             input_copies=2 if software.prefetch_input else 1,
             fixed_io_bytes=2.0 * _MASTER_BYTES * problem.local_batch_size * pooled_values,
             fixed_buffers_bytes=float(
-                min(parameters * _MASTER_BYTES, software.dense_bucket_bytes) if distributed else 0
+                min(parameters * software.replicated_gradient_bytes, software.dense_bucket_bytes)
+                if distributed
+                else 0
             ),
             buffer_bytes=software.wire.buffer_bytes,
         )

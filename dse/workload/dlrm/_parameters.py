@@ -96,8 +96,9 @@ TypeSets = Annotated[
 class DlrmParameters(ParametersBlock):
     """The outer choices; each is a value, a list of values, or a range.
 
-    `launch`, `overlap_dense_all_reduce`, `prefetch_input` and `communication_precision` override
-    what the program does; without them it does as it is written.
+    `launch`, `overlap_dense_all_reduce`, `prefetch_input`, `communication_precision` and
+    `hot_rows` (whether plans may keep popular rows on every rank) override what the program does;
+    without them it does as it is written.
 
     `replicas` are the sharding groups of 2D parallelism, each with a copy of all tables;
     `replica_placement` says where the ranks of a group are, and `sync_interval` and
@@ -115,6 +116,7 @@ class DlrmParameters(ParametersBlock):
     overlap_dense_all_reduce: Switches | None = None
     prefetch_input: Switches | None = None
     communication_precision: Wires | None = None
+    hot_rows: Switches | None = None
     replicas: RankCounts | None = None
     replica_placement: ReplicaPlacements | None = None
     sync_interval: Counts | None = None

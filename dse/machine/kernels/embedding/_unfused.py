@@ -57,8 +57,7 @@ class EmbeddingKernels:
         joined_index_bytes: Bytes moved for each lookup to bring what all ranks sent into the order
             of tables, forward.
         routed_index_bytes: Bytes moved for each lookup of a table whose rows are cut, to sort
-            indices by the rank that holds the row. Every rank does that for its own samples;
-            since row blocks are looked up evenly, it is counted where the lookup is.
+            indices by the rank that holds the row. Every rank does that for its own samples.
         update_floor_kernels: Shortest kernels of a GPU that take as long as the many small kernels
             of an update: sort, segments, their offsets.
         spread: Standard deviation of the logarithm of actual over expected time of lookups and
@@ -100,7 +99,7 @@ def unfused_embedding_work(
     features: int = 1,
     *,
     received: bool = True,
-    cut_rows: bool = False,
+    routed_lookups: float = 0.0,
 ) -> EmbeddingWork:
     """Returns the bytes that lookup and update of one shard of a table move in such a program.
 
@@ -111,7 +110,8 @@ def unfused_embedding_work(
         kernels: What comes on top of the fused minimum.
         features: Pooled vectors a sample of the shard.
         received: Whether the indices come from other ranks.
-        cut_rows: Whether the table's rows are cut over ranks.
+        routed_lookups: Lookups of a table whose rows are cut that this rank sorts by the rank that
+            holds the row.
     """
     work = embedding_work(device, shape, indices, kernels.spread)
     if kernels.one_table_at_a_time:
@@ -125,8 +125,8 @@ def unfused_embedding_work(
     forward_bytes += _FORWARD_SHARE * floors_bytes
     forward_bytes += shape.bags * kernels.output_row_passes * row_bytes
     index_bytes = kernels.joined_index_bytes if received else 0.0
-    index_bytes += kernels.routed_index_bytes if cut_rows else 0.0
     forward_bytes += shape.lookups * index_bytes / _STREAM_EFFICIENCY
+    forward_bytes += routed_lookups * kernels.routed_index_bytes / _STREAM_EFFICIENCY
     backward_bytes = index_order_bytes(shape, kernels)
     backward_bytes += (1.0 - _FORWARD_SHARE) * floors_bytes
     hot_draws = shape.lookups * _top_share(indices, shape.rows)

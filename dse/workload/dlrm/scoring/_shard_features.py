@@ -29,6 +29,8 @@ from dse.workload.dlrm.scoring._features import (
 )
 
 if TYPE_CHECKING:
+    from dse.indices import IndexDistribution
+    from dse.lookup_blocks import RowBlock
     from dse.machine import DeviceSpec, HostLinkSpec
     from dse.machine.kernels import EmbeddingKernels
     from dse.model import EmbeddingTable, Optimizer
@@ -120,21 +122,22 @@ def shard_features(
     table_index: int,
     group: ExchangeGroup,
     columns: int,
+    block: RowBlock | None,
     row_divisor: int,
     cached_share: float | None,
     hot_rows: int = 0,
 ) -> tuple[tuple[float, ...], tuple[float, float]]:
     """Returns the features of one shard, and the spreads of its lookup and update.
 
-    Many problems have the same shards. Lookups are taken to spread evenly over row blocks (hashed
-    ids).
+    Many problems have the same shards.
 
     Args:
         context: What it depends on besides.
         table_index: Number of its table.
         group: Exchange group that it is in.
         columns: Its columns.
-        row_divisor: Parts that the rows, and with them the lookups, are spread over.
+        block: Its rows and what is looked up in them; None for all rows of the table.
+        row_divisor: Blocks that the rows are cut into.
         cached_share: Of rows in host memory, the part in a cache on the device; None for a table
             on the device.
         hot_rows: The table's most popular rows, of which every rank keeps a copy. In the group of
@@ -151,9 +154,11 @@ def shard_features(
     table = hot_part(whole, hot_rows) if replicated and hot_rows else cold_part(whole, hot_rows)
     # Bags whose lookups are all hot are not exchanged.
     shares = bag_shares(whole, hot_rows)
-    rows = -(-table.rows // row_divisor)
+    rows, lookup_share, indices = table.rows, 1.0, table.indices
+    if block is not None:
+        rows, lookup_share, indices = block.rows, block.lookup_share, block.indices
     bags = float(samples * table.feature_count)
-    lookups = samples * table.lookups_per_sample / row_divisor
+    lookups = samples * table.lookups_per_sample * lookup_share
     state_bytes_per_row = 4.0 * optimizer.state_values_per_row(columns)
     shape = EmbeddingShape(
         rows=rows,
@@ -164,19 +169,21 @@ def shard_features(
         output_value_bytes=4,
         state_bytes_per_row=0.0 if replicated else state_bytes_per_row,
     )
+    # Every rank sorts the indices of its own samples by the rank that holds the row.
+    routed = samples * table.lookups_per_sample / row_divisor if row_divisor > 1 else 0.0
     features = [0.0] * WIDE_FEATURE_COUNT
     if cached_share is None:
         work = unfused_embedding_work(
             device,
             shape,
-            table.indices,
+            indices,
             context.kernels,
             table.feature_count,
             received=not replicated,
-            cut_rows=row_divisor > 1,
+            routed_lookups=routed,
         )
     else:
-        host_work = _host_rows(context, table, shape, cached_share)
+        host_work = _host_rows(context, indices, shape, cached_share)
         work = host_work.device
         features[link_column(group, 0)] = host_work.forward_link_bytes
         features[link_column(group, 1)] = host_work.backward_link_bytes
@@ -219,7 +226,7 @@ def shard_features(
 
 def _host_rows(
     context: ShardContext,
-    table: EmbeddingTable,
+    indices: IndexDistribution,
     shape: EmbeddingShape,
     cached_share: float,
 ) -> HostRowsWork:
@@ -228,7 +235,7 @@ def _host_rows(
         context.device,
         context.host_link,
         shape,
-        table.indices,
+        indices,
         cached_rows=cached_row_count(shape.rows, cached_share),
         state_on_host=shape.state_bytes_per_row > 0 and not context.optimizer.keeps_state_by_row,
         # One call fills the caches of all tables; that each has an equal part is an assumption.
