@@ -33,7 +33,6 @@ from dse.workload.dlrm._exchanges import (
 from dse.workload.dlrm._software import InputPath
 from dse.workload.dlrm._weight_sync import synced_bytes, weight_sync_s
 from dse.workload.dlrm.scoring._features import (
-    INDEX_BYTES,
     LENGTH_BYTES,
     RANK_BLOCK_START,
     ExchangeGroup,
@@ -353,8 +352,8 @@ def _input_parts(problem: DlrmProblem) -> tuple[float, ...]:
     if not problem.software.lengths_first:
         return (1.0,)
     tables = problem.model.tables
-    lengths = float(LENGTH_BYTES * sum(table.feature_count for table in tables))
-    indices = INDEX_BYTES * sum(table.lookups_per_sample for table in tables)
+    lengths = float(LENGTH_BYTES * sum(table.bag_count for table in tables))
+    indices = sum(table.lookup_bytes * table.lookups_per_sample for table in tables)
     share = lengths / (lengths + indices)
     return (share, 1.0 - share)
 

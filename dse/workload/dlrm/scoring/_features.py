@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: Bytes of one index and of one bag length on the wire and in memory.
-INDEX_BYTES = 8
+#: Bytes of one bag length on the wire and in memory.
 LENGTH_BYTES = 4
 
 

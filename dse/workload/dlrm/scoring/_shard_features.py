@@ -16,7 +16,6 @@ from dse.machine.kernels import (
 from dse.sharding import bag_shares, cold_part, hot_part, shard_storage
 from dse.workload.dlrm.scoring._features import (
     HOST_STORED_COLUMN,
-    INDEX_BYTES,
     LENGTH_BYTES,
     SYNCED_COLUMN,
     WIDE_FEATURE_COUNT,
@@ -43,8 +42,9 @@ _MERGE_PASSES = 2.0
 _ADD_PASSES = 1.0
 _SPLIT_PASSES = 2.0
 
-#: Bytes of a pooled value on the device.
-_POOLED_BYTES = 4.0
+#: Factor on kernels that multiply each row by a weight, as TorchRec's planner has it
+#: (`WEIGHTED_KERNEL_MULTIPLIER`).
+_WEIGHTED_SLOWDOWN = 1.1
 
 #: Share of the peak bandwidth at which values and indices are streamed.
 _STREAM_EFFICIENCY = 0.8
@@ -157,7 +157,7 @@ def shard_features(
     rows, lookup_share, indices = table.rows, 1.0, table.indices
     if block is not None:
         rows, lookup_share, indices = block.rows, block.lookup_share, block.indices
-    bags = float(samples * table.feature_count)
+    bags = float(samples * table.bag_count)
     lookups = samples * table.lookups_per_sample * lookup_share
     state_bytes_per_row = 4.0 * optimizer.state_values_per_row(columns)
     shape = EmbeddingShape(
@@ -166,8 +166,9 @@ def shard_features(
         value_bytes=table.data_type.value_bytes,
         bags=bags * (shares.hot if replicated and hot_rows else shares.cold),
         lookups=lookups,
-        output_value_bytes=4,
+        output_value_bytes=table.output_data_type.value_bytes,
         state_bytes_per_row=0.0 if replicated else state_bytes_per_row,
+        index_bytes=table.index_type.value_bytes,
     )
     # Every rank sorts the indices of its own samples by the rank that holds the row.
     routed = samples * table.lookups_per_sample / row_divisor if row_divisor > 1 else 0.0
@@ -187,20 +188,22 @@ def shard_features(
         work = host_work.device
         features[link_column(group, 0)] = host_work.forward_link_bytes
         features[link_column(group, 1)] = host_work.backward_link_bytes
+    slowdown = _WEIGHTED_SLOWDOWN if table.weighted else 1.0
     per_group = {
-        GroupFeature.FORWARD_MEMORY: work.forward_memory_bytes,
-        GroupFeature.FORWARD_CACHE: work.forward_cache_bytes,
-        GroupFeature.BACKWARD_MEMORY: work.backward_memory_bytes,
-        GroupFeature.BACKWARD_CACHE: work.backward_cache_bytes,
+        GroupFeature.FORWARD_MEMORY: slowdown * work.forward_memory_bytes,
+        GroupFeature.FORWARD_CACHE: slowdown * work.forward_cache_bytes,
+        GroupFeature.BACKWARD_MEMORY: slowdown * work.backward_memory_bytes,
+        GroupFeature.BACKWARD_CACHE: slowdown * work.backward_cache_bytes,
         GroupFeature.EXCHANGED: float(
-            rows * columns if replicated else columns * table.feature_count * shares.cold
+            rows * columns if replicated else columns * table.bag_count * shares.cold
         ),
     }
     if replicated and hot_rows:
-        values_bytes = _POOLED_BYTES * bags * columns / _STREAM_EFFICIENCY
+        values_bytes = table.output_data_type.value_bytes * bags * columns / _STREAM_EFFICIENCY
         merged_bytes = values_bytes * (_MERGE_PASSES * shares.cold + _ADD_PASSES * shares.both)
         # Indices are read once, and written to the list of the one part or the other.
-        split_bytes = 2.0 * INDEX_BYTES * samples * whole.lookups_per_sample / _STREAM_EFFICIENCY
+        split_bytes = 2.0 * table.lookup_bytes * samples * whole.lookups_per_sample
+        split_bytes /= _STREAM_EFFICIENCY
         per_group[GroupFeature.FORWARD_MEMORY] += merged_bytes + split_bytes
         per_group[GroupFeature.BACKWARD_MEMORY] += _SPLIT_PASSES * shares.cold * values_bytes
     for feature, value in per_group.items():
@@ -219,7 +222,8 @@ def shard_features(
             own = shard_storage(table, optimizer, rows, columns)
             state_bytes = own.device_state_bytes if context.sync.optimizer_state else 0.0
             features[SYNCED_COLUMN] = own.device_weights_bytes + state_bytes
-        features[rank_column(RankFeature.INPUT)] = INDEX_BYTES * lookups + LENGTH_BYTES * bags
+        input_bytes = table.lookup_bytes * lookups + LENGTH_BYTES * bags
+        features[rank_column(RankFeature.INPUT)] = input_bytes
         features[rank_column(RankFeature.POOLED_OUTPUT)] = bags * columns * shares.cold
     return tuple(features), (work.forward_spread, work.backward_spread)
 
