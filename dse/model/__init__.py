@@ -9,6 +9,7 @@ from __future__ import annotations
 from dse.model._common import Operator, OperatorKind, Optimizer
 from dse.model._load import ModelFile, find_model, list_models, load_dlrm, load_model
 from dse.model.dlrm import (
+    LENGTH_SPREAD,
     META_2021,
     META_2022,
     STATISTICS,
@@ -24,6 +25,7 @@ from dse.model.dlrm import (
     ModelRecipe,
     ParameterGroup,
     PoolingDistribution,
+    SequenceLayers,
     TableEntry,
     TableList,
     TableStatistics,
@@ -37,6 +39,7 @@ from dse.model.dlrm import (
     interaction_inputs,
     interaction_width,
     read_table_list,
+    sequence_positions,
 )
 from dse.model.transformer import (
     Activation,
@@ -49,6 +52,7 @@ from dse.model.transformer import (
 )
 
 __all__ = [
+    "LENGTH_SPREAD",
     "META_2021",
     "META_2022",
     "STATISTICS",
@@ -71,6 +75,7 @@ __all__ = [
     "Optimizer",
     "ParameterGroup",
     "PoolingDistribution",
+    "SequenceLayers",
     "TableEntry",
     "TableList",
     "TableStatistics",
@@ -92,4 +97,5 @@ __all__ = [
     "load_dlrm",
     "load_model",
     "read_table_list",
+    "sequence_positions",
 ]

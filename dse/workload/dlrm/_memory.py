@@ -64,7 +64,7 @@ class MemoryModel:
         copies = 2 + state_values
         # Mixed precision keeps a working copy of the weights next to the master copy.
         working_bytes = problem.precision.value_bytes if problem.precision.value_bytes < 4 else 0
-        pooled_values = sum(table.feature_count * table.dim for table in model.tables)
+        pooled_values = sum(table.vectors_per_sample * table.dim for table in model.tables)
         distributed = problem.cluster.world_size > 1
         return MemoryModel(
             dense_parameters_bytes=float(parameters * (copies * _MASTER_BYTES + working_bytes)),

@@ -83,7 +83,7 @@ class Placements:
             return found
         problem = self._problem
         table = problem.model.tables[table_index]
-        group = exchange_group(plan.sharding_type)
+        group = exchange_group(plan.sharding_type, pooled=table.pooled)
         divisor = _row_divisor(plan.sharding_type, problem)
         entries = [
             (
@@ -132,7 +132,8 @@ class Placements:
             rows, one more row has those of their copies on all ranks.
         """
         problem = self._problem
-        group, divisor = exchange_group(kind), _row_divisor(kind, problem)
+        pooled = problem.model.tables[table_index].pooled
+        group, divisor = exchange_group(kind, pooled=pooled), _row_divisor(kind, problem)
         self._host_columns |= cached_share is not None
         classes = [
             self._shard_class(table_index, group, columns, divisor, cached_share, hot_rows)

@@ -136,11 +136,14 @@ def shard_features(
     whole = context.tables[table_index]
     replicated = group is ExchangeGroup.REPLICATED
     table = hot_part(whole, hot_rows) if replicated and hot_rows else cold_part(whole, hot_rows)
-    # Bags whose lookups are all hot are not exchanged.
-    cold_bags = cold_bag_share(whole, hot_rows)
+    # Bags whose lookups are all hot are not exchanged, nor are hot lookups that are not pooled.
+    cold_bags = cold_bag_share(whole, hot_rows) if table.pooled else 1.0
     rows = -(-table.rows // row_divisor)
-    bags = float(samples * table.feature_count)
+    lengths = float(samples * table.feature_count)
     lookups = samples * table.lookups_per_sample / row_divisor
+    # Without pooling every lookup is a bag of its own, and what the shard looks up it sends.
+    bags = lengths if table.pooled else lookups
+    vectors = table.feature_count if table.pooled else lookups / samples
     state_bytes_per_row = 4.0 * optimizer.state_values_per_row(columns)
     shape = EmbeddingShape(
         rows=rows,
@@ -173,11 +176,12 @@ def shard_features(
         GroupFeature.BACKWARD_MEMORY: work.backward_memory_bytes,
         GroupFeature.BACKWARD_CACHE: work.backward_cache_bytes,
         GroupFeature.EXCHANGED: float(
-            rows * columns if replicated else columns * table.feature_count * cold_bags
+            rows * columns if replicated else columns * vectors * cold_bags
         ),
     }
     if replicated and hot_rows:
-        merged_bytes = _POOLED_BYTES * bags * cold_bags * columns / _STREAM_EFFICIENCY
+        merged = bags * cold_bags if table.pooled else 0.0
+        merged_bytes = _POOLED_BYTES * merged * columns / _STREAM_EFFICIENCY
         # Indices are read once, and written to the list of the one part or the other.
         split_bytes = 2.0 * INDEX_BYTES * samples * whole.lookups_per_sample / _STREAM_EFFICIENCY
         per_group[GroupFeature.FORWARD_MEMORY] += _MERGE_PASSES * merged_bytes + split_bytes
@@ -191,7 +195,7 @@ def shard_features(
     features[rank_column(RankFeature.STATE)] = storage.device_state_bytes + gradient_bytes
     features[HOST_STORED_COLUMN] = storage.host_bytes
     if not replicated:
-        features[rank_column(RankFeature.INPUT)] = INDEX_BYTES * lookups + LENGTH_BYTES * bags
+        features[rank_column(RankFeature.INPUT)] = INDEX_BYTES * lookups + LENGTH_BYTES * lengths
         features[rank_column(RankFeature.POOLED_OUTPUT)] = bags * columns * cold_bags
     return tuple(features), (work.forward_spread, work.backward_spread)
 

@@ -89,9 +89,9 @@ def table_choices(scorer: PlanScorer, request: PlanningRequest) -> Choices:
     ways: dict[object, tuple[_Way, ...]] = {}
     ways_of: list[tuple[_Way, ...]] = []
     for index, table in enumerate(request.tables):
-        # What is allowed depends on the columns and on the constraints that match the table.
+        # What is allowed depends on the columns, on pooling, and on the constraints that match.
         demands = tuple(rule.matches(table.name) for rule in request.constraints)
-        allowed = (table.dim, demands)
+        allowed = (table.dim, table.pooled, demands)
         if allowed not in ways:
             ways[allowed] = tuple(_ways(index, request))
         found = classes.setdefault((replace(table, name=""), demands), len(first))
