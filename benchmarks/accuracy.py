@@ -8,6 +8,7 @@ Usage:
     python benchmarks/accuracy.py --collectives TABLE [--platform P] [--network N] [--json]
     python benchmarks/accuracy.py --gemm TABLE [--json]
     python benchmarks/accuracy.py --attention TABLE [--json]
+    python benchmarks/accuracy.py --sequence TABLE [--json]
 
 The first form prints one table: models of kernels and collectives by device, and of networks
 between nodes, beside simpler ones.
@@ -18,9 +19,9 @@ second form predicts whole training steps that others published (`published/*.cs
 measurements) and prints errors, order and intervals by family, beside a roofline and the marks;
 `--cases` lists every case. `--write` does both and writes the page with its pictures. The third
 form takes one file of published training throughputs of recommendation models, the fourth one of
-published training steps of transformers, the last three a table (Parquet or CSV) of times of
-collectives, of products or of causal attention; rows that a shipped calibration was fitted on are
-no check of it.
+published training steps of transformers, the last four a table (Parquet or CSV) of times of
+collectives, of products or of causal attention (rows that a shipped calibration was fitted on are
+no check of it), or the parts of the published step of a generative recommender.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from network_models import network_rows
 from published_cases import compare_published
 from published_kernels import compare_attention, compare_gemm
 from published_steps import compare_steps
+from sequence_steps import compare_sequence, sequence_rows, sequence_section
 
 from dse.errors import DseError
 from dse.machine.fits import version_parts
@@ -67,6 +69,7 @@ COMPARISONS = {
     "collectives": ("table of measured collectives", compare_collectives),
     "gemm": ("table of times of products", compare_gemm),
     "attention": ("table of times of causal attention", compare_attention),
+    "sequence": ("parts of the published step with attention over histories", compare_sequence),
 }
 
 
@@ -212,7 +215,9 @@ def main() -> None:
     if arguments.write is not None and len({row.device for row in fresh}) < 2:
         parser.error(f"--write needs measurements of GPUs; {arguments.data} has none")
     if arguments.write is not None:
+        sequence = arguments.data / "published/hstu_h100.csv"
         section = end_to_end_section(steps)
+        section += sequence_section(sequence_rows(sequence) if sequence.exists() else [])
         page = accuracy_page(fresh, lent, lent_kernels, networks, shipped, section)
         arguments.write.write_text(page, encoding="utf-8")
         write_pictures(steps, arguments.write.parent / "images")

@@ -152,8 +152,19 @@ def _ways(table_index: int, request: PlanningRequest) -> Iterator[_Way]:
             elif kind is ShardingType.TABLE_ROW_WISE:
                 ranks = tuple(rank for ranks in sets[:shards] for rank in ranks)
             else:
-                ranks = max(sets, key=len)[:shards]
+                ranks = _across_nodes(max(sets, key=len), request.devices_per_node)[:shards]
             yield _Way(placement, ranks, shards)
+
+
+def _across_nodes(ranks: tuple[int, ...], devices_per_node: int) -> tuple[int, ...]:
+    """Returns ranks in the order of nodes in turn, so that the first few spread over most nodes."""
+    seen: dict[int, int] = {}
+    turns = []
+    for rank in ranks:
+        node = rank // devices_per_node
+        seen[node] = seen.get(node, -1) + 1
+        turns.append((seen[node], node, rank))
+    return tuple(rank for _, _, rank in sorted(turns))
 
 
 def _sums(scorer: PlanScorer, options: NDArray[np.int64]) -> tuple[NDArray[np.float64], ...]:
