@@ -157,22 +157,24 @@ def compare_sequence(path: Path, *, as_json: bool) -> None:
 _SECTION = """
 ## A generative recommender, part by part
 
-`dlrm_hstu_recsys` on 16 H100 SXM with 32 sequences a GPU, as NVIDIA published it (`published/hstu_h100.csv`,
-{source}).
-`python benchmarks/accuracy.py --sequence ../shared/data/published/hstu_h100.csv` prints this table. The two rates of the
-attention kernel were fitted on two of the file's figures; products come from the calibration of the H100, which saw none of
-them, and everything else from models fitted elsewhere.
+`dlrm_hstu_recsys` on 16 H100 SXM with 32 sequences a GPU, as NVIDIA published it
+(`published/hstu_h100.csv`, {source}).
+`python benchmarks/accuracy.py --sequence ../shared/data/published/hstu_h100.csv` prints the table.
+The two rates of the attention kernel were fitted on two of the file's figures; products come from
+the calibration of the H100, which saw none of them, and everything else from models fitted
+elsewhere.
 
 | part | measured | predicted | error |
 |---|---:|---:|---:|
 """
 
 _CAUSES = """
-What is missed: the embedding operator is DynamicEmb's hash tables with a cache of a tenth of the rows, where the model has
-FBGEMM's tables in device memory. The other misses have no measured cause. Norms and gates with their sums over rows probably stay
-below the bandwidth of plain streams; the product of u, v, q and k is slow only on its way forward, where its bias is added; and
-hash tables probably leave the gaps on the device. The file's experiments with histories of varying length do not say how
-long these are, so they are not predicted.
+What is missed: the embedding operator is DynamicEmb's hash tables with a cache of a tenth of the
+rows, where the model has FBGEMM's tables in device memory. The other misses have no known cause.
+Norms and gates with their sums over rows probably stay below the bandwidth of plain streams; the
+product of u, v, q and k is slow only on its way forward, where its bias is added; and hash tables
+probably leave the gaps on the device. The file's experiments with histories of varying length do
+not say how long these are, so they are not predicted.
 """
 
 

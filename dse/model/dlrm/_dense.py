@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dse.model._common import Operator, OperatorKind
+from dse.model.dlrm._bags import shared_bags_block
 from dse.model.dlrm._blocks import Block, Layers, ParameterGroup, chain
 from dse.model.dlrm._heads import top_block
 from dse.model.dlrm._interactions import interaction_block, interaction_width
@@ -106,6 +107,7 @@ def _blocks(model: DlrmModel, samples: int, value_bytes: int) -> tuple[Block, Bl
         bottom,
         chain(
             sequence_block(model, samples, value_bytes),
+            shared_bags_block(model, layers),
             replace(interaction, kept_values=times * interaction.kept_values),
         ),
         replace(top, kept_values=times * top.kept_values),

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 LENGTH_SPREAD = 1.0
 
 
+#: Bytes of the weight of a lookup.
+_WEIGHT_BYTES = 4
+
+
 class DataType(StrEnum):
     """Storage type of embedding rows."""
 
@@ -30,6 +34,18 @@ class DataType(StrEnum):
     def value_bytes(self) -> int:
         """Bytes of one stored value."""
         return {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1}[self.value]
+
+
+class IndexType(StrEnum):
+    """Type of row numbers in the input."""
+
+    INT64 = "int64"
+    INT32 = "int32"
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of one index."""
+        return {"int64": 8, "int32": 4}[self.value]
 
 
 class InteractionKind(StrEnum):
@@ -83,13 +99,20 @@ class EmbeddingTable:
         name: Unique in its model.
         rows: Number of rows.
         dim: Columns of a row.
-        pooling_factors: Mean lookups a sample, one entry per feature that shares the table;
-            each feature yields one pooled vector of `dim` values.
+        pooling_factors: Mean lookups of a bag, one entry per feature that shares the table; each
+            feature yields one pooled vector of `dim` values a sample.
         pooled: Whether a bag's rows are summed; otherwise every lookup yields a vector (TorchRec's
             `EmbeddingCollection`), a position of the model's sequence.
         pooling_distribution: How a bag's length varies around its mean.
         indices: Which rows are drawn.
         data_type: Storage type.
+        weighted: Whether each lookup comes with a weight, of four bytes, by which its row is
+            multiplied.
+        bags_per_sample: Bags of each feature for one sample: less than 1 where samples share bags,
+            as those of one user do (TorchRec's variable batch per feature). Pooling factors are
+            those of a bag.
+        output_data_type: Type of pooled values and their gradients; the same for all tables.
+        index_type: Type of indices; the same for all tables.
     """
 
     name: str
@@ -99,12 +122,16 @@ class EmbeddingTable:
     pooling_distribution: PoolingDistribution
     indices: IndexDistribution
     data_type: DataType
+    weighted: bool = False
+    bags_per_sample: float = 1.0
+    output_data_type: DataType = DataType.FP32
+    index_type: IndexType = IndexType.INT64
     pooled: bool = True
 
     @property
     def lookups_per_sample(self) -> float:
         """Mean lookups a sample over all features of the table."""
-        return sum(self.pooling_factors)
+        return sum(self.pooling_factors) * self.bags_per_sample
 
     @property
     def feature_count(self) -> int:
@@ -113,8 +140,18 @@ class EmbeddingTable:
 
     @property
     def vectors_per_sample(self) -> float:
-        """Vectors a sample that leave the table: of bags, or of single lookups."""
+        """Vectors a sample that the dense part reads: of bags, or of single lookups."""
         return self.feature_count if self.pooled else self.lookups_per_sample
+
+    @property
+    def bag_count(self) -> float:
+        """Bags that are looked up for a sample, over all features of the table."""
+        return self.feature_count * self.bags_per_sample
+
+    @property
+    def lookup_bytes(self) -> int:
+        """Bytes of one lookup in the input: its index, and its weight if it has one."""
+        return self.index_type.value_bytes + (_WEIGHT_BYTES if self.weighted else 0)
 
     @property
     def weight_bytes(self) -> int:
@@ -177,6 +214,11 @@ class DlrmModel:
     def predicted_positions(self) -> int:
         """How often the layers behind the sequence run for a sample."""
         return self.sequence.predictions if self.sequence else 1
+
+    @property
+    def output_data_type(self) -> DataType:
+        """Type of pooled values and their gradients."""
+        return self.tables[0].output_data_type if self.tables else DataType.FP32
 
     @property
     def embedding_bytes(self) -> int:

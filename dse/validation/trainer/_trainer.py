@@ -102,7 +102,7 @@ class Trainer:
         return sparse, ReplicatedTables(torch, copies, own, optimizer, options)
 
     def _wire(self, options: TrainerOptions) -> Any:
-        narrow = self._software.communication_precision_bytes == 2 and not options.double
+        narrow = self._software.wire.forward.value_bytes == 2 and not options.double
         return self._torch.float16 if narrow else self._compute
 
     def _order_of_parts(self) -> list[int]:

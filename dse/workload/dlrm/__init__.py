@@ -6,16 +6,18 @@ from dse.workload.dlrm._durations import slot_durations_s
 from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm._layout import build_layout
 from dse.workload.dlrm._parameters import PLACEMENT_PREFIX, TYPE_SEPARATOR, DlrmParameters
-from dse.workload.dlrm._problem import DlrmProblem, make_problem
+from dse.workload.dlrm._problem import DlrmProblem, WeightSync, make_problem
 from dse.workload.dlrm._programs import DLRM_PROGRAMS, DlrmProgram
 from dse.workload.dlrm._software import DenseBottom, DlrmRuntime, InputPath
+from dse.workload.dlrm._wire import WireFormat, WireFormats
 from dse.workload.dlrm._workload import DlrmWorkload
 from dse.workload.dlrm.scoring._features import ExchangeGroup, exchange_group
 from dse.workload.dlrm.scoring._scorer import PlanScorer, PlanScores
-from dse.workload.dlrm.scoring._slots import LayoutGraph, Slot
+from dse.workload.dlrm.scoring._slots import NODE_SLOTS, LayoutGraph, Slot
 
 __all__ = [
     "DLRM_PROGRAMS",
+    "NODE_SLOTS",
     "PLACEMENT_PREFIX",
     "TYPE_SEPARATOR",
     "DenseBottom",
@@ -31,6 +33,9 @@ __all__ = [
     "PlanScorer",
     "PlanScores",
     "Slot",
+    "WeightSync",
+    "WireFormat",
+    "WireFormats",
     "build_layout",
     "exchange_group",
     "make_problem",

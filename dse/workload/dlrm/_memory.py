@@ -45,7 +45,7 @@ class MemoryModel:
         input_copies: Batches of indices held at once.
         fixed_io_bytes: Pooled embeddings of the local batch and their gradients.
         fixed_buffers_bytes: Buckets of the dense all-reduce.
-        value_bytes: Bytes of a pooled value on the wire.
+        buffer_bytes: Bytes of a pooled value and its gradient in buffers of collectives.
     """
 
     dense_parameters_bytes: float
@@ -53,7 +53,7 @@ class MemoryModel:
     input_copies: int
     fixed_io_bytes: float
     fixed_buffers_bytes: float
-    value_bytes: int
+    buffer_bytes: float
 
     @staticmethod
     def of(problem: DlrmProblem) -> MemoryModel:
@@ -64,7 +64,10 @@ class MemoryModel:
         copies = 2 + state_values
         # Mixed precision keeps a working copy of the weights next to the master copy.
         working_bytes = problem.precision.value_bytes if problem.precision.value_bytes < 4 else 0
-        pooled_values = sum(table.vectors_per_sample * table.dim for table in model.tables)
+        pooled_bytes = sum(
+            table.vectors_per_sample * table.dim * table.output_data_type.value_bytes
+            for table in model.tables
+        )
         distributed = problem.cluster.world_size > 1
         return MemoryModel(
             dense_parameters_bytes=float(parameters * (copies * _MASTER_BYTES + working_bytes)),
@@ -72,11 +75,13 @@ class MemoryModel:
                 activation_bytes(model, problem.local_batch_size, problem.precision)
             ),
             input_copies=2 if software.prefetch_input else 1,
-            fixed_io_bytes=2.0 * _MASTER_BYTES * problem.local_batch_size * pooled_values,
+            fixed_io_bytes=2.0 * problem.local_batch_size * pooled_bytes,
             fixed_buffers_bytes=float(
-                min(parameters * _MASTER_BYTES, software.dense_bucket_bytes) if distributed else 0
+                min(parameters * software.replicated_gradient_bytes, software.dense_bucket_bytes)
+                if distributed
+                else 0
             ),
-            value_bytes=software.communication_precision_bytes,
+            buffer_bytes=software.wire.buffer_bytes,
         )
 
     @property
@@ -103,7 +108,7 @@ class MemoryModel:
             + features[rank_column(RankFeature.WEIGHTS)]
             + features[rank_column(RankFeature.STATE)]
             + self.input_copies * features[rank_column(RankFeature.INPUT)]
-            + 2.0 * self.value_bytes * features[rank_column(RankFeature.POOLED_OUTPUT)]
+            + self.buffer_bytes * features[rank_column(RankFeature.POOLED_OUTPUT)]
         )
 
     def host_bytes(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -181,8 +186,7 @@ class MemoryModel:
                 ),
                 (
                     "communication buffers",
-                    self.fixed_buffers_bytes
-                    + 2.0 * self.value_bytes * of(RankFeature.POOLED_OUTPUT),
+                    self.fixed_buffers_bytes + self.buffer_bytes * of(RankFeature.POOLED_OUTPUT),
                 ),
             ),
             host_bytes=float(self.host_bytes(features)[rank, 0]),

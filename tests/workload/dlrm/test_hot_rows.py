@@ -12,18 +12,19 @@ import pytest
 from dse.errors import ConfigError
 from dse.indices import Zipf
 from dse.machine import Precision
+from dse.machine.platforms import load_platform
 from dse.model import Optimizer
 from dse.sharding import (
     ShardingPlan,
     ShardingType,
     TablePlan,
-    cold_bag_share,
+    bag_shares,
     cold_part,
     hot_part,
     hot_share,
 )
 from dse.validation import Candidate
-from dse.workload import predict_job
+from dse.workload import PlanEffort, load_workload, predict_job
 from dse.workload.dlrm import (
     DlrmJob,
     DlrmProblem,
@@ -70,7 +71,7 @@ def exchanged(found, group):
 def test_what_ranks_hold_and_exchange_by_hand():
     scorer = PlanScorer(problem())
     found = features(scorer, plan())
-    share, cold = hot_share(TABLE, HOT), cold_bag_share(TABLE, HOT)
+    share, cold = hot_share(TABLE, HOT), bag_shares(TABLE, HOT).cold
     assert cold == pytest.approx(1 - share)
     # The owner exchanges the vectors of bags that are not hot; every rank reduces the hot rows.
     assert exchanged(found, ExchangeGroup.POOLED) == pytest.approx([0, 64 * cold, 0, 0])
@@ -88,25 +89,42 @@ def test_what_ranks_hold_and_exchange_by_hand():
 
 
 def test_it_is_the_sum_of_a_copied_table_and_a_sharded_one():
-    whole = PlanScorer(problem())
-    parts = (replace(hot_part(TABLE, HOT), name="hot"), replace(cold_part(TABLE, HOT), name="b"))
+    # Long bags all have hot and other rows, so neither part has fewer bags.
+    long = replace(TABLE, pooling_factors=(2000.0,))
+    whole = PlanScorer(problem(long))
+    parts = (replace(hot_part(long, HOT), name="hot"), cold_part(long, HOT))
     model = replace(make_model(parts), sparse_optimizer=Optimizer.ROWWISE_ADAGRAD)
     apart = PlanScorer(replace(whole.problem, model=model))
     everyone = tuple(range(WORLD))
     made = ShardingPlan(
         WORLD,
-        (TablePlan("hot", ShardingType.DATA_PARALLEL, everyone), TablePlan("b", RW, everyone)),
+        (
+            TablePlan("hot", ShardingType.DATA_PARALLEL, everyone),
+            TablePlan(TABLE.name, RW, everyone),
+        ),
     )
     found, expected = features(whole, plan(kind=RW, ranks=everyone)), features(apart, made)
-    stored = [rank_column(RankFeature.WEIGHTS), rank_column(RankFeature.STATE)]
-    assert found[stored] == pytest.approx(expected[stored])
-    row_work = [group_column(ExchangeGroup.ROW, feature) for feature in list(GroupFeature)[:4]]
-    assert found[row_work] == pytest.approx(expected[row_work])
     # Besides the lookup, bags of both kinds are merged and indices are told apart.
+    added = np.zeros_like(found)
+    values = BATCH / WORLD * 64
     forward = group_column(ExchangeGroup.REPLICATED, GroupFeature.FORWARD_MEMORY)
-    cold = cold_bag_share(TABLE, HOT)
-    extra_bytes = (BATCH / WORLD) * (3 * 4 * 64 * cold + 2 * 8) / 0.8
-    assert found[forward, 0] == pytest.approx(expected[forward, 0] + extra_bytes)
+    backward = group_column(ExchangeGroup.REPLICATED, GroupFeature.BACKWARD_MEMORY)
+    added[forward] = (3 * 4 * values + 2 * 8 * BATCH / WORLD * 2000) / 0.8
+    added[backward] = 2 * 4 * values / 0.8
+    assert found == pytest.approx(expected + added)
+
+
+def test_bags_of_one_lookup_are_worked_on_where_their_row_is():
+    scorer, made = PlanScorer(problem()), plan()
+    share = bag_shares(TABLE, HOT)
+    assert share.hot + share.cold == pytest.approx(1)
+    assert share.both == pytest.approx(0)
+    written = features(scorer, made), features(scorer, plan(0))
+    owner = [
+        found[group_column(ExchangeGroup.POOLED, GroupFeature.FORWARD_MEMORY), 1]
+        for found in written
+    ]
+    assert owner[0] < owner[1]
 
 
 def test_gradients_of_hot_rows_travel_in_the_precision_of_the_wire():
@@ -147,7 +165,7 @@ def test_a_few_hot_rows_shorten_a_step_that_its_exchange_binds():
     cluster = make_cluster(16, 4)
     tables = tuple(replace(TABLE, name=f"t{index}", dim=256) for index in range(16))
     model = make_model(tables)
-    software = DlrmRuntime(communication_precision_bytes=4, hot_rows=True)
+    software = DlrmRuntime(hot_rows=True)
     scorer = PlanScorer(DlrmProblem(model, cluster, 65_536, Precision.TF32, software))
     times_s = [
         scorer.score(
@@ -187,3 +205,41 @@ def test_plans_without_hot_rows_are_scored_as_by_any_program():
         for allowed in (True, False)
     )
     assert np.array_equal(with_them, without)
+
+
+def popular_job(**software):
+    tables = tuple(
+        replace(make_table(f"t{i}", rows=400_000, dim=256, pooling=1), indices=Zipf(1.1))
+        for i in range(4)
+    )
+    cluster = make_cluster(4, 2)
+    return DlrmJob(
+        DlrmProblem(make_model(tables), cluster, 32_768, Precision.TF32, DlrmRuntime(**software))
+    )
+
+
+def test_a_thorough_search_says_what_hot_rows_bring():
+    without, found = popular_job().solve(), popular_job(hot_rows=True).solve()
+    assert without.time_without_hot_rows_s is None
+    assert found.time_without_hot_rows_s == pytest.approx(without.iteration_time_s)
+    assert found.iteration_time_s < 0.95 * without.iteration_time_s
+    assert any(table.hot_rows for table in found.plan.tables)
+    assert found.lower_bound_s <= found.iteration_time_s
+    # Every command finds the same plan for the same job.
+    assert popular_job(hot_rows=True).planned(PlanEffort()).plan == found.plan
+
+
+def test_a_parameter_overrides_the_program():
+    workload, platform = load_workload("dlrm_tiny"), load_platform("h100_sxm")
+    given = {"platform": "h100_sxm", "world_size": 2, "global_batch_size": 4096}
+    for program, hot_rows, expected in (
+        ("torchrec", None, False),
+        ("torchrec", True, True),
+        ("hugectr", None, True),
+        ("hugectr", False, False),
+    ):
+        chosen = {} if hot_rows is None else {"hot_rows": hot_rows}
+        job = workload.job(platform, {**given, "program": program, **chosen})
+        assert job.problem.software.hot_rows is expected
+    best = workload.favourable({**given, "hot_rows": False}, {"hot_rows": [False, True]})
+    assert best["hot_rows"] is True

@@ -45,8 +45,8 @@ _GATHER_EFFICIENCY = 0.80
 #: Row bytes at which a gather reaches half its efficiency: narrow rows waste issue slots.
 _HALF_EFFICIENCY_ROW_BYTES = 40.0
 
-#: Key and value bytes that one radix-sort pass reads and writes for one lookup.
-_SORT_BYTES_PER_PASS = 2 * (8 + 4)
+#: Bytes of the value, next to the index, that a radix sort carries along for one lookup.
+_SORT_VALUE_BYTES = 4
 
 #: Bits of the key that one radix-sort pass orders.
 _SORT_BITS_PER_PASS = 8
@@ -85,6 +85,7 @@ class EmbeddingShape:
         lookups: Row reads in all bags together.
         output_value_bytes: Bytes of one pooled value.
         state_bytes_per_row: Optimizer state of one row, in bytes.
+        index_bytes: Bytes of one index.
     """
 
     rows: int
@@ -94,6 +95,7 @@ class EmbeddingShape:
     lookups: float
     output_value_bytes: int
     state_bytes_per_row: float
+    index_bytes: int = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,13 +233,15 @@ def embedding_traffic(
     unique_rows = _unique_rows(shape, indices)
 
     output_bytes = shape.bags * whole_sectors(shape.dim * shape.output_value_bytes)
-    index_bytes = 8.0 * shape.lookups
+    index_bytes = float(shape.index_bytes) * shape.lookups
     streamed_bytes = shape.bags * _BAG_HEADER_BYTES + index_bytes + output_bytes
     gathered_bytes = shape.lookups * row_bytes / efficiency
 
     # Backward: sort (row, bag) pairs, read the bag's gradient once a lookup, update each row once.
     passes = math.ceil(max(1.0, math.log2(max(2, shape.rows))) / _SORT_BITS_PER_PASS)
-    sort_bytes = shape.lookups * _SORT_BYTES_PER_PASS * passes
+    # Each pass reads and writes both.
+    pass_bytes = 2 * (shape.index_bytes + _SORT_VALUE_BYTES)
+    sort_bytes = shape.lookups * pass_bytes * passes
     gradient_row_bytes = whole_sectors(shape.dim * shape.output_value_bytes)
     gradient_reads = shape.lookups * gradient_row_bytes / efficiency
     gradient_cached = _repeat_hit_rate(device, shape.bags * gradient_row_bytes, shape)

@@ -56,8 +56,7 @@ class EmbeddingKernels:
         joined_index_bytes: Bytes moved for each lookup to bring what all ranks sent into the order
             of tables, forward.
         routed_index_bytes: Bytes moved for each lookup of a table whose rows are cut, to sort
-            indices by the rank that holds the row. Every rank does that for its own samples;
-            since row blocks are looked up evenly, it is counted where the lookup is.
+            indices by the rank that holds the row. Every rank does that for its own samples.
     """
 
     fused: bool = True
@@ -84,7 +83,7 @@ def unfused_embedding_work(
     features: int = 1,
     *,
     received: bool = True,
-    cut_rows: bool = False,
+    routed_lookups: float = 0.0,
 ) -> EmbeddingWork:
     """Returns the bytes that lookup and update of one shard of a table move in such a program.
 
@@ -95,7 +94,8 @@ def unfused_embedding_work(
         kernels: What comes on top of the fused minimum.
         features: Pooled vectors a sample of the shard.
         received: Whether the indices come from other ranks.
-        cut_rows: Whether the table's rows are cut over ranks.
+        routed_lookups: Lookups of a table whose rows are cut that this rank sorts by the rank that
+            holds the row.
     """
     work = embedding_work(device, shape, indices)
     if kernels.one_table_at_a_time:
@@ -109,8 +109,8 @@ def unfused_embedding_work(
     forward_bytes += _FORWARD_SHARE * floors_bytes
     forward_bytes += shape.bags * kernels.output_row_passes * row_bytes
     index_bytes = kernels.joined_index_bytes if received else 0.0
-    index_bytes += kernels.routed_index_bytes if cut_rows else 0.0
     forward_bytes += shape.lookups * index_bytes / _STREAM_EFFICIENCY
+    forward_bytes += routed_lookups * kernels.routed_index_bytes / _STREAM_EFFICIENCY
     backward_bytes = shape.lookups * kernels.index_bytes / _STREAM_EFFICIENCY
     backward_bytes += (1.0 - _FORWARD_SHARE) * floors_bytes
     hot_draws = shape.lookups * _top_share(indices, shape.rows)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dse.model import OperatorKind
-from dse.workload.dlrm.explain._resources import (
-    all_reduce_buckets,
-    dense_buckets,
-    operators_by_name,
-)
+from dse.workload.dlrm._operators import dense_buckets
+from dse.workload.dlrm._weight_sync import synced_bytes
+from dse.workload.dlrm.explain._resources import all_reduce_buckets, operators_by_name
 from dse.workload.dlrm.scoring._features import (
     ExchangeGroup,
     GroupFeature,
@@ -17,7 +15,7 @@ from dse.workload.dlrm.scoring._features import (
     group_column,
     rank_column,
 )
-from dse.workload.dlrm.scoring._slots import Slot
+from dse.workload.dlrm.scoring._slots import CODEC_SLOTS, GRADIENT_SLOTS, Slot
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,6 +34,8 @@ _EXCHANGES = {
     Slot.NODE_EXCHANGE_INSIDE: ExchangeGroup.NODE,
     Slot.NODE_EXCHANGE_BETWEEN: ExchangeGroup.NODE,
 }
+_REDUCED = (Slot.ROW_EXCHANGE, Slot.NODE_EXCHANGE_INSIDE)
+_OUTPUTS = {gradients: outputs for outputs, gradients in GRADIENT_SLOTS.items()}
 _UPDATES = range(Slot.POOLED_UPDATE, Slot.INPUT_EXCHANGE)
 _PARAMETER_BYTES = 4
 
@@ -67,7 +67,7 @@ def task_sizes(scorer: PlanScorer, plan: ShardingPlan, layout: LayoutGraph) -> t
         if task in slots:
             sizes = _slot_sizes(problem, features[:, slots[task][1]], slots[task][0])
         elif 0 <= bucket[task] < len(buckets):
-            sizes = [("message_bytes", float(buckets[bucket[task]]))]
+            sizes = [("message_bytes", float(buckets[bucket[task]][0]))]
         elif name in operators:
             sizes = _operator_sizes(operators[name])
         result.append(tuple(sizes))
@@ -93,10 +93,16 @@ def _slot_sizes(
 
     if slot is Slot.INPUT_EXCHANGE:
         return [("held_bytes", float(features[rank_column(RankFeature.INPUT)]))]
-    if slot in _EXCHANGES:
-        value_bytes = problem.software.communication_precision_bytes
-        held = problem.global_batch_size * value_bytes
-        return [("held_bytes", held * of(_EXCHANGES[slot], GroupFeature.EXCHANGED))]
+    if slot is Slot.WEIGHT_SYNC:
+        return [("message_bytes", float(synced_bytes(features)))]
+    if slot in CODEC_SLOTS:
+        return []
+    outputs = _OUTPUTS.get(slot, slot)
+    if outputs in _EXCHANGES:
+        group, wire = _EXCHANGES[outputs], problem.software.wire
+        formats = wire.reduced if outputs in _REDUCED else wire.whole
+        held = problem.global_batch_size * formats[slot in _OUTPUTS].value_bytes
+        return [("held_bytes", held * of(group, GroupFeature.EXCHANGED))]
     if slot in (Slot.REPLICATED_ALL_REDUCE, Slot.REPLICATED_UPDATE):
         values = of(ExchangeGroup.REPLICATED, GroupFeature.EXCHANGED)
         on_wire = slot is Slot.REPLICATED_ALL_REDUCE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -13,11 +13,11 @@ from dse.machine.kernels import (
     host_rows_work,
     unfused_embedding_work,
 )
-from dse.sharding import cold_bag_share, cold_part, hot_part, shard_storage
+from dse.sharding import bag_shares, cold_part, hot_part, shard_storage
 from dse.workload.dlrm.scoring._features import (
     HOST_STORED_COLUMN,
-    INDEX_BYTES,
     LENGTH_BYTES,
+    SYNCED_COLUMN,
     WIDE_FEATURE_COUNT,
     ExchangeGroup,
     GroupFeature,
@@ -28,18 +28,23 @@ from dse.workload.dlrm.scoring._features import (
 )
 
 if TYPE_CHECKING:
+    from dse.indices import IndexDistribution
+    from dse.lookup_blocks import RowBlock
     from dse.machine import DeviceSpec
     from dse.machine.kernels import EmbeddingKernels
     from dse.model import EmbeddingTable, Optimizer
-    from dse.workload.dlrm._problem import DlrmProblem
+    from dse.workload.dlrm._problem import DlrmProblem, WeightSync
 
-#: Reads and writes of a pooled value of a bag with hot and other rows: what was received is read
-#: and added to the sum; backward, gradients of such bags are brought together to be sent.
-_MERGE_PASSES = 3.0
+#: Reads and writes of a pooled value of a bag with rows that are not hot: what was received is
+#: read and written, and where the bag has a hot row too, added to its sum; gradients of such bags
+#: are brought together to be sent.
+_MERGE_PASSES = 2.0
+_ADD_PASSES = 1.0
 _SPLIT_PASSES = 2.0
 
-#: Bytes of a pooled value on the device.
-_POOLED_BYTES = 4.0
+#: Factor on kernels that multiply each row by a weight, as TorchRec's planner has it
+#: (`WEIGHTED_KERNEL_MULTIPLIER`).
+_WEIGHTED_SLOWDOWN = 1.1
 
 #: Share of the peak bandwidth at which values and indices are streamed.
 _STREAM_EFFICIENCY = 0.8
@@ -64,6 +69,7 @@ class ShardContext:
         kernels: What happens around lookups and updates.
         samples: Samples that are looked up.
         tables: The model's tables.
+        sync: How replicas are kept alike; None without them.
     """
 
     device: DeviceSpec
@@ -71,6 +77,7 @@ class ShardContext:
     kernels: EmbeddingKernels
     samples: int
     tables: tuple[EmbeddingTable, ...]
+    sync: WeightSync | None = None
 
 
 @lru_cache(maxsize=_CONTEXTS_KEPT)
@@ -80,13 +87,16 @@ def shard_context(
     kernels: EmbeddingKernels,
     samples: int,
     tables: tuple[EmbeddingTable, ...],
+    sync: WeightSync | None = None,
 ) -> ShardContext:
     """Returns what shards depend on; for the arguments see :class:`ShardContext`."""
-    return ShardContext(device, optimizer, kernels, samples, tables)
+    return ShardContext(device, optimizer, kernels, samples, tables, sync)
 
 
 def shard_contexts(problem: DlrmProblem) -> tuple[ShardContext, ShardContext]:
     """Returns the contexts of shards for the global batch, and of replicated ones for a rank's."""
+    # Bytes do not depend on how often they are averaged.
+    sync = None if problem.sync is None else replace(problem.sync, interval=1)
     model = problem.model
     on_all, on_one = (
         shard_context(
@@ -95,6 +105,7 @@ def shard_contexts(problem: DlrmProblem) -> tuple[ShardContext, ShardContext]:
             problem.software.embedding,
             samples,
             model.tables,
+            sync,
         )
         for samples in (problem.global_batch_size, problem.local_batch_size)
     )
@@ -107,21 +118,22 @@ def shard_features(
     table_index: int,
     group: ExchangeGroup,
     columns: int,
+    block: RowBlock | None,
     row_divisor: int,
     cached_share: float | None,
     hot_rows: int = 0,
 ) -> tuple[tuple[float, ...], tuple[float, float]]:
     """Returns the features of one shard, and the spreads of its lookup and update.
 
-    Many problems have the same shards. Lookups are taken to spread evenly over row blocks (hashed
-    ids).
+    Many problems have the same shards.
 
     Args:
         context: What it depends on besides.
         table_index: Number of its table.
         group: Exchange group that it is in.
         columns: Its columns.
-        row_divisor: Parts that the rows, and with them the lookups, are spread over.
+        block: Its rows and what is looked up in them; None for all rows of the table.
+        row_divisor: Blocks that the rows are cut into.
         cached_share: Of rows in host memory, the part in a cache on the device; None for a table
             on the device.
         hot_rows: The table's most popular rows, of which every rank keeps a copy. In the group of
@@ -136,56 +148,64 @@ def shard_features(
     whole = context.tables[table_index]
     replicated = group is ExchangeGroup.REPLICATED
     table = hot_part(whole, hot_rows) if replicated and hot_rows else cold_part(whole, hot_rows)
-    # Bags whose lookups are all hot are not exchanged, nor are hot lookups that are not pooled.
-    cold_bags = cold_bag_share(whole, hot_rows) if table.pooled else 1.0
-    rows = -(-table.rows // row_divisor)
-    lengths = float(samples * table.feature_count)
-    lookups = samples * table.lookups_per_sample / row_divisor
+    # Bags whose lookups are all hot are not exchanged.
+    shares = bag_shares(whole, hot_rows)
+    rows, lookup_share, indices = table.rows, 1.0, table.indices
+    if block is not None:
+        rows, lookup_share, indices = block.rows, block.lookup_share, block.indices
+    lengths = float(samples * table.bag_count)
+    lookups = samples * table.lookups_per_sample * lookup_share
     # Without pooling every lookup is a bag of its own, and what the shard looks up it sends.
     bags = lengths if table.pooled else lookups
-    vectors = table.feature_count if table.pooled else lookups / samples
+    vectors = table.bag_count if table.pooled else lookups / samples
+    cold = shares.cold if table.pooled else 1.0
     state_bytes_per_row = 4.0 * optimizer.state_values_per_row(columns)
     shape = EmbeddingShape(
         rows=rows,
         dim=columns,
         value_bytes=table.data_type.value_bytes,
-        bags=bags,
+        bags=bags * (shares.hot if replicated and hot_rows else shares.cold),
         lookups=lookups,
-        output_value_bytes=4,
+        output_value_bytes=table.output_data_type.value_bytes,
         state_bytes_per_row=0.0 if replicated else state_bytes_per_row,
+        index_bytes=table.index_type.value_bytes,
     )
+    # Every rank sorts the indices of its own samples by the rank that holds the row.
+    routed = samples * table.lookups_per_sample / row_divisor if row_divisor > 1 else 0.0
     features = [0.0] * WIDE_FEATURE_COUNT
     if cached_share is None:
         work = unfused_embedding_work(
             device,
             shape,
-            table.indices,
+            indices,
             context.kernels,
             table.feature_count,
             received=not replicated,
-            cut_rows=row_divisor > 1,
+            routed_lookups=routed,
         )
     else:
-        host_work = _host_rows(device, optimizer, table, shape, cached_share)
+        host_work = _host_rows(device, optimizer, indices, shape, cached_share)
         work = host_work.device
         features[link_column(group, 0)] = host_work.forward_link_bytes
         features[link_column(group, 1)] = host_work.backward_link_bytes
+    slowdown = _WEIGHTED_SLOWDOWN if table.weighted else 1.0
     per_group = {
-        GroupFeature.FORWARD_MEMORY: work.forward_memory_bytes,
-        GroupFeature.FORWARD_CACHE: work.forward_cache_bytes,
-        GroupFeature.BACKWARD_MEMORY: work.backward_memory_bytes,
-        GroupFeature.BACKWARD_CACHE: work.backward_cache_bytes,
-        GroupFeature.EXCHANGED: float(
-            rows * columns if replicated else columns * vectors * cold_bags
-        ),
+        GroupFeature.FORWARD_MEMORY: slowdown * work.forward_memory_bytes,
+        GroupFeature.FORWARD_CACHE: slowdown * work.forward_cache_bytes,
+        GroupFeature.BACKWARD_MEMORY: slowdown * work.backward_memory_bytes,
+        GroupFeature.BACKWARD_CACHE: slowdown * work.backward_cache_bytes,
+        GroupFeature.EXCHANGED: float(rows * columns if replicated else columns * vectors * cold),
     }
     if replicated and hot_rows:
-        merged = bags * cold_bags if table.pooled else 0.0
-        merged_bytes = _POOLED_BYTES * merged * columns / _STREAM_EFFICIENCY
+        values_bytes = table.output_data_type.value_bytes * bags * columns / _STREAM_EFFICIENCY
+        # Without pooling no vector has hot and other rows.
+        values_bytes *= table.pooled
+        merged_bytes = values_bytes * (_MERGE_PASSES * shares.cold + _ADD_PASSES * shares.both)
         # Indices are read once, and written to the list of the one part or the other.
-        split_bytes = 2.0 * INDEX_BYTES * samples * whole.lookups_per_sample / _STREAM_EFFICIENCY
-        per_group[GroupFeature.FORWARD_MEMORY] += _MERGE_PASSES * merged_bytes + split_bytes
-        per_group[GroupFeature.BACKWARD_MEMORY] += _SPLIT_PASSES * merged_bytes
+        split_bytes = 2.0 * table.lookup_bytes * samples * whole.lookups_per_sample
+        split_bytes /= _STREAM_EFFICIENCY
+        per_group[GroupFeature.FORWARD_MEMORY] += merged_bytes + split_bytes
+        per_group[GroupFeature.BACKWARD_MEMORY] += _SPLIT_PASSES * shares.cold * values_bytes
     for feature, value in per_group.items():
         features[group_column(group, feature)] = value
     storage = shard_storage(table, optimizer, rows, columns, cached_share)
@@ -195,15 +215,21 @@ def shard_features(
     features[rank_column(RankFeature.STATE)] = storage.device_state_bytes + gradient_bytes
     features[HOST_STORED_COLUMN] = storage.host_bytes
     if not replicated:
-        features[rank_column(RankFeature.INPUT)] = INDEX_BYTES * lookups + LENGTH_BYTES * lengths
-        features[rank_column(RankFeature.POOLED_OUTPUT)] = bags * columns * cold_bags
+        if context.sync is not None:
+            # What is averaged is the table itself, not the copies of its rows in a cache.
+            own = shard_storage(table, optimizer, rows, columns)
+            state_bytes = own.device_state_bytes if context.sync.optimizer_state else 0.0
+            features[SYNCED_COLUMN] = own.device_weights_bytes + state_bytes
+        input_bytes = table.lookup_bytes * lookups + LENGTH_BYTES * lengths
+        features[rank_column(RankFeature.INPUT)] = input_bytes
+        features[rank_column(RankFeature.POOLED_OUTPUT)] = bags * columns * cold
     return tuple(features), (work.forward_spread, work.backward_spread)
 
 
 def _host_rows(
     device: DeviceSpec,
     optimizer: Optimizer,
-    table: EmbeddingTable,
+    indices: IndexDistribution,
     shape: EmbeddingShape,
     cached_share: float,
 ) -> HostRowsWork:
@@ -211,7 +237,7 @@ def _host_rows(
     return host_rows_work(
         device,
         shape,
-        table.indices,
+        indices,
         cached_rows=cached_row_count(shape.rows, cached_share),
         state_on_host=shape.state_bytes_per_row > 0 and not optimizer.keeps_state_by_row,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.graph import predecessors, topological_order
-from dse.workload.dlrm import ExchangeGroup, Slot
+from dse.workload.dlrm import NODE_SLOTS, ExchangeGroup
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -187,6 +187,17 @@ class Plans:
         ]
 
     @property
+    def uneven(self) -> list[ExchangeGroup]:
+        """Groups in use whose shards are on all ranks, where ranks may hold different blocks."""
+        by_rows = {ExchangeGroup.ROW, ExchangeGroup.NODE}
+        return [
+            group
+            for group in self.groups
+            if group in by_rows.difference(self.partial)
+            and self.choices.uneven[self.open & self.choices.inside(group)].any()
+        ]
+
+    @property
     def features(self) -> list[int]:
         """Placement features that matter in this layout."""
         slots = set(self.slots)
@@ -201,4 +212,4 @@ class Plans:
 
     def by_node(self, slot: int) -> bool:
         """Whether the durations of an exchange differ between nodes."""
-        return slot == Slot.NODE_EXCHANGE_INSIDE and self.cluster.domain_count > 1
+        return slot in NODE_SLOTS and self.cluster.domain_count > 1
