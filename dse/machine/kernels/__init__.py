@@ -46,6 +46,7 @@ from dse.machine.kernels._streaming_operators import (
 )
 from dse.machine.kernels.embedding import (
     EMBEDDING_SIZES,
+    FBGEMM,
     HOST_ROWS_SPREAD,
     LOOKUP_LAUNCHES,
     UPDATE_LAUNCHES,
@@ -68,6 +69,7 @@ __all__ = [
     "ATTENTION_SIZES",
     "ATTENTION_TERMS",
     "EMBEDDING_SIZES",
+    "FBGEMM",
     "FLASH_RATES",
     "GEMM_FEATURES",
     "GEMM_OFFSET_FEATURE",

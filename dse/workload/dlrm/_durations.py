@@ -15,7 +15,6 @@ from dse.machine.collectives import (
 )
 from dse.machine.kernels import (
     LOOKUP_LAUNCHES,
-    UPDATE_LAUNCHES,
     elementwise_time_s,
     embedding_time_s,
     host_rows_time_s,
@@ -262,7 +261,7 @@ def _fill_lookups(
         device,
         blocks[chosen, GroupFeature.BACKWARD_MEMORY],
         blocks[chosen, GroupFeature.BACKWARD_CACHE],
-        UPDATE_LAUNCHES,
+        problem.software.embedding.update_launches(device),
     )
 
 

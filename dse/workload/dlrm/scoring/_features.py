@@ -73,7 +73,8 @@ class GroupFeature(IntEnum):
 class RankFeature(IntEnum):
     """Additive quantities of a rank over all groups, stored behind the groups' blocks.
 
-    WEIGHTS, STATE: stored bytes. INPUT: bytes of indices and lengths of the global batch.
+    WEIGHTS, STATE: stored bytes; bookkeeping of caches is state.
+    INPUT: bytes of indices and lengths of the global batch.
     POOLED_OUTPUT: pooled values the rank holds before they are exchanged, over the global batch.
     """
 

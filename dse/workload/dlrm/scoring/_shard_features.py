@@ -30,7 +30,7 @@ from dse.workload.dlrm.scoring._features import (
 if TYPE_CHECKING:
     from dse.indices import IndexDistribution
     from dse.lookup_blocks import RowBlock
-    from dse.machine import DeviceSpec
+    from dse.machine import DeviceSpec, HostLinkSpec
     from dse.machine.kernels import EmbeddingKernels
     from dse.model import EmbeddingTable, Optimizer
     from dse.workload.dlrm._problem import DlrmProblem, WeightSync
@@ -65,6 +65,7 @@ class ShardContext:
 
     Attributes:
         device: Where they are.
+        host_link: Its path to rows in host memory.
         optimizer: Their update rule.
         kernels: What happens around lookups and updates.
         samples: Samples that are looked up.
@@ -73,6 +74,7 @@ class ShardContext:
     """
 
     device: DeviceSpec
+    host_link: HostLinkSpec
     optimizer: Optimizer
     kernels: EmbeddingKernels
     samples: int
@@ -83,6 +85,7 @@ class ShardContext:
 @lru_cache(maxsize=_CONTEXTS_KEPT)
 def shard_context(
     device: DeviceSpec,
+    host_link: HostLinkSpec,
     optimizer: Optimizer,
     kernels: EmbeddingKernels,
     samples: int,
@@ -90,7 +93,7 @@ def shard_context(
     sync: WeightSync | None = None,
 ) -> ShardContext:
     """Returns what shards depend on; for the arguments see :class:`ShardContext`."""
-    return ShardContext(device, optimizer, kernels, samples, tables, sync)
+    return ShardContext(device, host_link, optimizer, kernels, samples, tables, sync)
 
 
 def shard_contexts(problem: DlrmProblem) -> tuple[ShardContext, ShardContext]:
@@ -101,6 +104,7 @@ def shard_contexts(problem: DlrmProblem) -> tuple[ShardContext, ShardContext]:
     on_all, on_one = (
         shard_context(
             problem.cluster.device,
+            problem.cluster.host_link,
             model.sparse_optimizer,
             problem.software.embedding,
             samples,
@@ -184,7 +188,7 @@ def shard_features(
             routed_lookups=routed,
         )
     else:
-        host_work = _host_rows(device, optimizer, indices, shape, cached_share)
+        host_work = _host_rows(context, indices, shape, cached_share)
         work = host_work.device
         features[link_column(group, 0)] = host_work.forward_link_bytes
         features[link_column(group, 1)] = host_work.backward_link_bytes
@@ -212,7 +216,9 @@ def shard_features(
     # A replicated table keeps a dense gradient as large as itself, next to its optimizer state.
     gradient_bytes = 4.0 * rows * columns if replicated else 0.0
     features[rank_column(RankFeature.WEIGHTS)] = storage.device_weights_bytes
-    features[rank_column(RankFeature.STATE)] = storage.device_state_bytes + gradient_bytes
+    features[rank_column(RankFeature.STATE)] = (
+        storage.device_state_bytes + storage.cache_state_bytes + gradient_bytes
+    )
     features[HOST_STORED_COLUMN] = storage.host_bytes
     if not replicated:
         if context.sync is not None:
@@ -227,17 +233,19 @@ def shard_features(
 
 
 def _host_rows(
-    device: DeviceSpec,
-    optimizer: Optimizer,
+    context: ShardContext,
     indices: IndexDistribution,
     shape: EmbeddingShape,
     cached_share: float,
 ) -> HostRowsWork:
     """Work of a shard in host memory."""
     return host_rows_work(
-        device,
+        context.device,
+        context.host_link,
         shape,
         indices,
         cached_rows=cached_row_count(shape.rows, cached_share),
-        state_on_host=shape.state_bytes_per_row > 0 and not optimizer.keeps_state_by_row,
+        state_on_host=shape.state_bytes_per_row > 0 and not context.optimizer.keeps_state_by_row,
+        # One call fills the caches of all tables; that each has an equal part is an assumption.
+        call_share=1.0 / len(context.tables),
     )
