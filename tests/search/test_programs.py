@@ -12,7 +12,7 @@ from dse.machine import Precision
 from dse.search import RunOptions, read_inputs, run
 from dse.search.space import SpaceDocument
 from dse.workload import LaunchMode, find_program
-from dse.workload.dlrm import DLRM_PROGRAMS, DlrmWorkload
+from dse.workload.dlrm import DLRM_PROGRAMS, DlrmWorkload, TrainPipeline
 from tests.search.test_joint_plans import MODEL
 
 SPACE = """\
@@ -70,19 +70,25 @@ def test_parts_of_a_program_can_be_overridden(tmp_path):
     chosen = {parameter.name: parameter.choices for parameter in space.parameters}
     overrides = {name: chosen[name][-1] for name in parts_of(chosen)}
     for program in chosen["program"]:
+        if program == "torchrec":
+            with pytest.raises(ConfigError, match="cannot be captured"):
+                job({**fixed, "program": program, **overrides})
+            overrides = {**overrides, "launch": "eager"}
+        else:
+            overrides = {**overrides, "launch": "cuda_graphs"}
         found = job({**fixed, "program": program, **overrides})
         written = find_program(DLRM_PROGRAMS, program).software
         assert found.program == program
         assert found.problem.software == replace(
             written,
-            launch=LaunchMode.CUDA_GRAPHS,
+            launch=LaunchMode(overrides["launch"]),
             communication_precision_bytes=2,
-            prefetch_input=False,
+            pipeline=TrainPipeline.BASE,
         )
 
 
 def parts_of(chosen):
-    return chosen.keys() & {"launch", "communication_precision", "prefetch_input"}
+    return chosen.keys() & {"launch", "communication_precision", "train_pipeline"}
 
 
 def test_studies_of_earlier_versions_that_name_no_program_had_the_ideal_one(tmp_path):

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 from dse.machine.kernels import EmbeddingKernels
 from dse.workload._launch import LaunchMode
 from dse.workload._programs import IDEAL, FittedValue, Program
-from dse.workload.dlrm._software import IDEAL_RUNTIME, DenseBottom, DlrmRuntime, InputPath
+from dse.workload.dlrm._pipelines import TrainPipeline
+from dse.workload.dlrm._software import (
+    IDEAL_RUNTIME,
+    DenseBottom,
+    DlrmRuntime,
+    HostOperators,
+    InputPath,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,16 +40,15 @@ class DlrmProgram(Program):
         software: How it is written, in four-byte arithmetic.
         casts_rows: Under mixed precision, pooled rows and their gradients are cast by kernels of
             their own.
+        narrow_wire: Under mixed precision, pooled values travel in two bytes.
     """
 
     software: DlrmRuntime = IDEAL_RUNTIME
     casts_rows: bool = False
+    narrow_wire: bool = True
 
     def software_for(self, precision: Precision) -> DlrmRuntime:
-        """Returns the program in a precision of the dense part.
-
-        Under mixed precision, pooled values travel in two bytes.
-        """
+        """Returns the program in a precision of the dense part."""
         if precision.value_bytes == 4:
             return self.software
         kernels = self.software.embedding
@@ -52,11 +58,10 @@ class DlrmProgram(Program):
                 forward_row_passes=kernels.forward_row_passes + _CAST_PASSES,
                 backward_row_passes=kernels.backward_row_passes + _CAST_PASSES,
             )
-        return replace(
-            self.software,
-            communication_precision_bytes=precision.value_bytes,
-            embedding=kernels,
-        )
+        software = replace(self.software, embedding=kernels)
+        if self.narrow_wire:
+            software = replace(software, communication_precision_bytes=precision.value_bytes)
+        return software
 
 
 _HIPC22 = "36 single-GPU iteration times of HiPC'22: V100, TITAN Xp and P100"
@@ -65,16 +70,36 @@ _TFDE = "7 published iteration times of the synthetic models tiny and small: A10
 _P4D = "4 published throughputs of torchrec_dlrm on p4d.24xlarge"
 _DCNV2 = "15 MLPerf submissions of DLRM-DCNv2: A100 and H100, 4 and 8 GPUs"
 
-#: Calls of PyTorch and of TorchRec for one operator of the model. A captured TorchRec step of
-#: eight V100 with 16 samples a rank, all host time, takes 13 ms; the profile's say 8.5 ms, and a
-#: profiler costs time as well. It launches 261 kernels and copies for 60 operators.
+#: Calls of PyTorch for one operator, on hosts and in versions of 2022.
 _PYTORCH_CALLS = 4.8
-_TORCHREC_CALLS = 7.4
+_TORCHREC_2022_CALLS = 3.8
+
+#: TorchRec's handling of batches, features and exchange groups.
+_TORCHREC_OPERATORS = HostOperators(
+    batch=20.0, feature=0.17, group=34.0, cut_rows=3.0, replicated=12.0
+)
+
+#: Bytes moved for each index. Indices are brought into the order of exchange groups and, received,
+#: into that of tables: read and written, twice. To sort them by owner, two kernels read them, and
+#: the second one writes each into a sector of its own.
+_PERMUTED_BYTES = 32.0
+_BUCKETIZED_BYTES = 48.0
 
 #: Host time of the trainer's own operators, and what routing moves.
 _TRAINER = "processor time of the phases of two made-up tasks on two ranks of a CPU"
 _TRAINER_STEP_S = 3.6e-3
 _TRAINER_ROUTED_BYTES = 350.0
+
+_TORCHREC = DlrmRuntime(
+    triangle_gradient_bytes=200.0,
+    embedding=EmbeddingKernels(
+        joined_index_bytes=_PERMUTED_BYTES, routed_index_bytes=_BUCKETIZED_BYTES
+    ),
+    host_operators=_TORCHREC_OPERATORS,
+    capturable=False,
+    pytorch_memory=True,
+    spread=0.1,
+)
 
 _PROGRAMS = (
     DlrmProgram(
@@ -86,7 +111,7 @@ _PROGRAMS = (
         name="pytorch_eager",
         description="DLRM in eager PyTorch on one stream, table-batched lookups",
         software=DlrmRuntime(
-            prefetch_input=False,
+            pipeline=TrainPipeline.BASE,
             calls_per_operator=_PYTORCH_CALLS,
             triangle_gradient_bytes=2400.0,
             embedding=EmbeddingKernels(fused=False, backward_row_passes=4.4),
@@ -104,14 +129,16 @@ _PROGRAMS = (
     DlrmProgram(
         name="torchrec",
         description="TorchRec with its pipelined loop: fused lookups, eager launches",
-        software=DlrmRuntime(
-            calls_per_operator=_TORCHREC_CALLS, triangle_gradient_bytes=200.0, spread=0.1
-        ),
+        software=_TORCHREC,
         origin=(
-            "Read: input distribution of the next batch overlaps with this one. Counted: radix "
-            "sort of the triangle's values in three passes"
+            "Read: input distribution of the next batch overlaps with this one; pooled values "
+            "travel in four bytes whatever the precision; the host reads how many indices each "
+            "rank gets. Counted: radix sort of the triangle's values in three passes; bytes of "
+            "indices that are permuted and, for cut rows, sorted by owner. Measured: operators of "
+            "batches, features and groups, as processor time of TorchRec 1.8 with PyTorch 2.13 on "
+            "one rank of a CPU (23 models and plans), and launches of a captured step"
         ),
-        fitted=(FittedValue("calls_per_operator", _TORCHREC_CALLS, _P4D),),
+        narrow_wire=False,
     ),
     DlrmProgram(
         name="dse_trainer",
@@ -139,24 +166,25 @@ _PROGRAMS = (
     DlrmProgram(
         name="torchrec_dlrm",
         description="The torchrec_dlrm training script: TorchRec, batches made by the same thread",
-        software=DlrmRuntime(
-            calls_per_operator=_TORCHREC_CALLS,
-            triangle_gradient_bytes=200.0,
-            loader_s_per_sample=5.6e-6,
-            spread=0.1,
+        software=replace(
+            _TORCHREC, calls_per_operator=_TORCHREC_2022_CALLS, loader_s_per_sample=5.6e-6
         ),
-        origin="Read: like `torchrec`; the in-memory reader builds batches in the training thread",
+        origin=(
+            "Like `torchrec`, with the host time of 2022. Read: the in-memory reader builds "
+            "batches in the training thread"
+        ),
         fitted=(
-            FittedValue("calls_per_operator", _TORCHREC_CALLS, _P4D),
+            FittedValue("calls_per_operator", _TORCHREC_2022_CALLS, _P4D),
             FittedValue("loader_s_per_sample", 5.6e-6, _P4D),
         ),
+        narrow_wire=False,
     ),
     DlrmProgram(
         name="deeplearningexamples",
         description="NVIDIA DeepLearningExamples DLRM in PyTorch: forward and backward captured",
         software=DlrmRuntime(
             launch=LaunchMode.CUDA_GRAPHS,
-            prefetch_input=False,
+            pipeline=TrainPipeline.BASE,
             dense_bottom=DenseBottom.FIRST_RANK,
             fused_interaction=True,
             input_path=InputPath.BY_TABLE,

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from dse.machine.kernels import EmbeddingKernels
 from dse.workload._launch import LaunchMode
+from dse.workload.dlrm._pipelines import TrainPipeline
 
 
 class DenseBottom(StrEnum):
@@ -33,7 +34,32 @@ class InputPath(StrEnum):
     ON_DEVICE = "on_device"
 
 
+@dataclass(frozen=True, slots=True)
+class HostOperators:
+    """Operators of the framework that the host dispatches besides those of the model.
+
+    A framework for sharded tables handles features and exchanges in many small steps. They are
+    given as the operators of one launch that take as long on the same host. Eager launches only.
+
+    Attributes:
+        batch: For each iteration: the batch is copied and waited for, modules and pipeline are
+            gone through.
+        feature: For each feature of the model.
+        group: For each exchange group of the plan: lengths and indices are exchanged, tables
+            looked up, vectors exchanged and waited for, and all of that backward.
+        cut_rows: For each group whose rows are cut, on top of that: indices are sorted by owner.
+        replicated: For the group of tables of which every rank has a copy.
+    """
+
+    batch: float = 0.0
+    feature: float = 0.0
+    group: float = 0.0
+    cut_rows: float = 0.0
+    replicated: float = 0.0
+
+
 _FUSED = EmbeddingKernels()
+_NO_OPERATORS = HostOperators()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +69,7 @@ class DlrmRuntime:
     Attributes:
         launch: Eager launches, or one captured CUDA graph an iteration.
         overlap_dense_all_reduce: Dense gradients are reduced in buckets during the backward pass.
-        prefetch_input: The next batch's copy and input distribution overlap with this iteration.
+        pipeline: Which work on later batches overlaps with this iteration.
         communication_precision_bytes: Bytes of one pooled embedding value on the wire.
         dense_bucket_bytes: Size of a dense gradient bucket (DDP's default is 25 MiB).
         dense_bottom: Where the bottom MLP runs.
@@ -55,19 +81,24 @@ class DlrmRuntime:
         input_path: How a batch reaches the devices.
         lengths_first: The input distribution is two collectives: lengths of bags, from which the
             ranks learn how many indices they get, then indices. One of all bytes otherwise.
-        calls_per_operator: Calls of the framework for one operator of the model: bookkeeping of
+        calls_per_operator: Calls of the framework for one operator: bookkeeping of
             automatic differentiation, views, casts, one optimizer call a parameter. Eager only;
             host overheads measured from traces hold them already.
+        host_operators: Operators that the host dispatches besides those of the model.
         step_host_s: Host time of an iteration during which devices wait: synchronisation,
             optimizer calls outside a captured graph.
         loader_s_per_sample: Host time of one rank to load a sample, in the thread that launches.
+        capturable: Whether an iteration can be captured as a graph; the host must not need to know
+            anything that the devices compute.
+        pytorch_memory: Whether memory is that of a PyTorch pipeline: batches as they were copied
+            stay next to what is exchanged, and the allocator reserves more than it gives out.
         spread: Standard deviation of the logarithm of actual over predicted iteration time that is
             left when every single model is right: what the description of a program leaves out.
     """
 
     launch: LaunchMode = LaunchMode.EAGER
     overlap_dense_all_reduce: bool = True
-    prefetch_input: bool = True
+    pipeline: TrainPipeline = TrainPipeline.SPARSE_DIST
     communication_precision_bytes: int = 4
     dense_bucket_bytes: int = 25 * 2**20
     dense_bottom: DenseBottom = DenseBottom.EVERY_RANK
@@ -78,8 +109,11 @@ class DlrmRuntime:
     input_path: InputPath = InputPath.BY_SAMPLE
     lengths_first: bool = False
     calls_per_operator: float = 1.0
+    host_operators: HostOperators = _NO_OPERATORS
     step_host_s: float = 0.0
     loader_s_per_sample: float = 0.0
+    capturable: bool = True
+    pytorch_memory: bool = False
     spread: float = 0.0
 
 

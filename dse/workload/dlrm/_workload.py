@@ -14,7 +14,14 @@ from dse.workload._launch import LaunchMode
 from dse.workload._workload import ModelWorkload
 from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm._joint import placement_parameters
-from dse.workload.dlrm._parameters import PLACEMENT_PREFIX, TYPE_SEPARATOR, DlrmParameters
+from dse.workload.dlrm._parameters import (
+    FORMER_PIPELINE,
+    PLACEMENT_PREFIX,
+    TYPE_SEPARATOR,
+    DlrmParameters,
+    pipeline_name,
+)
+from dse.workload.dlrm._pipelines import TrainPipeline
 from dse.workload.dlrm._problem import make_problem
 from dse.workload.dlrm._programs import DLRM_PROGRAMS
 
@@ -89,12 +96,19 @@ class DlrmWorkload(ModelWorkload):
                 f"choose from {known}"
             )
         program = self.program_name(parameters)
+        software = _overridden(DLRM_PROGRAMS[program].software_for(precision), parameters)
+        if software.launch is LaunchMode.CUDA_GRAPHS and not software.capturable:
+            raise ConfigError(
+                f"launch cuda_graphs: an iteration of program {program} cannot be captured: "
+                "the host reads from the devices how many indices each rank gets; use launch "
+                f"eager, or a program that can be captured: {', '.join(_capturable())}"
+            )
         problem = make_problem(
             self.model,
             cluster,
             _global_batch_size(parameters),
             precision,
-            _overridden(DLRM_PROGRAMS[program].software_for(precision), parameters),
+            software,
             host_profile,
         )
         placements = {
@@ -120,7 +134,8 @@ class DlrmWorkload(ModelWorkload):
         one, and fewer bytes do not travel longer.
         """
         found = dict(parameters)
-        if LaunchMode.CUDA_GRAPHS.value in choices.get("launch", ()):
+        captured = DLRM_PROGRAMS[self.program_name(parameters)].software.capturable
+        if captured and LaunchMode.CUDA_GRAPHS.value in choices.get("launch", ()):
             found["launch"] = LaunchMode.CUDA_GRAPHS.value
         if wires := choices.get("communication_precision"):
             found["communication_precision"] = min(map(str, wires), key=_WIRE_BYTES.__getitem__)
@@ -177,13 +192,23 @@ def _global_batch_size(parameters: Mapping[str, ParameterValue]) -> int:
     return int(parameters["local_batch_size"]) * int(parameters["world_size"])
 
 
+def _capturable() -> list[str]:
+    """Returns the names of the programs whose iterations can be captured."""
+    return [name for name, program in DLRM_PROGRAMS.items() if program.software.capturable]
+
+
 def _overridden(software: DlrmRuntime, parameters: Mapping[str, ParameterValue]) -> DlrmRuntime:
     """Returns a training program with what parameters say about it in place of what it does."""
     changes: dict[str, Any] = {
         name: bool(parameters[name])
-        for name in ("overlap_dense_all_reduce", "prefetch_input")
+        for name in ("overlap_dense_all_reduce",)
         if name in parameters
     }
+    if FORMER_PIPELINE in parameters:
+        # In studies of earlier versions.
+        changes["pipeline"] = TrainPipeline(pipeline_name(bool(parameters[FORMER_PIPELINE])))
+    if "train_pipeline" in parameters:
+        changes["pipeline"] = TrainPipeline(str(parameters["train_pipeline"]))
     if "launch" in parameters:
         changes["launch"] = LaunchMode(str(parameters["launch"]))
     if "communication_precision" in parameters:

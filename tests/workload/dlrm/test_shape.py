@@ -17,6 +17,7 @@ from dse.workload.dlrm import (
     ExchangeGroup,
     InputPath,
     PlanScorer,
+    TrainPipeline,
     build_layout,
 )
 from dse.workload.dlrm._layout import _structure
@@ -63,7 +64,7 @@ def test_one_rank_of_more_nodes_does_the_same():
         make_problem(8, 4),
         make_problem(1, 4),
         make_problem(software=DlrmRuntime()),
-        make_problem(software=replace(GRAPHS, prefetch_input=False)),
+        make_problem(software=replace(GRAPHS, pipeline=TrainPipeline.BASE)),
         make_problem(software=replace(GRAPHS, overlap_dense_all_reduce=False)),
         make_problem(software=replace(GRAPHS, dense_bucket_bytes=25 * 2**20)),
         make_problem(software=replace(GRAPHS, fused_activations=True)),

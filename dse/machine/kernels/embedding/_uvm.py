@@ -51,11 +51,13 @@ class HostRowsWork:
         device: What the device's own memory and cache have to do.
         forward_link_bytes: Bytes of line rate of the host link before and during the lookup.
         backward_link_bytes: The same of the update.
+        fetched_link_bytes: Those before the lookup, for rows that enter a cache on the device.
     """
 
     device: EmbeddingWork
     forward_link_bytes: float
     backward_link_bytes: float
+    fetched_link_bytes: float = 0.0
 
 
 def host_rows_work(
@@ -123,6 +125,7 @@ def host_rows_work(
         ),
         forward_link_bytes=(fetched * missing_rows + (1.0 - fetched) * missing_lookups) * row_cost,
         backward_link_bytes=missing_rows * ((1.0 - fetched) * row_cost + state_cost),
+        fetched_link_bytes=fetched * missing_rows * row_cost,
     )
 
 

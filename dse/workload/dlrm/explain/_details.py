@@ -10,10 +10,12 @@ from dse.workload.dlrm.explain._resources import (
     operators_by_name,
 )
 from dse.workload.dlrm.scoring._features import (
+    HOST_PREFETCHED_COLUMN,
     ExchangeGroup,
     GroupFeature,
     RankFeature,
     group_column,
+    has_host_columns,
     rank_column,
 )
 from dse.workload.dlrm.scoring._slots import Slot
@@ -97,6 +99,10 @@ def _slot_sizes(
     if slot in (Slot.REPLICATED_ALL_REDUCE, Slot.REPLICATED_UPDATE):
         values = of(ExchangeGroup.REPLICATED, GroupFeature.EXCHANGED)
         return [("gradient_bytes", _PARAMETER_BYTES * values)]
+    if slot is Slot.ROW_PREFETCH:
+        # Without tables in host memory there is no such column.
+        wide = has_host_columns(features)
+        return [("link_bytes", float(features[HOST_PREFETCHED_COLUMN]) if wide else 0.0)]
     update = slot in _UPDATES
     group = ExchangeGroup(slot - (Slot.POOLED_UPDATE if update else Slot.POOLED_LOOKUP))
     memory = GroupFeature.BACKWARD_MEMORY if update else GroupFeature.FORWARD_MEMORY

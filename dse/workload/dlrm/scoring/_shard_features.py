@@ -14,7 +14,9 @@ from dse.machine.kernels import (
     unfused_embedding_work,
 )
 from dse.sharding import shard_storage
+from dse.workload.dlrm._pipelines import TrainPipeline
 from dse.workload.dlrm.scoring._features import (
+    HOST_PREFETCHED_COLUMN,
     HOST_STORED_COLUMN,
     INDEX_BYTES,
     LENGTH_BYTES,
@@ -53,6 +55,7 @@ class ShardContext:
         kernels: What happens around lookups and updates.
         samples: Samples that are looked up.
         tables: The model's tables.
+        prefetches_rows: Whether rows are fetched into caches ahead of their lookups.
     """
 
     device: DeviceSpec
@@ -60,6 +63,7 @@ class ShardContext:
     kernels: EmbeddingKernels
     samples: int
     tables: tuple[EmbeddingTable, ...]
+    prefetches_rows: bool
 
 
 @lru_cache(maxsize=_CONTEXTS_KEPT)
@@ -69,9 +73,10 @@ def shard_context(
     kernels: EmbeddingKernels,
     samples: int,
     tables: tuple[EmbeddingTable, ...],
+    prefetches_rows: bool,
 ) -> ShardContext:
     """Returns what shards depend on; for the arguments see :class:`ShardContext`."""
-    return ShardContext(device, optimizer, kernels, samples, tables)
+    return ShardContext(device, optimizer, kernels, samples, tables, prefetches_rows)
 
 
 def shard_contexts(problem: DlrmProblem) -> tuple[ShardContext, ShardContext]:
@@ -84,6 +89,7 @@ def shard_contexts(problem: DlrmProblem) -> tuple[ShardContext, ShardContext]:
             problem.software.embedding,
             samples,
             model.tables,
+            problem.software.pipeline is TrainPipeline.PREFETCH,
         )
         for samples in (problem.global_batch_size, problem.local_batch_size)
     )
@@ -147,7 +153,9 @@ def shard_features(
     else:
         host_work = _host_rows(device, optimizer, table, shape, cached_share)
         work = host_work.device
-        features[link_column(group, 0)] = host_work.forward_link_bytes
+        prefetched_bytes = host_work.fetched_link_bytes if context.prefetches_rows else 0.0
+        features[link_column(group, 0)] = host_work.forward_link_bytes - prefetched_bytes
+        features[HOST_PREFETCHED_COLUMN] = prefetched_bytes
         features[link_column(group, 1)] = host_work.backward_link_bytes
     per_group = {
         GroupFeature.FORWARD_MEMORY: work.forward_memory_bytes,

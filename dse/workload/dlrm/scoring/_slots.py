@@ -32,6 +32,7 @@ class Slot(IntEnum):
     NODE_EXCHANGE_BETWEEN = auto()
     REPLICATED_ALL_REDUCE = auto()
     REPLICATED_UPDATE = auto()
+    ROW_PREFETCH = auto()
 
 
 #: Exchanges that end at the same time for all ranks, whatever each of them holds.
