@@ -8,6 +8,7 @@ Usage:
     python benchmarks/accuracy.py --collectives TABLE [--platform P] [--network N] [--json]
     python benchmarks/accuracy.py --gemm TABLE [--json]
     python benchmarks/accuracy.py --attention TABLE [--json]
+    python benchmarks/accuracy.py --pipelines RUNS.csv [--json]
 
 The first form prints one table: models of kernels and collectives by device, and of networks
 between nodes, beside simpler ones.
@@ -18,9 +19,9 @@ second form predicts whole training steps that others published (`published/*.cs
 measurements) and prints errors, order and intervals by family, beside a roofline and the marks;
 `--cases` lists every case. `--write` does both and writes the page with its pictures. The third
 form takes one file of published training throughputs of recommendation models, the fourth one of
-published training steps of transformers, the last three a table (Parquet or CSV) of times of
-collectives, of products or of causal attention; rows that a shipped calibration was fitted on are
-no check of it.
+published training steps of transformers, then three a table (Parquet or CSV) of times of
+collectives, of products or of causal attention, the last one a file of runs of TorchRec's train
+pipelines; rows that a shipped calibration was fitted on are no check of it.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from end_to_end_figures import end_to_end_document, family_figures, file_figures
 from end_to_end_page import end_to_end_section, write_pictures
 from kernel_transfers import KernelTransferRow, kernel_transfer_rows
 from network_models import network_rows
+from pipeline_cases import compare_pipelines
 from published_cases import compare_published
 from published_kernels import compare_attention, compare_gemm
 from published_steps import compare_steps
@@ -67,6 +69,7 @@ COMPARISONS = {
     "collectives": ("table of measured collectives", compare_collectives),
     "gemm": ("table of times of products", compare_gemm),
     "attention": ("table of times of causal attention", compare_attention),
+    "pipelines": ("file of published runs of TorchRec's train pipelines", compare_pipelines),
 }
 
 

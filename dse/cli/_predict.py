@@ -20,6 +20,7 @@ from dse.cli._options import (
     ProgramOption,
     SetOption,
     TimelineOption,
+    TrainPipelineOption,
     WorldSizeOption,
     price_basis,
 )
@@ -53,6 +54,7 @@ def predict_command(
         ),
     ] = "",
     launch: LaunchOption = "",
+    train_pipeline: TrainPipelineOption = "",
     host_profile: Annotated[
         str,
         typer.Option(
@@ -174,6 +176,7 @@ def predict_command(
         program=program,
         plan=plan,
         launch=launch,
+        train_pipeline=train_pipeline,
         host_profile=host_profile,
         tensor=tensor,
         pipeline=pipeline,

@@ -19,6 +19,7 @@ from dse.cli._options import (
     PriceProviderOption,
     ProgramOption,
     SetOption,
+    TrainPipelineOption,
     price_basis,
 )
 
@@ -35,6 +36,7 @@ def rank_command(
     network: NetworkOption = "",
     precision: PrecisionOption = "",
     launch: LaunchOption = "",
+    train_pipeline: TrainPipelineOption = "",
     program: ProgramOption = "",
     changes: SetOption = None,
     basis: PriceBasisOption = "",
@@ -66,6 +68,7 @@ def rank_command(
         precision=precision,
         program=program,
         launch=launch,
+        train_pipeline=train_pipeline,
         price_basis=price_basis(basis) if basis else "",
         price_provider=provider,
         overrides=tuple(changes or ()),

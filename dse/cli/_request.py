@@ -32,6 +32,8 @@ class Request:
         program: Training program; that of the kind of model if empty.
         plan: Plan file, ``search`` (the default), or ``same`` for a second configuration.
         launch: How the host launches kernels; as the program does if empty.
+        train_pipeline: Which work on later batches overlaps with an iteration; as the program does
+            if empty.
         host_profile: File of host overheads; the platform's if empty.
         tensor: Tensor-parallel ranks.
         pipeline: Pipeline stages.
@@ -56,6 +58,7 @@ class Request:
     program: str = ""
     plan: str = ""
     launch: str = ""
+    train_pipeline: str = ""
     host_profile: str = ""
     tensor: int | None = None
     pipeline: int | None = None

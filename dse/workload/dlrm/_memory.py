@@ -56,6 +56,8 @@ class MemoryModel:
             copied from the host.
         fixed_buffers_bytes: Buckets of the dense all-reduce.
         value_bytes: Bytes of a pooled value on the wire.
+        exchange_buffers: Buffers of pooled values of the whole batch: what is sent forward and
+            what is received backward, or one where the first is given back before the second.
         allocator_ratio: Bytes reserved for each one allocated, of all but tables and parameters.
     """
 
@@ -65,6 +67,7 @@ class MemoryModel:
     fixed_io_bytes: float
     fixed_buffers_bytes: float
     value_bytes: int
+    exchange_buffers: int
     allocator_ratio: float
 
     @staticmethod
@@ -93,6 +96,7 @@ class MemoryModel:
                 min(parameters * _MASTER_BYTES, software.dense_bucket_bytes) if distributed else 0
             ),
             value_bytes=software.communication_precision_bytes,
+            exchange_buffers=1 if software.pytorch_memory else 2,
             allocator_ratio=held.reserved if software.pytorch_memory else 1.0,
         )
 
@@ -117,7 +121,7 @@ class MemoryModel:
             + features[rank_column(RankFeature.STATE)]
             + self.allocator_ratio * self.input_copies * features[rank_column(RankFeature.INPUT)]
             + self.allocator_ratio
-            * (2.0 * self.value_bytes)
+            * (self.exchange_buffers * self.value_bytes)
             * features[rank_column(RankFeature.POOLED_OUTPUT)]
         )
 
@@ -186,7 +190,8 @@ class MemoryModel:
 
         io_bytes = self.fixed_io_bytes + self.input_copies * of(RankFeature.INPUT)
         buffers_bytes = self.fixed_buffers_bytes
-        buffers_bytes += 2.0 * self.value_bytes * of(RankFeature.POOLED_OUTPUT)
+        exchanged_bytes = self.value_bytes * of(RankFeature.POOLED_OUTPUT)
+        buffers_bytes += self.exchange_buffers * exchanged_bytes
         parts = [
             ("embedding weights", of(RankFeature.WEIGHTS)),
             ("embedding optimizer state", of(RankFeature.STATE)),
