@@ -118,7 +118,7 @@ without the number of nodes that is predicted (with two nodes: without the odd-i
 without measurements. The form of the model was chosen with these tables at hand. Two more are
 published without what a fit needs: shares of peak bandwidth on 2–128 nodes of a cloud
 (aliyun/SimAI, taken as rings over eight cards of 400 Gbit/s; the latencies of the kind
-`infiniband` come from it), and median bandwidths over 2–64 p5 nodes without their message size
+`roce` come from it), and median bandwidths over 2–64 p5 nodes without their message size
 (ultrascale playbook): there the size that fits best is taken, and the model, fitted on other
 operations, is the one that ships. All-reduce in that figure falls on 4 nodes to less than half of
 what the first source measures at any size above 64 MiB; no size meets both.

@@ -44,6 +44,7 @@ _PARAMETERS = {
     "pp": "pipeline",
     "vp": "interleave",
     "cp": "context",
+    "ep": "expert",
     "micro_batch": "micro_batch_size",
     "global_batch": "global_batch_size",
 }
@@ -177,8 +178,6 @@ def published_job(row: Mapping[str, str]) -> TransformerJob:
     Raises:
         DseError: The row describes something that is not modelled.
     """
-    if int(row["ep"] or 1) > 1:
-        raise DseError("expert parallelism is not modelled")
     program = row["program"]
     if program not in TRANSFORMER_PROGRAMS:
         known = ", ".join(TRANSFORMER_PROGRAMS)
@@ -229,6 +228,7 @@ def _model(row: Mapping[str, str]) -> TransformerModel:
         _transformer("gpt_175b"),
         name=row["case"],
         sequence_length=int(row["seq"]),
+        head_dim=sizes["hidden"] // sizes["heads"],
         gated_ffn=row["gated_ffn"] == "1",
         tied_embeddings=row["tied"] == "1",
         attention=AttentionKind.FLASH if fused else AttentionKind.UNFUSED,

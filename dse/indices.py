@@ -200,6 +200,27 @@ class Zipf(IndexDistribution):
 
 
 @dataclass(frozen=True)
+class PopularityRange(IndexDistribution):
+    """The draws of another distribution that go to rows between two ranks of popularity.
+
+    Attributes:
+        whole: How the rows of the whole table are drawn.
+        table_rows: Rows of the whole table.
+        first: Rows that are more popular than those of the range.
+        end: These and the rows of the range.
+    """
+
+    whole: IndexDistribution
+    table_rows: int
+    first: int
+    end: int
+
+    def buckets(self, rows: int) -> PopularityBuckets:
+        """Returns the range's popularities; a block of its rows has an even share of each."""
+        return _range_buckets(self, rows)
+
+
+@dataclass(frozen=True)
 class ReuseHistogram(IndexDistribution):
     """A measured histogram of how often rows are used in one reference batch.
 
@@ -276,6 +297,20 @@ def _zipf_buckets(alpha: float, rows: int) -> PopularityBuckets:
         counts = np.concatenate((counts, tail_counts))
         weights = np.concatenate((weights, total / tail_counts))
     return PopularityBuckets(counts, weights / (counts @ weights))
+
+
+@lru_cache(maxsize=4096)
+def _range_buckets(part: PopularityRange, rows: int) -> PopularityBuckets:
+    """Callers must not change the arrays."""
+    rest = part.whole.buckets(part.table_rows).tail(part.first)
+    before = np.cumsum(rest.rows) - rest.rows
+    inside = np.clip(part.end - part.first - before, 0.0, rest.rows)
+    drawn = (inside > 0) & (rest.probability > 0)
+    share = inside[drawn] @ rest.probability[drawn]
+    if not drawn.any() or share <= 0:
+        return PopularityBuckets(np.array([float(rows)]), np.array([1.0 / rows]))
+    scale = rows / (part.end - part.first)
+    return PopularityBuckets(scale * inside[drawn], rest.probability[drawn] / (scale * share))
 
 
 def _power_integral(rank: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:

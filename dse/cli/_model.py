@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from dse._terminal import Console
     from dse.model import DlrmModel, Interaction, ModelRecipe, TableList, TransformerModel
 
-app = typer.Typer(no_args_is_help=True, help="Make a model from a list of tables, or show one.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Make a model from a list of tables or a Hugging Face configuration, or show one.",
+)
 
 #: Largest tables that `dse model show` names.
 _SHOWN = 10
@@ -37,7 +40,8 @@ def from_csv_command(
     out: Annotated[Path, typer.Option("--out", help="Model to write (.yaml).")],
     name: Annotated[str, typer.Option("--name", help="Its name; the file's by default.")] = "",
     dense_features: Annotated[
-        int, typer.Option("--dense-features", min=1, help="Width of the dense input.")
+        int,
+        typer.Option("--dense-features", min=0, help="Width of the dense input; 0 without one."),
     ] = 13,
     bottom_mlp: Annotated[
         str,
@@ -48,18 +52,19 @@ def from_csv_command(
         ),
     ] = "",
     top_mlp: Annotated[
-        str, typer.Option("--top-mlp", help="Layer widths of the MLP over it, the last one 1.")
+        str,
+        typer.Option("--top-mlp", help="Layer widths of the MLP over it, the output's last."),
     ] = _TOP,
     interaction: Annotated[
         str,
         typer.Option(
             "--interaction",
-            metavar="dot|dcnv2_low_rank|concat",
+            metavar="dot|dcnv2|dcnv2_low_rank|fm|concat",
             help="dot by default where all widths are equal, else concat.",
         ),
     ] = "",
     cross_layers: Annotated[
-        int, typer.Option("--cross-layers", min=1, help="Layers of dcnv2_low_rank.")
+        int, typer.Option("--cross-layers", min=1, help="Layers of dcnv2 and dcnv2_low_rank.")
     ] = 3,
     low_rank: Annotated[
         int, typer.Option("--low-rank", min=1, help="Inner width of dcnv2_low_rank.")
@@ -105,7 +110,6 @@ def from_csv_command(
     from dse._files import write_atomically
     from dse._terminal import visible
     from dse.config import parse_document
-    from dse.errors import ConfigError
     from dse.machine import Precision
     from dse.model import (
         DataType,
@@ -116,15 +120,13 @@ def from_csv_command(
         read_table_list,
     )
 
-    if out.suffix not in (".yaml", ".yml"):
-        raise ConfigError(f"--out {out}: expected a name that ends in .yaml")
-    if out.exists() and not force:
-        raise ConfigError(f"--out {out}: exists; choose another name, or pass --force")
+    _check_out(out, force=force)
     listed = read_table_list(tables)
+    usual = (*_BOTTOM, _common_width(listed, dim)) if dense_features else ()
     recipe = ModelRecipe(
         name=name or out.stem,
         dense_features=dense_features,
-        bottom_mlp=_widths(bottom_mlp, "--bottom-mlp") or (*_BOTTOM, _common_width(listed, dim)),
+        bottom_mlp=_widths(bottom_mlp, "--bottom-mlp") or usual,
         top_mlp=_widths(top_mlp, "--top-mlp"),
         interaction=_interaction(interaction, cross_layers, low_rank),
         dim=dim,
@@ -146,12 +148,65 @@ def from_csv_command(
         typer.echo(f"model: {out}")
 
 
+@app.command("from-hf")
+def from_hf_command(
+    config: Annotated[
+        Path,
+        typer.Argument(metavar="CONFIG.json", help="`config.json` of a Hugging Face model."),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Model to write (.yaml).")],
+    name: Annotated[str, typer.Option("--name", help="Its name; the file's by default.")] = "",
+    sequence_length: Annotated[
+        int | None,
+        typer.Option(
+            "--sequence-length",
+            min=1,
+            help="Tokens of a sample; by default as many as the model takes.",
+        ),
+    ] = None,
+    global_batch_size: Annotated[
+        int, typer.Option("--global-batch-size", min=1, help="Samples of one iteration.")
+    ] = 512,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a transformer from the configuration of a Hugging Face model.
+
+    Decoders such as Llama, Mistral, Mixtral, Qwen and Gemma, and BERT.
+    """
+    from dse._files import write_atomically
+    from dse.config import parse_document
+    from dse.model import TransformerDocument, compose_transformer
+
+    _check_out(out, force=force)
+    text = compose_transformer(
+        config,
+        name=name or out.stem,
+        sequence_length=sequence_length,
+        global_batch_size=global_batch_size,
+    )
+    write_atomically(out, text)
+    model = parse_document(text, TransformerDocument, file=str(out)).to_model()
+    _show(model, as_json=as_json)
+    if not as_json:
+        typer.echo(f"model: {out}")
+
+
 @app.command("show")
 def show_command(model: ModelArgument, as_json: JsonOption = False) -> None:
     """Show a model: tables, memory, lookups, dense part, recipe."""
     from dse.model import load_model
 
     _show(load_model(model), as_json=as_json)
+
+
+def _check_out(out: Path, *, force: bool) -> None:
+    from dse.errors import ConfigError
+
+    if out.suffix not in (".yaml", ".yml"):
+        raise ConfigError(f"--out {out}: expected a name that ends in .yaml")
+    if out.exists() and not force:
+        raise ConfigError(f"--out {out}: exists; choose another name, or pass --force")
 
 
 def _widths(text: str, option: str) -> tuple[int, ...]:
@@ -171,6 +226,8 @@ def _interaction(kind: str, layers: int, low_rank: int) -> Interaction | None:
     chosen = member(InteractionKind, kind, "--interaction")
     if chosen is InteractionKind.DCNV2_LOW_RANK:
         return Interaction(chosen, layers, low_rank)
+    if chosen is InteractionKind.DCNV2:
+        return Interaction(chosen, layers)
     return Interaction(chosen)
 
 
@@ -258,12 +315,34 @@ def _dlrm(model: DlrmModel) -> dict[str, object]:
         "bottom_mlp": list(model.bottom_mlp),
         "interaction": model.interaction.kind.value,
         "top_mlp": list(model.top_mlp),
+        **_architecture(model),
         "dense_parameters": dense_parameter_count(model),
         "precision": model.precision.value,
         "dense_optimizer": model.dense_optimizer.value,
         "sparse_optimizer": model.sparse_optimizer.value,
         "global_batch_size": model.global_batch_size,
     }
+
+
+def _architecture(model: DlrmModel) -> dict[str, object]:
+    """Parts that a model need not have."""
+    found: dict[str, object] = {}
+    if model.towers:
+        found["towers"] = [
+            f"{tower.name}: {len(tower.tables)} tables, {', '.join(map(str, tower.mlp))}"
+            for tower in model.towers
+        ]
+    if model.experts:
+        experts = model.experts
+        found["experts"] = (
+            f"{experts.shared} shared and {experts.per_task} a task, {experts.levels} levels of "
+            f"{', '.join(map(str, experts.mlp))}"
+        )
+    if model.tasks:
+        found["tasks"] = [
+            f"{task.name}: {', '.join(map(str, task.top_mlp))}" for task in model.tasks
+        ]
+    return found
 
 
 def _transformer(model: TransformerModel) -> dict[str, object]:
@@ -276,8 +355,11 @@ def _transformer(model: TransformerModel) -> dict[str, object]:
         "hidden": model.hidden,
         "heads": model.heads,
         "kv_heads": model.kv_heads,
+        "head_dim": model.head_dim,
         "ffn_hidden": model.ffn_hidden,
         "vocab": model.vocab,
+        "parameters": model.parameter_count,
+        "active_parameters": model.active_parameter_count,
         "sequence_length": model.sequence_length,
         "precision": model.precision.value,
         "global_batch_size": model.global_batch_size,

@@ -64,6 +64,22 @@ TrainPipelineOption = Annotated[
         "program does.",
     ),
 ]
+HotRowsOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--hot-rows/--no-hot-rows",
+        help="Whether plans may keep popular rows on every rank; by default if the program can.",
+    ),
+]
+WireOption = Annotated[
+    str,
+    typer.Option(
+        "--communication-precision",
+        metavar="FORMAT",
+        help="Format of pooled embeddings on the wire: fp32, fp16, bf16, fp8, int8 or mx4; "
+        "`fp16/bf16` for outputs and gradients; by default as the program does.",
+    ),
+]
 ProgramOption = Annotated[
     str,
     typer.Option(
@@ -74,6 +90,32 @@ ProgramOption = Annotated[
         help="Training program: torchrec, hugectr, megatron, …; `dse list programs` has all. "
         "By default torchrec for recommendation models and megatron for transformers; `ideal` is "
         "a bound that no program reaches.",
+    ),
+]
+ReplicasOption = Annotated[
+    int | None,
+    typer.Option(
+        "--replicas",
+        min=1,
+        help="Sharding groups with a copy of all tables each (2D parallelism, as TorchRec's "
+        "DMPCollection); 1 by default.",
+    ),
+]
+ReplicaPlacementOption = Annotated[
+    str,
+    typer.Option(
+        "--replica-placement",
+        metavar="strided|contiguous",
+        help="strided, the default: groups are spread over all nodes, copies are averaged inside "
+        "nodes; contiguous: a group is whole nodes.",
+    ),
+]
+SyncIntervalOption = Annotated[
+    int | None,
+    typer.Option(
+        "--sync-interval",
+        min=1,
+        help="Iterations from one average of the copies to the next; 1 by default.",
     ),
 ]
 StepOption = Annotated[

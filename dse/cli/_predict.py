@@ -8,6 +8,7 @@ import typer
 
 from dse.cli._options import (
     BatchOption,
+    HotRowsOption,
     JsonOption,
     LaunchOption,
     LinkOption,
@@ -18,9 +19,13 @@ from dse.cli._options import (
     PriceBasisOption,
     PriceProviderOption,
     ProgramOption,
+    ReplicaPlacementOption,
+    ReplicasOption,
     SetOption,
+    SyncIntervalOption,
     TimelineOption,
     TrainPipelineOption,
+    WireOption,
     WorldSizeOption,
     price_basis,
 )
@@ -55,6 +60,11 @@ def predict_command(
     ] = "",
     launch: LaunchOption = "",
     train_pipeline: TrainPipelineOption = "",
+    replicas: ReplicasOption = None,
+    replica_placement: ReplicaPlacementOption = "",
+    sync_interval: SyncIntervalOption = None,
+    wire: WireOption = "",
+    hot_rows: HotRowsOption = None,
     host_profile: Annotated[
         str,
         typer.Option(
@@ -80,6 +90,15 @@ def predict_command(
         int | None,
         typer.Option(
             "--context", min=1, help="Context-parallel ranks.", rich_help_panel=_TRANSFORMER
+        ),
+    ] = None,
+    expert: Annotated[
+        int | None,
+        typer.Option(
+            "--expert",
+            min=1,
+            help="Ranks of data and context parallelism that share the experts of a layer.",
+            rich_help_panel=_TRANSFORMER,
         ),
     ] = None,
     interleave: Annotated[
@@ -177,10 +196,16 @@ def predict_command(
         plan=plan,
         launch=launch,
         train_pipeline=train_pipeline,
+        replicas=replicas,
+        replica_placement=replica_placement,
+        sync_interval=sync_interval,
+        communication_precision=wire,
+        hot_rows=hot_rows,
         host_profile=host_profile,
         tensor=tensor,
         pipeline=pipeline,
         context=context,
+        expert=expert,
         interleave=interleave,
         sequence_parallel=sequence_parallel,
         micro_batch_size=micro_batch_size,

@@ -34,10 +34,17 @@ class Request:
         launch: How the host launches kernels; as the program does if empty.
         train_pipeline: Which work on later batches overlaps with an iteration; as the program does
             if empty.
+        replicas: Sharding groups with a copy of all tables each.
+        replica_placement: Where the ranks of a group are.
+        sync_interval: Iterations from one average of the copies to the next.
+        communication_precision: Formats of pooled embeddings on the wire; as the program does if
+            empty.
+        hot_rows: Whether plans may keep popular rows on every rank; if the program can when None.
         host_profile: File of host overheads; the platform's if empty.
         tensor: Tensor-parallel ranks.
         pipeline: Pipeline stages.
         context: Context-parallel ranks.
+        expert: Ranks that share the experts of a layer.
         interleave: Virtual pipeline stages of a stage.
         sequence_parallel: Whether tensor-parallel ranks share norms and residuals.
         micro_batch_size: Samples of one pass through a stage.
@@ -59,10 +66,16 @@ class Request:
     plan: str = ""
     launch: str = ""
     train_pipeline: str = ""
+    replicas: int | None = None
+    replica_placement: str = ""
+    sync_interval: int | None = None
+    communication_precision: str = ""
+    hot_rows: bool | None = None
     host_profile: str = ""
     tensor: int | None = None
     pipeline: int | None = None
     context: int | None = None
+    expert: int | None = None
     interleave: int | None = None
     sequence_parallel: bool | None = None
     micro_batch_size: int | None = None

@@ -11,6 +11,7 @@ import typer
 from dse.cli._exit import ExitCode
 from dse.cli._options import (
     BatchOption,
+    HotRowsOption,
     JsonOption,
     LaunchOption,
     LinkOption,
@@ -21,9 +22,13 @@ from dse.cli._options import (
     PriceBasisOption,
     PriceProviderOption,
     ProgramOption,
+    ReplicaPlacementOption,
+    ReplicasOption,
     SeedOption,
     SetOption,
+    SyncIntervalOption,
     TrainPipelineOption,
+    WireOption,
     WorldSizeOption,
     listed,
     price_basis,
@@ -73,6 +78,11 @@ def shard_command(
     precision: PrecisionOption = "",
     launch: LaunchOption = "",
     train_pipeline: TrainPipelineOption = "",
+    replicas: ReplicasOption = None,
+    replica_placement: ReplicaPlacementOption = "",
+    sync_interval: SyncIntervalOption = None,
+    wire: WireOption = "",
+    hot_rows: HotRowsOption = None,
     program: ProgramOption = "",
     changes: SetOption = None,
     basis: PriceBasisOption = "",
@@ -85,6 +95,7 @@ def shard_command(
     from dse.cli._predictions import (
         change_fields,
         change_remarks,
+        of_every_rank,
         prediction_fields,
         program_fields,
     )
@@ -109,6 +120,11 @@ def shard_command(
         program=program,
         launch=launch,
         train_pipeline=train_pipeline,
+        replicas=replicas,
+        replica_placement=replica_placement,
+        sync_interval=sync_interval,
+        communication_precision=wire,
+        hot_rows=hot_rows,
         price_basis=price_basis(basis) if basis else "",
         price_provider=provider,
         overrides=tuple(changes or ()),
@@ -142,7 +158,7 @@ def shard_command(
         "global_batch_size": global_batch_size,
         **program_fields(opened.program),
         **change_fields(opened.changes),
-        **prediction_fields(prediction),
+        **prediction_fields(prediction, job),
         "bound_by": explanation.bound_by,
         "iteration_time_s": solution.iteration_time_s,
         "lower_bound_s": solution.lower_bound_s,
@@ -152,9 +168,12 @@ def shard_command(
         "plans_scored": solution.plans_scored,
         "planner": solution.planner,
         "ties": solution.ties,
+        "iteration_time_without_hot_rows_s": solution.time_without_hot_rows_s,
         "fits": solution.fits,
         "peak_memory_bytes": solution.peak_memory_bytes,
-        "host_memory_bytes_per_rank": [memory.host_bytes for memory in prediction.memory],
+        "host_memory_bytes_per_rank": of_every_rank(
+            [memory.host_bytes for memory in prediction.memory], job
+        ),
         "plan": json.loads(plan_text),
     }
     view = ShardingView(

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from dse.sharding._check import check_plan
 from dse.sharding._files import plan_to_json, plan_to_torchrec, read_plan
+from dse.sharding._hot_rows import (
+    BagShares,
+    bag_shares,
+    cold_part,
+    hot_part,
+    hot_row_counts,
+    hot_share,
+)
 from dse.sharding._infeasible import explain_infeasible, format_size, total_device_bytes
 from dse.sharding._plan import (
     DEFAULT_CACHE_LOAD_FACTOR,
@@ -33,16 +41,23 @@ from dse.sharding.constraints import (
     placements_allowed,
     read_constraints,
 )
-from dse.sharding.torchrec import TORCHREC_MODULE, from_torchrec, to_torchrec
+from dse.sharding.torchrec import (
+    TORCHREC_MODULE,
+    DmpCollection,
+    from_torchrec,
+    to_torchrec,
+)
 
 __all__ = [
     "DEFAULT_CACHE_LOAD_FACTOR",
     "PLANNERS",
     "TORCHREC_MODULE",
     "AllowedPlacement",
+    "BagShares",
     "ComputeKernel",
     "ConstraintsDocument",
     "Cut",
+    "DmpCollection",
     "PlanningRequest",
     "ShardStorage",
     "ShardingPlan",
@@ -50,12 +65,17 @@ __all__ = [
     "TableConstraints",
     "TablePlan",
     "TableShard",
+    "bag_shares",
     "check_constraints",
     "check_plan",
+    "cold_part",
     "column_widths",
     "explain_infeasible",
     "format_size",
     "from_torchrec",
+    "hot_part",
+    "hot_row_counts",
+    "hot_share",
     "largest_shard_bytes",
     "parse_allow",
     "parse_pin",

@@ -81,7 +81,7 @@ def _placement_problems(
     outside = [rank for rank in plan.ranks if not 0 <= rank < world_size]
     if outside:
         return [f"{where}: rank {outside[0]} is outside 0–{world_size - 1}"]
-    problems = _kernel_problems(plan, where)
+    problems = _kernel_problems(plan, where) + _hot_row_problems(plan, table, where)
     expected = _expected_ranks(plan, table, world_size, devices_per_node)
     if expected:
         problems.append(f"{where}: {expected}, found {_shorten(plan.ranks)}")
@@ -101,6 +101,19 @@ def _kernel_problems(plan: TablePlan, where: str) -> list[str]:
         return [f"{where}: a cache load factor is for `fused_uvm_caching`, found `{kernel.value}`"]
     if not 0.0 < factor <= 1.0:
         return [f"{where}: a cache load factor above 0 and at most 1 is expected, found {factor}"]
+    return []
+
+
+def _hot_row_problems(plan: TablePlan, table: EmbeddingTable, where: str) -> list[str]:
+    if not plan.hot_rows:
+        return []
+    if plan.sharding_type is ShardingType.DATA_PARALLEL:
+        return [f"{where}: every rank has a copy of all rows already; leave `hot_rows` out"]
+    if not 0 < plan.hot_rows < table.rows:
+        return [
+            f"{where}: {plan.hot_rows:,} hot rows of {table.rows:,}; give fewer than all, or use "
+            "`data_parallel`"
+        ]
     return []
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
 
 from dse._reading import read_text
-from dse.config import StrictModel, parse_json
+from dse.config import MAX_COUNT, StrictModel, parse_json
 from dse.errors import PlanError
 from dse.sharding._plan import ComputeKernel, ShardingPlan, ShardingType, TablePlan
 from dse.sharding.torchrec import (
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dse.model import EmbeddingTable
+    from dse.sharding.torchrec import DmpCollection
 
 
 class TableBlock(StrictModel):
@@ -35,6 +38,7 @@ class TableBlock(StrictModel):
     ranks: Ranks
     compute_kernel: ComputeKernel = ComputeKernel.FUSED
     cache_load_factor: LoadFactor | None = None
+    hot_rows: Annotated[int, Field(ge=0, le=MAX_COUNT)] = 0
 
 
 class PlanDocument(StrictModel):
@@ -64,6 +68,8 @@ def plan_to_torchrec(
     device_kind: str = "cuda",
     module_path: str | Mapping[str, str] = TORCHREC_MODULE,
     devices_per_domain: int | None = None,
+    qcomms: Mapping[str, tuple[str, str]] | None = None,
+    groups: DmpCollection | None = None,
 ) -> str:
     """Returns a plan as JSON with the fields of TorchRec's `ShardingPlan`.
 
@@ -75,12 +81,17 @@ def plan_to_torchrec(
         module_path: Path of the module that holds the tables, or the path for each table's name.
         devices_per_domain: Ranks of a full pod, which tables over a node's ranks then span; those
             of a node by default.
+        qcomms: Precisions forward and backward by the name of TorchRec's `CommOp`, where
+            collectives are quantized.
+        groups: How several groups of ranks are trained under the plan; None for one.
 
     Raises:
         PlanError: TorchRec would not do what the plan says.
     """
     return render_torchrec(
-        export_plan(plan, tables, devices_per_node, device_kind, module_path, devices_per_domain)
+        export_plan(plan, tables, devices_per_node, device_kind, module_path, devices_per_domain),
+        qcomms,
+        groups,
     )
 
 
@@ -114,6 +125,7 @@ def read_plan(path: str | Path, tables: Sequence[EmbeddingTable] | None = None) 
                 tuple(block.ranks),
                 block.compute_kernel,
                 block.cache_load_factor,
+                block.hot_rows,
             )
             for name, block in document.tables.items()
         ),
@@ -128,4 +140,6 @@ def _table_block(table: TablePlan) -> dict[str, object]:
     }
     if table.cache_load_factor is not None:
         block["cache_load_factor"] = table.cache_load_factor
+    if table.hot_rows:
+        block["hot_rows"] = table.hot_rows
     return block

@@ -56,6 +56,9 @@ class TablePlan:
         compute_kernel: Kernel family.
         cache_load_factor: For `fused_uvm_caching`, the share of the rows that the device caches;
             `DEFAULT_CACHE_LOAD_FACTOR` when None.
+        hot_rows: How many of the most popular rows every rank keeps a copy of, as HugeCTR's hybrid
+            embedding does. They are looked up locally, and their gradients are reduced over all
+            ranks; only the other rows are sharded.
     """
 
     table: str
@@ -63,6 +66,7 @@ class TablePlan:
     ranks: tuple[int, ...]
     compute_kernel: ComputeKernel = ComputeKernel.FUSED
     cache_load_factor: float | None = None
+    hot_rows: int = 0
 
     @property
     def cached_share(self) -> float | None:

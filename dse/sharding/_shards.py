@@ -76,21 +76,24 @@ def table_shards(
 ) -> tuple[TableShard, ...]:
     """Returns the rectangles of `table` under `plan`.
 
+    Of a table with hot rows these are the rectangles of the other rows, in the order of
+    popularity; hot rows are on all ranks besides.
+
     Args:
         plan: The table's placement; must be valid for the table and the cluster.
         table: The table.
         devices_per_node: Ranks of a full node; row groups of a grid are that long.
     """
-    kind = plan.sharding_type
+    kind, hot, rows = plan.sharding_type, plan.hot_rows, table.rows - plan.hot_rows
     if kind in (ShardingType.TABLE_WISE, ShardingType.DATA_PARALLEL):
-        return tuple(TableShard(rank, 0, table.rows, 0, table.dim) for rank in plan.ranks)
+        return tuple(TableShard(rank, hot, rows, 0, table.dim) for rank in plan.ranks)
     if kind in (ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE):
-        return _row_shards(plan.ranks, table.rows, 0, table.dim)
+        return _row_shards(plan.ranks, hot, rows, 0, table.dim)
     if kind in (ShardingType.COLUMN_WISE, ShardingType.TABLE_COLUMN_WISE):
         shards = []
         offset = 0
         for rank, width in zip(plan.ranks, column_widths(table.dim, len(plan.ranks)), strict=True):
-            shards.append(TableShard(rank, 0, table.rows, offset, width))
+            shards.append(TableShard(rank, hot, rows, offset, width))
             offset += width
         return tuple(shards)
     row_group = min(devices_per_node, len(plan.ranks))
@@ -99,16 +102,15 @@ def table_shards(
     offset = 0
     for group, width in enumerate(column_widths(table.dim, column_groups)):
         ranks = plan.ranks[group * row_group : (group + 1) * row_group]
-        grid.extend(_row_shards(ranks, table.rows, offset, width))
+        grid.extend(_row_shards(ranks, hot, rows, offset, width))
         offset += width
     return tuple(grid)
 
 
 def _row_shards(
-    ranks: tuple[int, ...], rows: int, column_offset: int, columns: int
+    ranks: tuple[int, ...], offset: int, rows: int, column_offset: int, columns: int
 ) -> tuple[TableShard, ...]:
     shards = []
-    offset = 0
     for rank, height in zip(ranks, row_blocks(rows, len(ranks)), strict=True):
         shards.append(TableShard(rank, offset, height, column_offset, columns))
         offset += height

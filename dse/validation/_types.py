@@ -68,10 +68,16 @@ class Candidate:
         """Returns the candidate with the plan's tables in the model's order.
 
         Raises:
-            ConfigError: The trainer does not support the launch mode, compute kernel or data type.
+            ConfigError: The trainer does not support the launch mode, compute kernel or data type,
+                or has no network for a part of the model.
             PlanError: The plan does not match the model and ranks.
         """
         where, tables = f"candidate `{self.name}`", self.model.tables
+        if parts := _untrained(self.model):
+            raise ConfigError(
+                f"{where}: real runs train MLPs and an interaction, not the {', '.join(parts)} of "
+                f"{self.model.name}; leave them out of a copy of the model to compare its plans"
+            )
         if self.problem.software.launch is not LaunchMode.EAGER:
             raise ConfigError(f"{where}: real runs launch eagerly; choose `launch: eager`")
         plan = check_plan(self.plan, tables, self.world_size, self.node_size)
@@ -81,11 +87,22 @@ class Candidate:
                     f"{where}, table `{table.name}`: real runs keep tables in device memory, not "
                     f"by `{placement.compute_kernel.value}`; plan without UVM"
                 )
+            if placement.hot_rows:
+                raise ConfigError(
+                    f"{where}, table `{table.name}`: real runs keep no hot rows on every rank; "
+                    "plan without them"
+                )
             if table.data_type is DataType.INT8:
                 raise ConfigError(
                     f"{where}, table `{table.name}`: int8 rows cannot be trained; use fp16"
                 )
         return replace(self, plan=plan)
+
+
+def _untrained(model: DlrmModel) -> list[str]:
+    """Returns the fields of a model that the trainer has no network for."""
+    parts = {"towers": model.towers, "experts": model.experts, "tasks": model.tasks}
+    return [name for name, part in parts.items() if part]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,17 @@ def tables(tmp_path):
     return path
 
 
+def test_a_model_from_a_hugging_face_configuration_can_be_predicted(tmp_path):
+    config = tmp_path / "config.json"
+    sizes = {"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50257}
+    config.write_text(json.dumps({"model_type": "gpt2", **sizes}))
+    out = tmp_path / "mine.yaml"
+    assert answer("model", "from-hf", config, "--out", out)["parameters"] == 124_439_808
+    asked = ("predict", out, "--platform", "h100_sxm", "--world-size", 8)
+    assert answer(*asked, "--global-batch-size", 8)["feasible"]
+    assert dse("model", "from-hf", config, "--out", out).returncode == 2
+
+
 def test_a_model_from_a_csv_can_be_predicted(tables, tmp_path):
     out = tmp_path / "mine.yaml"
     done = dse("model", "from-csv", tables, "--out", out)
@@ -72,7 +83,7 @@ def test_an_existing_model_is_not_replaced_by_accident(tables, tmp_path):
     ("options", "words"),
     [
         (("--bottom-mlp", "64,x"), "--bottom-mlp: expected widths such as"),
-        (("--top-mlp", "64,2"), "expected a final width of 1"),
+        (("--top-mlp", "64,0"), "--top-mlp: expected widths such as"),
         (("--interaction", "dots"), "--interaction: expected one of dot"),
         (("--data-type", "fp4"), "--data-type: expected one of fp32"),
         (("--pooling", "-1"), "pooling"),

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dse.model.dlrm._architecture import Experts, Task, Tower
+from dse.model.dlrm._blocks import ParameterGroup
 from dse.model.dlrm._compose import ModelRecipe, compose_model
 from dse.model.dlrm._dense import (
     DenseOperators,
-    ParameterGroup,
     activation_bytes,
     dense_operators,
     dense_parameter_count,
-    interaction_width,
 )
+from dse.model.dlrm._interactions import interaction_inputs, interaction_width
 from dse.model.dlrm._model import (
     DataType,
     DlrmModel,
@@ -38,6 +39,7 @@ __all__ = [
     "DenseOperators",
     "DlrmModel",
     "EmbeddingTable",
+    "Experts",
     "Interaction",
     "InteractionKind",
     "ModelDocument",
@@ -47,11 +49,14 @@ __all__ = [
     "TableEntry",
     "TableList",
     "TableStatistics",
+    "Task",
+    "Tower",
     "activation_bytes",
     "compose_model",
     "dense_operators",
     "dense_parameter_count",
     "generate_tables",
+    "interaction_inputs",
     "interaction_width",
     "read_table_list",
 ]

@@ -32,7 +32,7 @@ class ModelRecipe:
         name: Name of the model.
         dense_features: Width of the dense input.
         bottom_mlp: Output widths of the bottom MLP's layers.
-        top_mlp: Output widths of the top MLP's layers, the final 1 included.
+        top_mlp: Output widths of the top MLP's layers, the output layer included.
         interaction: The interaction layer; None for `dot` where all tables (and the bottom MLP)
             are equally wide, else `concat`.
         dim: Columns of tables that do not say theirs; None if all do.
@@ -128,8 +128,10 @@ def _usual_interaction(tables: TableList, recipe: ModelRecipe) -> Interaction:
 
 def _interaction(interaction: Interaction) -> str:
     fields = [f"kind: {interaction.kind}"]
-    if interaction.kind is InteractionKind.DCNV2_LOW_RANK:
-        fields += [f"layers: {interaction.layers}", f"low_rank: {interaction.low_rank}"]
+    if interaction.layers:
+        fields.append(f"layers: {interaction.layers}")
+    if interaction.low_rank:
+        fields.append(f"low_rank: {interaction.low_rank}")
     if interaction.stride > 1:
         fields.append(f"stride: {interaction.stride}")
     return f"{{{', '.join(fields)}}}"

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from dse.indices import IndexDistribution
     from dse.machine import Precision
     from dse.model._common import Optimizer
+    from dse.model.dlrm._architecture import Experts, Task, Tower
 
 
 class DataType(StrEnum):
@@ -30,7 +31,9 @@ class InteractionKind(StrEnum):
     """How dense and sparse features are combined."""
 
     DOT = "dot"
+    DCNV2 = "dcnv2"
     DCNV2_LOW_RANK = "dcnv2_low_rank"
+    FM = "fm"
     CONCAT = "concat"
 
 
@@ -49,7 +52,7 @@ class Interaction:
     Attributes:
         kind: Which interaction.
         layers: Cross layers (DCNv2 only).
-        low_rank: Inner width of a cross layer (DCNv2 only).
+        low_rank: Inner width of a cross layer (low-rank DCNv2 only).
         stride: Average-pooling stride over the concatenated features (concat only; 1 = none).
     """
 
@@ -106,15 +109,20 @@ class DlrmModel:
         name: Name of the model.
         description: One line for listings.
         source: Where its figures come from.
-        dense_features: Width of the dense input.
+        dense_features: Width of the dense input; 0 without one.
         bottom_mlp: Output widths of the bottom MLP's layers; empty without one.
         interaction: The interaction layer.
-        top_mlp: Output widths of the top MLP's layers, the final 1 included.
+        top_mlp: Output widths of the top MLP's layers, the output layer included; with tasks, of
+            the layers that these share, which may be none.
         tables: The embedding tables.
         precision: Default arithmetic.
         dense_optimizer: Update rule of the dense part.
         sparse_optimizer: Update rule of the tables.
         global_batch_size: The batch that the recipe uses.
+        towers: MLPs over the vectors of some tables, whose outputs take their place.
+        experts: Experts between the shared layers and the tasks; None without.
+        tasks: What is predicted, each with its own head and loss; empty if the top MLP ends with
+            the outputs.
     """
 
     name: str
@@ -129,6 +137,16 @@ class DlrmModel:
     dense_optimizer: Optimizer
     sparse_optimizer: Optimizer
     global_batch_size: int
+    towers: tuple[Tower, ...] = ()
+    experts: Experts | None = None
+    tasks: tuple[Task, ...] = ()
+
+    @property
+    def outputs(self) -> int:
+        """Predictions a sample, each with a label."""
+        if self.tasks:
+            return sum(task.top_mlp[-1] for task in self.tasks)
+        return self.top_mlp[-1] if self.top_mlp else 1
 
     @property
     def embedding_bytes(self) -> int:

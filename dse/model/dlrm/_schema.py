@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from dse.config import Count, Document, NonNegativeFloat, PositiveFloat, StrictModel
 from dse.indices import IndexDistribution, ReuseHistogram, Uniform, Zipf
 from dse.machine import Precision
 from dse.model._common import Name, Optimizer, Width
+from dse.model.dlrm._architecture_schema import (
+    ExpertsBlock,
+    TaskBlock,
+    TowerBlock,
+    Widths,
+    problem,
+    repeated,
+    wrong_experts,
+    wrong_towers,
+)
+from dse.model.dlrm._interactions import interaction_width
 from dse.model.dlrm._model import (
     DataType,
     DlrmModel,
@@ -137,14 +148,19 @@ class InteractionBlock(StrictModel):
 
     @model_validator(mode="after")
     def _check(self) -> InteractionBlock:
-        cross = self.kind is InteractionKind.DCNV2_LOW_RANK
-        if cross and (self.layers is None or self.low_rank is None):
+        low_rank = self.kind is InteractionKind.DCNV2_LOW_RANK
+        if low_rank and (self.layers is None or self.low_rank is None):
             raise PydanticCustomError(
                 "interaction", "expected `layers` and `low_rank` for dcnv2_low_rank"
             )
-        if not cross and (self.layers or self.low_rank):
+        if self.low_rank and not low_rank:
+            raise PydanticCustomError("interaction", "`low_rank` belongs to dcnv2_low_rank only")
+        full = self.kind is InteractionKind.DCNV2
+        if full and self.layers is None:
+            raise PydanticCustomError("interaction", "expected `layers` for dcnv2")
+        if self.layers and not (low_rank or full):
             raise PydanticCustomError(
-                "interaction", "`layers` and `low_rank` belong to dcnv2_low_rank only"
+                "interaction", "`layers` belongs to dcnv2 and dcnv2_low_rank only"
             )
         if self.stride > 1 and self.kind is not InteractionKind.CONCAT:
             raise PydanticCustomError("interaction", "`stride` belongs to concat only")
@@ -166,10 +182,13 @@ class ModelDocument(Document):
     description: str = ""
     aliases: list[Name] = []
     source: str
-    dense_features: Width
-    bottom_mlp: Annotated[list[Width], Field(max_length=1000)] = []
+    dense_features: Annotated[int, Field(ge=0, le=2**24)]
+    bottom_mlp: Widths = []
+    towers: Annotated[list[TowerBlock], Field(max_length=1000)] = []
     interaction: InteractionBlock
-    top_mlp: Annotated[list[Width], Field(min_length=1, max_length=1000)]
+    top_mlp: Widths = []
+    experts: ExpertsBlock | None = None
+    tasks: Annotated[list[TaskBlock], Field(max_length=1000)] = []
     precision: Precision = Precision.TF32
     optimizer: OptimizerBlock
     global_batch_size: Count
@@ -177,24 +196,23 @@ class ModelDocument(Document):
     tables: Annotated[list[TableBlock], Field(max_length=_MAX_TABLES)] = []
     generate: GenerateBlock | None = None
 
-    @field_validator("top_mlp")
-    @classmethod
-    def _one_output(cls, widths: list[int]) -> list[int]:
-        if widths[-1] != 1:
-            raise PydanticCustomError(
-                "top_mlp",
-                f"expected a final width of 1 (the click probability), found {widths[-1]}; "
-                "write the output layer too",
-            )
-        return widths
-
     @model_validator(mode="after")
     def _check(self) -> ModelDocument:
         if sum(block.count for block in self.tables) > _MAX_TABLES:
             # Expanding the names would take the memory that the limit is there to protect.
-            problems = [_problem(("tables",), f"expected at most {_MAX_TABLES} tables in total")]
+            problems = [problem(("tables",), f"expected at most {_MAX_TABLES} tables in total")]
         else:
-            problems = [*self._no_tables(), *self._repeated_names(), *self._wrong_dims()]
+            names = self._names_of_blocks()
+            problems = [
+                *self._no_tables(),
+                *self._repeated_names(),
+                *self._wrong_dims(),
+                *wrong_towers(self.towers, names),
+                *wrong_experts(self.experts, self.tasks),
+                *repeated("towers", [tower.name for tower in self.towers]),
+                *repeated("tasks", [task.name for task in self.tasks]),
+            ]
+            problems += [] if problems else self._wrong_top()
         if problems:
             # A ValidationError keeps the place of each problem.
             raise ValidationError.from_exception_data(type(self).__name__, problems)
@@ -203,7 +221,7 @@ class ModelDocument(Document):
     def _no_tables(self) -> Iterator[InitErrorDetails]:
         if bool(self.tables) == (self.generate is not None):
             found = "both" if self.tables else "neither"
-            yield _problem(
+            yield problem(
                 ("generate",) if self.tables else ("tables",),
                 f"expected exactly one of `tables` and `generate`, found {found}",
             )
@@ -214,39 +232,82 @@ class ModelDocument(Document):
             names = _names(block)
             repeated = next((name for name in names if name in seen), None)
             if repeated is not None:
-                yield _problem(
+                yield problem(
                     ("tables", index, "name"),
                     f"expected different table names; `{repeated}` is given twice",
                 )
             seen.update(names)
 
+    def _names_of_blocks(self) -> dict[str, list[str]]:
+        return {block.name: _names(block) for block in self.tables}
+
     def _wrong_dims(self) -> Iterator[InitErrorDetails]:
-        dot = self.interaction.kind is InteractionKind.DOT
-        width = self.bottom_mlp[-1] if dot and self.bottom_mlp else None
-        if dot and width is None:
-            yield _problem(("bottom_mlp",), "a dot interaction needs a bottom MLP; none is given")
-        if dot and self.generate is not None:
-            yield _problem(
+        if self.bottom_mlp and not self.dense_features:
+            yield problem(("bottom_mlp",), "a bottom MLP needs `dense_features`; they are 0")
+        kind = self.interaction.kind
+        equal = kind in (InteractionKind.DOT, InteractionKind.FM)
+        if kind is InteractionKind.DOT and self.dense_features and not self.bottom_mlp:
+            yield problem(("bottom_mlp",), "a dot interaction needs a bottom MLP; none is given")
+        if equal and self.generate is not None:
+            yield problem(
                 ("interaction", "kind"),
-                "a dot interaction needs equal widths, but generated tables have different ones; "
-                "use `concat` or `dcnv2_low_rank`",
+                f"a {kind} interaction needs equal widths, but generated tables have different "
+                "ones; use `concat` or `dcnv2_low_rank`",
             )
         for index, block in enumerate(self.tables):
-            dim = block.dim or self.table_defaults.dim
-            if dim is None:
-                yield _problem(
+            if block.dim is None and self.table_defaults.dim is None:
+                yield problem(
                     ("tables", index, "dim"),
                     f"table `{block.name}` has no `dim`, nor do the `table_defaults`",
                 )
-            elif width is not None and dim != width:
-                yield _problem(
-                    ("tables", index, "dim"),
-                    f"a dot interaction needs equal widths: the bottom MLP ends with {width}, "
-                    f"table `{block.name}` has dim {dim}",
+        if equal:
+            yield from self._different_widths(kind)
+
+    def _different_widths(self, kind: InteractionKind) -> Iterator[InitErrorDetails]:
+        """Yields vectors of a dot product, or sum, that are not as wide as the first one."""
+        width = self.bottom_mlp[-1] if self.bottom_mlp else None
+        first = f"the bottom MLP ends with {width}"
+        in_towers = {name for tower in self.towers for name in tower.tables}
+        vectors: list[tuple[tuple[str | int, ...], str, int | None]] = [
+            (("tables", index, "dim"), f"table `{block.name}`", block.dim)
+            for index, block in enumerate(self.tables)
+            if not {block.name, *_names(block)} <= in_towers and block.name not in in_towers
+        ]
+        vectors += [
+            (("towers", index, "mlp"), f"tower `{tower.name}`", tower.mlp[-1])
+            for index, tower in enumerate(self.towers)
+        ]
+        for field, name, own in vectors:
+            dim = own or self.table_defaults.dim
+            if dim is None or (dim == 1 and kind is InteractionKind.FM):
+                continue  # weights of the first order
+            if width is None:
+                width, first = dim, f"{name} has {dim}"
+            elif dim != width:
+                yield problem(
+                    field,
+                    f"a {kind} interaction needs equal widths: {first}, {name} has dim {dim}; a "
+                    "tower of one layer brings a table to another width",
                 )
+
+    def _wrong_top(self) -> Iterator[InitErrorDetails]:
+        ends_here = not (self.top_mlp or self.tasks)
+        dot = self.interaction.kind is InteractionKind.DOT
+        if not ends_here and not (dot and not self.bottom_mlp):
+            return
+        width = interaction_width(self.to_model())
+        if width == 0:
+            yield problem(("interaction", "kind"), "a dot interaction needs at least two vectors")
+        elif ends_here and width != 1:
+            yield problem(
+                ("top_mlp",),
+                "expected the layers behind the interaction, the output layer too: it yields "
+                f"{width} values a sample, and without a `top_mlp` it has to yield the prediction",
+            )
 
     def to_model(self) -> DlrmModel:
         """Returns the model as plain values."""
+        names = self._names_of_blocks()
         return DlrmModel(
             name=self.name,
             description=self.description,
@@ -265,6 +326,9 @@ class ModelDocument(Document):
             dense_optimizer=self.optimizer.dense,
             sparse_optimizer=self.optimizer.sparse,
             global_batch_size=self.global_batch_size,
+            towers=tuple(tower.to_tower(names) for tower in self.towers),
+            experts=self.experts.to_experts() if self.experts else None,
+            tasks=tuple(task.to_task() for task in self.tasks),
         )
 
     def _expanded(self) -> tuple[EmbeddingTable, ...]:
@@ -292,15 +356,6 @@ class ModelDocument(Document):
             )
             for name in _names(block)
         ]
-
-
-def _problem(field: tuple[str | int, ...], message: str) -> InitErrorDetails:
-    """Describes a problem that concerns several fields, at the one to mend."""
-    return InitErrorDetails(
-        type=PydanticCustomError("model", "{message}", {"message": message}),
-        loc=field,
-        input=None,
-    )
 
 
 def _names(block: TableBlock) -> list[str]:

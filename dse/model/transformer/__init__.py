@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
-from dse.model.transformer._model import AttentionKind, TransformerFamily, TransformerModel
+from dse.model.transformer._huggingface import compose_transformer
+from dse.model.transformer._model import (
+    Activation,
+    AttentionKind,
+    MixtureOfExperts,
+    NormKind,
+    TransformerFamily,
+    TransformerModel,
+)
 from dse.model.transformer._schema import TransformerDocument
 
-__all__ = ["AttentionKind", "TransformerDocument", "TransformerFamily", "TransformerModel"]
+__all__ = [
+    "Activation",
+    "AttentionKind",
+    "MixtureOfExperts",
+    "NormKind",
+    "TransformerDocument",
+    "TransformerFamily",
+    "TransformerModel",
+    "compose_transformer",
+]

@@ -14,7 +14,7 @@ from dse.search.recommend._search import judge_options, recommendation
 from dse.search.recommend._types import Option, Unpriced
 from dse.search.space import ModelReference, SearchSpace
 from dse.search.space._common_schema import SearchBlock
-from dse.workload import LaunchMode, load_workload
+from dse.workload import load_workload
 from dse.workload.dlrm import TYPE_SEPARATOR
 
 if TYPE_CHECKING:
@@ -59,6 +59,11 @@ class RecommendOptions:
         network: Network between nodes, where there are several; by default each that instances
             of the provider and basis have.
         launch: How the host launches kernels; by default as the program does.
+        replicas: Sharding groups with a copy of all tables each; one by default.
+        replica_placement: Where the ranks of a group are, see the parameters of a space.
+        sync_interval: Iterations from one average of the copies to the next.
+        communication_precision: Formats of pooled embeddings on the wire; by default as the
+            program does.
         price_basis: Which list prices count.
         price_provider: Only this one's; empty for the cheapest of all.
         confidence: Least probability to reach the goal; one half asks for the expected value.
@@ -76,6 +81,10 @@ class RecommendOptions:
     link: str = ""
     network: str = ""
     launch: str = ""
+    replicas: int | None = None
+    replica_placement: str = ""
+    sync_interval: int | None = None
+    communication_precision: str = ""
     price_basis: str = "on_demand"
     price_provider: str = ""
     confidence: float = 0.5
@@ -162,10 +171,21 @@ def option_evaluator(
     fixed: dict[str, ParameterValue] = {}
     if program := workload.program_name({"program": options.program}):
         fixed["program"] = program
-    if options.launch:
-        if "launch" not in workload.parameters.model_fields:
-            raise ConfigError(f"launch: not for a {workload.title}; leave it out")
-        fixed["launch"] = LaunchMode(options.launch).value
+    for name in (
+        "launch",
+        "communication_precision",
+        "replicas",
+        "replica_placement",
+        "sync_interval",
+    ):
+        if value := getattr(options, name):
+            if name not in workload.parameters.model_fields:
+                raise ConfigError(f"{name}: not for a {workload.title}; leave it out")
+            fixed[name] = value
+    for name, wrong in workload.wrong_values(fixed):
+        # What every configuration has besides is not among these.
+        if name in fixed:
+            raise ConfigError(f"{name}: {wrong}")
     if workload.finds_plans and options.types:
         fixed["sharding_types"] = TYPE_SEPARATOR.join(sorted(options.types))
     context = WorkloadContext(space, options.seed, workload, platforms)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 _Rank = Annotated[int, Field(ge=0, lt=MAX_RANKS)]
+_Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 _Pattern = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
@@ -39,6 +40,7 @@ class ConstraintBlock(StrictModel):
     min_partition: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
     max_partitions: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
     cache_load_factor: Annotated[float, Field(gt=0, le=1)] | None = None
+    hot_rows: Annotated[list[_Count], Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> ConstraintBlock:
@@ -71,6 +73,7 @@ def read_constraints(path: str | Path) -> tuple[TableConstraints, ...]:
             min_partition=block.min_partition,
             max_partitions=block.max_partitions,
             cache_load_factor=block.cache_load_factor,
+            hot_rows=_set(block.hot_rows),
             origin=places.get(("tables", pattern), str(path)),
         )
         for pattern, block in document.tables.items()

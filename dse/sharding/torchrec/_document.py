@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from dse._reading import JsonProblemError, load_json
 from dse.config import MAX_COUNT, MAX_RANKS, StrictModel, parse_json
 from dse.sharding._plan import ShardingType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Rank = Annotated[int, Field(ge=0, lt=MAX_RANKS)]
 Ranks = Annotated[list[Rank], Field(min_length=1, max_length=MAX_RANKS)]
@@ -43,6 +46,28 @@ class TorchRecShard:
     column_offset: int
     columns: int
     placement: str
+
+
+@dataclass(frozen=True, slots=True)
+class DmpCollection:
+    """Arguments of TorchRec's `DMPCollection`, which trains several groups under one plan each.
+
+    Attributes:
+        world_size: Ranks of all groups.
+        sharding_group_size: Ranks of a group, those of the plan.
+        node_group_size: Ranks of a group on one node, or pod.
+        use_inter_host_allreduce: Whether a group's ranks are neighbours, so that copies are
+            averaged between nodes; otherwise groups are spread over all nodes.
+        sync_interval: Steps from one call of `sync` to the next.
+        include_optimizer_state: Argument of `sync`.
+    """
+
+    world_size: int
+    sharding_group_size: int
+    node_group_size: int
+    use_inter_host_allreduce: bool
+    sync_interval: int
+    include_optimizer_state: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +143,24 @@ class ParameterShardingBlock(StrictModel):
     key_value_params: Any = None
 
 
+class QCommsBlock(StrictModel):
+    """`QCommsConfig` of one collective; not part of the plan."""
+
+    forward_precision: str
+    backward_precision: str
+
+
 class TorchRecDocument(StrictModel):
-    """`ShardingPlan`: module path → table → placement."""
+    """`ShardingPlan`: module path → table → placement; and what its collectives carry.
+
+    What is said of groups is for the training script.
+    """
 
     world_size: WorldSize | None = None
+    dmp_collection: Any = None
+    sync: Any = None
     plan: dict[str, dict[str, ParameterShardingBlock]]
+    qcomms: dict[str, QCommsBlock] | None = None
 
 
 def is_torchrec(text: str) -> bool:
@@ -165,8 +203,18 @@ def parse_torchrec(text: str, file: str) -> TorchRecPlan:
     )
 
 
-def render_torchrec(plan: TorchRecPlan) -> str:
-    """Returns the JSON of a plan, with the field names of TorchRec's classes."""
+def render_torchrec(
+    plan: TorchRecPlan,
+    qcomms: Mapping[str, tuple[str, str]] | None = None,
+    groups: DmpCollection | None = None,
+) -> str:
+    """Returns the JSON of a plan, with the field names of TorchRec's classes.
+
+    Args:
+        plan: The plan.
+        qcomms: Precisions forward and backward by the name of a `CommOp`, if any.
+        groups: How several groups are trained under it; None for one.
+    """
     modules: dict[str, dict[str, object]] = {}
     for parameter in plan.parameters:
         spec = None
@@ -190,7 +238,25 @@ def render_torchrec(plan: TorchRecPlan) -> str:
         if parameter.cache_load_factor is not None:
             block["cache_params"] = {"load_factor": parameter.cache_load_factor}
         modules.setdefault(parameter.module, {})[parameter.table] = block
-    return json.dumps({"world_size": plan.world_size, "plan": modules}, indent=1) + "\n"
+    document: dict[str, object] = {"world_size": plan.world_size}
+    if groups is not None:
+        document["dmp_collection"] = {
+            "world_size": groups.world_size,
+            "sharding_group_size": groups.sharding_group_size,
+            "node_group_size": groups.node_group_size,
+            "use_inter_host_allreduce": groups.use_inter_host_allreduce,
+        }
+        document["sync"] = {
+            "interval": groups.sync_interval,
+            "include_optimizer_state": groups.include_optimizer_state,
+        }
+    document["plan"] = modules
+    if qcomms:
+        document["qcomms"] = {
+            op: {"forward_precision": forward, "backward_precision": backward}
+            for op, (forward, backward) in qcomms.items()
+        }
+    return json.dumps(document, indent=1) + "\n"
 
 
 def _shards(block: ParameterShardingBlock) -> tuple[TorchRecShard, ...] | None:

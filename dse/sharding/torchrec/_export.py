@@ -84,6 +84,8 @@ def export_plan(
 
 
 def _problem(placement: TablePlan, shards: Sequence[TableShard], local_size: int) -> str:
+    if placement.hot_rows:
+        return "TorchRec keeps no hot rows on every rank; plan without them"
     replicated = placement.sharding_type is ShardingType.DATA_PARALLEL
     if replicated and placement.compute_kernel is not ComputeKernel.DENSE:
         return (

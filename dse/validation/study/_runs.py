@@ -15,7 +15,7 @@ from dse.validation._types import Candidate
 from dse.validation.study._choose import configuration_of
 from dse.validation.study._scale import fold_plan, scale_model, scaling_text
 from dse.workload import find_program, predict_job
-from dse.workload.dlrm import DLRM_PROGRAMS, TrainPipeline
+from dse.workload.dlrm import DLRM_PROGRAMS, TrainPipeline, WireFormat, WireFormats
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,6 +114,11 @@ class RunPlanner:
         """
         own, plan = self._problem(record), configuration_of(record).plan
         assert plan is not None
+        if own.sync is not None:
+            raise ConfigError(
+                f"{own.cluster.replicas} replicas: the trainer does not average copies of tables; "
+                "validate a configuration with one replica"
+            )
         ranks, node = self.ranks(own.cluster.world_size), own.cluster.domain_size
         problem = replace(own, software=trained_software(own.software))
         if self.mode is ValidationMode.SCALED:
@@ -238,6 +243,12 @@ def _smaller(candidate: Candidate, model: DlrmModel, factor: float) -> Candidate
     )
 
 
+def _trained_wire(wire: WireFormats) -> WireFormats:
+    """Returns the formats on the wire that the trainer has closest to others: FP32 or FP16."""
+    narrow = wire.forward.value_bytes < 4
+    return WireFormats.of(WireFormat.FP16 if narrow else WireFormat.FP32)
+
+
 def trained_software(software: DlrmRuntime) -> DlrmRuntime:
     """Returns the reference trainer's program with the options that it shares with another one.
 
@@ -248,6 +259,6 @@ def trained_software(software: DlrmRuntime) -> DlrmRuntime:
         find_program(DLRM_PROGRAMS, "dse_trainer").software,
         overlap_dense_all_reduce=software.overlap_dense_all_reduce,
         pipeline=TrainPipeline.SPARSE_DIST if ahead else TrainPipeline.BASE,
-        communication_precision_bytes=software.communication_precision_bytes,
+        wire=_trained_wire(software.wire),
         dense_bucket_bytes=software.dense_bucket_bytes,
     )

@@ -1,8 +1,8 @@
 """Dense part of a recommendation model as a torch module.
 
 It has the layers of :func:`dse.model.dense_operators`: bottom MLP, interaction (pairwise dot
-products, low-rank cross layers of DCNv2, or concatenation with average pooling) and top MLP, with
-ReLU after every layer except the last.
+products, cross layers of DCNv2, a factorization machine beside the top MLP, or concatenation with
+average pooling) and top MLP, with ReLU after every layer except the last.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from dse.model import InteractionKind, interaction_width
+from dse.model import InteractionKind, interaction_inputs, interaction_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ def make_network(torch: Any, model: DlrmModel, seed: int, dtype: Any, device: st
     Its `forward` takes dense features of shape `(samples, features)` and a function that returns
     the pooled vectors, each of shape `(samples, columns)`, in the order of tables, features and
     columns; the function is called after the bottom MLP. It returns logits of shape
-    `(samples, 1)`.
+    `(samples, outputs)`.
     """
     nn = torch.nn
 
@@ -45,6 +45,9 @@ def make_network(torch: Any, model: DlrmModel, seed: int, dtype: Any, device: st
 
         def forward(self, dense: Any, embeddings: Callable[[], list[Any]]) -> Any:
             hidden = self.bottom(dense)
+            if model.interaction.kind is InteractionKind.FM:
+                deep, score = self.interaction(hidden, embeddings())
+                return self.top(deep) + score
             return self.top(self.interaction(hidden, embeddings()))
 
     with torch.random.fork_rng(devices=[]):
@@ -55,7 +58,8 @@ def make_network(torch: Any, model: DlrmModel, seed: int, dtype: Any, device: st
 
 def _interaction(torch: Any, model: DlrmModel, width: int, device: str) -> Any:
     nn, kind = torch.nn, model.interaction.kind
-    vectors = sum(table.feature_count for table in model.tables) + 1
+    inputs = interaction_inputs(model)
+    vectors = len(inputs) + bool(model.bottom_mlp)
 
     class Dot(nn.Module):  # type: ignore[name-defined, misc]
         """Dot products of all pairs of vectors, the lower triangle of `x xᵀ`."""
@@ -66,8 +70,8 @@ def _interaction(torch: Any, model: DlrmModel, width: int, device: str) -> Any:
             self.pairs = row * vectors + column
 
         def forward(self, hidden: Any, pooled: list[Any]) -> Any:
-            samples, dim = hidden.shape
-            values = torch.cat([hidden, *pooled], dim=1).view(samples, vectors, dim)
+            samples = len(hidden)
+            values = torch.cat([hidden, *pooled], dim=1).view(samples, vectors, -1)
             products = torch.bmm(values, values.transpose(1, 2)).view(samples, -1)
             return torch.cat((hidden, products.index_select(1, self.pairs)), dim=1)
 
@@ -81,6 +85,35 @@ def _interaction(torch: Any, model: DlrmModel, width: int, device: str) -> Any:
             embedded = torch.cat(pooled, dim=1)[:, None]
             averaged = nn.functional.avg_pool1d(embedded, stride, ceil_mode=True)[:, 0]
             return torch.cat((averaged, hidden), dim=1)
+
+    class FactorizationMachine(nn.Module):  # type: ignore[name-defined, misc]
+        """All vectors side by side, and ½ ((Σ v)² − Σ v²) with the weights of width 1 added."""
+
+        def forward(self, hidden: Any, pooled: list[Any]) -> Any:
+            samples = len(hidden)
+            tables = torch.cat(pooled, dim=1).split(inputs, dim=1)
+            wide = [table for table, width in zip(tables, inputs, strict=True) if width > 1]
+            first = [table for table, width in zip(tables, inputs, strict=True) if width == 1]
+            embedded = torch.cat([*wide, hidden], dim=1)
+            together = embedded if model.bottom_mlp else torch.cat(wide, dim=1)
+            values = together.view(samples, len(wide) + bool(model.bottom_mlp), -1)
+            pairs = 0.5 * (values.sum(dim=1) ** 2 - (values**2).sum(dim=1))
+            return embedded, torch.cat([pairs, *first], dim=1).sum(dim=1, keepdim=True)
+
+    class FullCross(nn.Module):  # type: ignore[name-defined, misc]
+        """Cross layers with full matrices, x0 ⊙ (W x + b) + x."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            layers = model.interaction.layers
+            self.w = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
+
+        def forward(self, hidden: Any, pooled: list[Any]) -> Any:
+            start = torch.cat([*pooled, hidden], dim=1)
+            value = start
+            for w in self.w:
+                value = torch.addcmul(value, start, w(value))
+            return value
 
     class Cross(nn.Module):  # type: ignore[name-defined, misc]
         """Low-rank cross layers, x0 ⊙ (W (V x) + b) + x (Wang et al., DCN V2, WWW 2021)."""
@@ -101,7 +134,9 @@ def _interaction(torch: Any, model: DlrmModel, width: int, device: str) -> Any:
     classes = {
         InteractionKind.DOT: Dot,
         InteractionKind.CONCAT: Concat,
+        InteractionKind.DCNV2: FullCross,
         InteractionKind.DCNV2_LOW_RANK: Cross,
+        InteractionKind.FM: FactorizationMachine,
     }
     return classes[kind]()
 

@@ -103,7 +103,7 @@ class Trainer:
         return sparse, ReplicatedTables(torch, copies, own, optimizer, options)
 
     def _wire(self, options: TrainerOptions) -> Any:
-        narrow = self._software.communication_precision_bytes == 2 and not options.double
+        narrow = self._software.wire.forward.value_bytes == 2 and not options.double
         return self._torch.float16 if narrow else self._compute
 
     def _order_of_parts(self) -> list[int]:
@@ -155,7 +155,7 @@ class Trainer:
         with torch.autocast(device, self._autocast, enabled=self._autocast is not None):
             logits = self._network(feeding.batch.dense, lambda: self._leaves(outputs))
         loss = torch.nn.functional.binary_cross_entropy_with_logits(
-            logits[:, 0].to(self._compute), feeding.batch.labels
+            logits.to(self._compute), feeding.batch.labels[:, None].expand_as(logits)
         )
         loss.backward()
         if not self._overlaps:

@@ -7,16 +7,18 @@ from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm._layout import build_layout
 from dse.workload.dlrm._parameters import PLACEMENT_PREFIX, TYPE_SEPARATOR, DlrmParameters
 from dse.workload.dlrm._pipelines import TrainPipeline
-from dse.workload.dlrm._problem import DlrmProblem, make_problem
+from dse.workload.dlrm._problem import DlrmProblem, WeightSync, make_problem
 from dse.workload.dlrm._programs import DLRM_PROGRAMS, DlrmProgram
 from dse.workload.dlrm._software import DenseBottom, DlrmRuntime, HostOperators, InputPath
+from dse.workload.dlrm._wire import WireFormat, WireFormats
 from dse.workload.dlrm._workload import DlrmWorkload
 from dse.workload.dlrm.scoring._features import ExchangeGroup, exchange_group
 from dse.workload.dlrm.scoring._scorer import PlanScorer, PlanScores
-from dse.workload.dlrm.scoring._slots import LayoutGraph, Slot
+from dse.workload.dlrm.scoring._slots import NODE_SLOTS, LayoutGraph, Slot
 
 __all__ = [
     "DLRM_PROGRAMS",
+    "NODE_SLOTS",
     "PLACEMENT_PREFIX",
     "TYPE_SEPARATOR",
     "DenseBottom",
@@ -34,6 +36,9 @@ __all__ = [
     "PlanScores",
     "Slot",
     "TrainPipeline",
+    "WeightSync",
+    "WireFormat",
+    "WireFormats",
     "build_layout",
     "exchange_group",
     "make_problem",

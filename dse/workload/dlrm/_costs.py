@@ -16,9 +16,9 @@ from dse.machine.kernels import host_copy_estimate
 from dse.workload._host import Dispatch, HostTimes
 from dse.workload._iteration import DurationClass
 from dse.workload.dlrm._contention import contended, has_own_engines
-from dse.workload.dlrm._dense import bucket_sizes, dense_estimate
+from dse.workload.dlrm._dense import dense_estimate
 from dse.workload.dlrm._memory import input_bytes
-from dse.workload.dlrm._operators import stack_operators
+from dse.workload.dlrm._operators import dense_buckets, stack_operators
 from dse.workload.dlrm._software import InputPath
 from dse.workload.dlrm.scoring._features import ExchangeGroup
 
@@ -91,7 +91,7 @@ def device_costs(problem: DlrmProblem) -> DeviceCosts:
     """
     dense = stack_operators(problem)
     by_phase = _dense_costs(problem.cluster.device, problem.precision, dense.phases)
-    buckets = bucket_sizes(dense.gradients, problem.software.dense_bucket_bytes)
+    buckets = dense_buckets(problem)
     reductions = [_all_reduce_cost(problem, size_bytes) for size_bytes, _ in buckets]
     backward = by_phase[dense.backward_phase]
     overlaps = problem.software.overlap_dense_all_reduce
@@ -182,7 +182,7 @@ def _copy_costs(problem: DlrmProblem) -> Iterator[Cost]:
 def _all_reduce_cost(problem: DlrmProblem, size_bytes: int) -> Cost:
     if problem.cluster.world_size == 1:
         return Cost(0.0, 0.0, DurationClass.COMMUNICATION)
-    estimate = collective_estimate(problem.cluster, CollectiveOp.ALL_REDUCE, size_bytes)
+    estimate = collective_estimate(problem.cluster.whole, CollectiveOp.ALL_REDUCE, size_bytes)
     return Cost(float(estimate.time_s), float(estimate.spread), DurationClass.COMMUNICATION)
 
 

@@ -10,7 +10,6 @@ from dse.machine import COLLECTIVE_SLOWDOWN
 from dse.machine.collectives import (
     CollectiveOp,
     Group,
-    all_to_all_v_time_s,
     collective_estimate,
     collective_time_s,
 )
@@ -24,9 +23,17 @@ from dse.machine.kernels import (
     host_rows_waiting_s,
     streaming_estimate,
 )
+from dse.workload.dlrm._codec import fill_codec_spreads, fill_codecs
 from dse.workload.dlrm._contention import has_own_engines
-from dse.workload.dlrm._layout import node_group
+from dse.workload.dlrm._exchanges import (
+    all_to_all_s,
+    between_nodes_s,
+    node_group,
+    reduce_inside_s,
+    reduce_scatter_s,
+)
 from dse.workload.dlrm._software import InputPath
+from dse.workload.dlrm._weight_sync import synced_bytes, weight_sync_s
 from dse.workload.dlrm.scoring._features import (
     HOST_PREFETCHED_COLUMN,
     INDEX_BYTES,
@@ -40,18 +47,18 @@ from dse.workload.dlrm.scoring._features import (
     link_column,
     rank_column,
 )
-from dse.workload.dlrm.scoring._slots import Slot
+from dse.workload.dlrm.scoring._slots import GRADIENT_SLOTS, Slot
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dse.machine import Cluster
     from dse.workload.dlrm._problem import DlrmProblem
+    from dse.workload.dlrm._wire import WireFormat, WireFormats
 
 #: Durations of one kind that are computed at once where calls are what costs.
 _CACHED_VALUES = 30_000
 
-#: Bytes of a gradient value of a replicated table.
+#: Bytes of a gradient value of a replicated table on the device.
 _GRADIENT_BYTES = 4
 
 
@@ -79,50 +86,19 @@ def slot_durations_s(
     if cluster.world_size == 1:
         _fill_replicated_update(problem, features, durations)
         return durations
-    wire_bytes = problem.software.communication_precision_bytes
-    batch_bytes = problem.global_batch_size * wire_bytes
-
-    def exchanged(group: ExchangeGroup) -> NDArray[np.float64]:
-        return np.asarray(features[group_column(group, GroupFeature.EXCHANGED)])
-
-    held_bytes = []
-    if layout >> ExchangeGroup.POOLED & 1:
-        held_bytes.append(batch_bytes * exchanged(ExchangeGroup.POOLED))
-    exchanges_input = problem.software.input_path is InputPath.BY_SAMPLE
-    if exchanges_input and layout != 1 << ExchangeGroup.REPLICATED:
-        input_bytes = features[rank_column(RankFeature.INPUT)]
-        held_bytes += [part * input_bytes for part in _input_parts(problem)]
-    if held_bytes:
-        # All of them go through the same formula.
-        exchange_s = _all_to_all_s(cluster, np.concatenate(held_bytes, axis=1))
-        by_kind = list(exchange_s.reshape(len(held_bytes), -1))
-        if layout >> ExchangeGroup.POOLED & 1:
-            durations[Slot.POOLED_EXCHANGE] = by_kind.pop(0)
-        if by_kind:
-            # Prefetched, it overlaps with this batch's lookups.
-            ahead = problem.software.pipeline.distributes_ahead
-            overlaps = ahead and has_own_engines(cluster.device)
-            slowdown = COLLECTIVE_SLOWDOWN if overlaps else 1.0
-            durations[Slot.INPUT_EXCHANGE] = slowdown * sum(by_kind)
-    if layout >> ExchangeGroup.ROW & 1:
-        # Every rank holds partial sums of all row-wise columns for the whole batch; forward they
-        # are reduced and scattered, backward the gradients are gathered: the same volume.
-        durations[Slot.ROW_EXCHANGE] = collective_time_s(
-            cluster, CollectiveOp.REDUCE_SCATTER, batch_bytes * exchanged(ExchangeGroup.ROW)
-        )
-    if layout >> ExchangeGroup.NODE & 1:
-        columns = exchanged(ExchangeGroup.NODE)
-        durations[Slot.NODE_EXCHANGE_INSIDE] = collective_time_s(
-            cluster, CollectiveOp.REDUCE_SCATTER, batch_bytes * columns, Group.domain(cluster)
-        )
-        durations[Slot.NODE_EXCHANGE_BETWEEN] = _between_nodes_s(problem, batch_bytes * columns)
+    _fill_all_to_alls(problem, layout, features, durations)
+    _fill_reductions(problem, layout, features, durations)
+    fill_codecs(problem, layout, features, durations)
     if layout >> ExchangeGroup.REPLICATED & 1:
+        replicated = features[group_column(ExchangeGroup.REPLICATED, GroupFeature.EXCHANGED)]
         durations[Slot.REPLICATED_ALL_REDUCE] = collective_time_s(
-            cluster,
+            cluster.whole,
             CollectiveOp.ALL_REDUCE,
-            _GRADIENT_BYTES * exchanged(ExchangeGroup.REPLICATED),
+            problem.software.replicated_gradient_bytes * replicated,
         )
         _fill_replicated_update(problem, features, durations)
+    if problem.sync is not None:
+        durations[Slot.WEIGHT_SYNC] = weight_sync_s(problem, features)
     return durations
 
 
@@ -142,7 +118,7 @@ def slot_spreads(
         Standard deviation of the logarithm of actual over expected duration; shape `(slots,)`.
     """
     cluster = problem.cluster
-    batch_bytes = problem.global_batch_size * problem.software.communication_precision_bytes
+    wire, samples = problem.software.wire, problem.global_batch_size
     spreads = np.zeros(len(Slot))
     for group in ExchangeGroup:
         spreads[Slot.POOLED_LOOKUP + group] = lookup_spreads[group, 0]
@@ -153,24 +129,37 @@ def slot_spreads(
 
     if has_host_columns(features) and features[HOST_PREFETCHED_COLUMN].any():
         spreads[Slot.ROW_PREFETCH] = HOST_ROWS_SPREAD
-    replicated_bytes = _GRADIENT_BYTES * most(ExchangeGroup.REPLICATED)
-    update = streaming_estimate(
-        cluster.device, "elementwise", {"traffic_bytes": np.array(4.0 * replicated_bytes)}
-    )
+    replicated = most(ExchangeGroup.REPLICATED)
+    replicated_bytes = problem.software.replicated_gradient_bytes * replicated
+    traffic_bytes = np.array(4.0 * _GRADIENT_BYTES * replicated)
+    update = streaming_estimate(cluster.device, "elementwise", {"traffic_bytes": traffic_bytes})
     spreads[Slot.REPLICATED_UPDATE] = update.spread
     input_bytes = float(features[rank_column(RankFeature.INPUT)].max())
-    rows_bytes = batch_bytes * most(ExchangeGroup.ROW)
-    node_bytes = batch_bytes * most(ExchangeGroup.NODE)
-    pooled_bytes = batch_bytes * most(ExchangeGroup.POOLED)
-    node, between = Group.domain(cluster), node_group(problem)
-    collectives = {
-        Slot.INPUT_EXCHANGE: (CollectiveOp.ALL_TO_ALL, input_bytes, None),
-        Slot.POOLED_EXCHANGE: (CollectiveOp.ALL_TO_ALL, pooled_bytes, None),
-        Slot.ROW_EXCHANGE: (CollectiveOp.REDUCE_SCATTER, rows_bytes, None),
-        Slot.NODE_EXCHANGE_INSIDE: (CollectiveOp.REDUCE_SCATTER, node_bytes, node),
-        Slot.NODE_EXCHANGE_BETWEEN: (CollectiveOp.ALL_TO_ALL, node_bytes, between),
-        Slot.REPLICATED_ALL_REDUCE: (CollectiveOp.ALL_REDUCE, replicated_bytes, None),
+    reduced, dealt = CollectiveOp.REDUCE_SCATTER, CollectiveOp.ALL_TO_ALL
+    node, between = Group.domain(cluster), node_group(cluster)
+    collectives: dict[Slot, tuple[CollectiveOp, float, Group | None]] = {
+        Slot.INPUT_EXCHANGE: (dealt, input_bytes, None),
+        Slot.REPLICATED_ALL_REDUCE: (
+            CollectiveOp.ALL_REDUCE,
+            replicated_bytes,
+            Group.world(cluster.whole),
+        ),
     }
+    for slot, op, group, formats, members in (
+        (Slot.POOLED_EXCHANGE, dealt, ExchangeGroup.POOLED, wire.whole, None),
+        (Slot.ROW_EXCHANGE, reduced, ExchangeGroup.ROW, wire.reduced, None),
+        (Slot.NODE_EXCHANGE_INSIDE, reduced, ExchangeGroup.NODE, wire.reduced, node),
+        (Slot.NODE_EXCHANGE_BETWEEN, dealt, ExchangeGroup.NODE, wire.whole, between),
+    ):
+        for way, value_bytes in _ways(wire, slot, formats):
+            collectives[way] = (op, value_bytes * samples * most(group), members)
+    if problem.sync is not None:
+        collectives[Slot.WEIGHT_SYNC] = (
+            CollectiveOp.ALL_REDUCE,
+            float(synced_bytes(features).max()),
+            Group.replicas(cluster),
+        )
+    fill_codec_spreads(problem, features, spreads)
     for slot, (op, size_bytes, members) in collectives.items():
         # What is not sent cannot be off.
         if size_bytes > 0:
@@ -289,6 +278,85 @@ def _fill_lookups(
     )
 
 
+def _fill_all_to_alls(
+    problem: DlrmProblem,
+    layout: int,
+    features: NDArray[np.float64],
+    durations: NDArray[np.float64],
+) -> None:
+    """Fills the exchanges of whole pooled vectors and of the input."""
+    cluster, wire = problem.cluster, problem.software.wire
+    held_bytes, pooled = [], _ways(wire, Slot.POOLED_EXCHANGE, wire.whole)
+    if layout >> ExchangeGroup.POOLED & 1:
+        exchanged = features[group_column(ExchangeGroup.POOLED, GroupFeature.EXCHANGED)]
+        held = problem.global_batch_size * exchanged
+        held_bytes += [value_bytes * held for _, value_bytes in pooled]
+    exchanges_input = problem.software.input_path is InputPath.BY_SAMPLE
+    if exchanges_input and layout != 1 << ExchangeGroup.REPLICATED:
+        input_bytes = features[rank_column(RankFeature.INPUT)]
+        held_bytes += [part * input_bytes for part in _input_parts(problem)]
+    if not held_bytes:
+        return
+    # All of them go through the same formula.
+    exchange_s = all_to_all_s(problem, np.concatenate(held_bytes, axis=1))
+    by_kind = list(exchange_s.reshape(len(held_bytes), -1))
+    if layout >> ExchangeGroup.POOLED & 1:
+        for slot, _ in pooled:
+            durations[slot] = by_kind.pop(0)
+    if by_kind:
+        # Prefetched, it overlaps with this batch's lookups.
+        ahead = problem.software.pipeline.distributes_ahead
+        overlaps = ahead and has_own_engines(cluster.device)
+        slowdown = COLLECTIVE_SLOWDOWN if overlaps else 1.0
+        durations[Slot.INPUT_EXCHANGE] = slowdown * sum(by_kind)
+
+
+def _fill_reductions(
+    problem: DlrmProblem,
+    layout: int,
+    features: NDArray[np.float64],
+    durations: NDArray[np.float64],
+) -> None:
+    """Fills the exchanges of partial sums, over all ranks and over those of a node.
+
+    Every rank holds partial sums of all columns for the whole batch; forward they are reduced and
+    scattered, backward the gradients are gathered: the same volume.
+    """
+    samples, wire = problem.global_batch_size, problem.software.wire
+    if layout >> ExchangeGroup.ROW & 1:
+        held = samples * features[group_column(ExchangeGroup.ROW, GroupFeature.EXCHANGED)]
+        for slot, value_bytes in _ways(wire, Slot.ROW_EXCHANGE, wire.reduced):
+            durations[slot] = reduce_scatter_s(problem, value_bytes * held)
+    if layout >> ExchangeGroup.NODE & 1:
+        held = samples * features[group_column(ExchangeGroup.NODE, GroupFeature.EXCHANGED)]
+        for slot, value_bytes in _ways(wire, Slot.NODE_EXCHANGE_INSIDE, wire.reduced):
+            durations[slot] = reduce_inside_s(problem.cluster, value_bytes * held)
+        # The ranks of a domain hold the same, and deal a part each.
+        local = problem.cluster.domain_size
+        dealt = held[::local] / local
+        for slot, value_bytes in _ways(wire, Slot.NODE_EXCHANGE_BETWEEN, wire.whole):
+            durations[slot] = between_nodes_s(problem.cluster, value_bytes * dealt)
+
+
+def _ways(
+    wire: WireFormats, slot: Slot, formats: tuple[WireFormat, WireFormat]
+) -> list[tuple[Slot, float]]:
+    """Returns an exchange of outputs, and that of gradients where it is not the same task.
+
+    Args:
+        wire: Formats on the wire.
+        slot: The exchange of outputs.
+        formats: Those of its values and of their gradients.
+
+    Returns:
+        Slot and bytes of a value.
+    """
+    found = [(slot, formats[0].value_bytes)]
+    if not wire.mirrored:
+        found.append((GRADIENT_SLOTS[slot], formats[1].value_bytes))
+    return found
+
+
 def _input_parts(problem: DlrmProblem) -> tuple[float, ...]:
     """Shares of the input's bytes that its collectives carry.
 
@@ -315,65 +383,3 @@ def _fill_replicated_update(
     state_values = problem.model.sparse_optimizer.state_values_per_parameter
     traffic_bytes = _GRADIENT_BYTES * parameters * (4 + 2 * state_values)
     durations[Slot.REPLICATED_UPDATE] = elementwise_time_s(problem.cluster.device, traffic_bytes)
-
-
-def _all_to_all_s(cluster: Cluster, held_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Duration of an all-to-all in which rank `r` deals `held_bytes[r]` out evenly to all ranks.
-
-    The same volumes flow in the input exchange, only backwards, so one formula serves both.
-
-    Args:
-        cluster: The cluster.
-        held_bytes: Shape `(ranks, candidates)`.
-
-    Returns:
-        Seconds; shape `(candidates,)`.
-    """
-    ranks, local = cluster.world_size, cluster.domain_size
-    candidates = held_bytes.shape[1]
-    by_node = held_bytes.reshape(cluster.domain_count, local, candidates)
-    node_total = by_node.sum(axis=1)
-    total = node_total.sum(axis=0)
-    most_held = held_bytes.max(axis=0)
-    # Inside the node: dealt out to the others, or received from the others.
-    dealt = most_held * (local - 1) / ranks
-    received = (node_total[:, None, :] - by_node).max(axis=(0, 1)) / ranks
-    local_bytes = np.maximum(dealt, received)
-    remote_ranks = ranks - local
-    if not remote_ranks:
-        nothing = np.zeros_like(total)
-        return all_to_all_v_time_s(cluster, local_bytes, nothing, nothing)
-    received_remote = (total - node_total).max(axis=0) / ranks
-    remote_bytes = np.maximum(most_held * remote_ranks / ranks, received_remote)
-    node_remote_bytes = np.maximum(
-        node_total.max(axis=0) * remote_ranks / ranks, local * received_remote
-    )
-    return all_to_all_v_time_s(cluster, local_bytes, remote_bytes, node_remote_bytes)
-
-
-def _between_nodes_s(problem: DlrmProblem, node_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Second step of a node-wise exchange: each local rank deals its part of the batch out.
-
-    Args:
-        problem: Everything but the plan.
-        node_bytes: Bytes of the whole batch's pooled vectors of the rank's node; shape
-            `(ranks, candidates)`, equal within a node.
-
-    Returns:
-        Seconds; shape `(candidates,)`.
-    """
-    cluster = problem.cluster
-    nodes, local = cluster.domain_count, cluster.domain_size
-    if nodes == 1:
-        return np.zeros(node_bytes.shape[1])
-    held = node_bytes[::local] / local
-    dealt = held.max(axis=0) * (nodes - 1) / nodes
-    received = (held.sum(axis=0) - held).max(axis=0) / nodes
-    remote_bytes = np.maximum(dealt, received)
-    return all_to_all_v_time_s(
-        cluster,
-        np.zeros_like(remote_bytes),
-        remote_bytes,
-        local * remote_bytes,
-        node_group(problem),
-    )

@@ -162,7 +162,12 @@ class Issuer:
         return self.issue(rank, name, TaskKind.COPY, kind, streams, cost)
 
     def slot_compute(
-        self, slot: Slot, name: str, launches: int, after: Sequence[Sequence[int]]
+        self,
+        slot: Slot,
+        name: str,
+        launches: int,
+        after: Sequence[Sequence[int]],
+        kind: DurationClass = DurationClass.EMBEDDING,
     ) -> list[int]:
         """Issues a kernel whose duration the plan decides."""
         tasks = [
@@ -170,7 +175,7 @@ class Issuer:
                 rank,
                 name,
                 TaskKind.COMPUTE,
-                DurationClass.EMBEDDING,
+                kind,
                 self._compute,
                 _OF_PLAN,
                 after[rank],
@@ -199,6 +204,26 @@ class Issuer:
         """Issues a collective whose duration the plan decides."""
         tasks = self.collective(name, members, after, _OF_PLAN, scope)
         self._slots += [(task, slot, rank) for task, rank in zip(tasks, members, strict=True)]
+        return tasks
+
+    def occasional_collective(
+        self, name: str, after: Sequence[Sequence[int]], slot: Slot
+    ) -> list[int]:
+        """Issues a collective of all ranks that belongs to every few iterations only.
+
+        Its duration is an iteration's part; the launch by the host is left out.
+        """
+        tasks = []
+        for rank in self.ranks:
+            self._classes.append(DurationClass.COMMUNICATION)
+            self._costs.append(_OF_PLAN)
+            stream = self._communication[rank]
+            tasks.append(
+                self._builder.add_task(name, TaskKind.COLLECTIVE, stream, 0.0, tuple(after[rank]))
+            )
+        self._builder.add_collective(tasks)
+        self._scopes.append(SyncScope.ALL)
+        self._slots += [(task, slot, rank) for task, rank in zip(tasks, self.ranks, strict=True)]
         return tasks
 
     def collective(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 import math
 from pathlib import Path
@@ -22,7 +23,7 @@ from dse.workload.dlrm.explain._attribution import attributed_plan, operator_gro
 from dse.workload.dlrm.scoring._scorer import PlanScorer
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
     from os import PathLike
 
     from numpy.typing import NDArray
@@ -107,7 +108,7 @@ class DlrmJob(Job):
         """Returns the job with a plan.
 
         Args:
-            plan: The plan.
+            plan: The plan, of one sharding group.
             planner: How it was found.
 
         Raises:
@@ -160,7 +161,7 @@ class DlrmJob(Job):
     def key(self) -> Hashable:
         """Returns the problem and the name of its program, with what restricts the plan."""
         types = self.allowed_types
-        if self.cluster.domain_count == 1:
+        if self.problem.cluster.domain_count == 1:
             types = _on_one_node(types)
         return self.problem, self._program, types, self._placements
 
@@ -186,21 +187,25 @@ class DlrmJob(Job):
     def least_memory_bytes(self) -> float:
         """Returns what every rank holds if the tables are spread evenly."""
         tables_bytes = _tables_bytes(self.problem.model)
-        return _fixed_bytes(self.problem) + tables_bytes / self.cluster.world_size
+        return _fixed_bytes(self.problem) + tables_bytes / self.problem.cluster.world_size
 
     def cannot_fit(self) -> str:
         """Returns why the tables exceed the cluster's memory under any plan."""
-        cluster = self.cluster
+        cluster = self.problem.cluster
         device, fixed_bytes = cluster.device, _fixed_bytes(self.problem)
         if self.least_memory_bytes() <= device.usable_memory_bytes:
             return ""
         free_bytes = device.usable_memory_bytes - fixed_bytes
         available_bytes = max(0.0, cluster.world_size * free_bytes)
         tables_bytes = _tables_bytes(self.problem.model)
+        of_group = (
+            f" of each of {cluster.replicas} sharding groups" if cluster.replicas > 1 else ""
+        )
         reason = (
             f"the tables take {tables_bytes / 2**30:.1f} GiB with their optimizer state, and "
-            f"{cluster.world_size} × {device.name} have {available_bytes / 2**30:.1f} GiB for "
-            f"them besides {fixed_bytes / 2**30:.1f} GiB a rank for everything else"
+            f"{cluster.world_size} × {device.name}{of_group} have "
+            f"{available_bytes / 2**30:.1f} GiB for them besides {fixed_bytes / 2**30:.1f} GiB a "
+            "rank for everything else"
         )
         if free_bytes <= 0:
             return f"{reason}; use a smaller batch a rank"
@@ -234,13 +239,18 @@ class DlrmJob(Job):
 
     @property
     def cluster(self) -> Cluster:
-        """Where the job runs."""
+        """Where the job runs, with the ranks of all sharding groups."""
+        return self.problem.cluster.whole
+
+    @property
+    def represented(self) -> Cluster:
+        """The ranks of one sharding group, which stand for those of all."""
         return self.problem.cluster
 
     @property
     def samples_per_iteration(self) -> float:
         """Global batch size."""
-        return float(self.problem.global_batch_size)
+        return float(self.problem.global_batch_size * self.problem.cluster.replicas)
 
     def check(self) -> None:
         """Checks that the plan has been found; problem and plan were checked when made."""
@@ -279,22 +289,69 @@ class DlrmJob(Job):
             operator_groups(graph.names, tuple(graph.kind.tolist())),
         )
 
+    def evaluation_time_s(self, samples: float) -> float:
+        """Returns the time to evaluate samples, in batches of the program's own size.
+
+        Training stands still meanwhile.
+
+        Args:
+            samples: Samples of one evaluation, over all ranks.
+
+        Raises:
+            PlanError: There is no plan.
+        """
+        problem, plan = self.problem, self._decided()
+        software, ranks = problem.software, self.cluster.world_size
+        batch = software.evaluation_batch_size or problem.global_batch_size
+        batch = ranks * math.ceil(batch / ranks)
+        scorer = self.scorer
+        if batch != problem.global_batch_size:
+            scorer = PlanScorer(replace(problem, global_batch_size=batch))
+        forward_s = scorer.forward_time_s(plan) / batch
+        return samples * (forward_s + software.evaluation_s_per_sample / ranks)
+
     def notes(self) -> tuple[str, ...]:
         """Returns whether the device lacks the arithmetic that was asked for."""
         return precision_notes(self.problem.cluster.device, self.problem.precision)
 
     def setup(self) -> str:
-        """Returns how the plan was found, or its file."""
-        return f"plan: {self._planner}"
+        """Returns how the plan was found, or its file, and the sharding groups."""
+        return "; ".join((f"plan: {self._planner}", *self._replicas()))
+
+    def _replicas(self) -> Iterator[str]:
+        """Yields what there is to say about sharding groups, if there are several."""
+        cluster, sync = self.problem.cluster, self.problem.sync
+        if sync is None:
+            return
+        where = "contiguous" if cluster.rank_stride == 1 else "strided"
+        often = "every iteration" if sync.interval == 1 else f"every {sync.interval:,} iterations"
+        yield (
+            f"{cluster.replicas} sharding groups of {cluster.world_size} ranks, {where}, "
+            f"synchronised {often}"
+        )
 
     def document(self) -> dict[str, object]:
-        """Returns the arithmetic, and how the plan was found."""
-        return {"precision": self.problem.precision.value, "planner": self._planner}
+        """Returns the arithmetic, how the plan was found, and the sharding groups."""
+        found: dict[str, object] = {
+            "precision": self.problem.precision.value,
+            "planner": self._planner,
+        }
+        cluster, sync = self.problem.cluster, self.problem.sync
+        if sync is not None:
+            found |= {
+                "replicas": cluster.replicas,
+                "sharding_group_size": cluster.world_size,
+                "replica_placement": "contiguous" if cluster.rank_stride == 1 else "strided",
+                "sync_interval": sync.interval,
+                "sync_optimizer_state": sync.optimizer_state,
+            }
+        return found
 
     def memory(self) -> tuple[MemoryAccount, ...]:
-        """Returns the account of every rank."""
+        """Returns the account of every rank of a sharding group."""
         features, memory = self.scorer.features(self._decided()), self.scorer.memory
-        return tuple(memory.by_purpose(features, rank) for rank in range(self.cluster.world_size))
+        ranks = range(self.problem.cluster.world_size)
+        return tuple(memory.by_purpose(features, rank) for rank in ranks)
 
     def attributed(self) -> AttributedGraph:
         """Returns the iteration of all ranks; lookups and updates could be on other ranks."""

@@ -10,7 +10,10 @@ One iteration, on every rank (TPDS'24, and TorchRec's pipelined loop):
 * communication stream: input distribution, pooled output exchange, gradient exchange, dense
   all-reduce buckets, in the order in which the host issues them;
 * compute stream: lookups, bottom MLP (during the output exchange), interaction, top MLP, backward
-  in reverse, lookup backward with update, dense optimizer;
+  in reverse, lookup backward with update, dense optimizer; before and after exchanges in another
+  format than FP32 their conversion;
+* communication stream, at the end: replicas of a sharding group average their tables, an
+  iteration's part of what happens every few iterations;
 * host thread: one dispatch per operator (T1–T5), or one launch of a captured graph; what the
   program does on the host before the devices start, and the loading of the next batch at the end.
 
@@ -26,17 +29,18 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from dse.machine.collectives import Group
 from dse.machine.kernels import LOOKUP_LAUNCHES, UPDATE_LAUNCHES
 from dse.simulate import SyncScope
+from dse.workload._iteration import DurationClass
 from dse.workload._launch import LaunchMode
+from dse.workload.dlrm._codec import decode_slot, encode_slot
 from dse.workload.dlrm._costs import WAIT
 from dse.workload.dlrm._issue import Issuer
 from dse.workload.dlrm._pipelines import TrainPipeline
 from dse.workload.dlrm._shape import make_shape
 from dse.workload.dlrm._software import InputPath
 from dse.workload.dlrm.scoring._features import ExchangeGroup
-from dse.workload.dlrm.scoring._slots import Slot
+from dse.workload.dlrm.scoring._slots import GRADIENT_SLOTS, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,6 +53,9 @@ if TYPE_CHECKING:
 #: Graphs that are kept, and their most ranks: those of large clusters have many thousand tasks.
 _KEPT = 64
 _KEPT_RANKS = 16
+
+#: A conversion streams, like the operators of the dense part.
+_CONVERSION = DurationClass.DENSE
 
 _LOOKUP_SLOTS = {
     ExchangeGroup.POOLED: (Slot.POOLED_LOOKUP, Slot.POOLED_UPDATE),
@@ -97,22 +104,33 @@ class _Iteration(Issuer):
         if shape.pipeline is TrainPipeline.FUSED_SPARSE_DIST and not shape.forward_only:
             self.dense_phase(shape.forward)
             reduced = self._backward()
-            self._look_up(input_ready)
-            self.dense_phase(shape.optimizer, reduced)
+            embeddings_ready = self._look_up(input_ready)
+            self._optimize(reduced)
             self.dense_phase(shape.bottom_forward)
+            self._decoded_outputs(embeddings_ready)
         else:
             embeddings_ready = self._look_up(input_ready)
-            if shape.pipeline.looks_up_ahead and not shape.forward_only:
-                embeddings_ready = nothing
             bottom = self.dense_phase(shape.bottom_forward)
-            after = [bottom[rank] + embeddings_ready[rank] for rank in self.ranks]
-            self.dense_phase(shape.forward, after)
-            if not shape.forward_only:
+            if shape.pipeline.looks_up_ahead and not shape.forward_only:
+                self.dense_phase(shape.forward)
                 reduced = self._backward()
-                self.dense_phase(shape.optimizer, reduced)
+                self._decoded_outputs(embeddings_ready)
+                self._optimize(reduced)
+            else:
+                embeddings_ready = self._decoded_outputs(embeddings_ready)
+                after = [bottom[rank] + embeddings_ready[rank] for rank in self.ranks]
+                self.dense_phase(shape.forward, after)
+                if not shape.forward_only:
+                    self._optimize(self._backward())
         if ahead:
             self._handle_input()
         return self.finish()
+
+    def _optimize(self, reduced: list[list[int]]) -> None:
+        """Updates dense parameters, and now and then makes replicas of the tables alike."""
+        updated = self.dense_phase(self.shape.optimizer, reduced)
+        if self.shape.averages_weights:
+            self.occasional_collective("weight sync", updated, Slot.WEIGHT_SYNC)
 
     def _handle_input(self) -> None:
         self.handle("features", self.shape.groups, batch=True)
@@ -129,9 +147,33 @@ class _Iteration(Issuer):
             produced = [[task] for task in lookups]
             if group is ExchangeGroup.POOLED and self.shape.first_rank_bottom:
                 produced[0] += self._first_bottom(self.shape.first_bottom_forward)
+            produced = self._converted(encode_slot(group), "output encode", produced)
             outputs = self._exchange_outputs(group, produced)
             for rank in self.ranks:
                 ready[rank].append(outputs[rank])
+        return ready
+
+    def _converted(self, slot: Slot | None, name: str, after: list[list[int]]) -> list[list[int]]:
+        """Issues a conversion for the wire, if there is one; returns what comes after waits for.
+
+        Args:
+            slot: The conversion; None of tables that nothing is exchanged of.
+            name: Name of its tasks.
+            after: What it waits for, per rank.
+        """
+        kernels = dict(self.shape.codecs).get(slot) if slot is not None else None
+        if slot is None or kernels is None:
+            return after
+        return [[task] for task in self.slot_compute(slot, name, kernels, after, _CONVERSION)]
+
+    def _decoded_outputs(self, ready: list[list[int]]) -> list[list[int]]:
+        """Issues the conversions of what has been received; `ready` as the result, per rank."""
+        ready = [list(tasks) for tasks in ready]
+        for number, group in enumerate(self.shape.groups):
+            received = [[tasks[number]] for tasks in ready]
+            decoded = self._converted(decode_slot(group), "output decode", received)
+            for rank in self.ranks:
+                ready[rank][number] = decoded[rank][0]
         return ready
 
     def _input(self) -> list[list[int]]:
@@ -201,6 +243,7 @@ class _Iteration(Issuer):
     def _update_embeddings(self, gradients: dict[ExchangeGroup, list[int]]) -> None:
         for group in self.shape.groups:
             after = [[task] for task in gradients[group]]
+            after = self._converted(decode_slot(group, backward=True), "gradient decode", after)
             slot = _LOOKUP_SLOTS[group][1]
             name = f"{group.name.lower()} lookup backward"
             self.handle(f"{group.name.lower()} gradients", (group,))
@@ -238,24 +281,37 @@ class _Iteration(Issuer):
         result: dict[ExchangeGroup, list[int]] = {}
         for group in self.shape.groups:
             after = [[task] for task in after_tasks]
+            after = self._converted(encode_slot(group, backward=True), "gradient encode", after)
             if group is ExchangeGroup.REPLICATED or self.shape.alone:
                 result[group] = after_tasks
             elif group is ExchangeGroup.POOLED:
                 result[group] = self.plan_collective(
-                    "gradient all-to-all", self.ranks, after, Slot.POOLED_EXCHANGE
+                    "gradient all-to-all", self.ranks, after, self._back(Slot.POOLED_EXCHANGE)
                 )
             elif group is ExchangeGroup.ROW:
                 result[group] = self.plan_collective(
-                    "gradient all-gather", self.ranks, after, Slot.ROW_EXCHANGE
+                    "gradient all-gather", self.ranks, after, self._back(Slot.ROW_EXCHANGE)
                 )
             else:
-                between = self._exchange_between("gradient all-to-all between nodes", after_tasks)
+                between = self._exchange_between(
+                    "gradient all-to-all between nodes",
+                    [tasks[0] for tasks in after],
+                    self._back(Slot.NODE_EXCHANGE_BETWEEN),
+                )
                 result[group] = self._exchange_inside(
-                    "gradient all-gather", [[task] for task in between]
+                    "gradient all-gather",
+                    [[task] for task in between],
+                    self._back(Slot.NODE_EXCHANGE_INSIDE),
                 )
         return result
 
-    def _exchange_inside(self, name: str, after: list[list[int]]) -> list[int]:
+    def _back(self, slot: Slot) -> Slot:
+        """Returns the exchange of gradients that mirrors one of outputs."""
+        return slot if self.shape.mirrored else GRADIENT_SLOTS[slot]
+
+    def _exchange_inside(
+        self, name: str, after: list[list[int]], slot: Slot = Slot.NODE_EXCHANGE_INSIDE
+    ) -> list[int]:
         """One collective per node."""
         local_size = self.shape.local_size
         if local_size == 1:
@@ -264,11 +320,12 @@ class _Iteration(Issuer):
         for start in range(0, len(self.ranks), local_size):
             members = self.ranks[start : start + local_size]
             waits = [after[rank] for rank in members]
-            slot = Slot.NODE_EXCHANGE_INSIDE
             result += self.plan_collective(name, members, waits, slot, SyncScope.NODE)
         return result
 
-    def _exchange_between(self, name: str, after: list[int]) -> list[int]:
+    def _exchange_between(
+        self, name: str, after: list[int], slot: Slot = Slot.NODE_EXCHANGE_BETWEEN
+    ) -> list[int]:
         """One collective per local rank, across the nodes."""
         local_size = self.shape.local_size
         if self.shape.node_count == 1:
@@ -277,14 +334,7 @@ class _Iteration(Issuer):
         for local_rank in self.ranks[:local_size]:
             members = self.ranks[local_rank::local_size]
             waits = [[after[rank]] for rank in members]
-            slot = Slot.NODE_EXCHANGE_BETWEEN
             tasks = self.plan_collective(name, members, waits, slot, SyncScope.ACROSS)
             for rank, task in zip(members, tasks, strict=True):
                 result[rank] = task
         return result
-
-
-def node_group(problem: DlrmProblem) -> Group:
-    """Returns the group of one exchange between nodes: one rank of every node, all at once."""
-    cluster = problem.cluster
-    return Group(cluster.domain_count, 1, card_sharers=cluster.domain_size)

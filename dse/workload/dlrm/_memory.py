@@ -55,9 +55,8 @@ class MemoryModel:
         fixed_io_bytes: Pooled embeddings of the local batch and their gradients, and batches as
             copied from the host.
         fixed_buffers_bytes: Buckets of the dense all-reduce.
-        value_bytes: Bytes of a pooled value on the wire.
-        exchange_buffers: Buffers of pooled values of the whole batch: what is sent forward and
-            what is received backward, or one where the first is given back before the second.
+        buffer_bytes: Bytes of a pooled value and its gradient in buffers of collectives; of the
+            larger one where the first is given back before the second.
         allocator_ratio: Bytes reserved for each one allocated, of all but tables and parameters.
     """
 
@@ -66,8 +65,7 @@ class MemoryModel:
     input_copies: int
     fixed_io_bytes: float
     fixed_buffers_bytes: float
-    value_bytes: int
-    exchange_buffers: int
+    buffer_bytes: float
     allocator_ratio: float
 
     @staticmethod
@@ -93,10 +91,11 @@ class MemoryModel:
             input_copies=held.received,
             fixed_io_bytes=problem.local_batch_size * io_bytes,
             fixed_buffers_bytes=float(
-                min(parameters * _MASTER_BYTES, software.dense_bucket_bytes) if distributed else 0
+                min(parameters * software.replicated_gradient_bytes, software.dense_bucket_bytes)
+                if distributed
+                else 0
             ),
-            value_bytes=software.communication_precision_bytes,
-            exchange_buffers=1 if software.pytorch_memory else 2,
+            buffer_bytes=software.wire.buffer_bytes / (2.0 if software.pytorch_memory else 1.0),
             allocator_ratio=held.reserved if software.pytorch_memory else 1.0,
         )
 
@@ -121,7 +120,7 @@ class MemoryModel:
             + features[rank_column(RankFeature.STATE)]
             + self.allocator_ratio * self.input_copies * features[rank_column(RankFeature.INPUT)]
             + self.allocator_ratio
-            * (self.exchange_buffers * self.value_bytes)
+            * self.buffer_bytes
             * features[rank_column(RankFeature.POOLED_OUTPUT)]
         )
 
@@ -190,8 +189,7 @@ class MemoryModel:
 
         io_bytes = self.fixed_io_bytes + self.input_copies * of(RankFeature.INPUT)
         buffers_bytes = self.fixed_buffers_bytes
-        exchanged_bytes = self.value_bytes * of(RankFeature.POOLED_OUTPUT)
-        buffers_bytes += self.exchange_buffers * exchanged_bytes
+        buffers_bytes += self.buffer_bytes * of(RankFeature.POOLED_OUTPUT)
         parts = [
             ("embedding weights", of(RankFeature.WEIGHTS)),
             ("embedding optimizer state", of(RankFeature.STATE)),

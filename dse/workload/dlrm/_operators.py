@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from dse.model import InteractionKind, Operator, OperatorKind, dense_operators
+from dse.model import (
+    InteractionKind,
+    Operator,
+    OperatorKind,
+    dense_operators,
+    interaction_inputs,
+)
+from dse.workload.dlrm._dense import bucket_sizes
 from dse.workload.dlrm._software import DenseBottom
 
 if TYPE_CHECKING:
@@ -76,6 +83,20 @@ def bottom_on_first_rank(problem: DlrmProblem) -> bool:
     )
 
 
+def dense_buckets(problem: DlrmProblem) -> list[tuple[int, int]]:
+    """Returns the all-reduces of dense gradients in the order in which they are issued.
+
+    Returns:
+        Bytes, and the operator of the backward pass that completes them, of each.
+    """
+    software = problem.software
+    return bucket_sizes(
+        stack_operators(problem).gradients,
+        software.dense_bucket_bytes,
+        software.replicated_gradient_bytes,
+    )
+
+
 @lru_cache(maxsize=256)
 def stack_operators(problem: DlrmProblem) -> StackOperators:
     """Returns the dense operators of one rank as the problem's software runs them."""
@@ -127,7 +148,8 @@ def _interaction(
     fused = problem.software.fused_interaction
     if model.interaction.kind is not InteractionKind.DOT:
         return operators
-    vectors = 1 + sum(table.feature_count for table in model.tables)
+    inputs = interaction_inputs(model)
+    vectors = len(inputs) + bool(model.bottom_mlp)
     pairs = vectors * (vectors - 1) // 2
     if not fused:
         indexed = problem.local_batch_size * pairs * problem.software.triangle_gradient_bytes
@@ -137,10 +159,13 @@ def _interaction(
             else op
             for op in operators
         )
-    dim = model.bottom_mlp[-1]
-    values = directions * vectors * dim + dim + pairs
+    dim = inputs[0] if inputs else model.bottom_mlp[-1]
+    hidden = model.bottom_mlp[-1] if model.bottom_mlp else 0
+    values = directions * vectors * dim + hidden + pairs
     traffic = float(problem.local_batch_size) * values * problem.precision.value_bytes
-    first = next(op for op in operators if "dot" in op.name)
+    first = next(op for op in operators if op.kind is OperatorKind.BATCHED_GEMM)
     fused_kernel = Operator(first.name, OperatorKind.ELEMENTWISE, traffic_bytes=traffic)
-    # The vectors are brought together by what wrote them.
-    return (fused_kernel,)
+    # The vectors are brought together by what wrote them. Towers stay: before it, and behind it
+    # on the way back.
+    others = _kept(problem, (op for op in operators if not op.name.startswith("interaction.")))
+    return (*others, fused_kernel) if directions == 1 else (fused_kernel, *others)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AliasChoices, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from dse.config import StrictModel
+from dse.errors import ConfigError
 from dse.sharding import ShardingType
 from dse.workload._parameters import (
     Counts,
@@ -20,6 +22,7 @@ from dse.workload._parameters import (
     as_list,
 )
 from dse.workload.dlrm._pipelines import TrainPipeline
+from dse.workload.dlrm._wire import WireFormat, WireFormats
 
 #: Joins the names of a set of sharding types into one value of an outer parameter.
 TYPE_SEPARATOR = "+"
@@ -64,8 +67,49 @@ TrainPipelines = Annotated[
     Field(min_length=1),
     BeforeValidator(_as_pipelines),
 ]
-WirePrecisions = Annotated[
-    list[Literal["fp32", "fp16"]], Field(min_length=1), BeforeValidator(as_list)
+
+
+class ReducedWireBlock(StrictModel):
+    """Formats of what row-wise tables exchange; gradients travel as outputs by default."""
+
+    forward: WireFormat
+    backward: WireFormat | None = None
+
+
+class WireBlock(StrictModel):
+    """Formats on the wire, of outputs and of gradients; these travel as outputs by default."""
+
+    forward: WireFormat
+    backward: WireFormat | None = None
+    reduce_scatter: ReducedWireBlock | None = None
+
+    def to_text(self) -> str:
+        """Returns the formats as text."""
+        reduced = self.reduce_scatter
+        pair = reduced and (reduced.forward, reduced.backward or reduced.forward)
+        return WireFormats.of(self.forward, self.backward, reduced=pair or None).text
+
+
+def _as_wires(value: object) -> object:
+    """Wraps a single text or mapping in a list."""
+    return value if isinstance(value, list) else [value]
+
+
+def _wire_text(value: str | WireBlock) -> str:
+    """Returns formats on the wire in the form that studies keep."""
+    try:
+        return WireFormats.parse(value).text if isinstance(value, str) else value.to_text()
+    except ConfigError as error:
+        raise PydanticCustomError("wire", "{problem}", {"problem": str(error)}) from None
+
+
+Wires = Annotated[
+    list[Annotated[str | WireBlock, AfterValidator(_wire_text)]],
+    Field(min_length=1),
+    BeforeValidator(_as_wires),
+]
+ReplicaPlacements = Annotated[
+    list[Literal["strided", "contiguous"]], Field(min_length=1), BeforeValidator(as_list)
 ]
 TypeSets = Annotated[
     list[Annotated[list[ShardingType], Field(min_length=1)]],
@@ -77,8 +121,13 @@ TypeSets = Annotated[
 class DlrmParameters(ParametersBlock):
     """The outer choices; each is a value, a list of values, or a range.
 
-    `launch`, `overlap_dense_all_reduce`, `train_pipeline` and `communication_precision` override
-    what the program does; without them it does as it is written.
+    `launch`, `overlap_dense_all_reduce`, `train_pipeline`, `communication_precision` and
+    `hot_rows` (whether plans may keep popular rows on every rank) override what the program does;
+    without them it does as it is written.
+
+    `replicas` are the sharding groups of 2D parallelism, each with a copy of all tables;
+    `replica_placement` says where the ranks of a group are, and `sync_interval` and
+    `sync_optimizer_state` how the copies are kept alike. They have no effect with one replica.
     """
 
     platform: Platforms
@@ -94,7 +143,12 @@ class DlrmParameters(ParametersBlock):
         TrainPipelines | None,
         Field(validation_alias=AliasChoices("train_pipeline", FORMER_PIPELINE)),
     ] = None
-    communication_precision: WirePrecisions | None = None
+    communication_precision: Wires | None = None
+    hot_rows: Switches | None = None
+    replicas: RankCounts | None = None
+    replica_placement: ReplicaPlacements | None = None
+    sync_interval: Counts | None = None
+    sync_optimizer_state: Switches | None = None
     program: Annotated[
         Names | None, Field(validation_alias=AliasChoices("program", "software_profile"))
     ] = None

@@ -22,11 +22,15 @@ from dse.workload.dlrm._software import (
     HostOperators,
     InputPath,
 )
+from dse.workload.dlrm._wire import WireFormat, WireFormats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dse.machine import Precision
+
+#: TorchRec converts for the wire by kernels of their own (`QuantizedCommCodec`).
+_CONVERTED = WireFormats(codec=True)
 
 #: Passes over a four-byte row by a cast between it and half precision: four bytes and two.
 _CAST_PASSES = 1.5
@@ -40,15 +44,26 @@ class DlrmProgram(Program):
         software: How it is written, in four-byte arithmetic.
         casts_rows: Under mixed precision, pooled rows and their gradients are cast by kernels of
             their own.
-        narrow_wire: Under mixed precision, pooled values travel in two bytes.
+        narrow_gradients: Under mixed precision, gradients of what all ranks hold are reduced in
+            the precision of the products.
+        replicates: Whether it has 2D parallelism: several sharding groups with copies of the
+            tables.
+        chooses_wire: Whether formats of pooled embeddings on the wire can be chosen.
     """
 
     software: DlrmRuntime = IDEAL_RUNTIME
     casts_rows: bool = False
-    narrow_wire: bool = True
+    narrow_gradients: bool = False
+    replicates: bool = False
+    chooses_wire: bool = False
 
     def software_for(self, precision: Precision) -> DlrmRuntime:
-        """Returns the program in a precision of the dense part."""
+        """Returns the program in a precision of the dense part.
+
+        Under mixed precision, pooled values travel in two bytes, unless the program converts for
+        the wire by kernels of its own, which mixed precision leaves alone. Gradients of replicated
+        rows travel in two bytes where the program replicates hot rows.
+        """
         if precision.value_bytes == 4:
             return self.software
         kernels = self.software.embedding
@@ -58,17 +73,29 @@ class DlrmProgram(Program):
                 forward_row_passes=kernels.forward_row_passes + _CAST_PASSES,
                 backward_row_passes=kernels.backward_row_passes + _CAST_PASSES,
             )
-        software = replace(self.software, embedding=kernels)
-        if self.narrow_wire:
-            software = replace(software, communication_precision_bytes=precision.value_bytes)
-        return software
+        software = replace(
+            self.software,
+            replicated_gradient_bytes=precision.value_bytes if self.narrow_gradients else 4,
+            embedding=kernels,
+        )
+        if software.wire.codec:
+            return software
+        return replace(software, wire=WireFormats.of(WireFormat(precision.value)))
 
+
+#: A bucket that holds all dense gradients.
+_ONE_BUFFER_BYTES = 2**62
 
 _HIPC22 = "36 single-GPU iteration times of HiPC'22: V100, TITAN Xp and P100"
 _DLE = "14 published throughputs of DeepLearningExamples: V100 and A100, 1 to 16 GPUs"
 _TFDE = "7 published iteration times of the synthetic models tiny and small: A100, 1 to 32 GPUs"
 _P4D = "4 published throughputs of torchrec_dlrm on p4d.24xlarge"
 _DCNV2 = "15 MLPerf submissions of DLRM-DCNv2: A100 and H100, 4 and 8 GPUs"
+
+_DCNV2_EVALUATION = "6 evaluations of MLPerf v3.0 on one node: A100 and H100, 4 and 8 GPUs"
+
+#: Reading samples that are evaluated, and the area under the curve.
+_EVALUATION_S = 1.2e-7
 
 #: Calls of PyTorch for one operator, on hosts and in versions of 2022.
 _PYTORCH_CALLS = 4.8
@@ -91,6 +118,7 @@ _TRAINER_STEP_S = 3.6e-3
 _TRAINER_ROUTED_BYTES = 350.0
 
 _TORCHREC = DlrmRuntime(
+    wire=_CONVERTED,
     triangle_gradient_bytes=200.0,
     embedding=EmbeddingKernels(
         joined_index_bytes=_PERMUTED_BYTES, routed_index_bytes=_BUCKETIZED_BYTES
@@ -105,7 +133,9 @@ _PROGRAMS = (
     DlrmProgram(
         name=IDEAL,
         description="A loop with nothing but the kernels of the model; no program reaches it",
+        replicates=True,
         origin="Assumed: one kernel launch for each operator, everything overlaps that can",
+        chooses_wire=True,
     ),
     DlrmProgram(
         name="pytorch_eager",
@@ -129,6 +159,7 @@ _PROGRAMS = (
     DlrmProgram(
         name="torchrec",
         description="TorchRec with its pipelined loop: fused lookups, eager launches",
+        replicates=True,
         software=_TORCHREC,
         origin=(
             "Read: input distribution of the next batch overlaps with this one; pooled values "
@@ -138,7 +169,7 @@ _PROGRAMS = (
             "batches, features and groups, as processor time of TorchRec 1.8 with PyTorch 2.13 on "
             "one rank of a CPU (23 models and plans), and launches of a captured step"
         ),
-        narrow_wire=False,
+        chooses_wire=True,
     ),
     DlrmProgram(
         name="dse_trainer",
@@ -166,6 +197,7 @@ _PROGRAMS = (
     DlrmProgram(
         name="torchrec_dlrm",
         description="The torchrec_dlrm training script: TorchRec, batches made by the same thread",
+        replicates=True,
         software=replace(
             _TORCHREC, calls_per_operator=_TORCHREC_2022_CALLS, loader_s_per_sample=5.6e-6
         ),
@@ -177,7 +209,7 @@ _PROGRAMS = (
             FittedValue("calls_per_operator", _TORCHREC_2022_CALLS, _P4D),
             FittedValue("loader_s_per_sample", 5.6e-6, _P4D),
         ),
-        narrow_wire=False,
+        chooses_wire=True,
     ),
     DlrmProgram(
         name="deeplearningexamples",
@@ -207,42 +239,61 @@ _PROGRAMS = (
         description="HugeCTR 3.1 with the hybrid embedding of one-hot models (mid 2021)",
         software=DlrmRuntime(
             launch=LaunchMode.CUDA_GRAPHS,
+            dense_bucket_bytes=_ONE_BUFFER_BYTES,
             fused_interaction=True,
             input_path=InputPath.BY_TABLE,
+            hierarchical_exchange=True,
+            evaluation_batch_size=1_792_000,
+            hot_rows=True,
             spread=0.11,
         ),
         origin=(
             "Like `hugectr_hybrid`, before products could compute gradients of activations and "
             "biases on the way; an assumption from the dates of the libraries. Nothing fitted"
         ),
+        narrow_gradients=True,
     ),
     DlrmProgram(
         name="hugectr_hybrid",
         description="HugeCTR with the hybrid embedding of one-hot models (end of 2021, 2022)",
         software=DlrmRuntime(
             launch=LaunchMode.CUDA_GRAPHS,
+            dense_bucket_bytes=_ONE_BUFFER_BYTES,
             fused_activations=True,
             fused_interaction=True,
             input_path=InputPath.BY_TABLE,
+            hierarchical_exchange=True,
+            evaluation_batch_size=1_792_000,
+            hot_rows=True,
             spread=0.11,
         ),
         origin=(
             "Read: whole iteration captured, fused layers, overlapped exchanges. Nothing fitted"
         ),
+        narrow_gradients=True,
     ),
     DlrmProgram(
         name="hugectr",
         description="HugeCTR with the embedding collection of multi-hot models (2023 on)",
         software=DlrmRuntime(
             launch=LaunchMode.CUDA_GRAPHS,
+            dense_bucket_bytes=_ONE_BUFFER_BYTES,
             fused_activations=True,
             fused_interaction=True,
             input_path=InputPath.BY_TABLE,
+            hierarchical_exchange=True,
+            evaluation_batch_size=262_144,
+            evaluation_s_per_sample=_EVALUATION_S,
+            hot_rows=True,
             embedding=EmbeddingKernels(index_bytes=1600.0),
             spread=0.1,
         ),
         origin="Read: like `hugectr_hybrid`; keys of all tables are filtered, sorted and united",
-        fitted=(FittedValue("index_bytes", 1600.0, _DCNV2),),
+        fitted=(
+            FittedValue("index_bytes", 1600.0, _DCNV2),
+            FittedValue("evaluation_s_per_sample", _EVALUATION_S, _DCNV2_EVALUATION),
+        ),
+        narrow_gradients=True,
     ),
     DlrmProgram(
         name="distributed_embeddings",

@@ -10,9 +10,13 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from dse.workload.dlrm._codec import codec_kernels
 from dse.workload.dlrm._contention import has_own_engines
-from dse.workload.dlrm._dense import bucket_sizes
-from dse.workload.dlrm._operators import bottom_on_first_rank, stack_operators
+from dse.workload.dlrm._operators import (
+    bottom_on_first_rank,
+    dense_buckets,
+    stack_operators,
+)
 from dse.workload.dlrm._software import HostOperators, InputPath
 from dse.workload.dlrm.scoring._features import ExchangeGroup
 
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from dse.workload.dlrm._operators import StackOperators
     from dse.workload.dlrm._pipelines import TrainPipeline
     from dse.workload.dlrm._problem import DlrmProblem
+    from dse.workload.dlrm.scoring._slots import Slot
 
 #: Stands for any number above one.
 _SEVERAL = 2
@@ -59,6 +64,8 @@ class Shape:
         host_step: Whether the devices wait for something on the host at the beginning.
         loads_batches: Whether the host loads the next batch.
         forward_only: Only the forward pass, as in an evaluation.
+        mirrored: Whether the gradients' exchanges last as long as those of the outputs.
+        codecs: Conversions for the wire, and the kernels of each.
         copies: Copies from the host, by name; the first one has cost 1.
         bottom_forward: Bottom MLP of every rank.
         first_bottom_forward: Bottom MLP of the first rank.
@@ -69,6 +76,7 @@ class Shape:
         optimizer: Update of the dense parameters.
         buckets: The operator of the backward pass that completes each bucket of gradients.
         first_bucket_cost: Number of the cost of the first one's reduction.
+        averages_weights: Whether replicas of the tables are averaged.
     """
 
     ranks: int
@@ -86,6 +94,8 @@ class Shape:
     host_step: bool
     loads_batches: bool
     forward_only: bool
+    mirrored: bool
+    codecs: tuple[tuple[Slot, int], ...]
     copies: tuple[str, ...]
     bottom_forward: Phase
     first_bottom_forward: Phase
@@ -96,6 +106,7 @@ class Shape:
     optimizer: Phase
     buckets: tuple[int, ...]
     first_bucket_cost: int
+    averages_weights: bool
 
 
 def make_shape(
@@ -115,7 +126,7 @@ def make_shape(
     if software.input_path is not InputPath.ON_DEVICE:
         copies = ("copy indices", *(operator.name for operator in dense.input_copy))
     phases, end = _phases(dense, 1 + len(copies))
-    buckets = bucket_sizes(dense.gradients, software.dense_bucket_bytes)
+    buckets = dense_buckets(problem)
     bottom, first_bottom, forward, backward, first_backward, optimizer = phases
     return Shape(
         ranks=1 if one_rank else cluster.world_size,
@@ -133,6 +144,10 @@ def make_shape(
         host_step=software.step_host_s > 0,
         loads_batches=software.loader_s_per_sample > 0,
         forward_only=forward_only,
+        mirrored=software.wire.mirrored,
+        codecs=tuple(
+            (slot, len(kernels)) for slot, kernels in codec_kernels(problem, layout).items()
+        ),
         copies=copies,
         bottom_forward=bottom,
         first_bottom_forward=first_bottom,
@@ -143,6 +158,7 @@ def make_shape(
         optimizer=optimizer,
         buckets=tuple(last for _, last in buckets),
         first_bucket_cost=end,
+        averages_weights=problem.sync is not None,
     )
 
 

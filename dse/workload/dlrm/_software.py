@@ -8,6 +8,7 @@ from enum import StrEnum
 from dse.machine.kernels import EmbeddingKernels
 from dse.workload._launch import LaunchMode
 from dse.workload.dlrm._pipelines import TrainPipeline
+from dse.workload.dlrm._wire import WireFormats
 
 
 class DenseBottom(StrEnum):
@@ -60,6 +61,7 @@ class HostOperators:
 
 _FUSED = EmbeddingKernels()
 _NO_OPERATORS = HostOperators()
+_FP32 = WireFormats()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,9 @@ class DlrmRuntime:
         launch: Eager launches, or one captured CUDA graph an iteration.
         overlap_dense_all_reduce: Dense gradients are reduced in buckets during the backward pass.
         pipeline: Which work on later batches overlaps with this iteration.
-        communication_precision_bytes: Bytes of one pooled embedding value on the wire.
+        wire: Formats of pooled embeddings and their gradients on the wire.
+        replicated_gradient_bytes: Bytes of one gradient value of what all ranks hold (dense
+            layers, replicated tables, hot rows) on the wire.
         dense_bucket_bytes: Size of a dense gradient bucket (DDP's default is 25 MiB).
         dense_bottom: Where the bottom MLP runs.
         fused_activations: Biases, activations and their gradients are part of the products.
@@ -79,6 +83,10 @@ class DlrmRuntime:
             backward pass by general indexing, which sorts; 0 where a kernel knows the triangle.
         embedding: What happens around lookups and updates.
         input_path: How a batch reaches the devices.
+        hierarchical_exchange: All-to-alls of pooled vectors, and sums of row-wise tables, over
+            several nodes have two steps: inside each node, then between the ranks of one place in
+            all nodes, which saves messages and lets the cards of a node send the same. Otherwise
+            every rank sends to every other one, and sums go round in a ring.
         lengths_first: The input distribution is two collectives: lengths of bags, from which the
             ranks learn how many indices they get, then indices. One of all bytes otherwise.
         calls_per_operator: Calls of the framework for one operator: bookkeeping of
@@ -92,6 +100,10 @@ class DlrmRuntime:
             anything that the devices compute.
         pytorch_memory: Whether memory is that of a PyTorch pipeline: batches as they were copied
             stay next to what is exchanged, and the allocator reserves more than it gives out.
+        evaluation_batch_size: Samples of a batch in evaluations; None for as many as in training.
+        evaluation_s_per_sample: Time of one rank for each sample that it evaluates, besides the
+            forward pass: reading the sample, and the metric.
+        hot_rows: Whether plans may keep the most popular rows of a table on every rank.
         spread: Standard deviation of the logarithm of actual over predicted iteration time that is
             left when every single model is right: what the description of a program leaves out.
     """
@@ -99,7 +111,8 @@ class DlrmRuntime:
     launch: LaunchMode = LaunchMode.EAGER
     overlap_dense_all_reduce: bool = True
     pipeline: TrainPipeline = TrainPipeline.SPARSE_DIST
-    communication_precision_bytes: int = 4
+    wire: WireFormats = _FP32
+    replicated_gradient_bytes: int = 4
     dense_bucket_bytes: int = 25 * 2**20
     dense_bottom: DenseBottom = DenseBottom.EVERY_RANK
     fused_activations: bool = False
@@ -107,6 +120,7 @@ class DlrmRuntime:
     triangle_gradient_bytes: float = 0.0
     embedding: EmbeddingKernels = _FUSED
     input_path: InputPath = InputPath.BY_SAMPLE
+    hierarchical_exchange: bool = False
     lengths_first: bool = False
     calls_per_operator: float = 1.0
     host_operators: HostOperators = _NO_OPERATORS
@@ -114,6 +128,9 @@ class DlrmRuntime:
     loader_s_per_sample: float = 0.0
     capturable: bool = True
     pytorch_memory: bool = False
+    evaluation_batch_size: int | None = None
+    evaluation_s_per_sample: float = 0.0
+    hot_rows: bool = False
     spread: float = 0.0
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dse.config import parse_document
 from dse.errors import ConfigError
-from dse.machine import Precision
+from dse.machine import Precision, rank_group
 from dse.model import ModelDocument
-from dse.sharding import ShardingType, plan_to_json, plan_to_torchrec
+from dse.sharding import DmpCollection, ShardingType, plan_to_json, plan_to_torchrec
 from dse.workload._launch import LaunchMode
 from dse.workload._workload import ModelWorkload
 from dse.workload.dlrm._job import DlrmJob
@@ -22,22 +23,25 @@ from dse.workload.dlrm._parameters import (
     pipeline_name,
 )
 from dse.workload.dlrm._pipelines import TrainPipeline
-from dse.workload.dlrm._problem import make_problem
+from dse.workload.dlrm._problem import WeightSync, make_problem
 from dse.workload.dlrm._programs import DLRM_PROGRAMS
+from dse.workload.dlrm._wire import WireFormats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dse.machine import LinkSpec, NetworkSpec
+    from dse.machine import Cluster, LinkSpec, NetworkSpec
     from dse.machine.host import HostProfile
     from dse.machine.platforms import Platform
     from dse.model import DlrmModel, EmbeddingTable
     from dse.workload._configuration import Configuration
     from dse.workload._parameters import Parameter, ParametersBlock, ParameterValue
     from dse.workload._programs import Program
+    from dse.workload.dlrm._programs import DlrmProgram
     from dse.workload.dlrm._software import DlrmRuntime
 
-_WIRE_BYTES = {"fp32": 4, "fp16": 2}
+#: Fewest ranks of a sharding group: with one there is nothing to shard.
+_LEAST_GROUP = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,7 @@ class DlrmWorkload(ModelWorkload):
     default_program: ClassVar[str] = "torchrec"
     finds_plans: ClassVar[bool] = True
     frameworks: ClassVar[tuple[str, ...]] = ("torchrec",)
+    summarized: ClassVar[frozenset[str]] = frozenset(("replicas", "replica_placement"))
 
     model: DlrmModel
 
@@ -71,6 +76,16 @@ class DlrmWorkload(ModelWorkload):
             "tables": len(self.model.tables),
             "embedding_gib": round(self.model.embedding_bytes / 2**30, 2),
         }
+
+    @classmethod
+    def summary(cls, configuration: Configuration) -> str:
+        """Returns the sharding groups, if there are several."""
+        replicas = int(configuration.value("replicas") or 1)
+        if replicas == 1:
+            return ""
+        placement = configuration.value("replica_placement") or "strided"
+        ranks = configuration.world_size // replicas
+        return f"{replicas} sharding groups of {ranks}, {placement}"
 
     @classmethod
     def from_text(cls, text: str, *, file: str = "<string>") -> DlrmWorkload:
@@ -95,21 +110,16 @@ class DlrmWorkload(ModelWorkload):
                 f"precision {precision.value}: no program trains recommendation models in it; "
                 f"choose from {known}"
             )
-        program = self.program_name(parameters)
-        software = _overridden(DLRM_PROGRAMS[program].software_for(precision), parameters)
-        if software.launch is LaunchMode.CUDA_GRAPHS and not software.capturable:
-            raise ConfigError(
-                f"launch cuda_graphs: an iteration of program {program} cannot be captured: "
-                "the host reads from the devices how many indices each rank gets; use launch "
-                f"eager, or a program that can be captured: {', '.join(_capturable())}"
-            )
+        name = self.program_name(parameters)
+        program = DLRM_PROGRAMS[name]
         problem = make_problem(
             self.model,
-            cluster,
+            _sharding_group(cluster, parameters, program),
             _global_batch_size(parameters),
             precision,
-            software,
+            _overridden(program, program.software_for(precision), parameters),
             host_profile,
+            _weight_sync(parameters),
         )
         placements = {
             name.removeprefix(PLACEMENT_PREFIX): str(value)
@@ -118,7 +128,7 @@ class DlrmWorkload(ModelWorkload):
         }
         return DlrmJob(
             problem,
-            program=program,
+            program=name,
             allowed_types=_types(parameters),
             placements=tuple(placements.items()),
         )
@@ -128,17 +138,27 @@ class DlrmWorkload(ModelWorkload):
         parameters: Mapping[str, ParameterValue],
         choices: Mapping[str, Sequence[ParameterValue]],
     ) -> Mapping[str, ParameterValue]:
-        """Returns the parameters with all types, captured graphs and the narrowest wire.
+        """Returns the parameters with all types, hot rows, captured graphs and the narrowest wire.
 
-        More types allow more plans, a replayed graph costs the host less than its launches one by
-        one, and fewer bytes do not travel longer.
+        More types and hot rows allow more plans, a replayed graph costs the host less than its
+        launches one by one, and fewer bytes do not travel longer, as far as nothing has to be
+        converted, nor does what is sent less often.
         """
         found = dict(parameters)
+        if intervals := choices.get("sync_interval"):
+            found["sync_interval"] = max(map(int, intervals))
+        if False in choices.get("sync_optimizer_state", ()):
+            found["sync_optimizer_state"] = False
         captured = DLRM_PROGRAMS[self.program_name(parameters)].software.capturable
         if captured and LaunchMode.CUDA_GRAPHS.value in choices.get("launch", ()):
             found["launch"] = LaunchMode.CUDA_GRAPHS.value
         if wires := choices.get("communication_precision"):
-            found["communication_precision"] = min(map(str, wires), key=_WIRE_BYTES.__getitem__)
+            program = DLRM_PROGRAMS[self.program_name(parameters)]
+            if program.chooses_wire and not program.software.wire.codec:
+                every = [WireFormats.parse(str(wire)) for wire in wires]
+                found["communication_precision"] = reduce(WireFormats.narrowest, every).text
+        if True in choices.get("hot_rows", ()):
+            found["hot_rows"] = True
         if sets := choices.get("sharding_types"):
             allowed = {name for names in sets for name in str(names).split(TYPE_SEPARATOR)}
             found["sharding_types"] = TYPE_SEPARATOR.join(
@@ -157,15 +177,32 @@ class DlrmWorkload(ModelWorkload):
     def framework_text(
         self, configuration: Configuration, framework: str, platform: Platform
     ) -> str:
-        """Returns the sharding plan for TorchRec; see :meth:`Workload.framework_text`."""
+        """Returns plan and formats for TorchRec; see :meth:`Workload.framework_text`."""
         if framework != "torchrec" or configuration.plan is None:
             return ModelWorkload.framework_text(self, configuration, framework, platform)
+        parameters = dict(configuration.parameters)
+        program = DLRM_PROGRAMS[configuration.program or self.default_program]
+        whole = platform.cluster(configuration.world_size)
+        cluster = _sharding_group(whole, parameters, program)
+        groups, sync = None, _weight_sync(parameters)
+        if cluster.replicas > 1:
+            groups = DmpCollection(
+                world_size=whole.world_size,
+                sharding_group_size=cluster.world_size,
+                node_group_size=cluster.domain_size,
+                use_inter_host_allreduce=cluster.rank_stride == 1,
+                sync_interval=sync.interval,
+                include_optimizer_state=sync.optimizer_state,
+            )
+        wire = WireFormats.parse(str(configuration.value("communication_precision") or "fp32"))
         return plan_to_torchrec(
             configuration.plan,
             self.model.tables,
-            platform.devices_per_node,
+            cluster.devices_per_node,
             "cpu" if platform.device.kind == "cpu" else "cuda",
-            devices_per_domain=platform.devices_per_domain(configuration.world_size),
+            devices_per_domain=cluster.devices_per_domain,
+            qcomms=wire.qcomms,
+            groups=groups,
         )
 
     def placement_parameters(
@@ -192,16 +229,53 @@ def _global_batch_size(parameters: Mapping[str, ParameterValue]) -> int:
     return int(parameters["local_batch_size"]) * int(parameters["world_size"])
 
 
-def _capturable() -> list[str]:
-    """Returns the names of the programs whose iterations can be captured."""
-    return [name for name, program in DLRM_PROGRAMS.items() if program.software.capturable]
+def _sharding_group(
+    cluster: Cluster, parameters: Mapping[str, ParameterValue], program: DlrmProgram
+) -> Cluster:
+    """Returns the ranks that tables are sharded over: all, or one of several equal groups."""
+    replicas = int(parameters.get("replicas", 1))
+    if replicas == 1:
+        return cluster
+    ranks = cluster.world_size // replicas
+    if not program.replicates:
+        known = ", ".join(one.name for one in DLRM_PROGRAMS.values() if one.replicates)
+        raise ConfigError(
+            f"replicas {replicas}: program {program.name} shards every table over all ranks; "
+            f"choose from {known}"
+        )
+    if cluster.world_size % replicas or ranks < _LEAST_GROUP:
+        raise ConfigError(
+            f"replicas {replicas}: {cluster.world_size} ranks do not divide into as many groups "
+            f"of at least {_LEAST_GROUP} ranks; choose a divisor of {cluster.world_size} up to "
+            f"{cluster.world_size // _LEAST_GROUP}"
+        )
+    # Inside one domain it makes no difference where the ranks of a group are.
+    strided = cluster.domain_count == 1 or parameters.get("replica_placement") != "contiguous"
+    return rank_group(cluster, ranks, replicas if strided else 1)
 
 
-def _overridden(software: DlrmRuntime, parameters: Mapping[str, ParameterValue]) -> DlrmRuntime:
-    """Returns a training program with what parameters say about it in place of what it does."""
+def _weight_sync(parameters: Mapping[str, ParameterValue]) -> WeightSync:
+    return WeightSync(
+        int(parameters.get("sync_interval", 1)), bool(parameters.get("sync_optimizer_state", True))
+    )
+
+
+def _overridden(
+    program: DlrmProgram, software: DlrmRuntime, parameters: Mapping[str, ParameterValue]
+) -> DlrmRuntime:
+    """Returns a training program with what parameters say about it in place of what it does.
+
+    Args:
+        program: The program.
+        software: The same in the precision of the job.
+        parameters: Value of every parameter.
+
+    Raises:
+        ConfigError: The program cannot do that.
+    """
     changes: dict[str, Any] = {
         name: bool(parameters[name])
-        for name in ("overlap_dense_all_reduce",)
+        for name in ("overlap_dense_all_reduce", "hot_rows")
         if name in parameters
     }
     if FORMER_PIPELINE in parameters:
@@ -212,9 +286,40 @@ def _overridden(software: DlrmRuntime, parameters: Mapping[str, ParameterValue])
     if "launch" in parameters:
         changes["launch"] = LaunchMode(str(parameters["launch"]))
     if "communication_precision" in parameters:
-        wire = str(parameters["communication_precision"])
-        changes["communication_precision_bytes"] = _WIRE_BYTES[wire]
-    return replace(software, **changes)
+        changes["wire"] = _chosen_wire(
+            program, software.wire, str(parameters["communication_precision"])
+        )
+    changed = replace(software, **changes)
+    if changed.launch is LaunchMode.CUDA_GRAPHS and not changed.capturable:
+        able = ", ".join(name for name, one in DLRM_PROGRAMS.items() if one.software.capturable)
+        raise ConfigError(
+            f"launch cuda_graphs: an iteration of program {program.name} cannot be captured: the "
+            "host reads from the devices how many indices each rank gets; use launch eager, or a "
+            f"program that can be captured: {able}"
+        )
+    return changed
+
+
+def _chosen_wire(program: DlrmProgram, own: WireFormats, text: str) -> WireFormats:
+    """Returns the formats that are asked for, if the program can use them.
+
+    Args:
+        program: The program.
+        own: What it uses by itself.
+        text: What is asked for.
+
+    Raises:
+        ConfigError: It has no such formats.
+    """
+    if program.chooses_wire:
+        return WireFormats.parse(text, codec=program.software.wire.codec)
+    if WireFormats.parse(text, codec=own.codec) != own:
+        able = ", ".join(name for name, one in DLRM_PROGRAMS.items() if one.chooses_wire)
+        raise ConfigError(
+            f"communication precision {text}: {program.name} has no conversion on the wire and "
+            f"sends {own.text}; use that, or one of the programs {able}"
+        )
+    return own
 
 
 def _types(parameters: Mapping[str, ParameterValue]) -> frozenset[ShardingType]:

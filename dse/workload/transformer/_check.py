@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
+from dse.workload.transformer._schedule import layers_by_chunk
 from dse.workload.transformer._types import DataSharding
 
 if TYPE_CHECKING:
@@ -39,7 +40,15 @@ def check_parallelism(
 
 
 def _check_degrees(cluster: Cluster, parallelism: Parallelism) -> None:
-    for name in ("tensor", "pipeline", "data", "context", "interleave", "micro_batch_size"):
+    for name in (
+        "tensor",
+        "pipeline",
+        "data",
+        "context",
+        "expert",
+        "interleave",
+        "micro_batch_size",
+    ):
         if getattr(parallelism, name) < 1:
             raise ConfigError(f"{name} {getattr(parallelism, name)}: expected at least 1")
     if parallelism.world_size != cluster.world_size:
@@ -63,18 +72,10 @@ def _check_degrees(cluster: Cluster, parallelism: Parallelism) -> None:
 
 
 def _check_model(model: TransformerModel, world_size: int, parallelism: Parallelism) -> None:
-    # A value that is proposed has to pass the other checks too.
-    chunked = model.layers % parallelism.pipeline == 0 and parallelism.interleave > 1
     divisors = (
         ("tensor", parallelism.tensor, "attention heads", model.heads),
         ("tensor", parallelism.tensor, "heads of keys and values", model.kv_heads),
         ("tensor", parallelism.tensor, "feed-forward columns", model.ffn_hidden),
-        (
-            "pipeline × interleave",
-            parallelism.pipeline * parallelism.interleave,
-            "layers",
-            model.layers,
-        ),
         (
             "context × sequence-parallel",
             parallelism.context * parallelism.sequence_share,
@@ -83,18 +84,54 @@ def _check_model(model: TransformerModel, world_size: int, parallelism: Parallel
         ),
     )
     for name, degree, what, count in divisors:
-        stages = name.startswith("pipeline")
         if count % degree:
             below = next(
                 value
                 for value in range(degree, 0, -1)
-                if count % value == 0
-                and (value % parallelism.pipeline if stages and chunked else world_size % value)
-                == 0
+                # The value has to pass the other checks too.
+                if count % value == 0 and world_size % value == 0
             )
             raise ConfigError(
                 f"{name} {degree} does not divide the {count} {what} of {model.name}; {below} does"
             )
+    _check_chunks(model, world_size, parallelism)
+    _check_experts(model, parallelism)
+
+
+def _check_chunks(model: TransformerModel, world_size: int, parallelism: Parallelism) -> None:
+    layers, stages, interleave = model.layers, parallelism.pipeline, parallelism.interleave
+    if layers_by_chunk(layers, stages, interleave):
+        return
+    smaller = [stages * fewer for fewer in range(interleave - 1, 0, -1)]
+    works = [value for value in smaller if layers_by_chunk(layers, stages, value // stages)]
+    if not works:
+        works = [
+            value
+            for value in range(stages, 0, -1)
+            if world_size % value == 0 and layers_by_chunk(layers, value, 1)
+        ]
+    raise ConfigError(
+        f"pipeline × interleave {stages * interleave} does not divide the {layers} layers of "
+        f"{model.name}, not even with embedding and loss counted as layers; {works[0]} does"
+    )
+
+
+def _check_experts(model: TransformerModel, parallelism: Parallelism) -> None:
+    degree, replicas = parallelism.expert, parallelism.replicas
+    if degree == 1:
+        return
+    if model.experts is None:
+        raise ConfigError(f"expert {degree}: {model.name} has no experts; use expert 1")
+    if model.experts.count % degree or replicas % degree:
+        works = next(
+            value
+            for value in range(degree, 0, -1)
+            if model.experts.count % value == 0 and replicas % value == 0
+        )
+        raise ConfigError(
+            f"expert {degree} has to divide the {model.experts.count} experts of {model.name} and "
+            f"the {replicas} ranks of data and context parallelism; {works} does"
+        )
 
 
 def _check_schedule(global_batch_size: int, parallelism: Parallelism) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dse.errors import ConfigError
 from dse.machine import Precision
-from dse.model import AttentionKind
+from dse.model import Activation, AttentionKind, NormKind
+from dse.workload.transformer._schedule import layers_by_chunk
 from dse.workload.transformer._types import DataSharding, Recompute
 
 if TYPE_CHECKING:
-    from dse.model import TransformerModel
-    from dse.workload.transformer._types import Parallelism
+    from collections.abc import Iterator
+
+    from dse.model import MixtureOfExperts, TransformerModel
+    from dse.workload.transformer._types import Parallelism, TransformerRuntime
 
 _RECOMPUTE_FLAGS: dict[Recompute, tuple[str, ...]] = {
     Recompute.NONE: (),
@@ -38,53 +42,139 @@ def megatron_arguments(
     parallelism: Parallelism,
     global_batch_size: int,
     precision: Precision,
+    software: TransformerRuntime,
 ) -> str:
     """Returns the arguments of Megatron-LM's `pretrain_gpt.py` or `pretrain_bert.py`.
 
-    Learning rate, data and checkpoints do not affect speed and are left to the user. Megatron-LM
-    has no ZeRO-2; such a configuration gets the flag of ZeRO-1.
+    Learning rate, data, tokenizer and checkpoints do not affect speed and are left to the user.
+    Megatron-LM has no ZeRO-2; such a configuration gets the flag of ZeRO-1.
 
     Args:
         model: What is trained.
         parallelism: How it is spread over the ranks.
         global_batch_size: Samples of one iteration over all ranks.
         precision: Arithmetic.
+        software: How the program is written that the configuration was predicted with.
 
     Returns:
         One argument a line.
+
+    Raises:
+        ConfigError: The model has a part for which there is no argument.
     """
     lines = [
-        f"--num-layers {model.layers}",
-        f"--hidden-size {model.hidden}",
-        f"--ffn-hidden-size {model.ffn_hidden}",
-        f"--num-attention-heads {model.heads}",
-        f"--seq-length {model.sequence_length}",
-        f"--max-position-embeddings {model.sequence_length}",
+        *_architecture(model),
         f"--tensor-model-parallel-size {parallelism.tensor}",
         f"--pipeline-model-parallel-size {parallelism.pipeline}",
         f"--context-parallel-size {parallelism.context}",
+        *_expert_degree(model, parallelism),
         f"--micro-batch-size {parallelism.micro_batch_size}",
         f"--global-batch-size {global_batch_size}",
+        *_schedule(model, parallelism),
+        *_RECOMPUTE_FLAGS[parallelism.recompute],
+        *_replicas(parallelism, precision, software),
+        *_PRECISION_FLAGS.get(precision, ()),
     ]
-    if model.kv_heads != model.heads:
-        lines += ["--group-query-attention", f"--num-query-groups {model.kv_heads}"]
-    if model.gated_ffn:
-        lines.append("--swiglu")
-    if not model.tied_embeddings:
-        lines.append("--untie-embeddings-and-output-weights")
-    if model.attention is AttentionKind.FLASH:
-        lines.append("--use-flash-attn")
-    if parallelism.interleave > 1:
-        per_chunk = model.layers // (parallelism.pipeline * parallelism.interleave)
-        lines.append(f"--num-layers-per-virtual-pipeline-stage {per_chunk}")
-    if parallelism.sequence_parallel:
-        lines.append("--sequence-parallel")
-    lines += _RECOMPUTE_FLAGS[parallelism.recompute]
-    if parallelism.data_sharding is DataSharding.PARAMETERS:
-        lines.append("--use-torch-fsdp2")
-    elif parallelism.data_sharding.shards_optimizer:
-        lines.append("--use-distributed-optimizer")
-    lines += _PRECISION_FLAGS.get(precision, ())
-    if precision.is_low:
+    if parallelism.sequence_parallel and software.overlap_tensor_products:
+        lines.append("--tp-comm-overlap")
+    # FP8, and transfers beside products, exist in Transformer Engine alone.
+    if precision.is_low or "--tp-comm-overlap" in lines:
         lines.append("--transformer-impl transformer_engine")
     return "\n".join(lines) + "\n"
+
+
+def _architecture(model: TransformerModel) -> Iterator[str]:
+    yield f"--num-layers {model.layers}"
+    yield f"--hidden-size {model.hidden}"
+    # A model of experts alone has no block of its own; the argument is required all the same.
+    inner = model.ffn_hidden or (model.experts.ffn_hidden if model.experts else 0)
+    yield f"--ffn-hidden-size {inner}"
+    yield f"--num-attention-heads {model.heads}"
+    if model.attention_width != model.hidden:
+        yield f"--kv-channels {model.head_dim}"
+    if model.kv_heads != model.heads:
+        yield "--group-query-attention"
+        yield f"--num-query-groups {model.kv_heads}"
+    yield f"--vocab-size {model.vocab}"
+    yield f"--seq-length {model.sequence_length}"
+    yield f"--max-position-embeddings {model.sequence_length}"
+    if model.experts is not None:
+        yield from _experts(model.experts)
+    if not model.learned_positions:
+        yield "--position-embedding-type rope"
+    if model.norm is NormKind.RMS:
+        yield "--normalization RMSNorm"
+    yield from _activation(model)
+    if not model.biases:
+        yield "--disable-bias-linear"
+    if not model.tied_embeddings:
+        yield "--untie-embeddings-and-output-weights"
+    if not model.dropout:
+        yield "--attention-dropout 0"
+        yield "--hidden-dropout 0"
+    if model.attention is AttentionKind.FLASH:
+        yield "--use-flash-attn"
+
+
+def _experts(experts: MixtureOfExperts) -> Iterator[str]:
+    yield f"--num-experts {experts.count}"
+    yield f"--moe-router-topk {experts.active}"
+    yield f"--moe-ffn-hidden-size {experts.ffn_hidden}"
+    if experts.shared_ffn_hidden:
+        yield f"--moe-shared-expert-intermediate-size {experts.shared_ffn_hidden}"
+    yield "--moe-grouped-gemm"
+    yield "--moe-token-dispatcher-type alltoall"
+
+
+def _activation(model: TransformerModel) -> Iterator[str]:
+    if model.gated_ffn and model.activation is Activation.SILU:
+        yield "--swiglu"
+    elif model.gated_ffn:
+        raise ConfigError(
+            f"{model.name} has a gate with {model.activation}, for which Megatron-LM has no "
+            "argument; a gate with silu is `--swiglu`"
+        )
+    elif model.activation is Activation.RELU2:
+        yield "--squared-relu"
+    elif not model.biases:
+        # The fused kernel adds a bias.
+        yield "--no-bias-gelu-fusion"
+
+
+def _expert_degree(model: TransformerModel, parallelism: Parallelism) -> Iterator[str]:
+    if model.experts is not None:
+        yield f"--expert-model-parallel-size {parallelism.expert}"
+
+
+def _schedule(model: TransformerModel, parallelism: Parallelism) -> Iterator[str]:
+    layers = layers_by_chunk(model.layers, parallelism.pipeline, parallelism.interleave)
+    if parallelism.interleave > 1:
+        yield f"--num-layers-per-virtual-pipeline-stage {max(layers)}"
+    if layers[0] < max(layers):
+        yield "--account-for-embedding-in-pipeline-split"
+    if layers[-1] < max(layers):
+        yield "--account-for-loss-in-pipeline-split"
+    if parallelism.sequence_parallel:
+        yield "--sequence-parallel"
+
+
+def _replicas(
+    parallelism: Parallelism, precision: Precision, software: TransformerRuntime
+) -> Iterator[str]:
+    sharding = parallelism.data_sharding
+    if sharding is DataSharding.PARAMETERS:
+        yield "--use-torch-fsdp2"
+        # FSDP2 owns the gradients, and saves in the format of torch.distributed.
+        yield "--no-gradient-accumulation-fusion"
+        yield "--ckpt-format torch_dist"
+        return
+    if parallelism.replicas > 1 and software.overlap_gradients:
+        yield "--overlap-grad-reduce"
+    if sharding.shards_optimizer:
+        yield "--use-distributed-optimizer"
+        if software.overlap_gradients:
+            yield "--overlap-param-gather"
+    four_bytes = software.sums_bf16_in_fp32 or software.gradient_bytes == 4
+    if precision.outside_products is Precision.BF16 and not four_bytes:
+        # Megatron-LM sums them in FP32 otherwise.
+        yield "--grad-reduce-in-bf16"

@@ -142,7 +142,7 @@ def kernels_time_s(problem: TransformerJob) -> float:
         ends = (Role.EMBEDDING_FORWARD, Role.HEAD, Role.EMBEDDING_BACKWARD)
         once_s = sum(device_s(role, 0) for role in ends)
         layers_s = device_s(Role.LAYER_FORWARD, 0) + device_s(Role.LAYER_BACKWARD, 0)
-        work_s = passes * (once_s + structure.chunk_layers * layers_s)
+        work_s = passes * (once_s + sum(structure.layers) * layers_s)
         return work_s + device_s(Role.OPTIMIZER, 0)
     longest_s = ramp_s = 0.0
     for stage in range(structure.pipeline):

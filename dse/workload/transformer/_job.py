@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dse.machine import Precision
 from dse.workload._job import Job
 from dse.workload._notes import precision_notes
 from dse.workload._predict import memory_reason
 from dse.workload.transformer._check import check_parallelism
 from dse.workload.transformer._iteration import kernels_time_s, step_iteration
 from dse.workload.transformer._memory import ACTIVATIONS, stage_memory
+from dse.workload.transformer._schedule import layers_by_chunk
 from dse.workload.transformer._types import (
     IDEAL_RUNTIME,
     TransformerRuntime,
@@ -19,7 +21,7 @@ from dse.workload.transformer._types import (
 from dse.workload.transformer.explain._attribution import attributed_step
 
 if TYPE_CHECKING:
-    from dse.machine import Cluster, Precision
+    from dse.machine import Cluster
     from dse.machine.host import HostProfile
     from dse.model import TransformerModel
     from dse.workload._explain import AttributedGraph
@@ -57,6 +59,26 @@ class TransformerJob(Job):
         """Passes through a stage in one iteration."""
         parallelism = self.parallelism
         return self.global_batch_size // (parallelism.data * parallelism.micro_batch_size)
+
+    def chunk_layers(self, stage: int, chunk: int) -> int:
+        """Returns the layers of a chunk of a pipeline stage."""
+        spread = self.parallelism
+        by_chunk = layers_by_chunk(self.model.layers, spread.pipeline, spread.interleave)
+        return by_chunk[chunk * spread.pipeline + stage]
+
+    def stage_layers(self, stage: int) -> int:
+        """Returns the layers of a pipeline stage."""
+        return sum(self.chunk_layers(stage, chunk) for chunk in range(self.parallelism.interleave))
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes of a gradient value where it is summed over micro-batches and ranks."""
+        software = self.software
+        if self.precision.value_bytes == 4 or (
+            software.sums_bf16_in_fp32 and self.precision.outside_products is Precision.BF16
+        ):
+            return 4
+        return software.gradient_bytes
 
     rank_word = "stage"
 

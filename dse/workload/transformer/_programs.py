@@ -61,9 +61,9 @@ _PROGRAMS = (
         name="nemo",
         description="NeMo: Megatron-Core with Transformer Engine, FP8 and attention of today",
         origin=(
-            "Read: gradients of two bytes, reduced during the backward pass; fused norms, "
-            "activations and loss; attention of FlashAttention-3's class. Counted: bytes of an "
-            "update"
+            "Read: gradients of two bytes, reduced during the backward pass; transfers of tensor "
+            "parallelism in parts beside products; fused norms, activations and loss; attention "
+            "of FlashAttention-3's class. Counted: bytes of an update"
         ),
         fitted=(_CALLS,),
         software=MEGATRON_CORE,

@@ -26,6 +26,33 @@ class Pass(NamedTuple):
     micro_batch: int
 
 
+@lru_cache(maxsize=512)
+def layers_by_chunk(layers: int, pipeline: int, interleave: int) -> tuple[int, ...]:
+    """Returns how many layers each chunk has, in the order of the model.
+
+    All have the same number where that is possible. Else the embedding and the loss count as a
+    layer each, so that the first and the last chunk have one less, or the loss alone does
+    (Megatron-Core's `account_for_embedding_in_pipeline_split` and `…_loss_…`).
+
+    Args:
+        layers: Layers of the model.
+        pipeline: Stages.
+        interleave: Chunks of a stage.
+
+    Returns:
+        One number a chunk; empty if there is no such split.
+    """
+    chunks = pipeline * interleave
+    for first, last in ((0, 0), (1, 1), (0, 1)):
+        each, rest = divmod(layers + first + last, chunks)
+        found = [each] * chunks
+        found[0] -= first
+        found[-1] -= last
+        if not rest and min(found) > 0:
+            return tuple(found)
+    return ()
+
+
 def warm_up_passes(pipeline: int, interleave: int, micro_batches: int, stage: int) -> int:
     """Returns how many forward passes a stage runs before it alternates."""
     behind = pipeline - stage - 1

@@ -94,7 +94,7 @@ class Structure:
         pipeline: Stages.
         interleave: Chunks of a stage.
         micro_batches: Passes of a chunk.
-        chunk_layers: Layers of a chunk.
+        layers: Layers of each chunk, in the order of the model.
         reduces: Whether gradients are summed over replicas.
         overlaps_reduce: Whether that starts before the backward pass has ended.
         gathers_updated: Whether updated parameters are gathered after the optimizer.
@@ -107,7 +107,7 @@ class Structure:
     pipeline: int
     interleave: int
     micro_batches: int
-    chunk_layers: int
+    layers: tuple[int, ...]
     reduces: bool
     overlaps_reduce: bool
     gathers_updated: bool
@@ -115,6 +115,10 @@ class Structure:
     overlaps_receive: bool
     sharding: DataSharding
     prefetches: bool
+
+    def chunk_layers(self, stage: int, chunk: int) -> int:
+        """Returns the layers of a chunk of a stage."""
+        return self.layers[chunk * self.pipeline + stage]
 
     @property
     def by_layer(self) -> bool:
@@ -262,7 +266,7 @@ def _add_pass(
     if ends:
         task = builder.add(Role.HEAD_BACKWARD, stage, waits)
         builder.add(Role.REDUCE_ENDS, stage, (task,), chunk=1, stream=StreamName.DATA)
-    for _ in range(structure.chunk_layers):
+    for _ in range(structure.chunk_layers(stage, chunk)):
         task = builder.add(Role.LAYER_BACKWARD, stage, waits, chunk=chunk)
         builder.add(Role.REDUCE_LAYER, stage, (task,), stream=StreamName.DATA)
     if stage == 0 and chunk == 0:
@@ -291,7 +295,7 @@ def _after_backward(structure: Structure, builder: _Builder) -> None:
 
 def _sharded(structure: Structure, builder: _Builder) -> None:
     gathers = structure.sharding is DataSharding.PARAMETERS
-    layers = range(structure.chunk_layers)
+    layers = range(sum(structure.layers))
     ahead = 2 if structure.prefetches else 1
     computed: list[int] = []
 
@@ -314,7 +318,7 @@ def _sharded(structure: Structure, builder: _Builder) -> None:
         gathered = gather(Role.GATHER_LAYER)
         for layer in layers:
             task = compute(Role.LAYER_BACKWARD, gathered)
-            if layer + 1 < structure.chunk_layers:
+            if layer + 1 < len(layers):
                 # The next layer is gathered before this one's gradient is reduced.
                 gathered = gather(Role.GATHER_LAYER)
             builder.add(Role.REDUCE_LAYER, 0, (task,), stream=StreamName.DATA)

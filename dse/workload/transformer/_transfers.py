@@ -29,7 +29,7 @@ class Transfers:
         self._software = problem.software
         self._tokens = tokens
         self._value = problem.precision.value_bytes
-        self._gradient = problem.software.gradient_bytes if self._value < 4 else 4
+        self._gradient = problem.gradient_bytes
         self._groups = Groups.of(problem.cluster, problem.parallelism)
 
     def _transfer(self, op: CollectiveOp, size_bytes: float, group: Group) -> Cost:
@@ -52,21 +52,44 @@ class Transfers:
             self._transfer(CollectiveOp.ALL_GATHER, size, group),
         )
 
-    def tensor_forward(self) -> Cost:
-        """Returns both blocks' sums in a layer's forward pass."""
-        return total_cost(*[self._block_sum()] * 2)
+    def tensor_forward(self, products_s: float) -> Cost:
+        """Returns what both blocks' sums add to a layer's forward pass.
 
-    def tensor_recomputed(self) -> Cost:
-        """Returns those of a repeated forward pass; nothing needs the last one's result."""
+        Args:
+            products_s: Time of the layer's products, which the transfers may overlap.
+        """
+        return self._by_parts(total_cost(*[self._block_sum()] * 2), products_s)
+
+    def tensor_recomputed(self, products_s: float) -> Cost:
+        """Returns what they add to a repeated forward pass; nothing needs the last one's result.
+
+        Args:
+            products_s: Time of the layer's products in a forward pass.
+        """
         repeated = 1 if self._software.stops_recomputing_early else 2
-        return total_cost(*[self._block_sum()] * repeated)
+        sums = total_cost(*[self._block_sum()] * repeated)
+        return self._by_parts(sums, products_s * repeated / 2)
+
+    def _by_parts(self, transfer: Cost, products_s: float) -> Cost:
+        """Returns what a transfer adds to products that work on its parts one after the other.
+
+        Each of the `t` ranks' parts is multiplied while the next one is on its way (Wang et al.,
+        ASPLOS 2023, doi 10.1145/3567955.3567959; userbuffers of Transformer Engine). The first
+        part of a gather, or the last of a scatter, has nothing to overlap.
+        """
+        parallelism = self._parallelism
+        if not (self._software.overlap_tensor_products and parallelism.sequence_parallel):
+            return transfer
+        alone = 1.0 / parallelism.tensor
+        hidden = exposed(transfer.scaled(transfers=1.0 - alone), (1.0 - alone) * products_s)
+        return total_cost(transfer.scaled(transfers=alone), hidden)
 
     def tensor_backward(self, weight_gradients_s: float) -> Cost:
         """Returns what both blocks' sums of input gradients add to a layer's backward pass.
 
         With sequence parallelism the sum scatters its result, and two more transfers come: the
-        gradient of each block's output is gathered, which nothing hides, and its input once more
-        for the gradient of its first matrix (Korthikanti et al., § 4.2.2).
+        gradient of each block's output is gathered, which only products on its parts can hide,
+        and its input once more for the gradient of its first matrix (Korthikanti et al., § 4.2.2).
 
         Args:
             weight_gradients_s: Time of the products that make gradients of weights, which overlap
@@ -75,7 +98,9 @@ class Transfers:
         visible, hideable = Cost(), total_cost(*[self._block_sum()] * 2)
         if self._parallelism.sequence_parallel:
             group, size = self._groups.tensor, self._activation_bytes
-            visible = total_cost(*[self._transfer(CollectiveOp.ALL_GATHER, size, group)] * 2)
+            gathers = total_cost(*[self._transfer(CollectiveOp.ALL_GATHER, size, group)] * 2)
+            # The other half of the products takes these gradients in.
+            visible = self._by_parts(gathers, weight_gradients_s)
         if self._software.overlap_tensor:
             hideable = exposed(hideable, weight_gradients_s)
         return total_cost(visible, hideable)
@@ -111,18 +136,45 @@ class Transfers:
             return sent
         return total_cost(sent, self._transfer(CollectiveOp.ALL_GATHER, size, self._groups.tensor))
 
+    def experts(self, rows: float) -> Cost:
+        """Returns rows on their way to the ranks of their experts and back.
+
+        The same in both directions of a layer: results come back forward, gradients backward.
+
+        Args:
+            rows: Tokens of a micro-batch that a rank sends, each as often as it visits an expert.
+        """
+        size = self._value * rows * self._model.hidden / self._parallelism.sequence_share
+        exchange = self._transfer(CollectiveOp.ALL_TO_ALL, size, self._groups.experts)
+        return total_cost(exchange, exchange)
+
     # --- replicas -------------------------------------------------------------------------------
 
-    def gathered(self, parameters: float) -> Cost:
-        """Returns parameters gathered from the shards of all replicas."""
-        size = self._value * parameters
-        return self._transfer(CollectiveOp.ALL_GATHER, size, self._groups.replicas)
+    def gathered(self, parameters: float, experts: float = 0.0) -> Cost:
+        """Returns parameters, and those of experts, gathered from the shards of all replicas."""
+        return total_cost(
+            *(
+                self._transfer(CollectiveOp.ALL_GATHER, self._value * count, group)
+                for count, group in self._by_group(parameters, experts)
+            )
+        )
 
-    def reduced(self, parameters: float) -> Cost:
+    def reduced(self, parameters: float, experts: float = 0.0) -> Cost:
         """Returns gradients summed over replicas, scattered where anything is sharded."""
         scattered = self._parallelism.data_sharding is not DataSharding.NONE
         op = CollectiveOp.REDUCE_SCATTER if scattered else CollectiveOp.ALL_REDUCE
-        return self._transfer(op, self._gradient * parameters, self._groups.replicas)
+        return total_cost(
+            *(
+                self._transfer(op, self._gradient * count, group)
+                for count, group in self._by_group(parameters, experts)
+            )
+        )
+
+    def _by_group(self, parameters: float, experts: float) -> list[tuple[float, Group]]:
+        """Returns parameters with the ranks that have the same ones."""
+        groups = self._groups
+        shared = [(parameters, groups.replicas)]
+        return [*shared, (experts, groups.expert_replicas)] if experts else shared
 
     def ends_reduced(self) -> Cost:
         """Returns the shared embedding's gradient summed over first and last stage."""

@@ -89,6 +89,7 @@ class Parallelism:
         pipeline: Stages.
         data: Replicas, each with its own part of the batch.
         context: Ranks that share every sequence.
+        expert: Ranks of the replicas that share the experts of a layer, each with whole experts.
         interleave: Chunks of layers of one stage; 1 is the plain 1F1B schedule.
         sequence_parallel: Tensor-parallel ranks also share norms, dropout and residuals.
         micro_batch_size: Samples of one pass through a stage.
@@ -100,6 +101,7 @@ class Parallelism:
     pipeline: int = 1
     data: int = 1
     context: int = 1
+    expert: int = 1
     interleave: int = 1
     sequence_parallel: bool = False
     micro_batch_size: int = 1
@@ -136,6 +138,8 @@ class TransformerRuntime:
         prefetch_parameters: Sharded parameters of the next layer are gathered during this one.
         overlap_tensor: In the backward pass the collectives of tensor parallelism overlap
             with the product that makes the weights' gradient.
+        overlap_tensor_products: With sequence parallelism, gathers and scatters overlap in parts
+            with the products whose operands or results they move.
         overlap_pipeline: Stages send and receive while they compute; else a sender waits until its
             output has arrived.
         fused_elementwise: Bias, activation, dropout and residual share kernels.
@@ -143,7 +147,9 @@ class TransformerRuntime:
         loss: How the loss is computed from the logits.
         stops_recomputing_early: Recomputation ends with the last activation that is needed, so a
             layer's last product is not repeated.
-        gradient_bytes: Bytes of a gradient value where it is summed over micro-batches and ranks.
+        gradient_bytes: Bytes of a gradient value where it is summed over micro-batches and ranks,
+            with weights of two bytes.
+        sums_bf16_in_fp32: With weights in BF16 these are four bytes in any case.
         optimizer_traffic_bytes: Bytes that one update of one parameter reads and writes: gradient
             clipping, unscaling, copies between precisions and the rule itself.
         flash_kernel: Which implementation of fused attention.
@@ -160,12 +166,14 @@ class TransformerRuntime:
     overlap_gradients: bool = True
     prefetch_parameters: bool = True
     overlap_tensor: bool = True
+    overlap_tensor_products: bool = True
     overlap_pipeline: bool = True
     fused_elementwise: bool = True
     fused_accumulation: bool = True
     loss: LossKernels = LossKernels.FUSED
     stops_recomputing_early: bool = True
     gradient_bytes: int = 4
+    sums_bf16_in_fp32: bool = False
     optimizer_traffic_bytes: float = 40.0
     flash_kernel: FlashKernel = FlashKernel.CURRENT
     launch: LaunchMode = LaunchMode.EAGER
@@ -177,16 +185,18 @@ class TransformerRuntime:
 #: Overlaps and fuses all that can be.
 IDEAL_RUNTIME = TransformerRuntime()
 
-#: Megatron-LM of 2022 with Apex: DDP after the last backward pass, gradients in the precision of
-#: the weights. An update copies the gradient to FP32 (6 bytes), unscales it (8), takes the norm
-#: (4), clips (8), reads the gradient and updates weight and two moments (28), and copies the
-#: weight back to its precision (6).
+#: Megatron-LM of 2022 with Apex: DDP after the last backward pass; gradients have two bytes with
+#: FP16 weights and four with BF16 weights. An update copies the gradient to FP32 (6 bytes),
+#: unscales it (8), takes the norm (4), clips (8), reads the gradient and updates weight and two
+#: moments (28), and copies the weight back to its precision (6).
 MEGATRON = TransformerRuntime(
     overlap_gradients=False,
+    overlap_tensor_products=False,
     overlap_pipeline=False,
     loss=LossKernels.SPLIT_VOCABULARY,
     stops_recomputing_early=False,
     gradient_bytes=2,
+    sums_bf16_in_fp32=True,
     optimizer_traffic_bytes=60.0,
     flash_kernel=FlashKernel.FLASH2,
     host_waits_for_stages=True,
@@ -221,6 +231,7 @@ def format_parallelism(parallelism: Parallelism) -> str:
         ("pipeline", parallelism.pipeline),
         ("context", parallelism.context),
         ("data", parallelism.data),
+        ("expert", parallelism.expert),
     )
     product = " × ".join(f"{name} {degree}" for name, degree in degrees if degree > 1)
     parts = [product] if product else []

@@ -133,6 +133,7 @@ class TransformerWorkload(ModelWorkload):
             self.parallelism(configuration),
             configuration.global_batch_size,
             Precision(str(precision)),
+            TRANSFORMER_PROGRAMS[self.program_name(dict(configuration.parameters))].software,
         )
 
     @classmethod
@@ -219,6 +220,7 @@ def _parallelism(parameters: Mapping[str, ParameterValue]) -> Parallelism:
         pipeline=pipeline,
         data=world_size // others,
         context=context,
+        expert=degree("expert"),
         interleave=degree("interleave"),
         sequence_parallel=bool(parameters.get("sequence_parallel", False)),
         micro_batch_size=degree("micro_batch_size"),

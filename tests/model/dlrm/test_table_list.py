@@ -220,8 +220,8 @@ def test_what_does_not_fit_together_is_told_by_the_lines_of_the_list(read):
     assert (problem.line, problem.field) == (4, "dim")
     with pytest.raises(ConfigError, match="have no `dim`, the first is `table_0`"):
         compose_model(read("rows\n9\n"), RECIPE)
-    with pytest.raises(ConfigError, match="top_mlp: expected a final width of 1"):
-        compose_model(listed, replace(RECIPE, top_mlp=(8,)))
+    with pytest.raises(ConfigError, match="top_mlp: expected the layers behind the interaction"):
+        compose_model(listed, replace(RECIPE, top_mlp=()))
 
 
 @given(

@@ -13,7 +13,7 @@ from dse.model import DataType, Interaction, InteractionKind, Optimizer
 from dse.sharding import ShardingType
 from dse.validation import TrainerOptions, train
 from dse.workload import LaunchMode
-from dse.workload.dlrm import TrainPipeline
+from dse.workload.dlrm import TrainPipeline, WireFormat, WireFormats
 from tests.validation.models import OPTIONS, candidate, model, trained_by_hand
 
 pytest.importorskip("torch")
@@ -167,7 +167,7 @@ def test_single_and_narrow_values_train_nearly_the_same():
     ]
     made = [
         candidate("single", model(), 2, mixed),
-        candidate("narrow wire", model(), 2, mixed, communication_precision_bytes=2),
+        candidate("narrow wire", model(), 2, mixed, wire=WireFormats.of(WireFormat.FP16)),
         candidate("mixed precision", half, 2, mixed),
         candidate("fp16 tables", narrow[0], 2, mixed),
         candidate("bf16 tables", narrow[1], 2, mixed),

@@ -16,7 +16,7 @@ from dse.machine.platforms import load_platform
 from dse.model import load_model
 from dse.sharding import PLANNERS, ShardingType
 from dse.workload import LaunchMode
-from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer
+from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer, WireFormat, WireFormats
 from dse.workload.dlrm.solver import planning_request
 from tests.conftest import ROOT
 
@@ -38,7 +38,7 @@ CASES = {
 def iteration_time_s(model_name: str, platform: str, ranks: int, planner: str) -> float:
     model = load_model(model_name)
     cluster = load_platform(platform).cluster(ranks)
-    software = DlrmRuntime(launch=LaunchMode.CUDA_GRAPHS, communication_precision_bytes=2)
+    software = DlrmRuntime(launch=LaunchMode.CUDA_GRAPHS, wire=WireFormats.of(WireFormat.FP16))
     scorer = PlanScorer(DlrmProblem(model, cluster, 32768, Precision.FP16, software))
     plan = PLANNERS[planner](planning_request(scorer, frozenset(ShardingType), 0))
     return float(scorer.score([plan]).iteration_time_s[0])

@@ -183,8 +183,8 @@ def test_under_torchrec_rows_cut_over_ranks_cost_more_host_and_device_time():
 @pytest.mark.parametrize("precision", [Precision.FP16, Precision.BF16])
 def test_torchrec_sends_four_bytes_whatever_the_precision(precision):
     for program, wire_bytes in (("torchrec", 4), ("torchrec_dlrm", 4), ("hugectr", 2)):
-        software = DLRM_PROGRAMS[program].software_for(precision)
-        assert software.communication_precision_bytes == wire_bytes
+        wire = DLRM_PROGRAMS[program].software_for(precision).wire
+        assert wire.forward.value_bytes == wire.backward.value_bytes == wire_bytes
 
 
 def test_host_read_splits_cannot_be_captured():

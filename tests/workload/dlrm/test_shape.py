@@ -18,6 +18,8 @@ from dse.workload.dlrm import (
     InputPath,
     PlanScorer,
     TrainPipeline,
+    WireFormat,
+    WireFormats,
     build_layout,
 )
 from dse.workload.dlrm._layout import _structure
@@ -98,7 +100,7 @@ def test_a_graph_that_others_made_is_what_it_would_be_alone(layout, forward_only
 
 
 def test_the_precision_on_the_wire_changes_exchanges_and_nothing_that_is_compiled():
-    narrow = replace(GRAPHS, communication_precision_bytes=2)
+    narrow = replace(GRAPHS, wire=WireFormats.of(WireFormat.FP16))
     wide, halved = make_problem(8, 4), make_problem(8, 4, software=narrow)
     assert compile_layout(wide, POOLED) is compile_layout(halved, POOLED)
     scorers = [PlanScorer(problem) for problem in (wide, halved)]

@@ -279,7 +279,7 @@ def test_no_plan_is_below_the_bound_under_any_profile(monkeypatch, seed):
 def test_mixed_precision_halves_the_wire_and_casts_rows_where_the_program_does():
     profile = find_program(DLRM_PROGRAMS, "deeplearningexamples")
     single, half = (profile.software_for(p) for p in (Precision.TF32, Precision.FP16))
-    assert (single.communication_precision_bytes, half.communication_precision_bytes) == (4, 2)
+    assert (single.wire.text, half.wire.text) == ("fp32", "fp16")
     assert half.embedding.forward_row_passes == single.embedding.forward_row_passes + 1.5
     fused = find_program(DLRM_PROGRAMS, "hugectr").software_for(Precision.BF16)
     assert fused.embedding == find_program(DLRM_PROGRAMS, "hugectr").software.embedding

@@ -85,7 +85,9 @@ def test_recommendation_models_are_not_trained_in_fewer_bits():
     ],
 )
 def test_megatron_is_told_of_scale_factors(precision, flags):
-    text = megatron_arguments(load_model("gpt_22b"), Parallelism(), 8, Precision(precision))
+    text = megatron_arguments(
+        load_model("gpt_22b"), Parallelism(), 8, Precision(precision), MEGATRON_CORE
+    )
     lines = set(text.splitlines())
     assert flags <= lines
     assert ("--transformer-impl transformer_engine" in lines) == (precision != "bf16")

@@ -72,6 +72,24 @@ def test_fused_attention_and_no_dropout_need_less():
     assert kept[1] - kept[2] == pytest.approx(2 * S * S * A / 8 - 4 * S * A / 8)
 
 
+def test_a_fused_gated_activation_keeps_its_inputs_and_its_output():
+    model = load_model("llama3_8b")
+    kept = [
+        layer_activation_bytes(problem(model, data=8, software=software), Recompute.NONE)
+        for software in (MEGATRON, COMPOSER)
+    ]
+    # Separate kernels keep the activated gate as well: four values of the inner width, not three.
+    assert kept[1] - kept[0] == model.sequence_length * model.ffn_hidden * 2
+
+
+def test_megatron_sums_gradients_of_bf16_in_four_bytes():
+    half = problem(data=8)
+    brain = replace(half, precision=Precision.BF16)
+    assert (half.gradient_bytes, brain.gradient_bytes) == (2, 4)
+    twice = [dict(stage_memory(job, 0).parts)["gradients"] for job in (half, brain)]
+    assert twice[1] == 2 * twice[0]
+
+
 def test_parameters_and_states_of_every_stage_add_up():
     model = load_model("gpt_22b")
     asked = problem(gpus=32, tensor=4, pipeline=4, data=2, micro_batch_size=1)

@@ -9,27 +9,9 @@ import pytest
 from dse.errors import ConfigError
 from dse.machine.collectives import Group
 from dse.model import load_model
-from dse.workload.transformer import DataSharding, Parallelism, check_parallelism, rank_group
+from dse.workload.transformer import DataSharding, Parallelism, check_parallelism
 from dse.workload.transformer._groups import Groups
 from tests.conftest import make_cluster
-
-
-@pytest.mark.parametrize(
-    ("ranks", "stride", "expected"),
-    [
-        (8, 1, Group(1, 8)),  # tensor parallelism fills a node
-        (2, 1, Group(1, 2)),
-        (16, 1, Group(2, 8)),  # over two nodes, alone on the cards
-        (4, 8, Group(4, 1, 8)),  # replicas of tensor 8: all eight ranks of a node share its cards
-        (4, 4, Group(2, 2, 4)),
-        (2, 4, Group(1, 2)),
-        (8, 2, Group(2, 4, 2)),
-        (3, 4, Group(3, 1, 4)),  # three do not fill nodes in pairs
-        (1, 8, Group(1, 1)),
-    ],
-)
-def test_groups_on_nodes_of_eight(ranks, stride, expected):
-    assert rank_group(make_cluster(64, 8), ranks, stride) == expected
 
 
 def test_groups_of_a_configuration():
@@ -63,13 +45,15 @@ def test_what_cannot_be_is_refused_with_value_limit_and_next_step():
     message = refused("mpt_3b", tensor=8)
     assert "tensor 8 does not divide the 20 attention heads of mpt_3b; 4 does" in message
     message = refused("gpt_175b", world_size=64, tensor=8, pipeline=8, interleave=5)
-    assert "interleave 40 does not divide the 96 layers of gpt_175b; 32 does" in message
-    # 18 and 16 are no multiples of six stages, or do not divide 96 layers; 12 is both.
+    assert "interleave 40 does not divide the 96 layers of gpt_175b" in message
+    assert message.endswith("; 32 does")
     message = refused("gpt_175b", world_size=48, tensor=8, pipeline=6, interleave=3)
-    assert "interleave 18 does not divide the 96 layers of gpt_175b; 12 does" in message
+    assert "interleave 18 does not divide the 96 layers of gpt_175b" in message
+    assert message.endswith("; 12 does")
     message = refused("gpt_175b", world_size=72, tensor=8, pipeline=9)
-    assert "interleave 9 does not divide the 96 layers of gpt_175b; 8 does" in message
-    assert "× interleave 5 does not divide the 48 layers" in refused(data=8, interleave=5)
+    assert "interleave 9 does not divide the 96 layers of gpt_175b" in message
+    assert message.endswith("; 8 does")
+    assert "× interleave 11 does not divide the 48 layers" in refused(data=8, interleave=11)
     assert "needs pipeline stages" in refused(data=8, interleave=2)
     message = refused(pipeline=4, data=2, interleave=2, batch=12)
     assert "rounds of 4, but there are 6" in message

@@ -8,7 +8,12 @@ import pytest
 from dse.graph import TaskKind
 from dse.simulate import breakdown, simulate
 from dse.workload.transformer._iteration import Segment, _build_graph
-from dse.workload.transformer._schedule import Pass, chunks_in_flight, stage_order
+from dse.workload.transformer._schedule import (
+    Pass,
+    chunks_in_flight,
+    layers_by_chunk,
+    stage_order,
+)
 from dse.workload.transformer._tasks import Role, Structure, make_tasks
 from dse.workload.transformer._types import DataSharding
 
@@ -19,7 +24,7 @@ def structure(pipeline, interleave, micro_batches, **changes):
             "pipeline": pipeline,
             "interleave": interleave,
             "micro_batches": micro_batches,
-            "chunk_layers": 2,
+            "layers": (2,) * (pipeline * interleave),
             "reduces": False,
             "overlaps_reduce": False,
             "gathers_updated": False,
@@ -46,6 +51,22 @@ def run(structure, seconds):
 
 def by_role(seconds):
     return lambda kind: seconds.get(kind.role, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("layers", "pipeline", "interleave", "expected"),
+    [
+        (8, 4, 1, (2, 2, 2, 2)),
+        (8, 2, 2, (2, 2, 2, 2)),
+        (6, 4, 1, (1, 2, 2, 1)),  # embedding and loss count as layers
+        (7, 2, 2, (2, 2, 2, 1)),  # the loss alone
+        (9, 4, 1, ()),
+        (2, 4, 1, ()),  # a chunk without any layer
+        (126, 8, 8, (1, *[2] * 62, 1)),  # Llama 3.1 405B
+    ],
+)
+def test_layers_of_chunks(layers, pipeline, interleave, expected):
+    assert layers_by_chunk(layers, pipeline, interleave) == expected
 
 
 def test_the_order_of_two_stages_by_hand():

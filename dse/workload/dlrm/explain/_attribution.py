@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from dse.workload.dlrm.scoring._scorer import PlanScorer
 
 #: Operators of the dense part: `top_mlp.2.weight_gradient`, `interaction.concat.backward`.
-_DENSE = re.compile(r"(top_mlp|bottom_mlp|interaction|loss)\b")
+_DENSE = re.compile(r"(top_mlp|bottom_mlp|interaction|loss|tower|experts|task)\b")
 _DENSE_WORDS = {
     "top_mlp": "top MLP",
     "bottom_mlp": "bottom MLP",
     "interaction": "interaction",
     "loss": "loss",
+    "tower": "towers",
+    "experts": "experts",
+    "task": "heads of tasks",
 }
 _BACKWARD = (".backward", "_gradient")
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.workload.dlrm.explain._resources import (
-    all_reduce_buckets,
-    dense_buckets,
-    operators_by_name,
-)
+from dse.workload.dlrm._operators import dense_buckets
+from dse.workload.dlrm._weight_sync import synced_bytes
+from dse.workload.dlrm.explain._resources import all_reduce_buckets, operators_by_name
 from dse.workload.dlrm.scoring._features import (
     HOST_PREFETCHED_COLUMN,
     ExchangeGroup,
@@ -18,7 +16,7 @@ from dse.workload.dlrm.scoring._features import (
     has_host_columns,
     rank_column,
 )
-from dse.workload.dlrm.scoring._slots import Slot
+from dse.workload.dlrm.scoring._slots import CODEC_SLOTS, GRADIENT_SLOTS, Slot
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,6 +35,8 @@ _EXCHANGES = {
     Slot.NODE_EXCHANGE_INSIDE: ExchangeGroup.NODE,
     Slot.NODE_EXCHANGE_BETWEEN: ExchangeGroup.NODE,
 }
+_REDUCED = (Slot.ROW_EXCHANGE, Slot.NODE_EXCHANGE_INSIDE)
+_OUTPUTS = {gradients: outputs for outputs, gradients in GRADIENT_SLOTS.items()}
 _UPDATES = range(Slot.POOLED_UPDATE, Slot.INPUT_EXCHANGE)
 _PARAMETER_BYTES = 4
 
@@ -68,7 +68,7 @@ def task_sizes(scorer: PlanScorer, plan: ShardingPlan, layout: LayoutGraph) -> t
         if task in slots:
             sizes = _slot_sizes(problem, features[:, slots[task][1]], slots[task][0])
         elif 0 <= bucket[task] < len(buckets):
-            sizes = [("message_bytes", float(buckets[bucket[task]]))]
+            sizes = [("message_bytes", float(buckets[bucket[task]][0]))]
         elif name in operators:
             sizes = _operator_sizes(operators[name])
         result.append(tuple(sizes))
@@ -92,13 +92,21 @@ def _slot_sizes(
 
     if slot is Slot.INPUT_EXCHANGE:
         return [("held_bytes", float(features[rank_column(RankFeature.INPUT)]))]
-    if slot in _EXCHANGES:
-        value_bytes = problem.software.communication_precision_bytes
-        held = problem.global_batch_size * value_bytes
-        return [("held_bytes", held * of(_EXCHANGES[slot], GroupFeature.EXCHANGED))]
+    if slot is Slot.WEIGHT_SYNC:
+        return [("message_bytes", float(synced_bytes(features)))]
+    if slot in CODEC_SLOTS:
+        return []
+    outputs = _OUTPUTS.get(slot, slot)
+    if outputs in _EXCHANGES:
+        group, wire = _EXCHANGES[outputs], problem.software.wire
+        formats = wire.reduced if outputs in _REDUCED else wire.whole
+        held = problem.global_batch_size * formats[slot in _OUTPUTS].value_bytes
+        return [("held_bytes", held * of(group, GroupFeature.EXCHANGED))]
     if slot in (Slot.REPLICATED_ALL_REDUCE, Slot.REPLICATED_UPDATE):
         values = of(ExchangeGroup.REPLICATED, GroupFeature.EXCHANGED)
-        return [("gradient_bytes", _PARAMETER_BYTES * values)]
+        on_wire = slot is Slot.REPLICATED_ALL_REDUCE
+        value_bytes = problem.software.replicated_gradient_bytes if on_wire else _PARAMETER_BYTES
+        return [("gradient_bytes", value_bytes * values)]
     if slot is Slot.ROW_PREFETCH:
         # Without tables in host memory there is no such column.
         wide = has_host_columns(features)

@@ -11,6 +11,7 @@ import numpy as np
 from dse.simulate import CompiledGraph, SymmetricRanks
 from dse.workload.dlrm._layout import build_layout
 from dse.workload.dlrm._operators import bottom_on_first_rank
+from dse.workload.dlrm._wire import WireFormats
 from dse.workload.dlrm.scoring._slots import EQUAL_SLOTS
 
 if TYPE_CHECKING:
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 #: Compiled layouts that are kept, a few kilobytes each; bounds memory.
 _LAYOUTS_KEPT = 2048
 
-#: Bytes of a value on the wire in the problems whose layouts are compiled: only exchanges, which
-#: the plan decides, depend on them.
-_ANY_WIRE_BYTES = 4
+#: Formats on the wire in problems whose layouts are compiled, of all that need no tasks of their
+#: own: only exchanges, which the plan decides, depend on them.
+_ANY_WIRE = WireFormats()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,9 @@ def compile_layout(problem: DlrmProblem, layout: int) -> CompiledLayout:
         problem: Everything but the plan.
         layout: Bit set of the exchange groups in use.
     """
-    software = replace(problem.software, communication_precision_bytes=_ANY_WIRE_BYTES)
-    return _compile(replace(problem, software=software), layout)
+    if problem.software.wire.mirrored:
+        problem = replace(problem, software=replace(problem.software, wire=_ANY_WIRE))
+    return _compile(problem, layout)
 
 
 @lru_cache(maxsize=_LAYOUTS_KEPT)

@@ -22,7 +22,8 @@ class ExchangeGroup(IntEnum):
     POOLED: whole rows on one rank, pooled vectors by all-to-all (table-, column-wise).
     ROW: rows over all ranks, partial sums by reduce-scatter (row-wise).
     NODE: rows over a node, reduce-scatter inside and all-to-all between (table-row-wise, grid).
-    REPLICATED: a copy on every rank, gradients by all-reduce (data-parallel).
+    REPLICATED: a copy on every rank, gradients by all-reduce (data-parallel, and hot rows of other
+        tables, which are in two groups).
     """
 
     POOLED = 0
@@ -51,7 +52,7 @@ class GroupFeature(IntEnum):
     """Additive quantities of a rank within one exchange group.
 
     FORWARD_MEMORY … BACKWARD_CACHE: see `dse.machine.kernels.EmbeddingWork`.
-    EXCHANGED: pooled values a sample, or parameters of replicated tables.
+    EXCHANGED: pooled values a sample, or parameters of replicated tables and hot rows.
     """
 
     FORWARD_MEMORY = 0
@@ -78,12 +79,14 @@ GROUP_BLOCK = len(GroupFeature)
 RANK_BLOCK_START = GROUP_BLOCK * len(ExchangeGroup)
 FEATURE_COUNT = RANK_BLOCK_START + len(RankFeature)
 
-#: Columns behind all others, present only once a table lives in host memory: for each group but
-#: the replicated one the bytes over the host link of lookups and of updates, then stored bytes,
-#: and bytes over the host link that a pipeline fetches ahead of lookups.
+#: Columns behind all others, present only once a table lives in host memory or there are replicas
+#: of the tables: for each group but the replicated one the bytes over the host link of lookups and
+#: of updates, then stored bytes, then those that replicas of a shard average, then bytes over the
+#: host link that a pipeline fetches ahead of lookups.
 HOST_BLOCK_START = FEATURE_COUNT
 HOST_STORED_COLUMN = HOST_BLOCK_START + 2 * (len(ExchangeGroup) - 1)
-HOST_PREFETCHED_COLUMN = HOST_STORED_COLUMN + 1
+SYNCED_COLUMN = HOST_STORED_COLUMN + 1
+HOST_PREFETCHED_COLUMN = SYNCED_COLUMN + 1
 WIDE_FEATURE_COUNT = HOST_PREFETCHED_COLUMN + 1
 
 

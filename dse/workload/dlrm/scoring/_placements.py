@@ -52,15 +52,20 @@ class Placements:
     def __init__(self, problem: DlrmProblem) -> None:
         self._problem = problem
         self._contexts = shard_contexts(problem)
-        self._class_ids: dict[tuple[int, ExchangeGroup, int, int, float | None], int] = {}
+        self._class_ids: dict[tuple[int, ExchangeGroup, int, int, float | None, int], int] = {}
         self._class_features: list[tuple[float, ...]] = []
         self._class_spreads: list[tuple[float, float]] = []
-        self._option_ids: dict[tuple[int, ShardingType, tuple[int, ...], float | None], int] = {}
+        self._class_groups: list[ExchangeGroup] = []
+        self._option_ids: dict[
+            tuple[int, ShardingType, tuple[int, ...], float | None, int], int
+        ] = {}
         self._plans: list[TablePlan] = []
         self._groups: list[int] = []
         self._entries: list[list[tuple[int, int]]] = []
+        # The shard class of which every rank has one besides, or -1.
+        self._hot: list[int] = []
         self._arrays: _Arrays | None = None
-        self._host_columns = False
+        self._host_columns = problem.sync is not None
 
     def include_host_columns(self) -> None:
         """Makes :meth:`features` hold the columns of tables in host memory from now on.
@@ -73,7 +78,8 @@ class Placements:
     def option(self, table_index: int, plan: TablePlan) -> int:
         """Returns the id of a placement of table number `table_index`, adding it when new."""
         cached_share = plan.cached_share
-        key = (table_index, plan.sharding_type, plan.ranks, cached_share)
+        hot_rows = plan.hot_rows
+        key = (table_index, plan.sharding_type, plan.ranks, cached_share, hot_rows)
         found = self._option_ids.get(key)
         if found is not None:
             return found
@@ -84,21 +90,33 @@ class Placements:
         entries = [
             (
                 shard.rank,
-                self._shard_class(table_index, group, shard.columns, divisor, cached_share),
+                self._shard_class(
+                    table_index, group, shard.columns, divisor, cached_share, hot_rows
+                ),
             )
             for shard in table_shards(plan, table, problem.cluster.devices_per_domain)
         ]
+        groups, hot = 1 << group, -1
+        if hot_rows:
+            groups |= 1 << ExchangeGroup.REPLICATED
+            hot = self._hot_class(table_index, hot_rows)
         self._host_columns |= cached_share is not None
         option = len(self._plans)
         self._option_ids[key] = option
         self._plans.append(plan)
-        self._groups.append(1 << group)
+        self._groups.append(groups)
         self._entries.append(entries)
+        self._hot.append(hot)
         self._arrays = None
         return option
 
     def parts(
-        self, table_index: int, kind: ShardingType, parts: int, cached_share: float | None
+        self,
+        table_index: int,
+        kind: ShardingType,
+        parts: int,
+        cached_share: float | None,
+        hot_rows: int = 0,
     ) -> tuple[int, NDArray[np.float64]]:
         """Returns what the parts of a cut are, wherever they are placed.
 
@@ -108,20 +126,26 @@ class Placements:
             parts: Parts that are placed on their own: shards of columns, or 1.
             cached_share: Of rows in host memory, the part in a cache on the device; None for a
                 table on the device.
+            hot_rows: Rows that every rank has a copy of.
 
         Returns:
-            The exchange group as a bit of the layout, and the features of each part on every rank
-            that it reaches; shape `(parts, features)`, as many as :meth:`features` has.
+            The exchange groups as bits of the layout, and the features of each part on every rank
+            that it reaches; shape `(parts, features)`, as many as :meth:`features` has. With hot
+            rows, one more row has those of their copies on all ranks.
         """
         problem = self._problem
         group, divisor = exchange_group(kind), _row_divisor(kind, problem)
         self._host_columns |= cached_share is not None
         classes = [
-            self._shard_class(table_index, group, columns, divisor, cached_share)
+            self._shard_class(table_index, group, columns, divisor, cached_share, hot_rows)
             for columns in column_widths(problem.model.tables[table_index].dim, parts)
         ]
+        groups = 1 << group
+        if hot_rows:
+            groups |= 1 << ExchangeGroup.REPLICATED
+            classes.append(self._hot_class(table_index, hot_rows))
         rows = np.array([self._class_features[number] for number in classes])
-        return 1 << group, rows[:, : WIDE_FEATURE_COUNT if self._host_columns else FEATURE_COUNT]
+        return groups, rows[:, : WIDE_FEATURE_COUNT if self._host_columns else FEATURE_COUNT]
 
     def options_of(self, plan: ShardingPlan) -> NDArray[np.int64]:
         """Returns the plan as option ids; shape `(tables,)`. The plan must have been checked."""
@@ -176,7 +200,31 @@ class Placements:
         )
         summed = incidence @ arrays.class_features
         width = arrays.class_features.shape[1]
-        return np.ascontiguousarray(summed.T).reshape(width, ranks, candidates)
+        result = np.ascontiguousarray(summed.T).reshape(width, ranks, candidates)
+        if arrays.hot_columns is not None:
+            self._add_hot_rows(options, arrays, arrays.hot_columns, result)
+        return result
+
+    @staticmethod
+    def _add_hot_rows(
+        options: NDArray[np.int64],
+        arrays: _Arrays,
+        columns: NDArray[np.int64],
+        features: NDArray[np.float64],
+    ) -> None:
+        """Adds copies of hot rows, of which all ranks have the same, to the features of plans."""
+        from scipy.sparse import csr_array
+
+        hot = arrays.hot_class[options]
+        has = hot >= 0
+        ends = np.cumsum(has.sum(axis=1))
+        incidence = csr_array(
+            (np.ones(ends[-1]), hot[has], np.append(0, ends)),
+            shape=(len(options), len(arrays.class_features)),
+        )
+        held = incidence @ arrays.class_features[:, columns]
+        for row, column in enumerate(columns.tolist()):
+            features[column] += held[:, row]
 
     def lookup_spreads(self, options: NDArray[np.int64]) -> NDArray[np.float64]:
         """Returns how far off the lookups of one plan may be, shards weighted by their work.
@@ -197,27 +245,36 @@ class Placements:
             cluster.device.memory_bandwidth_bytes_per_s / cluster.host_link.bandwidth_bytes_per_s
         )
         for option in options.tolist():
-            group = self._groups[option].bit_length() - 1
-            for _, shard in self._entries[option]:
-                features = self._class_features[shard]
+            hot = [self._hot[option]] * cluster.world_size if self._hot[option] >= 0 else []
+            for shard in (*(shard for _, shard in self._entries[option]), *hot):
+                features, group = self._class_features[shard], self._class_groups[shard]
                 for direction, (memory, cache) in enumerate(_WORK_FEATURES):
                     work = (
-                        features[group_column(ExchangeGroup(group), memory)]
-                        + features[group_column(ExchangeGroup(group), cache)]
+                        features[group_column(group, memory)]
+                        + features[group_column(group, cache)]
                     )
                     weighted[group, direction] += work * self._class_spreads[shard][direction]
                     weights[group, direction] += work
-                    if group == ExchangeGroup.REPLICATED:
+                    if group is ExchangeGroup.REPLICATED:
                         continue
-                    crossing = features[link_column(ExchangeGroup(group), direction)] * link_weight
+                    crossing = features[link_column(group, direction)] * link_weight
                     weighted[group, direction] += crossing * HOST_ROWS_SPREAD
                     weights[group, direction] += crossing
         return np.divide(weighted, weights, out=np.zeros_like(weighted), where=weights > 0)
 
+    def _hot_class(self, table_index: int, hot_rows: int) -> int:
+        """Returns the class of one rank's copy of a table's hot rows."""
+        columns = self._problem.model.tables[table_index].dim
+        return self._shard_class(table_index, ExchangeGroup.REPLICATED, columns, 1, None, hot_rows)
+
     def _current(self) -> _Arrays:
         if self._arrays is None:
             self._arrays = _Arrays(
-                self._entries, self._groups, self._class_features, self._host_columns
+                self._entries,
+                self._groups,
+                self._hot,
+                self._class_features,
+                host_columns=self._host_columns,
             )
         return self._arrays
 
@@ -228,16 +285,18 @@ class Placements:
         columns: int,
         row_divisor: int,
         cached_share: float | None,
+        hot_rows: int,
     ) -> int:
-        key = (table_index, group, columns, row_divisor, cached_share)
+        key = (table_index, group, columns, row_divisor, cached_share, hot_rows)
         found = self._class_ids.get(key)
         if found is None:
             found = len(self._class_features)
             self._class_ids[key] = found
             context = self._contexts[group is ExchangeGroup.REPLICATED]
             features, spreads = shard_features(
-                context, table_index, group, columns, row_divisor, cached_share
+                context, table_index, group, columns, row_divisor, cached_share, hot_rows
             )
+            self._class_groups.append(group)
             self._class_features.append(features)
             self._arrays = None
             self._class_spreads.append(spreads)
@@ -251,7 +310,9 @@ class _Arrays:
         self,
         entries: list[list[tuple[int, int]]],
         groups: list[int],
+        hot: list[int],
         class_features: list[tuple[float, ...]],
+        *,
         host_columns: bool,
     ) -> None:
         self.entry_counts = np.array([len(option) for option in entries], dtype=np.int64)
@@ -264,6 +325,12 @@ class _Arrays:
         # Without tables in host memory their columns would only cost time.
         width = WIDE_FEATURE_COUNT if host_columns else FEATURE_COUNT
         self.class_features = np.ascontiguousarray(wide[:, :width])
+        self.hot_class = np.array(hot, dtype=np.int64)
+        copies = np.unique(self.hot_class[self.hot_class >= 0])
+        # What copies of hot rows add to, if there are any.
+        self.hot_columns = (
+            np.flatnonzero(self.class_features[copies].any(axis=0)) if len(copies) else None
+        )
 
 
 def _row_divisor(kind: ShardingType, problem: DlrmProblem) -> int:

@@ -241,7 +241,7 @@ class PlanScorer:
         layout = int(self.placements.layouts(options[None, :])[0])
         slots = self._slots_s(layout, self.placements.features(options[None, :]))[..., 0]
         work_s = slots[: Slot.INPUT_EXCHANGE].sum(axis=0) + slots[Slot.REPLICATED_UPDATE]
-        exchange_s = slots[Slot.INPUT_EXCHANGE : Slot.REPLICATED_UPDATE].sum(axis=0)
+        exchange_s = slots[Slot.INPUT_EXCHANGE :].sum(axis=0) - slots[Slot.REPLICATED_UPDATE]
         return float(work_s.max()), float(exchange_s.max())
 
     def layout_graph(self, plan: ShardingPlan) -> LayoutGraph:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -13,13 +13,14 @@ from dse.machine.kernels import (
     host_rows_work,
     unfused_embedding_work,
 )
-from dse.sharding import shard_storage
+from dse.sharding import bag_shares, cold_part, hot_part, shard_storage
 from dse.workload.dlrm._pipelines import TrainPipeline
 from dse.workload.dlrm.scoring._features import (
     HOST_PREFETCHED_COLUMN,
     HOST_STORED_COLUMN,
     INDEX_BYTES,
     LENGTH_BYTES,
+    SYNCED_COLUMN,
     WIDE_FEATURE_COUNT,
     ExchangeGroup,
     GroupFeature,
@@ -33,7 +34,20 @@ if TYPE_CHECKING:
     from dse.machine import DeviceSpec
     from dse.machine.kernels import EmbeddingKernels
     from dse.model import EmbeddingTable, Optimizer
-    from dse.workload.dlrm._problem import DlrmProblem
+    from dse.workload.dlrm._problem import DlrmProblem, WeightSync
+
+#: Reads and writes of a pooled value of a bag with rows that are not hot: what was received is
+#: read and written, and where the bag has a hot row too, added to its sum; gradients of such bags
+#: are brought together to be sent.
+_MERGE_PASSES = 2.0
+_ADD_PASSES = 1.0
+_SPLIT_PASSES = 2.0
+
+#: Bytes of a pooled value on the device.
+_POOLED_BYTES = 4.0
+
+#: Share of the peak bandwidth at which values and indices are streamed.
+_STREAM_EFFICIENCY = 0.8
 
 #: Shards whose features are kept; bounds memory.
 _SHARDS_KEPT = 20_000
@@ -55,6 +69,7 @@ class ShardContext:
         kernels: What happens around lookups and updates.
         samples: Samples that are looked up.
         tables: The model's tables.
+        sync: How replicas are kept alike; None without them.
         prefetches_rows: Whether rows are fetched into caches ahead of their lookups.
     """
 
@@ -63,7 +78,8 @@ class ShardContext:
     kernels: EmbeddingKernels
     samples: int
     tables: tuple[EmbeddingTable, ...]
-    prefetches_rows: bool
+    sync: WeightSync | None = None
+    prefetches_rows: bool = False
 
 
 @lru_cache(maxsize=_CONTEXTS_KEPT)
@@ -73,14 +89,17 @@ def shard_context(
     kernels: EmbeddingKernels,
     samples: int,
     tables: tuple[EmbeddingTable, ...],
-    prefetches_rows: bool,
+    sync: WeightSync | None = None,
+    prefetches_rows: bool = False,
 ) -> ShardContext:
     """Returns what shards depend on; for the arguments see :class:`ShardContext`."""
-    return ShardContext(device, optimizer, kernels, samples, tables, prefetches_rows)
+    return ShardContext(device, optimizer, kernels, samples, tables, sync, prefetches_rows)
 
 
 def shard_contexts(problem: DlrmProblem) -> tuple[ShardContext, ShardContext]:
     """Returns the contexts of shards for the global batch, and of replicated ones for a rank's."""
+    # Bytes do not depend on how often they are averaged.
+    sync = None if problem.sync is None else replace(problem.sync, interval=1)
     model = problem.model
     on_all, on_one = (
         shard_context(
@@ -89,6 +108,7 @@ def shard_contexts(problem: DlrmProblem) -> tuple[ShardContext, ShardContext]:
             problem.software.embedding,
             samples,
             model.tables,
+            sync,
             problem.software.pipeline is TrainPipeline.PREFETCH,
         )
         for samples in (problem.global_batch_size, problem.local_batch_size)
@@ -104,6 +124,7 @@ def shard_features(
     columns: int,
     row_divisor: int,
     cached_share: float | None,
+    hot_rows: int = 0,
 ) -> tuple[tuple[float, ...], tuple[float, float]]:
     """Returns the features of one shard, and the spreads of its lookup and update.
 
@@ -118,14 +139,20 @@ def shard_features(
         row_divisor: Parts that the rows, and with them the lookups, are spread over.
         cached_share: Of rows in host memory, the part in a cache on the device; None for a table
             on the device.
+        hot_rows: The table's most popular rows, of which every rank keeps a copy. In the group of
+            replicated tables the shard is one such copy, in others it is a shard of the other
+            rows.
 
     Returns:
         `WIDE_FEATURE_COUNT` features, and standard deviations of the logarithm of actual over
         expected time, forward and backward.
     """
     device, optimizer, samples = context.device, context.optimizer, context.samples
-    table = context.tables[table_index]
+    whole = context.tables[table_index]
     replicated = group is ExchangeGroup.REPLICATED
+    table = hot_part(whole, hot_rows) if replicated and hot_rows else cold_part(whole, hot_rows)
+    # Bags whose lookups are all hot are not exchanged.
+    shares = bag_shares(whole, hot_rows)
     rows = -(-table.rows // row_divisor)
     bags = float(samples * table.feature_count)
     lookups = samples * table.lookups_per_sample / row_divisor
@@ -134,7 +161,7 @@ def shard_features(
         rows=rows,
         dim=columns,
         value_bytes=table.data_type.value_bytes,
-        bags=bags,
+        bags=bags * (shares.hot if replicated and hot_rows else shares.cold),
         lookups=lookups,
         output_value_bytes=4,
         state_bytes_per_row=0.0 if replicated else state_bytes_per_row,
@@ -163,9 +190,16 @@ def shard_features(
         GroupFeature.BACKWARD_MEMORY: work.backward_memory_bytes,
         GroupFeature.BACKWARD_CACHE: work.backward_cache_bytes,
         GroupFeature.EXCHANGED: float(
-            rows * columns if replicated else columns * table.feature_count
+            rows * columns if replicated else columns * table.feature_count * shares.cold
         ),
     }
+    if replicated and hot_rows:
+        values_bytes = _POOLED_BYTES * bags * columns / _STREAM_EFFICIENCY
+        merged_bytes = values_bytes * (_MERGE_PASSES * shares.cold + _ADD_PASSES * shares.both)
+        # Indices are read once, and written to the list of the one part or the other.
+        split_bytes = 2.0 * INDEX_BYTES * samples * whole.lookups_per_sample / _STREAM_EFFICIENCY
+        per_group[GroupFeature.FORWARD_MEMORY] += merged_bytes + split_bytes
+        per_group[GroupFeature.BACKWARD_MEMORY] += _SPLIT_PASSES * shares.cold * values_bytes
     for feature, value in per_group.items():
         features[group_column(group, feature)] = value
     storage = shard_storage(table, optimizer, rows, columns, cached_share)
@@ -175,8 +209,13 @@ def shard_features(
     features[rank_column(RankFeature.STATE)] = storage.device_state_bytes + gradient_bytes
     features[HOST_STORED_COLUMN] = storage.host_bytes
     if not replicated:
+        if context.sync is not None:
+            # What is averaged is the table itself, not the copies of its rows in a cache.
+            own = shard_storage(table, optimizer, rows, columns)
+            state_bytes = own.device_state_bytes if context.sync.optimizer_state else 0.0
+            features[SYNCED_COLUMN] = own.device_weights_bytes + state_bytes
         features[rank_column(RankFeature.INPUT)] = INDEX_BYTES * lookups + LENGTH_BYTES * bags
-        features[rank_column(RankFeature.POOLED_OUTPUT)] = bags * columns
+        features[rank_column(RankFeature.POOLED_OUTPUT)] = bags * columns * shares.cold
     return tuple(features), (work.forward_spread, work.backward_spread)
 
 

@@ -31,12 +31,54 @@ class Slot(IntEnum):
     NODE_EXCHANGE_INSIDE = auto()
     NODE_EXCHANGE_BETWEEN = auto()
     REPLICATED_ALL_REDUCE = auto()
+    WEIGHT_SYNC = auto()
     REPLICATED_UPDATE = auto()
     ROW_PREFETCH = auto()
+    # Only where gradients do not travel like outputs, or other formats than FP32 are converted.
+    POOLED_GRADIENTS = auto()
+    ROW_GRADIENTS = auto()
+    NODE_GRADIENTS_INSIDE = auto()
+    NODE_GRADIENTS_BETWEEN = auto()
+    POOLED_ENCODE = auto()
+    ROW_ENCODE = auto()
+    NODE_ENCODE = auto()
+    POOLED_DECODE = auto()
+    ROW_DECODE = auto()
+    NODE_DECODE = auto()
+    POOLED_GRADIENT_ENCODE = auto()
+    ROW_GRADIENT_ENCODE = auto()
+    NODE_GRADIENT_ENCODE = auto()
+    POOLED_GRADIENT_DECODE = auto()
+    ROW_GRADIENT_DECODE = auto()
+    NODE_GRADIENT_DECODE = auto()
 
 
-#: Exchanges that end at the same time for all ranks, whatever each of them holds.
-EQUAL_SLOTS = (Slot.INPUT_EXCHANGE, Slot.POOLED_EXCHANGE, Slot.NODE_EXCHANGE_BETWEEN)
+#: The exchange of gradients that mirrors each exchange of outputs.
+GRADIENT_SLOTS = {
+    Slot.POOLED_EXCHANGE: Slot.POOLED_GRADIENTS,
+    Slot.ROW_EXCHANGE: Slot.ROW_GRADIENTS,
+    Slot.NODE_EXCHANGE_INSIDE: Slot.NODE_GRADIENTS_INSIDE,
+    Slot.NODE_EXCHANGE_BETWEEN: Slot.NODE_GRADIENTS_BETWEEN,
+}
+
+#: Conversions between FP32 and the format of the wire.
+CODEC_SLOTS = tuple(
+    Slot(slot) for slot in range(Slot.POOLED_ENCODE, Slot.NODE_GRADIENT_DECODE + 1)
+)
+
+#: Exchanges whose durations differ between nodes.
+NODE_SLOTS = (Slot.NODE_EXCHANGE_INSIDE, Slot.NODE_GRADIENTS_INSIDE)
+
+#: What ends at the same time for all ranks, whatever each of them holds.
+EQUAL_SLOTS = (
+    Slot.INPUT_EXCHANGE,
+    Slot.POOLED_EXCHANGE,
+    Slot.NODE_EXCHANGE_BETWEEN,
+    Slot.WEIGHT_SYNC,
+    Slot.POOLED_GRADIENTS,
+    Slot.NODE_GRADIENTS_BETWEEN,
+    *CODEC_SLOTS,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import ConfigError
-from dse.sharding import PLANNERS, PlanningRequest, ShardingType
+from dse.sharding import PLANNERS, PlanningRequest, ShardingType, hot_row_counts
 from dse.workload import PlanEffort
 from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm.scoring._scorer import PlanScorer
@@ -44,15 +44,30 @@ THOROUGHLY = PlanEffort()
 
 
 def planning_request(
-    scorer: PlanScorer, allowed_types: frozenset[ShardingType], seed: int
+    scorer: PlanScorer,
+    allowed_types: frozenset[ShardingType],
+    seed: int,
+    *,
+    hot_rows: bool | None = None,
 ) -> PlanningRequest:
     """Returns the request to the baseline planners for a problem.
 
     They may fill the memory that is free for tables, less a tenth for indices and buffers.
+
+    Args:
+        scorer: The performance model of the problem.
+        allowed_types: Sharding types that may be used.
+        seed: Seed of random planners.
+        hot_rows: Whether tables may have hot rows; None if the program can keep them.
     """
     problem = scorer.problem
     usable_bytes = problem.cluster.device.usable_memory_bytes
     free_bytes = max(0.0, usable_bytes - scorer.memory.fixed_bytes)
+    counts: tuple[tuple[int, ...], ...] = ()
+    allowed = problem.software.hot_rows if hot_rows is None else hot_rows
+    if allowed and problem.cluster.world_size > 1:
+        samples = problem.local_batch_size
+        counts = tuple(hot_row_counts(table, samples) for table in problem.model.tables)
     return PlanningRequest(
         tables=problem.model.tables,
         optimizer=problem.model.sparse_optimizer,
@@ -63,6 +78,7 @@ def planning_request(
         allowed_types=allowed_types,
         embedding_memory_bytes=0.9 * free_bytes,
         seed=seed,
+        hot_rows=counts,
     )
 
 
@@ -73,11 +89,14 @@ def solve(
     allowed_types: frozenset[ShardingType] = _ALL_TYPES,
     constraints: Sequence[TableConstraints] = (),
     allow_uvm: bool = False,
+    hot_rows: bool | None = None,
     incumbent: ShardingPlan | None = None,
 ) -> SolvedPlan:
     """Finds a sharding plan with a short iteration that fits.
 
     A plan that should leave memory free is searched for a second time if the first one does not.
+    Where tables may have hot rows, a thorough search begins with one without them, half of the
+    time, so its plan is never slower.
 
     Args:
         scorer: The performance model of the problem.
@@ -86,6 +105,7 @@ def solve(
         constraints: Constraints on single tables; they must leave each table a place
             (:func:`dse.sharding.check_constraints`).
         allow_uvm: Whether tables may live in host memory.
+        hot_rows: Whether tables may have hot rows; None if the program can keep them.
         incumbent: A checked plan that is known already and may be used; the search also starts
             from it.
 
@@ -96,20 +116,33 @@ def solve(
         ConfigError: The effort names an unknown baseline planner.
     """
 
-    def searched(model: PlanScorer) -> SolvedPlan:
-        request = replace(
-            planning_request(model, allowed_types, effort.seed),
+    def requested(model: PlanScorer) -> PlanningRequest:
+        return replace(
+            planning_request(model, allowed_types, effort.seed, hot_rows=hot_rows),
             constraints=tuple(constraints),
             allow_uvm=allow_uvm,
         )
-        return _searched(model, request, effort, incumbent)
+
+    def searched(model: PlanScorer) -> SolvedPlan:
+        request = requested(model)
+        if effort.quick or effort.improvement_rounds == 0 or not any(request.hot_rows):
+            return _searched(model, request, effort, incumbent)
+        limit_s = effort.time_limit_s
+        half = replace(effort, time_limit_s=None if limit_s is None else limit_s / 2)
+        without = _searched(model, replace(request, hot_rows=()), half, incumbent)
+        found = _searched(model, request, half, without.plan)
+        return replace(
+            found,
+            plans_scored=without.plans_scored + found.plans_scored,
+            time_without_hot_rows_s=float(_penalized_time(model, [without.plan])[0]),
+        )
 
     found = searched(scorer)
     if 0.0 <= _free_share(scorer, found.plan) < effort.headroom:
         within = searched(_with_headroom(scorer, effort.headroom))
         if _free_share(scorer, within.plan) >= effort.headroom:
             scored = found.plans_scored + within.plans_scored
-            found = SolvedPlan(within.plan, within.planner, scored)
+            found = replace(within, plans_scored=scored)
     return found
 
 

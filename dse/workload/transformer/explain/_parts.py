@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 TENSOR = "tensor-parallel collectives"
 CONTEXT = "context-parallel exchange"
+EXPERTS = "expert-parallel exchange"
 PIPELINE = "pipeline transfers"
 REDUCTION = "gradient reduction"
 GATHERING = "parameter gathering"
@@ -141,11 +142,11 @@ class StepParts:
         kernels, role = self._kernels, kind.role
         first, last = self._ends(kind)
         if role is Role.FORWARD:
-            layers = kernels.forward.times(self._chunk_layers)
+            layers = kernels.forward.times(self._chunk_layers(kind))
             before = kernels.embedding[0] if first else NO_KERNELS
             return before + layers + (kernels.head[0] if last else NO_KERNELS)
         if role is Role.BACKWARD:
-            layers = kernels.backward.times(self._chunk_layers)
+            layers = kernels.backward.times(self._chunk_layers(kind))
             before = kernels.head[1] if last else NO_KERNELS
             return before + layers + (kernels.embedding[1] if first else NO_KERNELS)
         return {
@@ -157,10 +158,8 @@ class StepParts:
             Role.HEAD: kernels.head[0] + kernels.head[1],
         }[role]
 
-    @property
-    def _chunk_layers(self) -> int:
-        parallelism = self._problem.parallelism
-        return self._problem.model.layers // (parallelism.pipeline * parallelism.interleave)
+    def _chunk_layers(self, kind: Kind) -> int:
+        return self._problem.chunk_layers(kind.stage, kind.chunk)
 
     def _ends(self, kind: Kind) -> tuple[bool, bool]:
         """Whether a pass holds the first layer, and the last."""
@@ -173,9 +172,11 @@ class StepParts:
     def _exposed(self, kind: Kind, cost: Cost, latency: Cost) -> list[Part]:
         inner = self._without_sends.of(kind)
         context = _at_most(self._ring(kind), inner)
+        experts = _at_most(self._expert_exchange(kind), _less(inner, context))
         purposes = {
-            TENSOR: _less(inner, context),
+            TENSOR: _less(_less(inner, context), experts),
             CONTEXT: context,
+            EXPERTS: experts,
             PIPELINE: _less(cost, inner),
         }
         return [
@@ -197,8 +198,19 @@ class StepParts:
             if parallelism.recompute is Recompute.FULL:
                 layer = total_cost(layer, rounds(1, forward_s))
         whole = kind.role in (Role.FORWARD, Role.BACKWARD)
-        layers = self._chunk_layers if whole else 1
+        layers = self._chunk_layers(kind) if whole else 1
         return Cost(*(layers * seconds for seconds in layer))
+
+    def _expert_exchange(self, kind: Kind) -> Cost:
+        """Rows of a pass on their way to their experts and back."""
+        if self._problem.parallelism.expert == 1:
+            return Cost()
+        backward = kind.role in (Role.BACKWARD, Role.LAYER_BACKWARD)
+        again = backward and self._problem.parallelism.recompute is Recompute.FULL
+        whole = kind.role in (Role.FORWARD, Role.BACKWARD)
+        count = (self._chunk_layers(kind) if whole else 1) * (2 if again else 1)
+        exchange = self._transfers.experts(LayerWork(self._problem).expert_rows)
+        return Cost(*(count * seconds for seconds in exchange))
 
 
 def _transfer(group: str, part: Cost, latency: Cost, whole: Cost) -> Part:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.graph import predecessors, topological_order
-from dse.workload.dlrm import ExchangeGroup, Slot
+from dse.workload.dlrm import NODE_SLOTS, ExchangeGroup
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -201,4 +201,4 @@ class Plans:
 
     def by_node(self, slot: int) -> bool:
         """Whether the durations of an exchange differ between nodes."""
-        return slot == Slot.NODE_EXCHANGE_INSIDE and self.cluster.domain_count > 1
+        return slot in NODE_SLOTS and self.cluster.domain_count > 1
