@@ -9,6 +9,7 @@ Usage:
     python benchmarks/accuracy.py --collectives TABLE [--platform P] [--network N] [--json]
     python benchmarks/accuracy.py --gemm TABLE [--json]
     python benchmarks/accuracy.py --attention TABLE [--json]
+    python benchmarks/accuracy.py --embedding TABLE.csv [--json]
     python benchmarks/accuracy.py --pipelines RUNS.csv [--json]
 
 The first form prints one table: models of kernels and collectives by device, and of networks
@@ -21,9 +22,10 @@ measurements) and prints errors, order and intervals by family, beside a rooflin
 `--cases` lists every case. `--write` does both and writes the page with its pictures. The third
 form takes one file of published training throughputs of recommendation models, the fourth one of
 submissions to MLPerf with training and evaluation apart, the fifth one of published training steps
-of transformers, then three a table (Parquet or CSV) of times of collectives, of products or of
-causal attention, the last one a file of runs of TorchRec's train pipelines; rows that a shipped
-calibration was fitted on are no check of it.
+of transformers, then four a table (Parquet or CSV) of times of collectives, of products, of
+causal attention or of FBGEMM's embeddings, the last one a file of runs of TorchRec's train
+pipelines; rows that a shipped calibration was fitted on are no check of it, and those of
+embeddings say which were.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ from kernel_transfers import KernelTransferRow, kernel_transfer_rows
 from network_models import network_rows
 from pipeline_cases import compare_pipelines
 from published_cases import compare_published
+from published_embeddings import compare_embedding
 from published_kernels import compare_attention, compare_gemm
 from published_steps import compare_steps
 from train_only_cases import compare_train_only
@@ -73,6 +76,7 @@ COMPARISONS = {
     "collectives": ("table of measured collectives", compare_collectives),
     "gemm": ("table of times of products", compare_gemm),
     "attention": ("table of times of causal attention", compare_attention),
+    "embedding": ("table of times of FBGEMM's embeddings", compare_embedding),
     "pipelines": ("file of published runs of TorchRec's train pipelines", compare_pipelines),
 }
 

@@ -23,7 +23,6 @@ from dse.workload._prediction import MemoryAccount
 from dse.workload.dlrm._pipelines import held_batches
 from dse.workload.dlrm.scoring._features import (
     HOST_STORED_COLUMN,
-    INDEX_BYTES,
     LENGTH_BYTES,
     RankFeature,
     has_host_columns,
@@ -77,10 +76,13 @@ class MemoryModel:
         copies = 2 + state_values
         # Mixed precision keeps a working copy of the weights next to the master copy.
         working_bytes = problem.precision.value_bytes if problem.precision.value_bytes < 4 else 0
-        pooled_values = sum(table.feature_count * table.dim for table in model.tables)
+        pooled_bytes = sum(
+            table.feature_count * table.dim * table.output_data_type.value_bytes
+            for table in model.tables
+        )
         distributed = problem.cluster.world_size > 1
         held = held_batches(software.pipeline)
-        io_bytes = (2.0 + held.pooled) * _MASTER_BYTES * pooled_values
+        io_bytes = (2.0 + held.pooled) * pooled_bytes
         if software.pytorch_memory:
             io_bytes += held.own * input_bytes(model)
         return MemoryModel(
@@ -209,6 +211,6 @@ class MemoryModel:
 
 def input_bytes(model: DlrmModel) -> float:
     """Returns the bytes of one sample's indices and lengths, as copied from the host."""
-    lookups = sum(table.lookups_per_sample for table in model.tables)
-    features = sum(table.feature_count for table in model.tables)
-    return float(lookups * INDEX_BYTES + features * LENGTH_BYTES)
+    indices = sum(table.lookup_bytes * table.lookups_per_sample for table in model.tables)
+    lengths = LENGTH_BYTES * sum(table.bag_count for table in model.tables)
+    return float(indices + lengths)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dse.machine.kernels import EmbeddingKernels
+from dse.machine.kernels import FBGEMM, EmbeddingKernels
 from dse.workload._launch import LaunchMode
 from dse.workload._programs import IDEAL, FittedValue, Program
 from dse.workload.dlrm._pipelines import TrainPipeline
@@ -120,8 +120,8 @@ _TRAINER_ROUTED_BYTES = 350.0
 _TORCHREC = DlrmRuntime(
     wire=_CONVERTED,
     triangle_gradient_bytes=200.0,
-    embedding=EmbeddingKernels(
-        joined_index_bytes=_PERMUTED_BYTES, routed_index_bytes=_BUCKETIZED_BYTES
+    embedding=replace(
+        FBGEMM, joined_index_bytes=_PERMUTED_BYTES, routed_index_bytes=_BUCKETIZED_BYTES
     ),
     host_operators=_TORCHREC_OPERATORS,
     capturable=False,
