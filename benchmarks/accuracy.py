@@ -9,6 +9,7 @@ Usage:
     python benchmarks/accuracy.py --collectives TABLE [--platform P] [--network N] [--json]
     python benchmarks/accuracy.py --gemm TABLE [--json]
     python benchmarks/accuracy.py --attention TABLE [--json]
+    python benchmarks/accuracy.py --embedding TABLE.csv [--json]
 
 The first form prints one table: models of kernels and collectives by device, and of networks
 between nodes, beside simpler ones.
@@ -20,9 +21,9 @@ measurements) and prints errors, order and intervals by family, beside a rooflin
 `--cases` lists every case. `--write` does both and writes the page with its pictures. The third
 form takes one file of published training throughputs of recommendation models, the fourth one of
 submissions to MLPerf with training and evaluation apart, the fifth one of published training steps
-of transformers, the last three a table (Parquet or CSV) of times of
-collectives, of products or of causal attention; rows that a shipped calibration was fitted on are
-no check of it.
+of transformers, the last four a table (Parquet or CSV) of times of collectives, of products, of
+causal attention or of FBGEMM's embeddings; rows that a shipped calibration was fitted on are no
+check of it, and those of embeddings say which were.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from end_to_end_page import end_to_end_section, write_pictures
 from kernel_transfers import KernelTransferRow, kernel_transfer_rows
 from network_models import network_rows
 from published_cases import compare_published
+from published_embeddings import compare_embedding
 from published_kernels import compare_attention, compare_gemm
 from published_steps import compare_steps
 from train_only_cases import compare_train_only
@@ -71,6 +73,7 @@ COMPARISONS = {
     "collectives": ("table of measured collectives", compare_collectives),
     "gemm": ("table of times of products", compare_gemm),
     "attention": ("table of times of causal attention", compare_attention),
+    "embedding": ("table of times of FBGEMM's embeddings", compare_embedding),
 }
 
 

@@ -19,7 +19,7 @@ from dse.workload.dlrm._contention import contended, has_own_engines
 from dse.workload.dlrm._dense import dense_estimate
 from dse.workload.dlrm._operators import dense_buckets, stack_operators
 from dse.workload.dlrm._software import InputPath
-from dse.workload.dlrm.scoring._features import INDEX_BYTES, LENGTH_BYTES
+from dse.workload.dlrm.scoring._features import LENGTH_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -141,9 +141,9 @@ def _copy_costs(problem: DlrmProblem) -> Iterator[Cost]:
     if software.input_path is InputPath.ON_DEVICE:
         return
     tables, samples = problem.model.tables, problem.local_batch_size
-    lookups = sum(table.lookups_per_sample for table in tables)
-    features = sum(table.feature_count for table in tables)
-    sizes_bytes = [samples * (lookups * INDEX_BYTES + features * LENGTH_BYTES)]
+    indices = sum(table.lookup_bytes * table.lookups_per_sample for table in tables)
+    lengths = LENGTH_BYTES * sum(table.bag_count for table in tables)
+    sizes_bytes = [samples * (indices + lengths)]
     sizes_bytes += [operator.traffic_bytes for operator in stack_operators(problem).input_copy]
     for size_bytes in sizes_bytes:
         estimate = host_copy_estimate(

@@ -15,7 +15,6 @@ from dse.machine.collectives import (
 )
 from dse.machine.kernels import (
     LOOKUP_LAUNCHES,
-    UPDATE_LAUNCHES,
     elementwise_time_s,
     embedding_time_s,
     host_rows_time_s,
@@ -34,7 +33,6 @@ from dse.workload.dlrm._exchanges import (
 from dse.workload.dlrm._software import InputPath
 from dse.workload.dlrm._weight_sync import synced_bytes, weight_sync_s
 from dse.workload.dlrm.scoring._features import (
-    INDEX_BYTES,
     LENGTH_BYTES,
     RANK_BLOCK_START,
     ExchangeGroup,
@@ -263,7 +261,7 @@ def _fill_lookups(
         device,
         blocks[chosen, GroupFeature.BACKWARD_MEMORY],
         blocks[chosen, GroupFeature.BACKWARD_CACHE],
-        UPDATE_LAUNCHES,
+        problem.software.embedding.update_launches(device),
     )
 
 
@@ -354,8 +352,8 @@ def _input_parts(problem: DlrmProblem) -> tuple[float, ...]:
     if not problem.software.lengths_first:
         return (1.0,)
     tables = problem.model.tables
-    lengths = float(LENGTH_BYTES * sum(table.feature_count for table in tables))
-    indices = INDEX_BYTES * sum(table.lookups_per_sample for table in tables)
+    lengths = float(LENGTH_BYTES * sum(table.bag_count for table in tables))
+    indices = sum(table.lookup_bytes * table.lookups_per_sample for table in tables)
     share = lengths / (lengths + indices)
     return (share, 1.0 - share)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dse.machine.kernels import EmbeddingKernels
+from dse.machine.kernels import FBGEMM, EmbeddingKernels
 from dse.workload._launch import LaunchMode
 from dse.workload._programs import IDEAL, FittedValue, Program
 from dse.workload.dlrm._software import IDEAL_RUNTIME, DenseBottom, DlrmRuntime, InputPath
@@ -133,6 +133,7 @@ _PROGRAMS = (
             wire=_CONVERTED,
             calls_per_operator=_TORCHREC_CALLS,
             triangle_gradient_bytes=200.0,
+            embedding=FBGEMM,
             spread=0.1,
         ),
         origin=(
@@ -173,6 +174,7 @@ _PROGRAMS = (
             wire=_CONVERTED,
             calls_per_operator=_TORCHREC_CALLS,
             triangle_gradient_bytes=200.0,
+            embedding=FBGEMM,
             loader_s_per_sample=5.6e-6,
             spread=0.1,
         ),

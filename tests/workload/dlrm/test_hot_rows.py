@@ -92,13 +92,16 @@ def test_it_is_the_sum_of_a_copied_table_and_a_sharded_one():
     # Long bags all have hot and other rows, so neither part has fewer bags.
     long = replace(TABLE, pooling_factors=(2000.0,))
     whole = PlanScorer(problem(long))
-    parts = (replace(hot_part(long, HOT), name="hot"), replace(cold_part(long, HOT), name="b"))
+    parts = (replace(hot_part(long, HOT), name="hot"), cold_part(long, HOT))
     model = replace(make_model(parts), sparse_optimizer=Optimizer.ROWWISE_ADAGRAD)
     apart = PlanScorer(replace(whole.problem, model=model))
     everyone = tuple(range(WORLD))
     made = ShardingPlan(
         WORLD,
-        (TablePlan("hot", ShardingType.DATA_PARALLEL, everyone), TablePlan("b", RW, everyone)),
+        (
+            TablePlan("hot", ShardingType.DATA_PARALLEL, everyone),
+            TablePlan(TABLE.name, RW, everyone),
+        ),
     )
     found, expected = features(whole, plan(kind=RW, ranks=everyone)), features(apart, made)
     # Besides the lookup, bags of both kinds are merged and indices are told apart.
