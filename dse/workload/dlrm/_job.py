@@ -311,7 +311,7 @@ class DlrmJob(Job):
         return samples * (forward_s + software.evaluation_s_per_sample / ranks)
 
     def notes(self) -> tuple[str, ...]:
-        """Returns whether the device lacks the arithmetic, or the program the hot rows of the plan."""
+        """Returns what the device, or the program, lacks of what was asked for."""
         found = precision_notes(self.problem.cluster.device, self.problem.precision)
         if self._plan is None or self.problem.software.hot_rows:
             return found
