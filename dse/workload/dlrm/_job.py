@@ -161,7 +161,9 @@ class DlrmJob(Job):
     def key(self) -> Hashable:
         """Returns the problem and the name of its program, with what restricts the plan."""
         types = self.allowed_types
-        if self.problem.cluster.domain_count == 1:
+        if self.problem.cluster.domain_count == 1 and all(
+            table.pooled for table in self.problem.model.tables
+        ):
             types = _on_one_node(types)
         return self.problem, self._program, types, self._placements
 

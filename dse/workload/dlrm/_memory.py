@@ -65,7 +65,7 @@ class MemoryModel:
         # Mixed precision keeps a working copy of the weights next to the master copy.
         working_bytes = problem.precision.value_bytes if problem.precision.value_bytes < 4 else 0
         pooled_bytes = sum(
-            table.feature_count * table.dim * table.output_data_type.value_bytes
+            table.vectors_per_sample * table.dim * table.output_data_type.value_bytes
             for table in model.tables
         )
         distributed = problem.cluster.world_size > 1

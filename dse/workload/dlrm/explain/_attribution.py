@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from dse.workload.dlrm.scoring._scorer import PlanScorer
 
 #: Operators of the dense part: `top_mlp.2.weight_gradient`, `interaction.concat.backward`.
-_DENSE = re.compile(r"(top_mlp|bottom_mlp|interaction|loss|tower|experts|task)\b")
+_DENSE = re.compile(
+    r"(top_mlp|bottom_mlp|interaction|loss|tower|experts|task|sequence\.\d+\.attention|sequence)\b"
+)
 _DENSE_WORDS = {
     "top_mlp": "top MLP",
     "bottom_mlp": "bottom MLP",
@@ -26,6 +28,7 @@ _DENSE_WORDS = {
     "tower": "towers",
     "experts": "experts",
     "task": "heads of tasks",
+    "sequence": "sequence layers",
 }
 _BACKWARD = (".backward", "_gradient")
 
@@ -84,5 +87,6 @@ def operator_group(name: str, kind: TaskKind) -> str:
     dense = _DENSE.match(name)
     if dense:
         direction = "backward" if name.endswith(_BACKWARD) else "forward"
-        return f"{_DENSE_WORDS[dense[1]]} {direction}"
+        word = _DENSE_WORDS.get(dense[1], "attention over the sequence")
+        return f"{word} {direction}"
     return next((group for ending, group in _EMBEDDING if name.endswith(ending)), name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dse.model import OperatorKind
 from dse.workload.dlrm._operators import dense_buckets
 from dse.workload.dlrm._weight_sync import synced_bytes
 from dse.workload.dlrm.explain._resources import all_reduce_buckets, operators_by_name
@@ -77,6 +78,8 @@ def _operator_sizes(operator: Operator) -> list[tuple[str, str | float]]:
     if operator.is_gemm:
         sizes = [(size, float(getattr(operator, size))) for size in ("m", "n", "k")]
         return [*sizes, *([("batch", float(operator.batch))] if operator.batch > 1 else [])]
+    if operator.kind is OperatorKind.SEQUENCE_ATTENTION:
+        return list(operator.sizes)
     return [("traffic_bytes", operator.traffic_bytes)]
 
 

@@ -157,8 +157,12 @@ def shard_features(
     rows, lookup_share, indices = table.rows, 1.0, table.indices
     if block is not None:
         rows, lookup_share, indices = block.rows, block.lookup_share, block.indices
-    bags = float(samples * table.bag_count)
+    lengths = float(samples * table.bag_count)
     lookups = samples * table.lookups_per_sample * lookup_share
+    # Without pooling every lookup is a bag of its own, and what the shard looks up it sends.
+    bags = lengths if table.pooled else lookups
+    vectors = table.bag_count if table.pooled else lookups / samples
+    cold = shares.cold if table.pooled else 1.0
     state_bytes_per_row = 4.0 * optimizer.state_values_per_row(columns)
     shape = EmbeddingShape(
         rows=rows,
@@ -194,12 +198,12 @@ def shard_features(
         GroupFeature.FORWARD_CACHE: slowdown * work.forward_cache_bytes,
         GroupFeature.BACKWARD_MEMORY: slowdown * work.backward_memory_bytes,
         GroupFeature.BACKWARD_CACHE: slowdown * work.backward_cache_bytes,
-        GroupFeature.EXCHANGED: float(
-            rows * columns if replicated else columns * table.bag_count * shares.cold
-        ),
+        GroupFeature.EXCHANGED: float(rows * columns if replicated else columns * vectors * cold),
     }
     if replicated and hot_rows:
         values_bytes = table.output_data_type.value_bytes * bags * columns / _STREAM_EFFICIENCY
+        # Without pooling no vector has hot and other rows.
+        values_bytes *= table.pooled
         merged_bytes = values_bytes * (_MERGE_PASSES * shares.cold + _ADD_PASSES * shares.both)
         # Indices are read once, and written to the list of the one part or the other.
         split_bytes = 2.0 * table.lookup_bytes * samples * whole.lookups_per_sample
@@ -222,9 +226,9 @@ def shard_features(
             own = shard_storage(table, optimizer, rows, columns)
             state_bytes = own.device_state_bytes if context.sync.optimizer_state else 0.0
             features[SYNCED_COLUMN] = own.device_weights_bytes + state_bytes
-        input_bytes = table.lookup_bytes * lookups + LENGTH_BYTES * bags
+        input_bytes = table.lookup_bytes * lookups + LENGTH_BYTES * lengths
         features[rank_column(RankFeature.INPUT)] = input_bytes
-        features[rank_column(RankFeature.POOLED_OUTPUT)] = bags * columns * shares.cold
+        features[rank_column(RankFeature.POOLED_OUTPUT)] = bags * columns * cold
     return tuple(features), (work.forward_spread, work.backward_spread)
 
 
