@@ -17,12 +17,13 @@ from dse.workload.dlrm._operators import (
     dense_buckets,
     stack_operators,
 )
-from dse.workload.dlrm._software import InputPath
+from dse.workload.dlrm._software import HostOperators, InputPath
 from dse.workload.dlrm.scoring._features import ExchangeGroup
 
 if TYPE_CHECKING:
     from dse.workload._launch import LaunchMode
     from dse.workload.dlrm._operators import StackOperators
+    from dse.workload.dlrm._pipelines import TrainPipeline
     from dse.workload.dlrm._problem import DlrmProblem
     from dse.workload.dlrm.scoring._slots import Slot
 
@@ -57,7 +58,8 @@ class Shape:
         first_rank_bottom: Whether the bottom MLP of the first rank is part of the graph.
         launch: How the host launches.
         overlap_dense_all_reduce: Whether buckets are reduced during the backward pass.
-        prefetch_input: Whether copy and input exchange belong to the next batch.
+        pipeline: Which work belongs to later batches.
+        handles_features: Whether the host handles features and groups besides the operators.
         input_path: How a batch reaches the devices.
         host_step: Whether the devices wait for something on the host at the beginning.
         loads_batches: Whether the host loads the next batch.
@@ -86,7 +88,8 @@ class Shape:
     first_rank_bottom: bool
     launch: LaunchMode
     overlap_dense_all_reduce: bool
-    prefetch_input: bool
+    pipeline: TrainPipeline
+    handles_features: bool
     input_path: InputPath
     host_step: bool
     loads_batches: bool
@@ -138,7 +141,8 @@ def make_shape(
         first_rank_bottom=on_first and not one_rank,
         launch=software.launch,
         overlap_dense_all_reduce=software.overlap_dense_all_reduce,
-        prefetch_input=software.prefetch_input,
+        pipeline=software.pipeline,
+        handles_features=software.host_operators != HostOperators(),
         input_path=software.input_path,
         host_step=software.step_host_s > 0,
         loads_batches=software.loader_s_per_sample > 0,
