@@ -47,6 +47,9 @@ _TAIL_BUCKETS = 512
 #: Halvings of an interval; 64 exhaust the digits of a double.
 _BISECTIONS = 64
 
+#: Mean draws of the least popular row after which all rows have been drawn.
+_LONG_STAY = 64.0
+
 #: Rounds of the hash that scatters row numbers.
 _HASH_ROUNDS = 3
 
@@ -123,18 +126,40 @@ class PopularityBuckets:
         repeats = max(0.0, 1.0 - first_touches / draws)
         if cache_rows >= first_touches:
             return repeats
-        # In a time t at most t rows enter the cache, so the root is at least `cache_rows`.
-        low, high = math.log(cache_rows), math.log(draws)
-        for _ in range(_BISECTIONS):
-            middle = 0.5 * (low + high)
-            resident = -np.expm1(-self.probability * math.exp(middle))
-            low, high = (middle, high) if self.rows @ resident < cache_rows else (low, middle)
-        stay = math.exp(low)
+        stay = self._stay(cache_rows, draws)
         resident = -np.expm1(-self.probability * stay)
         filling = max(0.0, stay - float(self.rows @ resident))
         steady = float((self.rows * self.probability) @ resident)
         # V lies a little below U where rows are drawn often; the bound is that of U.
         return min((filling + max(0.0, draws - stay) * steady) / draws, repeats)
+
+    def lru_misses(self, draws: float, cache_rows: float) -> tuple[float, float]:
+        """Returns what an LRU cache that has long been running lacks when a batch starts.
+
+        Args:
+            draws: Draws of the batch.
+            cache_rows: Rows that the cache holds, more than 0 and fewer than there are.
+
+        Returns:
+            Expected draws of rows that it lacks, and the expected number of distinct rows among
+            them.
+        """
+        least = float(self.probability[self.probability > 0].min())
+        stay = self._stay(cache_rows, max(2.0 * cache_rows, _LONG_STAY / least))
+        absent = self.rows * np.exp(-self.probability * stay)
+        rest = PopularityBuckets(absent, self.probability)
+        lookups = min(draws, draws * float(absent @ self.probability))
+        return lookups, min(rest.unique_rows(draws), lookups)
+
+    def _stay(self, cache_rows: float, longest: float) -> float:
+        """Time in draws for which a row stays in an LRU cache; at most `longest`."""
+        # In a time t at most t rows enter the cache, so the root is at least `cache_rows`.
+        low, high = math.log(cache_rows), math.log(longest)
+        for _ in range(_BISECTIONS):
+            middle = 0.5 * (low + high)
+            resident = -np.expm1(-self.probability * math.exp(middle))
+            low, high = (middle, high) if self.rows @ resident < cache_rows else (low, middle)
+        return math.exp(low)
 
 
 @dataclass(frozen=True)
@@ -204,6 +229,23 @@ class IndexDistribution(ABC):
             both fall when `head_rows` grows.
         """
         return _tail(self, rows, float(draws), float(head_rows))
+
+    def expected_misses(self, rows: int, draws: float, cached_rows: float) -> tuple[float, float]:
+        """Returns what an LRU cache that has long been running does not serve of one batch.
+
+        Che's approximation: a row stays for a time `t` in draws with `Σ (1 − e^{−p_i t})` rows in
+        the cache, so it is absent with probability `e^{−p_i t}`.
+
+        Args:
+            rows: Rows of the table.
+            draws: Draws of the batch.
+            cached_rows: Rows that the cache holds.
+
+        Returns:
+            Expected draws of rows that the cache lacks when the batch starts, and the expected
+            number of distinct rows among them; both fall when `cached_rows` grows.
+        """
+        return _misses(self, rows, float(draws), float(cached_rows))
 
     def sample(
         self, rng: np.random.Generator, rows: int, count: int, table: str = ""
@@ -423,3 +465,14 @@ def _tail(
     rest = indices.buckets(rows).tail(head_rows)
     lookups = min(draws, draws * float(rest.rows @ rest.probability))
     return lookups, min(rest.unique_rows(draws), lookups)
+
+
+@lru_cache(maxsize=65536)
+def _misses(
+    indices: IndexDistribution, rows: int, draws: float, cached_rows: float
+) -> tuple[float, float]:
+    if draws <= 0 or cached_rows >= rows:
+        return 0.0, 0.0
+    if cached_rows <= 0:
+        return draws, _unique_rows(indices, rows, draws)
+    return indices.buckets(rows).lru_misses(draws, cached_rows)

@@ -186,3 +186,44 @@ def test_rows_that_are_never_drawn_take_no_cache():
     assert buckets.unique_rows(1000) == pytest.approx(10)
     assert buckets.lru_hit_rate(1000, 10) == pytest.approx(1 - 10 / 1000)
     assert buckets.lru_hit_rate(1000, 0) == buckets.lru_hit_rate(0, 5) == 0
+
+
+@given(
+    st.one_of(st.just(Uniform()), st.floats(0.5, 1.6).map(Zipf)),
+    st.integers(2, 10**6),
+    st.floats(1, 1e5),
+    st.floats(0.01, 0.99),
+)
+def test_a_running_cache_misses_no_more_than_an_empty_one(indices, rows, draws, share):
+    lookups, distinct = indices.expected_misses(rows, draws, share * rows)
+    assert 0 <= distinct <= lookups <= draws * (1 + 1e-9)
+    everything = indices.expected_unique_rows(rows, draws)
+    assert distinct <= everything * (1 + 1e-9)
+    # The most popular rows are the best that a cache can hold.
+    assert indices.expected_tail(rows, draws, share * rows)[0] <= lookups * (1 + 1e-6) + 1e-6
+    more = indices.expected_misses(rows, draws, min(1.0, 1.1 * share) * rows)
+    assert more[0] <= lookups * (1 + 1e-9) + 1e-9
+
+
+def test_misses_of_a_running_cache_against_a_simulated_one():
+    rows, cached, batch = 20_000, 2_000, 1_000
+    rng = np.random.default_rng(0)
+    draws = Zipf(1.05).sample(rng, rows, 120 * batch)
+    last, missed, misses = {}, set(), []
+    for position, row in enumerate(draws.tolist()):
+        if position % batch == 0:
+            misses.append(len(missed))
+            missed.clear()
+            held = set(sorted(last, key=last.__getitem__)[-cached:])
+        if row not in held:
+            missed.add(row)
+        last[row] = position
+    expected = Zipf(1.05).expected_misses(rows, batch, cached)[1]
+    assert np.mean(misses[40:]) == pytest.approx(expected, rel=0.02)
+
+
+def test_misses_without_a_cache_and_with_all_rows():
+    assert Uniform().expected_misses(100, 50.0, 100) == (0.0, 0.0)
+    lookups, distinct = Uniform().expected_misses(100, 50.0, 0)
+    assert lookups == 50
+    assert distinct == pytest.approx(100 * (1 - 0.99**50))

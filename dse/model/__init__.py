@@ -9,6 +9,7 @@ from __future__ import annotations
 from dse.model._common import Operator, OperatorKind, Optimizer
 from dse.model._load import ModelFile, find_model, list_models, load_dlrm, load_model
 from dse.model.dlrm import (
+    LENGTH_SPREAD,
     META_2021,
     META_2022,
     STATISTICS,
@@ -18,12 +19,14 @@ from dse.model.dlrm import (
     DlrmModel,
     EmbeddingTable,
     Experts,
+    IndexType,
     Interaction,
     InteractionKind,
     ModelDocument,
     ModelRecipe,
     ParameterGroup,
     PoolingDistribution,
+    SequenceLayers,
     TableEntry,
     TableList,
     TableStatistics,
@@ -37,6 +40,7 @@ from dse.model.dlrm import (
     interaction_inputs,
     interaction_width,
     read_table_list,
+    sequence_positions,
 )
 from dse.model.transformer import (
     Activation,
@@ -50,6 +54,7 @@ from dse.model.transformer import (
 )
 
 __all__ = [
+    "LENGTH_SPREAD",
     "META_2021",
     "META_2022",
     "STATISTICS",
@@ -61,6 +66,7 @@ __all__ = [
     "DlrmModel",
     "EmbeddingTable",
     "Experts",
+    "IndexType",
     "Interaction",
     "InteractionKind",
     "MixtureOfExperts",
@@ -73,6 +79,7 @@ __all__ = [
     "Optimizer",
     "ParameterGroup",
     "PoolingDistribution",
+    "SequenceLayers",
     "TableEntry",
     "TableList",
     "TableStatistics",
@@ -94,4 +101,5 @@ __all__ = [
     "load_dlrm",
     "load_model",
     "read_table_list",
+    "sequence_positions",
 ]

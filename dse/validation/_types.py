@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
-from dse.model import DataType
+from dse.model import DataType, IndexType
 from dse.sharding import check_plan
 from dse.workload import LaunchMode
 from dse.workload.dlrm import DlrmJob
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from dse.model import DlrmModel
+    from dse.model import DlrmModel, EmbeddingTable
     from dse.sharding import ShardingPlan
     from dse.workload.dlrm import DlrmProblem
 
@@ -92,6 +92,11 @@ class Candidate:
                     f"{where}, table `{table.name}`: real runs keep no hot rows on every rank; "
                     "plan without them"
                 )
+            if special := _untrained_lookups(table):
+                raise ConfigError(
+                    f"{where}, table `{table.name}`: real runs have no {special}; leave it out of "
+                    "a copy of the model to compare its plans"
+                )
             if table.data_type is DataType.INT8:
                 raise ConfigError(
                     f"{where}, table `{table.name}`: int8 rows cannot be trained; use fp16"
@@ -101,8 +106,24 @@ class Candidate:
 
 def _untrained(model: DlrmModel) -> list[str]:
     """Returns the fields of a model that the trainer has no network for."""
-    parts = {"towers": model.towers, "experts": model.experts, "tasks": model.tasks}
+    parts = {
+        "sequence": model.sequence,
+        "towers": model.towers,
+        "experts": model.experts,
+        "tasks": model.tasks,
+    }
     return [name for name, part in parts.items() if part]
+
+
+def _untrained_lookups(table: EmbeddingTable) -> str:
+    """Returns the first property of a table's lookups that the trainer does not have."""
+    found = {
+        "weighted lookups (`weighted`)": table.weighted,
+        "bags of several samples (`bags_per_sample`)": table.bags_per_sample != 1,
+        "narrow outputs (`output_data_type`)": table.output_data_type is not DataType.FP32,
+        "int32 indices (`index_type`)": table.index_type is not IndexType.INT64,
+    }
+    return next((name for name, given in found.items() if given), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dse.indices import IndexDistribution
     from dse.machine import Precision
     from dse.model._common import Optimizer
-    from dse.model.dlrm._architecture import Experts, Task, Tower
+    from dse.model.dlrm._architecture import Experts, SequenceLayers, Task, Tower
+
+
+#: Standard deviation of the logarithm of log-normal lengths.
+LENGTH_SPREAD = 1.0
+
+
+#: Bytes of the weight of a lookup.
+_WEIGHT_BYTES = 4
 
 
 class DataType(StrEnum):
@@ -25,6 +34,18 @@ class DataType(StrEnum):
     def value_bytes(self) -> int:
         """Bytes of one stored value."""
         return {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1}[self.value]
+
+
+class IndexType(StrEnum):
+    """Type of row numbers in the input."""
+
+    INT64 = "int64"
+    INT32 = "int32"
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of one index."""
+        return {"int64": 8, "int32": 4}[self.value]
 
 
 class InteractionKind(StrEnum):
@@ -43,6 +64,14 @@ class PoolingDistribution(StrEnum):
     FIXED = "fixed"
     POISSON = "poisson"
     LOGNORMAL = "lognormal"
+
+    def mean_square(self, mean: float) -> float:
+        """Returns the mean of the square of a length with this mean."""
+        if self is PoolingDistribution.POISSON:
+            return mean**2 + mean
+        if self is PoolingDistribution.LOGNORMAL:
+            return mean**2 * math.exp(LENGTH_SPREAD**2)
+        return mean**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +99,20 @@ class EmbeddingTable:
         name: Unique in its model.
         rows: Number of rows.
         dim: Columns of a row.
-        pooling_factors: Mean lookups a sample, one entry per feature that shares the table;
-            each feature yields one pooled vector of `dim` values.
+        pooling_factors: Mean lookups of a bag, one entry per feature that shares the table; each
+            feature yields one pooled vector of `dim` values a sample.
+        pooled: Whether a bag's rows are summed; otherwise every lookup yields a vector (TorchRec's
+            `EmbeddingCollection`), a position of the model's sequence.
         pooling_distribution: How a bag's length varies around its mean.
         indices: Which rows are drawn.
         data_type: Storage type.
+        weighted: Whether each lookup comes with a weight, of four bytes, by which its row is
+            multiplied.
+        bags_per_sample: Bags of each feature for one sample: less than 1 where samples share bags,
+            as those of one user do (TorchRec's variable batch per feature). Pooling factors are
+            those of a bag.
+        output_data_type: Type of pooled values and their gradients; the same for all tables.
+        index_type: Type of indices; the same for all tables.
     """
 
     name: str
@@ -84,16 +122,36 @@ class EmbeddingTable:
     pooling_distribution: PoolingDistribution
     indices: IndexDistribution
     data_type: DataType
+    weighted: bool = False
+    bags_per_sample: float = 1.0
+    output_data_type: DataType = DataType.FP32
+    index_type: IndexType = IndexType.INT64
+    pooled: bool = True
 
     @property
     def lookups_per_sample(self) -> float:
         """Mean lookups a sample over all features of the table."""
-        return sum(self.pooling_factors)
+        return sum(self.pooling_factors) * self.bags_per_sample
 
     @property
     def feature_count(self) -> int:
-        """Pooled vectors a sample."""
+        """Bags a sample."""
         return len(self.pooling_factors)
+
+    @property
+    def vectors_per_sample(self) -> float:
+        """Vectors a sample that the dense part reads: of bags, or of single lookups."""
+        return self.feature_count if self.pooled else self.lookups_per_sample
+
+    @property
+    def bag_count(self) -> float:
+        """Bags that are looked up for a sample, over all features of the table."""
+        return self.feature_count * self.bags_per_sample
+
+    @property
+    def lookup_bytes(self) -> int:
+        """Bytes of one lookup in the input: its index, and its weight if it has one."""
+        return self.index_type.value_bytes + (_WEIGHT_BYTES if self.weighted else 0)
 
     @property
     def weight_bytes(self) -> int:
@@ -123,6 +181,7 @@ class DlrmModel:
         experts: Experts between the shared layers and the tasks; None without.
         tasks: What is predicted, each with its own head and loss; empty if the top MLP ends with
             the outputs.
+        sequence: Attention over the vectors of tables without pooling; None without such tables.
     """
 
     name: str
@@ -140,13 +199,26 @@ class DlrmModel:
     towers: tuple[Tower, ...] = ()
     experts: Experts | None = None
     tasks: tuple[Task, ...] = ()
+    sequence: SequenceLayers | None = None
 
     @property
     def outputs(self) -> int:
         """Predictions a sample, each with a label."""
         if self.tasks:
-            return sum(task.top_mlp[-1] for task in self.tasks)
-        return self.top_mlp[-1] if self.top_mlp else 1
+            at_once = sum(task.top_mlp[-1] for task in self.tasks)
+        else:
+            at_once = self.top_mlp[-1] if self.top_mlp else 1
+        return at_once * self.predicted_positions
+
+    @property
+    def predicted_positions(self) -> int:
+        """How often the layers behind the sequence run for a sample."""
+        return self.sequence.predictions if self.sequence else 1
+
+    @property
+    def output_data_type(self) -> DataType:
+        """Type of pooled values and their gradients."""
+        return self.tables[0].output_data_type if self.tables else DataType.FP32
 
     @property
     def embedding_bytes(self) -> int:

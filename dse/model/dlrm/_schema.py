@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -13,12 +14,14 @@ from dse.machine import Precision
 from dse.model._common import Name, Optimizer, Width
 from dse.model.dlrm._architecture_schema import (
     ExpertsBlock,
+    SequenceBlock,
     TaskBlock,
     TowerBlock,
     Widths,
     problem,
     repeated,
     wrong_experts,
+    wrong_sequence,
     wrong_towers,
 )
 from dse.model.dlrm._interactions import interaction_width
@@ -26,6 +29,7 @@ from dse.model.dlrm._model import (
     DataType,
     DlrmModel,
     EmbeddingTable,
+    IndexType,
     Interaction,
     InteractionKind,
     PoolingDistribution,
@@ -36,6 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MAX_TABLES = 100_000
+
+#: Rows that indices of four bytes can tell apart.
+_INT32_ROWS = 2**31
 
 Rows = Annotated[Count, Field(le=10**12)]
 
@@ -112,14 +119,25 @@ Pooling = Annotated[
 ]
 
 
+BagShare = Annotated[PositiveFloat, Field(le=1000)]
+
+#: Keys that tables cannot have of their own: a batch has one type of indices and of outputs.
+_OF_ALL_TABLES = frozenset(("output_data_type", "index_type"))
+
+
 class TableDefaults(StrictModel):
     """Values for tables that do not give their own."""
 
     dim: Width | None = None
     pooling: Pooling = [1.0]
+    pooled: bool = True
     pooling_distribution: PoolingDistribution = PoolingDistribution.FIXED
     indices: IndicesBlock = UniformBlock(kind="uniform")
     data_type: DataType = DataType.FP32
+    weighted: bool = False
+    bags_per_sample: BagShare = 1.0
+    output_data_type: Literal["fp32", "fp16", "bf16"] = "fp32"
+    index_type: IndexType = IndexType.INT64
 
 
 class TableBlock(StrictModel):
@@ -130,9 +148,24 @@ class TableBlock(StrictModel):
     dim: Width | None = None
     count: Annotated[Count, Field(le=_MAX_TABLES)] = 1
     pooling: Pooling | None = None
+    pooled: bool | None = None
     pooling_distribution: PoolingDistribution | None = None
     indices: IndicesBlock | None = None
     data_type: DataType | None = None
+    weighted: bool | None = None
+    bags_per_sample: BagShare | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _not_of_one_table(cls, value: object) -> object:
+        if isinstance(value, dict):
+            for name in sorted(_OF_ALL_TABLES & value.keys()):
+                raise PydanticCustomError(
+                    "of_all_tables",
+                    "`{name}` is the same for all tables of a batch; give it in `table_defaults`",
+                    {"name": name},
+                )
+        return value
 
 
 class GenerateBlock(StrictModel):
@@ -190,6 +223,7 @@ class ModelDocument(Document):
     source: str
     dense_features: Annotated[int, Field(ge=0, le=2**24)]
     bottom_mlp: Widths = []
+    sequence: SequenceBlock | None = None
     towers: Annotated[list[TowerBlock], Field(max_length=1000)] = []
     interaction: InteractionBlock
     top_mlp: Widths = []
@@ -213,8 +247,10 @@ class ModelDocument(Document):
                 *self._no_tables(),
                 *self._repeated_names(),
                 *self._wrong_dims(),
+                *self._wrong_indices(),
                 *wrong_towers(self.towers, names),
                 *wrong_experts(self.experts, self.tasks),
+                *self._wrong_sequence(names),
                 *repeated("towers", [tower.name for tower in self.towers]),
                 *repeated("tasks", [task.name for task in self.tasks]),
             ]
@@ -269,6 +305,27 @@ class ModelDocument(Document):
         if equal:
             yield from self._different_widths(kind)
 
+    def _wrong_indices(self) -> Iterator[InitErrorDetails]:
+        defaults = self.table_defaults
+        for index, block in enumerate(self.tables):
+            weighted = defaults.weighted if block.weighted is None else block.weighted
+            shared = (block.bags_per_sample or defaults.bags_per_sample) != 1
+            if (weighted or shared) and not self._pooled(block):
+                name = "weighted" if weighted else "bags_per_sample"
+                yield problem(
+                    ("tables", index, name),
+                    f"table `{block.name}` is not pooled, and only pooled lookups have {name}; "
+                    "leave it out",
+                )
+        if self.table_defaults.index_type is IndexType.INT32:
+            for index, block in enumerate(self.tables):
+                if block.rows > _INT32_ROWS:
+                    yield problem(
+                        ("tables", index, "rows"),
+                        f"table `{block.name}` has {block.rows} rows, and int32 indices number "
+                        f"{_INT32_ROWS} at most; use `index_type: int64`",
+                    )
+
     def _different_widths(self, kind: InteractionKind) -> Iterator[InitErrorDetails]:
         """Yields vectors of a dot product, or sum, that are not as wide as the first one."""
         width = self.bottom_mlp[-1] if self.bottom_mlp else None
@@ -277,12 +334,16 @@ class ModelDocument(Document):
         vectors: list[tuple[tuple[str | int, ...], str, int | None]] = [
             (("tables", index, "dim"), f"table `{block.name}`", block.dim)
             for index, block in enumerate(self.tables)
-            if not {block.name, *_names(block)} <= in_towers and block.name not in in_towers
+            if self._pooled(block)
+            and not {block.name, *_names(block)} <= in_towers
+            and block.name not in in_towers
         ]
         vectors += [
             (("towers", index, "mlp"), f"tower `{tower.name}`", tower.mlp[-1])
             for index, tower in enumerate(self.towers)
         ]
+        if self.sequence:
+            vectors.append((("sequence", "hidden"), "the sequence", self.sequence.hidden))
         for field, name, own in vectors:
             dim = own or self.table_defaults.dim
             if dim is None or (dim == 1 and kind is InteractionKind.FM):
@@ -295,6 +356,31 @@ class ModelDocument(Document):
                     f"a {kind} interaction needs equal widths: {first}, {name} has dim {dim}; a "
                     "tower of one layer brings a table to another width",
                 )
+
+    def _pooled(self, block: TableBlock) -> bool:
+        return self.table_defaults.pooled if block.pooled is None else block.pooled
+
+    def _wrong_sequence(self, names: dict[str, list[str]]) -> Iterator[InitErrorDetails]:
+        unpooled = [index for index, block in enumerate(self.tables) if not self._pooled(block)]
+        in_towers = {
+            name
+            for tower in self.towers
+            for own in tower.tables
+            for name in names.get(own, (own,))
+        }
+        for index in unpooled:
+            if not in_towers.isdisjoint(_names(self.tables[index])):
+                yield problem(("tables", index, "pooled"), "towers read pooled vectors only")
+        beside = [
+            name
+            for name, found in (
+                ("dense_features", self.dense_features),
+                ("towers", self.towers),
+                ("pooled tables", len(unpooled) < len(self.tables)),
+            )
+            if found
+        ]
+        yield from wrong_sequence(self.sequence, unpooled, beside)
 
     def _wrong_top(self) -> Iterator[InitErrorDetails]:
         ends_here = not (self.top_mlp or self.tasks)
@@ -335,17 +421,26 @@ class ModelDocument(Document):
             towers=tuple(tower.to_tower(names) for tower in self.towers),
             experts=self.experts.to_experts() if self.experts else None,
             tasks=tuple(task.to_task() for task in self.tasks),
+            sequence=self.sequence.to_sequence() if self.sequence else None,
         )
 
     def _expanded(self) -> tuple[EmbeddingTable, ...]:
         if self.generate is not None:
-            return generate_tables(
+            generated = generate_tables(
                 STATISTICS[self.generate.statistics],
                 self.generate.count,
                 self.generate.seed,
                 self.generate.data_type,
             )
+            return tuple(replace(table, **self._of_all_tables()) for table in generated)
         return tuple(table for block in self.tables for table in self._tables_of(block))
+
+    def _of_all_tables(self) -> dict[str, Any]:
+        """Returns what a table is created with whatever its block says."""
+        return {
+            "output_data_type": DataType(self.table_defaults.output_data_type),
+            "index_type": self.table_defaults.index_type,
+        }
 
     def _tables_of(self, block: TableBlock) -> list[EmbeddingTable]:
         defaults = self.table_defaults
@@ -359,6 +454,10 @@ class ModelDocument(Document):
                 pooling_distribution=block.pooling_distribution or defaults.pooling_distribution,
                 indices=indices.to_distribution(),
                 data_type=block.data_type or defaults.data_type,
+                weighted=defaults.weighted if block.weighted is None else block.weighted,
+                bags_per_sample=block.bags_per_sample or defaults.bags_per_sample,
+                **self._of_all_tables(),
+                pooled=self._pooled(block),
             )
             for name in _names(block)
         ]
