@@ -72,7 +72,12 @@ class MemoryModel:
         return MemoryModel(
             dense_parameters_bytes=float(parameters * (copies * _MASTER_BYTES + working_bytes)),
             activations_bytes=float(
-                activation_bytes(model, problem.local_batch_size, problem.precision)
+                activation_bytes(
+                    model,
+                    problem.local_batch_size,
+                    problem.precision,
+                    problem.cluster.whole.world_size,
+                )
             ),
             input_copies=2 if software.prefetch_input else 1,
             fixed_io_bytes=2.0 * problem.local_batch_size * pooled_bytes,
