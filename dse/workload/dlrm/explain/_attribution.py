@@ -39,6 +39,10 @@ _EMBEDDING = (
     ("replicated tables update", "embedding updates"),
 )
 
+#: Starts of the names of what the host dispatches: operators of the model, and those of the
+#: framework around them.
+_DISPATCHES = ("launch ", "handle ")
+
 
 def attributed_plan(scorer: PlanScorer, plan: ShardingPlan) -> AttributedGraph:
     """Returns the graph of a plan with what each task is for and what takes its time.
@@ -81,7 +85,7 @@ def operator_group(name: str, kind: TaskKind) -> str:
         kind: What it occupies its stream with.
     """
     if kind is TaskKind.HOST:
-        return "host dispatch" if name.startswith("launch ") else name
+        return "host dispatch" if name.startswith(_DISPATCHES) else name
     if kind is TaskKind.COPY:
         return "input copies"
     dense = _DENSE.match(name)

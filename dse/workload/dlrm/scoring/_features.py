@@ -90,11 +90,13 @@ FEATURE_COUNT = RANK_BLOCK_START + len(RankFeature)
 
 #: Columns behind all others, present only once a table lives in host memory or there are replicas
 #: of the tables: for each group but the replicated one the bytes over the host link of lookups and
-#: of updates, then stored bytes, then those that replicas of a shard average.
+#: of updates, then stored bytes, then those that replicas of a shard average, then bytes over the
+#: host link that a pipeline fetches ahead of lookups.
 HOST_BLOCK_START = FEATURE_COUNT
 HOST_STORED_COLUMN = HOST_BLOCK_START + 2 * (len(ExchangeGroup) - 1)
 SYNCED_COLUMN = HOST_STORED_COLUMN + 1
-WIDE_FEATURE_COUNT = SYNCED_COLUMN + 1
+HOST_PREFETCHED_COLUMN = SYNCED_COLUMN + 1
+WIDE_FEATURE_COUNT = HOST_PREFETCHED_COLUMN + 1
 
 
 def group_column(group: ExchangeGroup, feature: GroupFeature) -> int:

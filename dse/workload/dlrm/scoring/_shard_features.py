@@ -14,7 +14,9 @@ from dse.machine.kernels import (
     unfused_embedding_work,
 )
 from dse.sharding import bag_shares, cold_part, hot_part, shard_storage
+from dse.workload.dlrm._pipelines import TrainPipeline
 from dse.workload.dlrm.scoring._features import (
+    HOST_PREFETCHED_COLUMN,
     HOST_STORED_COLUMN,
     LENGTH_BYTES,
     SYNCED_COLUMN,
@@ -71,6 +73,7 @@ class ShardContext:
         samples: Samples that are looked up.
         tables: The model's tables.
         sync: How replicas are kept alike; None without them.
+        prefetches_rows: Whether rows are fetched into caches ahead of their lookups.
     """
 
     device: DeviceSpec
@@ -80,6 +83,7 @@ class ShardContext:
     samples: int
     tables: tuple[EmbeddingTable, ...]
     sync: WeightSync | None = None
+    prefetches_rows: bool = False
 
 
 @lru_cache(maxsize=_CONTEXTS_KEPT)
@@ -91,9 +95,12 @@ def shard_context(
     samples: int,
     tables: tuple[EmbeddingTable, ...],
     sync: WeightSync | None = None,
+    prefetches_rows: bool = False,
 ) -> ShardContext:
     """Returns what shards depend on; for the arguments see :class:`ShardContext`."""
-    return ShardContext(device, host_link, optimizer, kernels, samples, tables, sync)
+    return ShardContext(
+        device, host_link, optimizer, kernels, samples, tables, sync, prefetches_rows
+    )
 
 
 def shard_contexts(problem: DlrmProblem) -> tuple[ShardContext, ShardContext]:
@@ -110,6 +117,7 @@ def shard_contexts(problem: DlrmProblem) -> tuple[ShardContext, ShardContext]:
             samples,
             model.tables,
             sync,
+            problem.software.pipeline is TrainPipeline.PREFETCH,
         )
         for samples in (problem.global_batch_size, problem.local_batch_size)
     )
@@ -190,7 +198,9 @@ def shard_features(
     else:
         host_work = _host_rows(context, indices, shape, cached_share)
         work = host_work.device
-        features[link_column(group, 0)] = host_work.forward_link_bytes
+        prefetched_bytes = host_work.fetched_link_bytes if context.prefetches_rows else 0.0
+        features[link_column(group, 0)] = host_work.forward_link_bytes - prefetched_bytes
+        features[HOST_PREFETCHED_COLUMN] = prefetched_bytes
         features[link_column(group, 1)] = host_work.backward_link_bytes
     slowdown = _WEIGHTED_SLOWDOWN if table.weighted else 1.0
     per_group = {
