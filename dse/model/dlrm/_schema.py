@@ -300,6 +300,17 @@ class ModelDocument(Document):
             yield from self._different_widths(kind)
 
     def _wrong_indices(self) -> Iterator[InitErrorDetails]:
+        defaults = self.table_defaults
+        for index, block in enumerate(self.tables):
+            weighted = defaults.weighted if block.weighted is None else block.weighted
+            shared = (block.bags_per_sample or defaults.bags_per_sample) != 1
+            if (weighted or shared) and not self._pooled(block):
+                name = "weighted" if weighted else "bags_per_sample"
+                yield problem(
+                    ("tables", index, name),
+                    f"table `{block.name}` is not pooled, and only pooled lookups have {name}; "
+                    "leave it out",
+                )
         if self.table_defaults.index_type is IndexType.INT32:
             for index, block in enumerate(self.tables):
                 if block.rows > _INT32_ROWS:
@@ -363,7 +374,11 @@ class ModelDocument(Document):
             )
             if found
         ]
-        yield from wrong_sequence(self.sequence, unpooled, beside)
+        lookups = sum(
+            sum(block.pooling or self.table_defaults.pooling) * block.count
+            for block in (self.tables[index] for index in unpooled)
+        )
+        yield from wrong_sequence(self.sequence, unpooled, beside, lookups)
 
     def _wrong_top(self) -> Iterator[InitErrorDetails]:
         ends_here = not (self.top_mlp or self.tasks)

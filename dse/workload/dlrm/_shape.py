@@ -76,7 +76,7 @@ class Shape:
         optimizer: Update of the dense parameters.
         buckets: The operator of the backward pass that completes each bucket of gradients.
         first_bucket_cost: Number of the cost of the first one's reduction.
-        averages_weights: Whether replicas of the tables are averaged.
+        averages_weights: Whether there are replicas of sharded tables, which are averaged.
     """
 
     ranks: int
@@ -116,6 +116,9 @@ def make_shape(
     software, cluster = problem.software, problem.cluster
     dense = stack_operators(problem)
     on_first = bottom_on_first_rank(problem)
+    sharded = [
+        layout >> group & 1 for group in ExchangeGroup if group is not ExchangeGroup.REPLICATED
+    ]
     if on_first:
         # The bottom MLP's output takes part in the exchange of pooled vectors.
         layout |= 1 << ExchangeGroup.POOLED
@@ -158,7 +161,7 @@ def make_shape(
         optimizer=optimizer,
         buckets=tuple(last for _, last in buckets),
         first_bucket_cost=end,
-        averages_weights=problem.sync is not None,
+        averages_weights=problem.sync is not None and any(sharded),
     )
 
 
