@@ -384,7 +384,11 @@ class ModelDocument(Document):
             )
             if found
         ]
-        yield from wrong_sequence(self.sequence, unpooled, beside)
+        lookups = sum(
+            sum(block.pooling or self.table_defaults.pooling) * block.count
+            for block in (self.tables[index] for index in unpooled)
+        )
+        yield from wrong_sequence(self.sequence, unpooled, beside, lookups)
 
     def _wrong_top(self) -> Iterator[InitErrorDetails]:
         ends_here = not (self.top_mlp or self.tasks)
