@@ -1,18 +1,17 @@
 """Bags of varying length: lookups of the slowest rank of a batch, and the largest input.
 
-Lengths of bags are independent, so the lookups of a rank are a sum that varies about normally from
-batch to batch. All ranks wait for the slowest, so what counts is the expected maximum over ranks.
-Each rank is taken to have an even part of every table's bags, as whole tables that are dealt out
-over ranks and local batches of copies give it. The blocks of a row-wise table vary less, because
-they share their bags; that is left out.
+Lengths of bags are independent, and all ranks wait for the one that has most in a batch. Each rank
+is taken to have an even part of every table's bags, as whole tables that are dealt out over ranks
+and local batches of copies give it. The blocks of a row-wise table vary less, because they share
+their bags; that is left out.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-import math
-from statistics import NormalDist
 from typing import TYPE_CHECKING
+
+from dse.model import busiest_share, length_moment
 
 if TYPE_CHECKING:
     from dse.model import EmbeddingTable
@@ -22,15 +21,11 @@ _BATCHES = 100_000
 
 
 def _variance(table: EmbeddingTable) -> float:
-    """Variance of a table's lookups of one sample; bags of one sample are independent."""
-    distribution = table.pooling_distribution
-    bags = table.lookups_per_sample / sum(table.pooling_factors)
-    return bags * sum(distribution.mean_square(mean) - mean**2 for mean in table.pooling_factors)
-
-
-def _largest(count: float) -> float:
-    """Expected largest of some standard normal numbers (Blom's formula); 0 for one."""
-    return NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
+    """Variance of a table's lookups of one sample; its bags are independent."""
+    lengths = table.pooling_distribution
+    return table.bags_per_sample * sum(
+        length_moment(lengths, mean, 2) - mean**2 for mean in table.pooling_factors
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -51,21 +46,14 @@ def lookup_factors(
         One factor for each table, at least 1; exactly 1 for bags of fixed length and for one rank.
     """
     row_bytes = [table.dim * table.data_type.value_bytes for table in tables]
-    mean = [
-        samples * table.lookups_per_sample * size / ranks
-        for table, size in zip(tables, row_bytes, strict=True)
-    ]
-    variance = [
-        samples * _variance(table) * size**2 / ranks
-        for table, size in zip(tables, row_bytes, strict=True)
-    ]
-    deviation = math.sqrt(sum(variance))
-    if not deviation:
+    mean = [table.lookups_per_sample * size for table, size in zip(tables, row_bytes, strict=True)]
+    variance = [_variance(table) * size**2 for table, size in zip(tables, row_bytes, strict=True)]
+    more = busiest_share(sum(variance) / sum(mean) ** 2, samples // ranks, ranks) - 1.0
+    if not more:
         return (1.0,) * len(tables)
-    largest = _largest(ranks)
+    per_variance = more * sum(mean) / sum(variance)
     return tuple(
-        1.0 + largest * varies / (deviation * size)
-        for varies, size in zip(variance, mean, strict=True)
+        1.0 + per_variance * varies / size for varies, size in zip(variance, mean, strict=True)
     )
 
 
@@ -80,7 +68,7 @@ def largest_input(tables: tuple[EmbeddingTable, ...], samples: int, ranks: int) 
     Returns:
         At least 1; exactly 1 for bags of fixed length.
     """
-    lookups = samples * sum(table.lookups_per_sample for table in tables) / ranks
-    variance = samples * sum(_variance(table) for table in tables) / ranks
-    relative = math.sqrt(variance) / lookups
-    return (1.0 + _largest(ranks * _BATCHES) * relative) / (1.0 + _largest(ranks) * relative)
+    lookups = sum(table.lookups_per_sample for table in tables)
+    relative = sum(_variance(table) for table in tables) / lookups**2
+    usual = busiest_share(relative, samples // ranks, ranks)
+    return busiest_share(relative, samples // ranks, ranks * _BATCHES) / usual
