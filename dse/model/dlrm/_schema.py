@@ -209,6 +209,16 @@ class OptimizerBlock(StrictModel):
     dense: Optimizer
     sparse: Optimizer
 
+    @model_validator(mode="after")
+    def _check(self) -> OptimizerBlock:
+        if self.dense.of_tables_only:
+            raise PydanticCustomError(
+                "optimizer",
+                f"`dense: {self.dense.value}` is for embedding tables; use `sgd`, `adagrad` or "
+                "`adam`",
+            )
+        return self
+
 
 class ModelDocument(Document):
     """A recommendation model and its training recipe."""
