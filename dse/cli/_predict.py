@@ -9,6 +9,7 @@ import typer
 from dse.cli._options import (
     BatchOption,
     JsonOption,
+    KernelsOption,
     LaunchOption,
     LinkOption,
     ModelArgument,
@@ -19,9 +20,11 @@ from dse.cli._options import (
     PriceProviderOption,
     ProgramOption,
     SetOption,
+    TableTypeOption,
     TimelineOption,
     WireOption,
     WorldSizeOption,
+    joined,
     price_basis,
 )
 
@@ -55,6 +58,8 @@ def predict_command(
     ] = "",
     launch: LaunchOption = "",
     wire: WireOption = "",
+    table_data_type: TableTypeOption = "",
+    compute_kernels: KernelsOption = "",
     host_profile: Annotated[
         str,
         typer.Option(
@@ -177,6 +182,8 @@ def predict_command(
         plan=plan,
         launch=launch,
         communication_precision=wire,
+        table_data_type=table_data_type,
+        compute_kernels=joined(compute_kernels),
         host_profile=host_profile,
         tensor=tensor,
         pipeline=pipeline,

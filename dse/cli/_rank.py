@@ -19,6 +19,7 @@ from dse.cli._options import (
     PriceProviderOption,
     ProgramOption,
     SetOption,
+    TableTypeOption,
     WireOption,
     price_basis,
 )
@@ -37,6 +38,7 @@ def rank_command(
     precision: PrecisionOption = "",
     launch: LaunchOption = "",
     wire: WireOption = "",
+    table_data_type: TableTypeOption = "",
     program: ProgramOption = "",
     changes: SetOption = None,
     basis: PriceBasisOption = "",
@@ -69,6 +71,7 @@ def rank_command(
         program=program,
         launch=launch,
         communication_precision=wire,
+        table_data_type=table_data_type,
         price_basis=price_basis(basis) if basis else "",
         price_provider=provider,
         overrides=tuple(changes or ()),

@@ -10,6 +10,7 @@ import typer
 from dse.cli._exit import ExitCode
 from dse.cli._options import (
     JsonOption,
+    KernelsOption,
     LaunchOption,
     LinkOption,
     ModelArgument,
@@ -19,7 +20,9 @@ from dse.cli._options import (
     ProgramOption,
     SeedOption,
     SetOption,
+    TableTypeOption,
     WireOption,
+    joined,
     listed,
     member,
     price_basis,
@@ -81,6 +84,8 @@ def recommend_command(
     ] = "50 %",
     launch: LaunchOption = "",
     wire: WireOption = "",
+    table_data_type: TableTypeOption = "",
+    compute_kernels: KernelsOption = "",
     program: ProgramOption = "",
     link: LinkOption = "",
     network: NetworkOption = "",
@@ -118,6 +123,8 @@ def recommend_command(
         network=network,
         launch=launch,
         communication_precision=wire,
+        table_data_type=table_data_type,
+        compute_kernels=joined(compute_kernels),
         overrides=tuple(changes or ()),
     )
     with progress("looking", quiet=as_json) as display:

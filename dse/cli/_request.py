@@ -34,6 +34,9 @@ class Request:
         launch: How the host launches kernels; as the program does if empty.
         communication_precision: Formats of pooled embeddings on the wire; as the program does if
             empty.
+        table_data_type: Type of all embedding rows; that of each table if empty.
+        compute_kernels: Kernels of the tables, which say where these may be; device memory if
+            empty.
         host_profile: File of host overheads; the platform's if empty.
         tensor: Tensor-parallel ranks.
         pipeline: Pipeline stages.
@@ -59,6 +62,8 @@ class Request:
     plan: str = ""
     launch: str = ""
     communication_precision: str = ""
+    table_data_type: str = ""
+    compute_kernels: str = ""
     host_profile: str = ""
     tensor: int | None = None
     pipeline: int | None = None

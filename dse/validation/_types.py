@@ -7,7 +7,6 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
-from dse.model import DataType
 from dse.sharding import check_plan
 from dse.workload import LaunchMode
 from dse.workload.dlrm import DlrmJob
@@ -92,9 +91,10 @@ class Candidate:
                     f"{where}, table `{table.name}`: real runs keep no hot rows on every rank; "
                     "plan without them"
                 )
-            if table.data_type is DataType.INT8:
+            if table.data_type.value_bytes < 2:
                 raise ConfigError(
-                    f"{where}, table `{table.name}`: int8 rows cannot be trained; use fp16"
+                    f"{where}, table `{table.name}`: {table.data_type.value} rows cannot be "
+                    "trained; use fp16"
                 )
         return replace(self, plan=plan)
 

@@ -61,6 +61,9 @@ class RecommendOptions:
         launch: How the host launches kernels; by default as the program does.
         communication_precision: Formats of pooled embeddings on the wire; by default as the
             program does.
+        table_data_type: Type of all embedding rows; that of each table by default.
+        compute_kernels: Kernels of the tables, joined by `+`, which say where these may be; device
+            memory by default.
         price_basis: Which list prices count.
         price_provider: Only this one's; empty for the cheapest of all.
         confidence: Least probability to reach the goal; one half asks for the expected value.
@@ -79,6 +82,8 @@ class RecommendOptions:
     network: str = ""
     launch: str = ""
     communication_precision: str = ""
+    table_data_type: str = ""
+    compute_kernels: str = ""
     price_basis: str = "on_demand"
     price_provider: str = ""
     confidence: float = 0.5
@@ -165,7 +170,7 @@ def option_evaluator(
     fixed: dict[str, ParameterValue] = {}
     if program := workload.program_name({"program": options.program}):
         fixed["program"] = program
-    for name in ("launch", "communication_precision"):
+    for name in ("launch", "communication_precision", "table_data_type", "compute_kernels"):
         if value := getattr(options, name):
             if name not in workload.parameters.model_fields:
                 raise ConfigError(f"{name}: not for a {workload.title}; leave it out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 import math
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import PlanError
-from dse.sharding import ShardingType, check_plan, read_plan, stored_bytes
+from dse.sharding import ShardingType, check_plan, read_plan, stored_bytes, total_device_bytes
 from dse.simulate import simulate
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
 from dse.workload._job import Job, PlanEffort
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from dse.machine import Cluster
     from dse.model import DlrmModel
-    from dse.sharding import ShardingPlan, TableConstraints
+    from dse.sharding import PlanningRequest, ShardingPlan, TableConstraints
     from dse.workload._explain import AttributedGraph
     from dse.workload._prediction import MemoryAccount
     from dse.workload.dlrm._problem import DlrmProblem
@@ -53,6 +54,7 @@ class DlrmJob(Job):
         planner: How it was found.
         program: Name of the training program; empty where only its runtime is known.
         allowed_types: Sharding types that may be used.
+        constraints: Constraints on tables that every plan keeps.
         placements: How each table is sharded, by its name, where the parameters say so.
         scorer: The performance model of the problem, if there is one already.
     """
@@ -65,11 +67,13 @@ class DlrmJob(Job):
         planner: str = "",
         program: str = "",
         allowed_types: frozenset[ShardingType] = _ALL_TYPES,
+        constraints: tuple[TableConstraints, ...] = (),
         placements: tuple[tuple[str, str], ...] = (),
         scorer: PlanScorer | None = None,
     ) -> None:
         self.problem = problem
         self.allowed_types = allowed_types
+        self.constraints = constraints
         self._plan = plan
         self._planner = planner
         self._program = program
@@ -142,7 +146,7 @@ class DlrmJob(Job):
             self.scorer,
             PlanEffort(seed=seed, time_limit_s=time_limit_s),
             allowed_types=types,
-            constraints=constraints,
+            constraints=(*self.constraints, *constraints),
             allow_uvm=allow_uvm,
         )
 
@@ -153,6 +157,7 @@ class DlrmJob(Job):
             planner=planner,
             program=self._program,
             allowed_types=self.allowed_types,
+            constraints=self.constraints,
             placements=self._placements,
             scorer=self._scorer,
         )
@@ -162,7 +167,8 @@ class DlrmJob(Job):
         types = self.allowed_types
         if self.cluster.domain_count == 1:
             types = _on_one_node(types)
-        return self.problem, self._program, types, self._placements
+        demanded = tuple(replace(rule, origin="") for rule in self.constraints)
+        return self.problem, self._program, types, demanded, self._placements
 
     def planned(self, effort: PlanEffort, incumbent: ShardingPlan | None = None) -> DlrmJob:
         """Returns the job with the fastest plan found that fits; see :meth:`Job.planned`.
@@ -173,30 +179,34 @@ class DlrmJob(Job):
         if self._plan is not None:
             return self
         if self._placements:
-            from dse.workload.dlrm.solver import planning_request
-
-            request = planning_request(self.scorer, self.allowed_types, effort.seed)
+            request = _request(self.scorer, self.allowed_types, self.constraints, effort.seed)
             return self._with(*joint_plan(self.scorer, request, dict(self._placements)))
         from dse.workload.dlrm.solver import solve
 
         known = None if incumbent is None else self.with_plan(incumbent).plan
-        found = solve(self.scorer, effort, allowed_types=self.allowed_types, incumbent=known)
+        found = solve(
+            self.scorer,
+            effort,
+            allowed_types=self.allowed_types,
+            constraints=self.constraints,
+            incumbent=known,
+        )
         return self._with(found.plan, found.planner)
 
     def least_memory_bytes(self) -> float:
         """Returns what every rank holds if the tables are spread evenly."""
-        tables_bytes = _tables_bytes(self.problem.model)
+        tables_bytes = self._least_tables_bytes()
         return _fixed_bytes(self.problem) + tables_bytes / self.cluster.world_size
 
     def cannot_fit(self) -> str:
-        """Returns why the tables exceed the cluster's memory under any plan."""
+        """Returns why the tables exceed the cluster's device memory under any plan."""
         cluster = self.cluster
         device, fixed_bytes = cluster.device, _fixed_bytes(self.problem)
         if self.least_memory_bytes() <= device.usable_memory_bytes:
             return ""
         free_bytes = device.usable_memory_bytes - fixed_bytes
         available_bytes = max(0.0, cluster.world_size * free_bytes)
-        tables_bytes = _tables_bytes(self.problem.model)
+        tables_bytes = self._least_tables_bytes()
         reason = (
             f"the tables take {tables_bytes / 2**30:.1f} GiB with their optimizer state, and "
             f"{cluster.world_size} × {device.name} have {available_bytes / 2**30:.1f} GiB for "
@@ -207,7 +217,15 @@ class DlrmJob(Job):
         return f"{reason}; at least {math.ceil(tables_bytes / free_bytes)} are needed"
 
     def check_parameters(self) -> None:
-        """Does nothing: the problem was checked when it was made."""
+        """Checks the constraints on tables; the problem was checked when it was made."""
+        if self.constraints:
+            _check_constraints(self.problem, self.allowed_types, self.constraints)
+
+    def _least_tables_bytes(self) -> float:
+        """Returns the least device memory that all tables take together."""
+        if not any(rule.allows_host for rule in self.constraints):
+            return _tables_bytes(self.problem.model)
+        return _least_device_bytes(self.problem, self.allowed_types, self.constraints)
 
     def optimistic_time_s(self, *, closer: bool = False) -> float:
         """Returns the time of everything but the tables, to which every plan adds work.
@@ -221,11 +239,11 @@ class DlrmJob(Job):
 
     def lower_bound_s(self, incumbent_s: float | None = None) -> float:
         """Returns a time that no plan of the allowed types beats; infinite if none can fit."""
-        from dse.workload.dlrm.solver import lower_bound, planning_request
+        from dse.workload.dlrm.solver import lower_bound
 
         # A separate scorer, so that the bound does not depend on what was scored before.
         scorer = PlanScorer(self.problem)
-        request = planning_request(scorer, self.allowed_types, 0)
+        request = _request(scorer, self.allowed_types, self.constraints)
         if incumbent_s is None:
             bound = lower_bound(scorer, request, max_programs=0)
         else:
@@ -326,6 +344,44 @@ def _tables_bytes(model: DlrmModel) -> float:
         stored_bytes(table, model.sparse_optimizer, table.rows, table.dim)
         for table in model.tables
     )
+
+
+@lru_cache(maxsize=256)
+def _least_device_bytes(
+    problem: DlrmProblem,
+    types: frozenset[ShardingType],
+    constraints: tuple[TableConstraints, ...],
+) -> float:
+    """Returns the device memory that all tables take together, where some may be on the host."""
+    return total_device_bytes(_request(PlanScorer(problem), types, constraints))
+
+
+@lru_cache(maxsize=256)
+def _check_constraints(
+    problem: DlrmProblem,
+    types: frozenset[ShardingType],
+    constraints: tuple[TableConstraints, ...],
+) -> None:
+    """Checks that constraints leave every table a place.
+
+    Raises:
+        ConfigError: They do not.
+    """
+    from dse.workload.dlrm.solver import check_request
+
+    scorer = PlanScorer(problem)
+    check_request(scorer, _request(scorer, types, constraints))
+
+
+def _request(
+    scorer: PlanScorer,
+    types: frozenset[ShardingType],
+    constraints: tuple[TableConstraints, ...],
+    seed: int = 0,
+) -> PlanningRequest:
+    from dse.workload.dlrm.solver import planning_request
+
+    return replace(planning_request(scorer, types, seed), constraints=constraints)
 
 
 @lru_cache(maxsize=256)

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dse.config import parse_document
 from dse.errors import ConfigError
 from dse.machine import Precision
-from dse.model import ModelDocument
-from dse.sharding import ShardingType, plan_to_json, plan_to_torchrec
+from dse.model import DataType, ModelDocument, Optimizer
+from dse.sharding import (
+    DEFAULT_CACHE_LOAD_FACTOR,
+    ComputeKernel,
+    ShardingType,
+    TableConstraints,
+    plan_to_json,
+    plan_to_torchrec,
+)
 from dse.workload._launch import LaunchMode
 from dse.workload._workload import ModelWorkload
 from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm._joint import placement_parameters
-from dse.workload.dlrm._parameters import PLACEMENT_PREFIX, TYPE_SEPARATOR, DlrmParameters
+from dse.workload.dlrm._parameters import (
+    NO_CONSTRAINTS,
+    PLACEMENT_PREFIX,
+    TYPE_SEPARATOR,
+    DlrmParameters,
+)
 from dse.workload.dlrm._problem import make_problem
 from dse.workload.dlrm._programs import DLRM_PROGRAMS
 from dse.workload.dlrm._wire import WireFormats
@@ -40,6 +52,7 @@ class DlrmWorkload(ModelWorkload):
 
     Attributes:
         model: What is trained.
+        table_constraints: Constraints on tables that parameters may name.
     """
 
     kind: ClassVar[str] = "dlrm"
@@ -52,11 +65,18 @@ class DlrmWorkload(ModelWorkload):
     frameworks: ClassVar[tuple[str, ...]] = ("torchrec",)
 
     model: DlrmModel
+    table_constraints: tuple[tuple[str, tuple[TableConstraints, ...]], ...] = ()
 
     @property
     def tables(self) -> Sequence[EmbeddingTable]:
         """Embedding tables of the model."""
         return self.model.tables
+
+    def with_table_constraints(
+        self, constraints: Mapping[str, tuple[TableConstraints, ...]]
+    ) -> DlrmWorkload:
+        """Returns the workload with constraints that parameters may name."""
+        return replace(self, table_constraints=tuple(constraints.items()))
 
     @property
     def sizes(self) -> Mapping[str, float]:
@@ -91,12 +111,17 @@ class DlrmWorkload(ModelWorkload):
             )
         name = self.program_name(parameters)
         program = DLRM_PROGRAMS[name]
+        alone = cluster.world_size == 1
         problem = make_problem(
-            self.model,
+            _stored(
+                self.model,
+                str(parameters.get("table_data_type", "")),
+                str(parameters.get("sparse_optimizer", "")),
+            ),
             cluster,
             _global_batch_size(parameters),
             precision,
-            _overridden(program, program.software_for(precision), parameters),
+            _overridden(program, program.software_for(precision), parameters, alone),
             host_profile,
         )
         placements = {
@@ -108,6 +133,7 @@ class DlrmWorkload(ModelWorkload):
             problem,
             program=name,
             allowed_types=_types(parameters),
+            constraints=_constraints(parameters, dict(self.table_constraints)),
             placements=tuple(placements.items()),
         )
 
@@ -165,6 +191,11 @@ class DlrmWorkload(ModelWorkload):
     ) -> tuple[Parameter, ...]:
         """Returns one parameter for each table; see :meth:`Workload.placement_parameters`."""
         sets = choices["sharding_types"]
+        if wrong := [name for name in ("compute_kernels", "table_constraints") if name in choices]:
+            raise ConfigError(
+                f"`{wrong[0]}` with `plan: joint`, where the sampler places the tables; use "
+                "`plan: solver`"
+            )
         if len(sets) > 1:
             raise ConfigError(
                 "with `plan: joint` every table chooses its own type; give one set of sharding "
@@ -185,7 +216,10 @@ def _global_batch_size(parameters: Mapping[str, ParameterValue]) -> int:
 
 
 def _overridden(
-    program: DlrmProgram, software: DlrmRuntime, parameters: Mapping[str, ParameterValue]
+    program: DlrmProgram,
+    software: DlrmRuntime,
+    parameters: Mapping[str, ParameterValue],
+    alone: bool,
 ) -> DlrmRuntime:
     """Returns a training program with what parameters say about it in place of what it does.
 
@@ -193,6 +227,7 @@ def _overridden(
         program: The program.
         software: The same in the precision of the job.
         parameters: Value of every parameter.
+        alone: Whether there is a single rank, which sends nothing.
 
     Raises:
         ConfigError: The program cannot do that.
@@ -205,9 +240,9 @@ def _overridden(
     if "launch" in parameters:
         changes["launch"] = LaunchMode(str(parameters["launch"]))
     if "communication_precision" in parameters:
-        changes["wire"] = _chosen_wire(
-            program, software.wire, str(parameters["communication_precision"])
-        )
+        text = str(parameters["communication_precision"])
+        chosen = _chosen_wire(program, software.wire, text)
+        changes["wire"] = software.wire if alone else chosen
     return replace(software, **changes)
 
 
@@ -231,6 +266,63 @@ def _chosen_wire(program: DlrmProgram, own: WireFormats, text: str) -> WireForma
             f"sends {own.text}; use that, or one of the programs {able}"
         )
     return own
+
+
+@lru_cache(maxsize=64)
+def _stored(model: DlrmModel, data_type: str, optimizer: str) -> DlrmModel:
+    """Returns a model with another type of all rows, or another update rule of the tables.
+
+    Args:
+        model: The model.
+        data_type: Name of a type; that of each table if empty.
+        optimizer: Name of an update rule; the model's if empty.
+    """
+    if optimizer:
+        model = replace(model, sparse_optimizer=Optimizer(optimizer))
+    if data_type:
+        kind = DataType(data_type)
+        tables = tuple(replace(table, data_type=kind) for table in model.tables)
+        model = replace(model, tables=tables)
+    return model
+
+
+def _constraints(
+    parameters: Mapping[str, ParameterValue],
+    known: Mapping[str, tuple[TableConstraints, ...]],
+) -> tuple[TableConstraints, ...]:
+    """Returns what parameters demand of tables; nothing that makes no difference.
+
+    Args:
+        parameters: Value of every parameter.
+        known: Constraints that they may name.
+
+    Raises:
+        ConfigError: They name constraints that do not exist.
+    """
+    found: list[TableConstraints] = []
+    name = str(parameters.get("table_constraints", NO_CONSTRAINTS))
+    if name != NO_CONSTRAINTS:
+        if name not in known:
+            raise ConfigError(
+                f"no constraints on tables are called `{name}`; a search space defines them under "
+                "`table_constraints`"
+            )
+        found += known[name]
+    names = str(parameters.get("compute_kernels", ComputeKernel.FUSED.value))
+    kernels = {ComputeKernel(kernel) for kernel in names.split(TYPE_SEPARATOR)}
+    if ComputeKernel.FUSED in kernels:
+        # Copies on every rank have the dense kernel.
+        kernels.add(ComputeKernel.DENSE)
+    if kernels != {ComputeKernel.FUSED, ComputeKernel.DENSE}:
+        demanded = TableConstraints(allowed_kernels=frozenset(kernels), origin="compute_kernels")
+        found.append(demanded)
+    caching = ComputeKernel.FUSED_UVM_CACHING
+    share = float(parameters.get("cache_load_factor", DEFAULT_CACHE_LOAD_FACTOR))
+    if share != DEFAULT_CACHE_LOAD_FACTOR and any(
+        caching in (rule.allowed_kernels or ()) for rule in found
+    ):
+        found.append(TableConstraints(cache_load_factor=share, origin="cache_load_factor"))
+    return tuple(found)
 
 
 def _types(parameters: Mapping[str, ParameterValue]) -> frozenset[ShardingType]:

@@ -145,7 +145,7 @@ def shard_features(
     shape = EmbeddingShape(
         rows=rows,
         dim=columns,
-        value_bytes=table.data_type.value_bytes,
+        value_bytes=table.data_type.row_bytes(columns) / columns,
         bags=bags,
         lookups=lookups,
         output_value_bytes=4,
