@@ -44,6 +44,7 @@ _PARAMETERS = {
     "pp": "pipeline",
     "vp": "interleave",
     "cp": "context",
+    "ep": "expert",
     "micro_batch": "micro_batch_size",
     "global_batch": "global_batch_size",
 }
@@ -177,8 +178,6 @@ def published_job(row: Mapping[str, str]) -> TransformerJob:
     Raises:
         DseError: The row describes something that is not modelled.
     """
-    if int(row["ep"] or 1) > 1:
-        raise DseError("expert parallelism is not modelled")
     program = row["program"]
     if program not in TRANSFORMER_PROGRAMS:
         known = ", ".join(TRANSFORMER_PROGRAMS)

@@ -172,7 +172,7 @@ def from_hf_command(
 ) -> None:
     """Make a transformer from the configuration of a Hugging Face model.
 
-    Dense decoders such as Llama, Mistral, Qwen and Gemma, and BERT.
+    Decoders such as Llama, Mistral, Mixtral, Qwen and Gemma, and BERT.
     """
     from dse._files import write_atomically
     from dse.config import parse_document
@@ -359,6 +359,7 @@ def _transformer(model: TransformerModel) -> dict[str, object]:
         "ffn_hidden": model.ffn_hidden,
         "vocab": model.vocab,
         "parameters": model.parameter_count,
+        "active_parameters": model.active_parameter_count,
         "sequence_length": model.sequence_length,
         "precision": model.precision.value,
         "global_batch_size": model.global_batch_size,

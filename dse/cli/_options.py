@@ -94,6 +94,32 @@ ProgramOption = Annotated[
         "a bound that no program reaches.",
     ),
 ]
+ReplicasOption = Annotated[
+    int | None,
+    typer.Option(
+        "--replicas",
+        min=1,
+        help="Sharding groups with a copy of all tables each (2D parallelism, as TorchRec's "
+        "DMPCollection); 1 by default.",
+    ),
+]
+ReplicaPlacementOption = Annotated[
+    str,
+    typer.Option(
+        "--replica-placement",
+        metavar="strided|contiguous",
+        help="strided, the default: groups are spread over all nodes, copies are averaged inside "
+        "nodes; contiguous: a group is whole nodes.",
+    ),
+]
+SyncIntervalOption = Annotated[
+    int | None,
+    typer.Option(
+        "--sync-interval",
+        min=1,
+        help="Iterations from one average of the copies to the next; 1 by default.",
+    ),
+]
 StepOption = Annotated[
     str | None,
     typer.Option(

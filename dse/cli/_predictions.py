@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from dse.cli._output import fields_of
 from dse.cli._request import OpenJob, Request, open_job
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from dse.machine.platforms import ChangedFigure
     from dse.report.terminal import PredictionView
     from dse.workload import Job, PairedComparison, Prediction
+
+Value = TypeVar("Value")
 
 #: Plans that are not files: found by search, or that of the first configuration.
 _SEARCH_PLAN = "search"
@@ -97,7 +99,7 @@ class Predicted:
             "collectives": measured_by(self._link) if request.world_size > 1 else None,
             **change_fields(opened.changes),
             **self.job.document(),
-            **prediction_fields(prediction, self.ranks_per_place),
+            **prediction_fields(prediction, self.job),
             "no_price": opened.no_price or None,
             "bound_by": self.explanation.bound_by,
         }
@@ -151,8 +153,10 @@ class Predicted:
         attributed, view = self.job.attributed(), self.view
         simulated = simulate(attributed.graph)
         title = ", ".join(filter(None, (view.job, view.setup, "predicted")))
-        if view.ranks_per_place > 1:
+        if view.place != "rank" and view.ranks_per_place > 1:
             title += f"; a process is one rank of each {view.place}"
+        elif view.ranks_per_place > 1:
+            title += f"; one of {view.ranks_per_place} sharding groups"
         write_timeline(
             simulated,
             path,
@@ -237,12 +241,26 @@ def change_remarks(changes: Sequence[ChangedFigure]) -> list[str]:
     return [f"changed: {one.quantity}, {one.before} → {one.after}" for one in changes]
 
 
-def prediction_fields(prediction: Prediction, ranks: int = 1) -> dict[str, object]:
+def of_every_rank(values: Sequence[Value], job: Job) -> list[Value]:
+    """Returns a value for each rank of a job, where one stands for several ranks.
+
+    Args:
+        values: Of pipeline stages, of the ranks of a sharding group, or of all ranks.
+        job: The job.
+    """
+    copies = job.world_size // len(values) if values else 1
+    group = job.represented
+    if group is not None and group.part_of is not None and group.rank_stride == 1:
+        return [*values] * copies
+    return [value for value in values for _ in range(copies)]
+
+
+def prediction_fields(prediction: Prediction, job: Job) -> dict[str, object]:
     """Returns a prediction under the names of the public contract.
 
     Args:
         prediction: The prediction.
-        ranks: Ranks that each entry of the breakdown and the memory stands for.
+        job: What it is of.
     """
     return {
         "iteration_time_s": prediction.iteration_time_s,
@@ -254,11 +272,9 @@ def prediction_fields(prediction: Prediction, ranks: int = 1) -> dict[str, objec
         "price_usd_per_hour": prediction.price_usd_per_hour,
         "rented": prediction.rented or None,
         "cost_usd_per_million_samples": prediction.cost_usd_per_million_samples,
-        "memory_bytes_per_rank": [
-            size_bytes for size_bytes in prediction.memory_bytes_per_rank for _ in range(ranks)
-        ],
+        "memory_bytes_per_rank": of_every_rank(prediction.memory_bytes_per_rank, job),
         "usable_memory_bytes": prediction.usable_memory_bytes,
         "feasible": prediction.feasible,
         "infeasible_reason": prediction.infeasible_reason,
-        "breakdown": [parts for parts in prediction.breakdown for _ in range(ranks)],
+        "breakdown": of_every_rank(prediction.breakdown, job),
     }

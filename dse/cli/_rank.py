@@ -18,7 +18,10 @@ from dse.cli._options import (
     PriceBasisOption,
     PriceProviderOption,
     ProgramOption,
+    ReplicaPlacementOption,
+    ReplicasOption,
     SetOption,
+    SyncIntervalOption,
     TableTypeOption,
     WireOption,
     price_basis,
@@ -37,6 +40,9 @@ def rank_command(
     network: NetworkOption = "",
     precision: PrecisionOption = "",
     launch: LaunchOption = "",
+    replicas: ReplicasOption = None,
+    replica_placement: ReplicaPlacementOption = "",
+    sync_interval: SyncIntervalOption = None,
     wire: WireOption = "",
     table_data_type: TableTypeOption = "",
     program: ProgramOption = "",
@@ -70,20 +76,24 @@ def rank_command(
         precision=precision,
         program=program,
         launch=launch,
+        replicas=replicas,
+        replica_placement=replica_placement,
+        sync_interval=sync_interval,
         communication_precision=wire,
         table_data_type=table_data_type,
         price_basis=price_basis(basis) if basis else "",
         price_provider=provider,
         overrides=tuple(changes or ()),
     )
-    # A plan names its ranks; one rank is enough to read it.
-    reader = open_job(request)
+    # A plan names the ranks of a sharding group; one rank is enough to read it.
+    reader = open_job(replace(request, replicas=None))
     opened = {1: reader}
     scored = []
     for path in plans:
         plan = reader.job.read_plan(path)
         if plan.world_size not in opened:
-            opened[plan.world_size] = open_job(replace(request, world_size=plan.world_size))
+            ranks = plan.world_size * (replicas or 1)
+            opened[plan.world_size] = open_job(replace(request, world_size=ranks))
         found = opened[plan.world_size]
         job = found.job.with_plan(plan, str(path))
         scored.append((str(path), predict_job(job, found.quote), job))
@@ -99,9 +109,9 @@ def rank_command(
             "plan": row.name,
             "tie_with_best": row.tie,
             "bound_by": explain_job(job).bound_by,
-            **prediction_fields(row.prediction),
+            **prediction_fields(row.prediction, job),
         }
-        for place, (row, (*_, job)) in enumerate(zip(rows, scored, strict=True), start=1)
+        for place, (row, (_, _, job)) in enumerate(zip(rows, scored, strict=True), start=1)
     ]
     document = {
         **program_fields(reader.program),

@@ -32,6 +32,9 @@ class Request:
         program: Training program; that of the kind of model if empty.
         plan: Plan file, ``search`` (the default), or ``same`` for a second configuration.
         launch: How the host launches kernels; as the program does if empty.
+        replicas: Sharding groups with a copy of all tables each.
+        replica_placement: Where the ranks of a group are.
+        sync_interval: Iterations from one average of the copies to the next.
         communication_precision: Formats of pooled embeddings on the wire; as the program does if
             empty.
         table_data_type: Type of all embedding rows; that of each table if empty.
@@ -41,6 +44,7 @@ class Request:
         tensor: Tensor-parallel ranks.
         pipeline: Pipeline stages.
         context: Context-parallel ranks.
+        expert: Ranks that share the experts of a layer.
         interleave: Virtual pipeline stages of a stage.
         sequence_parallel: Whether tensor-parallel ranks share norms and residuals.
         micro_batch_size: Samples of one pass through a stage.
@@ -61,6 +65,9 @@ class Request:
     program: str = ""
     plan: str = ""
     launch: str = ""
+    replicas: int | None = None
+    replica_placement: str = ""
+    sync_interval: int | None = None
     communication_precision: str = ""
     table_data_type: str = ""
     compute_kernels: str = ""
@@ -68,6 +75,7 @@ class Request:
     tensor: int | None = None
     pipeline: int | None = None
     context: int | None = None
+    expert: int | None = None
     interleave: int | None = None
     sequence_parallel: bool | None = None
     micro_batch_size: int | None = None

@@ -21,8 +21,11 @@ from dse.cli._options import (
     PriceBasisOption,
     PriceProviderOption,
     ProgramOption,
+    ReplicaPlacementOption,
+    ReplicasOption,
     SeedOption,
     SetOption,
+    SyncIntervalOption,
     TableTypeOption,
     WireOption,
     WorldSizeOption,
@@ -73,6 +76,9 @@ def shard_command(
     network: NetworkOption = "",
     precision: PrecisionOption = "",
     launch: LaunchOption = "",
+    replicas: ReplicasOption = None,
+    replica_placement: ReplicaPlacementOption = "",
+    sync_interval: SyncIntervalOption = None,
     wire: WireOption = "",
     table_data_type: TableTypeOption = "",
     program: ProgramOption = "",
@@ -87,6 +93,7 @@ def shard_command(
     from dse.cli._predictions import (
         change_fields,
         change_remarks,
+        of_every_rank,
         prediction_fields,
         program_fields,
     )
@@ -110,6 +117,9 @@ def shard_command(
         precision=precision,
         program=program,
         launch=launch,
+        replicas=replicas,
+        replica_placement=replica_placement,
+        sync_interval=sync_interval,
         communication_precision=wire,
         table_data_type=table_data_type,
         price_basis=price_basis(basis) if basis else "",
@@ -145,7 +155,7 @@ def shard_command(
         "global_batch_size": global_batch_size,
         **program_fields(opened.program),
         **change_fields(opened.changes),
-        **prediction_fields(prediction),
+        **prediction_fields(prediction, job),
         "bound_by": explanation.bound_by,
         "iteration_time_s": solution.iteration_time_s,
         "lower_bound_s": solution.lower_bound_s,
@@ -157,7 +167,9 @@ def shard_command(
         "ties": solution.ties,
         "fits": solution.fits,
         "peak_memory_bytes": solution.peak_memory_bytes,
-        "host_memory_bytes_per_rank": [memory.host_bytes for memory in prediction.memory],
+        "host_memory_bytes_per_rank": of_every_rank(
+            [memory.host_bytes for memory in prediction.memory], job
+        ),
         "plan": json.loads(plan_text),
     }
     view = ShardingView(

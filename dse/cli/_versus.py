@@ -14,9 +14,12 @@ _YES_OR_NO = {"true": True, "yes": True, "false": False, "no": False}
 _NUMBERS = (
     "world_size",
     "global_batch_size",
+    "replicas",
+    "sync_interval",
     "tensor",
     "pipeline",
     "context",
+    "expert",
     "interleave",
     "micro_batch_size",
 )

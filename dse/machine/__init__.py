@@ -9,6 +9,7 @@ Subpackages: :mod:`~dse.machine.platforms` reads machines from YAML,
 from __future__ import annotations
 
 from dse.machine._contention import COLLECTIVE_SLOWDOWN, KERNEL_SLOWDOWN, contention_factors
+from dse.machine._groups import changed_cluster, rank_group
 from dse.machine._hardware import (
     Cluster,
     DeviceSpec,
@@ -37,6 +38,8 @@ __all__ = [
     "PeakRates",
     "Precision",
     "Quote",
+    "changed_cluster",
     "contention_factors",
     "devices_per_domain",
+    "rank_group",
 ]

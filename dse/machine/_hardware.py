@@ -305,6 +305,9 @@ class Cluster:
         nodes_per_pod: Nodes that the link reaches over; one without pods.
         host_memory_bandwidth_bytes_per_s: Bandwidth of one node's host memory, which its devices
             share; None when it is not known, then nothing limits their sum.
+        part_of: The whole cluster, if this is one of several equal groups of its ranks, see
+            :func:`rank_group`; None for a whole one.
+        rank_stride: Distance of the numbers that neighbouring ranks have in the whole cluster.
     """
 
     name: str
@@ -318,6 +321,18 @@ class Cluster:
     host_memory_bytes: float | None = None
     nodes_per_pod: int = 1
     host_memory_bandwidth_bytes_per_s: float | None = None
+    part_of: Cluster | None = None
+    rank_stride: int = 1
+
+    @property
+    def whole(self) -> Cluster:
+        """The cluster with the ranks of all groups; itself if it is not a group of another."""
+        return self.part_of or self
+
+    @property
+    def replicas(self) -> int:
+        """Groups like this one that the whole cluster consists of."""
+        return self.whole.world_size // self.world_size
 
     @property
     def host_link_of_all(self) -> HostLinkSpec:

@@ -41,6 +41,7 @@ from dse.model.dlrm import (
 from dse.model.transformer import (
     Activation,
     AttentionKind,
+    MixtureOfExperts,
     NormKind,
     TransformerDocument,
     TransformerFamily,
@@ -62,6 +63,7 @@ __all__ = [
     "Experts",
     "Interaction",
     "InteractionKind",
+    "MixtureOfExperts",
     "ModelDocument",
     "ModelFile",
     "ModelRecipe",

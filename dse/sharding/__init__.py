@@ -5,7 +5,8 @@ from __future__ import annotations
 from dse.sharding._check import check_plan
 from dse.sharding._files import plan_to_json, plan_to_torchrec, read_plan
 from dse.sharding._hot_rows import (
-    cold_bag_share,
+    BagShares,
+    bag_shares,
     cold_part,
     hot_part,
     hot_row_counts,
@@ -42,16 +43,23 @@ from dse.sharding.constraints import (
     placements_allowed,
     read_constraints,
 )
-from dse.sharding.torchrec import TORCHREC_MODULE, from_torchrec, to_torchrec
+from dse.sharding.torchrec import (
+    TORCHREC_MODULE,
+    DmpCollection,
+    from_torchrec,
+    to_torchrec,
+)
 
 __all__ = [
     "DEFAULT_CACHE_LOAD_FACTOR",
     "PLANNERS",
     "TORCHREC_MODULE",
     "AllowedPlacement",
+    "BagShares",
     "ComputeKernel",
     "ConstraintsDocument",
     "Cut",
+    "DmpCollection",
     "PlanningRequest",
     "ShardStorage",
     "ShardingPlan",
@@ -61,9 +69,9 @@ __all__ = [
     "TablePattern",
     "TablePlan",
     "TableShard",
+    "bag_shares",
     "check_constraints",
     "check_plan",
-    "cold_bag_share",
     "cold_part",
     "column_widths",
     "explain_infeasible",

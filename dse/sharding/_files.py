@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dse.model import EmbeddingTable
+    from dse.sharding.torchrec import DmpCollection
 
 
 class TableBlock(StrictModel):
@@ -68,6 +69,7 @@ def plan_to_torchrec(
     module_path: str | Mapping[str, str] = TORCHREC_MODULE,
     devices_per_domain: int | None = None,
     qcomms: Mapping[str, tuple[str, str]] | None = None,
+    groups: DmpCollection | None = None,
 ) -> str:
     """Returns a plan as JSON with the fields of TorchRec's `ShardingPlan`.
 
@@ -81,6 +83,7 @@ def plan_to_torchrec(
             of a node by default.
         qcomms: Precisions forward and backward by the name of TorchRec's `CommOp`, where
             collectives are quantized.
+        groups: How several groups of ranks are trained under the plan; None for one.
 
     Raises:
         PlanError: TorchRec would not do what the plan says.
@@ -88,6 +91,7 @@ def plan_to_torchrec(
     return render_torchrec(
         export_plan(plan, tables, devices_per_node, device_kind, module_path, devices_per_domain),
         qcomms,
+        groups,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -72,26 +72,38 @@ def _part(table: EmbeddingTable, first: int, end: int, share: float) -> Embeddin
     )
 
 
+class BagShares(NamedTuple):
+    """Shares of a table's bags with a lookup of a hot row, of another row, and of both."""
+
+    hot: float
+    cold: float
+    both: float
+
+
 @lru_cache(maxsize=_KEPT)
-def cold_bag_share(table: EmbeddingTable, hot_rows: int) -> float:
-    """Returns the share of a table's bags with a lookup of a row that is not hot.
+def bag_shares(table: EmbeddingTable, hot_rows: int) -> BagShares:
+    """Returns the shares of bags with hot and with other rows.
 
     Lookups of a bag are independent draws. Lengths that vary as a log-normal distribution count as
-    fixed, which is not below their share.
+    fixed, which is not below their shares.
 
     Args:
         table: The whole table.
-        hot_rows: The most popular rows; all bags count as cold for 0.
+        hot_rows: The most popular rows; all bags count as those of other rows for 0.
     """
     if not hot_rows:
-        return 1.0
-    share = hot_share(table, hot_rows)
-    cold = [1.0 - _all_hot(table, factor, share) for factor in table.pooling_factors]
-    return sum(cold) / len(cold)
+        return BagShares(0.0, 1.0, 0.0)
+    share, features = hot_share(table, hot_rows), len(table.pooling_factors)
+    hot, cold, either = (
+        sum(1.0 - _none(table, factor, taken) for factor in table.pooling_factors) / features
+        for taken in (share, 1.0 - share, 1.0)
+    )
+    return BagShares(hot, cold, max(0.0, hot + cold - either))
 
 
-def _all_hot(table: EmbeddingTable, factor: float, share: float) -> float:
-    """Probability that all lookups of a bag go to hot rows."""
+def _none(table: EmbeddingTable, factor: float, taken: float) -> float:
+    """Probability that no lookup of a bag goes to rows with some share of the lookups."""
+    share = 1.0 - taken
     if table.pooling_distribution is PoolingDistribution.POISSON:
         return math.exp(-factor * (1.0 - share))
     # Lengths are whole numbers: a fraction is the chance of one more.

@@ -89,6 +89,11 @@ class Job(ABC):
         program = ""
 
     @property
+    def represented(self) -> Cluster | None:
+        """The ranks that breakdown and memory list; those of the job unless some stand for all."""
+        return self.cluster
+
+    @property
     def world_size(self) -> int:
         """Number of ranks."""
         return 0 if self.cluster is None else self.cluster.world_size

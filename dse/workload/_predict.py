@@ -45,7 +45,7 @@ def predict_job(job: Job, quote: Quote | None = None) -> Prediction:
     reason = ""
     if cluster is not None:
         reason = memory_reason(job, memory, cluster.device)
-        reason = reason or _hostmemory_reason(memory, cluster)
+        reason = reason or _hostmemory_reason(memory, job.represented or cluster)
     throughput = job.samples_per_iteration / seconds
     cost = None
     if quote is not None and not math.isnan(throughput):

@@ -17,8 +17,8 @@ from dse.sharding import (
     ShardingPlan,
     ShardingType,
     TablePlan,
+    bag_shares,
     check_plan,
-    cold_bag_share,
     cold_part,
     hot_part,
     hot_row_counts,
@@ -78,8 +78,17 @@ def test_rows_that_are_never_drawn_are_equally_likely():
 )
 def test_bags_with_a_lookup_of_another_row_by_hand(distribution, pooling, cold):
     table = replace(FOUR, pooling_factors=(pooling,), pooling_distribution=distribution)
-    assert cold_bag_share(table, 1) == pytest.approx(cold)
-    assert cold_bag_share(table, 0) == 1.0
+    assert bag_shares(table, 1).cold == pytest.approx(cold)
+    assert bag_shares(table, 0) == (0.0, 1.0, 0.0)
+
+
+def test_bags_with_hot_and_other_rows_by_hand():
+    two = replace(FOUR, pooling_factors=(2.0,))
+    # Both hot, both others, or one of each.
+    hot, cold = 12 / 25, 13 / 25
+    assert bag_shares(two, 1) == pytest.approx((1 - cold**2, 1 - hot**2, 2 * hot * cold))
+    half = replace(FOUR, pooling_factors=(0.5,))
+    assert bag_shares(half, 1) == pytest.approx((0.5 * hot, 0.5 * cold, 0.0))
 
 
 @given(st.floats(0.3, 1.5), st.integers(3, 100_000), st.floats(0.5, 50), st.integers(1, 99))
@@ -88,7 +97,7 @@ def test_more_hot_rows_leave_fewer_lookups_and_bags_to_the_others(alpha, rows, p
     more = max(1, rows * percent // 100)
     fewer = max(1, more // 2)
     assert 0 <= hot_share(table, fewer) <= hot_share(table, more) <= 1
-    assert cold_bag_share(table, more) <= cold_bag_share(table, fewer) + 1e-12
+    assert bag_shares(table, more).cold <= bag_shares(table, fewer).cold + 1e-12
     hot, cold = hot_part(table, more), cold_part(table, more)
     assert hot.rows + cold.rows == rows
     assert hot.lookups_per_sample + cold.lookups_per_sample == pytest.approx(pooling)

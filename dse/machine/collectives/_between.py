@@ -98,7 +98,8 @@ def exchange_time_s(
     Args:
         cluster: The cluster.
         remote_bytes: Largest send or receive of any rank to or from other domains.
-        domain_remote_bytes: The same summed over the ranks of a domain, largest over domains.
+        domain_remote_bytes: The same summed over all ranks of a domain, also those of other groups
+            that exchange at the same time; largest over domains.
         group: Taking part.
     """
     line_s = np.maximum(

@@ -46,14 +46,15 @@ def collective_estimate(
         op: The operation.
         nbytes: Message size as nccl-tests counts it: for all-gather and reduce-scatter the total
             over ranks, otherwise the buffer of one rank. Any shape.
-        group: Taking part; all ranks by default.
+        group: Taking part; all ranks by default, of a part of a larger cluster those of the part,
+            while the other parts do the same.
 
     Returns:
         Seconds and standard deviation of their logarithm, in the shape of `nbytes`; both zero for
         an empty message or a group of one.
     """
     operation = CollectiveOp(op)
-    members = group or Group.world(cluster)
+    members, cluster = group or Group.world(cluster), cluster.whole
     size = np.asarray(nbytes, dtype=np.float64)
     inside_s, between_s = level_times_s(cluster, operation, size, members)
     inside_decides = inside_s >= between_s
@@ -83,7 +84,7 @@ def collective_time_s(
     Returns:
         Seconds, in the shape of `nbytes`; zero for an empty message or a group of one.
     """
-    members = group or Group.world(cluster)
+    members, cluster = group or Group.world(cluster), cluster.whole
     size = np.asarray(nbytes, dtype=np.float64)
     inside_s, between_s = level_times_s(cluster, CollectiveOp(op), size, members)
     return inside_s if members.domains == 1 else _pipelined_s(inside_s, between_s)
@@ -107,13 +108,14 @@ def all_to_all_v_time_s(
         cluster: The cluster.
         local_bytes: Largest send or receive of any rank inside its domain, own part excluded.
         remote_bytes: Largest send or receive of any rank to or from other domains.
-        domain_remote_bytes: The same summed over the ranks of a domain, largest over domains.
+        domain_remote_bytes: The same summed over the ranks of a domain, largest over domains; each
+            of the groups that share the domain's cards has as much.
         group: Taking part; all ranks by default.
 
     Returns:
         Seconds, in the broadcast shape.
     """
-    members = group or Group.world(cluster)
+    members, cluster = group or Group.world(cluster), cluster.whole
     local, remote, domain_remote = (
         np.asarray(size, dtype=np.float64)
         for size in (local_bytes, remote_bytes, domain_remote_bytes)
@@ -124,7 +126,8 @@ def all_to_all_v_time_s(
     inside_s = _inside_s(cluster, CollectiveOp.ALL_TO_ALL, message, members)
     if members.domains == 1:
         return np.asarray(inside_s + np.zeros_like(remote + domain_remote))
-    return _pipelined_s(inside_s, exchange_time_s(cluster, remote, domain_remote, members))
+    by_all = domain_remote * members.card_sharers
+    return _pipelined_s(inside_s, exchange_time_s(cluster, remote, by_all, members))
 
 
 def level_times_s(

@@ -45,9 +45,42 @@ class Group:
         return self.domains * self.ranks_per_domain
 
     @staticmethod
+    def of(cluster: Cluster, ranks: int, stride: int) -> Group:
+        """Returns the group of `ranks` ranks that are `stride` apart, as all ranks are in one.
+
+        Such a group has `min(n, ⌊ranks of a domain / stride⌋)` of its `n` members in a domain, and
+        as many groups of its kind share the domain's network cards as ranks of it are not in the
+        group.
+
+        Args:
+            cluster: The cluster with all ranks.
+            ranks: Members.
+            stride: Distance of the rank numbers of neighbours.
+        """
+        per_domain = max(1, min(ranks, cluster.domain_size // stride))
+        while ranks % per_domain:
+            per_domain -= 1
+        domains = ranks // per_domain
+        sharers = max(1, min(stride, cluster.domain_size // per_domain)) if domains > 1 else 1
+        apart = max(1, stride * per_domain // cluster.domain_size)
+        return Group(domains, per_domain, sharers, apart)
+
+    @staticmethod
     def world(cluster: Cluster) -> Group:
-        """Returns the group of all ranks."""
-        return Group(cluster.domain_count, cluster.domain_size)
+        """Returns the group of all ranks; of a part of a larger cluster, of the part's ranks."""
+        if cluster.part_of is None:
+            return Group(cluster.domain_count, cluster.domain_size)
+        return Group.of(cluster.whole, cluster.world_size, cluster.rank_stride)
+
+    @staticmethod
+    def replicas(cluster: Cluster) -> Group:
+        """Returns the group of one rank of each part that a larger cluster is divided into.
+
+        Args:
+            cluster: One of the parts.
+        """
+        stride = cluster.world_size if cluster.rank_stride == 1 else 1
+        return Group.of(cluster.whole, cluster.replicas, stride)
 
     @staticmethod
     def domain(cluster: Cluster) -> Group:

@@ -6,6 +6,7 @@ from dse.model.transformer._huggingface import compose_transformer
 from dse.model.transformer._model import (
     Activation,
     AttentionKind,
+    MixtureOfExperts,
     NormKind,
     TransformerFamily,
     TransformerModel,
@@ -15,6 +16,7 @@ from dse.model.transformer._schema import TransformerDocument
 __all__ = [
     "Activation",
     "AttentionKind",
+    "MixtureOfExperts",
     "NormKind",
     "TransformerDocument",
     "TransformerFamily",

@@ -33,7 +33,7 @@ class _Architecture(NamedTuple):
     tied: bool = False
 
 
-#: Dense architectures. Biases of queries, keys and values alone, as in Qwen 2, do not count.
+#: Known architectures. Biases of queries, keys and values alone, as in Qwen 2, do not count.
 _ARCHITECTURES = {
     "bert": _Architecture(gated_ffn=False, biases=True, learned_positions=True, tied=True),
     "gemma": _Architecture(gated_ffn=True, tied=True),
@@ -42,22 +42,24 @@ _ARCHITECTURES = {
     "granite": _Architecture(gated_ffn=True),
     "llama": _Architecture(gated_ffn=True),
     "mistral": _Architecture(gated_ffn=True),
+    "mixtral": _Architecture(gated_ffn=True),
     "nemotron": _Architecture(gated_ffn=False),
     "olmo": _Architecture(gated_ffn=True),
     "olmo2": _Architecture(gated_ffn=True),
     "opt": _Architecture(gated_ffn=False, biases=True, learned_positions=True, tied=True),
+    "olmoe": _Architecture(gated_ffn=True),
     "phi3": _Architecture(gated_ffn=True),
     "qwen2": _Architecture(gated_ffn=True),
     "qwen3": _Architecture(gated_ffn=True),
+    "qwen3_moe": _Architecture(gated_ffn=True),
     "starcoder2": _Architecture(gated_ffn=False, biases=True, tied=True),
 }
 
 #: Keys of parts that are not modelled, and what those are.
 _NOT_MODELLED = {
-    "num_experts": "a mixture of experts",
-    "num_local_experts": "a mixture of experts",
-    "n_routed_experts": "a mixture of experts",
     "kv_lora_rank": "latent attention",
+    "first_k_dense_replace": "a model whose first layers have no experts",
+    "mlp_only_layers": "a model some of whose layers have no experts",
 }
 
 #: Probabilities of dropout.
@@ -91,6 +93,11 @@ class _HuggingFaceConfig(BaseModel):
     ffn_hidden: Width | None = Field(
         None, validation_alias=AliasChoices("intermediate_size", "ffn_dim", "n_inner")
     )
+    experts: Width | None = Field(
+        None, validation_alias=AliasChoices("num_experts", "num_local_experts")
+    )
+    active_experts: Width = Field(2, validation_alias="num_experts_per_tok")
+    expert_hidden: Width | None = Field(None, validation_alias="moe_intermediate_size")
     vocab: Width = Field(validation_alias="vocab_size")
     positions: Width = Field(
         validation_alias=AliasChoices("max_position_embeddings", "n_positions")
@@ -147,7 +154,7 @@ def compose_transformer(
         f"heads: {config.heads}",
         *([f"kv_heads: {config.kv_heads}"] if config.kv_heads else []),
         *([f"head_dim: {config.head_dim}"] if config.head_dim else []),
-        *([f"ffn_hidden: {config.ffn_hidden}"] if config.ffn_hidden else []),
+        *_feed_forward(config),
         f"gated_ffn: {_yaml(architecture.gated_ffn)}",
         f"vocab: {config.vocab}",
         f"sequence_length: {tokens}",
@@ -167,6 +174,14 @@ def compose_transformer(
     return text
 
 
+def _feed_forward(config: _HuggingFaceConfig) -> list[str]:
+    inner = config.expert_hidden or config.ffn_hidden
+    if config.experts is not None:
+        sizes = f"count: {config.experts}, active: {config.active_experts}, ffn_hidden: {inner}"
+        return [f"experts: {{{sizes}}}"]
+    return [] if config.ffn_hidden is None else [f"ffn_hidden: {config.ffn_hidden}"]
+
+
 def _architecture(path: Path, config: _HuggingFaceConfig) -> _Architecture:
     """Returns the architecture.
 
@@ -176,8 +191,8 @@ def _architecture(path: Path, config: _HuggingFaceConfig) -> _Architecture:
     for key, what in _NOT_MODELLED.items():
         if config.other(key):
             raise ConfigError(
-                f"{path}: {key}: {what} is not modelled; a dense model of as many active "
-                "parameters takes as much arithmetic, but neither its memory nor its exchanges"
+                f"{path}: {key}: {what} is not modelled; write a model file for the nearest "
+                "architecture that is"
             )
     found = _ARCHITECTURES.get(config.model_type)
     if found is None:

@@ -46,6 +46,25 @@ class Activation(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class MixtureOfExperts:
+    """A mixture of experts in the place of every feed-forward block.
+
+    Attributes:
+        count: MixtureOfExperts of a layer.
+        active: MixtureOfExperts that one token visits.
+        ffn_hidden: Inner width of an expert.
+        shared_ffn_hidden: Inner width of the expert that every token visits; 0 without one.
+        imbalance: Tokens of the busiest rank of a group over the mean; 1 is an even routing.
+    """
+
+    count: int
+    active: int
+    ffn_hidden: int
+    shared_ffn_hidden: int = 0
+    imbalance: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class TransformerModel:
     """A transformer with its training recipe.
 
@@ -59,7 +78,8 @@ class TransformerModel:
         heads: Attention heads.
         kv_heads: Heads of keys and values (less than `heads` for grouped queries).
         head_dim: Columns of one head; together they may be wider than `hidden`.
-        ffn_hidden: Inner width of the feed-forward block.
+        ffn_hidden: Inner width of the feed-forward block that every token visits: of the shared
+            expert where there are experts, 0 without one.
         gated_ffn: Whether that block has a second matrix whose output gates the first's.
         vocab: Rows of the embedding, padding included.
         sequence_length: Tokens of one sample.
@@ -73,6 +93,7 @@ class TransformerModel:
         precision: Default arithmetic.
         optimizer: Update rule.
         global_batch_size: Samples of one iteration in the recipe.
+        experts: MixtureOfExperts of every layer; None in a dense model.
     """
 
     name: str
@@ -98,6 +119,7 @@ class TransformerModel:
     precision: Precision
     optimizer: Optimizer
     global_batch_size: int
+    experts: MixtureOfExperts | None = None
 
     @property
     def attention_width(self) -> int:
@@ -121,9 +143,22 @@ class TransformerModel:
 
     @property
     def layer_matrix_parameters(self) -> int:
-        """Weights of the matrices of one layer."""
+        """Weights of the matrices of one layer that every token visits; no experts."""
         attention = self.hidden * (self.qkv_width + self.attention_width)
-        return attention + self.hidden * (self.ffn_width + self.ffn_hidden)
+        router = 0 if self.experts is None else self.hidden * self.experts.count
+        return attention + router + self.hidden * (self.ffn_width + self.ffn_hidden)
+
+    @property
+    def expert_parameters(self) -> int:
+        """Weights of one expert; 0 in a dense model."""
+        if self.experts is None:
+            return 0
+        return self.hidden * self.experts.ffn_hidden * (3 if self.gated_ffn else 2)
+
+    @property
+    def layer_expert_parameters(self) -> int:
+        """Weights of all experts of one layer; 0 in a dense model."""
+        return 0 if self.experts is None else self.experts.count * self.expert_parameters
 
     @property
     def layer_vector_parameters(self) -> int:
@@ -134,7 +169,7 @@ class TransformerModel:
 
     @property
     def layer_parameters(self) -> int:
-        """Parameters of one layer."""
+        """Parameters of one layer that every token visits; no experts."""
         return self.layer_matrix_parameters + self.layer_vector_parameters
 
     @property
@@ -164,8 +199,15 @@ class TransformerModel:
     @property
     def parameter_count(self) -> int:
         """All parameters."""
-        layers = self.layers * self.layer_parameters
+        layers = self.layers * (self.layer_parameters + self.layer_expert_parameters)
         return layers + self.embedding_parameters + self.head_parameters
+
+    @property
+    def active_parameter_count(self) -> int:
+        """Parameters that one token visits; all of them in a dense model."""
+        active = 0 if self.experts is None else self.experts.active
+        idle = self.layer_expert_parameters - active * self.expert_parameters
+        return self.parameter_count - self.layers * idle
 
     @property
     def head_flops_per_sample(self) -> float:
@@ -176,7 +218,8 @@ class TransformerModel:
     @property
     def layer_flops_per_sample(self) -> float:
         """Arithmetic of one layer in a forward pass over one sample."""
-        matrices = 2.0 * self.sequence_length * self.layer_matrix_parameters
+        visited = 0 if self.experts is None else self.experts.active * self.expert_parameters
+        matrices = 2.0 * self.sequence_length * (self.layer_matrix_parameters + visited)
         return matrices + 4.0 * self.sequence_length**2 * self.attention_width
 
     @property

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from dse.config import Count, Document
+from dse.config import Count, Document, StrictModel
 from dse.machine import Precision
 from dse.model._common import Name, Optimizer, Width
 from dse.model.transformer._model import (
     Activation,
     AttentionKind,
+    MixtureOfExperts,
     NormKind,
     TransformerFamily,
     TransformerModel,
@@ -23,6 +24,24 @@ if TYPE_CHECKING:
 
 
 Layers = Annotated[Count, Field(le=10_000)]
+
+
+class ExpertsBlock(StrictModel):
+    """A mixture of experts in the place of every feed-forward block."""
+
+    count: Width
+    active: Width
+    ffn_hidden: Width
+    shared_ffn_hidden: Width | None = None
+    imbalance: Annotated[float, Field(ge=1, le=1000)] = 1.0
+
+    @model_validator(mode="after")
+    def _check(self) -> ExpertsBlock:
+        if self.active > self.count:
+            raise PydanticCustomError(
+                "experts", f"expected at most {self.count} active experts, found {self.active}"
+            )
+        return self
 
 
 class TransformerDocument(Document):
@@ -41,6 +60,7 @@ class TransformerDocument(Document):
     head_dim: Width | None = None
     ffn_hidden: Width | None = None
     gated_ffn: bool = False
+    experts: ExpertsBlock | None = None
     vocab: Width
     sequence_length: Width
     attention: AttentionKind = AttentionKind.FLASH
@@ -73,6 +93,12 @@ class TransformerDocument(Document):
             yield _problem(
                 "kv_heads", f"expected a divisor of the {self.heads} heads, found {kv_heads}"
             )
+        if self.experts is not None and self.ffn_hidden is not None:
+            yield _problem(
+                "ffn_hidden",
+                "belongs to dense models; experts have `experts.ffn_hidden`, and the one that all "
+                "tokens visit `experts.shared_ffn_hidden`",
+            )
         if self.optimizer is Optimizer.ROWWISE_ADAGRAD:
             yield _problem(
                 "optimizer", "`rowwise_adagrad` is for embedding tables; use `adagrad` or `adam`"
@@ -90,7 +116,7 @@ class TransformerDocument(Document):
             heads=self.heads,
             kv_heads=self.kv_heads or self.heads,
             head_dim=self.head_dim or self.hidden // self.heads,
-            ffn_hidden=self.ffn_hidden or 4 * self.hidden,
+            ffn_hidden=self._ffn_hidden(),
             gated_ffn=self.gated_ffn,
             vocab=self.vocab,
             sequence_length=self.sequence_length,
@@ -104,6 +130,22 @@ class TransformerDocument(Document):
             precision=self.precision,
             optimizer=self.optimizer,
             global_batch_size=self.global_batch_size,
+            experts=None if self.experts is None else self._experts(self.experts),
+        )
+
+    def _ffn_hidden(self) -> int:
+        if self.experts is not None:
+            return self.experts.shared_ffn_hidden or 0
+        return self.ffn_hidden or 4 * self.hidden
+
+    @staticmethod
+    def _experts(block: ExpertsBlock) -> MixtureOfExperts:
+        return MixtureOfExperts(
+            block.count,
+            block.active,
+            block.ffn_hidden,
+            block.shared_ffn_hidden or 0,
+            block.imbalance,
         )
 
 

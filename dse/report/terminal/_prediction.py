@@ -80,7 +80,7 @@ def print_prediction(view: PredictionView, console: Console) -> None:
         line(console, view.setup)
     facts(console, _figures(prediction))
     if view.place == "rank":
-        _print_ranks(prediction, console)
+        _print_ranks(view, console)
     else:
         _print_places(view, console)
     line(console, f"usable memory {gib(prediction.usable_memory_bytes)} per device")
@@ -201,9 +201,11 @@ def _memory(prediction: Prediction) -> str:
     return f"{gib(prediction.peak_memory_bytes)} of {gib(prediction.usable_memory_bytes)}"
 
 
-def _print_ranks(prediction: Prediction, console: Console) -> None:
+def _print_ranks(view: PredictionView, console: Console) -> None:
     """Prints time and memory of the ranks; ranks with equal figures share a row."""
-    titles = ("ranks", "compute", "exposed communication", "host", "idle", "memory")
+    prediction = view.prediction
+    ranks_of = "ranks of a group" if view.ranks_per_place > 1 else "ranks"
+    titles = (ranks_of, "compute", "exposed communication", "host", "idle", "memory")
     table = Table("", figures(*titles))
     groups: dict[tuple[str, ...], list[int]] = {}
     for rank, (parts, size_bytes) in enumerate(

@@ -59,6 +59,9 @@ class RecommendOptions:
         network: Network between nodes, where there are several; by default each that instances
             of the provider and basis have.
         launch: How the host launches kernels; by default as the program does.
+        replicas: Sharding groups with a copy of all tables each; one by default.
+        replica_placement: Where the ranks of a group are, see the parameters of a space.
+        sync_interval: Iterations from one average of the copies to the next.
         communication_precision: Formats of pooled embeddings on the wire; by default as the
             program does.
         table_data_type: Type of all embedding rows; that of each table by default.
@@ -81,6 +84,9 @@ class RecommendOptions:
     link: str = ""
     network: str = ""
     launch: str = ""
+    replicas: int | None = None
+    replica_placement: str = ""
+    sync_interval: int | None = None
     communication_precision: str = ""
     table_data_type: str = ""
     compute_kernels: str = ""
@@ -170,7 +176,15 @@ def option_evaluator(
     fixed: dict[str, ParameterValue] = {}
     if program := workload.program_name({"program": options.program}):
         fixed["program"] = program
-    for name in ("launch", "communication_precision", "table_data_type", "compute_kernels"):
+    for name in (
+        "launch",
+        "communication_precision",
+        "replicas",
+        "replica_placement",
+        "sync_interval",
+        "table_data_type",
+        "compute_kernels",
+    ):
         if value := getattr(options, name):
             if name not in workload.parameters.model_fields:
                 raise ConfigError(f"{name}: not for a {workload.title}; leave it out")

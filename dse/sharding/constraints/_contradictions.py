@@ -20,6 +20,7 @@ _DEMANDS = (
     "pinned_ranks",
     "min_partition",
     "max_partitions",
+    "hot_rows",
 )
 
 
@@ -82,6 +83,9 @@ def _describe(demand: TableConstraints) -> str:
         what = f"pinned to rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
     elif demand.min_partition is not None:
         what = f"column shards of at least {demand.min_partition} columns"
+    elif demand.hot_rows is not None:
+        counts = " or ".join(f"{count:,}" for count in sorted(demand.hot_rows))
+        what = f"{counts} hot rows"
     else:
         what = f"at most {demand.max_partitions} column shards"
     return f"{what} ({constraint_origin(demand)})"

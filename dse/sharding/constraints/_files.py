@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 _Rank = Annotated[int, Field(ge=0, lt=MAX_RANKS)]
+_Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 TablePattern = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
@@ -39,6 +40,7 @@ class TableConstraintsBlock(StrictModel):
     min_partition: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
     max_partitions: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
     cache_load_factor: Annotated[float, Field(gt=0, le=1)] | None = None
+    hot_rows: Annotated[list[_Count], Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> TableConstraintsBlock:
@@ -56,6 +58,7 @@ class TableConstraintsBlock(StrictModel):
             min_partition=self.min_partition,
             max_partitions=self.max_partitions,
             cache_load_factor=self.cache_load_factor,
+            hot_rows=_set(self.hot_rows),
             origin=origin,
         )
 

@@ -7,6 +7,7 @@ nothing is left, the message names the constraints that exclude each other.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
@@ -60,15 +61,44 @@ def placements_allowed(table_index: int, request: PlanningRequest) -> tuple[Allo
     """
     table = request.tables[table_index]
     applying = tuple(rule for rule in request.constraints if rule.matches(table.name))
-    found = _enumerate(table.dim, _limits(request), applying)
+    limits, offered = _limits(request), request.hot_rows[table_index] if request.hot_rows else ()
+
+    def allowed(rules: tuple[TableConstraints, ...]) -> tuple[AllowedPlacement, ...]:
+        counts = _hot_rows(table.rows, offered, rules)
+        return _with_hot_rows(_enumerate(table.dim, limits, rules), counts)
+
+    found = allowed(applying)
     if not found:
-        limits = _limits(request)
-        raise ConfigError(
-            contradiction(
-                table, request, applying, lambda some: not _enumerate(table.dim, limits, some)
-            )
-        )
+        raise ConfigError(contradiction(table, request, applying, lambda some: not allowed(some)))
     return found
+
+
+def _hot_rows(
+    rows: int, offered: tuple[int, ...], applying: tuple[TableConstraints, ...]
+) -> tuple[int, ...]:
+    """Returns the numbers of hot rows that a table may have, fewest first."""
+    named = [rule.hot_rows for rule in applying if rule.hot_rows is not None]
+    if not named:
+        return (0, *offered)
+    allowed = frozenset.intersection(*named)
+    return tuple(sorted({count if count < rows else 0 for count in allowed}))
+
+
+def _with_hot_rows(
+    placements: tuple[AllowedPlacement, ...], counts: tuple[int, ...]
+) -> tuple[AllowedPlacement, ...]:
+    """Returns placements with numbers of hot rows; a copy of all rows has none."""
+    if counts == (0,):
+        return placements
+    if not counts:
+        return ()
+    return tuple(
+        placement
+        if placement.sharding_type is ShardingType.DATA_PARALLEL
+        else replace(placement, hot_rows=counts)
+        for placement in placements
+        if placement.sharding_type is not ShardingType.DATA_PARALLEL or 0 in counts
+    )
 
 
 def check_constraints(request: PlanningRequest) -> None:

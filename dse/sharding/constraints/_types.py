@@ -28,6 +28,8 @@ class TableConstraints:
         min_partition: Fewest columns of a column shard.
         max_partitions: Most column shards.
         cache_load_factor: Share of rows that `fused_uvm_caching` keeps on the device.
+        hot_rows: Numbers of hot rows that may be used, 0 for none; naming one allows it, whatever
+            the request says. A table that has no more rows than that keeps none.
         origin: Where the constraint was written, for messages.
     """
 
@@ -38,6 +40,7 @@ class TableConstraints:
     min_partition: int | None = None
     max_partitions: int | None = None
     cache_load_factor: float | None = None
+    hot_rows: frozenset[int] | None = None
     origin: str = ""
 
     @property
@@ -64,6 +67,7 @@ class AllowedPlacement:
             take ranks of one of them. Table-row-wise: a set of all ranks for each node; take one.
             Grid: the same, one set for each column shard. Row-wise and data-parallel: one set.
         cache_load_factor: For `fused_uvm_caching`; None for the default.
+        hot_rows: Numbers of hot rows worth trying, fewest first; see :class:`TablePlan`.
     """
 
     sharding_type: ShardingType
@@ -71,11 +75,23 @@ class AllowedPlacement:
     column_shards: tuple[int, ...]
     rank_sets: tuple[tuple[int, ...], ...]
     cache_load_factor: float | None = None
+    hot_rows: tuple[int, ...] = (0,)
 
-    def on(self, table: str, ranks: Sequence[int]) -> TablePlan:
-        """Returns the placement on ranks chosen from `rank_sets`."""
+    def on(self, table: str, ranks: Sequence[int], hot_rows: int | None = None) -> TablePlan:
+        """Returns the placement on ranks chosen from `rank_sets`.
+
+        Args:
+            table: Name of the table.
+            ranks: The ranks.
+            hot_rows: One of `hot_rows`; None for the fewest.
+        """
         return TablePlan(
-            table, self.sharding_type, tuple(ranks), self.compute_kernel, self.cache_load_factor
+            table,
+            self.sharding_type,
+            tuple(ranks),
+            self.compute_kernel,
+            self.cache_load_factor,
+            self.hot_rows[0] if hot_rows is None else hot_rows,
         )
 
     @property
@@ -99,6 +115,8 @@ class PlanningRequest:
         seed: Seed of random planners.
         constraints: Constraints on single tables.
         allow_uvm: Whether tables may be in host memory unless a constraint says otherwise.
+        hot_rows: Numbers of hot rows to try for each table besides none, unless a constraint says
+            otherwise; empty where no table may have any.
     """
 
     tables: tuple[EmbeddingTable, ...]
@@ -110,6 +128,7 @@ class PlanningRequest:
     seed: int = 0
     constraints: tuple[TableConstraints, ...] = ()
     allow_uvm: bool = False
+    hot_rows: tuple[tuple[int, ...], ...] = ()
 
     @property
     def may_use_host(self) -> bool:

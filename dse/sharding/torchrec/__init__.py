@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dse.sharding.torchrec._document import (
+    DmpCollection,
     LoadFactor,
     Ranks,
     TorchRecPlan,
@@ -17,6 +18,7 @@ from dse.sharding.torchrec._objects import from_torchrec, to_torchrec
 
 __all__ = [
     "TORCHREC_MODULE",
+    "DmpCollection",
     "LoadFactor",
     "Ranks",
     "TorchRecPlan",

@@ -49,6 +49,28 @@ class TorchRecShard:
 
 
 @dataclass(frozen=True, slots=True)
+class DmpCollection:
+    """Arguments of TorchRec's `DMPCollection`, which trains several groups under one plan each.
+
+    Attributes:
+        world_size: Ranks of all groups.
+        sharding_group_size: Ranks of a group, those of the plan.
+        node_group_size: Ranks of a group on one node, or pod.
+        use_inter_host_allreduce: Whether a group's ranks are neighbours, so that copies are
+            averaged between nodes; otherwise groups are spread over all nodes.
+        sync_interval: Steps from one call of `sync` to the next.
+        include_optimizer_state: Argument of `sync`.
+    """
+
+    world_size: int
+    sharding_group_size: int
+    node_group_size: int
+    use_inter_host_allreduce: bool
+    sync_interval: int
+    include_optimizer_state: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TorchRecParameter:
     """TorchRec's `ParameterSharding` of one table of one module.
 
@@ -129,9 +151,14 @@ class QCommsBlock(StrictModel):
 
 
 class TorchRecDocument(StrictModel):
-    """`ShardingPlan`: module path → table → placement; and what its collectives carry."""
+    """`ShardingPlan`: module path → table → placement; and what its collectives carry.
+
+    What is said of groups is for the training script.
+    """
 
     world_size: WorldSize | None = None
+    dmp_collection: Any = None
+    sync: Any = None
     plan: dict[str, dict[str, ParameterShardingBlock]]
     qcomms: dict[str, QCommsBlock] | None = None
 
@@ -177,13 +204,16 @@ def parse_torchrec(text: str, file: str) -> TorchRecPlan:
 
 
 def render_torchrec(
-    plan: TorchRecPlan, qcomms: Mapping[str, tuple[str, str]] | None = None
+    plan: TorchRecPlan,
+    qcomms: Mapping[str, tuple[str, str]] | None = None,
+    groups: DmpCollection | None = None,
 ) -> str:
     """Returns the JSON of a plan, with the field names of TorchRec's classes.
 
     Args:
         plan: The plan.
         qcomms: Precisions forward and backward by the name of a `CommOp`, if any.
+        groups: How several groups are trained under it; None for one.
     """
     modules: dict[str, dict[str, object]] = {}
     for parameter in plan.parameters:
@@ -208,7 +238,19 @@ def render_torchrec(
         if parameter.cache_load_factor is not None:
             block["cache_params"] = {"load_factor": parameter.cache_load_factor}
         modules.setdefault(parameter.module, {})[parameter.table] = block
-    document: dict[str, object] = {"world_size": plan.world_size, "plan": modules}
+    document: dict[str, object] = {"world_size": plan.world_size}
+    if groups is not None:
+        document["dmp_collection"] = {
+            "world_size": groups.world_size,
+            "sharding_group_size": groups.sharding_group_size,
+            "node_group_size": groups.node_group_size,
+            "use_inter_host_allreduce": groups.use_inter_host_allreduce,
+        }
+        document["sync"] = {
+            "interval": groups.sync_interval,
+            "include_optimizer_state": groups.include_optimizer_state,
+        }
+    document["plan"] = modules
     if qcomms:
         document["qcomms"] = {
             op: {"forward_precision": forward, "backward_precision": backward}

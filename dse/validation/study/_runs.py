@@ -114,6 +114,11 @@ class RunPlanner:
         """
         own, plan = self._problem(record), configuration_of(record).plan
         assert plan is not None
+        if own.sync is not None:
+            raise ConfigError(
+                f"{own.cluster.replicas} replicas: the trainer does not average copies of tables; "
+                "validate a configuration with one replica"
+            )
         ranks, node = self.ranks(own.cluster.world_size), own.cluster.domain_size
         problem = replace(own, software=trained_software(own.software))
         if self.mode is ValidationMode.SCALED:

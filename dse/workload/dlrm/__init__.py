@@ -11,7 +11,7 @@ from dse.workload.dlrm._parameters import (
     TYPE_SEPARATOR,
     DlrmParameters,
 )
-from dse.workload.dlrm._problem import DlrmProblem, make_problem
+from dse.workload.dlrm._problem import DlrmProblem, WeightSync, make_problem
 from dse.workload.dlrm._programs import DLRM_PROGRAMS, DlrmProgram
 from dse.workload.dlrm._software import DenseBottom, DlrmRuntime, InputPath
 from dse.workload.dlrm._wire import WireFormat, WireFormats
@@ -39,6 +39,7 @@ __all__ = [
     "PlanScorer",
     "PlanScores",
     "Slot",
+    "WeightSync",
     "WireFormat",
     "WireFormats",
     "build_layout",

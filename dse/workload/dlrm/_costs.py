@@ -155,7 +155,7 @@ def _copy_costs(problem: DlrmProblem) -> Iterator[Cost]:
 def _all_reduce_cost(problem: DlrmProblem, size_bytes: int) -> Cost:
     if problem.cluster.world_size == 1:
         return Cost(0.0, 0.0, DurationClass.COMMUNICATION)
-    estimate = collective_estimate(problem.cluster, CollectiveOp.ALL_REDUCE, size_bytes)
+    estimate = collective_estimate(problem.cluster.whole, CollectiveOp.ALL_REDUCE, size_bytes)
     return Cost(float(estimate.time_s), float(estimate.spread), DurationClass.COMMUNICATION)
 
 

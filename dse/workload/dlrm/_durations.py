@@ -27,6 +27,7 @@ from dse.workload.dlrm._codec import fill_codec_spreads, fill_codecs
 from dse.workload.dlrm._contention import has_own_engines
 from dse.workload.dlrm._layout import node_group
 from dse.workload.dlrm._software import InputPath
+from dse.workload.dlrm._weight_sync import synced_bytes, weight_sync_s
 from dse.workload.dlrm.scoring._features import (
     INDEX_BYTES,
     LENGTH_BYTES,
@@ -81,11 +82,13 @@ def slot_durations_s(
     if layout >> ExchangeGroup.REPLICATED & 1:
         replicated = features[group_column(ExchangeGroup.REPLICATED, GroupFeature.EXCHANGED)]
         durations[Slot.REPLICATED_ALL_REDUCE] = collective_time_s(
-            cluster,
+            cluster.whole,
             CollectiveOp.ALL_REDUCE,
             problem.software.replicated_gradient_bytes * replicated,
         )
         _fill_replicated_update(problem, features, durations)
+    if problem.sync is not None:
+        durations[Slot.WEIGHT_SYNC] = weight_sync_s(problem, features)
     return durations
 
 
@@ -124,7 +127,11 @@ def slot_spreads(
     node, between = Group.domain(cluster), node_group(problem)
     collectives: dict[Slot, tuple[CollectiveOp, float, Group | None]] = {
         Slot.INPUT_EXCHANGE: (dealt, input_bytes, None),
-        Slot.REPLICATED_ALL_REDUCE: (CollectiveOp.ALL_REDUCE, replicated_bytes, None),
+        Slot.REPLICATED_ALL_REDUCE: (
+            CollectiveOp.ALL_REDUCE,
+            replicated_bytes,
+            Group.world(cluster.whole),
+        ),
     }
     for slot, op, group, formats, members in (
         (Slot.POOLED_EXCHANGE, dealt, ExchangeGroup.POOLED, wire.whole, None),
@@ -134,6 +141,12 @@ def slot_spreads(
     ):
         for way, value_bytes in _ways(wire, slot, formats):
             collectives[way] = (op, value_bytes * samples * most(group), members)
+    if problem.sync is not None:
+        collectives[Slot.WEIGHT_SYNC] = (
+            CollectiveOp.ALL_REDUCE,
+            float(synced_bytes(features).max()),
+            Group.replicas(cluster),
+        )
     fill_codec_spreads(problem, features, spreads)
     for slot, (op, size_bytes, members) in collectives.items():
         # What is not sent cannot be off.
@@ -412,6 +425,6 @@ def _between_nodes_s(problem: DlrmProblem, node_bytes: NDArray[np.float64]) -> N
         cluster,
         np.zeros_like(remote_bytes),
         remote_bytes,
-        local * remote_bytes,
+        remote_bytes,
         node_group(problem),
     )

@@ -184,6 +184,26 @@ class Issuer:
         self._slots += [(task, slot, rank) for task, rank in zip(tasks, members, strict=True)]
         return tasks
 
+    def occasional_collective(
+        self, name: str, after: Sequence[Sequence[int]], slot: Slot
+    ) -> list[int]:
+        """Issues a collective of all ranks that belongs to every few iterations only.
+
+        Its duration is an iteration's part; the launch by the host is left out.
+        """
+        tasks = []
+        for rank in self.ranks:
+            self._classes.append(DurationClass.COMMUNICATION)
+            self._costs.append(_OF_PLAN)
+            stream = self._communication[rank]
+            tasks.append(
+                self._builder.add_task(name, TaskKind.COLLECTIVE, stream, 0.0, tuple(after[rank]))
+            )
+        self._builder.add_collective(tasks)
+        self._scopes.append(SyncScope.ALL)
+        self._slots += [(task, slot, rank) for task, rank in zip(tasks, self.ranks, strict=True)]
+        return tasks
+
     def collective(
         self,
         name: str,

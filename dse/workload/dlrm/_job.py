@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import PlanError
-from dse.sharding import ShardingType, check_plan, read_plan, stored_bytes, total_device_bytes
+from dse.sharding import ShardingType, check_plan, read_plan, stored_bytes
 from dse.simulate import simulate
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
 from dse.workload._job import Job, PlanEffort
@@ -19,18 +19,19 @@ from dse.workload._notes import precision_notes
 from dse.workload.dlrm._joint import joint_plan
 from dse.workload.dlrm._layout import build_layout
 from dse.workload.dlrm._memory import MemoryModel
+from dse.workload.dlrm._requests import check_demands, constrained_request, least_device_bytes
 from dse.workload.dlrm.explain._attribution import attributed_plan, operator_groups
 from dse.workload.dlrm.scoring._scorer import PlanScorer
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
     from os import PathLike
 
     from numpy.typing import NDArray
 
     from dse.machine import Cluster
     from dse.model import DlrmModel
-    from dse.sharding import PlanningRequest, ShardingPlan, TableConstraints
+    from dse.sharding import ShardingPlan, TableConstraints
     from dse.workload._explain import AttributedGraph
     from dse.workload._prediction import MemoryAccount
     from dse.workload.dlrm._problem import DlrmProblem
@@ -111,7 +112,7 @@ class DlrmJob(Job):
         """Returns the job with a plan.
 
         Args:
-            plan: The plan.
+            plan: The plan, of one sharding group.
             planner: How it was found.
 
         Raises:
@@ -165,7 +166,7 @@ class DlrmJob(Job):
     def key(self) -> Hashable:
         """Returns the problem and the name of its program, with what restricts the plan."""
         types = self.allowed_types
-        if self.cluster.domain_count == 1:
+        if self.problem.cluster.domain_count == 1:
             types = _on_one_node(types)
         demanded = tuple(replace(rule, origin="") for rule in self.constraints)
         return self.problem, self._program, types, demanded, self._placements
@@ -179,7 +180,9 @@ class DlrmJob(Job):
         if self._plan is not None:
             return self
         if self._placements:
-            request = _request(self.scorer, self.allowed_types, self.constraints, effort.seed)
+            request = constrained_request(
+                self.scorer, self.allowed_types, self.constraints, effort.seed
+            )
             return self._with(*joint_plan(self.scorer, request, dict(self._placements)))
         from dse.workload.dlrm.solver import solve
 
@@ -196,21 +199,25 @@ class DlrmJob(Job):
     def least_memory_bytes(self) -> float:
         """Returns what every rank holds if the tables are spread evenly."""
         tables_bytes = self._least_tables_bytes()
-        return _fixed_bytes(self.problem) + tables_bytes / self.cluster.world_size
+        return _fixed_bytes(self.problem) + tables_bytes / self.problem.cluster.world_size
 
     def cannot_fit(self) -> str:
         """Returns why the tables exceed the cluster's device memory under any plan."""
-        cluster = self.cluster
+        cluster = self.problem.cluster
         device, fixed_bytes = cluster.device, _fixed_bytes(self.problem)
         if self.least_memory_bytes() <= device.usable_memory_bytes:
             return ""
         free_bytes = device.usable_memory_bytes - fixed_bytes
         available_bytes = max(0.0, cluster.world_size * free_bytes)
         tables_bytes = self._least_tables_bytes()
+        of_group = (
+            f" of each of {cluster.replicas} sharding groups" if cluster.replicas > 1 else ""
+        )
         reason = (
             f"the tables take {tables_bytes / 2**30:.1f} GiB with their optimizer state, and "
-            f"{cluster.world_size} × {device.name} have {available_bytes / 2**30:.1f} GiB for "
-            f"them besides {fixed_bytes / 2**30:.1f} GiB a rank for everything else"
+            f"{cluster.world_size} × {device.name}{of_group} have "
+            f"{available_bytes / 2**30:.1f} GiB for them besides {fixed_bytes / 2**30:.1f} GiB a "
+            "rank for everything else"
         )
         if free_bytes <= 0:
             return f"{reason}; use a smaller batch a rank"
@@ -219,13 +226,13 @@ class DlrmJob(Job):
     def check_parameters(self) -> None:
         """Checks the constraints on tables; the problem was checked when it was made."""
         if self.constraints:
-            _check_constraints(self.problem, self.allowed_types, self.constraints)
+            check_demands(self.problem, self.allowed_types, self.constraints)
 
     def _least_tables_bytes(self) -> float:
         """Returns the least device memory that all tables take together."""
         if not any(rule.allows_host for rule in self.constraints):
             return _tables_bytes(self.problem.model)
-        return _least_device_bytes(self.problem, self.allowed_types, self.constraints)
+        return least_device_bytes(self.problem, self.allowed_types, self.constraints)
 
     def optimistic_time_s(self, *, closer: bool = False) -> float:
         """Returns the time of everything but the tables, to which every plan adds work.
@@ -243,7 +250,7 @@ class DlrmJob(Job):
 
         # A separate scorer, so that the bound does not depend on what was scored before.
         scorer = PlanScorer(self.problem)
-        request = _request(scorer, self.allowed_types, self.constraints)
+        request = constrained_request(scorer, self.allowed_types, self.constraints)
         if incumbent_s is None:
             bound = lower_bound(scorer, request, max_programs=0)
         else:
@@ -252,13 +259,18 @@ class DlrmJob(Job):
 
     @property
     def cluster(self) -> Cluster:
-        """Where the job runs."""
+        """Where the job runs, with the ranks of all sharding groups."""
+        return self.problem.cluster.whole
+
+    @property
+    def represented(self) -> Cluster:
+        """The ranks of one sharding group, which stand for those of all."""
         return self.problem.cluster
 
     @property
     def samples_per_iteration(self) -> float:
         """Global batch size."""
-        return float(self.problem.global_batch_size)
+        return float(self.problem.global_batch_size * self.problem.cluster.replicas)
 
     def check(self) -> None:
         """Checks that the plan has been found; problem and plan were checked when made."""
@@ -302,17 +314,43 @@ class DlrmJob(Job):
         return precision_notes(self.problem.cluster.device, self.problem.precision)
 
     def setup(self) -> str:
-        """Returns how the plan was found, or its file."""
-        return f"plan: {self._planner}"
+        """Returns how the plan was found, or its file, and the sharding groups."""
+        return "; ".join((f"plan: {self._planner}", *self._replicas()))
+
+    def _replicas(self) -> Iterator[str]:
+        """Yields what there is to say about sharding groups, if there are several."""
+        cluster, sync = self.problem.cluster, self.problem.sync
+        if sync is None:
+            return
+        where = "contiguous" if cluster.rank_stride == 1 else "strided"
+        often = "every iteration" if sync.interval == 1 else f"every {sync.interval:,} iterations"
+        yield (
+            f"{cluster.replicas} sharding groups of {cluster.world_size} ranks, {where}, "
+            f"synchronised {often}"
+        )
 
     def document(self) -> dict[str, object]:
-        """Returns the arithmetic, and how the plan was found."""
-        return {"precision": self.problem.precision.value, "planner": self._planner}
+        """Returns the arithmetic, how the plan was found, and the sharding groups."""
+        found: dict[str, object] = {
+            "precision": self.problem.precision.value,
+            "planner": self._planner,
+        }
+        cluster, sync = self.problem.cluster, self.problem.sync
+        if sync is not None:
+            found |= {
+                "replicas": cluster.replicas,
+                "sharding_group_size": cluster.world_size,
+                "replica_placement": "contiguous" if cluster.rank_stride == 1 else "strided",
+                "sync_interval": sync.interval,
+                "sync_optimizer_state": sync.optimizer_state,
+            }
+        return found
 
     def memory(self) -> tuple[MemoryAccount, ...]:
-        """Returns the account of every rank."""
+        """Returns the account of every rank of a sharding group."""
         features, memory = self.scorer.features(self._decided()), self.scorer.memory
-        return tuple(memory.by_purpose(features, rank) for rank in range(self.cluster.world_size))
+        ranks = range(self.problem.cluster.world_size)
+        return tuple(memory.by_purpose(features, rank) for rank in ranks)
 
     def attributed(self) -> AttributedGraph:
         """Returns the iteration of all ranks; lookups and updates could be on other ranks."""
@@ -344,44 +382,6 @@ def _tables_bytes(model: DlrmModel) -> float:
         stored_bytes(table, model.sparse_optimizer, table.rows, table.dim)
         for table in model.tables
     )
-
-
-@lru_cache(maxsize=256)
-def _least_device_bytes(
-    problem: DlrmProblem,
-    types: frozenset[ShardingType],
-    constraints: tuple[TableConstraints, ...],
-) -> float:
-    """Returns the device memory that all tables take together, where some may be on the host."""
-    return total_device_bytes(_request(PlanScorer(problem), types, constraints))
-
-
-@lru_cache(maxsize=256)
-def _check_constraints(
-    problem: DlrmProblem,
-    types: frozenset[ShardingType],
-    constraints: tuple[TableConstraints, ...],
-) -> None:
-    """Checks that constraints leave every table a place.
-
-    Raises:
-        ConfigError: They do not.
-    """
-    from dse.workload.dlrm.solver import check_request
-
-    scorer = PlanScorer(problem)
-    check_request(scorer, _request(scorer, types, constraints))
-
-
-def _request(
-    scorer: PlanScorer,
-    types: frozenset[ShardingType],
-    constraints: tuple[TableConstraints, ...],
-    seed: int = 0,
-) -> PlanningRequest:
-    from dse.workload.dlrm.solver import planning_request
-
-    return replace(planning_request(scorer, types, seed), constraints=constraints)
 
 
 @lru_cache(maxsize=256)

@@ -12,6 +12,8 @@ One iteration, on every rank (TPDS'24, and TorchRec's pipelined loop):
 * compute stream: lookups, bottom MLP (during the output exchange), interaction, top MLP, backward
   in reverse, lookup backward with update, dense optimizer; before and after exchanges in another
   format than FP32 their conversion;
+* communication stream, at the end: replicas of a sharding group average their tables, an
+  iteration's part of what happens every few iterations;
 * host thread: one dispatch per operator (T1–T5), or one launch of a captured graph; what the
   program does on the host before the devices start, and the loading of the next batch at the end.
 
@@ -22,6 +24,7 @@ ends with the last task, which is conservative by the first dispatches.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -97,7 +100,9 @@ class _Iteration(Issuer):
         self.dense_phase(shape.forward, after)
         if not shape.forward_only:
             reduced = self._backward()
-            self.dense_phase(shape.optimizer, reduced)
+            updated = self.dense_phase(shape.optimizer, reduced)
+            if shape.averages_weights:
+                self.occasional_collective("weight sync", updated, Slot.WEIGHT_SYNC)
         return self.finish()
 
     def _forward_embeddings(self) -> list[list[int]]:
@@ -305,5 +310,5 @@ class _Iteration(Issuer):
 
 def node_group(problem: DlrmProblem) -> Group:
     """Returns the group of one exchange between nodes: one rank of every node, all at once."""
-    cluster = problem.cluster
-    return Group(cluster.domain_count, 1, card_sharers=cluster.domain_size)
+    world, cluster = Group.world(problem.cluster), problem.cluster.whole
+    return replace(world, ranks_per_domain=1, card_sharers=cluster.domain_size)

@@ -90,6 +90,9 @@ Wires = Annotated[
     Field(min_length=1),
     BeforeValidator(_as_wires),
 ]
+ReplicaPlacements = Annotated[
+    list[Literal["strided", "contiguous"]], Field(min_length=1), BeforeValidator(as_list)
+]
 KernelSets = Annotated[
     list[Annotated[list[ComputeKernel], Field(min_length=1)]],
     Field(min_length=1),
@@ -115,6 +118,10 @@ class DlrmParameters(ParametersBlock):
     `sparse_optimizer` override the model. `compute_kernels` say where tables may be, in device
     memory by default, `cache_load_factor` how much of those in host memory a device caches, and
     `table_constraints` names demands on single tables, or `none`.
+
+    `replicas` are the sharding groups of 2D parallelism, each with a copy of all tables;
+    `replica_placement` says where the ranks of a group are, and `sync_interval` and
+    `sync_optimizer_state` how the copies are kept alike. They have no effect with one replica.
     """
 
     platform: Platforms
@@ -128,6 +135,10 @@ class DlrmParameters(ParametersBlock):
     overlap_dense_all_reduce: Switches | None = None
     prefetch_input: Switches | None = None
     communication_precision: Wires | None = None
+    replicas: RankCounts | None = None
+    replica_placement: ReplicaPlacements | None = None
+    sync_interval: Counts | None = None
+    sync_optimizer_state: Switches | None = None
     program: Annotated[
         Names | None, Field(validation_alias=AliasChoices("program", "software_profile"))
     ] = None

@@ -15,17 +15,34 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightSync:
+    """How replicas of the tables are kept alike: averaged by an all-reduce every few iterations.
+
+    Attributes:
+        interval: Iterations from one all-reduce to the next.
+        optimizer_state: Whether the state of the tables' optimizer is averaged as well.
+    """
+
+    interval: int = 1
+    optimizer_state: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class DlrmProblem:
     """What stays fixed while sharding plans vary.
 
+    Under 2D parallelism that is one sharding group: all groups do the same at the same time, so
+    the plan of one is the plan of all.
+
     Attributes:
         model: What is trained.
-        cluster: Where.
-        global_batch_size: Samples of one iteration over all ranks; a multiple of the ranks.
+        cluster: Where; the ranks of one sharding group, which may be a part of a larger cluster.
+        global_batch_size: Samples of one iteration over these ranks; a multiple of them.
         precision: Arithmetic of the dense part.
         software: How the training program is written.
         host_profile: Host overheads by operator, as measured from traces. Use
             :func:`make_problem`, which also replaces the cluster's host by its shared figures.
+        sync: How the groups' tables are kept alike; None where there is only one group.
 
     Raises:
         ConfigError: The batch does not divide evenly over the ranks.
@@ -37,15 +54,10 @@ class DlrmProblem:
     precision: Precision
     software: DlrmRuntime
     host_profile: HostProfile | None = None
+    sync: WeightSync | None = None
 
     def __post_init__(self) -> None:
-        world_size = self.cluster.world_size
-        if self.global_batch_size < world_size or self.global_batch_size % world_size:
-            below = self.global_batch_size // world_size * world_size
-            raise ConfigError(
-                f"global batch size {self.global_batch_size} does not divide over {world_size} "
-                f"ranks; use {below or world_size} or {below + world_size}"
-            )
+        _check_batch(self.global_batch_size, self.cluster.world_size)
 
     @property
     def local_batch_size(self) -> int:
@@ -60,12 +72,35 @@ def make_problem(
     precision: Precision,
     software: DlrmRuntime,
     host_profile: HostProfile | None = None,
+    sync: WeightSync | None = None,
 ) -> DlrmProblem:
     """Returns a problem; host overheads measured from traces replace those of the cluster.
+
+    Args:
+        model: What is trained.
+        cluster: Where; one sharding group of a larger cluster under 2D parallelism.
+        global_batch_size: Samples of one iteration over all ranks, those of all groups.
+        precision: Arithmetic of the dense part.
+        software: How the training program is written.
+        host_profile: Host overheads by operator, as measured from traces.
+        sync: How the tables of several groups are kept alike; without effect for one group.
 
     Raises:
         ConfigError: The batch does not divide evenly over the ranks.
     """
     if host_profile is not None:
         cluster = replace(cluster, host=host_profile.host_spec(cluster.host))
-    return DlrmProblem(model, cluster, global_batch_size, precision, software, host_profile)
+    _check_batch(global_batch_size, cluster.whole.world_size)
+    copies = cluster.replicas
+    kept_alike = (sync or WeightSync()) if copies > 1 else None
+    batch = global_batch_size // copies
+    return DlrmProblem(model, cluster, batch, precision, software, host_profile, kept_alike)
+
+
+def _check_batch(samples: int, ranks: int) -> None:
+    if samples < ranks or samples % ranks:
+        below = samples // ranks * ranks
+        raise ConfigError(
+            f"global batch size {samples} does not divide over {ranks} ranks; use "
+            f"{below or ranks} or {below + ranks}"
+        )

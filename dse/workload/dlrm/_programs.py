@@ -37,11 +37,14 @@ class DlrmProgram(Program):
         software: How it is written, in four-byte arithmetic.
         casts_rows: Under mixed precision, pooled rows and their gradients are cast by kernels of
             their own.
+        replicates: Whether it has 2D parallelism: several sharding groups with copies of the
+            tables.
         chooses_wire: Whether formats of pooled embeddings on the wire can be chosen.
     """
 
     software: DlrmRuntime = IDEAL_RUNTIME
     casts_rows: bool = False
+    replicates: bool = False
     chooses_wire: bool = False
 
     def software_for(self, precision: Precision) -> DlrmRuntime:
@@ -90,6 +93,7 @@ _PROGRAMS = (
     DlrmProgram(
         name=IDEAL,
         description="A loop with nothing but the kernels of the model; no program reaches it",
+        replicates=True,
         origin="Assumed: one kernel launch for each operator, everything overlaps that can",
         chooses_wire=True,
     ),
@@ -115,6 +119,7 @@ _PROGRAMS = (
     DlrmProgram(
         name="torchrec",
         description="TorchRec with its pipelined loop: fused lookups, eager launches",
+        replicates=True,
         software=DlrmRuntime(
             wire=_CONVERTED,
             calls_per_operator=_TORCHREC_CALLS,
@@ -154,6 +159,7 @@ _PROGRAMS = (
     DlrmProgram(
         name="torchrec_dlrm",
         description="The torchrec_dlrm training script: TorchRec, batches made by the same thread",
+        replicates=True,
         software=DlrmRuntime(
             wire=_CONVERTED,
             calls_per_operator=_TORCHREC_CALLS,

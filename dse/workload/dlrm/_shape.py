@@ -71,6 +71,7 @@ class Shape:
         optimizer: Update of the dense parameters.
         buckets: The operator of the backward pass that completes each bucket of gradients.
         first_bucket_cost: Number of the cost of the first one's reduction.
+        averages_weights: Whether replicas of the tables are averaged.
     """
 
     ranks: int
@@ -99,6 +100,7 @@ class Shape:
     optimizer: Phase
     buckets: tuple[int, ...]
     first_bucket_cost: int
+    averages_weights: bool
 
 
 def make_shape(
@@ -149,6 +151,7 @@ def make_shape(
         optimizer=optimizer,
         buckets=tuple(last for _, last in buckets),
         first_bucket_cost=end,
+        averages_weights=problem.sync is not None,
     )
 
 

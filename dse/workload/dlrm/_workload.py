@@ -3,47 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
+from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dse.config import parse_document
 from dse.errors import ConfigError
-from dse.machine import Precision
-from dse.model import DataType, ModelDocument, Optimizer
-from dse.sharding import (
-    DEFAULT_CACHE_LOAD_FACTOR,
-    ComputeKernel,
-    ShardingType,
-    TableConstraints,
-    plan_to_json,
-    plan_to_torchrec,
-)
+from dse.machine import Precision, rank_group
+from dse.model import ModelDocument
+from dse.sharding import DmpCollection, ShardingType, plan_to_json, plan_to_torchrec
 from dse.workload._launch import LaunchMode
 from dse.workload._workload import ModelWorkload
+from dse.workload.dlrm._chosen import chosen_constraints, chosen_wire, stored_model
 from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm._joint import placement_parameters
-from dse.workload.dlrm._parameters import (
-    NO_CONSTRAINTS,
-    PLACEMENT_PREFIX,
-    TYPE_SEPARATOR,
-    DlrmParameters,
-)
-from dse.workload.dlrm._problem import make_problem
+from dse.workload.dlrm._parameters import PLACEMENT_PREFIX, TYPE_SEPARATOR, DlrmParameters
+from dse.workload.dlrm._problem import WeightSync, make_problem
 from dse.workload.dlrm._programs import DLRM_PROGRAMS
 from dse.workload.dlrm._wire import WireFormats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dse.machine import LinkSpec, NetworkSpec
+    from dse.machine import Cluster, LinkSpec, NetworkSpec
     from dse.machine.host import HostProfile
     from dse.machine.platforms import Platform
     from dse.model import DlrmModel, EmbeddingTable
+    from dse.sharding import TableConstraints
     from dse.workload._configuration import Configuration
     from dse.workload._parameters import Parameter, ParametersBlock, ParameterValue
     from dse.workload._programs import Program
     from dse.workload.dlrm._programs import DlrmProgram
     from dse.workload.dlrm._software import DlrmRuntime
+
+#: Fewest ranks of a sharding group: with one there is nothing to shard.
+_LEAST_GROUP = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +56,7 @@ class DlrmWorkload(ModelWorkload):
     default_program: ClassVar[str] = "torchrec"
     finds_plans: ClassVar[bool] = True
     frameworks: ClassVar[tuple[str, ...]] = ("torchrec",)
+    summarized: ClassVar[frozenset[str]] = frozenset(("replicas", "replica_placement"))
 
     model: DlrmModel
     table_constraints: tuple[tuple[str, tuple[TableConstraints, ...]], ...] = ()
@@ -85,6 +79,16 @@ class DlrmWorkload(ModelWorkload):
             "tables": len(self.model.tables),
             "embedding_gib": round(self.model.embedding_bytes / 2**30, 2),
         }
+
+    @classmethod
+    def summary(cls, configuration: Configuration) -> str:
+        """Returns the sharding groups, if there are several."""
+        replicas = int(configuration.value("replicas") or 1)
+        if replicas == 1:
+            return ""
+        placement = configuration.value("replica_placement") or "strided"
+        ranks = configuration.world_size // replicas
+        return f"{replicas} sharding groups of {ranks}, {placement}"
 
     @classmethod
     def from_text(cls, text: str, *, file: str = "<string>") -> DlrmWorkload:
@@ -113,16 +117,17 @@ class DlrmWorkload(ModelWorkload):
         program = DLRM_PROGRAMS[name]
         alone = cluster.world_size == 1
         problem = make_problem(
-            _stored(
+            stored_model(
                 self.model,
                 str(parameters.get("table_data_type", "")),
                 str(parameters.get("sparse_optimizer", "")),
             ),
-            cluster,
+            _sharding_group(cluster, parameters, program),
             _global_batch_size(parameters),
             precision,
             _overridden(program, program.software_for(precision), parameters, alone),
             host_profile,
+            _weight_sync(parameters),
         )
         placements = {
             name.removeprefix(PLACEMENT_PREFIX): str(value)
@@ -133,7 +138,7 @@ class DlrmWorkload(ModelWorkload):
             problem,
             program=name,
             allowed_types=_types(parameters),
-            constraints=_constraints(parameters, dict(self.table_constraints)),
+            constraints=chosen_constraints(parameters, dict(self.table_constraints)),
             placements=tuple(placements.items()),
         )
 
@@ -145,9 +150,14 @@ class DlrmWorkload(ModelWorkload):
         """Returns the parameters with all types, captured graphs and the narrowest wire.
 
         More types allow more plans, a replayed graph costs the host less than its launches one by
-        one, and fewer bytes do not travel longer, as far as nothing has to be converted.
+        one, and fewer bytes do not travel longer, as far as nothing has to be converted, nor does
+        what is sent less often.
         """
         found = dict(parameters)
+        if intervals := choices.get("sync_interval"):
+            found["sync_interval"] = max(map(int, intervals))
+        if False in choices.get("sync_optimizer_state", ()):
+            found["sync_optimizer_state"] = False
         if LaunchMode.CUDA_GRAPHS.value in choices.get("launch", ()):
             found["launch"] = LaunchMode.CUDA_GRAPHS.value
         if wires := choices.get("communication_precision"):
@@ -176,14 +186,29 @@ class DlrmWorkload(ModelWorkload):
         """Returns plan and formats for TorchRec; see :meth:`Workload.framework_text`."""
         if framework != "torchrec" or configuration.plan is None:
             return ModelWorkload.framework_text(self, configuration, framework, platform)
+        parameters = dict(configuration.parameters)
+        program = DLRM_PROGRAMS[configuration.program or self.default_program]
+        whole = platform.cluster(configuration.world_size)
+        cluster = _sharding_group(whole, parameters, program)
+        groups, sync = None, _weight_sync(parameters)
+        if cluster.replicas > 1:
+            groups = DmpCollection(
+                world_size=whole.world_size,
+                sharding_group_size=cluster.world_size,
+                node_group_size=cluster.domain_size,
+                use_inter_host_allreduce=cluster.rank_stride == 1,
+                sync_interval=sync.interval,
+                include_optimizer_state=sync.optimizer_state,
+            )
         wire = WireFormats.parse(str(configuration.value("communication_precision") or "fp32"))
         return plan_to_torchrec(
             configuration.plan,
             self.model.tables,
-            platform.devices_per_node,
+            cluster.devices_per_node,
             "cpu" if platform.device.kind == "cpu" else "cuda",
-            devices_per_domain=platform.devices_per_domain(configuration.world_size),
+            devices_per_domain=cluster.devices_per_domain,
             qcomms=wire.qcomms,
+            groups=groups,
         )
 
     def placement_parameters(
@@ -215,6 +240,37 @@ def _global_batch_size(parameters: Mapping[str, ParameterValue]) -> int:
     return int(parameters["local_batch_size"]) * int(parameters["world_size"])
 
 
+def _sharding_group(
+    cluster: Cluster, parameters: Mapping[str, ParameterValue], program: DlrmProgram
+) -> Cluster:
+    """Returns the ranks that tables are sharded over: all, or one of several equal groups."""
+    replicas = int(parameters.get("replicas", 1))
+    if replicas == 1:
+        return cluster
+    ranks = cluster.world_size // replicas
+    if not program.replicates:
+        known = ", ".join(one.name for one in DLRM_PROGRAMS.values() if one.replicates)
+        raise ConfigError(
+            f"replicas {replicas}: program {program.name} shards every table over all ranks; "
+            f"choose from {known}"
+        )
+    if cluster.world_size % replicas or ranks < _LEAST_GROUP:
+        raise ConfigError(
+            f"replicas {replicas}: {cluster.world_size} ranks do not divide into as many groups "
+            f"of at least {_LEAST_GROUP} ranks; choose a divisor of {cluster.world_size} up to "
+            f"{cluster.world_size // _LEAST_GROUP}"
+        )
+    # Inside one domain it makes no difference where the ranks of a group are.
+    strided = cluster.domain_count == 1 or parameters.get("replica_placement") != "contiguous"
+    return rank_group(cluster, ranks, replicas if strided else 1)
+
+
+def _weight_sync(parameters: Mapping[str, ParameterValue]) -> WeightSync:
+    return WeightSync(
+        int(parameters.get("sync_interval", 1)), bool(parameters.get("sync_optimizer_state", True))
+    )
+
+
 def _overridden(
     program: DlrmProgram,
     software: DlrmRuntime,
@@ -241,88 +297,9 @@ def _overridden(
         changes["launch"] = LaunchMode(str(parameters["launch"]))
     if "communication_precision" in parameters:
         text = str(parameters["communication_precision"])
-        chosen = _chosen_wire(program, software.wire, text)
+        chosen = chosen_wire(program, software.wire, text)
         changes["wire"] = software.wire if alone else chosen
     return replace(software, **changes)
-
-
-def _chosen_wire(program: DlrmProgram, own: WireFormats, text: str) -> WireFormats:
-    """Returns the formats that are asked for, if the program can use them.
-
-    Args:
-        program: The program.
-        own: What it uses by itself.
-        text: What is asked for.
-
-    Raises:
-        ConfigError: It has no such formats.
-    """
-    if program.chooses_wire:
-        return WireFormats.parse(text, codec=program.software.wire.codec)
-    if WireFormats.parse(text, codec=own.codec) != own:
-        able = ", ".join(name for name, one in DLRM_PROGRAMS.items() if one.chooses_wire)
-        raise ConfigError(
-            f"communication precision {text}: {program.name} has no conversion on the wire and "
-            f"sends {own.text}; use that, or one of the programs {able}"
-        )
-    return own
-
-
-@lru_cache(maxsize=64)
-def _stored(model: DlrmModel, data_type: str, optimizer: str) -> DlrmModel:
-    """Returns a model with another type of all rows, or another update rule of the tables.
-
-    Args:
-        model: The model.
-        data_type: Name of a type; that of each table if empty.
-        optimizer: Name of an update rule; the model's if empty.
-    """
-    if optimizer:
-        model = replace(model, sparse_optimizer=Optimizer(optimizer))
-    if data_type:
-        kind = DataType(data_type)
-        tables = tuple(replace(table, data_type=kind) for table in model.tables)
-        model = replace(model, tables=tables)
-    return model
-
-
-def _constraints(
-    parameters: Mapping[str, ParameterValue],
-    known: Mapping[str, tuple[TableConstraints, ...]],
-) -> tuple[TableConstraints, ...]:
-    """Returns what parameters demand of tables; nothing that makes no difference.
-
-    Args:
-        parameters: Value of every parameter.
-        known: Constraints that they may name.
-
-    Raises:
-        ConfigError: They name constraints that do not exist.
-    """
-    found: list[TableConstraints] = []
-    name = str(parameters.get("table_constraints", NO_CONSTRAINTS))
-    if name != NO_CONSTRAINTS:
-        if name not in known:
-            raise ConfigError(
-                f"no constraints on tables are called `{name}`; a search space defines them under "
-                "`table_constraints`"
-            )
-        found += known[name]
-    names = str(parameters.get("compute_kernels", ComputeKernel.FUSED.value))
-    kernels = {ComputeKernel(kernel) for kernel in names.split(TYPE_SEPARATOR)}
-    if ComputeKernel.FUSED in kernels:
-        # Copies on every rank have the dense kernel.
-        kernels.add(ComputeKernel.DENSE)
-    if kernels != {ComputeKernel.FUSED, ComputeKernel.DENSE}:
-        demanded = TableConstraints(allowed_kernels=frozenset(kernels), origin="compute_kernels")
-        found.append(demanded)
-    caching = ComputeKernel.FUSED_UVM_CACHING
-    share = float(parameters.get("cache_load_factor", DEFAULT_CACHE_LOAD_FACTOR))
-    if share != DEFAULT_CACHE_LOAD_FACTOR and any(
-        caching in (rule.allowed_kernels or ()) for rule in found
-    ):
-        found.append(TableConstraints(cache_load_factor=share, origin="cache_load_factor"))
-    return tuple(found)
 
 
 def _types(parameters: Mapping[str, ParameterValue]) -> frozenset[ShardingType]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dse.workload.transformer._check import check_parallelism
-from dse.workload.transformer._groups import rank_group
 from dse.workload.transformer._job import TransformerJob
 from dse.workload.transformer._memory import layer_activation_bytes, stage_memory, stage_parameters
 from dse.workload.transformer._parameters import TransformerParameters
@@ -38,7 +37,6 @@ __all__ = [
     "TransformerWorkload",
     "check_parallelism",
     "layer_activation_bytes",
-    "rank_group",
     "stage_memory",
     "stage_parameters",
 ]

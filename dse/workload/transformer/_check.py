@@ -40,7 +40,15 @@ def check_parallelism(
 
 
 def _check_degrees(cluster: Cluster, parallelism: Parallelism) -> None:
-    for name in ("tensor", "pipeline", "data", "context", "interleave", "micro_batch_size"):
+    for name in (
+        "tensor",
+        "pipeline",
+        "data",
+        "context",
+        "expert",
+        "interleave",
+        "micro_batch_size",
+    ):
         if getattr(parallelism, name) < 1:
             raise ConfigError(f"{name} {getattr(parallelism, name)}: expected at least 1")
     if parallelism.world_size != cluster.world_size:
@@ -87,6 +95,7 @@ def _check_model(model: TransformerModel, world_size: int, parallelism: Parallel
                 f"{name} {degree} does not divide the {count} {what} of {model.name}; {below} does"
             )
     _check_chunks(model, world_size, parallelism)
+    _check_experts(model, parallelism)
 
 
 def _check_chunks(model: TransformerModel, world_size: int, parallelism: Parallelism) -> None:
@@ -105,6 +114,24 @@ def _check_chunks(model: TransformerModel, world_size: int, parallelism: Paralle
         f"pipeline × interleave {stages * interleave} does not divide the {layers} layers of "
         f"{model.name}, not even with embedding and loss counted as layers; {works[0]} does"
     )
+
+
+def _check_experts(model: TransformerModel, parallelism: Parallelism) -> None:
+    degree, replicas = parallelism.expert, parallelism.replicas
+    if degree == 1:
+        return
+    if model.experts is None:
+        raise ConfigError(f"expert {degree}: {model.name} has no experts; use expert 1")
+    if model.experts.count % degree or replicas % degree:
+        works = next(
+            value
+            for value in range(degree, 0, -1)
+            if model.experts.count % value == 0 and replicas % value == 0
+        )
+        raise ConfigError(
+            f"expert {degree} has to divide the {model.experts.count} experts of {model.name} and "
+            f"the {replicas} ranks of data and context parallelism; {works} does"
+        )
 
 
 def _check_schedule(global_batch_size: int, parallelism: Parallelism) -> None:

@@ -12,8 +12,10 @@ from dse.workload.transformer._cost import Cost, kernels_next_to, total_cost, tr
 from dse.workload.transformer._kernels import KernelTime, KernelTimes
 from dse.workload.transformer._memory import (
     end_parameters,
+    stage_expert_parameters,
     stage_matrix_parameters,
     stage_parameters,
+    stage_shard,
 )
 from dse.workload.transformer._schedule import layers_by_chunk
 from dse.workload.transformer._tasks import Kind, Role, Structure
@@ -118,6 +120,7 @@ class StepCosts:
         accumulate: list[Kernel] = []
         if self._problem.micro_batches > 1 and not self._sharded:
             split = self._model.layer_matrix_parameters / self._parallelism.tensor
+            split += self._layer_experts
             traffic = self._problem.gradient_bytes
             if not self._software.fused_accumulation:
                 # The new gradient is read, and the sum written once more than it is anyway.
@@ -172,6 +175,7 @@ class StepCosts:
             self._computed(self._forward),
             self._transfers.tensor_forward(self._forward.product_s),
             self._transfers.context(1, self._core[0].total_s),
+            self._transfers.experts(self._work.expert_rows),
         )
 
     def _layer_backward(self) -> Cost:
@@ -182,11 +186,15 @@ class StepCosts:
             transfers.tensor_backward(0.5 * self._backward.product_s),
             # Keys and values come around again, and their gradients.
             transfers.context(2, self._core[1].total_s),
+            transfers.experts(self._work.expert_rows),
         )
         if self._parallelism.recompute is not Recompute.FULL:
             return cost
         again = transfers.context(1, self._core[0].total_s)
-        return total_cost(cost, transfers.tensor_recomputed(self._forward.product_s), again)
+        experts = transfers.experts(self._work.expert_rows)
+        return total_cost(
+            cost, transfers.tensor_recomputed(self._forward.product_s), again, experts
+        )
 
     def _computed(self, time: KernelTime) -> Cost:
         """Returns kernels with the time of the host to dispatch them."""
@@ -194,9 +202,10 @@ class StepCosts:
         return Cost(time.product_s, time.attention_s, time.elementwise_s, dispatch_s)
 
     def _optimizer(self, stage: int) -> Cost:
-        parameters = stage_parameters(self._problem, stage)
         if self._parallelism.data_sharding.shards_optimizer:
-            parameters /= self._parallelism.replicas
+            parameters = stage_shard(self._problem, stage)
+        else:
+            parameters = sum(self._stage(stage))
         traffic = parameters * self._software.optimizer_traffic_bytes
         precision = self._problem.precision
         if precision.is_low:
@@ -220,14 +229,30 @@ class StepCosts:
         if role is Role.GATHER_ROOT:
             return transfers.gathered(self._root_parameters)
         if role is Role.GATHER_UPDATED:
-            return transfers.gathered(stage_parameters(self._problem, stage))
+            return transfers.gathered(*self._stage(stage))
         if role is Role.REDUCE_ALL:
-            return transfers.reduced(stage_parameters(self._problem, stage))
+            return transfers.reduced(*self._stage(stage))
         if role is Role.REDUCE_EMBEDDING:
             return transfers.ends_reduced()
         if self._sharded:
             return transfers.reduced(self._root_parameters)
         return transfers.reduced(end_parameters(self._problem, last=bool(chunk)))
+
+    def _stage(self, stage: int) -> tuple[float, float]:
+        """Parameters of a rank of a stage, and those of its experts."""
+        return stage_parameters(self._problem, stage), stage_expert_parameters(
+            self._problem, stage
+        )
+
+    @property
+    def _layer(self) -> tuple[float, float]:
+        """Parameters of a layer on a rank, and those of its experts."""
+        return self._model.layer_parameters / self._parallelism.tensor, self._layer_experts
+
+    @property
+    def _layer_experts(self) -> float:
+        spread = self._parallelism
+        return self._model.layer_expert_parameters / (spread.tensor * spread.expert)
 
     @property
     def _root_parameters(self) -> float:
@@ -237,10 +262,10 @@ class StepCosts:
     def _gather_layer(self) -> Cost:
         if self._parallelism.data_sharding is not DataSharding.PARAMETERS:
             return Cost()
-        return self._transfers.gathered(self._model.layer_parameters / self._parallelism.tensor)
+        return self._transfers.gathered(*self._layer)
 
     def _reduce_layer(self) -> Cost:
-        return self._transfers.reduced(self._model.layer_parameters / self._parallelism.tensor)
+        return self._transfers.reduced(*self._layer)
 
     def _beside_backward(self) -> Cost:
         """What overlaps with a layer's backward pass."""

@@ -13,7 +13,7 @@ from dse.workload.transformer._types import DataSharding, Recompute
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dse.model import TransformerModel
+    from dse.model import MixtureOfExperts, TransformerModel
     from dse.workload.transformer._types import Parallelism, TransformerRuntime
 
 _RECOMPUTE_FLAGS: dict[Recompute, tuple[str, ...]] = {
@@ -67,6 +67,7 @@ def megatron_arguments(
         f"--tensor-model-parallel-size {parallelism.tensor}",
         f"--pipeline-model-parallel-size {parallelism.pipeline}",
         f"--context-parallel-size {parallelism.context}",
+        *_expert_degree(model, parallelism),
         f"--micro-batch-size {parallelism.micro_batch_size}",
         f"--global-batch-size {global_batch_size}",
         *_schedule(model, parallelism),
@@ -85,7 +86,9 @@ def megatron_arguments(
 def _architecture(model: TransformerModel) -> Iterator[str]:
     yield f"--num-layers {model.layers}"
     yield f"--hidden-size {model.hidden}"
-    yield f"--ffn-hidden-size {model.ffn_hidden}"
+    # A model of experts alone has no block of its own; the argument is required all the same.
+    inner = model.ffn_hidden or (model.experts.ffn_hidden if model.experts else 0)
+    yield f"--ffn-hidden-size {inner}"
     yield f"--num-attention-heads {model.heads}"
     if model.attention_width != model.hidden:
         yield f"--kv-channels {model.head_dim}"
@@ -95,6 +98,8 @@ def _architecture(model: TransformerModel) -> Iterator[str]:
     yield f"--vocab-size {model.vocab}"
     yield f"--seq-length {model.sequence_length}"
     yield f"--max-position-embeddings {model.sequence_length}"
+    if model.experts is not None:
+        yield from _experts(model.experts)
     if not model.learned_positions:
         yield "--position-embedding-type rope"
     if model.norm is NormKind.RMS:
@@ -111,6 +116,16 @@ def _architecture(model: TransformerModel) -> Iterator[str]:
         yield "--use-flash-attn"
 
 
+def _experts(experts: MixtureOfExperts) -> Iterator[str]:
+    yield f"--num-experts {experts.count}"
+    yield f"--moe-router-topk {experts.active}"
+    yield f"--moe-ffn-hidden-size {experts.ffn_hidden}"
+    if experts.shared_ffn_hidden:
+        yield f"--moe-shared-expert-intermediate-size {experts.shared_ffn_hidden}"
+    yield "--moe-grouped-gemm"
+    yield "--moe-token-dispatcher-type alltoall"
+
+
 def _activation(model: TransformerModel) -> Iterator[str]:
     if model.gated_ffn and model.activation is Activation.SILU:
         yield "--swiglu"
@@ -124,6 +139,11 @@ def _activation(model: TransformerModel) -> Iterator[str]:
     elif not model.biases:
         # The fused kernel adds a bias.
         yield "--no-bias-gelu-fusion"
+
+
+def _expert_degree(model: TransformerModel, parallelism: Parallelism) -> Iterator[str]:
+    if model.experts is not None:
+        yield f"--expert-model-parallel-size {parallelism.expert}"
 
 
 def _schedule(model: TransformerModel, parallelism: Parallelism) -> Iterator[str]:

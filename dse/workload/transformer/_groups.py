@@ -1,9 +1,6 @@
 """Process groups of each kind of parallelism, and the links they use.
 
-Ranks are numbered tensor first, then context, data and pipeline. So a group of `n` ranks that are
-`stride` apart has `min(n, ⌊devices of a domain / stride⌋)` members in a scale-up domain (a node or
-a pod), and as many groups of its kind share the domain's network cards as ranks of it are not in
-the group.
+Ranks are numbered tensor first, then context, data and pipeline.
 """
 
 from __future__ import annotations
@@ -21,22 +18,6 @@ if TYPE_CHECKING:
     from dse.workload.transformer._types import Parallelism
 
 
-def rank_group(cluster: Cluster, ranks: int, stride: int) -> Group:
-    """Returns the group of `ranks` ranks that are `stride` apart.
-
-    Args:
-        cluster: The cluster.
-        ranks: Members.
-        stride: Distance of the rank numbers of neighbours.
-    """
-    per_node = max(1, min(ranks, cluster.domain_size // stride))
-    while ranks % per_node:
-        per_node -= 1
-    nodes = ranks // per_node
-    sharers = max(1, min(stride, cluster.domain_size // per_node)) if nodes > 1 else 1
-    return Group(nodes, per_node, sharers, max(1, stride * per_node // cluster.domain_size))
-
-
 @dataclass(frozen=True, slots=True)
 class Groups:
     """The groups of one rank.
@@ -45,6 +26,8 @@ class Groups:
         tensor: Shares matrices.
         context: Shares sequences.
         replicas: Sums gradients: ranks of data and context parallelism.
+        experts: Share the experts of a layer.
+        expert_replicas: Sum gradients of the same experts.
         stages: Ranks of two pipeline stages, neighbours or both ends; on two nodes where any
             such pair is, as all stages wait for the slowest pair.
     """
@@ -52,6 +35,8 @@ class Groups:
     tensor: Group
     context: Group
     replicas: Group
+    experts: Group
+    expert_replicas: Group
     stages: Group
 
     @staticmethod
@@ -65,9 +50,13 @@ class Groups:
             apart = max(1, stage_stride // cluster.domain_size)
             stages = Group(2, 1, min(stage_stride, cluster.domain_size), apart)
         return Groups(
-            tensor=rank_group(cluster, tensor, 1),
-            context=rank_group(cluster, context, tensor),
-            replicas=rank_group(cluster, parallelism.replicas, tensor),
+            tensor=Group.of(cluster, tensor, 1),
+            context=Group.of(cluster, context, tensor),
+            replicas=Group.of(cluster, parallelism.replicas, tensor),
+            experts=Group.of(cluster, parallelism.expert, tensor),
+            expert_replicas=Group.of(
+                cluster, parallelism.replicas // parallelism.expert, tensor * parallelism.expert
+            ),
             stages=stages,
         )
 

@@ -58,6 +58,8 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
     inner = model.ffn_width + (model.ffn_hidden if activated else 0)
     split = tokens * value * (model.qkv_width + model.attention_width + inner) / tensor
     split += tokens * operand * model.ffn_hidden / tensor
+    if model.experts is not None:
+        split += _expert_activation_bytes(problem, tokens)
     if problem.precision.is_low:
         # Attention keeps its output; the projection has a cast of it.
         split += tokens * operand * model.attention_width / tensor
@@ -69,6 +71,20 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
         per_score = value + (value + 1 if model.dropout else 0)
         core = per_score * tokens * model.sequence_length * model.heads / tensor
     return shared + split + core
+
+
+def _expert_activation_bytes(problem: TransformerJob, tokens: float) -> float:
+    """Returns what experts keep: their input, both sides of the activation, their output."""
+    model, experts = problem.model, problem.model.experts
+    if experts is None:
+        return 0.0
+    value, operand = problem.precision.value_bytes, problem.precision.operand_bytes
+    rows = tokens * experts.active * experts.imbalance
+    kept = (2 if model.gated_ffn else 1) * value + operand
+    if model.gated_ffn and not problem.software.fused_elementwise:
+        kept += value
+    inner = experts.ffn_hidden / problem.parallelism.tensor
+    return rows * (kept * inner + (operand + value) * model.hidden)
 
 
 def end_parameters(problem: TransformerJob, *, last: bool) -> float:
@@ -91,7 +107,10 @@ def end_parameters(problem: TransformerJob, *, last: bool) -> float:
 
 
 def stage_parameters(problem: TransformerJob, stage: int) -> float:
-    """Returns the parameters of a rank of a stage before any sharding over replicas."""
+    """Returns the parameters of a rank of a stage before any sharding over replicas.
+
+    Those of experts are counted by :func:`stage_expert_parameters`.
+    """
     model, parallelism = problem.model, problem.parallelism
     tensor, last = parallelism.tensor, parallelism.pipeline - 1
     vectors = 6 if model.biases else 2
@@ -105,16 +124,33 @@ def stage_parameters(problem: TransformerJob, stage: int) -> float:
     return total
 
 
+def stage_expert_parameters(problem: TransformerJob, stage: int) -> float:
+    """Returns the parameters of a rank's experts before any sharding over replicas."""
+    parallelism = problem.parallelism
+    layer = problem.model.layer_expert_parameters / (parallelism.tensor * parallelism.expert)
+    return problem.stage_layers(stage) * layer
+
+
+def stage_shard(problem: TransformerJob, stage: int) -> float:
+    """Returns the parameters of a stage's shard, if all ranks with the same ones share them."""
+    parallelism = problem.parallelism
+    shared = stage_parameters(problem, stage)
+    experts = stage_expert_parameters(problem, stage)
+    return (shared + experts * parallelism.expert) / parallelism.replicas
+
+
 def stage_matrix_parameters(problem: TransformerJob, stage: int) -> float:
     """Returns the parameters of a rank's matrices in the layers of a stage."""
     layers = problem.stage_layers(stage)
-    return layers * problem.model.layer_matrix_parameters / problem.parallelism.tensor
+    shared = layers * problem.model.layer_matrix_parameters / problem.parallelism.tensor
+    return shared + stage_expert_parameters(problem, stage)
 
 
 def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
     """Returns what a rank of a stage has to hold at the fullest moment of an iteration."""
-    parameters = stage_parameters(problem, stage)
-    sharding, replicas = problem.parallelism.data_sharding, problem.parallelism.replicas
+    parameters = stage_parameters(problem, stage) + stage_expert_parameters(problem, stage)
+    sharding = problem.parallelism.data_sharding
+    part = stage_shard(problem, stage) / parameters
     value = problem.precision.value_bytes
     mixed = value < _MASTER_BYTES
     state = problem.model.optimizer.state_values_per_parameter * _MASTER_BYTES
@@ -122,13 +158,13 @@ def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
     weights = parameters * value
     gradients = parameters * problem.gradient_bytes
     if sharding.shards_optimizer:
-        optimizer /= replicas
+        optimizer *= part
     if sharding.shards_gradients:
-        gradients /= replicas
+        gradients *= part
     if sharding is DataSharding.PARAMETERS:
         # The sharded master weights are the only weights; gathered copies are buffers.
-        weights = parameters * _MASTER_BYTES / replicas
-        optimizer = parameters * state / replicas
+        weights = parameters * _MASTER_BYTES * part
+        optimizer = parameters * state * part
     if problem.precision.is_low:
         # Transformer Engine keeps the weights, and casts of them as they are and transposed.
         weights += 2 * problem.precision.operand_bytes * stage_matrix_parameters(problem, stage)
@@ -175,12 +211,16 @@ def _buffers_bytes(problem: TransformerJob) -> float:
     value = problem.precision.value_bytes
     tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context
     total = 0.0
+    if parallelism.expert > 1 and model.experts is not None:
+        # Rows on their way to the experts, and on their way back.
+        total += 2 * value * tokens * model.experts.active * model.hidden
     if parallelism.tensor > 1:
         total += value * tokens * model.hidden
     if parallelism.pipeline > 1:
         total += 2 * value * tokens * model.hidden / parallelism.tensor
     if parallelism.replicas > 1 and parallelism.data_sharding is DataSharding.PARAMETERS:
-        layer = model.layer_parameters / parallelism.tensor
+        experts = model.layer_expert_parameters / parallelism.expert
+        layer = (model.layer_parameters + experts) / parallelism.tensor
         rest = end_parameters(problem, last=False) + end_parameters(problem, last=True)
         # Gathered layers and root, and one unreduced gradient of the larger of both.
         total += value * (_GATHERED_LAYERS * layer + rest)

@@ -43,6 +43,7 @@ class TransformerParameters(ParametersBlock):
     tensor: RankCounts = [1]
     pipeline: RankCounts = [1]
     context: RankCounts = [1]
+    expert: RankCounts = [1]
     interleave: RankCounts = [1]
     micro_batch_size: Counts = [1]
     sequence_parallel: Switches = [False]

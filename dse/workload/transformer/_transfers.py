@@ -136,18 +136,45 @@ class Transfers:
             return sent
         return total_cost(sent, self._transfer(CollectiveOp.ALL_GATHER, size, self._groups.tensor))
 
+    def experts(self, rows: float) -> Cost:
+        """Returns rows on their way to the ranks of their experts and back.
+
+        The same in both directions of a layer: results come back forward, gradients backward.
+
+        Args:
+            rows: Tokens of a micro-batch that a rank sends, each as often as it visits an expert.
+        """
+        size = self._value * rows * self._model.hidden / self._parallelism.sequence_share
+        exchange = self._transfer(CollectiveOp.ALL_TO_ALL, size, self._groups.experts)
+        return total_cost(exchange, exchange)
+
     # --- replicas -------------------------------------------------------------------------------
 
-    def gathered(self, parameters: float) -> Cost:
-        """Returns parameters gathered from the shards of all replicas."""
-        size = self._value * parameters
-        return self._transfer(CollectiveOp.ALL_GATHER, size, self._groups.replicas)
+    def gathered(self, parameters: float, experts: float = 0.0) -> Cost:
+        """Returns parameters, and those of experts, gathered from the shards of all replicas."""
+        return total_cost(
+            *(
+                self._transfer(CollectiveOp.ALL_GATHER, self._value * count, group)
+                for count, group in self._by_group(parameters, experts)
+            )
+        )
 
-    def reduced(self, parameters: float) -> Cost:
+    def reduced(self, parameters: float, experts: float = 0.0) -> Cost:
         """Returns gradients summed over replicas, scattered where anything is sharded."""
         scattered = self._parallelism.data_sharding is not DataSharding.NONE
         op = CollectiveOp.REDUCE_SCATTER if scattered else CollectiveOp.ALL_REDUCE
-        return self._transfer(op, self._gradient * parameters, self._groups.replicas)
+        return total_cost(
+            *(
+                self._transfer(op, self._gradient * count, group)
+                for count, group in self._by_group(parameters, experts)
+            )
+        )
+
+    def _by_group(self, parameters: float, experts: float) -> list[tuple[float, Group]]:
+        """Returns parameters with the ranks that have the same ones."""
+        groups = self._groups
+        shared = [(parameters, groups.replicas)]
+        return [*shared, (experts, groups.expert_replicas)] if experts else shared
 
     def ends_reduced(self) -> Cost:
         """Returns the shared embedding's gradient summed over first and last stage."""

@@ -89,6 +89,7 @@ class Parallelism:
         pipeline: Stages.
         data: Replicas, each with its own part of the batch.
         context: Ranks that share every sequence.
+        expert: Ranks of the replicas that share the experts of a layer, each with whole experts.
         interleave: Chunks of layers of one stage; 1 is the plain 1F1B schedule.
         sequence_parallel: Tensor-parallel ranks also share norms, dropout and residuals.
         micro_batch_size: Samples of one pass through a stage.
@@ -100,6 +101,7 @@ class Parallelism:
     pipeline: int = 1
     data: int = 1
     context: int = 1
+    expert: int = 1
     interleave: int = 1
     sequence_parallel: bool = False
     micro_batch_size: int = 1
@@ -229,6 +231,7 @@ def format_parallelism(parallelism: Parallelism) -> str:
         ("pipeline", parallelism.pipeline),
         ("context", parallelism.context),
         ("data", parallelism.data),
+        ("expert", parallelism.expert),
     )
     product = " × ".join(f"{name} {degree}" for name, degree in degrees if degree > 1)
     parts = [product] if product else []

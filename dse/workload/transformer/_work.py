@@ -9,13 +9,23 @@ bytes: every operand is read once and every result is written once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from dse.model import AttentionKind, TransformerFamily
 from dse.workload.transformer._types import LossKernels
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dse.workload.transformer._job import TransformerJob
+
+
+#: Rows of a tile of a product.
+_TILE_ROWS = 128
+
+#: Bytes that a token's score of one expert costs: a softmax in FP32, and the choice of the best.
+_SCORE_BYTES = 16.0
 
 
 class Product(NamedTuple):
@@ -122,14 +132,20 @@ class LayerWork:
         model, value = self._model, self._value
         hidden = model.hidden
         kernels: list[Kernel] = []
-        for m, n, k in self._matrices():
+        for m, n, k in (*self._matrices(), *self._expert_matrices()):
             kernels += [self._product(m, k, n), self._product(k, n, m)]
         outputs = (model.qkv_width + model.ffn_width) / self._tensor + 2 * hidden
         if model.biases:
             kernels.append(Elementwise(value * outputs * self.tokens, 4))
-        inner = model.ffn_hidden / self._tensor * self.tokens
-        gated = model.gated_ffn
-        kernels.append(Elementwise(value * inner * ((5 if self._fused else 8) if gated else 3)))
+        per_value = value * ((5 if self._fused else 8) if model.gated_ffn else 3)
+        if model.ffn_hidden:
+            kernels.append(Elementwise(per_value * model.ffn_hidden / self._tensor * self.tokens))
+        if model.experts is not None:
+            inner = model.experts.ffn_hidden / self._tensor * self.expert_rows
+            kernels.append(Elementwise(per_value * inner))
+            # Gradients take the way of the rows back, and each row's weight has one of its own.
+            weights = value * hidden * self.expert_rows
+            kernels += [*self._routed(), Elementwise(weights)]
         # Two norms, their weights' gradients, and two sums with the gradient of the residual.
         kernels += [Elementwise((3 + 2 + 3) * value * hidden * self._rows, 3)] * 2
         if self._mask:
@@ -137,15 +153,63 @@ class LayerWork:
         return [*kernels, *self.core_backward()]
 
     def _matrices(self) -> tuple[tuple[int, int, int], ...]:
-        """Sizes `(m, n, k)` of the four products of a layer."""
+        """Sizes `(m, n, k)` of the products that every token takes part in.
+
+        Two of attention, then two of the feed-forward block if there is one.
+        """
         model, tensor, tokens = self._model, self._tensor, self.tokens
         hidden = model.hidden
-        return (
+        attention = (
             (tokens, model.qkv_width // tensor, hidden),
             (tokens, hidden, model.attention_width // tensor),
+        )
+        if not model.ffn_hidden:
+            return attention
+        return (
+            *attention,
             (tokens, model.ffn_width // tensor, hidden),
             (tokens, hidden, model.ffn_hidden // tensor),
         )
+
+    # --- experts --------------------------------------------------------------------------------
+
+    @property
+    def expert_rows(self) -> float:
+        """Tokens that the busiest rank's experts work on, each as often as it visits one."""
+        experts = self._model.experts
+        return 0.0 if experts is None else self.tokens * experts.active * experts.imbalance
+
+    def _expert_matrices(self) -> tuple[tuple[int, int, int], ...]:
+        """Sizes of the router's product and of two grouped products of all experts of a rank.
+
+        A grouped product does the arithmetic of one product with as many rows, those of each
+        expert filled up to whole tiles.
+        """
+        model, experts = self._model, self._model.experts
+        if experts is None:
+            return ()
+        hidden, inner = model.hidden, experts.ffn_hidden // self._tensor
+        held = experts.count // self._problem.parallelism.expert
+        rows = held * math.ceil(self.expert_rows / held / _TILE_ROWS) * _TILE_ROWS
+        gate = 2 if model.gated_ffn else 1
+        return (
+            (self.tokens, experts.count, hidden),
+            (rows, gate * inner, hidden),
+            (rows, hidden, inner),
+        )
+
+    def _routed(self) -> list[Kernel]:
+        """Scores of all experts, rows sorted by expert, and put back in order."""
+        model, experts = self._model, self._model.experts
+        if experts is None:
+            return []
+        held = experts.count // self._problem.parallelism.expert
+        row = self._value * model.hidden
+        # Rows that arrive from several ranks are sorted once more by the experts of a rank.
+        again = 2 * row * self.expert_rows if held > 1 and held < experts.count else 0.0
+        moved = row * (self.tokens + self.expert_rows) + again
+        scores = _SCORE_BYTES * self.tokens * experts.count
+        return [Elementwise(scores, 3), Elementwise(moved, 2), Elementwise(moved, 2)]
 
     def _product(self, m: int, n: int, k: int) -> Product:
         """A product of a layer's matrices, the only ones in a precision below two bytes."""
@@ -165,20 +229,24 @@ class LayerWork:
         return [self._norm(), self._product(*self._matrices()[0])]
 
     def _after_core(self) -> list[Kernel]:
-        _, projection, first, second = self._matrices()
+        _, projection, *block = self._matrices()
+        kernels: list[Kernel] = [self._product(*projection), self._residual(), self._norm()]
+        if experts := self._expert_matrices():
+            router, *grouped = experts
+            kernels += [self._product(*router), *self._routed()]
+            kernels += self._feed_forward(grouped, self.expert_rows)
+        if block:
+            kernels += self._feed_forward(block, self.tokens)
+        return [*kernels, self._residual()]
+
+    def _feed_forward(self, products: Sequence[tuple[int, int, int]], rows: float) -> list[Kernel]:
+        """Two products with the activation between them."""
+        first, second = products
         values = 2
         if self._model.gated_ffn:
             values = 3 if self._fused else 5
-        inner = self._model.ffn_hidden / self._tensor * self.tokens
-        activation = Elementwise(values * self._value * inner)
-        blocks: list[Kernel] = [self._product(*projection), self._residual(), self._norm()]
-        return [
-            *blocks,
-            self._product(*first),
-            activation,
-            self._product(*second),
-            self._residual(),
-        ]
+        activation = Elementwise(values * self._value * second[2] * rows)
+        return [self._product(*first), activation, self._product(*second)]
 
     # --- the core of attention ------------------------------------------------------------------
 

@@ -220,6 +220,7 @@ def _parallelism(parameters: Mapping[str, ParameterValue]) -> Parallelism:
         pipeline=pipeline,
         data=world_size // others,
         context=context,
+        expert=degree("expert"),
         interleave=degree("interleave"),
         sequence_parallel=bool(parameters.get("sequence_parallel", False)),
         micro_batch_size=degree("micro_batch_size"),

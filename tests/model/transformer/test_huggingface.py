@@ -9,7 +9,13 @@ import pytest
 from dse.config import parse_document
 from dse.errors import ConfigError
 from dse.machine import Precision
-from dse.model import TransformerDocument, TransformerFamily, compose_transformer
+from dse.model import (
+    MixtureOfExperts,
+    TransformerDocument,
+    TransformerFamily,
+    compose_transformer,
+    load_model,
+)
 
 QWEN3 = {
     "model_type": "qwen3",
@@ -60,10 +66,19 @@ def test_older_names_of_the_same_sizes(tmp_path):
     assert model.family is TransformerFamily.GPT
 
 
+def test_a_mixture_of_experts(tmp_path):
+    sizes = {"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768}
+    config = QWEN3 | sizes | {"model_type": "qwen3_moe", "num_key_value_heads": 4}
+    larger = {"hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32}
+    model = read(tmp_path, config | larger | {"tie_word_embeddings": False, "mlp_only_layers": []})
+    assert model.parameter_count == load_model("qwen3_30b_a3b").parameter_count
+    assert model.experts == MixtureOfExperts(128, 8, 768)
+
+
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
-        ({"num_experts": 128}, "num_experts: a mixture of experts is not modelled"),
+        ({"mlp_only_layers": [0]}, "mlp_only_layers: a model some of whose layers"),
         ({"kv_lora_rank": 512}, "latent attention"),
         ({"model_type": "mamba"}, "`mamba` is not known"),
         ({"sliding_window": 512}, "pass --sequence-length 512 or less"),

@@ -126,6 +126,33 @@ PARAMETERS = {
 }
 
 
+@pytest.mark.parametrize(
+    ("name", "billions", "active"),
+    [
+        ("qwen3_30b_a3b", 30.5, 3.3),
+        ("qwen3_235b_a22b", 235.1, 22.2),
+        ("mixtral_8x7b", 46.7, 12.9),
+        ("gpt_oss_120b", 116.8, 5.7),
+    ],
+)
+def test_parameters_of_shipped_mixtures(name, billions, active):
+    model = load_model(name)
+    assert model.parameter_count / 1e9 == pytest.approx(billions, abs=0.1)
+    assert model.active_parameter_count / 1e9 == pytest.approx(active, abs=0.1)
+
+
+def test_experts_replace_the_feed_forward_block():
+    block = "experts: {count: 4, active: 2, ffn_hidden: 16, shared_ffn_hidden: 8}"
+    model = read(TEXT + block + "\nbiases: false\n")
+    # Queries, keys, values and projection; the router; the shared expert.
+    assert model.layer_matrix_parameters == 8 * 24 + 64 + 8 * 4 + 2 * 8 * 8
+    assert model.layer_expert_parameters == 4 * (2 * 8 * 16)
+    idle = 2 * (2 * 8 * 16)
+    assert model.parameter_count - model.active_parameter_count == 2 * idle
+    assert "at most 4 active" in problems(TEXT + block.replace("active: 2", "active: 5"))[0]
+    assert "belongs to dense models" in problems(TEXT + block + "\nffn_hidden: 4")[0]
+
+
 @pytest.mark.parametrize(("name", "count"), PARAMETERS.items())
 def test_parameters_of_shipped_models(name, count):
     assert load_model(name).parameter_count == count

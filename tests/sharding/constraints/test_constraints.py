@@ -228,7 +228,7 @@ def test_constraints_are_read_with_their_places(tmp_path):
         "small_*", frozenset({TW}), None, frozenset({0, 1}), origin=f"{path}:3:3"
     )
     assert second == TableConstraints(
-        "big", None, frozenset({CACHING}), None, 32, 2, 0.3, f"{path}:4:3"
+        "big", None, frozenset({CACHING}), None, 32, 2, 0.3, origin=f"{path}:4:3"
     )
 
 
@@ -381,3 +381,43 @@ def test_planners_turn_to_host_memory_when_the_devices_are_full():
         held[made.ranks[0]] += storage.device_bytes
     assert max(held) <= 55e6
     assert sum(made.compute_kernel is FUSED for made in spilled.tables) == 4
+
+
+# --- hot rows -------------------------------------------------------------------------------
+
+
+def counts(asked) -> set[tuple[int, ...]]:
+    return {way.hot_rows for way in placements_allowed(0, asked)}
+
+
+def test_hot_rows_are_those_of_the_request_unless_a_constraint_names_others():
+    asked = replace(request(), hot_rows=((10, 20), (), ()))
+    assert counts(asked) == {(0,), (0, 10, 20)}
+    assert all(
+        way.hot_rows == (0,) for way in placements_allowed(0, asked) if way.sharding_type is DP
+    )
+    assert counts(request()) == {(0,)}
+    named = replace(asked, constraints=(TableConstraints("big", hot_rows=frozenset({0, 7})),))
+    assert counts(named) == {(0,), (0, 7)}
+    demanded = replace(asked, constraints=(TableConstraints("big", hot_rows=frozenset({7})),))
+    assert counts(demanded) == {(7,)}
+    assert placements_allowed(0, demanded)[0].on("big", (0,)).hot_rows == 7
+    # A table has fewer hot rows than rows.
+    none = replace(asked, constraints=(TableConstraints("big", hot_rows=frozenset({10**9})),))
+    assert counts(none) == {(0,)}
+
+
+def test_contradicting_numbers_of_hot_rows_are_named():
+    rules = (
+        TableConstraints("big", hot_rows=frozenset({0}), origin="a:1"),
+        TableConstraints("big", hot_rows=frozenset({7}), origin="b:2"),
+    )
+    with pytest.raises(ConfigError, match=r"0 hot rows \(a:1\) contradicts 7 hot rows \(b:2\)"):
+        placements_allowed(0, request(*rules))
+
+
+def test_numbers_of_hot_rows_are_read(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text("schema_version: 1\ntables:\n  big: {hot_rows: [0, 500]}\n")
+    (rule,) = read_constraints(path)
+    assert rule.hot_rows == frozenset({0, 500})

@@ -17,7 +17,7 @@ from dse.sharding import (
     ShardingPlan,
     ShardingType,
     TablePlan,
-    cold_bag_share,
+    bag_shares,
     cold_part,
     hot_part,
     hot_share,
@@ -70,7 +70,7 @@ def exchanged(found, group):
 def test_what_ranks_hold_and_exchange_by_hand():
     scorer = PlanScorer(problem())
     found = features(scorer, plan())
-    share, cold = hot_share(TABLE, HOT), cold_bag_share(TABLE, HOT)
+    share, cold = hot_share(TABLE, HOT), bag_shares(TABLE, HOT).cold
     assert cold == pytest.approx(1 - share)
     # The owner exchanges the vectors of bags that are not hot; every rank reduces the hot rows.
     assert exchanged(found, ExchangeGroup.POOLED) == pytest.approx([0, 64 * cold, 0, 0])
@@ -88,8 +88,10 @@ def test_what_ranks_hold_and_exchange_by_hand():
 
 
 def test_it_is_the_sum_of_a_copied_table_and_a_sharded_one():
-    whole = PlanScorer(problem())
-    parts = (replace(hot_part(TABLE, HOT), name="hot"), replace(cold_part(TABLE, HOT), name="b"))
+    # Long bags all have hot and other rows, so neither part has fewer bags.
+    long = replace(TABLE, pooling_factors=(2000.0,))
+    whole = PlanScorer(problem(long))
+    parts = (replace(hot_part(long, HOT), name="hot"), replace(cold_part(long, HOT), name="b"))
     model = replace(make_model(parts), sparse_optimizer=Optimizer.ROWWISE_ADAGRAD)
     apart = PlanScorer(replace(whole.problem, model=model))
     everyone = tuple(range(WORLD))
@@ -98,15 +100,27 @@ def test_it_is_the_sum_of_a_copied_table_and_a_sharded_one():
         (TablePlan("hot", ShardingType.DATA_PARALLEL, everyone), TablePlan("b", RW, everyone)),
     )
     found, expected = features(whole, plan(kind=RW, ranks=everyone)), features(apart, made)
-    stored = [rank_column(RankFeature.WEIGHTS), rank_column(RankFeature.STATE)]
-    assert found[stored] == pytest.approx(expected[stored])
-    row_work = [group_column(ExchangeGroup.ROW, feature) for feature in list(GroupFeature)[:4]]
-    assert found[row_work] == pytest.approx(expected[row_work])
     # Besides the lookup, bags of both kinds are merged and indices are told apart.
+    added = np.zeros_like(found)
+    values = BATCH / WORLD * 64
     forward = group_column(ExchangeGroup.REPLICATED, GroupFeature.FORWARD_MEMORY)
-    cold = cold_bag_share(TABLE, HOT)
-    extra_bytes = (BATCH / WORLD) * (3 * 4 * 64 * cold + 2 * 8) / 0.8
-    assert found[forward, 0] == pytest.approx(expected[forward, 0] + extra_bytes)
+    backward = group_column(ExchangeGroup.REPLICATED, GroupFeature.BACKWARD_MEMORY)
+    added[forward] = (3 * 4 * values + 2 * 8 * BATCH / WORLD * 2000) / 0.8
+    added[backward] = 2 * 4 * values / 0.8
+    assert found == pytest.approx(expected + added)
+
+
+def test_bags_of_one_lookup_are_worked_on_where_their_row_is():
+    scorer, made = PlanScorer(problem()), plan()
+    share = bag_shares(TABLE, HOT)
+    assert share.hot + share.cold == pytest.approx(1)
+    assert share.both == pytest.approx(0)
+    written = features(scorer, made), features(scorer, plan(0))
+    owner = [
+        found[group_column(ExchangeGroup.POOLED, GroupFeature.FORWARD_MEMORY), 1]
+        for found in written
+    ]
+    assert owner[0] < owner[1]
 
 
 def test_gradients_of_hot_rows_travel_in_the_precision_of_the_wire():

@@ -29,6 +29,7 @@ from dse.workload.transformer.explain._parts import StepParts
 
 PLATFORM = load_platform("a100_sxm_80")
 GPT = replace(load_model("gpt_22b"), layers=8)
+EXPERTS = replace(load_model("qwen3_30b_a3b"), layers=4)
 MPT = replace(load_model("mpt_7b"), layers=4)
 
 
@@ -49,6 +50,7 @@ PROBLEMS = {
     "data": problem(data=8),
     "zero1": problem(pipeline=2, data=4, data_sharding=DataSharding.OPTIMIZER),
     "zero3": problem(MPT, 16, COMPOSER, data=8, data_sharding=DataSharding.PARAMETERS),
+    "experts": problem(EXPERTS, data=8, expert=4, recompute=Recompute.FULL),
     "two nodes": problem(tensor=4, context=2, data=2, micro_batch_size=2),
 }
 
@@ -105,7 +107,7 @@ def test_the_matrices_of_a_layer_belong_to_the_block_that_applies_them():
         (work.layer_forward(), work.core_forward(), 1),
         (work.layer_backward(), work.core_backward(), 2),
     ):
-        groups = _layer_groups(kernels, core)
+        groups = _layer_groups(kernels, core, backward=each == 2)
         single = [
             (kernel, group)
             for kernel, group in zip(kernels, groups, strict=True)

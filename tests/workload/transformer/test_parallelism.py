@@ -9,27 +9,9 @@ import pytest
 from dse.errors import ConfigError
 from dse.machine.collectives import Group
 from dse.model import load_model
-from dse.workload.transformer import DataSharding, Parallelism, check_parallelism, rank_group
+from dse.workload.transformer import DataSharding, Parallelism, check_parallelism
 from dse.workload.transformer._groups import Groups
 from tests.conftest import make_cluster
-
-
-@pytest.mark.parametrize(
-    ("ranks", "stride", "expected"),
-    [
-        (8, 1, Group(1, 8)),  # tensor parallelism fills a node
-        (2, 1, Group(1, 2)),
-        (16, 1, Group(2, 8)),  # over two nodes, alone on the cards
-        (4, 8, Group(4, 1, 8)),  # replicas of tensor 8: all eight ranks of a node share its cards
-        (4, 4, Group(2, 2, 4)),
-        (2, 4, Group(1, 2)),
-        (8, 2, Group(2, 4, 2)),
-        (3, 4, Group(3, 1, 4)),  # three do not fill nodes in pairs
-        (1, 8, Group(1, 1)),
-    ],
-)
-def test_groups_on_nodes_of_eight(ranks, stride, expected):
-    assert rank_group(make_cluster(64, 8), ranks, stride) == expected
 
 
 def test_groups_of_a_configuration():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dse.machine import PeakRates
+from dse.machine import PeakRates, changed_cluster
 from dse.machine.collectives import CollectiveOp, collective_time_s
 from dse.workload.dlrm._dense import dense_estimate
 from dse.workload.dlrm._durations import slot_durations_s
@@ -157,7 +157,7 @@ def all_reduce_sides(problem: DlrmProblem, sizes_bytes: NDArray[np.float64]) -> 
         return collective_time_s(cluster, CollectiveOp.ALL_REDUCE, nbytes)
 
     smallest = np.full(sizes_bytes.shape, _SMALLEST_BYTES)
-    return _levels(problem.cluster, seconds, sizes_bytes, smallest)
+    return _levels(problem.cluster.whole, seconds, sizes_bytes, smallest)
 
 
 def _levels(
@@ -194,7 +194,7 @@ def _without_network(cluster: Cluster) -> Cluster:
         latency_s=1.0 / _FREE,
         spine_latency_s=0.0,
     )
-    return replace(cluster, network=network)
+    return changed_cluster(cluster, network=network)
 
 
 def _without_link(cluster: Cluster) -> Cluster:
@@ -206,4 +206,4 @@ def _without_link(cluster: Cluster) -> Cluster:
         latency_s=1.0 / _FREE,
         calibrations=(),
     )
-    return replace(cluster, link=link)
+    return changed_cluster(cluster, link=link)

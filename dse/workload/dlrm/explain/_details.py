@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dse.workload.dlrm._weight_sync import synced_bytes
 from dse.workload.dlrm.explain._resources import (
     all_reduce_buckets,
     dense_buckets,
@@ -92,6 +93,8 @@ def _slot_sizes(
 
     if slot is Slot.INPUT_EXCHANGE:
         return [("held_bytes", float(features[rank_column(RankFeature.INPUT)]))]
+    if slot is Slot.WEIGHT_SYNC:
+        return [("message_bytes", float(synced_bytes(features)))]
     if slot in CODEC_SLOTS:
         return []
     outputs = _OUTPUTS.get(slot, slot)

@@ -79,11 +79,13 @@ GROUP_BLOCK = len(GroupFeature)
 RANK_BLOCK_START = GROUP_BLOCK * len(ExchangeGroup)
 FEATURE_COUNT = RANK_BLOCK_START + len(RankFeature)
 
-#: Columns behind all others, present only once a table lives in host memory: for each group but
-#: the replicated one the bytes over the host link of lookups and of updates, then stored bytes.
+#: Columns behind all others, present only once a table lives in host memory or there are replicas
+#: of the tables: for each group but the replicated one the bytes over the host link of lookups and
+#: of updates, then stored bytes, then those that replicas of a shard average.
 HOST_BLOCK_START = FEATURE_COUNT
 HOST_STORED_COLUMN = HOST_BLOCK_START + 2 * (len(ExchangeGroup) - 1)
-WIDE_FEATURE_COUNT = HOST_STORED_COLUMN + 1
+SYNCED_COLUMN = HOST_STORED_COLUMN + 1
+WIDE_FEATURE_COUNT = SYNCED_COLUMN + 1
 
 
 def group_column(group: ExchangeGroup, feature: GroupFeature) -> int:

@@ -63,7 +63,7 @@ class Placements:
         self._groups: list[int] = []
         self._entries: list[list[tuple[int, int]]] = []
         self._arrays: _Arrays | None = None
-        self._host_columns = False
+        self._host_columns = problem.sync is not None
 
     def include_host_columns(self) -> None:
         """Makes :meth:`features` hold the columns of tables in host memory from now on.

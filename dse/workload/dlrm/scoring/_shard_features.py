@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -13,11 +13,12 @@ from dse.machine.kernels import (
     host_rows_work,
     unfused_embedding_work,
 )
-from dse.sharding import cold_bag_share, cold_part, hot_part, shard_storage
+from dse.sharding import bag_shares, cold_part, hot_part, shard_storage
 from dse.workload.dlrm.scoring._features import (
     HOST_STORED_COLUMN,
     INDEX_BYTES,
     LENGTH_BYTES,
+    SYNCED_COLUMN,
     WIDE_FEATURE_COUNT,
     ExchangeGroup,
     GroupFeature,
@@ -31,11 +32,13 @@ if TYPE_CHECKING:
     from dse.machine import DeviceSpec
     from dse.machine.kernels import EmbeddingKernels
     from dse.model import EmbeddingTable, Optimizer
-    from dse.workload.dlrm._problem import DlrmProblem
+    from dse.workload.dlrm._problem import DlrmProblem, WeightSync
 
-#: Reads and writes of a pooled value of a bag with hot and other rows: what was received is read
-#: and added to the sum; backward, gradients of such bags are brought together to be sent.
-_MERGE_PASSES = 3.0
+#: Reads and writes of a pooled value of a bag with rows that are not hot: what was received is
+#: read and written, and where the bag has a hot row too, added to its sum; gradients of such bags
+#: are brought together to be sent.
+_MERGE_PASSES = 2.0
+_ADD_PASSES = 1.0
 _SPLIT_PASSES = 2.0
 
 #: Bytes of a pooled value on the device.
@@ -64,6 +67,7 @@ class ShardContext:
         kernels: What happens around lookups and updates.
         samples: Samples that are looked up.
         tables: The model's tables.
+        sync: How replicas are kept alike; None without them.
     """
 
     device: DeviceSpec
@@ -71,6 +75,7 @@ class ShardContext:
     kernels: EmbeddingKernels
     samples: int
     tables: tuple[EmbeddingTable, ...]
+    sync: WeightSync | None = None
 
 
 @lru_cache(maxsize=_CONTEXTS_KEPT)
@@ -80,13 +85,16 @@ def shard_context(
     kernels: EmbeddingKernels,
     samples: int,
     tables: tuple[EmbeddingTable, ...],
+    sync: WeightSync | None = None,
 ) -> ShardContext:
     """Returns what shards depend on; for the arguments see :class:`ShardContext`."""
-    return ShardContext(device, optimizer, kernels, samples, tables)
+    return ShardContext(device, optimizer, kernels, samples, tables, sync)
 
 
 def shard_contexts(problem: DlrmProblem) -> tuple[ShardContext, ShardContext]:
     """Returns the contexts of shards for the global batch, and of replicated ones for a rank's."""
+    # Bytes do not depend on how often they are averaged.
+    sync = None if problem.sync is None else replace(problem.sync, interval=1)
     model = problem.model
     on_all, on_one = (
         shard_context(
@@ -95,6 +103,7 @@ def shard_contexts(problem: DlrmProblem) -> tuple[ShardContext, ShardContext]:
             problem.software.embedding,
             samples,
             model.tables,
+            sync,
         )
         for samples in (problem.global_batch_size, problem.local_batch_size)
     )
@@ -137,7 +146,7 @@ def shard_features(
     replicated = group is ExchangeGroup.REPLICATED
     table = hot_part(whole, hot_rows) if replicated and hot_rows else cold_part(whole, hot_rows)
     # Bags whose lookups are all hot are not exchanged.
-    cold_bags = cold_bag_share(whole, hot_rows)
+    shares = bag_shares(whole, hot_rows)
     rows = -(-table.rows // row_divisor)
     bags = float(samples * table.feature_count)
     lookups = samples * table.lookups_per_sample / row_divisor
@@ -146,7 +155,7 @@ def shard_features(
         rows=rows,
         dim=columns,
         value_bytes=table.data_type.row_bytes(columns) / columns,
-        bags=bags,
+        bags=bags * (shares.hot if replicated and hot_rows else shares.cold),
         lookups=lookups,
         output_value_bytes=4,
         state_bytes_per_row=0.0 if replicated else state_bytes_per_row,
@@ -173,15 +182,16 @@ def shard_features(
         GroupFeature.BACKWARD_MEMORY: work.backward_memory_bytes,
         GroupFeature.BACKWARD_CACHE: work.backward_cache_bytes,
         GroupFeature.EXCHANGED: float(
-            rows * columns if replicated else columns * table.feature_count * cold_bags
+            rows * columns if replicated else columns * table.feature_count * shares.cold
         ),
     }
     if replicated and hot_rows:
-        merged_bytes = _POOLED_BYTES * bags * cold_bags * columns / _STREAM_EFFICIENCY
+        values_bytes = _POOLED_BYTES * bags * columns / _STREAM_EFFICIENCY
+        merged_bytes = values_bytes * (_MERGE_PASSES * shares.cold + _ADD_PASSES * shares.both)
         # Indices are read once, and written to the list of the one part or the other.
         split_bytes = 2.0 * INDEX_BYTES * samples * whole.lookups_per_sample / _STREAM_EFFICIENCY
-        per_group[GroupFeature.FORWARD_MEMORY] += _MERGE_PASSES * merged_bytes + split_bytes
-        per_group[GroupFeature.BACKWARD_MEMORY] += _SPLIT_PASSES * merged_bytes
+        per_group[GroupFeature.FORWARD_MEMORY] += merged_bytes + split_bytes
+        per_group[GroupFeature.BACKWARD_MEMORY] += _SPLIT_PASSES * shares.cold * values_bytes
     for feature, value in per_group.items():
         features[group_column(group, feature)] = value
     storage = shard_storage(table, optimizer, rows, columns, cached_share)
@@ -191,8 +201,13 @@ def shard_features(
     features[rank_column(RankFeature.STATE)] = storage.device_state_bytes + gradient_bytes
     features[HOST_STORED_COLUMN] = storage.host_bytes
     if not replicated:
+        if context.sync is not None:
+            # What is averaged is the table itself, not the copies of its rows in a cache.
+            own = shard_storage(table, optimizer, rows, columns)
+            state_bytes = own.device_state_bytes if context.sync.optimizer_state else 0.0
+            features[SYNCED_COLUMN] = own.device_weights_bytes + state_bytes
         features[rank_column(RankFeature.INPUT)] = INDEX_BYTES * lookups + LENGTH_BYTES * bags
-        features[rank_column(RankFeature.POOLED_OUTPUT)] = bags * columns * cold_bags
+        features[rank_column(RankFeature.POOLED_OUTPUT)] = bags * columns * shares.cold
     return tuple(features), (work.forward_spread, work.backward_spread)
 
 

@@ -31,6 +31,7 @@ class Slot(IntEnum):
     NODE_EXCHANGE_INSIDE = auto()
     NODE_EXCHANGE_BETWEEN = auto()
     REPLICATED_ALL_REDUCE = auto()
+    WEIGHT_SYNC = auto()
     REPLICATED_UPDATE = auto()
     # Only where gradients do not travel like outputs, or other formats than FP32 are converted.
     POOLED_GRADIENTS = auto()
@@ -72,6 +73,7 @@ EQUAL_SLOTS = (
     Slot.INPUT_EXCHANGE,
     Slot.POOLED_EXCHANGE,
     Slot.NODE_EXCHANGE_BETWEEN,
+    Slot.WEIGHT_SYNC,
     Slot.POOLED_GRADIENTS,
     Slot.NODE_GRADIENTS_BETWEEN,
     *CODEC_SLOTS,

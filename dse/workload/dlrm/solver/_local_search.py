@@ -169,7 +169,8 @@ class _Pass:
             chosen.append(moves.score(constructor.plan_by_bytes()))
         # Around a better plan other loads are expensive.
         weights = moves.weights(chosen[0].plan)
-        return [moves.balanced(start, weights, perturbations=0) for start in chosen]
+        starts = [moves.balanced(start, weights, perturbations=0) for start in chosen]
+        return [*starts, *moves.with_hot_rows(starts)]
 
     def _restarted(self, starts: Sequence[Candidate], best: Candidate) -> Candidate:
         """Returns the best plan that other starts and perturbations of the incumbent lead to."""

@@ -65,12 +65,13 @@ _ONE_NODE_TWINS = {
 
 
 class CutKey(NamedTuple):
-    """Identifies a cut: table number, type, number of shards to place, and kernel."""
+    """Identifies a cut: table number, type, number of shards to place, kernel, and hot rows."""
 
     table: int
     kind: ShardingType
     shards: int
     kernel: ComputeKernel
+    hot_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +81,15 @@ class Cut:
     Attributes:
         key: Identifies it.
         scope: Where a shard is placed.
-        group_bit: Exchange group as a bit of the layout.
+        groups: Exchange groups as bits of the layout.
         features: Placement features of a shard on each of its ranks; shape `(shards, features)`.
         costs: Additive loads of a shard on such a rank and, last, its bytes; shape
             `(shards, loads + 1)`.
         terms: What adds up within a rank, and bytes; shape `(shards, terms + 1)`.
         first: Row of its first shard in the arrays of all shards.
         rows: Rows of all its shards; shape `(shards,)`.
+        hot: Row of the copy of its hot rows that every rank has besides, equal for all cuts with
+            the same hot rows of the table; -1 without.
         allowed: Ranks, or nodes, that its shards may go to; shape `(ranks,)` or `(nodes,)`, empty
             for cuts on all ranks.
         anywhere: Whether these are all.
@@ -94,12 +97,13 @@ class Cut:
 
     key: CutKey
     scope: PlacementScope
-    group_bit: int
+    groups: int
     features: NDArray[np.float64]
     costs: NDArray[np.float64]
     terms: NDArray[np.float64]
     first: int
     rows: NDArray[np.int64]
+    hot: int
     allowed: NDArray[np.bool_]
     anywhere: bool
 
@@ -139,6 +143,7 @@ class ShardingOptions:
         self.shard_features = np.zeros((0, 0))
         self.shard_costs = np.zeros((0, 0))
         self._ids: dict[CutKey, int] = {}
+        self._hot: dict[tuple[int, int], int] = {}
         self._placements: dict[int, tuple[AllowedPlacement, ...]] = {}
         self._keys: dict[int, list[CutKey]] = {}
         self._masks: dict[object, NDArray[np.bool_]] = {}
@@ -158,7 +163,10 @@ class ShardingOptions:
         return [self._ids[key] for key in wanted]
 
     def keys_of(self, table: int) -> list[CutKey]:
-        """Returns the cuts of a table that are worth trying, each of equal ones once."""
+        """Returns the cuts of a table that are worth trying, each of equal ones once.
+
+        They have the fewest hot rows that are allowed; see :meth:`hot_rows_of` for others.
+        """
         found = self._keys.get(table)
         if found is None:
             found = self._keys[table] = list(self._all_keys(table))
@@ -175,7 +183,11 @@ class ShardingOptions:
             ):
                 continue
             for shards in placement.column_shards:
-                yield CutKey(table, kind, shards, kernel)
+                yield CutKey(table, kind, shards, kernel, placement.hot_rows[0])
+
+    def hot_rows_of(self, table: int) -> tuple[int, ...]:
+        """Returns the numbers of hot rows that a table may have, fewest first."""
+        return max((placement.hot_rows for placement in self.placements_of(table)), key=len)
 
     def placements_of(self, table: int) -> tuple[AllowedPlacement, ...]:
         """Returns the allowed placements of a table."""
@@ -185,7 +197,7 @@ class ShardingOptions:
         return found
 
     def placed_shards(self, cut: int, places: tuple[int, ...]) -> PlacedShards:
-        """Returns the shards of a placed cut, with their ranks."""
+        """Returns the shards of a placed cut, with their ranks; copies of hot rows left out."""
         key = (cut, places)
         found = self._placed.get(key)
         if found is None:
@@ -226,6 +238,7 @@ class ShardingOptions:
             self._ranks(_SCOPE[key.kind], places),
             key.kernel,
             None if placement is None else placement.cache_load_factor,
+            key.hot_rows,
         )
 
     def _placement(self, key: CutKey) -> AllowedPlacement | None:
@@ -268,7 +281,8 @@ class ShardingOptions:
                 rank // self.request.devices_per_node
                 for rank in plan.ranks[:: self.request.local_size]
             )
-        key = CutKey(table, plan.sharding_type, max(1, len(places)), plan.compute_kernel)
+        shards = max(1, len(places))
+        key = CutKey(table, plan.sharding_type, shards, plan.compute_kernel, plan.hot_rows)
         return key, places
 
     def _ranks(self, scope: PlacementScope, places: tuple[int, ...]) -> tuple[int, ...]:
@@ -293,7 +307,9 @@ class ShardingOptions:
     def _make(self, keys: list[CutKey]) -> None:
         """Creates cuts."""
         made = [
-            self.scorer.placements.parts(key.table, key.kind, key.shards, self._cached_share(key))
+            self.scorer.placements.parts(
+                key.table, key.kind, key.shards, self._cached_share(key), key.hot_rows
+            )
             for key in keys
         ]
         shards = [features for _, features in made]
@@ -309,16 +325,22 @@ class ShardingOptions:
         for index, key in enumerate(keys):
             self._ids[key] = len(self.cuts)
             allowed = self._allowed(key)
+            # Copies of hot rows come last.
+            end, hot = len(shards[index]), -1
+            if key.hot_rows:
+                end -= 1
+                hot = self._hot.setdefault((key.table, key.hot_rows), first + end)
             self.cuts.append(
                 Cut(
                     key=key,
                     scope=_SCOPE[key.kind],
-                    group_bit=made[index][0],
-                    features=shards[index],
-                    costs=costs[index],
-                    terms=terms[index],
+                    groups=made[index][0],
+                    features=shards[index][:end],
+                    costs=costs[index][:end],
+                    terms=terms[index][:end],
                     first=first,
-                    rows=np.arange(first, first + len(shards[index])),
+                    rows=np.arange(first, first + end),
+                    hot=hot,
                     allowed=allowed,
                     anywhere=bool(allowed.all()),
                 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import ConfigError
-from dse.sharding import PLANNERS, PlanningRequest, ShardingType
+from dse.sharding import PLANNERS, PlanningRequest, ShardingType, hot_row_counts
 from dse.workload import PlanEffort
 from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm.scoring._scorer import PlanScorer
@@ -44,15 +44,30 @@ THOROUGHLY = PlanEffort()
 
 
 def planning_request(
-    scorer: PlanScorer, allowed_types: frozenset[ShardingType], seed: int
+    scorer: PlanScorer,
+    allowed_types: frozenset[ShardingType],
+    seed: int,
+    *,
+    hot_rows: bool | None = None,
 ) -> PlanningRequest:
     """Returns the request to the baseline planners for a problem.
 
     They may fill the memory that is free for tables, less a tenth for indices and buffers.
+
+    Args:
+        scorer: The performance model of the problem.
+        allowed_types: Sharding types that may be used.
+        seed: Seed of random planners.
+        hot_rows: Whether tables may have hot rows; None if the program can keep them.
     """
     problem = scorer.problem
     usable_bytes = problem.cluster.device.usable_memory_bytes
     free_bytes = max(0.0, usable_bytes - scorer.memory.fixed_bytes)
+    counts: tuple[tuple[int, ...], ...] = ()
+    allowed = problem.software.hot_rows if hot_rows is None else hot_rows
+    if allowed and problem.cluster.world_size > 1:
+        samples = problem.local_batch_size
+        counts = tuple(hot_row_counts(table, samples) for table in problem.model.tables)
     return PlanningRequest(
         tables=problem.model.tables,
         optimizer=problem.model.sparse_optimizer,
@@ -63,6 +78,7 @@ def planning_request(
         allowed_types=allowed_types,
         embedding_memory_bytes=0.9 * free_bytes,
         seed=seed,
+        hot_rows=counts,
     )
 
 
@@ -73,6 +89,7 @@ def solve(
     allowed_types: frozenset[ShardingType] = _ALL_TYPES,
     constraints: Sequence[TableConstraints] = (),
     allow_uvm: bool = False,
+    hot_rows: bool | None = None,
     incumbent: ShardingPlan | None = None,
 ) -> SolvedPlan:
     """Finds a sharding plan with a short iteration that fits.
@@ -86,6 +103,7 @@ def solve(
         constraints: Constraints on single tables; they must leave each table a place
             (:func:`dse.sharding.check_constraints`).
         allow_uvm: Whether tables may live in host memory.
+        hot_rows: Whether tables may have hot rows; None if the program can keep them.
         incumbent: A checked plan that is known already and may be used; the search also starts
             from it.
 
@@ -98,7 +116,7 @@ def solve(
 
     def searched(model: PlanScorer) -> SolvedPlan:
         request = replace(
-            planning_request(model, allowed_types, effort.seed),
+            planning_request(model, allowed_types, effort.seed, hot_rows=hot_rows),
             constraints=tuple(constraints),
             allow_uvm=allow_uvm,
         )

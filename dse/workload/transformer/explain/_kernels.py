@@ -110,8 +110,8 @@ class StepKernels:
         forward, backward = work.layer_forward(), work.layer_backward()
         embedding, head = work.embedding(), work.head()
         core = (work.core_forward(), work.core_backward())
-        self.forward = self._sides(forward, _layer_groups(forward, core[0]))
-        self.backward = self._sides(backward, _layer_groups(backward, core[1]))
+        self.forward = self._sides(forward, _layer_groups(forward, core[0], backward=False))
+        self.backward = self._sides(backward, _layer_groups(backward, core[1], backward=True))
         again = _recomputed(problem, work)
         self.backward += self._sides(again, [RECOMPUTATION] * len(again))
         self.embedding = tuple(
@@ -149,23 +149,23 @@ class StepKernels:
 _LATENCY = Resource.KERNEL_LATENCY
 
 
-def _layer_groups(kernels: Sequence[Kernel], core: Sequence[Kernel]) -> list[str]:
+def _layer_groups(
+    kernels: Sequence[Kernel], core: Sequence[Kernel], *, backward: bool
+) -> list[str]:
     """Names what each kernel of a layer is for.
 
-    Apart from the core of attention there are four matrices, in the order of their use; the first
-    two are attention's.
+    Apart from the core of attention there are products in the order of their use; the first two
+    matrices are attention's. A backward pass has two products for each.
     """
     left = Counter(core)
-    matrices = sum(isinstance(k, Product) for k in kernels) - sum(
-        isinstance(k, Product) for k in core
-    )
+    attention = 4 if backward else 2
     groups, seen = [], 0
     for kernel in kernels:
         if left[kernel] > 0:
             left[kernel] -= 1
             groups.append(ATTENTION)
         elif isinstance(kernel, Product):
-            groups.append(ATTENTION if 2 * seen < matrices else FEED_FORWARD)
+            groups.append(ATTENTION if seen < attention else FEED_FORWARD)
             seen += 1
         else:
             groups.append(ELEMENTWISE)

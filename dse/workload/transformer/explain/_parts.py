@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 TENSOR = "tensor-parallel collectives"
 CONTEXT = "context-parallel exchange"
+EXPERTS = "expert-parallel exchange"
 PIPELINE = "pipeline transfers"
 REDUCTION = "gradient reduction"
 GATHERING = "parameter gathering"
@@ -171,9 +172,11 @@ class StepParts:
     def _exposed(self, kind: Kind, cost: Cost, latency: Cost) -> list[Part]:
         inner = self._without_sends.of(kind)
         context = _at_most(self._ring(kind), inner)
+        experts = _at_most(self._expert_exchange(kind), _less(inner, context))
         purposes = {
-            TENSOR: _less(inner, context),
+            TENSOR: _less(_less(inner, context), experts),
             CONTEXT: context,
+            EXPERTS: experts,
             PIPELINE: _less(cost, inner),
         }
         return [
@@ -197,6 +200,17 @@ class StepParts:
         whole = kind.role in (Role.FORWARD, Role.BACKWARD)
         layers = self._chunk_layers(kind) if whole else 1
         return Cost(*(layers * seconds for seconds in layer))
+
+    def _expert_exchange(self, kind: Kind) -> Cost:
+        """Rows of a pass on their way to their experts and back."""
+        if self._problem.parallelism.expert == 1:
+            return Cost()
+        backward = kind.role in (Role.BACKWARD, Role.LAYER_BACKWARD)
+        again = backward and self._problem.parallelism.recompute is Recompute.FULL
+        whole = kind.role in (Role.FORWARD, Role.BACKWARD)
+        count = (self._chunk_layers(kind) if whole else 1) * (2 if again else 1)
+        exchange = self._transfers.experts(LayerWork(self._problem).expert_rows)
+        return Cost(*(count * seconds for seconds in exchange))
 
 
 def _transfer(group: str, part: Cost, latency: Cost, whole: Cost) -> Part:

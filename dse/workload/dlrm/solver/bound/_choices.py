@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.sharding import ShardingType, placements_allowed
-from dse.workload.dlrm import Slot, slot_durations_s
+from dse.workload.dlrm import ExchangeGroup, Slot, slot_durations_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ class Choices:
         names: Name of one table of each class.
         counts: Tables of each class; shape `(classes,)`.
         table_class: Class of each choice, ascending; shape `(choices,)`.
-        group: Exchange group of each choice; shape `(choices,)`.
+        groups: Exchange groups of each choice as bits of the layout; shape `(choices,)`.
         total: Placement features, summed over the ranks; shape `(features, choices)`.
         busiest: Those of the rank that looks up and updates longest; shape `(features, choices)`.
         alone_s: Durations of the plan-dependent tasks with no other table, on the rank where they
@@ -49,20 +49,24 @@ class Choices:
         memory_bytes: Memory on all ranks together; shape `(choices,)`.
         free_memory_bytes: Memory of one rank that is free for tables.
         class_of: Class of each table; shape `(tables,)`.
-        cuts: Type, column shards and kernel of each choice.
+        cuts: Type, column shards, kernel and hot rows of each choice.
     """
 
     names: tuple[str, ...]
     counts: NDArray[np.float64]
     table_class: NDArray[np.int64]
-    group: NDArray[np.int64]
+    groups: NDArray[np.int64]
     total: NDArray[np.float64]
     busiest: NDArray[np.float64]
     alone_s: NDArray[np.float64]
     memory_bytes: NDArray[np.float64]
     free_memory_bytes: float
     class_of: NDArray[np.int64]
-    cuts: tuple[tuple[ShardingType, int, ComputeKernel], ...]
+    cuts: tuple[tuple[ShardingType, int, ComputeKernel, int], ...]
+
+    def inside(self, group: ExchangeGroup) -> NDArray[np.bool_]:
+        """Returns which choices have shards in an exchange group; shape `(choices,)`."""
+        return np.asarray(self.groups >> group & 1, dtype=np.bool_)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,7 @@ class _Way:
     placement: AllowedPlacement
     ranks: tuple[int, ...]
     shards: int
+    hot_rows: int
 
 
 def table_choices(scorer: PlanScorer, request: PlanningRequest) -> Choices:
@@ -89,9 +94,11 @@ def table_choices(scorer: PlanScorer, request: PlanningRequest) -> Choices:
     ways: dict[object, tuple[_Way, ...]] = {}
     ways_of: list[tuple[_Way, ...]] = []
     for index, table in enumerate(request.tables):
-        # What is allowed depends on the columns and on the constraints that match the table.
+        # What is allowed depends on the columns, on the constraints that match the table, and on
+        # hot rows, of which a table has fewer than rows.
         demands = tuple(rule.matches(table.name) for rule in request.constraints)
-        allowed = (table.dim, demands)
+        hot_rows = request.hot_rows[index] if request.hot_rows else ()
+        allowed = (table.dim, demands, hot_rows, table.rows if request.constraints else 0)
         if allowed not in ways:
             ways[allowed] = tuple(_ways(index, request))
         found = classes.setdefault((replace(table, name=""), demands), len(first))
@@ -103,15 +110,15 @@ def table_choices(scorer: PlanScorer, request: PlanningRequest) -> Choices:
         class_of.append(found)
     options: list[int] = []
     owner: list[int] = []
-    cuts: list[tuple[ShardingType, int, ComputeKernel]] = []
+    cuts: list[tuple[ShardingType, int, ComputeKernel, int]] = []
     for number, index in enumerate(first):
         for way in ways_of[number]:
-            plan = way.placement.on(request.tables[index].name, way.ranks)
+            plan = way.placement.on(request.tables[index].name, way.ranks, way.hot_rows)
             options.append(scorer.placements.option(index, plan))
             owner.append(number)
-            cuts.append((plan.sharding_type, way.shards, plan.compute_kernel))
+            cuts.append((plan.sharding_type, way.shards, plan.compute_kernel, way.hot_rows))
     chosen = np.array(options, dtype=np.int64)[:, None]
-    group = np.log2(scorer.placements.layouts(chosen)).astype(np.int64)
+    groups = scorer.placements.layouts(chosen)
     total, busiest, alone_s, memory, most = _sums(scorer, chosen)
     table_class = np.array(owner, dtype=np.int64)
     fixed = scorer.memory_bytes_without_tables
@@ -123,7 +130,7 @@ def table_choices(scorer: PlanScorer, request: PlanningRequest) -> Choices:
         names=tuple(request.tables[index].name for index in first),
         counts=np.array(counts, dtype=np.float64),
         table_class=table_class[fits],
-        group=group[fits],
+        groups=groups[fits],
         total=total[:, fits],
         busiest=busiest[:, fits],
         alone_s=alone_s[:, fits],
@@ -153,7 +160,8 @@ def _ways(table_index: int, request: PlanningRequest) -> Iterator[_Way]:
                 ranks = tuple(rank for ranks in sets[:shards] for rank in ranks)
             else:
                 ranks = max(sets, key=len)[:shards]
-            yield _Way(placement, ranks, shards)
+            for hot_rows in placement.hot_rows:
+                yield _Way(placement, ranks, shards, hot_rows)
 
 
 def _sums(scorer: PlanScorer, options: NDArray[np.int64]) -> tuple[NDArray[np.float64], ...]:

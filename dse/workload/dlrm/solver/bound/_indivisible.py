@@ -41,7 +41,7 @@ def indivisible_shards(
     if ranks == 1:
         return
     for group in relaxation.partial_groups:
-        inside = relaxation.open_choices & (choices.group == group)
+        inside = relaxation.open_choices & choices.inside(group)
         lookup_s = _alone_s(model, Slot(Slot.POOLED_LOOKUP + group), choices.busiest) * inside
         update_s = _alone_s(model, Slot(Slot.POOLED_UPDATE + group), choices.busiest) * inside
         average_s = (
@@ -101,7 +101,7 @@ def _together(
     for slot in (Slot(Slot.POOLED_LOOKUP + group), Slot(Slot.POOLED_UPDATE + group)):
         terms = _sums_s(model, slot, choices.busiest)
         terms.sort(key=lambda values: float(values[inside].sum()))
-        linear_s.append(terms[-1] if terms else np.zeros(len(choices.group)))
+        linear_s.append(terms[-1] if terms else np.zeros(len(choices.groups)))
     least = np.full((3, len(choices.counts)), np.inf)
     for row, values in enumerate((*linear_s, linear_s[0] + linear_s[1])):
         np.minimum.at(least[row], choices.table_class[inside], values[inside])
@@ -113,7 +113,7 @@ def _together(
         among = order[: together * ranks + 1]
         shared = [float(np.sort(row[among])[: together + 1].sum()) for row in least]
         if best is None or shared[2] > best.shared_s[2]:
-            nothing = np.zeros(len(choices.group))
+            nothing = np.zeros(len(choices.groups))
             label = f"{together + 1} of the {len(among)} largest tables share a rank"
             best = IndivisibleShard(
                 label,

@@ -22,7 +22,7 @@ import numpy as np
 
 from dse.simulate import critical_path, simulate
 from dse.workload import DurationClass
-from dse.workload.dlrm import build_layout
+from dse.workload.dlrm import ExchangeGroup, build_layout
 from dse.workload.dlrm.solver.bound._choices import table_choices
 from dse.workload.dlrm.solver.bound._durations import slot_model
 from dse.workload.dlrm.solver.bound._indivisible import indivisible_shards
@@ -30,7 +30,7 @@ from dse.workload.dlrm.solver.bound._layout import slot_graph
 from dse.workload.dlrm.solver.bound._relaxation import LayoutRelaxation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from dse.sharding import PlanningRequest
     from dse.workload.dlrm import DlrmProblem, LayoutGraph, PlanScorer
@@ -184,7 +184,7 @@ def least_node(
         max_programs: Programs to solve beyond one for each layout; None chooses by size.
     """
     if max_programs is None:
-        by_size = _CHOICES_SOLVED // len(choices.group)
+        by_size = _CHOICES_SOLVED // len(choices.groups)
         max_programs = max(_FEWEST_SOLVED, min(_MOST_SOLVED, by_size))
     waiting: list[tuple[float, int, Node]] = []
     number = 0
@@ -230,7 +230,7 @@ def layout_nodes(
         enough_s: Layouts with a bound above this are not refined.
         every: Also refine layouts behind the best one.
     """
-    for layout in _layouts(np.unique(choices.group).tolist()):
+    for layout in _layouts([group for group in ExchangeGroup if choices.inside(group).any()]):
         graph = build_layout(problem, layout, one_rank=True)
         relaxation = LayoutRelaxation.of(
             choices, model, slot_graph(graph), layout, problem.cluster
@@ -245,7 +245,7 @@ def layout_nodes(
             yield Node(graph, relaxation, found)
 
 
-def _layouts(groups: list[int]) -> list[int]:
+def _layouts(groups: Sequence[int]) -> list[int]:
     """Returns sets of exchange groups, small ones first: they tend to be the fastest."""
     sets = [0]
     for group in groups:

@@ -166,7 +166,7 @@ class _Rows:
     def _worthwhile(self) -> NDArray[np.bool_]:
         """Returns the remaining choices that no other one of the same group dominates."""
         plans, choices = self._plans, self._choices
-        key = choices.table_class * len(ExchangeGroup) + choices.group
+        key = choices.table_class * (1 << len(ExchangeGroup)) + choices.groups
         _, first, inverse = np.unique(
             np.where(plans.open, key, -1), return_index=True, return_inverse=True
         )
@@ -269,7 +269,7 @@ class _Rows:
     def _launch_s(self, slot: int) -> float:
         """Returns the launch of a lookup or update; zero if some table has nothing to look up."""
         terms = [term for term in self._plans.model.linear if term.slot == slot]
-        inside = self._plans.open & (self._choices.group == slot % len(ExchangeGroup))
+        inside = self._plans.open & self._choices.inside(ExchangeGroup(slot % len(ExchangeGroup)))
         work = self._choices.total[[term.feature for term in terms]][:, inside].sum(axis=0)
         return min((term.launch_s for term in terms), default=0.0) if (work > 0).all() else 0.0
 
@@ -295,14 +295,14 @@ class _Rows:
         if curve is None or cluster.domain_count == 1:
             return
         scale = self._scale[curve.feature]
-        on_all = plans.open & (choices.group == ExchangeGroup.ROW)
+        on_all = plans.open & choices.inside(ExchangeGroup.ROW)
         on_node = np.where(
-            choices.group == ExchangeGroup.NODE,
+            choices.inside(ExchangeGroup.NODE),
             choices.busiest[curve.feature],
             choices.busiest[curve.feature] / cluster.domain_size,
         )
         # Copies exchange no input.
-        on_node[on_all | (choices.group == ExchangeGroup.REPLICATED)] = 0.0
+        on_node[on_all | (choices.groups == 1 << ExchangeGroup.REPLICATED)] = 0.0
         on_node /= choices.counts[choices.table_class]
         everywhere = self._program.variables(1)[0]
         spread = choices.total[curve.feature] * on_all / (self._ranks * scale)
@@ -381,7 +381,7 @@ class _Rows:
 
     def _add_members(self, shard: IndivisibleShard, lookup: int, update: int) -> None:
         """Adds what tables together load a rank with, void where one of them is elsewhere."""
-        inside = (self._choices.group == shard.group) & np.isin(
+        inside = self._choices.inside(shard.group) & np.isin(
             self._choices.table_class, shard.members
         )
         # As many tables of these classes as are elsewhere may be among the members.
@@ -395,11 +395,12 @@ class _Rows:
             ((update,), shard.shared_s[1] + launches[1]),
             ((lookup, update), shard.shared_s[2] + sum(launches)),
         ):
-            terms = [(variable, 1.0) for variable in variables] + self._held(seconds * inside)
+            held = self._held(np.where(inside, seconds, 0.0))
+            terms = [(variable, 1.0) for variable in variables] + held
             self._program.at_least(terms, seconds / _UNIT_S * (1.0 - everyone))
 
     def _result(self, optimum: Optimum) -> Relaxed:
-        shares = np.zeros(len(self._choices.group))
+        shares = np.zeros(len(self._choices.groups))
         shares[self._chosen] = optimum.point[self._shares.start : self._shares.stop]
         lasts_s = np.zeros(len(Slot))
         for slot, variable in self._durations.items():

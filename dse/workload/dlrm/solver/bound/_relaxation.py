@@ -64,7 +64,7 @@ class LayoutRelaxation:
             graph=graph,
             cluster=cluster,
             groups=tuple(group for group in ExchangeGroup if layout >> group & 1),
-            open=(layout >> choices.group & 1).astype(bool),
+            open=(choices.groups & ~layout) == 0,
             least={},
             caps={},
             looks={int(kind): set(_FIRST_LOOKS) for kind in graph.kind},
@@ -289,5 +289,5 @@ def _least_of(plans: Plans, feature: int) -> float:
     least = np.full(len(choices.counts), np.inf)
     np.minimum.at(least, choices.table_class, values)
     found = [float((least * choices.counts).sum())]
-    found += [float(values[choices.group == group].min(initial=np.inf)) for group in plans.groups]
+    found += [float(values[choices.inside(group)].min(initial=np.inf)) for group in plans.groups]
     return max(value for value in [0.0, *found] if np.isfinite(value)) / plans.cluster.world_size

@@ -136,6 +136,8 @@ class Evaluator:
             everywhere.clear()
             for cut, places in zip(plan.cuts, plan.places, strict=True):
                 chosen = cuts[cut]
+                if chosen.hot >= 0:
+                    everywhere.append(chosen.hot)
                 if chosen.scope is PlacementScope.RANK:
                     rows.extend(range(chosen.first, chosen.first + len(places)))
                     where.extend(places)
@@ -162,7 +164,7 @@ class Evaluator:
         """Returns the exchange groups in use as a bit set."""
         cuts, layout = self._options.cuts, 0
         for cut in assignment.cuts:
-            layout |= cuts[cut].group_bit
+            layout |= cuts[cut].groups
         return layout
 
     def value(self, assignment: Assignment) -> tuple[float, float]:
@@ -217,22 +219,22 @@ class Evaluator:
     def _layouts(self, base: Assignment, changes: Sequence[Sequence[Change]]) -> NDArray[np.int64]:
         """Returns the layout of every changed plan, by counting the tables in each group."""
         cuts = self._options.cuts
-        bits = [cuts[cut].group_bit for cut in base.cuts]
+        bits = [cuts[cut].groups for cut in base.cuts]
         tables_in = Counter(bits)
+        # Groups that are left when one table leaves, by the groups of that table.
+        left = {own: _in_use(tables_in - Counter((own,))) for own in tables_in}
         layouts = np.full(len(changes), self.layout(base), dtype=np.int64)
         for row, group in enumerate(changes):
             if len(group) == 1:
-                old, new = bits[group[0].table], cuts[group[0].cut].group_bit
+                old, new = bits[group[0].table], cuts[group[0].cut].groups
                 if old != new:
-                    layouts[row] = layouts[row] & ~(old * (tables_in[old] == 1)) | new
+                    layouts[row] = left[old] | new
                 continue
-            if all(cuts[cut].group_bit == bits[table] for table, cut, _ in group):
+            if all(cuts[cut].groups == bits[table] for table, cut, _ in group):
                 continue
-            more = Counter(cuts[change.cut].group_bit for change in group)
+            more = Counter(cuts[change.cut].groups for change in group)
             less = Counter(bits[change.table] for change in group)
-            layouts[row] = sum(
-                bit for bit in tables_in | more if tables_in[bit] + more[bit] > less[bit]
-            )
+            layouts[row] = _in_use(tables_in + more - less)
         return layouts
 
     def _moved(
@@ -240,7 +242,7 @@ class Evaluator:
     ) -> tuple[_ShardDelta, _ShardDelta]:
         """Returns the shards that leave their ranks, and those that arrive."""
         options = self._options
-        cuts = options.cuts
+        cuts, every = options.cuts, list(range(options.request.world_size))
         columns = [column for column, group in enumerate(changes) for _ in group]
         present: dict[int, tuple[list[int], list[int]]] = {}
         leaving, coming = _ShardDelta(columns, [], [], []), _ShardDelta(columns, [], [], [])
@@ -255,17 +257,26 @@ class Evaluator:
                 old_lengths.append(len(known[0]))
                 old_rows += known[0]
                 old_ranks += known[1]
-                chosen = cuts[cut]
+                chosen, hot = cuts[cut], cuts[base.cuts[table]].hot
+                moves_hot = chosen.hot != hot
+                if moves_hot and hot >= 0:
+                    old_lengths[-1] += len(every)
+                    old_rows += [hot] * len(every)
+                    old_ranks += every
                 if len(places) == 1 and chosen.scope is PlacementScope.RANK:
                     # By far the most common case.
                     new_lengths.append(1)
                     new_rows.append(chosen.first)
                     new_ranks.append(places[0])
-                    continue
-                rows, ranks = options.placed_lists(cut, places)
-                new_lengths.append(len(rows))
-                new_rows += rows
-                new_ranks += ranks
+                else:
+                    rows, ranks = options.placed_lists(cut, places)
+                    new_lengths.append(len(rows))
+                    new_rows += rows
+                    new_ranks += ranks
+                if moves_hot and chosen.hot >= 0:
+                    new_lengths[-1] += len(every)
+                    new_rows += [chosen.hot] * len(every)
+                    new_ranks += every
         return leaving, coming
 
     def _batch(
@@ -291,6 +302,14 @@ class Evaluator:
         after[np.abs(after) <= _ROUNDING * before] = 0.0
         batch.reshape(len(features), -1)[:, touched] = after
         return batch
+
+
+def _in_use(tables_in: Counter[int]) -> int:
+    """Returns the groups of some tables, counted by their groups, as bits."""
+    layout = 0
+    for bits in tables_in:
+        layout |= bits
+    return layout
 
 
 class _ShardDelta(NamedTuple):

@@ -212,6 +212,15 @@ class Moves:
             return current
         return min([current, *self.score_all(plans)], key=lambda candidate: candidate.rank_by)
 
+    def with_hot_rows(self, starts: Sequence[Candidate]) -> list[Candidate]:
+        """Returns plans with other hot rows for all tables together."""
+        plans = [
+            start.plan.changed(changes)
+            for start in starts
+            for changes in self._neighbourhood.with_hot_rows(start.plan)
+        ]
+        return self.score_all(plans) if plans else []
+
     def _movable(self, plan: Assignment) -> MovableShards:
         """Returns the movable shards of a plan; the last ones are cached."""
         if self._last_shards is None or self._last_shards[0] is not plan:
@@ -246,6 +255,7 @@ class Moves:
         shards = self._movable(current.plan)
         limit = self._effort.neighbours // 4
         changes += self._neighbourhood.exchanges(current.plan, shards, weights, limit)
+        changes += self._neighbourhood.with_hot_rows(current.plan)
         if not changes:
             return current
         values = self.evaluator.values(current.plan, changes).rank_by
@@ -288,10 +298,10 @@ class Moves:
         best: dict[tuple[int, int], tuple[float, Change]] = {}
         for single, value in zip(changes, values.tolist(), strict=True):
             if len(single) == 1:
-                key = (single[0].table, cuts[single[0].cut].group_bit)
+                key = (single[0].table, cuts[single[0].cut].groups)
                 if key not in best or value < best[key][0]:
                     best[key] = (value, single[0])
-        group_of = [cuts[cut].group_bit for cut in plan.cuts]
+        group_of = [cuts[cut].groups for cut in plan.cuts]
         targets = sorted({group for _, group in best})
         together: list[tuple[Change, ...]] = []
         for group in sorted(set(group_of)):

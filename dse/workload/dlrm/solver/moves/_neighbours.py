@@ -42,7 +42,7 @@ class Neighbourhood:
         self._options = options
         self._request = options.request
         self._max_neighbours = max_neighbours
-        self._cuts: dict[int, list[int]] = {}
+        self._cuts: dict[tuple[int, int], list[int]] = {}
         request = options.request
         self._free_bytes = request.embedding_memory_bytes
         self._sizes_bytes = [
@@ -66,27 +66,72 @@ class Neighbourhood:
         for start in range(0, len(order), 32):
             tables = order[start : start + 32]
             # Features of many cuts at once take hardly longer than those of one.
-            self._make_cuts(tables)
+            cuts = self._make_cuts(plan, tables)
             for table in tables:
-                changes += self._changes(plan, table, self._without(plan, table, costs_s, load_s))
+                load = self._without(plan, table, costs_s, load_s)
+                changes += self._changes(plan, table, cuts[table], load)
             if len(changes) >= self._max_neighbours:
                 break
         return changes[: self._max_neighbours]
 
-    def _make_cuts(self, tables: Sequence[int]) -> None:
-        """Creates the cuts of some tables that are worth trying."""
-        keys = {table: self._keys(table) for table in tables if table not in self._cuts}
-        self._options.ids(key for found in keys.values() for key in found)
-        for table, found in keys.items():
-            self._cuts[table] = self._options.ids(found)
+    def with_hot_rows(self, plan: Assignment) -> list[tuple[Change, ...]]:
+        """Returns changes of the hot rows of all tables together, each shard where it is.
+
+        Copies of hot rows share kernels and a collective, which pay only once several tables have
+        some.
+        """
+        tables = [
+            (table, self._options.cuts[cut].key, counts)
+            for table, cut in enumerate(plan.cuts)
+            if len(counts := self._options.hot_rows_of(table)) > 1
+            and self._options.cuts[cut].key.kind is not ShardingType.DATA_PARALLEL
+        ]
+        changes: list[tuple[Change, ...]] = []
+        for level in range(max((len(counts) for _, _, counts in tables), default=0)):
+            keys = [
+                key._replace(hot_rows=counts[min(level, len(counts) - 1)])
+                for _, key, counts in tables
+            ]
+            changed = tuple(
+                Change(table, cut, plan.places[table])
+                for (table, _, _), cut in zip(tables, self._options.ids(keys), strict=True)
+                if cut != plan.cuts[table]
+            )
+            if changed:
+                changes.append(changed)
+        return changes
+
+    def _make_cuts(self, plan: Assignment, tables: Sequence[int]) -> dict[int, list[int]]:
+        """Returns the cuts of some tables that are worth trying, by table."""
+        options = self._options
+        # What hot rows are worth trying depends on the present cut.
+        places = {
+            table: (table, plan.cuts[table] if len(options.hot_rows_of(table)) > 1 else -1)
+            for table in tables
+        }
+        keys = {
+            place: self._keys(table, options.cuts[plan.cuts[table]].key)
+            for table, place in places.items()
+            if place not in self._cuts
+        }
+        options.ids(key for found in keys.values() for key in found)
+        for place, found in keys.items():
+            self._cuts[place] = options.ids(found)
+        return {table: self._cuts[place] for table, place in places.items()}
 
     def _changes(
-        self, plan: Assignment, table: int, load_s: NDArray[np.float64]
+        self, plan: Assignment, table: int, cuts: Sequence[int], load_s: NDArray[np.float64]
     ) -> Iterator[tuple[Change, ...]]:
         """Yields other cuts and places of a table, given the ranks' loads without it."""
         spots = _Spots(load_s, self._request.node_count, self._request.devices_per_node)
         present = (plan.cuts[table], plan.places[table])
-        for number in self._cuts[table]:
+        key = self._options.cuts[present[0]].key
+        for number in cuts:
+            own = self._options.cuts[number].key
+            if own.hot_rows != key.hot_rows and own[:4] == key[:4]:
+                # Other hot rows of a table whose shards stay where they are.
+                yield (Change(table, number, present[1]),)
+                continue
             for places in self._places(number, spots):
                 if (number, places) != present:
                     yield (Change(table, number, places),)
@@ -156,13 +201,25 @@ class Neighbourhood:
             return None
         return Change(table, plan.cuts[table], (*where[:offset], rank, *where[offset + 1 :]))
 
-    def _keys(self, table: int) -> list[CutKey]:
+    def _keys(self, table: int, present: CutKey) -> list[CutKey]:
+        """Returns cuts with as many hot rows as the present one, and this one with others."""
         keys = self._options.keys_of(table)
         if not self._host_helps(table):
             keys = [key for key in keys if not key.kernel.on_host] or keys
-        if worth_copying(self._request, table):
+        if not worth_copying(self._request, table):
+            keys = [key for key in keys if key.kind is not ShardingType.DATA_PARALLEL]
+        counts = self._options.hot_rows_of(table)
+        if len(counts) == 1:
             return keys
-        return [key for key in keys if key.kind is not ShardingType.DATA_PARALLEL]
+        spread = [key for key in keys if key.kind is not ShardingType.DATA_PARALLEL]
+        others = spread[:1]
+        if present.kind is not ShardingType.DATA_PARALLEL:
+            others = [present]
+            keys = [
+                key._replace(hot_rows=present.hot_rows) if key in spread else key for key in keys
+            ]
+        more = [key._replace(hot_rows=count) for key in others for count in counts]
+        return list(dict.fromkeys([*keys, *more]))
 
     def _by_promise(
         self, plan: Assignment, costs_s: NDArray[np.float64], load_s: NDArray[np.float64]

@@ -82,6 +82,8 @@ def movable_shards(assignment: Assignment, options: ShardingOptions) -> MovableS
     held = np.zeros((options.shard_features.shape[1], request.world_size))
     for table, (number, places) in enumerate(zip(assignment.cuts, assignment.places, strict=True)):
         cut = options.cuts[number]
+        if cut.hot >= 0:
+            held += options.shard_features[cut.hot][:, None]
         if cut.scope is PlacementScope.ALL:
             held += cut.features[0][:, None]
         elif cut.scope is PlacementScope.NODE:

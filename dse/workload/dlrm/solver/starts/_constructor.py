@@ -463,6 +463,9 @@ class Constructor:
         request = self._options.request
         scopes = np.array([cut.scope for cut in used])
         alone = np.array([cut.costs[0] for cut in used]) * (scopes == PlacementScope.ALL)[:, None]
+        for row, cut in enumerate(used):
+            if cut.hot >= 0:
+                alone[row] += self._options.shard_costs[cut.hot]
         total += alone[at].sum(axis=1)[:, :, None]
         fills = scopes == PlacementScope.NODE
         if not fills[at].any():

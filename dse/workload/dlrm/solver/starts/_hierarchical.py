@@ -269,6 +269,8 @@ def _node_shards(plan: Assignment, options: ShardingOptions) -> MovableShards:
     elsewhere_bytes = 0.0
     for table, (number, places) in enumerate(zip(plan.cuts, plan.places, strict=True)):
         cut = options.cuts[number]
+        if cut.hot >= 0:
+            elsewhere_bytes += float(options.shard_costs[cut.hot, -1])
         if cut.scope is not PlacementScope.NODE or column is None:
             reached = 1.0 if cut.scope is PlacementScope.ALL else 1.0 / request.world_size
             elsewhere_bytes += float(cut.costs[:, -1].sum()) * reached

@@ -185,8 +185,13 @@ class NodeCuts:
         for key in excluded:
             same = self._choices.table_class == self._choices.class_of[key.table]
             for choice in np.flatnonzero(same).tolist():
-                cut = self._choices.cuts[choice]
-                coarse[choice] |= cut == (SAME_SHARDS.get(key.kind, key.kind), *key[2:])
+                # With other hot rows the shards are about as large.
+                cut = self._choices.cuts[choice][:3]
+                coarse[choice] |= cut == (
+                    SAME_SHARDS.get(key.kind, key.kind),
+                    key.shards,
+                    key.kernel,
+                )
         kept = node.relaxation.without(coarse)
         found = kept.solve()
         if found is None:
@@ -211,7 +216,7 @@ class NodeCuts:
         return np.asarray(coarse)
 
     def _used(self, found: Relaxed, group: ExchangeGroup) -> NDArray[np.int64]:
-        return np.flatnonzero((self._choices.group == group) & (found.shares > _USED))
+        return np.flatnonzero(self._choices.inside(group) & (found.shares > _USED))
 
     def _filled(self, kept: LayoutRelaxation, found: Relaxed) -> LayoutRelaxation | None:
         """Returns the relaxation with nodes filled up to the widest shard of a solution."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse.indices import Zipf
 from dse.machine import Precision
 from dse.machine.platforms import load_platform
 from dse.sharding import ShardingType, TableConstraints, placements_allowed
@@ -17,9 +18,9 @@ from dse.workload.dlrm.solver import lower_bound, planning_request
 from tests.conftest import make_cluster, make_model, make_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from dse.sharding import PlanningRequest, TablePlan
+    from dse.sharding import AllowedPlacement, PlanningRequest, TablePlan
 
 ALL = frozenset(ShardingType)
 TABLE_WISE = ShardingType.TABLE_WISE
@@ -30,19 +31,20 @@ def placements(index: int, request: PlanningRequest) -> Iterator[TablePlan]:
     """Yields every placement of a table that the request allows."""
     name = request.tables[index].name
     for way in placements_allowed(index, request):
-        for pieces in way.column_shards:
-            if way.sharding_type is ShardingType.GRID_SHARD:
-                for chosen in product(way.rank_sets, repeat=pieces):
-                    yield way.on(name, [rank for ranks in chosen for rank in ranks])
-            elif way.sharding_type in (
-                ShardingType.COLUMN_WISE,
-                ShardingType.TABLE_COLUMN_WISE,
-            ):
-                for home in way.rank_sets:
-                    for ranks in product(home, repeat=pieces):
-                        yield way.on(name, ranks)
-            else:
-                yield from (way.on(name, ranks) for ranks in way.rank_sets)
+        for ranks in _ranks(way):
+            yield from (way.on(name, ranks, count) for count in way.hot_rows)
+
+
+def _ranks(way: AllowedPlacement) -> Iterator[Sequence[int]]:
+    for pieces in way.column_shards:
+        if way.sharding_type is ShardingType.GRID_SHARD:
+            for chosen in product(way.rank_sets, repeat=pieces):
+                yield [rank for ranks in chosen for rank in ranks]
+        elif way.sharding_type in (ShardingType.COLUMN_WISE, ShardingType.TABLE_COLUMN_WISE):
+            for home in way.rank_sets:
+                yield from product(home, repeat=pieces)
+        else:
+            yield from way.rank_sets
 
 
 def best_time_s(scorer: PlanScorer, request: PlanningRequest, limit: int, seed: int = 0) -> float:
@@ -82,6 +84,19 @@ def random_tables(rng, count, dims=(16, 20, 32, 64)):
             pooling=float(rng.choice([1, 2, 10, 60, 300])),
         )
         for index in range(count)
+    )
+
+
+def with_hot_rows(problem, rng):
+    """Rows of unequal popularity, of which every rank may keep some."""
+    tables = tuple(
+        replace(table, indices=Zipf(float(rng.uniform(0.6, 1.4)))) if rng.random() < 0.8 else table
+        for table in problem.model.tables
+    )
+    return replace(
+        problem,
+        model=replace(problem.model, tables=tables),
+        software=replace(problem.software, hot_rows=True),
     )
 
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dse.indices import Zipf
 from dse.sharding import ShardingType, parse_allow, placements_allowed
 from dse.simulate import simulate
-from dse.workload import LaunchMode
+from dse.workload import LaunchMode, PlanEffort
 from dse.workload.dlrm import PlanScorer, Slot, build_layout
-from dse.workload.dlrm.solver import lower_bound, planning_request
+from dse.workload.dlrm.solver import lower_bound, planning_request, solve
 from dse.workload.dlrm.solver.bound._layout import slot_graph
 from tests.conftest import make_cluster, make_table
 from tests.workload.dlrm.solver.bound.oracle import (
@@ -25,6 +26,7 @@ from tests.workload.dlrm.solver.bound.oracle import (
     random_problem,
     random_tables,
     random_types,
+    with_hot_rows,
 )
 
 
@@ -48,6 +50,51 @@ def test_no_plan_of_a_small_problem_is_below_the_bound(seed, problems):
         assert bound.reasons
         checked += np.isfinite(optimum)
     assert checked > problems / 2
+
+
+@pytest.mark.parametrize(
+    ("seed", "problems"),
+    [(0, 8), *(pytest.param(s, 20, marks=pytest.mark.slow) for s in range(1, 8))],
+)
+def test_no_plan_with_hot_rows_is_below_the_bound(seed, problems):
+    rng = np.random.default_rng([seed, 7])
+    checked = hot = 0
+    for _ in range(problems):
+        count = int(rng.integers(1, 4))
+        problem = random_problem(rng, count, [(2, 2), (3, 3), (2, 1), (4, 2)])
+        problem = with_hot_rows(problem, rng)
+        types = random_types(rng)
+        scorer = PlanScorer(problem)
+        request = random_demands(rng, planning_request(scorer, types, 0))
+        optimum = best_time_s(scorer, request, limit=4000, seed=seed)
+        bound = lower_bound(scorer, request)
+        assert bound.iteration_time_s <= optimum, (problem, types)
+        checked += np.isfinite(optimum)
+        hot += any(request.hot_rows)
+        # Fewer plans cannot have a lower bound than all of them together.
+        without = replace(request, hot_rows=())
+        assert best_time_s(scorer, without, limit=4000, seed=seed) >= bound.iteration_time_s
+    assert checked > problems / 2
+    assert hot > problems / 2
+
+
+def test_where_hot_rows_pay_the_bound_is_lower_and_the_plan_has_them():
+    tables = tuple(
+        replace(make_table(f"t{i}", rows=400_000, dim=256, pooling=1), indices=Zipf(1.1))
+        for i in range(8)
+    )
+    problem = dlrm(tables, make_cluster(8, 2), batch=65_536, hot_rows=True)
+    scorer = PlanScorer(problem)
+    times_s, bounds_s = [], []
+    for allowed in (False, True):
+        found = solve(scorer, PlanEffort(quick=True), hot_rows=allowed)
+        times_s.append(float(scorer.score([found.plan]).iteration_time_s[0]))
+        request = planning_request(scorer, ALL, 0, hot_rows=allowed)
+        bounds_s.append(lower_bound(scorer, request, incumbent_s=times_s[-1]).iteration_time_s)
+        assert bounds_s[-1] <= times_s[-1]
+        assert any(table.hot_rows for table in found.plan.tables) is allowed
+    assert times_s[1] < 0.9 * times_s[0]
+    assert bounds_s[1] < bounds_s[0]
 
 
 @pytest.mark.parametrize(

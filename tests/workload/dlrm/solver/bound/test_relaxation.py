@@ -74,9 +74,7 @@ def test_plans_with_small_and_with_large_shards_are_bounded_separately(seed, wor
     layouts = scorer.placements.layouts(plans)
     checked = 0
     for node in layout_nodes(problem, choices, model, np.inf, every=True):
-        layout = sum(
-            1 << int(group) for group in np.unique(choices.group[node.relaxation.open_choices])
-        )
+        layout = np.bitwise_or.reduce(choices.groups[node.relaxation.open_choices])
         inside = layouts == layout
         for slot in EXCHANGES:
             longest_s = alone_s(scorer, plans[inside], slot)

@@ -40,7 +40,7 @@ def test_shares_of_equal_tables_are_rounded_to_whole_tables():
     scorer = make_scorer((*same, make_table("other", rows=5000, pooling=3)), 2, 2)
     choices = table_choices(scorer, planning_request(scorer, frozenset({TW, RW}), 0))
     assert choices.class_of.tolist() == [0, 0, 0, 1]
-    kinds = [kind for kind, _, _ in choices.cuts]
+    kinds = [kind for kind, *_ in choices.cuts]
     assert kinds == [TW, RW, TW, RW]
     chosen = rounded(choices, np.array([1.8, 1.2, 0.4, 0.6]))
     assert [key.kind for key in chosen] == [TW, RW, TW, RW]
