@@ -4,10 +4,12 @@ Usage:
     python benchmarks/accuracy.py [--data DIR] [--shipped] [--json] [--write docs/accuracy.md]
     python benchmarks/accuracy.py --end-to-end [--data DIR] [--cases] [--json]
     python benchmarks/accuracy.py --published CASES.csv [--json]
+    python benchmarks/accuracy.py --train-only CASES.csv [--json]
     python benchmarks/accuracy.py --steps STEPS.csv [--json]
     python benchmarks/accuracy.py --collectives TABLE [--platform P] [--network N] [--json]
     python benchmarks/accuracy.py --gemm TABLE [--json]
     python benchmarks/accuracy.py --attention TABLE [--json]
+    python benchmarks/accuracy.py --embedding TABLE.csv [--json]
 
 The first form prints one table: models of kernels and collectives by device, and of networks
 between nodes, beside simpler ones.
@@ -18,9 +20,10 @@ second form predicts whole training steps that others published (`published/*.cs
 measurements) and prints errors, order and intervals by family, beside a roofline and the marks;
 `--cases` lists every case. `--write` does both and writes the page with its pictures. The third
 form takes one file of published training throughputs of recommendation models, the fourth one of
-published training steps of transformers, the last three a table (Parquet or CSV) of times of
-collectives, of products or of causal attention; rows that a shipped calibration was fitted on are
-no check of it.
+submissions to MLPerf with training and evaluation apart, the fifth one of published training steps
+of transformers, the last four a table (Parquet or CSV) of times of collectives, of products, of
+causal attention or of FBGEMM's embeddings; rows that a shipped calibration was fitted on are no
+check of it, and those of embeddings say which were.
 """
 
 from __future__ import annotations
@@ -47,8 +50,10 @@ from end_to_end_page import end_to_end_section, write_pictures
 from kernel_transfers import KernelTransferRow, kernel_transfer_rows
 from network_models import network_rows
 from published_cases import compare_published
+from published_embeddings import compare_embedding
 from published_kernels import compare_attention, compare_gemm
 from published_steps import compare_steps
+from train_only_cases import compare_train_only
 
 from dse.errors import DseError
 from dse.machine.fits import version_parts
@@ -63,10 +68,12 @@ DATA = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data"))
 #: Options that name one file, with their meaning and what compares its rows with predictions.
 COMPARISONS = {
     "published": ("file of published training throughputs", compare_published),
+    "train-only": ("file of submissions, evaluation apart", compare_train_only),
     "steps": ("file of published steps of transformers", compare_steps),
     "collectives": ("table of measured collectives", compare_collectives),
     "gemm": ("table of times of products", compare_gemm),
     "attention": ("table of times of causal attention", compare_attention),
+    "embedding": ("table of times of FBGEMM's embeddings", compare_embedding),
 }
 
 
@@ -170,7 +177,7 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         for option, (_, compare) in COMPARISONS.items():
-            path = getattr(arguments, option)
+            path = getattr(arguments, option.replace("-", "_"))
             if path is not None:
                 named = {}
                 if option == "collectives":

@@ -38,8 +38,8 @@ simpler models see the same points. All-reduces on 3, 5, 6 and 7 GPUs: vTrain (V
 `nccl/vtrain_all_reduce.parquet`. CPU: one session of `dse calibrate` on two ranks of an AMD EPYC
 server (`benchmarks/measurements/`), fitted on three quarters of its points and checked on the
 rest, which a design of its own chose. `python benchmarks/accuracy.py --collectives TABLE` compares
-the shipped platforms with any table of measured collectives, `--gemm TABLE` and `--attention
-TABLE` with tables of products and of causal attention.
+the shipped platforms with any table of measured collectives, `--gemm TABLE`, `--attention TABLE`
+and `--embedding TABLE` with tables of products, causal attention and FBGEMM's embeddings.
 
 """
 
@@ -91,7 +91,10 @@ more than a fifth faster.
   than predicted.
 * L40S beyond two GPUs: the table looks like a broken peer-to-peer path and is not fitted.
 * Concatenation and single gloo collectives on the CPU stay above 10 %.
-* Embedding kernels on GPUs: not measured; published heuristics with a spread of 0.25.
+* Embedding kernels on GPUs: FBGEMM's are fitted on an H100 alone (`--embedding`,
+  [method](method.md)); on other GPUs they follow bandwidth, cache and host link. Those of other
+  programs have constants of the literature with a spread of 0.25, and what their programs' figures
+  are fitted to.
 * FP32 and batched products, streams, host copies and host overheads on GPUs: constants of the
   literature, checked on nothing here.
 * V100 and L40S use the ratios of the nearest measured architecture, B300, GB300, H100 PCIe, H100
@@ -118,7 +121,7 @@ without the number of nodes that is predicted (with two nodes: without the odd-i
 without measurements. The form of the model was chosen with these tables at hand. Two more are
 published without what a fit needs: shares of peak bandwidth on 2–128 nodes of a cloud
 (aliyun/SimAI, taken as rings over eight cards of 400 Gbit/s; the latencies of the kind
-`infiniband` come from it), and median bandwidths over 2–64 p5 nodes without their message size
+`roce` come from it), and median bandwidths over 2–64 p5 nodes without their message size
 (ultrascale playbook): there the size that fits best is taken, and the model, fitted on other
 operations, is the one that ships. All-reduce in that figure falls on 4 nodes to less than half of
 what the first source measures at any size above 64 MiB; no size meets both.

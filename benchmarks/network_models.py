@@ -63,7 +63,7 @@ def network_rows(measurements: Path, data: Path) -> Iterator[AccuracyRow]:
     for name, platform, network in _TWO_NODES:
         yield from _two_node_rows(measurements / f"{name}.csv", platform, network)
     if (data / "network/simai_busbw_ratio.csv").is_file():
-        yield from _infiniband_rows(data / "network/simai_busbw_ratio.csv")
+        yield from _roce_rows(data / "network/simai_busbw_ratio.csv")
     if (data / "network/playbook_figures.csv").is_file():
         yield from _figure_rows(data / "network/playbook_figures.csv")
 
@@ -102,7 +102,7 @@ def _two_node_rows(path: Path, platform: str, network: str) -> Iterator[Accuracy
     yield _row(what, device, "kind of network", unfitted, samples, everything)
 
 
-def _infiniband_rows(path: Path) -> Iterator[AccuracyRow]:
+def _roce_rows(path: Path) -> Iterator[AccuracyRow]:
     points = []
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
@@ -123,7 +123,9 @@ def _infiniband_rows(path: Path) -> Iterator[AccuracyRow]:
         nccl=np.full(len(points), ""),
     )
     cluster = load_platform("h100_sxm").cluster(8, network="infiniband_ndr400")
-    what, device = "all_gather, 2–128 nodes", "h100_sxm infiniband_ndr400"
+    # The cloud's network is Ethernet of the same rate.
+    cluster = replace(cluster, network=replace(cluster.network, kind="roce"))
+    what, device = "all_gather, 2–128 nodes", "h100_sxm roce 8 × 400 Gbit/s"
     yield AccuracyRow.of(what, device, "dse", fit_network([samples], cluster, ORIGIN).held_out)
     everything = np.ones(len(samples), dtype=np.bool_)
     unfitted = _predicted_s(samples, cluster, ())

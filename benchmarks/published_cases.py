@@ -157,10 +157,7 @@ def cluster_of(row: pd.Series) -> Cluster:
     stated = -(-world_size // nodes)
     if nodes > 1 or stated > cluster.devices_per_node:
         cluster = replace(cluster, devices_per_node=stated)
-    cards = re.search(
-        r"(\d+)\s*x[^,|]{0,40}?(?:ib|infiniband|connectx)[^,|]{0,30}?(\d+)\s*gb",
-        str(row.get("interconnect", "")).lower(),
-    )
+    cards = _cards(str(row.get("interconnect", "")))
     if nodes > 1 and cards:
         network = replace(
             cluster.network,
@@ -172,8 +169,20 @@ def cluster_of(row: pd.Series) -> Cluster:
     return cluster
 
 
+def _cards(interconnect: str) -> re.Match[str] | None:
+    """Finds number and Gbit/s of the cards for collectives; others are named for what they do."""
+    for part in re.split(r"[,|]", interconnect.lower()):
+        if not part.strip().startswith(("storage", "management")):
+            found = re.search(
+                r"(\d+)\s*x.{0,40}?(?:ib|infiniband|connectx).{0,30}?(\d+)\s*gb", part
+            )
+            if found:
+                return found
+    return None
+
+
 #: The hybrid embedding joins all tables and spreads the rows over the ranks, so that no table
-#: is replicated as a whole. That it replicates frequent rows is not modelled.
+#: is replicated as a whole. Which frequent rows it replicates is left to the solver.
 _HYBRID = frozenset({"hugectr_3_1", "hugectr_hybrid"})
 
 
@@ -235,6 +244,22 @@ def hipc22_cases(path: Path) -> list[CaseResult]:
     return [predict_case(row) for _, row in rows.iterrows()]
 
 
+def job_of(row: pd.Series) -> DlrmJob:
+    """Returns the job of a case with its plan.
+
+    Raises:
+        DseError: Device or model are not known, or no plan fits.
+    """
+    program, precision = program_of(row), precision_of(str(row["precision"]))
+    cluster = cluster_of(row)
+    # The last batch of an uneven split is smaller; the nearest even split is predicted.
+    batch = math.ceil(int(row["global_batch"]) / cluster.world_size) * cluster.world_size
+    software = find_program(DLRM_PROGRAMS, program).software_for(precision)
+    model = load_dlrm(str(row["model"]))
+    job = DlrmJob(make_problem(model, cluster, batch, precision, software), program=program)
+    return job.with_plan(plan_of(job.scorer, program))
+
+
 def predict_case(row: pd.Series) -> CaseResult:
     """Predicts one row of the file."""
     name = (
@@ -243,19 +268,11 @@ def predict_case(row: pd.Series) -> CaseResult:
     published = float(row["samples_per_s"])
     family = family_of(str(row["case"]))
     try:
-        precision = precision_of(str(row["precision"]))
-        program = program_of(row)
-        cluster = cluster_of(row)
-        # The last batch of an uneven split is smaller; the nearest even split is predicted.
-        batch = math.ceil(int(row["global_batch"]) / cluster.world_size) * cluster.world_size
-        software = find_program(DLRM_PROGRAMS, program).software_for(precision)
-        model = load_dlrm(str(row["model"]))
-        job = DlrmJob(make_problem(model, cluster, batch, precision, software))
-        plan = plan_of(job.scorer, program)
-        job = job.with_plan(plan)
+        job = job_of(row)
+        batch = job.problem.global_batch_size
         prediction = predict_job(job)
         share = evaluation_share(row)
-        evaluation_s = share * job.scorer.forward_time_s(plan) if share else 0.0
+        evaluation_s = job.evaluation_time_s(share * batch) if share else 0.0
         slower = 1.0 + evaluation_s / prediction.iteration_time_s
         predicted, low, high = (
             batch / (seconds * slower)

@@ -45,7 +45,13 @@ if TYPE_CHECKING:
     from dse.search._inputs import StudyInputs
     from dse.search.space import Objective
 
-SHIPPED = ("dlrm_sharding", "gpt_parallelism", "bert_ddp")
+SHIPPED = (
+    "dlrm_sharding",
+    "gpt_parallelism",
+    "bert_ddp",
+    "llama3_parallelism",
+    "moe_parallelism",
+)
 
 #: What spaces are drawn from.
 MODELS = ("dlrm_dcnv2", "dlrm_criteo", "dlrm_dle_small", "dlrm_small")

@@ -1,6 +1,7 @@
 """Plans scored per second, and where the time goes.
 
-Usage: python benchmarks/speed.py [--model NAME] [--platform NAME] [--world-size N] [--json]
+Usage: python benchmarks/speed.py [--model NAME] [--platform NAME] [--world-size N] [--hot-rows]
+           [--json]
 
 Scores random plans of mixed sharding types under the full graph of an iteration, in batches, on
 one core, and compares with the simulator that takes one graph at a time on the same plans in the
@@ -26,15 +27,20 @@ import numpy as np
 from dse.machine.collectives import CollectiveOp, collective_estimate
 from dse.machine.platforms import Platform, load_platform
 from dse.model import load_dlrm
-from dse.sharding import ShardingType, TablePlan
+from dse.sharding import ShardingType, TablePlan, hot_row_counts
 from dse.simulate import simulate
 from dse.workload import PlanEffort
 from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer
 from dse.workload.dlrm.solver import solve
 
 
-def random_options(scorer: PlanScorer, count: int, seed: int) -> np.ndarray:
-    """Draws plans: tables whole on any rank, in two column shards, or over all rows."""
+def random_options(
+    scorer: PlanScorer, count: int, seed: int, *, hot_rows: bool = False
+) -> np.ndarray:
+    """Draws plans: tables whole on any rank, in two column shards, or over all rows.
+
+    With hot rows, each table has one of the numbers worth trying, where there are any.
+    """
     rng = np.random.default_rng(seed)
     world_size = scorer.problem.cluster.world_size
     everyone = tuple(range(world_size))
@@ -47,6 +53,8 @@ def random_options(scorer: PlanScorer, count: int, seed: int) -> np.ndarray:
                 for rank in everyone
             ]
         offered.append(TablePlan(table.name, ShardingType.ROW_WISE, everyone))
+        if hot_rows and (counts := hot_row_counts(table, scorer.problem.local_batch_size)):
+            offered = [replace(plan, hot_rows=some) for plan in offered for some in counts]
         ids = np.array([scorer.placements.option(index, plan) for plan in offered])
         options[:, index] = ids[rng.integers(0, len(ids), count)]
     return options
@@ -135,6 +143,9 @@ def main() -> None:
     parser.add_argument("--platform", default="h100_sxm")
     parser.add_argument("--world-size", type=int, default=8)
     parser.add_argument("--plans", type=int, default=20_000)
+    parser.add_argument(
+        "--hot-rows", action="store_true", help="every rank keeps popular rows of the tables"
+    )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
 
@@ -148,10 +159,10 @@ def main() -> None:
         cluster,
         model.global_batch_size // arguments.world_size * arguments.world_size,
         model.precision,
-        DlrmRuntime(),
+        DlrmRuntime(hot_rows=arguments.hot_rows),
     )
     scorer = PlanScorer(problem)
-    options = random_options(scorer, arguments.plans, seed=0)
+    options = random_options(scorer, arguments.plans, seed=0, hot_rows=arguments.hot_rows)
     scorer.score_options(options[:64])
     seconds = best_of(3, lambda: scorer.score_options(options))
 

@@ -18,13 +18,18 @@ with the same probability. Two questions are answered from it:
 HiPC'22 (arXiv 2201.07821) gives this for uniform draws: the same value when the rows fit, else
 cold misses plus draws outside the resident set, ``H = C / rows``. TPDS'24 (arXiv 2404.12674)
 replaces the uniform draw by the table's own distribution.
+
+Which row number a popular row has makes no difference to a whole table, but to blocks of its rows
+(:mod:`dse.lookup_blocks`) and to drawn row numbers: :class:`IdOrder`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import lru_cache
+import hashlib
 import math
 from typing import TYPE_CHECKING, overload
 
@@ -42,8 +47,26 @@ _TAIL_BUCKETS = 512
 #: Halvings of an interval; 64 exhaust the digits of a double.
 _BISECTIONS = 64
 
+#: Mean draws of the least popular row after which all rows have been drawn.
+_LONG_STAY = 64.0
+
+#: Rounds of the hash that scatters row numbers.
+_HASH_ROUNDS = 3
+
 #: Popularity per reference batch of rows that were seen once: such rows are one of many alike.
 _MIN_POPULARITY = 0.25
+
+
+class IdOrder(StrEnum):
+    """How row numbers follow from popularity.
+
+    HASHED: a row's number says nothing about its popularity, as after hashing ids.
+    BY_POPULARITY: the most popular row is the first, as in vocabularies that are sorted by
+    frequency or numbered in order of appearance.
+    """
+
+    HASHED = "hashed"
+    BY_POPULARITY = "by_popularity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +87,21 @@ class PopularityBuckets:
         with np.errstate(divide="ignore"):
             absent = draws * np.log1p(-np.minimum(self.probability, 1.0))
         return float(self.rows @ -np.expm1(absent))
+
+    def ranks(self, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns which popularity ranks of a table the buckets are, in their order.
+
+        A bucket of less than a row, as histograms over many tables have them, is a whole one.
+
+        Args:
+            rows: Rows of the table.
+
+        Returns:
+            The first rank of each bucket, from 0, and the number of ranks, at least 1.
+        """
+        ends = np.minimum(np.round(np.cumsum(self.rows)), rows).astype(np.int64)
+        starts = np.minimum(np.concatenate(([0], ends[:-1])), rows - 1)
+        return starts, np.maximum(1, ends - starts)
 
     def tail(self, head_rows: float) -> PopularityBuckets:
         """Returns what is left when the `head_rows` most popular rows are taken away."""
@@ -88,23 +126,51 @@ class PopularityBuckets:
         repeats = max(0.0, 1.0 - first_touches / draws)
         if cache_rows >= first_touches:
             return repeats
-        # In a time t at most t rows enter the cache, so the root is at least `cache_rows`.
-        low, high = math.log(cache_rows), math.log(draws)
-        for _ in range(_BISECTIONS):
-            middle = 0.5 * (low + high)
-            resident = -np.expm1(-self.probability * math.exp(middle))
-            low, high = (middle, high) if self.rows @ resident < cache_rows else (low, middle)
-        stay = math.exp(low)
+        stay = self._stay(cache_rows, draws)
         resident = -np.expm1(-self.probability * stay)
         filling = max(0.0, stay - float(self.rows @ resident))
         steady = float((self.rows * self.probability) @ resident)
         # V lies a little below U where rows are drawn often; the bound is that of U.
         return min((filling + max(0.0, draws - stay) * steady) / draws, repeats)
 
+    def lru_misses(self, draws: float, cache_rows: float) -> tuple[float, float]:
+        """Returns what an LRU cache that has long been running lacks when a batch starts.
+
+        Args:
+            draws: Draws of the batch.
+            cache_rows: Rows that the cache holds, more than 0 and fewer than there are.
+
+        Returns:
+            Expected draws of rows that it lacks, and the expected number of distinct rows among
+            them.
+        """
+        least = float(self.probability[self.probability > 0].min())
+        stay = self._stay(cache_rows, max(2.0 * cache_rows, _LONG_STAY / least))
+        absent = self.rows * np.exp(-self.probability * stay)
+        rest = PopularityBuckets(absent, self.probability)
+        lookups = min(draws, draws * float(absent @ self.probability))
+        return lookups, min(rest.unique_rows(draws), lookups)
+
+    def _stay(self, cache_rows: float, longest: float) -> float:
+        """Time in draws for which a row stays in an LRU cache; at most `longest`."""
+        # In a time t at most t rows enter the cache, so the root is at least `cache_rows`.
+        low, high = math.log(cache_rows), math.log(longest)
+        for _ in range(_BISECTIONS):
+            middle = 0.5 * (low + high)
+            resident = -np.expm1(-self.probability * math.exp(middle))
+            low, high = (middle, high) if self.rows @ resident < cache_rows else (low, middle)
+        return math.exp(low)
+
 
 @dataclass(frozen=True)
 class IndexDistribution(ABC):
-    """How the rows of one table are drawn."""
+    """How the rows of one table are drawn.
+
+    Attributes:
+        ids: How row numbers follow from popularity.
+    """
+
+    ids: IdOrder = field(default=IdOrder.HASHED, kw_only=True)
 
     @abstractmethod
     def buckets(self, rows: int) -> PopularityBuckets:
@@ -164,15 +230,73 @@ class IndexDistribution(ABC):
         """
         return _tail(self, rows, float(draws), float(head_rows))
 
-    def sample(self, rng: np.random.Generator, rows: int, count: int) -> NDArray[np.int64]:
-        """Draws row numbers; shape `(count,)`. Popular rows have low numbers."""
+    def expected_misses(self, rows: int, draws: float, cached_rows: float) -> tuple[float, float]:
+        """Returns what an LRU cache that has long been running does not serve of one batch.
+
+        Che's approximation: a row stays for a time `t` in draws with `Σ (1 − e^{−p_i t})` rows in
+        the cache, so it is absent with probability `e^{−p_i t}`.
+
+        Args:
+            rows: Rows of the table.
+            draws: Draws of the batch.
+            cached_rows: Rows that the cache holds.
+
+        Returns:
+            Expected draws of rows that the cache lacks when the batch starts, and the expected
+            number of distinct rows among them; both fall when `cached_rows` grows.
+        """
+        return _misses(self, rows, float(draws), float(cached_rows))
+
+    def sample(
+        self, rng: np.random.Generator, rows: int, count: int, table: str = ""
+    ) -> NDArray[np.int64]:
+        """Draws row numbers.
+
+        Args:
+            rng: Random numbers of the draws.
+            rows: Rows of the table.
+            count: Number of draws.
+            table: Name of the table; hashed ids of different tables are scattered differently.
+
+        Returns:
+            Row numbers in the order of `ids`; shape `(count,)`.
+        """
         popularity = self.buckets(rows)
         weight = popularity.rows * popularity.probability
         bucket = rng.choice(len(weight), size=count, p=weight / weight.sum())
-        ends = np.round(np.cumsum(popularity.rows)).astype(np.int64)
-        starts = np.concatenate(([0], ends[:-1]))
-        width = np.maximum(1, ends - starts)[bucket]
-        return np.minimum(starts[bucket] + rng.integers(0, width), rows - 1)
+        starts, widths = popularity.ranks(rows)
+        ranks = starts[bucket] + rng.integers(0, widths[bucket])
+        return ranks if self.ids is IdOrder.BY_POPULARITY else hashed_rows(ranks, rows, table)
+
+
+def hashed_rows(ranks: NDArray[np.int64], rows: int, table: str = "") -> NDArray[np.int64]:
+    """Returns the row numbers that a hash gives to rows of some popularity.
+
+    The hash is a permutation that depends on the table's name: multiplications by odd numbers and
+    exclusive-ors with the upper half of the bits, repeated until the number is below `rows`.
+
+    Args:
+        ranks: Popularity ranks from 0, the most popular one, to `rows - 1`; any shape.
+        rows: Rows of the table.
+        table: Name of the table.
+
+    Returns:
+        Different numbers for different ranks; shape of `ranks`.
+    """
+    bits = max(2, (rows - 1).bit_length())
+    mask, half = np.uint64(2**bits - 1), np.uint64((bits + 1) // 2)
+    digest = hashlib.sha256(table.encode()).digest()
+    keys = np.frombuffer(digest, dtype="<u8")
+    numbers = ranks.astype(np.uint64)
+    outside = np.ones(ranks.shape, dtype=bool)
+    while outside.any():
+        mixed = numbers[outside]
+        for turn in range(_HASH_ROUNDS):
+            mixed = ((mixed ^ keys[turn]) * (keys[turn + 1] | np.uint64(1))) & mask
+            mixed ^= mixed >> half
+        numbers[outside] = mixed
+        outside = numbers >= np.uint64(rows)
+    return numbers.astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -341,3 +465,14 @@ def _tail(
     rest = indices.buckets(rows).tail(head_rows)
     lookups = min(draws, draws * float(rest.rows @ rest.probability))
     return lookups, min(rest.unique_rows(draws), lookups)
+
+
+@lru_cache(maxsize=65536)
+def _misses(
+    indices: IndexDistribution, rows: int, draws: float, cached_rows: float
+) -> tuple[float, float]:
+    if draws <= 0 or cached_rows >= rows:
+        return 0.0, 0.0
+    if cached_rows <= 0:
+        return draws, _unique_rows(indices, rows, draws)
+    return indices.buckets(rows).lru_misses(draws, cached_rows)

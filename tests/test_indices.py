@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from dse.indices import PopularityBuckets, ReuseHistogram, Uniform, Zipf
+from dse.indices import (
+    IdOrder,
+    PopularityBuckets,
+    ReuseHistogram,
+    Uniform,
+    Zipf,
+    hashed_rows,
+)
 
 HISTOGRAM = ReuseHistogram((0.6, 0.3, 0.1), (0.2, 0.3, 0.5), mean_reuse=3.0, touched_share=0.2)
 DISTRIBUTIONS = [Uniform(), Zipf(0.8), Zipf(1.0), Zipf(1.3), HISTOGRAM]
@@ -127,13 +134,44 @@ def test_buckets_stay_few_for_tables_of_any_size():
     assert Zipf(1.05).buckets(10**12).rows.sum() == pytest.approx(1e12)
 
 
-def test_samples_follow_the_popularity():
-    draws = 200_000
-    drawn = Zipf(1.1).sample(np.random.default_rng(5), 10_000, draws)
+@pytest.mark.parametrize("ids", list(IdOrder))
+def test_samples_follow_the_popularity(ids):
+    rows, draws = 10_000, 200_000
+    drawn = Zipf(1.1, ids=ids).sample(np.random.default_rng(5), rows, draws, "t")
     assert drawn.dtype == np.int64
-    expected = Zipf(1.1).buckets(10_000).probability[:5] * draws
-    counted = np.bincount(drawn, minlength=10_000)[:5]
+    expected = Zipf(1.1).buckets(rows).probability[:5] * draws
+    popular = np.arange(5)
+    at = popular if ids is IdOrder.BY_POPULARITY else hashed_rows(popular, rows, "t")
+    counted = np.bincount(drawn, minlength=rows)[at]
     assert np.all(np.abs(counted - expected) < 5 * np.sqrt(expected))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 10, 4096, 4097, 100_003])
+def test_a_hash_is_a_permutation_that_depends_on_the_table(rows):
+    numbers = hashed_rows(np.arange(rows), rows, "a")
+    assert sorted(numbers.tolist()) == list(range(rows))
+    if rows > 10:
+        assert (numbers == hashed_rows(np.arange(rows), rows, "b")).mean() < 0.01
+
+
+def test_hashed_rows_are_spread_and_popular_ones_are_no_neighbours():
+    rows = 2**20 + 7
+    numbers = hashed_rows(np.arange(20_000), rows, "t")
+    quarters = np.bincount(4 * numbers // rows, minlength=4)
+    assert np.abs(quarters - 5000).max() < 5 * np.sqrt(5000)
+    # Differences of independent numbers are spread as well.
+    steps = np.bincount(4 * (np.diff(numbers) % rows) // rows, minlength=4)
+    assert np.abs(steps - 5000).max() < 5 * np.sqrt(5000)
+
+
+@pytest.mark.parametrize("indices", DISTRIBUTIONS, ids=str)
+@pytest.mark.parametrize("rows", [1, 7, 600, 10_000])
+def test_buckets_are_ranges_of_ranks_in_the_table(indices, rows):
+    first, count = indices.buckets(rows).ranks(rows)
+    assert first[0] == 0
+    assert (count >= 1).all()
+    assert (first + count <= rows).all()
+    assert (np.diff(first) >= 0).all()
 
 
 @pytest.mark.parametrize("indices", DISTRIBUTIONS, ids=str)
@@ -148,3 +186,44 @@ def test_rows_that_are_never_drawn_take_no_cache():
     assert buckets.unique_rows(1000) == pytest.approx(10)
     assert buckets.lru_hit_rate(1000, 10) == pytest.approx(1 - 10 / 1000)
     assert buckets.lru_hit_rate(1000, 0) == buckets.lru_hit_rate(0, 5) == 0
+
+
+@given(
+    st.one_of(st.just(Uniform()), st.floats(0.5, 1.6).map(Zipf)),
+    st.integers(2, 10**6),
+    st.floats(1, 1e5),
+    st.floats(0.01, 0.99),
+)
+def test_a_running_cache_misses_no_more_than_an_empty_one(indices, rows, draws, share):
+    lookups, distinct = indices.expected_misses(rows, draws, share * rows)
+    assert 0 <= distinct <= lookups <= draws * (1 + 1e-9)
+    everything = indices.expected_unique_rows(rows, draws)
+    assert distinct <= everything * (1 + 1e-9)
+    # The most popular rows are the best that a cache can hold.
+    assert indices.expected_tail(rows, draws, share * rows)[0] <= lookups * (1 + 1e-6) + 1e-6
+    more = indices.expected_misses(rows, draws, min(1.0, 1.1 * share) * rows)
+    assert more[0] <= lookups * (1 + 1e-9) + 1e-9
+
+
+def test_misses_of_a_running_cache_against_a_simulated_one():
+    rows, cached, batch = 20_000, 2_000, 1_000
+    rng = np.random.default_rng(0)
+    draws = Zipf(1.05).sample(rng, rows, 120 * batch)
+    last, missed, misses = {}, set(), []
+    for position, row in enumerate(draws.tolist()):
+        if position % batch == 0:
+            misses.append(len(missed))
+            missed.clear()
+            held = set(sorted(last, key=last.__getitem__)[-cached:])
+        if row not in held:
+            missed.add(row)
+        last[row] = position
+    expected = Zipf(1.05).expected_misses(rows, batch, cached)[1]
+    assert np.mean(misses[40:]) == pytest.approx(expected, rel=0.02)
+
+
+def test_misses_without_a_cache_and_with_all_rows():
+    assert Uniform().expected_misses(100, 50.0, 100) == (0.0, 0.0)
+    lookups, distinct = Uniform().expected_misses(100, 50.0, 0)
+    assert lookups == 50
+    assert distinct == pytest.approx(100 * (1 - 0.99**50))

@@ -88,6 +88,17 @@ def test_stated_nodes_and_cards_replace_the_platforms(published):
     assert published.cluster_of(row()).node_count == 1
 
 
+def test_cards_for_storage_carry_no_collectives(published):
+    stated = (
+        "NVLink | Storage: 2x ConnectX-7 IB NDR 400Gb/s, Compute: 8x ConnectX-6 IB HDR 200Gb/s"
+    )
+    network = published.cluster_of(row(gpus=16, nodes=2, interconnect=stated)).network
+    assert (network.nics_per_node, network.nic_bandwidth_bytes_per_s) == (8, 25e9)
+    cut = stated.replace("Compute: 8x ConnectX-6 IB HDR 200Gb/s", "Com")
+    own = published.platform_of("A100-SXM-80GB").cluster(16).network
+    assert published.cluster_of(row(gpus=16, nodes=2, interconnect=cut)).network == own
+
+
 def test_more_tables_than_ranks_leave_the_first_gpu_to_the_bottom(plans):
     tables = tuple(make_table(f"t{index}", rows=10 - index) for index in range(10))
     plan = plans.first_gpu_free_plan(make_model(tables), 6)

@@ -56,6 +56,13 @@ LaunchOption = Annotated[
     str,
     typer.Option("--launch", help="eager or cuda_graphs; by default as the program does."),
 ]
+HotRowsOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--hot-rows/--no-hot-rows",
+        help="Whether plans may keep popular rows on every rank; by default if the program can.",
+    ),
+]
 WireOption = Annotated[
     str,
     typer.Option(

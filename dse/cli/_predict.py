@@ -8,6 +8,7 @@ import typer
 
 from dse.cli._options import (
     BatchOption,
+    HotRowsOption,
     JsonOption,
     KernelsOption,
     LaunchOption,
@@ -64,6 +65,7 @@ def predict_command(
     replica_placement: ReplicaPlacementOption = "",
     sync_interval: SyncIntervalOption = None,
     wire: WireOption = "",
+    hot_rows: HotRowsOption = None,
     table_data_type: TableTypeOption = "",
     compute_kernels: KernelsOption = "",
     host_profile: Annotated[
@@ -200,6 +202,7 @@ def predict_command(
         replica_placement=replica_placement,
         sync_interval=sync_interval,
         communication_precision=wire,
+        hot_rows=hot_rows,
         table_data_type=table_data_type,
         compute_kernels=joined(compute_kernels),
         host_profile=host_profile,

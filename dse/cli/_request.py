@@ -37,6 +37,7 @@ class Request:
         sync_interval: Iterations from one average of the copies to the next.
         communication_precision: Formats of pooled embeddings on the wire; as the program does if
             empty.
+        hot_rows: Whether plans may keep popular rows on every rank; if the program can when None.
         table_data_type: Type of all embedding rows; that of each table if empty.
         compute_kernels: Kernels of the tables, which say where these may be; device memory if
             empty.
@@ -69,6 +70,7 @@ class Request:
     replica_placement: str = ""
     sync_interval: int | None = None
     communication_precision: str = ""
+    hot_rows: bool | None = None
     table_data_type: str = ""
     compute_kernels: str = ""
     host_profile: str = ""

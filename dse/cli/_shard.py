@@ -11,6 +11,7 @@ import typer
 from dse.cli._exit import ExitCode
 from dse.cli._options import (
     BatchOption,
+    HotRowsOption,
     JsonOption,
     LaunchOption,
     LinkOption,
@@ -80,6 +81,7 @@ def shard_command(
     replica_placement: ReplicaPlacementOption = "",
     sync_interval: SyncIntervalOption = None,
     wire: WireOption = "",
+    hot_rows: HotRowsOption = None,
     table_data_type: TableTypeOption = "",
     program: ProgramOption = "",
     changes: SetOption = None,
@@ -121,6 +123,7 @@ def shard_command(
         replica_placement=replica_placement,
         sync_interval=sync_interval,
         communication_precision=wire,
+        hot_rows=hot_rows,
         table_data_type=table_data_type,
         price_basis=price_basis(basis) if basis else "",
         price_provider=provider,
@@ -165,6 +168,7 @@ def shard_command(
         "plans_scored": solution.plans_scored,
         "planner": solution.planner,
         "ties": solution.ties,
+        "iteration_time_without_hot_rows_s": solution.time_without_hot_rows_s,
         "fits": solution.fits,
         "peak_memory_bytes": solution.peak_memory_bytes,
         "host_memory_bytes_per_rank": of_every_rank(

@@ -68,7 +68,7 @@ def _part(table: EmbeddingTable, first: int, end: int, share: float) -> Embeddin
         table,
         rows=end - first,
         pooling_factors=tuple(share * factor for factor in table.pooling_factors),
-        indices=PopularityRange(table.indices, table.rows, first, end),
+        indices=PopularityRange(table.indices, table.rows, first, end, ids=table.indices.ids),
     )
 
 

@@ -22,6 +22,11 @@ MIN_COLUMNS = 16
 #: Bytes of a value of optimizer state.
 _STATE_BYTES = 4.0
 
+#: Bookkeeping of FBGEMM's cache in device memory: for each row of the table its place, and for
+#: each cached row its number and when it was last used.
+_PLACE_BYTES = 4.0
+_SLOT_BYTES = 16.0
+
 
 @dataclass(frozen=True, slots=True)
 class TableShard:
@@ -125,16 +130,18 @@ class ShardStorage:
         device_weights_bytes: Weights in device memory, those of a cache included.
         device_state_bytes: Optimizer state in device memory.
         host_bytes: Weights and optimizer state in host memory.
+        cache_state_bytes: Bookkeeping of a cache, in device memory.
     """
 
     device_weights_bytes: float
     device_state_bytes: float
     host_bytes: float
+    cache_state_bytes: float = 0.0
 
     @property
     def device_bytes(self) -> float:
-        """Weights and state in device memory."""
-        return self.device_weights_bytes + self.device_state_bytes
+        """Weights, state and bookkeeping in device memory."""
+        return self.device_weights_bytes + self.device_state_bytes + self.cache_state_bytes
 
 
 def stored_bytes(table: EmbeddingTable, optimizer: Optimizer, rows: int, columns: int) -> float:
@@ -152,8 +159,9 @@ def shard_storage(
 ) -> ShardStorage:
     """Returns where the weights and the optimizer state of a shard are kept.
 
-    Rows in host memory have their state there too, and a cached row is a copy with its state.
-    State of one value per row stays on the device, as in FBGEMM.
+    As in FBGEMM, rows in host memory have their state there too, but for state of one value per
+    row, which stays on the device. A cache holds copies of rows without their state; its
+    bookkeeping takes `rows · (4 + 16 · share)` bytes.
 
     Args:
         table: The table.
@@ -167,7 +175,9 @@ def shard_storage(
     state_bytes = rows * (_STATE_BYTES * optimizer.state_values_per_row(columns))
     if cached_share is None:
         return ShardStorage(weights_bytes, state_bytes, 0.0)
-    cached = min(rows, math.ceil(cached_share * rows)) / rows if rows else 0.0
+    cached_rows = min(rows, math.ceil(cached_share * rows))
+    cached = cached_rows / rows if rows else 0.0
+    book_bytes = _PLACE_BYTES * rows + _SLOT_BYTES * cached_rows if cached_rows else 0.0
     if optimizer.keeps_state_by_row:
-        return ShardStorage(cached * weights_bytes, state_bytes, weights_bytes)
-    return ShardStorage(cached * weights_bytes, cached * state_bytes, weights_bytes + state_bytes)
+        return ShardStorage(cached * weights_bytes, state_bytes, weights_bytes, book_bytes)
+    return ShardStorage(cached * weights_bytes, 0.0, weights_bytes + state_bytes, book_bytes)

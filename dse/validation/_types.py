@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
+from dse.model import DataType, IndexType
 from dse.sharding import check_plan
 from dse.workload import LaunchMode
 from dse.workload.dlrm import DlrmJob
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from dse.model import DlrmModel
+    from dse.model import DlrmModel, EmbeddingTable
     from dse.sharding import ShardingPlan
     from dse.workload.dlrm import DlrmProblem
 
@@ -91,6 +92,11 @@ class Candidate:
                     f"{where}, table `{table.name}`: real runs keep no hot rows on every rank; "
                     "plan without them"
                 )
+            if special := _untrained_lookups(table):
+                raise ConfigError(
+                    f"{where}, table `{table.name}`: real runs have no {special}; leave it out of "
+                    "a copy of the model to compare its plans"
+                )
             if table.data_type.value_bytes < 2:
                 raise ConfigError(
                     f"{where}, table `{table.name}`: {table.data_type.value} rows cannot be "
@@ -103,6 +109,17 @@ def _untrained(model: DlrmModel) -> list[str]:
     """Returns the fields of a model that the trainer has no network for."""
     parts = {"towers": model.towers, "experts": model.experts, "tasks": model.tasks}
     return [name for name, part in parts.items() if part]
+
+
+def _untrained_lookups(table: EmbeddingTable) -> str:
+    """Returns the first property of a table's lookups that the trainer does not have."""
+    found = {
+        "weighted lookups (`weighted`)": table.weighted,
+        "bags of several samples (`bags_per_sample`)": table.bags_per_sample != 1,
+        "narrow outputs (`output_data_type`)": table.output_data_type is not DataType.FP32,
+        "int32 indices (`index_type`)": table.index_type is not IndexType.INT64,
+    }
+    return next((name for name, given in found.items() if given), "")
 
 
 @dataclass(frozen=True, slots=True)

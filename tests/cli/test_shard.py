@@ -118,3 +118,13 @@ def test_bad_input(options, words):
     assert done.returncode == 2, done.stdout
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_hot_rows_are_chosen_and_said(tmp_path):
+    name = load_model("dlrm_tiny").tables[-1].name
+    file = tmp_path / "c.yaml"
+    file.write_text(f"schema_version: 1\ntables:\n  {name}: {{hot_rows: [100]}}\n")
+    fields = answer(*SMALL, "--hot-rows", "--constraints", file)
+    assert fields["iteration_time_without_hot_rows_s"] >= fields["iteration_time_s"]
+    assert fields["plan"]["tables"][name]["hot_rows"] == 100
+    assert "hot rows: " in dse(*SMALL, "--hot-rows").stdout

@@ -45,8 +45,8 @@ def test_a_table_that_fits_nowhere_says_how_much_and_what_helps():
     assert reason == (
         "table `big` fits nowhere: its largest shard takes at least 64.0 MiB (table_wise), a rank "
         "has 24.0 MiB for tables, 40.0 MiB are missing; it would fit with row_wise (16.0 MiB a "
-        "rank), or with table_row_wise (16.0 MiB a rank), or with fused_uvm_caching (--allow-uvm; "
-        "table_wise, 12.8 MiB of device memory a rank)"
+        "rank), or with table_row_wise (16.0 MiB a rank), or with fused_uvm (--allow-uvm; "
+        "table_wise, 0 bytes of device memory a rank)"
     )
 
 
@@ -55,7 +55,7 @@ def test_more_ranks_help_where_rows_are_spread():
     # 256 MiB over 4 ranks are 64 MiB a rank; 20 MiB take 12.8 ranks: four nodes of four.
     assert "64.0 MiB (row_wise)" in reason
     assert "16 ranks (row_wise, 16.0 MiB a rank)" in reason
-    assert "fused_uvm_caching (--allow-uvm; row_wise, 12.8 MiB of device memory a rank)" in reason
+    assert "fused_uvm (--allow-uvm; row_wise, 0 bytes of device memory a rank)" in reason
 
 
 def test_ranks_on_which_the_job_cannot_run_are_passed_over():
@@ -108,7 +108,7 @@ def test_all_tables_together_too_large():
     assert reason == (
         "all tables together take at least 128.0 MiB of device memory, 4 ranks have 96.0 MiB for "
         "tables, 32.0 MiB are missing; there would be room with 8 ranks, or with "
-        "fused_uvm_caching (--allow-uvm; 25.6 MiB of device memory for all)"
+        "fused_uvm_caching (--allow-uvm; 40.0 MiB of device memory for all)"
     )
     assert total_device_bytes(request(*tables)) == 128 * MIB
 

@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 #: of large messages. InfiniBand: 85–96 GB/s of bus bandwidth on 3 × 8 A100 with four HDR200 cards
 #: a node, and 48 GB/s a rank on NDR400 for all-to-all; EFA (first generation): AWS p4d, 57.2, 31.8
 #: and 29.6 GB/s on 2, 3 and 4 nodes; Ethernet: 9.3 GB/s of algorithm bandwidth on 2 × 8 A100 over
-#: 100 Gbit/s. Direct shares of EFA and Ethernet are assumed. Latencies and protocols: InfiniBand
-#: from the shares of peak bandwidth on 2–128 nodes of a cloud (aliyun/SimAI), EFA from the
-#: calibration of its second generation; Ethernet as EFA. RoCE is taken to be as InfiniBand, but
-#: for exchanges, which come from all-to-alls on 2–16 nodes of the same cloud.
+#: 100 Gbit/s. Direct shares of EFA and Ethernet are assumed. Latencies and protocols: RoCE from
+#: shares of peak bandwidth on 2–128 nodes of a cloud (aliyun/SimAI), its exchanges from
+#: all-to-alls on 2–16 nodes there; InfiniBand from the smallest all-reduces of published
+#: nccl-tests over HDR (20 µs on two nodes of one A100, NVIDIA/nccl-tests#150; 63 µs on 32 nodes of
+#: eight, NVIDIA/nccl#652), and from the ratios of protocols in NCCL's own tuning tables (8.5 and
+#: 5 µs a message of a tree; a 3.8th of the rate); EFA from the calibration of its second
+#: generation; Ethernet as EFA.
 _KINDS = {
-    "infiniband": NetworkModel(0.92, 0.92, 0.96, 4.0, 0.15, 1.5),
+    "infiniband": NetworkModel(0.92, 0.92, 0.96, 1.15, 0.25, 1.7),
     "roce": NetworkModel(0.92, 0.92, 0.90, 4.0, 0.15, 1.5),
     "efa": NetworkModel(0.62, 0.62, 0.80, 1.7, 0.07, 2.1),
     "ethernet": NetworkModel(0.75, 0.75, 0.80, 1.7, 0.07, 2.1),

@@ -42,6 +42,7 @@ from dse.machine.kernels._streaming_operators import (
 )
 from dse.machine.kernels.embedding import (
     EMBEDDING_SIZES,
+    FBGEMM,
     HOST_ROWS_SPREAD,
     LOOKUP_LAUNCHES,
     UPDATE_LAUNCHES,
@@ -64,6 +65,7 @@ __all__ = [
     "ATTENTION_SIZES",
     "ATTENTION_TERMS",
     "EMBEDDING_SIZES",
+    "FBGEMM",
     "FLASH_RATES",
     "GEMM_FEATURES",
     "GEMM_OFFSET_FEATURE",

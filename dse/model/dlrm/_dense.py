@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.model._common import Operator, OperatorKind
+from dse.model.dlrm._bags import shared_bags_block
 from dse.model.dlrm._blocks import Block, Layers, ParameterGroup, chain
 from dse.model.dlrm._heads import top_block
 from dse.model.dlrm._interactions import interaction_block, interaction_width
@@ -96,7 +97,8 @@ def _blocks(model: DlrmModel, samples: int, value_bytes: int) -> tuple[Block, Bl
         widths = (model.dense_features, *model.bottom_mlp)
         bottom = layers.mlp("bottom_mlp", widths, input_gradient=False)
     interaction = interaction_block(model, layers)
-    return bottom, interaction, top_block(model, layers, interaction_width(model))
+    expanded = chain(shared_bags_block(model, layers), interaction)
+    return bottom, expanded, top_block(model, layers, interaction_width(model))
 
 
 def _optimizer(model: DlrmModel, parameters: int) -> Operator:

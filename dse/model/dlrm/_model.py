@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from dse.model.dlrm._architecture import Experts, Task, Tower
 
 
+#: Bytes of the weight of a lookup.
+_WEIGHT_BYTES = 4
 #: Scale and offset of a row, four bytes each.
 _SCALE_BYTES = 8
 
@@ -38,6 +40,18 @@ class DataType(StrEnum):
             columns: Columns of the table, or of a shard of it.
         """
         return columns * self.value_bytes + (_SCALE_BYTES if self is DataType.INT8 else 0)
+
+
+class IndexType(StrEnum):
+    """Type of row numbers in the input."""
+
+    INT64 = "int64"
+    INT32 = "int32"
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of one index."""
+        return {"int64": 8, "int32": 4}[self.value]
 
 
 class InteractionKind(StrEnum):
@@ -83,11 +97,18 @@ class EmbeddingTable:
         name: Unique in its model.
         rows: Number of rows.
         dim: Columns of a row.
-        pooling_factors: Mean lookups a sample, one entry per feature that shares the table;
-            each feature yields one pooled vector of `dim` values.
+        pooling_factors: Mean lookups of a bag, one entry per feature that shares the table; each
+            feature yields one pooled vector of `dim` values a sample.
         pooling_distribution: How a bag's length varies around its mean.
         indices: Which rows are drawn.
         data_type: Storage type.
+        weighted: Whether each lookup comes with a weight, of four bytes, by which its row is
+            multiplied.
+        bags_per_sample: Bags of each feature for one sample: less than 1 where samples share bags,
+            as those of one user do (TorchRec's variable batch per feature). Pooling factors are
+            those of a bag.
+        output_data_type: Type of pooled values and their gradients; the same for all tables.
+        index_type: Type of indices; the same for all tables.
     """
 
     name: str
@@ -97,16 +118,30 @@ class EmbeddingTable:
     pooling_distribution: PoolingDistribution
     indices: IndexDistribution
     data_type: DataType
+    weighted: bool = False
+    bags_per_sample: float = 1.0
+    output_data_type: DataType = DataType.FP32
+    index_type: IndexType = IndexType.INT64
 
     @property
     def lookups_per_sample(self) -> float:
         """Mean lookups a sample over all features of the table."""
-        return sum(self.pooling_factors)
+        return sum(self.pooling_factors) * self.bags_per_sample
 
     @property
     def feature_count(self) -> int:
         """Pooled vectors a sample."""
         return len(self.pooling_factors)
+
+    @property
+    def bag_count(self) -> float:
+        """Bags that are looked up for a sample, over all features of the table."""
+        return self.feature_count * self.bags_per_sample
+
+    @property
+    def lookup_bytes(self) -> int:
+        """Bytes of one lookup in the input: its index, and its weight if it has one."""
+        return self.index_type.value_bytes + (_WEIGHT_BYTES if self.weighted else 0)
 
     @property
     def weight_bytes(self) -> int:
@@ -160,6 +195,11 @@ class DlrmModel:
         if self.tasks:
             return sum(task.top_mlp[-1] for task in self.tasks)
         return self.top_mlp[-1] if self.top_mlp else 1
+
+    @property
+    def output_data_type(self) -> DataType:
+        """Type of pooled values and their gradients."""
+        return self.tables[0].output_data_type if self.tables else DataType.FP32
 
     @property
     def embedding_bytes(self) -> int:

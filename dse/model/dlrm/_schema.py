@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -26,6 +27,7 @@ from dse.model.dlrm._model import (
     DataType,
     DlrmModel,
     EmbeddingTable,
+    IndexType,
     Interaction,
     InteractionKind,
     PoolingDistribution,
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MAX_TABLES = 100_000
+
+#: Rows that indices of four bytes can tell apart.
+_INT32_ROWS = 2**31
 
 Rows = Annotated[Count, Field(le=10**12)]
 
@@ -106,6 +111,12 @@ Pooling = Annotated[
 ]
 
 
+BagShare = Annotated[PositiveFloat, Field(le=1000)]
+
+#: Keys that tables cannot have of their own: a batch has one type of indices and of outputs.
+_OF_ALL_TABLES = frozenset(("output_data_type", "index_type"))
+
+
 class TableDefaults(StrictModel):
     """Values for tables that do not give their own."""
 
@@ -114,6 +125,10 @@ class TableDefaults(StrictModel):
     pooling_distribution: PoolingDistribution = PoolingDistribution.FIXED
     indices: IndicesBlock = UniformBlock(kind="uniform")
     data_type: DataType = DataType.FP32
+    weighted: bool = False
+    bags_per_sample: BagShare = 1.0
+    output_data_type: Literal["fp32", "fp16", "bf16"] = "fp32"
+    index_type: IndexType = IndexType.INT64
 
 
 class TableBlock(StrictModel):
@@ -127,6 +142,20 @@ class TableBlock(StrictModel):
     pooling_distribution: PoolingDistribution | None = None
     indices: IndicesBlock | None = None
     data_type: DataType | None = None
+    weighted: bool | None = None
+    bags_per_sample: BagShare | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _not_of_one_table(cls, value: object) -> object:
+        if isinstance(value, dict):
+            for name in sorted(_OF_ALL_TABLES & value.keys()):
+                raise PydanticCustomError(
+                    "of_all_tables",
+                    "`{name}` is the same for all tables of a batch; give it in `table_defaults`",
+                    {"name": name},
+                )
+        return value
 
 
 class GenerateBlock(StrictModel):
@@ -207,6 +236,7 @@ class ModelDocument(Document):
                 *self._no_tables(),
                 *self._repeated_names(),
                 *self._wrong_dims(),
+                *self._wrong_indices(),
                 *wrong_towers(self.towers, names),
                 *wrong_experts(self.experts, self.tasks),
                 *repeated("towers", [tower.name for tower in self.towers]),
@@ -262,6 +292,16 @@ class ModelDocument(Document):
                 )
         if equal:
             yield from self._different_widths(kind)
+
+    def _wrong_indices(self) -> Iterator[InitErrorDetails]:
+        if self.table_defaults.index_type is IndexType.INT32:
+            for index, block in enumerate(self.tables):
+                if block.rows > _INT32_ROWS:
+                    yield problem(
+                        ("tables", index, "rows"),
+                        f"table `{block.name}` has {block.rows} rows, and int32 indices number "
+                        f"{_INT32_ROWS} at most; use `index_type: int64`",
+                    )
 
     def _different_widths(self, kind: InteractionKind) -> Iterator[InitErrorDetails]:
         """Yields vectors of a dot product, or sum, that are not as wide as the first one."""
@@ -333,13 +373,21 @@ class ModelDocument(Document):
 
     def _expanded(self) -> tuple[EmbeddingTable, ...]:
         if self.generate is not None:
-            return generate_tables(
+            generated = generate_tables(
                 STATISTICS[self.generate.statistics],
                 self.generate.count,
                 self.generate.seed,
                 self.generate.data_type,
             )
+            return tuple(replace(table, **self._of_all_tables()) for table in generated)
         return tuple(table for block in self.tables for table in self._tables_of(block))
+
+    def _of_all_tables(self) -> dict[str, Any]:
+        """Returns what a table is created with whatever its block says."""
+        return {
+            "output_data_type": DataType(self.table_defaults.output_data_type),
+            "index_type": self.table_defaults.index_type,
+        }
 
     def _tables_of(self, block: TableBlock) -> list[EmbeddingTable]:
         defaults = self.table_defaults
@@ -353,6 +401,9 @@ class ModelDocument(Document):
                 pooling_distribution=block.pooling_distribution or defaults.pooling_distribution,
                 indices=indices.to_distribution(),
                 data_type=block.data_type or defaults.data_type,
+                weighted=defaults.weighted if block.weighted is None else block.weighted,
+                bags_per_sample=block.bags_per_sample or defaults.bags_per_sample,
+                **self._of_all_tables(),
             )
             for name in _names(block)
         ]

@@ -262,7 +262,8 @@ def _tables(plan: ShardingPlan) -> tuple[TableView, ...]:
     return tuple(
         TableView(
             table.table,
-            table.sharding_type.value,
+            table.sharding_type.value
+            + (f", {table.hot_rows:,} hot rows" if table.hot_rows else ""),
             table.compute_kernel.value,
             _runs(table.ranks),
         )

@@ -7,7 +7,6 @@ samples, and any division of the batch gives the same ones.
 from __future__ import annotations
 
 from dataclasses import dataclass
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -69,21 +68,10 @@ def local_batch(model: DlrmModel, seed: int, number: int, first: int, samples: i
             for feature, factor in enumerate(table.pooling_factors)
         ]
         lengths.append(np.concatenate([one for one, _ in own]))
-        indices.append(scattered(np.concatenate([rows for _, rows in own]), table.rows))
+        indices.append(np.concatenate([rows for _, rows in own]))
     return LocalBatch(
         np.concatenate(dense), np.concatenate(labels), tuple(lengths), tuple(indices)
     )
-
-
-def scattered(popular_first: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
-    """Permutes row numbers, so that popular rows are not neighbours, as after hashing.
-
-    Multiplication by a number coprime to the rows is a permutation.
-    """
-    factor = int(0.618 * rows) | 1
-    while math.gcd(factor, rows) > 1:
-        factor += 2
-    return (popular_first * factor) % rows
 
 
 def _bags(
@@ -93,7 +81,7 @@ def _bags(
     for rng, inside in _blocks(key, first, samples):
         drawn = _lengths(rng, table.pooling_distribution, factor)
         ends = np.cumsum(drawn)
-        indices = table.indices.sample(rng, table.rows, int(ends[-1]))
+        indices = table.indices.sample(rng, table.rows, int(ends[-1]), table.name)
         begin = int(ends[inside.start - 1]) if inside.start else 0
         lengths.append(drawn[inside].astype(np.int32))
         rows.append(indices[begin : int(ends[inside.stop - 1])])

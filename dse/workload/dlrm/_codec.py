@@ -79,7 +79,7 @@ def _kernels(
     found: dict[Slot, tuple[CodecKernel, ...]] = {}
     for group, formats in ((ExchangeGroup.POOLED, whole), (ExchangeGroup.ROW, partial)):
         if layout >> group & 1:
-            found |= _both_ways(group, (formats[0],), (formats[1],), (_Values.HELD,))
+            found |= _both_ways(group, (formats[0],), (formats[1],), (_Values.HELD,), wire.pooled)
     if layout >> ExchangeGroup.NODE & 1:
         # A reduce-scatter inside the node, then an all-to-all of a part of the batch.
         steps = [step for step, used in ((0, inside), (1, between)) if used]
@@ -89,6 +89,7 @@ def _kernels(
             tuple((partial[0], whole[0])[step] for step in steps),
             tuple((partial[1], whole[1])[step] for step in steps),
             tuple(held[step] for step in steps),
+            wire.pooled,
         )
     return {slot: kernels for slot, kernels in sorted(found.items()) if kernels}
 
@@ -98,6 +99,7 @@ def _both_ways(
     forward: tuple[WireFormat, ...],
     backward: tuple[WireFormat, ...],
     sent: tuple[_Values, ...],
+    pooled: WireFormat,
 ) -> dict[Slot, tuple[CodecKernel, ...]]:
     """Returns the conversions of a group; what one step receives, the next one sends.
 
@@ -106,6 +108,7 @@ def _both_ways(
         forward: Format of each step, from the tables to the dense part.
         backward: The same for gradients, which take the steps the other way round.
         sent: What each step sends forward and receives backward.
+        pooled: Format that lookups write.
     """
     received = (*sent[1:], _Values.RECEIVED)
 
@@ -113,23 +116,23 @@ def _both_ways(
         return tuple(CodecKernel(values, value_bytes) for value_bytes in sizes)
 
     first, last = forward[0], backward[-1]
-    decode = kernels(forward[-1].decode_bytes, _Values.RECEIVED)
-    gradient_decode = kernels(backward[0].decode_bytes, sent[0])
+    decode = kernels(forward[-1].decode_bytes(pooled), _Values.RECEIVED)
+    gradient_decode = kernels(backward[0].decode_bytes(pooled), sent[0])
     for step in range(len(forward) - 1):
         decode = (
-            kernels(forward[step].decode_bytes, received[step])
-            + kernels(forward[step + 1].encode_bytes, received[step])
+            kernels(forward[step].decode_bytes(pooled), received[step])
+            + kernels(forward[step + 1].encode_bytes(pooled), received[step])
             + decode
         )
         gradient_decode = (
-            kernels(backward[step + 1].decode_bytes, received[step])
-            + kernels(backward[step].encode_bytes, received[step])
+            kernels(backward[step + 1].decode_bytes(pooled), received[step])
+            + kernels(backward[step].encode_bytes(pooled), received[step])
             + gradient_decode
         )
     slots = {
-        encode_slot(group): kernels(first.encode_bytes, sent[0]),
+        encode_slot(group): kernels(first.encode_bytes(pooled), sent[0]),
         decode_slot(group): decode,
-        encode_slot(group, backward=True): kernels(last.encode_bytes, _Values.RECEIVED),
+        encode_slot(group, backward=True): kernels(last.encode_bytes(pooled), _Values.RECEIVED),
         decode_slot(group, backward=True): gradient_decode,
     }
     return {slot: found for slot, found in slots.items() if slot is not None}

@@ -16,10 +16,10 @@ from dse.machine.kernels import host_copy_estimate
 from dse.workload._host import Dispatch, HostTimes
 from dse.workload._iteration import DurationClass
 from dse.workload.dlrm._contention import contended, has_own_engines
-from dse.workload.dlrm._dense import bucket_sizes, dense_estimate
-from dse.workload.dlrm._operators import stack_operators
+from dse.workload.dlrm._dense import dense_estimate
+from dse.workload.dlrm._operators import dense_buckets, stack_operators
 from dse.workload.dlrm._software import InputPath
-from dse.workload.dlrm.scoring._features import INDEX_BYTES, LENGTH_BYTES
+from dse.workload.dlrm.scoring._features import LENGTH_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -81,7 +81,7 @@ def device_costs(problem: DlrmProblem) -> DeviceCosts:
     """
     dense = stack_operators(problem)
     by_phase = _dense_costs(problem.cluster.device, problem.precision, dense.phases)
-    buckets = bucket_sizes(dense.gradients, problem.software.dense_bucket_bytes)
+    buckets = dense_buckets(problem)
     reductions = [_all_reduce_cost(problem, size_bytes) for size_bytes, _ in buckets]
     backward = by_phase[dense.backward_phase]
     overlaps = problem.software.overlap_dense_all_reduce
@@ -141,9 +141,9 @@ def _copy_costs(problem: DlrmProblem) -> Iterator[Cost]:
     if software.input_path is InputPath.ON_DEVICE:
         return
     tables, samples = problem.model.tables, problem.local_batch_size
-    lookups = sum(table.lookups_per_sample for table in tables)
-    features = sum(table.feature_count for table in tables)
-    sizes_bytes = [samples * (lookups * INDEX_BYTES + features * LENGTH_BYTES)]
+    indices = sum(table.lookup_bytes * table.lookups_per_sample for table in tables)
+    lengths = LENGTH_BYTES * sum(table.bag_count for table in tables)
+    sizes_bytes = [samples * (indices + lengths)]
     sizes_bytes += [operator.traffic_bytes for operator in stack_operators(problem).input_copy]
     for size_bytes in sizes_bytes:
         estimate = host_copy_estimate(

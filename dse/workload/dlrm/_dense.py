@@ -83,12 +83,15 @@ def _batched_as_interaction(device: DeviceSpec, products: Sequence[Operator]) ->
     return Estimate(estimate.time_s, np.hypot(estimate.spread, _BORROWED_SPREAD))
 
 
-def bucket_sizes(groups: Sequence[tuple[int, int]], bucket_bytes: int) -> list[tuple[int, int]]:
+def bucket_sizes(
+    groups: Sequence[tuple[int, int]], bucket_bytes: int, value_bytes: int = 4
+) -> list[tuple[int, int]]:
     """Packs dense gradients into buckets in the order in which they become ready (as DDP does).
 
     Args:
         groups: `(parameters, index of the backward operator that completes their gradient)`.
         bucket_bytes: A bucket is closed once it holds at least this much.
+        value_bytes: Bytes of one gradient value.
 
     Returns:
         `(bytes, index of the operator that completes the bucket)` of each bucket.
@@ -97,7 +100,7 @@ def bucket_sizes(groups: Sequence[tuple[int, int]], bucket_bytes: int) -> list[t
     open_bytes = 0
     last_ready = 0
     for parameters, ready_after in groups:
-        open_bytes += 4 * parameters
+        open_bytes += value_bytes * parameters
         last_ready = max(last_ready, ready_after)
         if open_bytes >= bucket_bytes:
             buckets.append((open_bytes, last_ready))

@@ -10,13 +10,11 @@ from dse.machine import COLLECTIVE_SLOWDOWN
 from dse.machine.collectives import (
     CollectiveOp,
     Group,
-    all_to_all_v_time_s,
     collective_estimate,
     collective_time_s,
 )
 from dse.machine.kernels import (
     LOOKUP_LAUNCHES,
-    UPDATE_LAUNCHES,
     elementwise_time_s,
     embedding_time_s,
     host_rows_time_s,
@@ -25,11 +23,16 @@ from dse.machine.kernels import (
 )
 from dse.workload.dlrm._codec import fill_codec_spreads, fill_codecs
 from dse.workload.dlrm._contention import has_own_engines
-from dse.workload.dlrm._layout import node_group
+from dse.workload.dlrm._exchanges import (
+    all_to_all_s,
+    between_nodes_s,
+    node_group,
+    reduce_inside_s,
+    reduce_scatter_s,
+)
 from dse.workload.dlrm._software import InputPath
 from dse.workload.dlrm._weight_sync import synced_bytes, weight_sync_s
 from dse.workload.dlrm.scoring._features import (
-    INDEX_BYTES,
     LENGTH_BYTES,
     RANK_BLOCK_START,
     ExchangeGroup,
@@ -45,7 +48,6 @@ from dse.workload.dlrm.scoring._slots import GRADIENT_SLOTS, Slot
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dse.machine import Cluster
     from dse.workload.dlrm._problem import DlrmProblem
     from dse.workload.dlrm._wire import WireFormat, WireFormats
 
@@ -124,7 +126,7 @@ def slot_spreads(
     spreads[Slot.REPLICATED_UPDATE] = update.spread
     input_bytes = float(features[rank_column(RankFeature.INPUT)].max())
     reduced, dealt = CollectiveOp.REDUCE_SCATTER, CollectiveOp.ALL_TO_ALL
-    node, between = Group.domain(cluster), node_group(problem)
+    node, between = Group.domain(cluster), node_group(cluster)
     collectives: dict[Slot, tuple[CollectiveOp, float, Group | None]] = {
         Slot.INPUT_EXCHANGE: (dealt, input_bytes, None),
         Slot.REPLICATED_ALL_REDUCE: (
@@ -259,7 +261,7 @@ def _fill_lookups(
         device,
         blocks[chosen, GroupFeature.BACKWARD_MEMORY],
         blocks[chosen, GroupFeature.BACKWARD_CACHE],
-        UPDATE_LAUNCHES,
+        problem.software.embedding.update_launches(device),
     )
 
 
@@ -283,7 +285,7 @@ def _fill_all_to_alls(
     if not held_bytes:
         return
     # All of them go through the same formula.
-    exchange_s = _all_to_all_s(cluster, np.concatenate(held_bytes, axis=1))
+    exchange_s = all_to_all_s(problem, np.concatenate(held_bytes, axis=1))
     by_kind = list(exchange_s.reshape(len(held_bytes), -1))
     if layout >> ExchangeGroup.POOLED & 1:
         for slot, _ in pooled:
@@ -306,19 +308,20 @@ def _fill_reductions(
     Every rank holds partial sums of all columns for the whole batch; forward they are reduced and
     scattered, backward the gradients are gathered: the same volume.
     """
-    cluster, wire = problem.cluster, problem.software.wire
-    samples, reduce_scatter = problem.global_batch_size, CollectiveOp.REDUCE_SCATTER
+    samples, wire = problem.global_batch_size, problem.software.wire
     if layout >> ExchangeGroup.ROW & 1:
         held = samples * features[group_column(ExchangeGroup.ROW, GroupFeature.EXCHANGED)]
         for slot, value_bytes in _ways(wire, Slot.ROW_EXCHANGE, wire.reduced):
-            durations[slot] = collective_time_s(cluster, reduce_scatter, value_bytes * held)
+            durations[slot] = reduce_scatter_s(problem, value_bytes * held)
     if layout >> ExchangeGroup.NODE & 1:
         held = samples * features[group_column(ExchangeGroup.NODE, GroupFeature.EXCHANGED)]
-        node = Group.domain(cluster)
         for slot, value_bytes in _ways(wire, Slot.NODE_EXCHANGE_INSIDE, wire.reduced):
-            durations[slot] = collective_time_s(cluster, reduce_scatter, value_bytes * held, node)
+            durations[slot] = reduce_inside_s(problem.cluster, value_bytes * held)
+        # The ranks of a domain hold the same, and deal a part each.
+        local = problem.cluster.domain_size
+        dealt = held[::local] / local
         for slot, value_bytes in _ways(wire, Slot.NODE_EXCHANGE_BETWEEN, wire.whole):
-            durations[slot] = _between_nodes_s(problem, value_bytes * held)
+            durations[slot] = between_nodes_s(problem.cluster, value_bytes * dealt)
 
 
 def _ways(
@@ -349,8 +352,8 @@ def _input_parts(problem: DlrmProblem) -> tuple[float, ...]:
     if not problem.software.lengths_first:
         return (1.0,)
     tables = problem.model.tables
-    lengths = float(LENGTH_BYTES * sum(table.feature_count for table in tables))
-    indices = INDEX_BYTES * sum(table.lookups_per_sample for table in tables)
+    lengths = float(LENGTH_BYTES * sum(table.bag_count for table in tables))
+    indices = sum(table.lookup_bytes * table.lookups_per_sample for table in tables)
     share = lengths / (lengths + indices)
     return (share, 1.0 - share)
 
@@ -366,65 +369,3 @@ def _fill_replicated_update(
     state_values = problem.model.sparse_optimizer.state_values_per_parameter
     traffic_bytes = _GRADIENT_BYTES * parameters * (4 + 2 * state_values)
     durations[Slot.REPLICATED_UPDATE] = elementwise_time_s(problem.cluster.device, traffic_bytes)
-
-
-def _all_to_all_s(cluster: Cluster, held_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Duration of an all-to-all in which rank `r` deals `held_bytes[r]` out evenly to all ranks.
-
-    The same volumes flow in the input exchange, only backwards, so one formula serves both.
-
-    Args:
-        cluster: The cluster.
-        held_bytes: Shape `(ranks, candidates)`.
-
-    Returns:
-        Seconds; shape `(candidates,)`.
-    """
-    ranks, local = cluster.world_size, cluster.domain_size
-    candidates = held_bytes.shape[1]
-    by_node = held_bytes.reshape(cluster.domain_count, local, candidates)
-    node_total = by_node.sum(axis=1)
-    total = node_total.sum(axis=0)
-    most_held = held_bytes.max(axis=0)
-    # Inside the node: dealt out to the others, or received from the others.
-    dealt = most_held * (local - 1) / ranks
-    received = (node_total[:, None, :] - by_node).max(axis=(0, 1)) / ranks
-    local_bytes = np.maximum(dealt, received)
-    remote_ranks = ranks - local
-    if not remote_ranks:
-        nothing = np.zeros_like(total)
-        return all_to_all_v_time_s(cluster, local_bytes, nothing, nothing)
-    received_remote = (total - node_total).max(axis=0) / ranks
-    remote_bytes = np.maximum(most_held * remote_ranks / ranks, received_remote)
-    node_remote_bytes = np.maximum(
-        node_total.max(axis=0) * remote_ranks / ranks, local * received_remote
-    )
-    return all_to_all_v_time_s(cluster, local_bytes, remote_bytes, node_remote_bytes)
-
-
-def _between_nodes_s(problem: DlrmProblem, node_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Second step of a node-wise exchange: each local rank deals its part of the batch out.
-
-    Args:
-        problem: Everything but the plan.
-        node_bytes: Bytes of the whole batch's pooled vectors of the rank's node; shape
-            `(ranks, candidates)`, equal within a node.
-
-    Returns:
-        Seconds; shape `(candidates,)`.
-    """
-    cluster = problem.cluster
-    nodes, local = cluster.domain_count, cluster.domain_size
-    if nodes == 1:
-        return np.zeros(node_bytes.shape[1])
-    held = node_bytes[::local] / local
-    dealt = held.max(axis=0) * (nodes - 1) / nodes
-    received = (held.sum(axis=0) - held).max(axis=0) / nodes
-    remote_bytes = np.maximum(dealt, received)
-    return all_to_all_v_time_s(
-        cluster,
-        np.zeros_like(remote_bytes),
-        remote_bytes,
-        remote_bytes,
-        node_group(problem),
-    )

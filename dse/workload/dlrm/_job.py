@@ -309,6 +309,27 @@ class DlrmJob(Job):
             operator_groups(graph.names, tuple(graph.kind.tolist())),
         )
 
+    def evaluation_time_s(self, samples: float) -> float:
+        """Returns the time to evaluate samples, in batches of the program's own size.
+
+        Training stands still meanwhile.
+
+        Args:
+            samples: Samples of one evaluation, over all ranks.
+
+        Raises:
+            PlanError: There is no plan.
+        """
+        problem, plan = self.problem, self._decided()
+        software, ranks = problem.software, self.cluster.world_size
+        batch = software.evaluation_batch_size or problem.global_batch_size
+        batch = ranks * math.ceil(batch / ranks)
+        scorer = self.scorer
+        if batch != problem.global_batch_size:
+            scorer = PlanScorer(replace(problem, global_batch_size=batch))
+        forward_s = scorer.forward_time_s(plan) / batch
+        return samples * (forward_s + software.evaluation_s_per_sample / ranks)
+
     def notes(self) -> tuple[str, ...]:
         """Returns whether the device lacks the arithmetic that was asked for."""
         return precision_notes(self.problem.cluster.device, self.problem.precision)

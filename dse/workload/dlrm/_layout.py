@@ -24,11 +24,9 @@ ends with the last task, which is conservative by the first dispatches.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from dse.machine.collectives import Group
 from dse.machine.kernels import LOOKUP_LAUNCHES, UPDATE_LAUNCHES
 from dse.simulate import SyncScope
 from dse.workload._iteration import DurationClass
@@ -306,9 +304,3 @@ class _Iteration(Issuer):
             for rank, task in zip(members, tasks, strict=True):
                 result[rank] = task
         return result
-
-
-def node_group(problem: DlrmProblem) -> Group:
-    """Returns the group of one exchange between nodes: one rank of every node, all at once."""
-    world, cluster = Group.world(problem.cluster), problem.cluster.whole
-    return replace(world, ranks_per_domain=1, card_sharers=cluster.domain_size)

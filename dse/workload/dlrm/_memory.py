@@ -64,7 +64,10 @@ class MemoryModel:
         copies = 2 + state_values
         # Mixed precision keeps a working copy of the weights next to the master copy.
         working_bytes = problem.precision.value_bytes if problem.precision.value_bytes < 4 else 0
-        pooled_values = sum(table.feature_count * table.dim for table in model.tables)
+        pooled_bytes = sum(
+            table.feature_count * table.dim * table.output_data_type.value_bytes
+            for table in model.tables
+        )
         distributed = problem.cluster.world_size > 1
         return MemoryModel(
             dense_parameters_bytes=float(parameters * (copies * _MASTER_BYTES + working_bytes)),
@@ -72,9 +75,11 @@ class MemoryModel:
                 activation_bytes(model, problem.local_batch_size, problem.precision)
             ),
             input_copies=2 if software.prefetch_input else 1,
-            fixed_io_bytes=2.0 * _MASTER_BYTES * problem.local_batch_size * pooled_values,
+            fixed_io_bytes=2.0 * problem.local_batch_size * pooled_bytes,
             fixed_buffers_bytes=float(
-                min(parameters * _MASTER_BYTES, software.dense_bucket_bytes) if distributed else 0
+                min(parameters * software.replicated_gradient_bytes, software.dense_bucket_bytes)
+                if distributed
+                else 0
             ),
             buffer_bytes=software.wire.buffer_bytes,
         )

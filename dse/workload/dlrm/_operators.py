@@ -17,6 +17,7 @@ from dse.model import (
     dense_operators,
     interaction_inputs,
 )
+from dse.workload.dlrm._dense import bucket_sizes
 from dse.workload.dlrm._software import DenseBottom
 
 if TYPE_CHECKING:
@@ -79,6 +80,20 @@ def bottom_on_first_rank(problem: DlrmProblem) -> bool:
         problem.software.dense_bottom is DenseBottom.FIRST_RANK
         and problem.cluster.world_size > 1
         and bool(problem.model.bottom_mlp)
+    )
+
+
+def dense_buckets(problem: DlrmProblem) -> list[tuple[int, int]]:
+    """Returns the all-reduces of dense gradients in the order in which they are issued.
+
+    Returns:
+        Bytes, and the operator of the backward pass that completes them, of each.
+    """
+    software = problem.software
+    return bucket_sizes(
+        stack_operators(problem).gradients,
+        software.dense_bucket_bytes,
+        software.replicated_gradient_bytes,
     )
 
 

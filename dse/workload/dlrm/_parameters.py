@@ -113,11 +113,12 @@ TypeSets = Annotated[
 class DlrmParameters(ParametersBlock):
     """The outer choices; each is a value, a list of values, or a range.
 
-    `launch`, `overlap_dense_all_reduce`, `prefetch_input` and `communication_precision` override
-    what the program does; without them it does as it is written. `table_data_type` and
-    `sparse_optimizer` override the model. `compute_kernels` say where tables may be, in device
-    memory by default, `cache_load_factor` how much of those in host memory a device caches, and
-    `table_constraints` names demands on single tables, or `none`.
+    `launch`, `overlap_dense_all_reduce`, `prefetch_input`, `communication_precision` and
+    `hot_rows` (whether plans may keep popular rows on every rank) override what the program does;
+    without them it does as it is written. `table_data_type` and `sparse_optimizer` override the
+    model. `compute_kernels` say where tables may be, in device memory by default,
+    `cache_load_factor` how much of those in host memory a device caches, and `table_constraints`
+    names demands on single tables, or `none`.
 
     `replicas` are the sharding groups of 2D parallelism, each with a copy of all tables;
     `replica_placement` says where the ranks of a group are, and `sync_interval` and
@@ -135,6 +136,7 @@ class DlrmParameters(ParametersBlock):
     overlap_dense_all_reduce: Switches | None = None
     prefetch_input: Switches | None = None
     communication_precision: Wires | None = None
+    hot_rows: Switches | None = None
     replicas: RankCounts | None = None
     replica_placement: ReplicaPlacements | None = None
     sync_interval: Counts | None = None

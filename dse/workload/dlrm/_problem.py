@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
+from dse.model import DataType
+from dse.workload.dlrm._wire import WireFormat
 
 if TYPE_CHECKING:
     from dse.machine import Cluster, Precision
@@ -81,7 +83,7 @@ def make_problem(
         cluster: Where; one sharding group of a larger cluster under 2D parallelism.
         global_batch_size: Samples of one iteration over all ranks, those of all groups.
         precision: Arithmetic of the dense part.
-        software: How the training program is written.
+        software: How the training program is written, for lookups that write FP32.
         host_profile: Host overheads by operator, as measured from traces.
         sync: How the tables of several groups are kept alike; without effect for one group.
 
@@ -94,6 +96,9 @@ def make_problem(
     copies = cluster.replicas
     kept_alike = (sync or WeightSync()) if copies > 1 else None
     batch = global_batch_size // copies
+    if model.output_data_type is not DataType.FP32:
+        pooled = WireFormat(model.output_data_type.value)
+        software = replace(software, wire=software.wire.of_outputs(pooled))
     return DlrmProblem(model, cluster, batch, precision, software, host_profile, kept_alike)
 
 

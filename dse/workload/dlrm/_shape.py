@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 
 from dse.workload.dlrm._codec import codec_kernels
 from dse.workload.dlrm._contention import has_own_engines
-from dse.workload.dlrm._dense import bucket_sizes
-from dse.workload.dlrm._operators import bottom_on_first_rank, stack_operators
+from dse.workload.dlrm._operators import (
+    bottom_on_first_rank,
+    dense_buckets,
+    stack_operators,
+)
 from dse.workload.dlrm._software import InputPath
 from dse.workload.dlrm.scoring._features import ExchangeGroup
 
@@ -120,7 +123,7 @@ def make_shape(
     if software.input_path is not InputPath.ON_DEVICE:
         copies = ("copy indices", *(operator.name for operator in dense.input_copy))
     phases, end = _phases(dense, 1 + len(copies))
-    buckets = bucket_sizes(dense.gradients, software.dense_bucket_bytes)
+    buckets = dense_buckets(problem)
     bottom, first_bottom, forward, backward, first_backward, optimizer = phases
     return Shape(
         ranks=1 if one_rank else cluster.world_size,

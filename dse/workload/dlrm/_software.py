@@ -47,8 +47,8 @@ class DlrmRuntime:
         overlap_dense_all_reduce: Dense gradients are reduced in buckets during the backward pass.
         prefetch_input: The next batch's copy and input distribution overlap with this iteration.
         wire: Formats of pooled embeddings and their gradients on the wire.
-        replicated_gradient_bytes: Bytes of one gradient value of replicated tables and hot rows on
-            the wire.
+        replicated_gradient_bytes: Bytes of one gradient value of what all ranks hold (dense
+            layers, replicated tables, hot rows) on the wire.
         dense_bucket_bytes: Size of a dense gradient bucket (DDP's default is 25 MiB).
         dense_bottom: Where the bottom MLP runs.
         fused_activations: Biases, activations and their gradients are part of the products.
@@ -57,6 +57,10 @@ class DlrmRuntime:
             backward pass by general indexing, which sorts; 0 where a kernel knows the triangle.
         embedding: What happens around lookups and updates.
         input_path: How a batch reaches the devices.
+        hierarchical_exchange: All-to-alls of pooled vectors, and sums of row-wise tables, over
+            several nodes have two steps: inside each node, then between the ranks of one place in
+            all nodes, which saves messages and lets the cards of a node send the same. Otherwise
+            every rank sends to every other one, and sums go round in a ring.
         lengths_first: The input distribution is two collectives: lengths of bags, from which the
             ranks learn how many indices they get, then indices. One of all bytes otherwise.
         calls_per_operator: Calls of the framework for one operator of the model: bookkeeping of
@@ -65,6 +69,9 @@ class DlrmRuntime:
         step_host_s: Host time of an iteration during which devices wait: synchronisation,
             optimizer calls outside a captured graph.
         loader_s_per_sample: Host time of one rank to load a sample, in the thread that launches.
+        evaluation_batch_size: Samples of a batch in evaluations; None for as many as in training.
+        evaluation_s_per_sample: Time of one rank for each sample that it evaluates, besides the
+            forward pass: reading the sample, and the metric.
         hot_rows: Whether plans may keep the most popular rows of a table on every rank.
         spread: Standard deviation of the logarithm of actual over predicted iteration time that is
             left when every single model is right: what the description of a program leaves out.
@@ -82,10 +89,13 @@ class DlrmRuntime:
     triangle_gradient_bytes: float = 0.0
     embedding: EmbeddingKernels = _FUSED
     input_path: InputPath = InputPath.BY_SAMPLE
+    hierarchical_exchange: bool = False
     lengths_first: bool = False
     calls_per_operator: float = 1.0
     step_host_s: float = 0.0
     loader_s_per_sample: float = 0.0
+    evaluation_batch_size: int | None = None
+    evaluation_s_per_sample: float = 0.0
     hot_rows: bool = False
     spread: float = 0.0
 

@@ -22,9 +22,6 @@ from enum import StrEnum
 
 from dse.errors import ConfigError
 
-#: Bytes of a value that lookups write and updates read.
-_POOLED_BYTES = 4
-
 #: Separates forward from backward, and the all-to-all from the reduce-scatter.
 _BETWEEN_DIRECTIONS, _BEFORE_REDUCED = "/", "+reduce_scatter="
 
@@ -49,18 +46,24 @@ class WireFormat(StrEnum):
         """Whether a reduction may add values in this format."""
         return self.value_bytes >= 2
 
-    @property
-    def encode_bytes(self) -> tuple[float, ...]:
-        """Bytes that each kernel of the way to the wire moves for a value of FP32."""
-        if self is WireFormat.FP32:
-            return ()
-        written = _POOLED_BYTES + self.value_bytes
-        return (2.0 * _POOLED_BYTES, written) if self.value_bytes == 2 else (written,)
+    def encode_bytes(self, pooled: WireFormat) -> tuple[float, ...]:
+        """Returns the bytes that each kernel of the way to the wire moves for a value.
 
-    @property
-    def decode_bytes(self) -> tuple[float, ...]:
-        """Bytes that each kernel of the way back moves for a value."""
-        return () if self is WireFormat.FP32 else (self.value_bytes + _POOLED_BYTES,)
+        Args:
+            pooled: Format that lookups write.
+        """
+        if self is pooled:
+            return ()
+        written = pooled.value_bytes + self.value_bytes
+        return (2.0 * pooled.value_bytes, written) if self.value_bytes == 2 else (written,)
+
+    def decode_bytes(self, pooled: WireFormat) -> tuple[float, ...]:
+        """Returns the bytes that each kernel of the way back moves for a value.
+
+        Args:
+            pooled: Format that updates read.
+        """
+        return () if self is pooled else (self.value_bytes + pooled.value_bytes,)
 
 
 _VALUE_BYTES = {
@@ -82,8 +85,9 @@ class WireFormats:
         backward: Gradients in an all-to-all.
         reduced_forward: Partial sums of rows in a reduce-scatter.
         reduced_backward: Gradients in an all-gather, the mirror of the reduce-scatter.
-        codec: Whether kernels of their own convert between FP32 and other formats. Without,
-            lookups write what travels, and updates read it.
+        codec: Whether kernels of their own convert between what lookups write and other formats.
+            Without, lookups write what travels, and updates read it.
+        pooled: Format that lookups write and updates read where there are such kernels.
 
     Raises:
         ConfigError: Partial sums cannot be added in their format.
@@ -94,6 +98,7 @@ class WireFormats:
     reduced_forward: WireFormat = WireFormat.FP32
     reduced_backward: WireFormat = WireFormat.FP32
     codec: bool = False
+    pooled: WireFormat = WireFormat.FP32
 
     def __post_init__(self) -> None:
         for one in (self.reduced_forward, self.reduced_backward):
@@ -187,8 +192,8 @@ class WireFormats:
 
     @property
     def narrow(self) -> bool:
-        """Whether anything travels in another format than FP32."""
-        return {*self.whole, *self.reduced} != {WireFormat.FP32}
+        """Whether anything travels in another format than lookups write."""
+        return {*self.whole, *self.reduced} != {self.pooled}
 
     @property
     def buffer_bytes(self) -> float:
@@ -199,9 +204,30 @@ class WireFormats:
         held = 0.0
         for one, other in zip(self.whole, self.reduced, strict=True):
             wire = max(one.value_bytes, other.value_bytes)
-            converted = self.codec and not one is other is WireFormat.FP32
-            held += wire + (_POOLED_BYTES if converted else 0.0)
+            converted = self.codec and not one is other is self.pooled
+            held += wire + (self.pooled.value_bytes if converted else 0.0)
         return held
+
+    def of_outputs(self, pooled: WireFormat) -> WireFormats:
+        """Returns the formats for lookups that write another format than FP32.
+
+        What would travel in a wider one travels as it is written.
+
+        Args:
+            pooled: The format that lookups write.
+        """
+
+        def sent(wire: WireFormat) -> WireFormat:
+            return pooled if wire.value_bytes > pooled.value_bytes else wire
+
+        return WireFormats(
+            sent(self.forward),
+            sent(self.backward),
+            sent(self.reduced_forward),
+            sent(self.reduced_backward),
+            self.codec,
+            pooled,
+        )
 
     def narrowest(self, other: WireFormats) -> WireFormats:
         """Returns the formats of fewer bytes, each direction and collective for itself."""
@@ -215,6 +241,7 @@ class WireFormats:
             fewer(self.reduced_forward, other.reduced_forward),
             fewer(self.reduced_backward, other.reduced_backward),
             self.codec,
+            self.pooled,
         )
 
 

@@ -147,11 +147,11 @@ class DlrmWorkload(ModelWorkload):
         parameters: Mapping[str, ParameterValue],
         choices: Mapping[str, Sequence[ParameterValue]],
     ) -> Mapping[str, ParameterValue]:
-        """Returns the parameters with all types, captured graphs and the narrowest wire.
+        """Returns the parameters with all types, hot rows, captured graphs and the narrowest wire.
 
-        More types allow more plans, a replayed graph costs the host less than its launches one by
-        one, and fewer bytes do not travel longer, as far as nothing has to be converted, nor does
-        what is sent less often.
+        More types and hot rows allow more plans, a replayed graph costs the host less than its
+        launches one by one, and fewer bytes do not travel longer, as far as nothing has to be
+        converted, nor does what is sent less often.
         """
         found = dict(parameters)
         if intervals := choices.get("sync_interval"):
@@ -165,6 +165,8 @@ class DlrmWorkload(ModelWorkload):
             if program.chooses_wire and not program.software.wire.codec:
                 every = [WireFormats.parse(str(wire)) for wire in wires]
                 found["communication_precision"] = reduce(WireFormats.narrowest, every).text
+        if True in choices.get("hot_rows", ()):
+            found["hot_rows"] = True
         if sets := choices.get("sharding_types"):
             allowed = {name for names in sets for name in str(names).split(TYPE_SEPARATOR)}
             found["sharding_types"] = TYPE_SEPARATOR.join(
@@ -290,7 +292,7 @@ def _overridden(
     """
     changes: dict[str, Any] = {
         name: bool(parameters[name])
-        for name in ("overlap_dense_all_reduce", "prefetch_input")
+        for name in ("overlap_dense_all_reduce", "prefetch_input", "hot_rows")
         if name in parameters
     }
     if "launch" in parameters:

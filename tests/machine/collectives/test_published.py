@@ -53,6 +53,22 @@ def test_all_reduce_on_three_nodes_with_four_hdr200_cards(nbytes):
     assert 85 < all_reduce_bus_bandwidth(nodes_of("a100_sxm_40", 3, network), nbytes) < 96
 
 
+@pytest.mark.parametrize(
+    # NVIDIA/nccl-tests#150 and NVIDIA/nccl#652; the latency was fitted to both.
+    ("nodes", "ranks_per_node", "cards", "published_us"),
+    [(2, 1, 1, 19.9), (32, 8, 4, 63.0)],
+)
+def test_smallest_all_reduces_over_hdr200(nodes, ranks_per_node, cards, published_us):
+    network = NetworkSpec("hdr", "infiniband", cards, 25e9, 5e-6)
+    cluster = replace(
+        nodes_of("a100_sxm_40", 1, network),
+        devices_per_node=ranks_per_node,
+        world_size=nodes * ranks_per_node,
+    )
+    took_us = 1e6 * float(collective_time_s(cluster, "all_reduce", 8))
+    assert took_us == pytest.approx(published_us, rel=0.15)
+
+
 def test_all_reduce_on_two_nodes_over_one_slow_card():
     network = NetworkSpec("ethernet", "ethernet", 1, 12.5e9, 15e-6)
     cluster = nodes_of("a100_sxm_40", 2, network)

@@ -10,7 +10,6 @@ import pytest
 from dse.indices import Uniform, Zipf
 from dse.model import PoolingDistribution
 from dse.validation import local_batch
-from dse.validation.trainer._batches import scattered
 from tests.validation.models import model, table
 
 
@@ -73,7 +72,6 @@ def test_bags_have_the_mean_length_and_rows_lie_in_the_table(distribution, facto
 
 def test_popular_rows_are_scattered_over_the_table():
     rows = 1000
-    assert sorted(scattered(np.arange(rows), rows)) == list(range(rows))
     what = model(tables=(table("t", rows, (8.0,), indices=Zipf(1.2)),))
     drawn = local_batch(what, 0, 0, 0, 4096).indices[0]
     by_quarter = np.bincount(drawn // 250, minlength=4) / len(drawn)

@@ -12,6 +12,7 @@ import pytest
 from dse.errors import ConfigError
 from dse.indices import Zipf
 from dse.machine import Precision
+from dse.machine.platforms import load_platform
 from dse.model import Optimizer
 from dse.sharding import (
     ShardingPlan,
@@ -23,7 +24,7 @@ from dse.sharding import (
     hot_share,
 )
 from dse.validation import Candidate
-from dse.workload import predict_job
+from dse.workload import PlanEffort, load_workload, predict_job
 from dse.workload.dlrm import (
     DlrmJob,
     DlrmProblem,
@@ -91,13 +92,16 @@ def test_it_is_the_sum_of_a_copied_table_and_a_sharded_one():
     # Long bags all have hot and other rows, so neither part has fewer bags.
     long = replace(TABLE, pooling_factors=(2000.0,))
     whole = PlanScorer(problem(long))
-    parts = (replace(hot_part(long, HOT), name="hot"), replace(cold_part(long, HOT), name="b"))
+    parts = (replace(hot_part(long, HOT), name="hot"), cold_part(long, HOT))
     model = replace(make_model(parts), sparse_optimizer=Optimizer.ROWWISE_ADAGRAD)
     apart = PlanScorer(replace(whole.problem, model=model))
     everyone = tuple(range(WORLD))
     made = ShardingPlan(
         WORLD,
-        (TablePlan("hot", ShardingType.DATA_PARALLEL, everyone), TablePlan("b", RW, everyone)),
+        (
+            TablePlan("hot", ShardingType.DATA_PARALLEL, everyone),
+            TablePlan(TABLE.name, RW, everyone),
+        ),
     )
     found, expected = features(whole, plan(kind=RW, ranks=everyone)), features(apart, made)
     # Besides the lookup, bags of both kinds are merged and indices are told apart.
@@ -201,3 +205,41 @@ def test_plans_without_hot_rows_are_scored_as_by_any_program():
         for allowed in (True, False)
     )
     assert np.array_equal(with_them, without)
+
+
+def popular_job(**software):
+    tables = tuple(
+        replace(make_table(f"t{i}", rows=400_000, dim=256, pooling=1), indices=Zipf(1.1))
+        for i in range(4)
+    )
+    cluster = make_cluster(4, 2)
+    return DlrmJob(
+        DlrmProblem(make_model(tables), cluster, 32_768, Precision.TF32, DlrmRuntime(**software))
+    )
+
+
+def test_a_thorough_search_says_what_hot_rows_bring():
+    without, found = popular_job().solve(), popular_job(hot_rows=True).solve()
+    assert without.time_without_hot_rows_s is None
+    assert found.time_without_hot_rows_s == pytest.approx(without.iteration_time_s)
+    assert found.iteration_time_s < 0.95 * without.iteration_time_s
+    assert any(table.hot_rows for table in found.plan.tables)
+    assert found.lower_bound_s <= found.iteration_time_s
+    # Every command finds the same plan for the same job.
+    assert popular_job(hot_rows=True).planned(PlanEffort()).plan == found.plan
+
+
+def test_a_parameter_overrides_the_program():
+    workload, platform = load_workload("dlrm_tiny"), load_platform("h100_sxm")
+    given = {"platform": "h100_sxm", "world_size": 2, "global_batch_size": 4096}
+    for program, hot_rows, expected in (
+        ("torchrec", None, False),
+        ("torchrec", True, True),
+        ("hugectr", None, True),
+        ("hugectr", False, False),
+    ):
+        chosen = {} if hot_rows is None else {"hot_rows": hot_rows}
+        job = workload.job(platform, {**given, "program": program, **chosen})
+        assert job.problem.software.hot_rows is expected
+    best = workload.favourable({**given, "hot_rows": False}, {"hot_rows": [False, True]})
+    assert best["hot_rows"] is True

@@ -11,6 +11,7 @@ import pytest
 
 from dse.indices import Zipf
 from dse.machine import HostLinkSpec, Precision
+from dse.machine.kernels import HOST_ROWS_SPREAD
 from dse.model import Optimizer
 from dse.sharding import ComputeKernel, ShardingPlan, ShardingType, TablePlan, table_shards
 from dse.workload import predict_job
@@ -45,35 +46,40 @@ def slots(scorer: PlanScorer, made: ShardingPlan):
     return slot_durations_s(scorer.problem, layout, scorer.placements.features(options))
 
 
+#: What FBGEMM's sort of 40,960 lookups takes longer than a plain one, at 2 TB/s.
+ORDER_S = 40_960 * 410 / 0.8 / 2e12
+
+
 def test_durations_of_rows_in_host_memory_by_hand():
     found = slots(PlanScorer(problem()), plan(UVM))
-    # 40,960 lookups of 256 bytes at 0.78 of 25 GB/s after 10 µs; beside them the device streams
-    # 96 bytes of offsets, 80 of indices and 256 of outputs a bag, at 0.8 of 2 TB/s.
-    device_s = 2.5e-6 + 4096 * (96 + 80 + 256) / 0.8 / 2e12
-    link_s = 10e-6 + 40_960 * 256 / 0.78 / 25e9
-    assert found[Slot.POOLED_LOOKUP, 1, 0] == pytest.approx(device_s + link_s)
+    # 40,960 lookups of 256 bytes at 0.8 of 25 GB/s after 10 µs, a few of them of a row that is on
+    # its way already; what the device streams passes beside them.
+    link_s = 10e-6 + 40_960 * 256 / 0.8 / 25e9
+    assert found[Slot.POOLED_LOOKUP, 1, 0] == pytest.approx(2.5e-6 + link_s, rel=1e-3)
     assert found[Slot.POOLED_LOOKUP, 0, 0] == 0
     resident = slots(PlanScorer(problem()), plan(FUSED))
     distinct = 1e6 * -((1 - 1e-6) ** 40_960 - 1)
-    # The update no longer reads and writes the rows in device memory: 256 bytes at the rate of a
-    # gather, twice; it does so over the link, both ways at once.
-    saved_s = 2 * distinct * 256 / (0.8 * 256 / (256 + 40)) / 2e12
-    crossing_s = 10e-6 + distinct * 256 / 0.78 / 25e9
-    assert found[Slot.POOLED_UPDATE, 1, 0] == pytest.approx(
-        resident[Slot.POOLED_UPDATE, 1, 0] - saved_s + crossing_s
-    )
+    # The update reads and writes rows over the link, and gradients and state meanwhile; it still
+    # sorts before.
+    sort_s = 40_960 * 24 * 3 / 0.8 / 2e12 + ORDER_S
+    crossing_s = 10e-6 + 1.19 * distinct * 256 / 0.8 / 25e9
+    assert found[Slot.POOLED_UPDATE, 1, 0] == pytest.approx(8 * 2.5e-6 + sort_s + crossing_s)
     assert np.array_equal(found[Slot.POOLED_EXCHANGE], resident[Slot.POOLED_EXCHANGE])
 
 
 def test_durations_behind_a_cache_by_hand():
     scorer = PlanScorer(problem())
     found, resident = slots(scorer, plan(CACHING)), slots(scorer, plan(FUSED))
-    missing = 0.8e6 * -((1 - 1e-6) ** 40_960 - 1)
+    distinct = 1e6 * -((1 - 1e-6) ** 40_960 - 1)
+    missing = 0.8 * distinct
     prefetch_s = (40_960 * 24 * 3 / 0.8 + 2 * missing * 256 / (0.8 * 256 / 296)) / 2e12
-    link_s = 10e-6 + missing * 256 / 0.78 / 25e9
+    prefetch_s += ORDER_S + distinct * 0.35e-6 / 100 + 65 * 2.5e-6
+    link_s = 10e-6 + missing * 256 / 0.8 / 25e9
     added = found[Slot.POOLED_LOOKUP, 1, 0] - resident[Slot.POOLED_LOOKUP, 1, 0]
     assert added == pytest.approx(prefetch_s + link_s, rel=1e-6)
-    assert found[Slot.POOLED_UPDATE, 1, 0] == pytest.approx(resident[Slot.POOLED_UPDATE, 1, 0])
+    assert found[Slot.POOLED_UPDATE, 1, 0] == pytest.approx(
+        resident[Slot.POOLED_UPDATE, 1, 0] + ORDER_S
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,10 +88,12 @@ def test_durations_behind_a_cache_by_hand():
         (Optimizer.ROWWISE_ADAGRAD, FUSED, None, 256e6, 4e6, 0),
         # One state value a row stays on the device.
         (Optimizer.ROWWISE_ADAGRAD, UVM, None, 0, 4e6, 256e6),
-        (Optimizer.ROWWISE_ADAGRAD, CACHING, None, 51.2e6, 4e6, 256e6),
+        # Bookkeeping of a cache: 4 bytes a row, 16 a cached one.
+        (Optimizer.ROWWISE_ADAGRAD, CACHING, None, 51.2e6, 4e6 + 7.2e6, 256e6),
         (Optimizer.ADAGRAD, UVM, None, 0, 0, 512e6),
-        (Optimizer.ADAGRAD, CACHING, 0.5, 128e6, 128e6, 512e6),
-        (Optimizer.SGD, CACHING, 1.0, 256e6, 0, 256e6),
+        # A cache holds rows without their state.
+        (Optimizer.ADAGRAD, CACHING, 0.5, 128e6, 12e6, 512e6),
+        (Optimizer.SGD, CACHING, 1.0, 256e6, 20e6, 256e6),
     ],
 )
 def test_memory_by_hand(optimizer, kernel, factor, weights, state, host):
@@ -157,7 +165,7 @@ def test_devices_that_share_a_host_link_wait_for_each_other_by_hand():
     shared = make_cluster(host_link=HostLinkSpec(25e9, 10e-6, devices=2))
     # Each rank's quarter of the lookups crosses once more, for its neighbour.
     added = waiting(shared, made)[Slot.POOLED_LOOKUP + 1]
-    assert added == pytest.approx([40_960 / 4 * 256 / 0.78 / 25e9] * 4, rel=1e-6)
+    assert added == pytest.approx([40_960 / 4 * 256 / 0.8 / 25e9] * 4, rel=1e-2)
     # A neighbour without such rows is not waited for.
     assert not waiting(shared, plan(UVM)).any()
 
@@ -167,10 +175,10 @@ def test_ranks_of_a_node_share_its_host_memory_by_hand():
     made = ShardingPlan(8, (TablePlan("a", TW, (1,), UVM), TablePlan("b", TW, (2,), UVM)))
     apart = replace(made, tables=(made.tables[0], TablePlan("b", TW, (5,), UVM)))
     cluster = make_cluster(8, 4, host_memory_bandwidth_bytes_per_s=30e9)
-    link_bytes = 40_960 * 256 / 0.78
+    link_bytes = 40_960 * 256 / 0.8
     found = waiting(cluster, made, tables)[Slot.POOLED_LOOKUP]
     expected = 2 * link_bytes / 30e9 - link_bytes / 25e9
-    assert found == pytest.approx([0, expected, expected, 0, 0, 0, 0, 0], rel=1e-6)
+    assert found == pytest.approx([0, expected, expected, 0, 0, 0, 0, 0], rel=1e-3)
     assert not waiting(cluster, apart, tables)[Slot.POOLED_LOOKUP].any()
     # An update reads and writes, and so needs twice the memory's bandwidth even alone.
     assert waiting(cluster, apart, tables)[Slot.POOLED_UPDATE, 1] > 0
@@ -224,14 +232,15 @@ def test_host_columns_can_be_asked_for():
     assert not wide[len(narrow) :].any()
 
 
-def test_rows_in_host_memory_are_less_certain():
+def test_the_link_decides_how_certain_rows_in_host_memory_are():
     scorer = PlanScorer(problem())
     resident, uvm = (
         scorer.placements.lookup_spreads(scorer.placements.options_of(plan(kernel)))
         for kernel in (FUSED, UVM)
     )
-    assert np.all(uvm[0] > resident[0])
-    assert uvm[0, 0] <= 0.5
+    assert np.all(uvm[0] > 0)
+    assert np.all(resident[0] > 0)
+    assert uvm[0] == pytest.approx(HOST_ROWS_SPREAD, rel=0.05)
 
 
 # --- physical laws ------------------------------------------------------------------------

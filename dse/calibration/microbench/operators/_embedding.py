@@ -129,9 +129,4 @@ def _draws(lookups: int, row_bytes: int) -> int:
 def _pool(rows: int, draws: int, alpha: float, rng: np.random.Generator) -> NDArray[np.int64]:
     """Draws row numbers by popularity and scatters them over the table."""
     distribution = Zipf(alpha) if alpha > 0 else Uniform()
-    ranks = distribution.sample(rng, rows, draws)
-    # Multiplying by a number without common factor is a permutation of the rows.
-    factor = int(0.618 * rows) | 1
-    while math.gcd(factor, rows) > 1:
-        factor += 2
-    return (ranks * factor + int(rng.integers(rows))) % rows
+    return distribution.sample(rng, rows, draws)

@@ -13,7 +13,11 @@ from dse.machine.kernels.embedding._fused import (
     embedding_time_s,
     embedding_work,
 )
-from dse.machine.kernels.embedding._unfused import EmbeddingKernels, unfused_embedding_work
+from dse.machine.kernels.embedding._unfused import (
+    FBGEMM,
+    EmbeddingKernels,
+    unfused_embedding_work,
+)
 from dse.machine.kernels.embedding._uvm import (
     HOST_ROWS_SPREAD,
     HostRowsWork,
@@ -25,6 +29,7 @@ from dse.machine.kernels.embedding._uvm import (
 
 __all__ = [
     "EMBEDDING_SIZES",
+    "FBGEMM",
     "HOST_ROWS_SPREAD",
     "LOOKUP_LAUNCHES",
     "UPDATE_LAUNCHES",

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 #: Share of the peak bandwidth at which rows and numbers are streamed.
 _STREAM_EFFICIENCY = 0.8
 
-#: Bytes of a row's number.
-_INDEX_BYTES = 8
-
 #: Number and position of one lookup, which each round of a merge sort moves.
 _SORTED_BYTES = 16
 
@@ -32,7 +29,7 @@ def cpu_lookup_bytes(shape: EmbeddingShape) -> float:
     """Returns the bytes of a lookup: numbers, a row for each, and the pooled vectors."""
     row_bytes = shape.dim * shape.value_bytes
     output_bytes = shape.dim * shape.output_value_bytes
-    moved_bytes = shape.lookups * (_INDEX_BYTES + row_bytes) + shape.bags * output_bytes
+    moved_bytes = shape.lookups * (shape.index_bytes + row_bytes) + shape.bags * output_bytes
     return moved_bytes / _STREAM_EFFICIENCY
 
 

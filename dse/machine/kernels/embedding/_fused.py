@@ -45,8 +45,11 @@ _GATHER_EFFICIENCY = 0.80
 #: Row bytes at which a gather reaches half its efficiency: narrow rows waste issue slots.
 _HALF_EFFICIENCY_ROW_BYTES = 40.0
 
-#: Key and value bytes that one radix-sort pass reads and writes for one lookup.
-_SORT_BYTES_PER_PASS = 2 * (8 + 4)
+#: Row bytes below which a lookup is no faster: its instructions take as long as those bytes.
+_NARROWEST_ROW_BYTES = 96.0
+
+#: Bytes of the value, next to the index, that a radix sort carries along for one lookup.
+_SORT_VALUE_BYTES = 4
 
 #: Bits of the key that one radix-sort pass orders.
 _SORT_BITS_PER_PASS = 8
@@ -72,6 +75,9 @@ class IndexStatistics(Protocol):
     def expected_tail(self, rows: int, draws: float, head_rows: float) -> tuple[float, float]:
         """Returns draws outside the `head_rows` most popular rows, and different rows of them."""
 
+    def expected_misses(self, rows: int, draws: float, cached_rows: float) -> tuple[float, float]:
+        """Returns draws that a long-running LRU cache lacks, and different rows of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingShape:
@@ -85,6 +91,7 @@ class EmbeddingShape:
         lookups: Row reads in all bags together.
         output_value_bytes: Bytes of one pooled value.
         state_bytes_per_row: Optimizer state of one row, in bytes.
+        index_bytes: Bytes of one index.
     """
 
     rows: int
@@ -94,6 +101,7 @@ class EmbeddingShape:
     lookups: float
     output_value_bytes: int
     state_bytes_per_row: float
+    index_bytes: int = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +165,10 @@ class EmbeddingTraffic:
 
 
 def embedding_work(
-    device: DeviceSpec, shape: EmbeddingShape, indices: IndexStatistics
+    device: DeviceSpec,
+    shape: EmbeddingShape,
+    indices: IndexStatistics,
+    spread: float = HEURISTIC_SPREAD,
 ) -> EmbeddingWork:
     """Returns the bytes that lookup and update of one shard of a table move.
 
@@ -165,6 +176,7 @@ def embedding_work(
         device: The device; on a GPU its cache size and warp count decide the hit rate.
         shape: What is looked up.
         indices: How rows are drawn.
+        spread: Of the kernels on a GPU without a calibration.
     """
     if shape.bags <= 0 or shape.lookups <= 0:
         return EmbeddingWork(0.0, 0.0, 0.0, 0.0)
@@ -180,7 +192,7 @@ def embedding_work(
         traffic.stream_memory_bytes + (1.0 - traffic.hit_rate) * traffic.gathered_bytes
     )
     backward_memory = traffic.sort_memory_bytes + traffic.gradient_memory_bytes + update_bytes
-    forward, backward = learned_ratios(device, shape, traffic)
+    forward, backward = learned_ratios(device, shape, traffic, spread)
     return EmbeddingWork(
         forward_memory_bytes=forward[0] * forward_memory,
         forward_cache_bytes=forward[0] * traffic.hit_rate * traffic.gathered_bytes,
@@ -197,8 +209,8 @@ def _framework_work(
     """As `embedding_work`, by the operators of a framework on a CPU."""
     unique_rows = _unique_rows(shape, indices)
     sizes = embedding_sizes(shape, unique_rows)
-    forward, forward_spread = _learned(device, "embedding_forward", sizes)
-    backward, backward_spread = _learned(device, "embedding_backward", sizes)
+    forward, forward_spread = _learned(device, "embedding_forward", sizes, HEURISTIC_SPREAD)
+    backward, backward_spread = _learned(device, "embedding_backward", sizes, HEURISTIC_SPREAD)
     return EmbeddingWork(
         forward_memory_bytes=forward * cpu_lookup_bytes(shape),
         forward_cache_bytes=0.0,
@@ -225,19 +237,22 @@ def embedding_traffic(
         indices: How rows are drawn.
     """
     row_bytes = whole_sectors(shape.dim * shape.value_bytes)
-    efficiency = _GATHER_EFFICIENCY * row_bytes / (row_bytes + _HALF_EFFICIENCY_ROW_BYTES)
+    slots_bytes = max(row_bytes, _NARROWEST_ROW_BYTES) + _HALF_EFFICIENCY_ROW_BYTES
+    efficiency = _GATHER_EFFICIENCY * row_bytes / slots_bytes
     cache_rows = _cache_rows(device, shape.bags, row_bytes)
     hit_rate = indices.hit_rate(shape.rows, shape.lookups, cache_rows)
     unique_rows = _unique_rows(shape, indices)
 
     output_bytes = shape.bags * whole_sectors(shape.dim * shape.output_value_bytes)
-    index_bytes = 8.0 * shape.lookups
+    index_bytes = float(shape.index_bytes) * shape.lookups
     streamed_bytes = shape.bags * _BAG_HEADER_BYTES + index_bytes + output_bytes
     gathered_bytes = shape.lookups * row_bytes / efficiency
 
     # Backward: sort (row, bag) pairs, read the bag's gradient once a lookup, update each row once.
     passes = math.ceil(max(1.0, math.log2(max(2, shape.rows))) / _SORT_BITS_PER_PASS)
-    sort_bytes = shape.lookups * _SORT_BYTES_PER_PASS * passes
+    # Each pass reads and writes both.
+    pass_bytes = 2 * (shape.index_bytes + _SORT_VALUE_BYTES)
+    sort_bytes = shape.lookups * pass_bytes * passes
     gradient_row_bytes = whole_sectors(shape.dim * shape.output_value_bytes)
     gradient_reads = shape.lookups * gradient_row_bytes / efficiency
     gradient_cached = _repeat_hit_rate(device, shape.bags * gradient_row_bytes, shape)
@@ -256,12 +271,19 @@ def embedding_traffic(
 
 
 def learned_ratios(
-    device: DeviceSpec, shape: EmbeddingShape, traffic: EmbeddingTraffic
+    device: DeviceSpec, shape: EmbeddingShape, traffic: EmbeddingTraffic, spread: float
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Returns factor and spread of a shard's lookup, and of its update, as far as measured."""
+    """Returns factor and spread of a shard's lookup, and of its update, as far as measured.
+
+    Args:
+        device: The device.
+        shape: What is looked up.
+        traffic: Its bytes.
+        spread: Where the device has no calibration.
+    """
     sizes = embedding_sizes(shape, traffic.unique_rows)
-    return _learned(device, "embedding_forward", sizes), _learned(
-        device, "embedding_backward", sizes
+    return _learned(device, "embedding_forward", sizes, spread), _learned(
+        device, "embedding_backward", sizes, spread
     )
 
 
@@ -283,7 +305,7 @@ def embedding_sizes(shape: EmbeddingShape, unique_rows: float) -> dict[str, floa
 
 
 def embedding_time_s(
-    device: DeviceSpec, memory_bytes: ArrayLike, cache_bytes: ArrayLike, launches: int = 1
+    device: DeviceSpec, memory_bytes: ArrayLike, cache_bytes: ArrayLike, launches: float = 1
 ) -> NDArray[np.float64]:
     """Returns the duration of a fused embedding kernel over any number of shards.
 
@@ -293,7 +315,7 @@ def embedding_time_s(
         device: The device.
         memory_bytes: Sum of the shards' bytes at device-memory speed, any shape.
         cache_bytes: Sum of the shards' bytes at cache speed, same shape.
-        launches: Kernels that the operator consists of.
+        launches: Shortest kernels that take as long as the operator's take for next to nothing.
 
     Returns:
         Seconds, in the same shape; zero where there is no work.
@@ -306,11 +328,13 @@ def embedding_time_s(
     return np.where(memory + cache > 0, launches * device.kernel_floor_s + busy_s, 0.0)
 
 
-def _learned(device: DeviceSpec, op: str, sizes: Mapping[str, float]) -> tuple[float, float]:
+def _learned(
+    device: DeviceSpec, op: str, sizes: Mapping[str, float], spread: float
+) -> tuple[float, float]:
     """Factor on the busy time of one shard, and the spread of what comes out."""
     calibration = device.calibration(op)
     if calibration is None:
-        return 1.0, HEURISTIC_SPREAD
+        return 1.0, spread
     ratio = calibration.ratio({name: np.array([sizes[name]]) for name in sizes})
     return float(ratio.factor[0]), float(ratio.spread[0])
 

@@ -1,17 +1,17 @@
 """Embedding tables whose rows live in host memory, with or without a cache on the device.
 
 TorchRec's kernels `fused_uvm` and `fused_uvm_caching` (FBGEMM's managed tables). Without a cache
-every lookup reads its row over the host link, and every different row is written back by the
-update. With one, the rows of a batch that the cache lacks are fetched before the lookup, once
+every lookup reads its row over the host link, and every different row is read and written back by
+the update. With one, the rows of a batch that the cache lacks are fetched before the lookup, once
 each, and evicted ones go back; only rows for which the cache has no room are read in place.
+Optimizer state of every value is never cached: an update reads and writes it over the link.
 
-Reads and writes use the two directions of the link at the same time, so a row that is fetched and
-written back costs one crossing.
+Constants are fitted on times of FBGEMM on an H100 (`benchmarks/accuracy.py --embedding`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import math
 from typing import TYPE_CHECKING
 
@@ -24,23 +24,43 @@ from dse.machine.kernels.embedding._fused import (
     learned_ratios,
     whole_sectors,
 )
+from dse.machine.kernels.embedding._unfused import FBGEMM, index_order_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from dse.machine import Cluster, DeviceSpec, HostLinkSpec
-    from dse.machine.kernels.embedding._fused import EmbeddingShape, IndexStatistics
+    from dse.machine.kernels.embedding._fused import (
+        EmbeddingShape,
+        EmbeddingTraffic,
+        IndexStatistics,
+    )
 
 #: Most bytes of one read of host memory: a cache line, which a warp reads in one request.
 _REQUEST_BYTES = 128
 
-#: Share of the line rate that reads of whole requests reach, and the bytes of line rate that the
-#: smallest one costs: 12.3 and 4.7 of 15.75 GB/s with 128 and 32 bytes (EMOGI, PCIe 3.0 x16).
-_LINK_EFFICIENCY = 0.78
+#: Share of the line rate that reads of whole requests reach (12.3 of 15.75 GB/s in EMOGI, PCIe 3.0
+#: x16), and the bytes of line rate that the smallest one costs (4.7 GB/s with 32 bytes, there).
+_LINK_EFFICIENCY = 0.8
 _SMALLEST_REQUEST_BYTES = 32 * 15.75 / 4.7
 
-#: How far off a duration over the host link may be; nothing of it was measured here.
-HOST_ROWS_SPREAD = 0.5
+#: How much longer a row takes that is read and written back: both directions work at once, but
+#: requests of reads share the way of the written rows.
+_WRITTEN_BACK = 1.19
+
+#: Time from a read of host memory to its data. By Little's law it keeps as many bytes in flight;
+#: another read of a row on its way joins the first.
+_READ_LATENCY_S = 2.0e-6
+
+#: Time of one compute unit to find the place of one different row in the cache.
+_PROBE_UNIT_S = 0.35e-6
+
+#: Shortest kernels that take as long as the many small ones of filling a cache.
+_PREFETCH_FLOOR_KERNELS = 65.0
+
+#: Standard deviation of the logarithm of actual over expected duration over the host link, from
+#: rows of published tables that were left out of the fit.
+HOST_ROWS_SPREAD = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +68,8 @@ class HostRowsWork:
     """Additive cost of one shard in host memory.
 
     Attributes:
-        device: What the device's own memory and cache have to do.
+        device: What the device's own memory and cache have to do, less what they do while they
+            wait for the link.
         forward_link_bytes: Bytes of line rate of the host link before and during the lookup.
         backward_link_bytes: The same of the update.
     """
@@ -60,70 +81,101 @@ class HostRowsWork:
 
 def host_rows_work(
     device: DeviceSpec,
+    host_link: HostLinkSpec,
     shape: EmbeddingShape,
     indices: IndexStatistics,
     *,
     cached_rows: float,
     state_on_host: bool,
+    call_share: float = 1.0,
 ) -> HostRowsWork:
     """Returns what lookup and update of a shard in host memory move, and where.
 
-    The cache is taken to hold the most popular rows: the steady state of LFU, and the best that
-    LRU can come to. A larger cache never costs more.
+    The cache evicts the row that was not used for longest, FBGEMM's default, and has long been
+    running. A larger cache never costs more.
 
     Args:
         device: The device.
+        host_link: Its path to host memory.
         shape: What is looked up.
         indices: How rows are drawn.
         cached_rows: Rows of the shard that the device caches; 0 without a cache.
         state_on_host: Whether the optimizer state is with the rows; state of one value a row
             stays in device memory.
+        call_share: The shard's part of a call that fills the caches of several tables.
     """
     if shape.bags <= 0 or shape.lookups <= 0:
         return HostRowsWork(EmbeddingWork(0.0, 0.0, 0.0, 0.0), 0.0, 0.0)
+    traffic = embedding_traffic(device, shape, indices)
     row_cost = request_bytes(shape.dim * shape.value_bytes)
     state_cost = request_bytes(shape.state_bytes_per_row) if state_on_host else 0.0
-    traffic = embedding_traffic(device, shape, indices)
+    sort_bytes = traffic.sort_memory_bytes + index_order_bytes(shape, FBGEMM)
+    state_bytes = 0.0 if state_on_host else traffic.state_row_bytes
+    update_bytes = traffic.gradient_memory_bytes + 2.0 * traffic.unique_rows * state_bytes
     if cached_rows <= 0:
-        forward, backward = learned_ratios(device, shape, traffic)
-        state_bytes = 0.0 if state_on_host else traffic.state_row_bytes
-        update_bytes = 2.0 * traffic.unique_rows * state_bytes
-        return HostRowsWork(
-            EmbeddingWork(
-                forward_memory_bytes=forward[0] * traffic.stream_memory_bytes,
-                forward_cache_bytes=0.0,
-                backward_memory_bytes=backward[0]
-                * (traffic.sort_memory_bytes + traffic.gradient_memory_bytes + update_bytes),
-                backward_cache_bytes=backward[0]
-                * traffic.gradient_hit_rate
-                * traffic.gradient_bytes,
-                forward_spread=forward[1],
-                backward_spread=backward[1],
-            ),
-            forward_link_bytes=shape.lookups * row_cost,
-            backward_link_bytes=traffic.unique_rows * (row_cost + state_cost),
+        forward_link = _crossing_lookups(host_link, shape, indices, traffic) * row_cost
+        forward_bytes = _hidden(device, host_link, traffic.stream_memory_bytes, forward_link)
+        forward_cache_bytes = 0.0
+        in_place_rows = traffic.unique_rows
+    else:
+        missing_lookups, missing_rows = indices.expected_misses(
+            shape.rows, shape.lookups, cached_rows
         )
-    missing_lookups, missing_rows = indices.expected_tail(shape.rows, shape.lookups, cached_rows)
-    room = max(0.0, cached_rows - (traffic.unique_rows - missing_rows))
-    fetched = min(1.0, room / missing_rows) if missing_rows else 1.0
-    resident = embedding_work(device, shape, indices)
-    # Prefetching sorts the indices to find the different rows; a row that enters the cache is
-    # written to it, and the one that leaves is read. Counted for all missing rows.
-    prefetch_bytes = (
-        traffic.sort_memory_bytes + 2.0 * missing_rows * traffic.row_bytes / traffic.efficiency
-    )
+        room = max(0.0, cached_rows - (traffic.unique_rows - missing_rows))
+        fetched = min(1.0, room / missing_rows) if missing_rows else 1.0
+        in_place_rows = (1.0 - fetched) * missing_rows
+        forward_link = (fetched * missing_rows + (1.0 - fetched) * missing_lookups) * row_cost
+        bare = replace(device, calibrations=())
+        resident = embedding_work(bare, replace(shape, state_bytes_per_row=0.0), indices)
+        # Prefetching sorts the indices to find the different rows, and each one's place in the
+        # cache; a row that enters the cache is written to it, and the one that leaves is read.
+        # Counted for all missing rows.
+        moved_bytes = 2.0 * missing_rows * traffic.row_bytes / traffic.efficiency
+        probe_s = traffic.unique_rows * _PROBE_UNIT_S / device.compute_units
+        probe_s += call_share * _PREFETCH_FLOOR_KERNELS * device.kernel_floor_s
+        probe_bytes = probe_s * device.memory_bandwidth_bytes_per_s
+        forward_bytes = resident.forward_memory_bytes + sort_bytes + moved_bytes + probe_bytes
+        forward_cache_bytes = resident.forward_cache_bytes
+        update_bytes += 2.0 * traffic.unique_rows * traffic.row_bytes / traffic.efficiency
+    backward_link = _WRITTEN_BACK * (in_place_rows * row_cost + traffic.unique_rows * state_cost)
+    forward, backward = learned_ratios(device, shape, traffic, FBGEMM.spread)
+    cache_bytes = traffic.gradient_hit_rate * traffic.gradient_bytes
+    done_bytes = _hidden(device, host_link, update_bytes, backward_link)
     return HostRowsWork(
         EmbeddingWork(
-            forward_memory_bytes=resident.forward_memory_bytes + prefetch_bytes,
-            forward_cache_bytes=resident.forward_cache_bytes,
-            backward_memory_bytes=resident.backward_memory_bytes,
-            backward_cache_bytes=resident.backward_cache_bytes,
-            forward_spread=resident.forward_spread,
-            backward_spread=resident.backward_spread,
+            forward_memory_bytes=forward[0] * forward_bytes,
+            forward_cache_bytes=forward[0] * forward_cache_bytes,
+            backward_memory_bytes=backward[0] * (sort_bytes + done_bytes),
+            backward_cache_bytes=backward[0] * cache_bytes * (done_bytes / update_bytes),
+            forward_spread=forward[1],
+            backward_spread=backward[1],
         ),
-        forward_link_bytes=(fetched * missing_rows + (1.0 - fetched) * missing_lookups) * row_cost,
-        backward_link_bytes=missing_rows * ((1.0 - fetched) * row_cost + state_cost),
+        forward_link_bytes=forward_link,
+        backward_link_bytes=backward_link,
     )
+
+
+def _crossing_lookups(
+    host_link: HostLinkSpec,
+    shape: EmbeddingShape,
+    indices: IndexStatistics,
+    traffic: EmbeddingTraffic,
+) -> float:
+    """Lookups whose row is not yet on its way for another one."""
+    in_flight = _READ_LATENCY_S * host_link.bandwidth_bytes_per_s / traffic.row_bytes
+    on_their_way = indices.expected_unique_rows(shape.rows, in_flight)
+    return shape.lookups * (1.0 - indices.hit_rate(shape.rows, shape.lookups, on_their_way))
+
+
+def _hidden(
+    device: DeviceSpec, host_link: HostLinkSpec, memory_bytes: float, link_bytes: float
+) -> float:
+    """Bytes at device-memory speed that are left when the host link has done its part.
+
+    At least one, as the launch of the kernel is left.
+    """
+    link_s = link_bytes / host_link.bandwidth_bytes_per_s
+    return max(1.0, memory_bytes - link_s * device.memory_bandwidth_bytes_per_s)
 
 
 def request_bytes(size_bytes: float) -> float:

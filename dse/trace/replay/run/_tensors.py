@@ -138,11 +138,7 @@ class TensorFactory:
 
     def draw(self, rows: int, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Draws row numbers; shape `(count,)`. Popular rows lie apart, as hashing leaves them."""
-        ranks = self._indices.sample(self._random, rows, count)
-        factor = max(1, int(rows * 0.618))
-        while math.gcd(factor, rows) != 1:
-            factor += 1
-        return ranks * factor % rows
+        return self._indices.sample(self._random, rows, count)
 
     def _fill_numbers(self, base: Any, constraint: InputConstraint | None) -> None:
         positive = constraint is not None and constraint.kind is ConstraintKind.POSITIVE

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dse.workload.dlrm._operators import dense_buckets
 from dse.workload.dlrm._weight_sync import synced_bytes
-from dse.workload.dlrm.explain._resources import (
-    all_reduce_buckets,
-    dense_buckets,
-    operators_by_name,
-)
+from dse.workload.dlrm.explain._resources import all_reduce_buckets, operators_by_name
 from dse.workload.dlrm.scoring._features import (
     ExchangeGroup,
     GroupFeature,
@@ -69,7 +66,7 @@ def task_sizes(scorer: PlanScorer, plan: ShardingPlan, layout: LayoutGraph) -> t
         if task in slots:
             sizes = _slot_sizes(problem, features[:, slots[task][1]], slots[task][0])
         elif 0 <= bucket[task] < len(buckets):
-            sizes = [("message_bytes", float(buckets[bucket[task]]))]
+            sizes = [("message_bytes", float(buckets[bucket[task]][0]))]
         elif name in operators:
             sizes = _operator_sizes(operators[name])
         result.append(tuple(sizes))

@@ -10,8 +10,7 @@ import numpy as np
 from dse.explanation import ROW, Resource, TaskResources, resource_names
 from dse.graph import TaskKind
 from dse.workload._iteration import DurationClass
-from dse.workload.dlrm._dense import bucket_sizes
-from dse.workload.dlrm._operators import stack_operators
+from dse.workload.dlrm._operators import dense_buckets, stack_operators
 from dse.workload.dlrm.explain._counterfactuals import (
     KERNEL_SLOTS,
     all_reduce_sides,
@@ -77,12 +76,6 @@ def plan_resources(scorer: PlanScorer, plan: ShardingPlan, layout: LayoutGraph) 
     _fill_slots(scorer, plan, layout, parts)
     names = resource_names(problem.cluster, problem.precision)
     return TaskResources.of(graph.duration_s, parts.overlapped_s, parts.sequential_s, names)
-
-
-def dense_buckets(problem: DlrmProblem) -> list[int]:
-    """Returns the bytes of the dense all-reduces in the order in which they are issued."""
-    gradients = stack_operators(problem).gradients
-    return [size for size, _ in bucket_sizes(gradients, problem.software.dense_bucket_bytes)]
 
 
 def operators_by_name(problem: DlrmProblem) -> dict[str, Operator]:
@@ -162,7 +155,7 @@ def _fill_slots(
 def _fill_all_reduces(problem: DlrmProblem, layout: LayoutGraph, parts: _Parts) -> None:
     bucket = all_reduce_buckets(layout)
     tasks = np.flatnonzero(bucket >= 0)
-    sizes = np.array(dense_buckets(problem), dtype=np.float64)
+    sizes = np.array([size for size, _ in dense_buckets(problem)], dtype=np.float64)
     if len(tasks) and bucket.max() < len(sizes):
         _add_collectives(parts, tasks, bucket[tasks], all_reduce_sides(problem, sizes))
 

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: Bytes of one index and of one bag length on the wire and in memory.
-INDEX_BYTES = 8
+#: Bytes of one bag length on the wire and in memory.
 LENGTH_BYTES = 4
 
 
@@ -65,7 +64,8 @@ class GroupFeature(IntEnum):
 class RankFeature(IntEnum):
     """Additive quantities of a rank over all groups, stored behind the groups' blocks.
 
-    WEIGHTS, STATE: stored bytes. INPUT: bytes of indices and lengths of the global batch.
+    WEIGHTS, STATE: stored bytes; bookkeeping of caches is state.
+    INPUT: bytes of indices and lengths of the global batch.
     POOLED_OUTPUT: pooled values the rank holds before they are exchanged, over the global batch.
     """
 

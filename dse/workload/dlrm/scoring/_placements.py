@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse.lookup_blocks import RowBlock, lookup_blocks
 from dse.machine.kernels import HOST_ROWS_SPREAD
-from dse.sharding import ShardingType, column_widths, table_shards
+from dse.sharding import ShardingType, cold_part, column_widths, row_blocks, table_shards
 from dse.workload.dlrm.scoring._features import (
     FEATURE_COUNT,
     WIDE_FEATURE_COUNT,
@@ -40,6 +41,10 @@ _WORK_FEATURES = (
 )
 
 
+#: Table, exchange group, columns, block of rows and how many there are, cached share, hot rows.
+_ClassKey = tuple[int, ExchangeGroup, int, tuple[RowBlock | None, int], float | None, int]
+
+
 class Placements:
     """Registry of options and shard classes of one problem.
 
@@ -52,7 +57,7 @@ class Placements:
     def __init__(self, problem: DlrmProblem) -> None:
         self._problem = problem
         self._contexts = shard_contexts(problem)
-        self._class_ids: dict[tuple[int, ExchangeGroup, int, int, float | None, int], int] = {}
+        self._class_ids: dict[_ClassKey, int] = {}
         self._class_features: list[tuple[float, ...]] = []
         self._class_spreads: list[tuple[float, float]] = []
         self._class_groups: list[ExchangeGroup] = []
@@ -62,6 +67,8 @@ class Placements:
         self._plans: list[TablePlan] = []
         self._groups: list[int] = []
         self._entries: list[list[tuple[int, int]]] = []
+        # The shard class of which every rank has one besides, or -1.
+        self._hot: list[int] = []
         self._arrays: _Arrays | None = None
         self._host_columns = problem.sync is not None
 
@@ -84,27 +91,34 @@ class Placements:
         problem = self._problem
         table = problem.model.tables[table_index]
         group = exchange_group(plan.sharding_type)
-        divisor = _row_divisor(plan.sharding_type, problem)
+        blocks = self._blocks(table_index, plan.sharding_type, hot_rows)
         entries = [
             (
                 shard.rank,
                 self._shard_class(
-                    table_index, group, shard.columns, divisor, cached_share, hot_rows
+                    table_index,
+                    group,
+                    shard.columns,
+                    (blocks[number % len(blocks)], len(blocks)),
+                    cached_share,
+                    hot_rows,
                 ),
             )
-            for shard in table_shards(plan, table, problem.cluster.devices_per_domain)
+            for number, shard in enumerate(
+                table_shards(plan, table, problem.cluster.devices_per_domain)
+            )
         ]
-        groups = 1 << group
+        groups, hot = 1 << group, -1
         if hot_rows:
             groups |= 1 << ExchangeGroup.REPLICATED
             hot = self._hot_class(table_index, hot_rows)
-            entries += [(rank, hot) for rank in range(problem.cluster.world_size)]
         self._host_columns |= cached_share is not None
         option = len(self._plans)
         self._option_ids[key] = option
         self._plans.append(plan)
         self._groups.append(groups)
         self._entries.append(entries)
+        self._hot.append(hot)
         self._arrays = None
         return option
 
@@ -115,7 +129,7 @@ class Placements:
         parts: int,
         cached_share: float | None,
         hot_rows: int = 0,
-    ) -> tuple[int, NDArray[np.float64]]:
+    ) -> tuple[int, NDArray[np.float64], NDArray[np.int64]]:
         """Returns what the parts of a cut are, wherever they are placed.
 
         Args:
@@ -127,23 +141,32 @@ class Placements:
             hot_rows: Rows that every rank has a copy of.
 
         Returns:
-            The exchange groups as bits of the layout, and the features of each part on every rank
-            that it reaches; shape `(parts, features)`, as many as :meth:`features` has. With hot
-            rows, one more row has those of their copies on all ranks.
+            The exchange groups as bits of the layout; the features of different shards, as many as
+            :meth:`features` has; shape `(shards, features)`; and which of them each part is on
+            each rank that it reaches, in the order of ranks; shape `(parts, ranks reached)`, one
+            rank for copies, which are alike. With hot rows, one more row of features, the last,
+            has those of their copies on all ranks.
         """
         problem = self._problem
-        group, divisor = exchange_group(kind), _row_divisor(kind, problem)
+        group, blocks = exchange_group(kind), self._blocks(table_index, kind, hot_rows)
         self._host_columns |= cached_share is not None
         classes = [
-            self._shard_class(table_index, group, columns, divisor, cached_share, hot_rows)
+            [
+                self._shard_class(
+                    table_index, group, columns, (block, len(blocks)), cached_share, hot_rows
+                )
+                for block in blocks
+            ]
             for columns in column_widths(problem.model.tables[table_index].dim, parts)
         ]
-        groups = 1 << group
+        different, places = np.unique(np.array(classes), return_inverse=True)
+        chosen, groups = different.tolist(), 1 << group
         if hot_rows:
             groups |= 1 << ExchangeGroup.REPLICATED
-            classes.append(self._hot_class(table_index, hot_rows))
-        rows = np.array([self._class_features[number] for number in classes])
-        return groups, rows[:, : WIDE_FEATURE_COUNT if self._host_columns else FEATURE_COUNT]
+            chosen.append(self._hot_class(table_index, hot_rows))
+        rows = np.array([self._class_features[number] for number in chosen])
+        width = WIDE_FEATURE_COUNT if self._host_columns else FEATURE_COUNT
+        return groups, rows[:, :width], places.reshape(len(classes), len(blocks))
 
     def options_of(self, plan: ShardingPlan) -> NDArray[np.int64]:
         """Returns the plan as option ids; shape `(tables,)`. The plan must have been checked."""
@@ -198,7 +221,31 @@ class Placements:
         )
         summed = incidence @ arrays.class_features
         width = arrays.class_features.shape[1]
-        return np.ascontiguousarray(summed.T).reshape(width, ranks, candidates)
+        result = np.ascontiguousarray(summed.T).reshape(width, ranks, candidates)
+        if arrays.hot_columns is not None:
+            self._add_hot_rows(options, arrays, arrays.hot_columns, result)
+        return result
+
+    @staticmethod
+    def _add_hot_rows(
+        options: NDArray[np.int64],
+        arrays: _Arrays,
+        columns: NDArray[np.int64],
+        features: NDArray[np.float64],
+    ) -> None:
+        """Adds copies of hot rows, of which all ranks have the same, to the features of plans."""
+        from scipy.sparse import csr_array
+
+        hot = arrays.hot_class[options]
+        has = hot >= 0
+        ends = np.cumsum(has.sum(axis=1))
+        incidence = csr_array(
+            (np.ones(ends[-1]), hot[has], np.append(0, ends)),
+            shape=(len(options), len(arrays.class_features)),
+        )
+        held = incidence @ arrays.class_features[:, columns]
+        for row, column in enumerate(columns.tolist()):
+            features[column] += held[:, row]
 
     def lookup_spreads(self, options: NDArray[np.int64]) -> NDArray[np.float64]:
         """Returns how far off the lookups of one plan may be, shards weighted by their work.
@@ -219,7 +266,8 @@ class Placements:
             cluster.device.memory_bandwidth_bytes_per_s / cluster.host_link.bandwidth_bytes_per_s
         )
         for option in options.tolist():
-            for _, shard in self._entries[option]:
+            hot = [self._hot[option]] * cluster.world_size if self._hot[option] >= 0 else []
+            for shard in (*(shard for _, shard in self._entries[option]), *hot):
                 features, group = self._class_features[shard], self._class_groups[shard]
                 for direction, (memory, cache) in enumerate(_WORK_FEATURES):
                     work = (
@@ -235,15 +283,32 @@ class Placements:
                     weights[group, direction] += crossing
         return np.divide(weighted, weights, out=np.zeros_like(weighted), where=weights > 0)
 
+    def _blocks(
+        self, table_index: int, kind: ShardingType, hot_rows: int
+    ) -> tuple[RowBlock | None, ...]:
+        """Returns the blocks of rows that a table is cut into; None alone if it is not."""
+        count = _row_divisor(kind, self._problem)
+        if count == 1:
+            return (None,)
+        table = cold_part(self._problem.model.tables[table_index], hot_rows)
+        return lookup_blocks(table.indices, row_blocks(table.rows, count), table.name)
+
     def _hot_class(self, table_index: int, hot_rows: int) -> int:
         """Returns the class of one rank's copy of a table's hot rows."""
         columns = self._problem.model.tables[table_index].dim
-        return self._shard_class(table_index, ExchangeGroup.REPLICATED, columns, 1, None, hot_rows)
+        cut = (None, 1)
+        return self._shard_class(
+            table_index, ExchangeGroup.REPLICATED, columns, cut, None, hot_rows
+        )
 
     def _current(self) -> _Arrays:
         if self._arrays is None:
             self._arrays = _Arrays(
-                self._entries, self._groups, self._class_features, self._host_columns
+                self._entries,
+                self._groups,
+                self._hot,
+                self._class_features,
+                host_columns=self._host_columns,
             )
         return self._arrays
 
@@ -252,18 +317,18 @@ class Placements:
         table_index: int,
         group: ExchangeGroup,
         columns: int,
-        row_divisor: int,
+        cut: tuple[RowBlock | None, int],
         cached_share: float | None,
         hot_rows: int,
     ) -> int:
-        key = (table_index, group, columns, row_divisor, cached_share, hot_rows)
+        key = (table_index, group, columns, cut, cached_share, hot_rows)
         found = self._class_ids.get(key)
         if found is None:
             found = len(self._class_features)
             self._class_ids[key] = found
             context = self._contexts[group is ExchangeGroup.REPLICATED]
             features, spreads = shard_features(
-                context, table_index, group, columns, row_divisor, cached_share, hot_rows
+                context, table_index, group, columns, *cut, cached_share, hot_rows
             )
             self._class_groups.append(group)
             self._class_features.append(features)
@@ -279,7 +344,9 @@ class _Arrays:
         self,
         entries: list[list[tuple[int, int]]],
         groups: list[int],
+        hot: list[int],
         class_features: list[tuple[float, ...]],
+        *,
         host_columns: bool,
     ) -> None:
         self.entry_counts = np.array([len(option) for option in entries], dtype=np.int64)
@@ -292,10 +359,16 @@ class _Arrays:
         # Without tables in host memory their columns would only cost time.
         width = WIDE_FEATURE_COUNT if host_columns else FEATURE_COUNT
         self.class_features = np.ascontiguousarray(wide[:, :width])
+        self.hot_class = np.array(hot, dtype=np.int64)
+        copies = np.unique(self.hot_class[self.hot_class >= 0])
+        # What copies of hot rows add to, if there are any.
+        self.hot_columns = (
+            np.flatnonzero(self.class_features[copies].any(axis=0)) if len(copies) else None
+        )
 
 
 def _row_divisor(kind: ShardingType, problem: DlrmProblem) -> int:
-    """Parts that the rows (and with them the lookups) are spread over."""
+    """Blocks that the rows are cut into."""
     if kind is ShardingType.ROW_WISE:
         return problem.cluster.world_size
     if kind in (ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD):

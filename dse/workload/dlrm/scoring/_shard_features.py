@@ -16,7 +16,6 @@ from dse.machine.kernels import (
 from dse.sharding import bag_shares, cold_part, hot_part, shard_storage
 from dse.workload.dlrm.scoring._features import (
     HOST_STORED_COLUMN,
-    INDEX_BYTES,
     LENGTH_BYTES,
     SYNCED_COLUMN,
     WIDE_FEATURE_COUNT,
@@ -29,7 +28,9 @@ from dse.workload.dlrm.scoring._features import (
 )
 
 if TYPE_CHECKING:
-    from dse.machine import DeviceSpec
+    from dse.indices import IndexDistribution
+    from dse.lookup_blocks import RowBlock
+    from dse.machine import DeviceSpec, HostLinkSpec
     from dse.machine.kernels import EmbeddingKernels
     from dse.model import EmbeddingTable, Optimizer
     from dse.workload.dlrm._problem import DlrmProblem, WeightSync
@@ -41,8 +42,9 @@ _MERGE_PASSES = 2.0
 _ADD_PASSES = 1.0
 _SPLIT_PASSES = 2.0
 
-#: Bytes of a pooled value on the device.
-_POOLED_BYTES = 4.0
+#: Factor on kernels that multiply each row by a weight, as TorchRec's planner has it
+#: (`WEIGHTED_KERNEL_MULTIPLIER`).
+_WEIGHTED_SLOWDOWN = 1.1
 
 #: Share of the peak bandwidth at which values and indices are streamed.
 _STREAM_EFFICIENCY = 0.8
@@ -63,6 +65,7 @@ class ShardContext:
 
     Attributes:
         device: Where they are.
+        host_link: Its path to rows in host memory.
         optimizer: Their update rule.
         kernels: What happens around lookups and updates.
         samples: Samples that are looked up.
@@ -71,6 +74,7 @@ class ShardContext:
     """
 
     device: DeviceSpec
+    host_link: HostLinkSpec
     optimizer: Optimizer
     kernels: EmbeddingKernels
     samples: int
@@ -81,6 +85,7 @@ class ShardContext:
 @lru_cache(maxsize=_CONTEXTS_KEPT)
 def shard_context(
     device: DeviceSpec,
+    host_link: HostLinkSpec,
     optimizer: Optimizer,
     kernels: EmbeddingKernels,
     samples: int,
@@ -88,7 +93,7 @@ def shard_context(
     sync: WeightSync | None = None,
 ) -> ShardContext:
     """Returns what shards depend on; for the arguments see :class:`ShardContext`."""
-    return ShardContext(device, optimizer, kernels, samples, tables, sync)
+    return ShardContext(device, host_link, optimizer, kernels, samples, tables, sync)
 
 
 def shard_contexts(problem: DlrmProblem) -> tuple[ShardContext, ShardContext]:
@@ -99,6 +104,7 @@ def shard_contexts(problem: DlrmProblem) -> tuple[ShardContext, ShardContext]:
     on_all, on_one = (
         shard_context(
             problem.cluster.device,
+            problem.cluster.host_link,
             model.sparse_optimizer,
             problem.software.embedding,
             samples,
@@ -116,21 +122,22 @@ def shard_features(
     table_index: int,
     group: ExchangeGroup,
     columns: int,
+    block: RowBlock | None,
     row_divisor: int,
     cached_share: float | None,
     hot_rows: int = 0,
 ) -> tuple[tuple[float, ...], tuple[float, float]]:
     """Returns the features of one shard, and the spreads of its lookup and update.
 
-    Many problems have the same shards. Lookups are taken to spread evenly over row blocks (hashed
-    ids).
+    Many problems have the same shards.
 
     Args:
         context: What it depends on besides.
         table_index: Number of its table.
         group: Exchange group that it is in.
         columns: Its columns.
-        row_divisor: Parts that the rows, and with them the lookups, are spread over.
+        block: Its rows and what is looked up in them; None for all rows of the table.
+        row_divisor: Blocks that the rows are cut into.
         cached_share: Of rows in host memory, the part in a cache on the device; None for a table
             on the device.
         hot_rows: The table's most popular rows, of which every rank keeps a copy. In the group of
@@ -147,9 +154,11 @@ def shard_features(
     table = hot_part(whole, hot_rows) if replicated and hot_rows else cold_part(whole, hot_rows)
     # Bags whose lookups are all hot are not exchanged.
     shares = bag_shares(whole, hot_rows)
-    rows = -(-table.rows // row_divisor)
-    bags = float(samples * table.feature_count)
-    lookups = samples * table.lookups_per_sample / row_divisor
+    rows, lookup_share, indices = table.rows, 1.0, table.indices
+    if block is not None:
+        rows, lookup_share, indices = block.rows, block.lookup_share, block.indices
+    bags = float(samples * table.bag_count)
+    lookups = samples * table.lookups_per_sample * lookup_share
     state_bytes_per_row = 4.0 * optimizer.state_values_per_row(columns)
     shape = EmbeddingShape(
         rows=rows,
@@ -157,39 +166,44 @@ def shard_features(
         value_bytes=table.data_type.row_bytes(columns) / columns,
         bags=bags * (shares.hot if replicated and hot_rows else shares.cold),
         lookups=lookups,
-        output_value_bytes=4,
+        output_value_bytes=table.output_data_type.value_bytes,
         state_bytes_per_row=0.0 if replicated else state_bytes_per_row,
+        index_bytes=table.index_type.value_bytes,
     )
+    # Every rank sorts the indices of its own samples by the rank that holds the row.
+    routed = samples * table.lookups_per_sample / row_divisor if row_divisor > 1 else 0.0
     features = [0.0] * WIDE_FEATURE_COUNT
     if cached_share is None:
         work = unfused_embedding_work(
             device,
             shape,
-            table.indices,
+            indices,
             context.kernels,
             table.feature_count,
             received=not replicated,
-            cut_rows=row_divisor > 1,
+            routed_lookups=routed,
         )
     else:
-        host_work = _host_rows(device, optimizer, table, shape, cached_share)
+        host_work = _host_rows(context, indices, shape, cached_share)
         work = host_work.device
         features[link_column(group, 0)] = host_work.forward_link_bytes
         features[link_column(group, 1)] = host_work.backward_link_bytes
+    slowdown = _WEIGHTED_SLOWDOWN if table.weighted else 1.0
     per_group = {
-        GroupFeature.FORWARD_MEMORY: work.forward_memory_bytes,
-        GroupFeature.FORWARD_CACHE: work.forward_cache_bytes,
-        GroupFeature.BACKWARD_MEMORY: work.backward_memory_bytes,
-        GroupFeature.BACKWARD_CACHE: work.backward_cache_bytes,
+        GroupFeature.FORWARD_MEMORY: slowdown * work.forward_memory_bytes,
+        GroupFeature.FORWARD_CACHE: slowdown * work.forward_cache_bytes,
+        GroupFeature.BACKWARD_MEMORY: slowdown * work.backward_memory_bytes,
+        GroupFeature.BACKWARD_CACHE: slowdown * work.backward_cache_bytes,
         GroupFeature.EXCHANGED: float(
-            rows * columns if replicated else columns * table.feature_count * shares.cold
+            rows * columns if replicated else columns * table.bag_count * shares.cold
         ),
     }
     if replicated and hot_rows:
-        values_bytes = _POOLED_BYTES * bags * columns / _STREAM_EFFICIENCY
+        values_bytes = table.output_data_type.value_bytes * bags * columns / _STREAM_EFFICIENCY
         merged_bytes = values_bytes * (_MERGE_PASSES * shares.cold + _ADD_PASSES * shares.both)
         # Indices are read once, and written to the list of the one part or the other.
-        split_bytes = 2.0 * INDEX_BYTES * samples * whole.lookups_per_sample / _STREAM_EFFICIENCY
+        split_bytes = 2.0 * table.lookup_bytes * samples * whole.lookups_per_sample
+        split_bytes /= _STREAM_EFFICIENCY
         per_group[GroupFeature.FORWARD_MEMORY] += merged_bytes + split_bytes
         per_group[GroupFeature.BACKWARD_MEMORY] += _SPLIT_PASSES * shares.cold * values_bytes
     for feature, value in per_group.items():
@@ -198,7 +212,9 @@ def shard_features(
     # A replicated table keeps a dense gradient as large as itself, next to its optimizer state.
     gradient_bytes = 4.0 * rows * columns if replicated else 0.0
     features[rank_column(RankFeature.WEIGHTS)] = storage.device_weights_bytes
-    features[rank_column(RankFeature.STATE)] = storage.device_state_bytes + gradient_bytes
+    features[rank_column(RankFeature.STATE)] = (
+        storage.device_state_bytes + storage.cache_state_bytes + gradient_bytes
+    )
     features[HOST_STORED_COLUMN] = storage.host_bytes
     if not replicated:
         if context.sync is not None:
@@ -206,23 +222,26 @@ def shard_features(
             own = shard_storage(table, optimizer, rows, columns)
             state_bytes = own.device_state_bytes if context.sync.optimizer_state else 0.0
             features[SYNCED_COLUMN] = own.device_weights_bytes + state_bytes
-        features[rank_column(RankFeature.INPUT)] = INDEX_BYTES * lookups + LENGTH_BYTES * bags
+        input_bytes = table.lookup_bytes * lookups + LENGTH_BYTES * bags
+        features[rank_column(RankFeature.INPUT)] = input_bytes
         features[rank_column(RankFeature.POOLED_OUTPUT)] = bags * columns * shares.cold
     return tuple(features), (work.forward_spread, work.backward_spread)
 
 
 def _host_rows(
-    device: DeviceSpec,
-    optimizer: Optimizer,
-    table: EmbeddingTable,
+    context: ShardContext,
+    indices: IndexDistribution,
     shape: EmbeddingShape,
     cached_share: float,
 ) -> HostRowsWork:
     """Work of a shard in host memory."""
     return host_rows_work(
-        device,
+        context.device,
+        context.host_link,
         shape,
-        table.indices,
+        indices,
         cached_rows=cached_row_count(shape.rows, cached_share),
-        state_on_host=shape.state_bytes_per_row > 0 and not optimizer.keeps_state_by_row,
+        state_on_host=shape.state_bytes_per_row > 0 and not context.optimizer.keeps_state_by_row,
+        # One call fills the caches of all tables; that each has an equal part is an assumption.
+        call_share=1.0 / len(context.tables),
     )

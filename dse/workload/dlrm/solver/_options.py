@@ -82,12 +82,14 @@ class Cut:
         key: Identifies it.
         scope: Where a shard is placed.
         groups: Exchange groups as bits of the layout.
-        features: Placement features of a shard on each of its ranks; shape `(shards, features)`.
+        features: Placement features of a shard on a rank, as the mean of the ranks that it
+            reaches; shape `(shards, features)`.
         costs: Additive loads of a shard on such a rank and, last, its bytes; shape
             `(shards, loads + 1)`.
         terms: What adds up within a rank, and bytes; shape `(shards, terms + 1)`.
-        first: Row of its first shard in the arrays of all shards.
-        rows: Rows of all its shards; shape `(shards,)`.
+        rows: Row of each shard on each rank that it reaches, in the arrays of all shards: a shard
+            over several ranks has a block of rows on each. Shape `(shards, ranks reached)`.
+        even: Whether a shard is the same on all its ranks.
         hot: Row of the copy of its hot rows that every rank has besides, equal for all cuts with
             the same hot rows of the table; -1 without.
         allowed: Ranks, or nodes, that its shards may go to; shape `(ranks,)` or `(nodes,)`, empty
@@ -101,8 +103,8 @@ class Cut:
     features: NDArray[np.float64]
     costs: NDArray[np.float64]
     terms: NDArray[np.float64]
-    first: int
     rows: NDArray[np.int64]
+    even: bool
     hot: int
     allowed: NDArray[np.bool_]
     anywhere: bool
@@ -132,8 +134,9 @@ class ShardingOptions:
 
     Attributes:
         cuts: All cuts created so far, by number.
-        shard_features: Placement features of the shards of all cuts; shape `(shards, features)`.
-        shard_costs: Their loads and bytes; shape `(shards, loads + 1)`.
+        shard_features: Placement features of the different shards of all cuts on one rank each;
+            shape `(rows, features)`.
+        shard_costs: Their loads and bytes; shape `(rows, loads + 1)`.
     """
 
     def __init__(self, scorer: PlanScorer, request: PlanningRequest) -> None:
@@ -210,7 +213,7 @@ class ShardingOptions:
         """Returns rows and ranks of :meth:`placed_shards` as lists, which are faster to join."""
         chosen = self.cuts[cut]
         if chosen.scope is PlacementScope.RANK:
-            return list(range(chosen.first, chosen.first + len(places))), list(places)
+            return chosen.rows[:, 0].tolist(), list(places)
         shards = self.placed_shards(cut, places)
         return shards.rows.tolist(), shards.ranks.tolist()
 
@@ -218,12 +221,12 @@ class ShardingOptions:
         if cut.scope is PlacementScope.RANK:
             # Searches need thousands of these, most with a single shard.
             ranks = self._single[places[0]] if len(places) == 1 else np.array(places, np.int64)
-            return PlacedShards(cut.rows, ranks)
+            return PlacedShards(cut.rows[:, 0], ranks)
         if cut.scope is PlacementScope.ALL:
-            return PlacedShards(np.full(len(self._every), cut.first), self._every)
+            return PlacedShards(np.broadcast_to(cut.rows[0], len(self._every)), self._every)
         size, local = self.request.devices_per_node, self.request.local_size
         nodes = np.array(places, dtype=np.int64)
-        rows = np.repeat(cut.rows, local)
+        rows = np.broadcast_to(cut.rows, (len(places), local)).reshape(-1)
         return PlacedShards(rows, (nodes[:, None] * size + np.arange(local)).reshape(-1))
 
     def plan(self, cut: int, places: tuple[int, ...]) -> TablePlan:
@@ -312,40 +315,41 @@ class ShardingOptions:
             )
             for key in keys
         ]
-        shards = [features for _, features in made]
-        ends = np.cumsum([len(shard) for shard in shards])[:-1]
+        shards = [features for _, features, _ in made]
+        ends = np.cumsum([len(shard) for shard in shards])
         together = np.concatenate(shards).T
         memory = self.scorer.memory_bytes(together)[None]
-        loads = np.concatenate((self.scorer.rank_loads(together), memory))
-        costs = np.split(loads.T, ends)
-        terms = np.split(np.concatenate((self.scorer.rank_terms(together), memory)).T, ends)
+        loads = np.concatenate((self.scorer.rank_loads(together), memory)).T
+        terms = np.concatenate((self.scorer.rank_terms(together), memory)).T
         first = len(self.shard_features)
         self.shard_features = _below(self.shard_features, together.T)
-        self.shard_costs = _below(self.shard_costs, loads.T)
-        for index, key in enumerate(keys):
+        self.shard_costs = _below(self.shard_costs, loads)
+        for index, (key, start) in enumerate(zip(keys, [0, *ends[:-1].tolist()], strict=True)):
             self._ids[key] = len(self.cuts)
             allowed = self._allowed(key)
-            # Copies of hot rows come last.
-            end, hot = len(shards[index]), -1
+            groups, features, places = made[index]
+            even = bool((places == places[:, :1]).all())
+            alike = places[:, :1] if even else places
+            hot = -1
             if key.hot_rows:
-                end -= 1
-                hot = self._hot.setdefault((key.table, key.hot_rows), first + end)
+                # Copies of hot rows come last.
+                last = first + start + len(features) - 1
+                hot = self._hot.setdefault((key.table, key.hot_rows), last)
             self.cuts.append(
                 Cut(
                     key=key,
                     scope=_SCOPE[key.kind],
-                    groups=made[index][0],
-                    features=shards[index][:end],
-                    costs=costs[index][:end],
-                    terms=terms[index][:end],
-                    first=first,
-                    rows=np.arange(first, first + end),
+                    groups=groups,
+                    features=features[alike].mean(axis=1),
+                    costs=loads[start + alike].mean(axis=1),
+                    terms=terms[start + alike].mean(axis=1),
+                    rows=first + start + places,
+                    even=even,
                     hot=hot,
                     allowed=allowed,
                     anywhere=bool(allowed.all()),
                 )
             )
-            first += len(shards[index])
 
 
 def _below(rows: NDArray[np.float64], more: NDArray[np.float64]) -> NDArray[np.float64]:

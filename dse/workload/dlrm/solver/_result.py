@@ -19,12 +19,15 @@ class SolvedPlan:
         plans_scored: Plans scored by the search.
         ties: Other plans that it was compared with in the end and that take as long, because the
             host binds; it has less work for the devices.
+        time_without_hot_rows_s: Iteration time of the best plan found without hot rows; None
+            unless a thorough search could choose them.
     """
 
     plan: ShardingPlan
     planner: str
     plans_scored: int
     ties: int = 0
+    time_without_hot_rows_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ class ShardingSolution:
         peak_memory_bytes: Device memory of the fullest rank.
         ties: Other plans that it was compared with in the end and that take as long, because the
             host binds; it has less work for the devices.
+        time_without_hot_rows_s: Iteration time of the best plan found without hot rows; None
+            unless a thorough search could choose them.
     """
 
     plan: ShardingPlan
@@ -58,3 +63,4 @@ class ShardingSolution:
     fits: bool
     peak_memory_bytes: float
     ties: int = 0
+    time_without_hot_rows_s: float | None = None

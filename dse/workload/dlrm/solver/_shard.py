@@ -91,6 +91,7 @@ def find_plan(
         fits=prediction.feasible,
         peak_memory_bytes=max(prediction.memory_bytes_per_rank),
         ties=solved.ties,
+        time_without_hot_rows_s=solved.time_without_hot_rows_s,
     )
 
 

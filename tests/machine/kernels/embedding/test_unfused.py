@@ -96,7 +96,7 @@ def test_indices_are_joined_where_received_and_routed_where_rows_are_cut():
     # 1,000 pooled rows of 128 bytes twice; 10,000 lookups.
     assert added() == pytest.approx(256_000 + 160_000)
     assert added(received=False) == pytest.approx(256_000)
-    assert added(cut_rows=True) == pytest.approx(256_000 + 160_000 + 1_000_000)
+    assert added(routed_lookups=10_000.0) == pytest.approx(256_000 + 160_000 + 1_000_000)
 
 
 def test_tables_one_after_the_other_take_the_sum_of_their_times():

@@ -13,14 +13,24 @@ import numpy as np
 
 from dse.sharding import ShardingType, placements_allowed
 from dse.workload.dlrm import ExchangeGroup, Slot, slot_durations_s
+from dse.workload.dlrm.scoring._features import (
+    GroupFeature,
+    RankFeature,
+    group_column,
+    rank_column,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
+    from dse.machine import Cluster
     from dse.sharding import AllowedPlacement, ComputeKernel, PlanningRequest
     from dse.workload.dlrm import PlanScorer
+
+#: Relative difference below which ranks have the same work.
+_ROUNDING = 1e-9
 
 #: Feature values that are expanded at once.
 _CHUNK_ELEMENTS = 4_000_000
@@ -44,6 +54,11 @@ class Choices:
         groups: Exchange groups of each choice as bits of the layout; shape `(choices,)`.
         total: Placement features, summed over the ranks; shape `(features, choices)`.
         busiest: Those of the rank that looks up and updates longest; shape `(features, choices)`.
+        least: The least of each feature on any rank; shape `(features, choices)`.
+        uneven: Whether its ranks hold different blocks of rows; shape `(choices,)`.
+        active: Share of its ranks that have rows, and so lookups; shape `(choices,)`.
+        node_input: Input of a rank, as the mean of the node that has most of it because of this
+            table, or for tables over all ranks at least; shape `(choices,)`.
         alone_s: Durations of the plan-dependent tasks with no other table, on the rank where they
             are longest; shape `(slots, choices)`.
         memory_bytes: Memory on all ranks together; shape `(choices,)`.
@@ -58,6 +73,10 @@ class Choices:
     groups: NDArray[np.int64]
     total: NDArray[np.float64]
     busiest: NDArray[np.float64]
+    least: NDArray[np.float64]
+    uneven: NDArray[np.bool_]
+    active: NDArray[np.float64]
+    node_input: NDArray[np.float64]
     alone_s: NDArray[np.float64]
     memory_bytes: NDArray[np.float64]
     free_memory_bytes: float
@@ -119,11 +138,11 @@ def table_choices(scorer: PlanScorer, request: PlanningRequest) -> Choices:
             cuts.append((plan.sharding_type, way.shards, plan.compute_kernel, way.hot_rows))
     chosen = np.array(options, dtype=np.int64)[:, None]
     groups = scorer.placements.layouts(chosen)
-    total, busiest, alone_s, memory, most = _sums(scorer, chosen)
+    sums = _sums(scorer, chosen)
     table_class = np.array(owner, dtype=np.int64)
     fixed = scorer.memory_bytes_without_tables
     free = scorer.problem.cluster.device.usable_memory_bytes - fixed
-    fits = most <= free
+    fits = sums.most_memory_bytes <= free
     if len(np.unique(table_class[fits])) < len(first):
         fits[:], free = True, np.inf
     return Choices(
@@ -131,10 +150,14 @@ def table_choices(scorer: PlanScorer, request: PlanningRequest) -> Choices:
         counts=np.array(counts, dtype=np.float64),
         table_class=table_class[fits],
         groups=groups[fits],
-        total=total[:, fits],
-        busiest=busiest[:, fits],
-        alone_s=alone_s[:, fits],
-        memory_bytes=memory[fits],
+        total=sums.total[:, fits],
+        busiest=sums.busiest[:, fits],
+        least=sums.least[:, fits],
+        uneven=sums.uneven[fits],
+        active=sums.active[fits],
+        node_input=sums.node_input[fits],
+        alone_s=sums.alone_s[:, fits],
+        memory_bytes=sums.memory_bytes[fits],
         free_memory_bytes=free,
         class_of=np.array(class_of, dtype=np.int64),
         cuts=tuple(cuts[index] for index in np.flatnonzero(fits).tolist()),
@@ -159,32 +182,107 @@ def _ways(table_index: int, request: PlanningRequest) -> Iterator[_Way]:
             elif kind is ShardingType.TABLE_ROW_WISE:
                 ranks = tuple(rank for ranks in sets[:shards] for rank in ranks)
             else:
-                ranks = max(sets, key=len)[:shards]
+                # Wherever they may be, they are received no faster than if spread over the nodes.
+                ranks = tuple(_over_nodes(request.world_size, request.devices_per_node)[:shards])
             for hot_rows in placement.hot_rows:
                 yield _Way(placement, ranks, shards, hot_rows)
 
 
-def _sums(scorer: PlanScorer, options: NDArray[np.int64]) -> tuple[NDArray[np.float64], ...]:
-    """Returns features (sum, busiest rank), durations, and memory (sum, largest) of options."""
+def _over_nodes(ranks: int, per_node: int) -> list[int]:
+    """Returns all ranks, neighbours in the list on different nodes."""
+    return sorted(range(ranks), key=lambda rank: (rank % per_node, rank))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """What the ranks of each option hold; for the attributes see :class:`Choices`."""
+
+    total: NDArray[np.float64]
+    busiest: NDArray[np.float64]
+    least: NDArray[np.float64]
+    uneven: NDArray[np.bool_]
+    active: NDArray[np.float64]
+    node_input: NDArray[np.float64]
+    alone_s: NDArray[np.float64]
+    memory_bytes: NDArray[np.float64]
+    most_memory_bytes: NDArray[np.float64]
+
+
+def _as_many_on_each_node(cluster: Cluster, held: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Returns the shards that count where shards of different widths may be anywhere.
+
+    With equal numbers on all nodes no other places are faster, and leaving shards out is none
+    slower.
+
+    Args:
+        cluster: The cluster.
+        held: Which ranks hold a shard, in the order of :func:`_over_nodes`; shape
+            `(ranks, options)`.
+
+    Returns:
+        The ranks whose shards count; shape `(ranks, options)`.
+    """
+    place = np.empty(cluster.world_size, dtype=np.int64)
+    place[_over_nodes(cluster.world_size, cluster.domain_size)] = np.arange(cluster.world_size)
+    shards, nodes = held.sum(axis=0), cluster.domain_count
+    return np.asarray(place[:, None] < np.where(shards > nodes, shards // nodes * nodes, shards))
+
+
+def _sums(scorer: PlanScorer, options: NDArray[np.int64]) -> _Sums:
+    """Returns what the ranks of options hold; each option is of one table."""
     problem = scorer.problem
+    cluster = problem.cluster
     groups = scorer.placements.layouts(options)
-    probe = scorer.placements.features(options[:1])
+    width = len(scorer.placements.features(options[:1]))
     count = len(options)
-    total, busiest = np.empty((len(probe), count)), np.empty((len(probe), count))
-    memory, most = np.empty(count), np.empty(count)
-    alone_s = np.empty((len(Slot), count))
+    sums = _Sums(
+        total=np.empty((width, count)),
+        busiest=np.empty((width, count)),
+        least=np.empty((width, count)),
+        uneven=np.zeros(count, dtype=bool),
+        active=np.empty(count),
+        node_input=np.empty(count),
+        alone_s=np.empty((len(Slot), count)),
+        memory_bytes=np.empty(count),
+        most_memory_bytes=np.empty(count),
+    )
     fixed = scorer.memory_bytes_without_tables
-    chunk = max(1, _CHUNK_ELEMENTS // (len(probe) * problem.cluster.world_size))
-    for group in np.unique(groups):
-        members = np.flatnonzero(groups == group)
+    received = rank_column(RankFeature.INPUT)
+    chunk = max(1, _CHUNK_ELEMENTS // (width * cluster.world_size))
+    for layout in np.unique(groups).tolist():
+        members = np.flatnonzero(groups == layout)
+        # Copies of hot rows are in a second group, the last one.
+        group = next(group for group in ExchangeGroup if layout >> group & 1)
+        exchanged = group_column(group, GroupFeature.EXCHANGED)
         for start in range(0, len(members), chunk):
             part = members[start : start + chunk]
             features = scorer.placements.features(options[part])
-            total[:, part] = features.sum(axis=1)
-            slots = slot_durations_s(problem, int(group), features)
-            alone_s[:, part] = slots.max(axis=1)
-            rank = slots[: Slot.INPUT_EXCHANGE].sum(axis=0).argmax(axis=0)
-            busiest[:, part] = features[:, rank, np.arange(len(part))]
+            sums.total[:, part] = features.sum(axis=1)
+            sums.least[:, part] = features.min(axis=1)
             held = scorer.memory.total_bytes(features) - fixed
-            memory[part], most[part] = held.sum(axis=0), held.max(axis=0)
-    return total, busiest, alone_s, memory, most
+            sums.memory_bytes[part] = held.sum(axis=0)
+            sums.most_memory_bytes[part] = held.max(axis=0)
+            by_rank = features[received]
+            if group is ExchangeGroup.ROW:
+                # Equal tables of other names have their blocks in another order.
+                ascending = np.sort(by_rank, axis=0)
+                sums.node_input[part] = ascending[: cluster.domain_size].mean(axis=0)
+                features[received] = by_rank.mean(axis=0)
+            else:
+                by_node = by_rank.reshape(-1, cluster.domain_size, len(part)).mean(axis=1)
+                sums.node_input[part] = by_node.max(axis=0)
+            if group is ExchangeGroup.POOLED and cluster.domain_count > 1:
+                kept = _as_many_on_each_node(cluster, features[exchanged] > 0)
+                features[: group_column(ExchangeGroup.ROW, GroupFeature(0))] *= kept
+                features[received] *= kept
+            slots = slot_durations_s(problem, layout, features)
+            sums.alone_s[:, part] = slots.max(axis=1)
+            busy_s = slots[: Slot.INPUT_EXCHANGE].sum(axis=0)
+            sums.busiest[:, part] = features[:, busy_s.argmax(axis=0), np.arange(len(part))]
+            work_s = slots[Slot.POOLED_LOOKUP + group] + slots[Slot.POOLED_UPDATE + group]
+            reached = features[exchanged] > 0
+            lowest_s = work_s.min(axis=0, where=reached, initial=np.inf)
+            sums.uneven[part] = lowest_s < work_s.max(axis=0) * (1.0 - _ROUNDING)
+            ranks = np.maximum(1, reached.sum(axis=0))
+            sums.active[part] = (reached & (work_s > 0)).sum(axis=0) / ranks
+    return sums

@@ -187,6 +187,17 @@ class Plans:
         ]
 
     @property
+    def uneven(self) -> list[ExchangeGroup]:
+        """Groups in use whose shards are on all ranks, where ranks may hold different blocks."""
+        by_rows = {ExchangeGroup.ROW, ExchangeGroup.NODE}
+        return [
+            group
+            for group in self.groups
+            if group in by_rows.difference(self.partial)
+            and self.choices.uneven[self.open & self.choices.inside(group)].any()
+        ]
+
+    @property
     def features(self) -> list[int]:
         """Placement features that matter in this layout."""
         slots = set(self.slots)

@@ -171,7 +171,8 @@ class _Rows:
             np.where(plans.open, key, -1), return_index=True, return_inverse=True
         )
         base = first[inverse]
-        costs = np.vstack((choices.total[plans.features], choices.memory_bytes))
+        sums = choices.total[plans.features], choices.least[plans.features]
+        costs = np.vstack((*sums, choices.memory_bytes, choices.active))
         dominated = (costs >= costs[:, base]).all(axis=0) & (base != np.arange(len(base)))
         for shard in self._shards:
             dominated &= shard.launch == 0
@@ -204,16 +205,20 @@ class _Rows:
         return variable
 
     def _presence(self) -> dict[ExchangeGroup, int]:
-        """Adds the shares of busy ranks that hold a group, if groups may be on different ranks."""
-        if len(self._plans.partial) < 2:
+        """Adds the shares of ranks that hold a group, where groups may be on different ranks.
+
+        Averages are those of the ranks that hold some group. Where the work of groups on all ranks
+        differs between them, they are those of all ranks: a rank that holds nothing else may have
+        more of it than others.
+        """
+        partial, uneven = self._plans.partial, self._plans.uneven
+        if len(partial) < 2 and not (partial and uneven):
             return {}
-        present = {
-            ExchangeGroup.POOLED: self._program.variables(1, 1.0 / self._ranks, 1.0)[0],
-            ExchangeGroup.NODE: self._program.variables(
-                1, 1.0 / self._plans.cluster.domain_count, 1.0
-            )[0],
-        }
-        self._program.at_least([(variable, 1.0) for variable in present.values()], 1.0)
+        domains = self._plans.cluster.domain_count
+        least = {ExchangeGroup.POOLED: 1.0 / self._ranks, ExchangeGroup.NODE: 1.0 / domains}
+        present = {group: self._program.variables(1, least[group], 1.0)[0] for group in partial}
+        if not uneven:
+            self._program.at_least([(variable, 1.0) for variable in present.values()], 1.0)
         return present
 
     # --- rows -------------------------------------------------------------------------------
@@ -267,11 +272,21 @@ class _Rows:
             self._program.at_least(terms, launch)
 
     def _launch_s(self, slot: int) -> float:
-        """Returns the launch of a lookup or update; zero if some table has nothing to look up."""
+        """Returns the launch of a lookup or update, as an average of the ranks of its group.
+
+        It is zero if some table has nothing to look up, and less where one leaves ranks without
+        rows.
+        """
         terms = [term for term in self._plans.model.linear if term.slot == slot]
-        inside = self._plans.open & self._choices.inside(ExchangeGroup(slot % len(ExchangeGroup)))
+        group = ExchangeGroup(slot % len(ExchangeGroup))
+        inside = self._plans.open & self._choices.inside(group)
         work = self._choices.total[[term.feature for term in terms]][:, inside].sum(axis=0)
-        return min((term.launch_s for term in terms), default=0.0) if (work > 0).all() else 0.0
+        if not (work > 0).all():
+            return 0.0
+        # Copies are on all ranks, whatever the other rows of their table are.
+        copies = group is ExchangeGroup.REPLICATED
+        least = 1.0 if copies else float(self._choices.active[inside].min(initial=1.0))
+        return least * min((term.launch_s for term in terms), default=0.0)
 
     def _add_alone(self) -> None:
         """Adds the time that single tables alone keep an exchange busy."""
@@ -298,14 +313,14 @@ class _Rows:
         on_all = plans.open & choices.inside(ExchangeGroup.ROW)
         on_node = np.where(
             choices.inside(ExchangeGroup.NODE),
-            choices.busiest[curve.feature],
+            choices.node_input,
             choices.busiest[curve.feature] / cluster.domain_size,
         )
         # Copies exchange no input.
         on_node[on_all | (choices.groups == 1 << ExchangeGroup.REPLICATED)] = 0.0
         on_node /= choices.counts[choices.table_class]
         everywhere = self._program.variables(1)[0]
-        spread = choices.total[curve.feature] * on_all / (self._ranks * scale)
+        spread = choices.node_input * on_all / scale
         self._program.equal(
             [everywhere, *(variable for variable, _ in self._parts(spread))],
             [1.0, *(-value for _, value in self._parts(spread))],
@@ -372,12 +387,31 @@ class _Rows:
             if shard.group is ExchangeGroup.NODE:
                 held = self._held(self._choices.alone_s[inside] * shard.launch)
                 self._program.at_least([(own[inside], 1.0), *held], 0.0)
+        self._add_least(own)
         for slot, seconds in ((lookup, shard.lookup_s), (update, shard.update_s)):
             held = self._held(seconds + self._launch_s(slot) * shard.launch)
             self._program.at_least([(own[slot], 1.0), *held], 0.0)
         if shard.members:
             self._add_members(shard, own[lookup], own[update])
         self._add_graph(makespan, own)
+
+    def _add_least(self, own: dict[int, int]) -> None:
+        """Adds what any rank has of groups on all ranks where the average is no bound on it."""
+        choices = self._choices
+        for group in self._plans.uneven:
+            inside = self._plans.open & choices.inside(group)
+            for slot in (Slot.POOLED_LOOKUP + group, Slot.POOLED_UPDATE + group):
+                if slot not in own:
+                    continue
+                own[slot] = self._program.variables(1)[0]
+                everyone = bool((choices.active[inside] == 1.0).all())
+                launch_s = self._launch_s(slot) if everyone else 0.0
+                for together in self._plans.model.alternatives(slot):
+                    least_s = np.sum(
+                        [term.slope * choices.least[term.feature] for term in together], axis=0
+                    )
+                    terms = [(own[slot], 1.0), *self._held(least_s * inside)]
+                    self._program.at_least(terms, launch_s / _UNIT_S)
 
     def _add_members(self, shard: IndivisibleShard, lookup: int, update: int) -> None:
         """Adds what tables together load a rank with, void where one of them is elsewhere."""

@@ -139,14 +139,14 @@ class Evaluator:
                 if chosen.hot >= 0:
                     everywhere.append(chosen.hot)
                 if chosen.scope is PlacementScope.RANK:
-                    rows.extend(range(chosen.first, chosen.first + len(places)))
+                    rows.extend(chosen.rows[:, 0].tolist())
                     where.extend(places)
-                elif chosen.scope is PlacementScope.ALL:
-                    everywhere.append(chosen.first)
+                elif chosen.scope is PlacementScope.ALL and chosen.even:
+                    everywhere.append(int(chosen.rows[0, 0]))
                 else:
-                    on_nodes, nodes = options.placed_lists(cut, places)
-                    rows.extend(on_nodes)
-                    where.extend(nodes)
+                    on_ranks, reached = options.placed_lists(cut, places)
+                    rows.extend(on_ranks)
+                    where.extend(reached)
             if everywhere:
                 held[:, number] = shard_features[everywhere].sum(axis=0)
             ends.append(len(rows))
@@ -266,7 +266,7 @@ class Evaluator:
                 if len(places) == 1 and chosen.scope is PlacementScope.RANK:
                     # By far the most common case.
                     new_lengths.append(1)
-                    new_rows.append(chosen.first)
+                    new_rows.append(int(chosen.rows[0, 0]))
                     new_ranks.append(places[0])
                 else:
                     rows, ranks = options.placed_lists(cut, places)

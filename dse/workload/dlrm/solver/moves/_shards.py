@@ -84,12 +84,9 @@ def movable_shards(assignment: Assignment, options: ShardingOptions) -> MovableS
         cut = options.cuts[number]
         if cut.hot >= 0:
             held += options.shard_features[cut.hot][:, None]
-        if cut.scope is PlacementScope.ALL:
-            held += cut.features[0][:, None]
-        elif cut.scope is PlacementScope.NODE:
-            for node, features in zip(places, cut.features, strict=True):
-                start = node * request.devices_per_node
-                held[:, start : start + request.local_size] += features[:, None]
+        if cut.scope is not PlacementScope.RANK:
+            reached = options.placed_shards(number, places)
+            np.add.at(held.T, reached.ranks, options.shard_features[reached.rows])
         else:
             stays = cut.key.kind is ShardingType.TABLE_COLUMN_WISE
             for offset, rank in enumerate(places):

@@ -467,6 +467,12 @@ class Constructor:
             if cut.hot >= 0:
                 alone[row] += self._options.shard_costs[cut.hot]
         total += alone[at].sum(axis=1)[:, :, None]
+        for row in np.flatnonzero(scopes == PlacementScope.ALL).tolist():
+            if not used[row].even:
+                # Each rank has its own block of rows.
+                on_ranks = self._options.shard_costs[used[row].rows[0]].T
+                chosen = at[:, used[row].key.table] == row
+                total[chosen] += on_ranks - used[row].costs[0][:, None]
         fills = scopes == PlacementScope.NODE
         if not fills[at].any():
             return

@@ -207,11 +207,11 @@ class HierarchicalBalancer:
         for number, places in zip(plan.cuts, plan.places, strict=True):
             cut = cuts[number]
             if cut.scope is PlacementScope.ALL:
-                held += cut.costs[0, :-1, None]
+                held += self._options.shard_costs[cut.rows[0], :-1].T
                 continue
             reached = self._options.placed_shards(number, places)
             for row, rank in zip(reached.rows.tolist(), reached.ranks.tolist(), strict=True):
-                costs = cut.costs[row - cut.first, :-1]
+                costs = self._options.shard_costs[row, :-1]
                 held[:, rank] += costs
                 shards[rank].append((costs, cut.key))
         mean = held.mean(axis=1)

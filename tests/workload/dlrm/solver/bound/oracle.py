@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.indices import Zipf
+from dse.indices import IdOrder, Zipf
 from dse.machine import Precision
 from dse.machine.platforms import load_platform
 from dse.sharding import ShardingType, TableConstraints, placements_allowed
@@ -85,6 +85,21 @@ def random_tables(rng, count, dims=(16, 20, 32, 64)):
         )
         for index in range(count)
     )
+
+
+def skewed(problem, rng):
+    """Tables of unequal blocks of rows, some of them with fewer rows than ranks."""
+    tables = tuple(
+        replace(
+            table,
+            rows=int(rng.integers(1, 12)) if rng.random() < 0.3 else table.rows,
+            indices=Zipf(
+                float(rng.choice([0.9, 1.1, 1.4])), ids=IdOrder(rng.choice(list(IdOrder)))
+            ),
+        )
+        for table in problem.model.tables
+    )
+    return replace(problem, model=replace(problem.model, tables=tables))
 
 
 def with_hot_rows(problem, rng):

@@ -26,6 +26,7 @@ from tests.workload.dlrm.solver.bound.oracle import (
     random_problem,
     random_tables,
     random_types,
+    skewed,
     with_hot_rows,
 )
 
@@ -48,6 +49,26 @@ def test_no_plan_of_a_small_problem_is_below_the_bound(seed, problems):
         assert bound.iteration_time_s <= optimum, (problem, types)
         assert bound.iteration_time_s > 0
         assert bound.reasons
+        checked += np.isfinite(optimum)
+    assert checked > problems / 2
+
+
+@pytest.mark.parametrize(
+    ("seed", "problems"),
+    [(0, 8), (1, 8), *(pytest.param(s, 20, marks=pytest.mark.slow) for s in range(2, 12))],
+)
+def test_no_plan_with_uneven_blocks_is_below_the_bound(seed, problems):
+    rng = np.random.default_rng(seed)
+    checked = 0
+    for _ in range(problems):
+        clusters = [(1, 4), (2, 2), (3, 3), (4, 2), (4, 4), (6, 2)]
+        problem = skewed(random_problem(rng, int(rng.integers(1, 5)), clusters), rng)
+        scorer = PlanScorer(problem)
+        types = random_types(rng) | {ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE}
+        request = planning_request(scorer, types, 0)
+        optimum = best_time_s(scorer, request, limit=2500, seed=seed)
+        bound = lower_bound(scorer, request)
+        assert 0 < bound.iteration_time_s <= optimum, (problem, types)
         checked += np.isfinite(optimum)
     assert checked > problems / 2
 

@@ -1,0 +1,106 @@
+"""MLPerf submissions with evaluation apart: what counts where, and the marks."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import sys
+
+import pytest
+
+from dse.errors import ConfigError
+from tests.conftest import ROOT
+
+HEADER = (
+    "round,benchmark,submitter,system,gpu,nodes,gpus_per_node,interconnect,network,framework,"
+    "global_batch,train_ms_per_iter,eval_ms,eval_samples,note\n"
+)
+ROW = "{round},dlrm,me,box,{gpu},{nodes},8,NVLink,,HugeCTR,51200,1.4,500,1000000,{note}\n"
+
+
+def rows(*changes: dict[str, object]) -> str:
+    plain = {"round": "v1.1", "gpu": "NVIDIA A100-SXM4-80GB", "nodes": 1, "note": ""}
+    return HEADER + "".join(ROW.format(**(plain | change)) for change in changes)
+
+
+@pytest.fixture(scope="module")
+def train_only():
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        yield importlib.import_module("train_only_cases")
+    finally:
+        sys.path.pop(0)
+        for name in ("train_only_cases", "published_cases", "published_plans"):
+            sys.modules.pop(name, None)
+
+
+def test_every_row_is_predicted_or_says_why_not(train_only, tmp_path, capsys):
+    path = tmp_path / "rows.csv"
+    path.write_text(rows({}, {"gpu": "TPU"}, {"gpu": ""}, {"note": "slow input"}))
+    train_only.compare_train_only(path, as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    problems = [case["problem"] for case in document["cases"]]
+    assert [bool(problem) for problem in problems] == [False, True, True, False]
+    first, tpu, _, doubtful = document["cases"]
+    assert "TPU" in tpu["problem"]
+    assert tpu["predicted_s"] is None
+    assert first["predicted_s"] == doubtful["predicted_s"]
+    assert first["low_s"] < first["predicted_s"] < first["high_s"]
+    assert first["evaluation_predicted_s"] > 0
+    assert {row["group"]: row["cases"] for row in document["groups"]} == {
+        "v1.1, a100_sxm_80, one node": 1,
+        "all on one node, held out": 1,
+        "doubtful": 1,
+    }
+
+
+def case(train_only, predicted_s: float, **changes):
+    fields = {
+        "case": "c",
+        "round": "v3.1",
+        "gpu": "H100",
+        "platform": "h100_sxm",
+        "gpus": 8,
+        "nodes": 1,
+        "program": "hugectr",
+        "fitted": False,
+        "measured_s": 1.0,
+        "low_s": 0.9 * predicted_s,
+        "high_s": 1.1 * predicted_s,
+        "evaluation_measured_s": 1.0,
+        "evaluation_predicted_s": 2.0,
+    }
+    return train_only.TrainOnlyCase(predicted_s=predicted_s, **(fields | changes))
+
+
+def test_figures_by_hand(train_only):
+    cases = [case(train_only, predicted) for predicted in (1.02, 0.9, 1.3)]
+    figures = train_only.figures_of("all", cases)
+    assert figures.median == pytest.approx(0.1)
+    assert figures.mape == pytest.approx((0.02 + 0.1 + 0.3) / 3)
+    assert figures.bias == pytest.approx(math.log(1.02))
+    assert figures.inside == pytest.approx(1 / 3)
+    assert figures.evaluation_median == pytest.approx(1.0)
+
+
+def test_marks_leave_out_fitted_and_doubtful_submissions(train_only):
+    cases = [
+        case(train_only, 1.03),
+        case(train_only, 2.0, fitted=True),
+        case(train_only, 2.0, note="slow input"),
+        case(train_only, 1.2, nodes=8, gpus=64),
+    ]
+    one_node, several, large = train_only.train_only_marks(cases)
+    assert one_node.met
+    assert one_node.reached == pytest.approx(0.03)
+    assert several.reached == pytest.approx(0.2)
+    assert not several.met
+    assert not large.met
+
+
+def test_a_file_without_a_column_is_refused(train_only, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("round\nv1.1\n")
+    with pytest.raises(ConfigError, match="benchmark"):
+        train_only.train_only_cases(path)

@@ -1,0 +1,111 @@
+"""Tables of embedding times: fitted and held-out rows, levels, rows that are no kernel times."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import sys
+
+import pytest
+
+from dse.errors import DseError
+from tests.conftest import ROOT
+
+pd = pytest.importorskip("pandas")
+
+README = "NVIDIA/recsys-examples:corelib/dynamicemb/benchmark/README.md"
+H100 = "H100 (EOS)"
+
+
+@pytest.fixture(scope="module")
+def embeddings():
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        return importlib.import_module("published_embeddings")
+    finally:
+        sys.path.pop(0)
+
+
+def row(**changes):
+    one = {
+        "source": f"{README}@6f7281aa",
+        "device": H100,
+        "placement": "uvm",
+        "phase": "forward",
+        "tables": 1,
+        "batch": 1_048_576,
+        "rows_per_table": 8_388_608,
+        "dim": 128,
+        "lookups": 1_048_576.0,
+        "dtype": "fp32",
+        "pooling": "none",
+        "optimizer": "sgd",
+        "distribution": "pow-law-1.05",
+        "time_ms": 7.5,
+        "note": "",
+    }
+    return {**one, **changes}
+
+
+def table(tmp_path, *rows):
+    path = tmp_path / "table.csv"
+    pd.DataFrame(rows).to_csv(path, index=False)
+    return path
+
+
+def test_distinct_rows_of_the_generator(embeddings):
+    # Printed by the benchmark for ten tables: 350,280.02 and 433,722.73.
+    law = embeddings.PowerLaw(1.05)
+    assert law.expected_unique_rows(1_677_721, 104_857) == pytest.approx(35_028, rel=1e-3)
+    assert law.expected_unique_rows(26_843_545, 104_857) == pytest.approx(43_372, rel=1e-3)
+
+
+def test_groups_tell_fitted_rows_from_others(embeddings, tmp_path):
+    again = row(source=f"{README}@1a89190b")
+    other = row(source="NVIDIA/recsys-examples:results.json@1234 (measured)", phase="eval forward")
+    found = embeddings.embedding_rows(table(tmp_path, row(), again, other))
+    kinds = [one.group.split(":")[0] for one in found]
+    assert kinds == ["fitted", "fitted, measured again", "held out"]
+    assert all(one.low_s < one.predicted_s < one.high_s for one in found)
+    assert found[0].predicted_s == found[1].predicted_s == found[2].predicted_s
+
+
+def test_sources_without_a_device_are_compared_up_to_a_factor(embeddings, tmp_path):
+    unnamed = row(source="meta-pytorch/torchrec@ff", device="not stated", batch=131072)
+    fast, slow = unnamed, {**unnamed, "time_ms": 4 * unnamed["time_ms"]}
+    errors = [
+        math.log(one.predicted_s / one.measured_s)
+        for one in embeddings.embedding_rows(table(tmp_path, fast, slow))
+    ]
+    assert errors == pytest.approx([math.log(2), -math.log(2)])
+
+
+def test_rows_that_are_no_kernel_times_carry_the_reason(embeddings, tmp_path, capsys):
+    path = table(
+        tmp_path,
+        row(),
+        row(source="meta-pytorch/torchrec@ff", device="not stated", batch=1024),
+        row(
+            source="pytorch/FBGEMM@8b9eae95", device="not stated", placement="hbm (after prefetch)"
+        ),
+    )
+    assert [bool(one.problem) for one in embeddings.embedding_rows(path)] == [False, True, True]
+    embeddings.compare_embedding(path, as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    assert (document["overall"]["points"], document["overall"]["problems"]) == (1, 2)
+
+
+def test_a_cache_that_holds_all_repeated_batches_misses_nothing(embeddings, tmp_path):
+    cached = {"placement": "uvm_caching", "lookups": 65536.0, "batch": 65536}
+    enough = row(**cached, rows_per_table=67_108_864)
+    scarce = row(**cached, rows_per_table=8_388_608)
+    times = [one.predicted_s for one in embeddings.embedding_rows(table(tmp_path, enough, scarce))]
+    assert times[0] < times[1]
+
+
+def test_a_table_without_a_column_is_refused(embeddings, tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("source,device\na,b\n")
+    with pytest.raises(DseError, match="placement"):
+        embeddings.embedding_rows(path)
