@@ -23,6 +23,7 @@ from dse.cli._options import (
     SetOption,
     SyncIntervalOption,
     TableTypeOption,
+    TrainPipelineOption,
     WireOption,
     price_basis,
 )
@@ -40,6 +41,7 @@ def rank_command(
     network: NetworkOption = "",
     precision: PrecisionOption = "",
     launch: LaunchOption = "",
+    train_pipeline: TrainPipelineOption = "",
     replicas: ReplicasOption = None,
     replica_placement: ReplicaPlacementOption = "",
     sync_interval: SyncIntervalOption = None,
@@ -76,6 +78,7 @@ def rank_command(
         precision=precision,
         program=program,
         launch=launch,
+        train_pipeline=train_pipeline,
         replicas=replicas,
         replica_placement=replica_placement,
         sync_interval=sync_interval,
