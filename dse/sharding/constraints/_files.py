@@ -18,6 +18,7 @@ from dse.config import (
     read_source,
 )
 from dse.errors import ConfigError
+from dse.sharding._kernels import KernelName, kernel_problem, refused_kernels
 from dse.sharding._plan import ComputeKernel, ShardingType
 from dse.sharding.constraints._types import TableConstraints
 
@@ -35,7 +36,7 @@ class TableConstraintsBlock(StrictModel):
     """Constraints on the tables that a pattern matches; names as in TorchRec."""
 
     sharding_types: Annotated[list[ShardingType], Field(min_length=1)] | None = None
-    compute_kernels: Annotated[list[ComputeKernel], Field(min_length=1)] | None = None
+    compute_kernels: Annotated[list[KernelName], Field(min_length=1)] | None = None
     ranks: Annotated[list[_Rank], Field(min_length=1)] | None = None
     min_partition: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
     max_partitions: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
@@ -108,6 +109,8 @@ def parse_allow(text: str) -> TableConstraints:
     types = {kind.value: kind for kind in ShardingType}
     kernels = {kernel.value: kernel for kernel in ComputeKernel}
     for name in names:
+        if name in refused_kernels():
+            raise ConfigError(f"--allow {text}: {kernel_problem(name)}")
         if name not in types and name not in kernels:
             raise ConfigError(
                 f"--allow {text}: `{name}` is neither a sharding type nor a compute kernel; "
