@@ -147,7 +147,7 @@ class ShardStorage:
 def stored_bytes(table: EmbeddingTable, optimizer: Optimizer, rows: int, columns: int) -> float:
     """Returns the bytes of weights and optimizer state of a shard of a table."""
     state_values = optimizer.state_values_per_row(columns)
-    return rows * (columns * table.data_type.value_bytes + _STATE_BYTES * state_values)
+    return rows * (table.data_type.row_bytes(columns) + _STATE_BYTES * state_values)
 
 
 def shard_storage(
@@ -171,13 +171,13 @@ def shard_storage(
         cached_share: Share of rows in host memory that the device caches; None for a shard that
             is on the device.
     """
-    weights_bytes = float(rows * columns * table.data_type.value_bytes)
-    state_bytes = rows * (_STATE_BYTES * optimizer.state_values_per_row(columns))
+    weights_bytes = float(rows * table.data_type.row_bytes(columns))
+    state_by_row_bytes = rows * _STATE_BYTES * optimizer.state_values_by_row
+    state_by_column_bytes = rows * columns * _STATE_BYTES * optimizer.state_values_by_column
     if cached_share is None:
-        return ShardStorage(weights_bytes, state_bytes, 0.0)
+        return ShardStorage(weights_bytes, state_by_row_bytes + state_by_column_bytes, 0.0)
     cached_rows = min(rows, math.ceil(cached_share * rows))
     cached = cached_rows / rows if rows else 0.0
     book_bytes = _PLACE_BYTES * rows + _SLOT_BYTES * cached_rows if cached_rows else 0.0
-    if optimizer.keeps_state_by_row:
-        return ShardStorage(cached * weights_bytes, state_bytes, weights_bytes, book_bytes)
-    return ShardStorage(cached * weights_bytes, 0.0, weights_bytes + state_bytes, book_bytes)
+    host_bytes = weights_bytes + state_by_column_bytes
+    return ShardStorage(cached * weights_bytes, state_by_row_bytes, host_bytes, book_bytes)

@@ -78,6 +78,12 @@ class Candidate:
                 f"{where}: real runs train MLPs and an interaction, not the {', '.join(parts)} of "
                 f"{self.model.name}; leave them out of a copy of the model to compare its plans"
             )
+        rule = self.model.sparse_optimizer
+        if rule.of_tables_only:
+            raise ConfigError(
+                f"{where}: real runs have no `{rule.value}`; use `sgd`, `rowwise_adagrad`, "
+                f"`adagrad` or `adam` in a copy of {self.model.name} to compare its plans"
+            )
         if self.problem.software.launch is not LaunchMode.EAGER:
             raise ConfigError(f"{where}: real runs launch eagerly; choose `launch: eager`")
         plan = check_plan(self.plan, tables, self.world_size, self.node_size)
@@ -97,9 +103,10 @@ class Candidate:
                     f"{where}, table `{table.name}`: real runs have no {special}; leave it out of "
                     "a copy of the model to compare its plans"
                 )
-            if table.data_type is DataType.INT8:
+            if table.data_type.value_bytes < 2:
                 raise ConfigError(
-                    f"{where}, table `{table.name}`: int8 rows cannot be trained; use fp16"
+                    f"{where}, table `{table.name}`: {table.data_type.value} rows cannot be "
+                    "trained; use fp16"
                 )
         return replace(self, plan=plan)
 
