@@ -102,7 +102,7 @@ def test_every_problem_is_told_with_its_line(read):
     for words in (
         "2: rows: expected a whole number from 1 to 1,000,000,000,000, found `x`",
         "4: name: `a` is the name of line 2 too",
-        "5: data_type: expected one of fp32, fp16, bf16, int8, found `fp12`",
+        "5: data_type: expected one of fp32, fp16, bf16, fp8, int8, found `fp12`",
         "7: rows: expected the number of rows, found nothing",
     ):
         assert any(words in line for line in found), (words, found)

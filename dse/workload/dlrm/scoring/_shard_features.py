@@ -191,7 +191,7 @@ def shard_features(
     shape = EmbeddingShape(
         rows=rows,
         dim=columns,
-        value_bytes=table.data_type.value_bytes,
+        value_bytes=table.data_type.row_bytes(columns) / columns,
         bags=bags * (shares.hot if replicated and hot_rows else shares.cold),
         lookups=lookups,
         output_value_bytes=table.output_data_type.value_bytes,
