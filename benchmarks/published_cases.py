@@ -23,7 +23,6 @@ from dse.errors import DseError
 from dse.machine import Precision
 from dse.machine.platforms import Platform, load_platform
 from dse.model import load_dlrm
-from dse.sharding import ShardingType
 from dse.workload import find_program, predict_job
 from dse.workload.dlrm import DLRM_PROGRAMS, DlrmJob, make_problem
 from dse.workload.dlrm.solver import solve
@@ -181,11 +180,6 @@ def _cards(interconnect: str) -> re.Match[str] | None:
     return None
 
 
-#: The hybrid embedding joins all tables and spreads the rows over the ranks, so that no table
-#: is replicated as a whole. Which frequent rows it replicates is left to the solver.
-_HYBRID = frozenset({"hugectr_3_1", "hugectr_hybrid"})
-
-
 def plan_of(scorer: PlanScorer, program: str) -> ShardingPlan:
     """Returns the plan that the program makes, or the solver's where its rule is not known.
 
@@ -202,10 +196,7 @@ def plan_of(scorer: PlanScorer, program: str) -> ShardingPlan:
         plan = own(model, ranks)
         if scorer.score([plan]).fits[0]:
             return plan
-    allowed = set(ShardingType)
-    if program in _HYBRID:
-        allowed.remove(ShardingType.DATA_PARALLEL)
-    return solve(scorer, allowed_types=frozenset(allowed)).plan
+    return solve(scorer).plan
 
 
 def family_of(case: str) -> str:

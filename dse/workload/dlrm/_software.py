@@ -50,6 +50,8 @@ class DlrmRuntime:
         replicated_gradient_bytes: Bytes of one gradient value of what all ranks hold (dense
             layers, replicated tables, hot rows) on the wire.
         dense_bucket_bytes: Size of a dense gradient bucket (DDP's default is 25 MiB).
+        joint_all_reduce: Gradients of replicated tables and hot rows share the buffer of the dense
+            gradients, instead of an all-reduce of their own.
         dense_bottom: Where the bottom MLP runs.
         fused_activations: Biases, activations and their gradients are part of the products.
         fused_interaction: Concatenation, dot products and their triangle are one kernel each way.
@@ -83,6 +85,7 @@ class DlrmRuntime:
     wire: WireFormats = _FP32
     replicated_gradient_bytes: int = 4
     dense_bucket_bytes: int = 25 * 2**20
+    joint_all_reduce: bool = False
     dense_bottom: DenseBottom = DenseBottom.EVERY_RANK
     fused_activations: bool = False
     fused_interaction: bool = False
