@@ -10,6 +10,8 @@ Usage:
     python benchmarks/accuracy.py --gemm TABLE [--json]
     python benchmarks/accuracy.py --attention TABLE [--json]
     python benchmarks/accuracy.py --embedding TABLE.csv [--json]
+    python benchmarks/accuracy.py --sequence TABLE [--json]
+    python benchmarks/accuracy.py --pipelines RUNS.csv [--json]
 
 The first form prints one table: models of kernels and collectives by device, and of networks
 between nodes, beside simpler ones.
@@ -21,9 +23,11 @@ measurements) and prints errors, order and intervals by family, beside a rooflin
 `--cases` lists every case. `--write` does both and writes the page with its pictures. The third
 form takes one file of published training throughputs of recommendation models, the fourth one of
 submissions to MLPerf with training and evaluation apart, the fifth one of published training steps
-of transformers, the last four a table (Parquet or CSV) of times of collectives, of products, of
-causal attention or of FBGEMM's embeddings; rows that a shipped calibration was fitted on are no
-check of it, and those of embeddings say which were.
+of transformers, then five a table (Parquet or CSV) of times of collectives, of products, of
+causal attention or of FBGEMM's embeddings, or the parts of a published step of a generative
+recommender, the last one a file of runs of TorchRec's train pipelines; rows that a shipped
+calibration was fitted on are no check of it, and those of embeddings and of the step say which
+were.
 """
 
 from __future__ import annotations
@@ -49,10 +53,12 @@ from end_to_end_figures import end_to_end_document, family_figures, file_figures
 from end_to_end_page import end_to_end_section, write_pictures
 from kernel_transfers import KernelTransferRow, kernel_transfer_rows
 from network_models import network_rows
+from pipeline_cases import compare_pipelines
 from published_cases import compare_published
 from published_embeddings import compare_embedding
 from published_kernels import compare_attention, compare_gemm
 from published_steps import compare_steps
+from sequence_steps import compare_sequence, sequence_rows, sequence_section
 from train_only_cases import compare_train_only
 
 from dse.errors import DseError
@@ -74,6 +80,8 @@ COMPARISONS = {
     "gemm": ("table of times of products", compare_gemm),
     "attention": ("table of times of causal attention", compare_attention),
     "embedding": ("table of times of FBGEMM's embeddings", compare_embedding),
+    "sequence": ("parts of the published step with attention over histories", compare_sequence),
+    "pipelines": ("file of published runs of TorchRec's train pipelines", compare_pipelines),
 }
 
 
@@ -219,7 +227,9 @@ def main() -> None:
     if arguments.write is not None and len({row.device for row in fresh}) < 2:
         parser.error(f"--write needs measurements of GPUs; {arguments.data} has none")
     if arguments.write is not None:
+        sequence = arguments.data / "published/hstu_h100.csv"
         section = end_to_end_section(steps)
+        section += sequence_section(sequence_rows(sequence) if sequence.exists() else [])
         page = accuracy_page(fresh, lent, lent_kernels, networks, shipped, section)
         arguments.write.write_text(page, encoding="utf-8")
         write_pictures(steps, arguments.write.parent / "images")

@@ -56,6 +56,14 @@ LaunchOption = Annotated[
     str,
     typer.Option("--launch", help="eager or cuda_graphs; by default as the program does."),
 ]
+TrainPipelineOption = Annotated[
+    str,
+    typer.Option(
+        "--train-pipeline",
+        help="base, sparse_dist, fused_sparse_dist, prefetch or semi_sync; by default as the "
+        "program does.",
+    ),
+]
 HotRowsOption = Annotated[
     bool | None,
     typer.Option(

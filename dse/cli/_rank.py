@@ -22,6 +22,7 @@ from dse.cli._options import (
     ReplicasOption,
     SetOption,
     SyncIntervalOption,
+    TrainPipelineOption,
     WireOption,
     price_basis,
 )
@@ -39,6 +40,7 @@ def rank_command(
     network: NetworkOption = "",
     precision: PrecisionOption = "",
     launch: LaunchOption = "",
+    train_pipeline: TrainPipelineOption = "",
     replicas: ReplicasOption = None,
     replica_placement: ReplicaPlacementOption = "",
     sync_interval: SyncIntervalOption = None,
@@ -74,6 +76,7 @@ def rank_command(
         precision=precision,
         program=program,
         launch=launch,
+        train_pipeline=train_pipeline,
         replicas=replicas,
         replica_placement=replica_placement,
         sync_interval=sync_interval,

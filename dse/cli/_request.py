@@ -32,6 +32,8 @@ class Request:
         program: Training program; that of the kind of model if empty.
         plan: Plan file, ``search`` (the default), or ``same`` for a second configuration.
         launch: How the host launches kernels; as the program does if empty.
+        train_pipeline: Which work on later batches overlaps with an iteration; as the program does
+            if empty.
         replicas: Sharding groups with a copy of all tables each.
         replica_placement: Where the ranks of a group are.
         sync_interval: Iterations from one average of the copies to the next.
@@ -63,6 +65,7 @@ class Request:
     program: str = ""
     plan: str = ""
     launch: str = ""
+    train_pipeline: str = ""
     replicas: int | None = None
     replica_placement: str = ""
     sync_interval: int | None = None

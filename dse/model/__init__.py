@@ -9,6 +9,7 @@ from __future__ import annotations
 from dse.model._common import Operator, OperatorKind, Optimizer
 from dse.model._load import ModelFile, find_model, list_models, load_dlrm, load_model
 from dse.model.dlrm import (
+    LENGTH_SPREAD,
     META_2021,
     META_2022,
     STATISTICS,
@@ -25,6 +26,7 @@ from dse.model.dlrm import (
     ModelRecipe,
     ParameterGroup,
     PoolingDistribution,
+    SequenceLayers,
     TableEntry,
     TableList,
     TableStatistics,
@@ -38,6 +40,7 @@ from dse.model.dlrm import (
     interaction_inputs,
     interaction_width,
     read_table_list,
+    sequence_positions,
 )
 from dse.model.transformer import (
     Activation,
@@ -51,6 +54,7 @@ from dse.model.transformer import (
 )
 
 __all__ = [
+    "LENGTH_SPREAD",
     "META_2021",
     "META_2022",
     "STATISTICS",
@@ -75,6 +79,7 @@ __all__ = [
     "Optimizer",
     "ParameterGroup",
     "PoolingDistribution",
+    "SequenceLayers",
     "TableEntry",
     "TableList",
     "TableStatistics",
@@ -96,4 +101,5 @@ __all__ = [
     "load_dlrm",
     "load_model",
     "read_table_list",
+    "sequence_positions",
 ]

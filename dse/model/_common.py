@@ -47,6 +47,7 @@ class OperatorKind(StrEnum):
     CONCAT = "concat"
     OPTIMIZER_STEP = "optimizer_step"
     COPY_TO_DEVICE = "memcpy_h2d"
+    SEQUENCE_ATTENTION = "sequence_attention"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,8 @@ class Operator:
         n: Columns of the output (GEMM kinds).
         k: Contracted length (GEMM kinds).
         batch: Number of independent products (batched GEMM).
-        traffic_bytes: Bytes read and written (all kinds but GEMM).
-        sizes: Names and values of the kernel model's sizes (concat and optimizer step).
+        traffic_bytes: Bytes read and written (all kinds but products and attention).
+        sizes: Names and values of the kernel model's sizes (concat, optimizer step, attention).
         launches: Kernel launches the host issues for it.
     """
 

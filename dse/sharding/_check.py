@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dse._suggest import nearest
 from dse.errors import PlanError
-from dse.sharding._plan import ComputeKernel, ShardingType
+from dse.sharding._plan import NEAREST_WITHOUT_POOLING, ComputeKernel, ShardingType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,6 +82,11 @@ def _placement_problems(
     if outside:
         return [f"{where}: rank {outside[0]} is outside 0–{world_size - 1}"]
     problems = _kernel_problems(plan, where) + _hot_row_problems(plan, table, where)
+    if not table.pooled and (other := NEAREST_WITHOUT_POOLING.get(plan.sharding_type)):
+        problems.append(
+            f"{where}: its lookups are not pooled, so there are no sums that stay on a node; use "
+            f"`{other.value}`"
+        )
     expected = _expected_ranks(plan, table, world_size, devices_per_node)
     if expected:
         problems.append(f"{where}: {expected}, found {_shorten(plan.ranks)}")

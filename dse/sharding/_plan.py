@@ -18,6 +18,15 @@ class ShardingType(StrEnum):
     GRID_SHARD = "grid_shard"
 
 
+#: Types that tables without pooling cannot have, as in TorchRec's `EmbeddingCollection`, and the
+#: nearest that they can: what these types save is sums over a node, and there are none.
+NEAREST_WITHOUT_POOLING = {
+    ShardingType.TABLE_COLUMN_WISE: ShardingType.COLUMN_WISE,
+    ShardingType.TABLE_ROW_WISE: ShardingType.ROW_WISE,
+    ShardingType.GRID_SHARD: ShardingType.COLUMN_WISE,
+}
+
+
 class ComputeKernel(StrEnum):
     """Kernel that looks up and updates rows, with TorchRec's spellings.
 

@@ -234,7 +234,7 @@ def _size_lookup(table: EmbeddingTable) -> float:
 
 
 def _dim(table: EmbeddingTable) -> float:
-    return float(table.dim * table.feature_count)
+    return float(table.dim * table.vectors_per_sample)
 
 
 def _plan_by(cost: TableCost) -> Callable[[PlanningRequest], ShardingPlan]:

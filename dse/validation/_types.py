@@ -106,7 +106,12 @@ class Candidate:
 
 def _untrained(model: DlrmModel) -> list[str]:
     """Returns the fields of a model that the trainer has no network for."""
-    parts = {"towers": model.towers, "experts": model.experts, "tasks": model.tasks}
+    parts = {
+        "sequence": model.sequence,
+        "towers": model.towers,
+        "experts": model.experts,
+        "tasks": model.tasks,
+    }
     return [name for name, part in parts.items() if part]
 
 

@@ -74,7 +74,7 @@ def test_predict_prints_the_contract():
 def test_predict_for_people():
     done = dse(
         *("predict", "dlrm_tiny", "--platform", "h100_sxm", "--world-size", 2),
-        *("--global-batch-size", 4096, "--launch", "cuda_graphs"),
+        *("--global-batch-size", 4096, "--program", "hugectr", "--launch", "cuda_graphs"),
     )
     assert done.returncode == 0
     for word in ("iteration time", "90 % interval", "throughput", "exposed communication"):
@@ -173,7 +173,7 @@ def test_list_and_schema():
     for workload in workload_kinds().values():
         assert kinds >= {(name, workload.kind) for name in workload.programs}
     assert kinds >= {("hugectr", "dlrm"), ("ideal", "transformer"), ("megatron", "transformer")}
-    (torchrec,) = (row for row in programs if row["name"] == "torchrec")
+    (torchrec,) = (row for row in programs if row["name"] == "torchrec_dlrm")
     assert torchrec["fitted"][0].keys() == {"name", "value", "on"}
     assert answer("list", "programs") == programs
     for kind in ("space", "model", "platform"):

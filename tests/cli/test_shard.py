@@ -43,7 +43,7 @@ def test_the_contract_and_a_plan_that_can_be_predicted(tmp_path):
 
 
 def test_for_people():
-    done = dse(*SMALL, "--types", "table_wise,row_wise", "--launch", "cuda_graphs")
+    done = dse(*SMALL, "--types", "table_wise,row_wise", "--program", "hugectr")
     assert done.returncode == 0, done.stderr
     first = done.stdout.splitlines()[0]
     assert first.startswith("best ")

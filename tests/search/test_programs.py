@@ -12,7 +12,13 @@ from dse.machine import Precision
 from dse.search import RunOptions, read_inputs, run
 from dse.search.space import SpaceDocument
 from dse.workload import LaunchMode, find_program
-from dse.workload.dlrm import DLRM_PROGRAMS, DlrmWorkload, WireFormat, WireFormats
+from dse.workload.dlrm import (
+    DLRM_PROGRAMS,
+    DlrmWorkload,
+    TrainPipeline,
+    WireFormat,
+    WireFormats,
+)
 from tests.search.test_joint_plans import MODEL
 
 SPACE = """\
@@ -75,19 +81,22 @@ def test_parts_of_a_program_can_be_overridden(tmp_path):
             with pytest.raises(ConfigError, match="hugectr has no conversion on the wire"):
                 job({**fixed, "program": program, **overrides})
             continue
+        with pytest.raises(ConfigError, match="cannot be captured"):
+            job({**fixed, "program": program, **overrides, "launch": "cuda_graphs"})
+        overrides = {**overrides, "launch": "eager"}
         found = job({**fixed, "program": program, **overrides})
         written = find_program(DLRM_PROGRAMS, program).software
         assert found.program == program
         assert found.problem.software == replace(
             written,
-            launch=LaunchMode.CUDA_GRAPHS,
+            launch=LaunchMode.EAGER,
             wire=WireFormats.of(WireFormat.FP16, codec=written.wire.codec),
-            prefetch_input=False,
+            pipeline=TrainPipeline.BASE,
         )
 
 
 def parts_of(chosen):
-    return chosen.keys() & {"launch", "communication_precision", "prefetch_input"}
+    return chosen.keys() & {"launch", "communication_precision", "train_pipeline"}
 
 
 def test_studies_of_earlier_versions_that_name_no_program_had_the_ideal_one(tmp_path):

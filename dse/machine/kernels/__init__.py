@@ -30,6 +30,10 @@ from dse.machine.kernels._memory import (
     host_copy_time_s,
     streaming_efficiency,
 )
+from dse.machine.kernels._sequence_attention import (
+    SEQUENCE_ATTENTION_SIZES,
+    sequence_attention_estimate,
+)
 from dse.machine.kernels._streaming import (
     streaming_estimate,
     streaming_reference_s,
@@ -72,6 +76,7 @@ __all__ = [
     "HOST_COPY_EFFICIENCY",
     "HOST_ROWS_SPREAD",
     "LOOKUP_LAUNCHES",
+    "SEQUENCE_ATTENTION_SIZES",
     "STREAMING_OPERATORS",
     "UPDATE_LAUNCHES",
     "EmbeddingKernels",
@@ -100,6 +105,7 @@ __all__ = [
     "host_rows_time_s",
     "host_rows_waiting_s",
     "host_rows_work",
+    "sequence_attention_estimate",
     "streaming_efficiency",
     "streaming_estimate",
     "streaming_reference_s",

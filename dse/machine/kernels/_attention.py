@@ -103,7 +103,7 @@ FLASH_RATES = {
 _OLDER_INSTRUCTIONS = 0.47
 
 #: Rate of one compute unit from which on a device has the newer instructions.
-_NEWER_UNIT_RATE = 5e12
+NEWER_UNIT_RATE = 5e12
 
 
 def attention_estimate(
@@ -249,7 +249,7 @@ def _published(
     flops = _forward_flops(full, causal=causal) * (_BACKWARD_PRODUCTS if backward else 1.0)
     share = rates.backward if backward else rates.forward
     peak = device.peak.of(precision)
-    if peak / device.compute_units > _NEWER_UNIT_RATE:
+    if peak / device.compute_units > NEWER_UNIT_RATE:
         share *= _OLDER_INSTRUCTIONS
     rate = peak * share / (1.0 + rates.half_width / np.maximum(full["dim"], 1.0))
     time_s = device.kernel_floor_s + flops / rate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.model.dlrm._architecture import Experts, Task, Tower
+from dse.model.dlrm._architecture import Experts, SequenceLayers, Task, Tower
 from dse.model.dlrm._blocks import ParameterGroup
 from dse.model.dlrm._compose import ModelRecipe, compose_model
 from dse.model.dlrm._dense import (
@@ -13,6 +13,7 @@ from dse.model.dlrm._dense import (
 )
 from dse.model.dlrm._interactions import interaction_inputs, interaction_width
 from dse.model.dlrm._model import (
+    LENGTH_SPREAD,
     DataType,
     DlrmModel,
     EmbeddingTable,
@@ -22,6 +23,7 @@ from dse.model.dlrm._model import (
     PoolingDistribution,
 )
 from dse.model.dlrm._schema import ModelDocument
+from dse.model.dlrm._sequence import sequence_positions
 from dse.model.dlrm._statistics import (
     META_2021,
     META_2022,
@@ -32,6 +34,7 @@ from dse.model.dlrm._statistics import (
 from dse.model.dlrm._table_list import TABLE_COLUMNS, TableEntry, TableList, read_table_list
 
 __all__ = [
+    "LENGTH_SPREAD",
     "META_2021",
     "META_2022",
     "STATISTICS",
@@ -48,6 +51,7 @@ __all__ = [
     "ModelRecipe",
     "ParameterGroup",
     "PoolingDistribution",
+    "SequenceLayers",
     "TableEntry",
     "TableList",
     "TableStatistics",
@@ -61,4 +65,5 @@ __all__ = [
     "interaction_inputs",
     "interaction_width",
     "read_table_list",
+    "sequence_positions",
 ]

@@ -1,4 +1,4 @@
-"""Parts of a recommendation model beside its tables and MLPs: towers, experts, tasks."""
+"""Parts of a recommendation model beside its tables and MLPs: sequence, towers, experts, tasks."""
 
 from __future__ import annotations
 
@@ -53,3 +53,37 @@ class Task:
 
     name: str
     top_mlp: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceLayers:
+    """Attention over a sample's history: the vectors of its tables without pooling.
+
+    Attributes:
+        layers: Layers of the transducer (HSTU).
+        hidden: Width of a position.
+        heads: Heads of the attention.
+        head_dim: Columns of a query and of a key of one head.
+        value_dim: Columns of a value and of a gate of one head.
+        input_mlp: Output widths of the layers that bring the vectors of a position to `hidden`;
+            empty for one layer, or none where they have that width.
+        length: Mean positions a sample; None for one position a lookup. Vectors of several tables
+            may be one position side by side.
+        predictions: Positions a sample whose outputs go on. With one it is a vector of the
+            interaction, with several the layers behind it run for each of them.
+        concatenated: Whether a layer's projection reads the gate and the layer's input beside the
+            gated attention (`concat_ux` of the reference program).
+        recompute: Whether the backward pass computes norm, u, v, q, k and gate again instead of
+            keeping them.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    head_dim: int
+    value_dim: int
+    input_mlp: tuple[int, ...] = ()
+    length: float | None = None
+    predictions: int = 1
+    concatenated: bool = False
+    recompute: bool = False

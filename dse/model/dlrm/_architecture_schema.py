@@ -1,4 +1,4 @@
-"""YAML of towers, experts and tasks, and how they have to fit the rest of a model."""
+"""YAML of sequence, towers, experts and tasks, and how they have to fit the rest of a model."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from dse.config import Count, StrictModel
+from dse.config import Count, PositiveFloat, StrictModel
 from dse.model._common import Name, Width
-from dse.model.dlrm._architecture import Experts, Task, Tower
+from dse.model.dlrm._architecture import Experts, SequenceLayers, Task, Tower
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -65,6 +65,36 @@ class TaskBlock(StrictModel):
         return Task(self.name, tuple(self.top_mlp))
 
 
+class SequenceBlock(StrictModel):
+    """Attention over a sample's history: the vectors of its tables without pooling."""
+
+    layers: Annotated[int, Field(ge=0, le=1000)]
+    hidden: Width
+    heads: Parts
+    head_dim: Width
+    value_dim: Width | None = None
+    input_mlp: Widths = []
+    length: Annotated[PositiveFloat, Field(le=10**7)] | None = None
+    predictions: Annotated[Count, Field(le=10**6)] = 1
+    concatenated: bool = False
+    recompute: bool = False
+
+    def to_sequence(self) -> SequenceLayers:
+        """Returns the layers."""
+        return SequenceLayers(
+            self.layers,
+            self.hidden,
+            self.heads,
+            self.head_dim,
+            self.value_dim or self.head_dim,
+            tuple(self.input_mlp),
+            self.length,
+            self.predictions,
+            self.concatenated,
+            self.recompute,
+        )
+
+
 def problem(field: tuple[str | int, ...], message: str) -> InitErrorDetails:
     """Describes a problem that concerns several fields, at the one to mend."""
     return InitErrorDetails(
@@ -114,3 +144,38 @@ def repeated(field: str, names: Sequence[str]) -> Iterator[InitErrorDetails]:
     for index, name in enumerate(names):
         if name in names[:index]:
             yield problem((field, index, "name"), f"`{name}` is given twice")
+
+
+def wrong_sequence(
+    sequence: SequenceBlock | None, unpooled: Sequence[int], beside: Sequence[str]
+) -> Iterator[InitErrorDetails]:
+    """Yields what is wrong with a sequence.
+
+    Args:
+        sequence: The sequence; None without one.
+        unpooled: Entries of the list of tables that are not pooled.
+        beside: Other inputs of the interaction.
+    """
+    if sequence is None:
+        for index in unpooled:
+            yield problem(
+                ("tables", index, "pooled"),
+                "vectors of single lookups are positions of a `sequence`, and the model has none",
+            )
+        return
+    if not unpooled:
+        yield problem(
+            ("sequence",), "a sequence needs tables with `pooled: false`; there are none"
+        )
+    if sequence.input_mlp and sequence.input_mlp[-1] != sequence.hidden:
+        yield problem(
+            ("sequence", "input_mlp"),
+            f"expected a last width of {sequence.hidden}, as `hidden`, found "
+            f"{sequence.input_mlp[-1]}",
+        )
+    if sequence.predictions > 1 and beside:
+        yield problem(
+            ("sequence", "predictions"),
+            f"several predictions a sample have the sequence alone as input; leave "
+            f"{', '.join(beside)} out, or give them as positions (`pooled: false`)",
+        )

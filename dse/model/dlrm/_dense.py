@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dse.model._common import Operator, OperatorKind
@@ -10,6 +10,7 @@ from dse.model.dlrm._bags import shared_bags_block
 from dse.model.dlrm._blocks import Block, Layers, ParameterGroup, chain
 from dse.model.dlrm._heads import top_block
 from dse.model.dlrm._interactions import interaction_block, interaction_width
+from dse.model.dlrm._sequence import sequence_block
 
 if TYPE_CHECKING:
     from dse.machine import Precision
@@ -90,15 +91,27 @@ def activation_bytes(model: DlrmModel, local_batch_size: int, precision: Precisi
 
 
 def _blocks(model: DlrmModel, samples: int, value_bytes: int) -> tuple[Block, Block, Block]:
-    """Returns bottom MLP, interaction with what comes before it, and all that comes behind it."""
-    layers = Layers(samples, value_bytes)
+    """Returns bottom MLP, interaction with what comes before it, and all that comes behind it.
+
+    Values that they keep are those of a sample.
+    """
     bottom = Block()
     if model.bottom_mlp:
         widths = (model.dense_features, *model.bottom_mlp)
-        bottom = layers.mlp("bottom_mlp", widths, input_gradient=False)
+        bottom = Layers(samples, value_bytes).mlp("bottom_mlp", widths, input_gradient=False)
+    times = model.predicted_positions
+    layers = Layers(samples * times, value_bytes)
     interaction = interaction_block(model, layers)
-    expanded = chain(shared_bags_block(model, layers), interaction)
-    return bottom, expanded, top_block(model, layers, interaction_width(model))
+    top = top_block(model, layers, interaction_width(model))
+    return (
+        bottom,
+        chain(
+            sequence_block(model, samples, value_bytes),
+            shared_bags_block(model, layers),
+            replace(interaction, kept_values=times * interaction.kept_values),
+        ),
+        replace(top, kept_values=times * top.kept_values),
+    )
 
 
 def _optimizer(model: DlrmModel, parameters: int) -> Operator:

@@ -20,16 +20,18 @@ _FM_LAUNCHES = 6
 def interaction_inputs(model: DlrmModel) -> tuple[int, ...]:
     """Returns the widths of the vectors of a sample that the interaction reads.
 
-    Vectors of tables, or of the towers in their place; without the bottom MLP's output.
+    Vectors of tables, or of the towers and the sequence in their place; without the bottom MLP's
+    output.
     """
     in_towers = {name for tower in model.towers for name in tower.tables}
     of_tables = [
         table.dim
         for table in model.tables
-        if table.name not in in_towers
+        if table.pooled and table.name not in in_towers
         for _ in range(table.feature_count)
     ]
-    return (*of_tables, *(tower.mlp[-1] for tower in model.towers))
+    of_sequence = (model.sequence.hidden,) if model.sequence else ()
+    return (*of_tables, *(tower.mlp[-1] for tower in model.towers), *of_sequence)
 
 
 def interaction_width(model: DlrmModel) -> int:

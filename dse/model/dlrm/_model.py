@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dse.indices import IndexDistribution
     from dse.machine import Precision
     from dse.model._common import Optimizer
-    from dse.model.dlrm._architecture import Experts, Task, Tower
+    from dse.model.dlrm._architecture import Experts, SequenceLayers, Task, Tower
+
+
+#: Standard deviation of the logarithm of log-normal lengths.
+LENGTH_SPREAD = 1.0
 
 
 #: Bytes of the weight of a lookup.
@@ -60,6 +65,14 @@ class PoolingDistribution(StrEnum):
     POISSON = "poisson"
     LOGNORMAL = "lognormal"
 
+    def mean_square(self, mean: float) -> float:
+        """Returns the mean of the square of a length with this mean."""
+        if self is PoolingDistribution.POISSON:
+            return mean**2 + mean
+        if self is PoolingDistribution.LOGNORMAL:
+            return mean**2 * math.exp(LENGTH_SPREAD**2)
+        return mean**2
+
 
 @dataclass(frozen=True, slots=True)
 class Interaction:
@@ -88,6 +101,8 @@ class EmbeddingTable:
         dim: Columns of a row.
         pooling_factors: Mean lookups of a bag, one entry per feature that shares the table; each
             feature yields one pooled vector of `dim` values a sample.
+        pooled: Whether a bag's rows are summed; otherwise every lookup yields a vector (TorchRec's
+            `EmbeddingCollection`), a position of the model's sequence.
         pooling_distribution: How a bag's length varies around its mean.
         indices: Which rows are drawn.
         data_type: Storage type.
@@ -111,6 +126,7 @@ class EmbeddingTable:
     bags_per_sample: float = 1.0
     output_data_type: DataType = DataType.FP32
     index_type: IndexType = IndexType.INT64
+    pooled: bool = True
 
     @property
     def lookups_per_sample(self) -> float:
@@ -119,8 +135,13 @@ class EmbeddingTable:
 
     @property
     def feature_count(self) -> int:
-        """Pooled vectors a sample."""
+        """Bags a sample."""
         return len(self.pooling_factors)
+
+    @property
+    def vectors_per_sample(self) -> float:
+        """Vectors a sample that the dense part reads: of bags, or of single lookups."""
+        return self.feature_count if self.pooled else self.lookups_per_sample
 
     @property
     def bag_count(self) -> float:
@@ -160,6 +181,7 @@ class DlrmModel:
         experts: Experts between the shared layers and the tasks; None without.
         tasks: What is predicted, each with its own head and loss; empty if the top MLP ends with
             the outputs.
+        sequence: Attention over the vectors of tables without pooling; None without such tables.
     """
 
     name: str
@@ -177,13 +199,21 @@ class DlrmModel:
     towers: tuple[Tower, ...] = ()
     experts: Experts | None = None
     tasks: tuple[Task, ...] = ()
+    sequence: SequenceLayers | None = None
 
     @property
     def outputs(self) -> int:
         """Predictions a sample, each with a label."""
         if self.tasks:
-            return sum(task.top_mlp[-1] for task in self.tasks)
-        return self.top_mlp[-1] if self.top_mlp else 1
+            at_once = sum(task.top_mlp[-1] for task in self.tasks)
+        else:
+            at_once = self.top_mlp[-1] if self.top_mlp else 1
+        return at_once * self.predicted_positions
+
+    @property
+    def predicted_positions(self) -> int:
+        """How often the layers behind the sequence run for a sample."""
+        return self.sequence.predictions if self.sequence else 1
 
     @property
     def output_data_type(self) -> DataType:

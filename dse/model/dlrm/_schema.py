@@ -14,12 +14,14 @@ from dse.machine import Precision
 from dse.model._common import Name, Optimizer, Width
 from dse.model.dlrm._architecture_schema import (
     ExpertsBlock,
+    SequenceBlock,
     TaskBlock,
     TowerBlock,
     Widths,
     problem,
     repeated,
     wrong_experts,
+    wrong_sequence,
     wrong_towers,
 )
 from dse.model.dlrm._interactions import interaction_width
@@ -122,6 +124,7 @@ class TableDefaults(StrictModel):
 
     dim: Width | None = None
     pooling: Pooling = [1.0]
+    pooled: bool = True
     pooling_distribution: PoolingDistribution = PoolingDistribution.FIXED
     indices: IndicesBlock = UniformBlock(kind="uniform")
     data_type: DataType = DataType.FP32
@@ -139,6 +142,7 @@ class TableBlock(StrictModel):
     dim: Width | None = None
     count: Annotated[Count, Field(le=_MAX_TABLES)] = 1
     pooling: Pooling | None = None
+    pooled: bool | None = None
     pooling_distribution: PoolingDistribution | None = None
     indices: IndicesBlock | None = None
     data_type: DataType | None = None
@@ -213,6 +217,7 @@ class ModelDocument(Document):
     source: str
     dense_features: Annotated[int, Field(ge=0, le=2**24)]
     bottom_mlp: Widths = []
+    sequence: SequenceBlock | None = None
     towers: Annotated[list[TowerBlock], Field(max_length=1000)] = []
     interaction: InteractionBlock
     top_mlp: Widths = []
@@ -239,6 +244,7 @@ class ModelDocument(Document):
                 *self._wrong_indices(),
                 *wrong_towers(self.towers, names),
                 *wrong_experts(self.experts, self.tasks),
+                *self._wrong_sequence(names),
                 *repeated("towers", [tower.name for tower in self.towers]),
                 *repeated("tasks", [task.name for task in self.tasks]),
             ]
@@ -294,6 +300,17 @@ class ModelDocument(Document):
             yield from self._different_widths(kind)
 
     def _wrong_indices(self) -> Iterator[InitErrorDetails]:
+        defaults = self.table_defaults
+        for index, block in enumerate(self.tables):
+            weighted = defaults.weighted if block.weighted is None else block.weighted
+            shared = (block.bags_per_sample or defaults.bags_per_sample) != 1
+            if (weighted or shared) and not self._pooled(block):
+                name = "weighted" if weighted else "bags_per_sample"
+                yield problem(
+                    ("tables", index, name),
+                    f"table `{block.name}` is not pooled, and only pooled lookups have {name}; "
+                    "leave it out",
+                )
         if self.table_defaults.index_type is IndexType.INT32:
             for index, block in enumerate(self.tables):
                 if block.rows > _INT32_ROWS:
@@ -311,12 +328,16 @@ class ModelDocument(Document):
         vectors: list[tuple[tuple[str | int, ...], str, int | None]] = [
             (("tables", index, "dim"), f"table `{block.name}`", block.dim)
             for index, block in enumerate(self.tables)
-            if not {block.name, *_names(block)} <= in_towers and block.name not in in_towers
+            if self._pooled(block)
+            and not {block.name, *_names(block)} <= in_towers
+            and block.name not in in_towers
         ]
         vectors += [
             (("towers", index, "mlp"), f"tower `{tower.name}`", tower.mlp[-1])
             for index, tower in enumerate(self.towers)
         ]
+        if self.sequence:
+            vectors.append((("sequence", "hidden"), "the sequence", self.sequence.hidden))
         for field, name, own in vectors:
             dim = own or self.table_defaults.dim
             if dim is None or (dim == 1 and kind is InteractionKind.FM):
@@ -329,6 +350,31 @@ class ModelDocument(Document):
                     f"a {kind} interaction needs equal widths: {first}, {name} has dim {dim}; a "
                     "tower of one layer brings a table to another width",
                 )
+
+    def _pooled(self, block: TableBlock) -> bool:
+        return self.table_defaults.pooled if block.pooled is None else block.pooled
+
+    def _wrong_sequence(self, names: dict[str, list[str]]) -> Iterator[InitErrorDetails]:
+        unpooled = [index for index, block in enumerate(self.tables) if not self._pooled(block)]
+        in_towers = {
+            name
+            for tower in self.towers
+            for own in tower.tables
+            for name in names.get(own, (own,))
+        }
+        for index in unpooled:
+            if not in_towers.isdisjoint(_names(self.tables[index])):
+                yield problem(("tables", index, "pooled"), "towers read pooled vectors only")
+        beside = [
+            name
+            for name, found in (
+                ("dense_features", self.dense_features),
+                ("towers", self.towers),
+                ("pooled tables", len(unpooled) < len(self.tables)),
+            )
+            if found
+        ]
+        yield from wrong_sequence(self.sequence, unpooled, beside)
 
     def _wrong_top(self) -> Iterator[InitErrorDetails]:
         ends_here = not (self.top_mlp or self.tasks)
@@ -369,6 +415,7 @@ class ModelDocument(Document):
             towers=tuple(tower.to_tower(names) for tower in self.towers),
             experts=self.experts.to_experts() if self.experts else None,
             tasks=tuple(task.to_task() for task in self.tasks),
+            sequence=self.sequence.to_sequence() if self.sequence else None,
         )
 
     def _expanded(self) -> tuple[EmbeddingTable, ...]:
@@ -404,6 +451,7 @@ class ModelDocument(Document):
                 weighted=defaults.weighted if block.weighted is None else block.weighted,
                 bags_per_sample=block.bags_per_sample or defaults.bags_per_sample,
                 **self._of_all_tables(),
+                pooled=self._pooled(block),
             )
             for name in _names(block)
         ]

@@ -13,12 +13,13 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from dse.errors import ConfigError
-from dse.sharding._plan import ComputeKernel, ShardingType
+from dse.sharding._plan import NEAREST_WITHOUT_POOLING, ComputeKernel, ShardingType
 from dse.sharding._shards import MIN_COLUMNS
 from dse.sharding.constraints._contradictions import constraint_origin, contradiction, table_prefix
 from dse.sharding.constraints._types import AllowedPlacement
 
 if TYPE_CHECKING:
+    from dse.model import EmbeddingTable
     from dse.sharding.constraints._types import PlanningRequest, TableConstraints
 
 #: Types in the order in which planners try them for a table.
@@ -62,6 +63,8 @@ def placements_allowed(table_index: int, request: PlanningRequest) -> tuple[Allo
     table = request.tables[table_index]
     applying = tuple(rule for rule in request.constraints if rule.matches(table.name))
     limits, offered = _limits(request), request.hot_rows[table_index] if request.hot_rows else ()
+    if not table.pooled:
+        limits = _without_pooling(table, limits, applying)
 
     def allowed(rules: tuple[TableConstraints, ...]) -> tuple[AllowedPlacement, ...]:
         counts = _hot_rows(table.rows, offered, rules)
@@ -71,6 +74,22 @@ def placements_allowed(table_index: int, request: PlanningRequest) -> tuple[Allo
     if not found:
         raise ConfigError(contradiction(table, request, applying, lambda some: not allowed(some)))
     return found
+
+
+def _without_pooling(
+    table: EmbeddingTable, limits: _Limits, applying: tuple[TableConstraints, ...]
+) -> _Limits:
+    """Returns what is allowed for a table without pooling."""
+    named = [rule.allowed_types for rule in applying if rule.allowed_types]
+    types = limits.allowed_types.intersection(*named)
+    if types and types <= NEAREST_WITHOUT_POOLING.keys():
+        nearest = sorted({NEAREST_WITHOUT_POOLING[kind] for kind in types})
+        raise ConfigError(
+            f"{table_prefix(table)}its lookups are not pooled, so it cannot be sharded by "
+            f"{', '.join(sorted(types))}; allow {' or '.join(nearest)}"
+        )
+    allowed = limits.allowed_types.difference(NEAREST_WITHOUT_POOLING)
+    return limits._replace(allowed_types=allowed)
 
 
 def _hot_rows(

@@ -15,7 +15,7 @@ from dse.validation._types import Candidate
 from dse.validation.study._choose import configuration_of
 from dse.validation.study._scale import fold_plan, scale_model, scaling_text
 from dse.workload import find_program, predict_job
-from dse.workload.dlrm import DLRM_PROGRAMS, WireFormat, WireFormats
+from dse.workload.dlrm import DLRM_PROGRAMS, TrainPipeline, WireFormat, WireFormats
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -250,11 +250,15 @@ def _trained_wire(wire: WireFormats) -> WireFormats:
 
 
 def trained_software(software: DlrmRuntime) -> DlrmRuntime:
-    """Returns the reference trainer's program with the options that it shares with another one."""
+    """Returns the reference trainer's program with the options that it shares with another one.
+
+    Of pipelines it has those that prefetch the input and those that do not.
+    """
+    ahead = software.pipeline.distributes_ahead
     return replace(
         find_program(DLRM_PROGRAMS, "dse_trainer").software,
         overlap_dense_all_reduce=software.overlap_dense_all_reduce,
-        prefetch_input=software.prefetch_input,
+        pipeline=TrainPipeline.SPARSE_DIST if ahead else TrainPipeline.BASE,
         wire=_trained_wire(software.wire),
         dense_bucket_bytes=software.dense_bucket_bytes,
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.model import PoolingDistribution
+from dse.model import LENGTH_SPREAD, PoolingDistribution
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 #: Samples per block.
 _BLOCK = 512
-
-#: Standard deviation of the logarithm of log-normal bag lengths.
-_LENGTH_SPREAD = 1.0
 
 #: Distinguishes the generator of dense features and labels from those of the tables.
 _DENSE = 2**31 - 1
@@ -97,7 +94,7 @@ def _lengths(
     mean = np.full(_BLOCK, factor)
     if distribution is PoolingDistribution.LOGNORMAL:
         normal = rng.standard_normal(_BLOCK)
-        mean *= np.exp(_LENGTH_SPREAD * normal - 0.5 * _LENGTH_SPREAD**2)
+        mean *= np.exp(LENGTH_SPREAD * normal - 0.5 * LENGTH_SPREAD**2)
     return np.floor(mean + rng.random(_BLOCK)).astype(np.int64)
 
 

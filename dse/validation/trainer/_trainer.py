@@ -4,7 +4,8 @@ An iteration issues the same operations as the predicted one (:func:`build_layou
 order: lookups of each exchange group followed by their collective, overlapped with the bottom MLP;
 interaction and top MLP; backward, where gradients of pooled vectors are sent back as soon as the
 interaction has computed them; table updates, overlapped with the all-reduces of dense gradients;
-the dense optimizer. With `prefetch_input` the input collectives of later batches overlap it.
+the dense optimizer. Unless the pipeline is `base`, the input collectives of later batches overlap
+it.
 
 Dense gradients are reduced by `DistributedDataParallel` in buckets of `dense_bucket_bytes`.
 Without `overlap_dense_all_reduce` the same buckets are reduced when the backward pass is over.
@@ -169,7 +170,7 @@ class Trainer:
     def _next(self) -> Feeding:
         """Returns the next batch, whose indices are being sent, and prefetches later ones."""
         inputs, ahead = self._inputs, self._feedings
-        if not self._software.prefetch_input:
+        if not self._software.pipeline.distributes_ahead:
             return inputs.send_indices(inputs.send_lengths(self._batch()))
         if not ahead:
             ahead.append(inputs.send_indices(inputs.send_lengths(self._batch())))
@@ -198,7 +199,7 @@ class Trainer:
             ]
 
     def _send_outputs(self, feeding: Feeding) -> list[Callable[[], Any]]:
-        if not self._software.prefetch_input:
+        if not self._software.pipeline.distributes_ahead:
             self._bags_of(feeding)
         pending = []
         with self._torch.no_grad():

@@ -6,9 +6,10 @@ from dse.workload.dlrm._durations import slot_durations_s
 from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm._layout import build_layout
 from dse.workload.dlrm._parameters import PLACEMENT_PREFIX, TYPE_SEPARATOR, DlrmParameters
+from dse.workload.dlrm._pipelines import TrainPipeline
 from dse.workload.dlrm._problem import DlrmProblem, WeightSync, make_problem
 from dse.workload.dlrm._programs import DLRM_PROGRAMS, DlrmProgram
-from dse.workload.dlrm._software import DenseBottom, DlrmRuntime, InputPath
+from dse.workload.dlrm._software import DenseBottom, DlrmRuntime, HostOperators, InputPath
 from dse.workload.dlrm._wire import WireFormat, WireFormats
 from dse.workload.dlrm._workload import DlrmWorkload
 from dse.workload.dlrm.scoring._features import ExchangeGroup, exchange_group
@@ -28,11 +29,13 @@ __all__ = [
     "DlrmRuntime",
     "DlrmWorkload",
     "ExchangeGroup",
+    "HostOperators",
     "InputPath",
     "LayoutGraph",
     "PlanScorer",
     "PlanScores",
     "Slot",
+    "TrainPipeline",
     "WeightSync",
     "WireFormat",
     "WireFormats",

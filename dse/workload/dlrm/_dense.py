@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.machine.kernels import Estimate, gemm_estimate, streaming_estimate
+from dse.machine.kernels import (
+    Estimate,
+    gemm_estimate,
+    sequence_attention_estimate,
+    streaming_estimate,
+)
 from dse.model import OperatorKind
 
 if TYPE_CHECKING:
@@ -55,7 +60,10 @@ def dense_estimate(
         estimate = streaming_estimate(device, "elementwise", {"traffic_bytes": traffic_bytes})
         time_s[streams], spread[streams] = estimate.time_s, estimate.spread
     for index, operator in enumerate(operators):
-        if operator.sizes:
+        if operator.kind is OperatorKind.SEQUENCE_ATTENTION:
+            estimate = sequence_attention_estimate(device, dict(operator.sizes), precision)
+            time_s[index], spread[index] = estimate.time_s, estimate.spread
+        elif operator.sizes:
             estimate = streaming_estimate(device, operator.kind.value, dict(operator.sizes))
             time_s[index], spread[index] = estimate.time_s, estimate.spread
     return Estimate(time_s, spread)

@@ -13,6 +13,7 @@ from dse.machine.collectives import (
     collective_estimate,
 )
 from dse.machine.kernels import (
+    HOST_ROWS_SPREAD,
     LOOKUP_LAUNCHES,
     elementwise_time_s,
     embedding_time_s,
@@ -33,6 +34,7 @@ from dse.workload.dlrm._exchanges import (
 from dse.workload.dlrm._software import InputPath
 from dse.workload.dlrm._weight_sync import synced_bytes, weight_sync_s
 from dse.workload.dlrm.scoring._features import (
+    HOST_PREFETCHED_COLUMN,
     LENGTH_BYTES,
     RANK_BLOCK_START,
     ExchangeGroup,
@@ -73,8 +75,12 @@ def slot_durations_s(
     """
     durations = np.zeros((len(Slot), *features.shape[1:]))
     _fill_all_lookups(problem, layout, features, durations)
-    _add_host_waiting(problem, layout, features, durations)
     cluster = problem.cluster
+    if has_host_columns(features):
+        durations[Slot.ROW_PREFETCH] = host_rows_time_s(
+            cluster.host_link, features[HOST_PREFETCHED_COLUMN]
+        )
+        _add_host_waiting(problem, layout, features, durations)
     if cluster.world_size == 1:
         _fill_replicated_update(problem, features, durations)
         return durations
@@ -117,6 +123,8 @@ def slot_spreads(
     def most(group: ExchangeGroup) -> float:
         return float(features[group_column(group, GroupFeature.EXCHANGED)].max())
 
+    if has_host_columns(features) and features[HOST_PREFETCHED_COLUMN].any():
+        spreads[Slot.ROW_PREFETCH] = HOST_ROWS_SPREAD
     replicated = most(ExchangeGroup.REPLICATED)
     replicated_bytes = problem.software.replicated_gradient_bytes * replicated
     traffic_bytes = np.array(4.0 * _GRADIENT_BYTES * replicated)
@@ -215,8 +223,11 @@ def _add_host_waiting(
     """
     cluster = problem.cluster
     shared = cluster.host_link.devices > 1 or cluster.host_memory_bandwidth_bytes_per_s
-    if not (shared and has_host_columns(features)):
+    if not shared:
         return
+    durations[Slot.ROW_PREFETCH] += host_rows_waiting_s(
+        cluster, features[HOST_PREFETCHED_COLUMN], accesses=1
+    )
     for group in ExchangeGroup:
         if not layout >> group & 1 or group is ExchangeGroup.REPLICATED:
             continue
@@ -290,7 +301,8 @@ def _fill_all_to_alls(
             durations[slot] = by_kind.pop(0)
     if by_kind:
         # Prefetched, it overlaps with this batch's lookups.
-        overlaps = problem.software.prefetch_input and has_own_engines(cluster.device)
+        ahead = problem.software.pipeline.distributes_ahead
+        overlaps = ahead and has_own_engines(cluster.device)
         slowdown = COLLECTIVE_SLOWDOWN if overlaps else 1.0
         durations[Slot.INPUT_EXCHANGE] = slowdown * sum(by_kind)
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from dse.workload.dlrm._problem import DlrmProblem
     from dse.workload.dlrm._shape import Phase, Shape
+    from dse.workload.dlrm.scoring._features import ExchangeGroup
 
 #: The cost of tasks whose duration the plan decides.
 _OF_PLAN = 0
@@ -103,6 +104,20 @@ class Issuer:
                 self.host_task(rank, GRAPH_LAUNCH.name, GRAPH_LAUNCH) for rank in self.ranks
             ]
 
+    def handle(self, what: str, groups: tuple[ExchangeGroup, ...], *, batch: bool = False) -> None:
+        """Adds the host's work with features and exchange groups besides their operators.
+
+        Args:
+            what: What is handled.
+            groups: Exchange groups that it is part of.
+            batch: Whether batches and features are handled.
+        """
+        if not self.shape.handles_features or self._graph_launch:
+            return
+        name = f"handle {what}"
+        for rank in self.ranks:
+            self.host_task(rank, name, HostWork(name, groups=groups, batch=batch))
+
     def finish(self) -> Structure:
         """Loads the next batch and returns the graph."""
         if self.shape.loads_batches:
@@ -170,6 +185,13 @@ class Issuer:
         ]
         self._slots += [(task, slot, rank) for task, rank in zip(tasks, self.ranks, strict=True)]
         return tasks
+
+    def slot_copy(self, slot: Slot, name: str) -> None:
+        """Issues a copy from the host whose duration the plan decides."""
+        kind, streams = DurationClass.COPY, self._copy
+        for rank in self.ranks:
+            task = self.issue(rank, name, TaskKind.COPY, kind, streams, _OF_PLAN)
+            self._slots.append((task, slot, rank))
 
     def plan_collective(
         self,

@@ -161,7 +161,9 @@ class DlrmJob(Job):
     def key(self) -> Hashable:
         """Returns the problem and the name of its program, with what restricts the plan."""
         types = self.allowed_types
-        if self.problem.cluster.domain_count == 1:
+        if self.problem.cluster.domain_count == 1 and all(
+            table.pooled for table in self.problem.model.tables
+        ):
             types = _on_one_node(types)
         return self.problem, self._program, types, self._placements
 
@@ -311,8 +313,19 @@ class DlrmJob(Job):
         return samples * (forward_s + software.evaluation_s_per_sample / ranks)
 
     def notes(self) -> tuple[str, ...]:
-        """Returns whether the device lacks the arithmetic that was asked for."""
-        return precision_notes(self.problem.cluster.device, self.problem.precision)
+        """Returns what the device, or the program, lacks of what was asked for."""
+        found = precision_notes(self.problem.cluster.device, self.problem.precision)
+        if self._plan is None or self.problem.software.hot_rows:
+            return found
+        hot = sum(table.hot_rows > 0 for table in self._plan.tables)
+        if not hot:
+            return found
+        tables = "a table" if hot == 1 else f"{hot:,} tables"
+        program = self._program or "the program"
+        return (
+            *found,
+            f"the plan keeps hot rows of {tables} on every rank, which {program} cannot",
+        )
 
     def setup(self) -> str:
         """Returns how the plan was found, or its file, and the sharding groups."""

@@ -40,7 +40,7 @@ _SHARDS_SEPARATOR = "/"
 #: Costs of a table by which ranks are balanced.
 _COSTS: dict[str, Callable[[EmbeddingTable], float]] = {
     "lookups": lambda table: table.lookups_per_sample * table.dim,
-    "output width": lambda table: float(table.dim * table.feature_count),
+    "output width": lambda table: float(table.dim * table.vectors_per_sample),
     "size": lambda table: float(table.rows * table.dim),
 }
 

@@ -17,9 +17,11 @@ One iteration, on every rank (TPDS'24, and TorchRec's pipelined loop):
 * host thread: one dispatch per operator (T1–T5), or one launch of a captured graph; what the
   program does on the host before the devices start, and the loading of the next batch at the end.
 
-With prefetching, copy and input distribution belong to the next batch: they occupy their
-streams, but nothing in this iteration waits for them. The iteration starts with idle devices and
-ends with the last task, which is conservative by the first dispatches.
+What the pipeline does ahead (:mod:`dse.workload.dlrm._pipelines`) belongs to the next batch: it
+occupies its stream, but nothing in this iteration waits for it. With lookups right behind the
+update, the iteration begins with the interaction and ends with the next batch's bottom MLP. It
+starts with idle devices and ends with the last task, which is conservative by the first
+dispatches.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from dse.workload._launch import LaunchMode
 from dse.workload.dlrm._codec import decode_slot, encode_slot
 from dse.workload.dlrm._costs import WAIT
 from dse.workload.dlrm._issue import Issuer
+from dse.workload.dlrm._pipelines import TrainPipeline
 from dse.workload.dlrm._shape import make_shape
 from dse.workload.dlrm._software import InputPath
 from dse.workload.dlrm.scoring._features import ExchangeGroup
@@ -91,26 +94,53 @@ class _Iteration(Issuer):
     def build(self) -> Structure:
         """Issues all phases and returns the graph."""
         shape = self.shape
-        embeddings_ready = self._forward_embeddings()
-        bottom = self.dense_phase(shape.bottom_forward)
-        embeddings_ready = self._decoded_outputs(embeddings_ready)
-        after = [bottom[rank] + embeddings_ready[rank] for rank in self.ranks]
-        self.dense_phase(shape.forward, after)
-        if not shape.forward_only:
+        nothing: list[list[int]] = [[] for _ in self.ranks]
+        ahead = shape.pipeline.distributes_ahead
+        input_ready = self._input()
+        if ahead:
+            input_ready = nothing
+        if shape.pipeline is TrainPipeline.PREFETCH:
+            self.slot_copy(Slot.ROW_PREFETCH, "prefetch rows")
+        if shape.pipeline is TrainPipeline.FUSED_SPARSE_DIST and not shape.forward_only:
+            self.dense_phase(shape.forward)
             reduced = self._backward()
-            updated = self.dense_phase(shape.optimizer, reduced)
-            if shape.averages_weights:
-                self.occasional_collective("weight sync", updated, Slot.WEIGHT_SYNC)
+            embeddings_ready = self._look_up(input_ready)
+            self._optimize(reduced)
+            self.dense_phase(shape.bottom_forward)
+            self._decoded_outputs(embeddings_ready)
+        else:
+            embeddings_ready = self._look_up(input_ready)
+            bottom = self.dense_phase(shape.bottom_forward)
+            if shape.pipeline.looks_up_ahead and not shape.forward_only:
+                self.dense_phase(shape.forward)
+                reduced = self._backward()
+                self._decoded_outputs(embeddings_ready)
+                self._optimize(reduced)
+            else:
+                embeddings_ready = self._decoded_outputs(embeddings_ready)
+                after = [bottom[rank] + embeddings_ready[rank] for rank in self.ranks]
+                self.dense_phase(shape.forward, after)
+                if not shape.forward_only:
+                    self._optimize(self._backward())
+        if ahead:
+            self._handle_input()
         return self.finish()
 
-    def _forward_embeddings(self) -> list[list[int]]:
-        """Input, lookups and output exchange; returns what the interaction waits for, per rank."""
-        input_ready = self._input()
-        if self.shape.prefetch_input:
-            input_ready = [[] for _ in self.ranks]
+    def _optimize(self, reduced: list[list[int]]) -> None:
+        """Updates dense parameters, and now and then makes replicas of the tables alike."""
+        updated = self.dense_phase(self.shape.optimizer, reduced)
+        if self.shape.averages_weights:
+            self.occasional_collective("weight sync", updated, Slot.WEIGHT_SYNC)
+
+    def _handle_input(self) -> None:
+        self.handle("features", self.shape.groups, batch=True)
+
+    def _look_up(self, input_ready: list[list[int]]) -> list[list[int]]:
+        """Lookups and output exchange; returns what the interaction waits for, per rank."""
         ready: list[list[int]] = [[] for _ in self.ranks]
         for group in self.shape.groups:
             slot = _LOOKUP_SLOTS[group][0]
+            self.handle(f"{group.name.lower()} lookups", (group,))
             lookups = self.slot_compute(
                 slot, f"{group.name.lower()} lookup", LOOKUP_LAUNCHES, input_ready
             )
@@ -153,14 +183,17 @@ class _Iteration(Issuer):
         for number, name in enumerate(shape.copies):
             for rank in self.ranks:
                 copies[rank].append(self.issue_copy(rank, name, 1 + number))
+        if not shape.pipeline.distributes_ahead:
+            self._handle_input()
         exchanged = [group for group in shape.groups if group is not ExchangeGroup.REPLICATED]
         by_sample = shape.input_path is InputPath.BY_SAMPLE
         if not exchanged or shape.alone or not by_sample:
             return copies
         # The next batch was copied an iteration ago: its exchange waits for no copy of this one.
-        after = [[] for _ in self.ranks] if shape.prefetch_input else copies
+        ahead = shape.pipeline.distributes_ahead
+        after = [[] for _ in self.ranks] if ahead else copies
         tasks = self.plan_collective("input all-to-all", self.ranks, after, Slot.INPUT_EXCHANGE)
-        if not shape.prefetch_input and shape.launch is LaunchMode.EAGER:
+        if not ahead and shape.launch is LaunchMode.EAGER:
             # The host reads the exchanged lengths before it can size the lookups' inputs.
             for rank, task in zip(self.ranks, tasks, strict=True):
                 self.host_task(rank, WAIT.name, WAIT, (task,))
@@ -213,6 +246,7 @@ class _Iteration(Issuer):
             after = self._converted(decode_slot(group, backward=True), "gradient decode", after)
             slot = _LOOKUP_SLOTS[group][1]
             name = f"{group.name.lower()} lookup backward"
+            self.handle(f"{group.name.lower()} gradients", (group,))
             updates = self.slot_compute(slot, name, UPDATE_LAUNCHES, after)
             if group is not ExchangeGroup.REPLICATED:
                 continue

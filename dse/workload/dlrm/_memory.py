@@ -2,9 +2,11 @@
 
 All parts that depend on the plan are linear in the placement features, so a batch of plans costs
 one expression. Counted: weights, optimizer state, dense parameters with gradients and state,
-activations kept for the backward pass, indices (two batches when input is prefetched), pooled
-embeddings and their gradients, and the buffers of collectives. The platform's reserved share
-(driver context, communicator, allocator slack) is subtracted from the capacity instead.
+activations kept for the backward pass, indices (as many batches as the pipeline holds), pooled
+embeddings and their gradients, and the buffers of collectives: what is *allocated*. Under a
+framework whose allocator *reserves* more than it gives out, that is counted as well, because the
+device has to have it. The platform's reserved share (driver context, communicator) is subtracted
+from the capacity instead.
 
 Tables in host memory count against the memory of their node, as far as it is known.
 """
@@ -18,8 +20,10 @@ import numpy as np
 
 from dse.model import activation_bytes, dense_parameter_count
 from dse.workload._prediction import MemoryAccount
+from dse.workload.dlrm._pipelines import held_batches
 from dse.workload.dlrm.scoring._features import (
     HOST_STORED_COLUMN,
+    LENGTH_BYTES,
     RankFeature,
     has_host_columns,
     rank_column,
@@ -29,7 +33,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.machine import Cluster
+    from dse.model import DlrmModel
     from dse.workload.dlrm._problem import DlrmProblem
+
+#: Purpose of what an allocator reserves and does not give out.
+RESERVED = "reserved by the allocator"
 
 #: Bytes of a master weight, a gradient and a value of optimizer state.
 _MASTER_BYTES = 4
@@ -43,9 +51,12 @@ class MemoryModel:
         dense_parameters_bytes: Dense weights, gradients and optimizer state.
         activations_bytes: Activations of the local batch.
         input_copies: Batches of indices held at once.
-        fixed_io_bytes: Pooled embeddings of the local batch and their gradients.
+        fixed_io_bytes: Pooled embeddings of the local batch and their gradients, and batches as
+            copied from the host.
         fixed_buffers_bytes: Buckets of the dense all-reduce.
-        buffer_bytes: Bytes of a pooled value and its gradient in buffers of collectives.
+        buffer_bytes: Bytes of a pooled value and its gradient in buffers of collectives; of the
+            larger one where the first is given back before the second.
+        allocator_ratio: Bytes reserved for each one allocated, of all but tables and parameters.
     """
 
     dense_parameters_bytes: float
@@ -54,6 +65,7 @@ class MemoryModel:
     fixed_io_bytes: float
     fixed_buffers_bytes: float
     buffer_bytes: float
+    allocator_ratio: float
 
     @staticmethod
     def of(problem: DlrmProblem) -> MemoryModel:
@@ -65,34 +77,35 @@ class MemoryModel:
         # Mixed precision keeps a working copy of the weights next to the master copy.
         working_bytes = problem.precision.value_bytes if problem.precision.value_bytes < 4 else 0
         pooled_bytes = sum(
-            table.feature_count * table.dim * table.output_data_type.value_bytes
+            table.vectors_per_sample * table.dim * table.output_data_type.value_bytes
             for table in model.tables
         )
         distributed = problem.cluster.world_size > 1
+        held = held_batches(software.pipeline)
+        io_bytes = (2.0 + held.pooled) * pooled_bytes
+        if software.pytorch_memory:
+            io_bytes += held.own * input_bytes(model)
         return MemoryModel(
             dense_parameters_bytes=float(parameters * (copies * _MASTER_BYTES + working_bytes)),
             activations_bytes=float(
                 activation_bytes(model, problem.local_batch_size, problem.precision)
             ),
-            input_copies=2 if software.prefetch_input else 1,
-            fixed_io_bytes=2.0 * problem.local_batch_size * pooled_bytes,
+            input_copies=held.received,
+            fixed_io_bytes=problem.local_batch_size * io_bytes,
             fixed_buffers_bytes=float(
                 min(parameters * software.replicated_gradient_bytes, software.dense_bucket_bytes)
                 if distributed
                 else 0
             ),
-            buffer_bytes=software.wire.buffer_bytes,
+            buffer_bytes=software.wire.buffer_bytes / (2.0 if software.pytorch_memory else 1.0),
+            allocator_ratio=held.reserved if software.pytorch_memory else 1.0,
         )
 
     @property
     def fixed_bytes(self) -> float:
         """Bytes of a rank that no plan changes."""
-        return (
-            self.dense_parameters_bytes
-            + self.activations_bytes
-            + self.fixed_io_bytes
-            + self.fixed_buffers_bytes
-        )
+        transient_bytes = self.activations_bytes + self.fixed_io_bytes + self.fixed_buffers_bytes
+        return self.dense_parameters_bytes + self.allocator_ratio * transient_bytes
 
     def total_bytes(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns the bytes of every rank.
@@ -107,8 +120,10 @@ class MemoryModel:
             self.fixed_bytes
             + features[rank_column(RankFeature.WEIGHTS)]
             + features[rank_column(RankFeature.STATE)]
-            + self.input_copies * features[rank_column(RankFeature.INPUT)]
-            + self.buffer_bytes * features[rank_column(RankFeature.POOLED_OUTPUT)]
+            + self.allocator_ratio * self.input_copies * features[rank_column(RankFeature.INPUT)]
+            + self.allocator_ratio
+            * self.buffer_bytes
+            * features[rank_column(RankFeature.POOLED_OUTPUT)]
         )
 
     def host_bytes(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -174,20 +189,28 @@ class MemoryModel:
         def of(feature: RankFeature) -> float:
             return float(features[rank_column(feature), rank, 0])
 
+        io_bytes = self.fixed_io_bytes + self.input_copies * of(RankFeature.INPUT)
+        buffers_bytes = self.fixed_buffers_bytes
+        buffers_bytes += self.buffer_bytes * of(RankFeature.POOLED_OUTPUT)
+        parts = [
+            ("embedding weights", of(RankFeature.WEIGHTS)),
+            ("embedding optimizer state", of(RankFeature.STATE)),
+            ("dense parameters", self.dense_parameters_bytes),
+            ("activations", self.activations_bytes),
+            ("indices and pooled embeddings", io_bytes),
+            ("communication buffers", buffers_bytes),
+        ]
+        if self.allocator_ratio > 1.0:
+            allocated_bytes = self.activations_bytes + io_bytes + buffers_bytes
+            parts.append((RESERVED, (self.allocator_ratio - 1.0) * allocated_bytes))
         return MemoryAccount(
-            (
-                ("embedding weights", of(RankFeature.WEIGHTS)),
-                ("embedding optimizer state", of(RankFeature.STATE)),
-                ("dense parameters", self.dense_parameters_bytes),
-                ("activations", self.activations_bytes),
-                (
-                    "indices and pooled embeddings",
-                    self.fixed_io_bytes + self.input_copies * of(RankFeature.INPUT),
-                ),
-                (
-                    "communication buffers",
-                    self.fixed_buffers_bytes + self.buffer_bytes * of(RankFeature.POOLED_OUTPUT),
-                ),
-            ),
+            tuple(parts),
             host_bytes=float(self.host_bytes(features)[rank, 0]),
         )
+
+
+def input_bytes(model: DlrmModel) -> float:
+    """Returns the bytes of one sample's indices and lengths, as copied from the host."""
+    indices = sum(table.lookup_bytes * table.lookups_per_sample for table in model.tables)
+    lengths = LENGTH_BYTES * sum(table.bag_count for table in model.tables)
+    return float(indices + lengths)

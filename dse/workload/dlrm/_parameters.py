@@ -21,6 +21,7 @@ from dse.workload._parameters import (
     Switches,
     as_list,
 )
+from dse.workload.dlrm._pipelines import TrainPipeline
 from dse.workload.dlrm._wire import WireFormat, WireFormats
 
 #: Joins the names of a set of sharding types into one value of an outer parameter.
@@ -28,6 +29,15 @@ TYPE_SEPARATOR = "+"
 
 #: Begins the name of the outer parameter that places a table, with `plan: joint`.
 PLACEMENT_PREFIX = "plan."
+
+
+#: Name of the parameter `train_pipeline` in earlier versions, when it was a switch.
+FORMER_PIPELINE = "prefetch_input"
+
+
+def pipeline_name(prefetches: bool) -> str:
+    """Returns the pipeline that prefetches the input, or the one that does not."""
+    return (TrainPipeline.SPARSE_DIST if prefetches else TrainPipeline.BASE).value
 
 
 def _as_type_sets(value: object) -> object:
@@ -41,6 +51,21 @@ def _as_type_sets(value: object) -> object:
 
 LaunchModes = Annotated[
     list[Literal["eager", "cuda_graphs"]], Field(min_length=1), BeforeValidator(as_list)
+]
+
+
+def _as_pipelines(value: object) -> object:
+    """Reads switches of earlier versions: whether the input is prefetched."""
+    listed = as_list(value)
+    if not isinstance(listed, list):
+        return listed
+    return [pipeline_name(item) if isinstance(item, bool) else item for item in listed]
+
+
+TrainPipelines = Annotated[
+    list[Literal["base", "sparse_dist", "fused_sparse_dist", "prefetch", "semi_sync"]],
+    Field(min_length=1),
+    BeforeValidator(_as_pipelines),
 ]
 
 
@@ -96,7 +121,7 @@ TypeSets = Annotated[
 class DlrmParameters(ParametersBlock):
     """The outer choices; each is a value, a list of values, or a range.
 
-    `launch`, `overlap_dense_all_reduce`, `prefetch_input`, `communication_precision` and
+    `launch`, `overlap_dense_all_reduce`, `train_pipeline`, `communication_precision` and
     `hot_rows` (whether plans may keep popular rows on every rank) override what the program does;
     without them it does as it is written.
 
@@ -114,7 +139,10 @@ class DlrmParameters(ParametersBlock):
     precision: Precisions | None = None
     launch: LaunchModes | None = None
     overlap_dense_all_reduce: Switches | None = None
-    prefetch_input: Switches | None = None
+    train_pipeline: Annotated[
+        TrainPipelines | None,
+        Field(validation_alias=AliasChoices("train_pipeline", FORMER_PIPELINE)),
+    ] = None
     communication_precision: Wires | None = None
     hot_rows: Switches | None = None
     replicas: RankCounts | None = None

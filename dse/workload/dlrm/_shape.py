@@ -17,12 +17,13 @@ from dse.workload.dlrm._operators import (
     dense_buckets,
     stack_operators,
 )
-from dse.workload.dlrm._software import InputPath
+from dse.workload.dlrm._software import HostOperators, InputPath
 from dse.workload.dlrm.scoring._features import ExchangeGroup
 
 if TYPE_CHECKING:
     from dse.workload._launch import LaunchMode
     from dse.workload.dlrm._operators import StackOperators
+    from dse.workload.dlrm._pipelines import TrainPipeline
     from dse.workload.dlrm._problem import DlrmProblem
     from dse.workload.dlrm.scoring._slots import Slot
 
@@ -57,7 +58,8 @@ class Shape:
         first_rank_bottom: Whether the bottom MLP of the first rank is part of the graph.
         launch: How the host launches.
         overlap_dense_all_reduce: Whether buckets are reduced during the backward pass.
-        prefetch_input: Whether copy and input exchange belong to the next batch.
+        pipeline: Which work belongs to later batches.
+        handles_features: Whether the host handles features and groups besides the operators.
         input_path: How a batch reaches the devices.
         host_step: Whether the devices wait for something on the host at the beginning.
         loads_batches: Whether the host loads the next batch.
@@ -74,7 +76,7 @@ class Shape:
         optimizer: Update of the dense parameters.
         buckets: The operator of the backward pass that completes each bucket of gradients.
         first_bucket_cost: Number of the cost of the first one's reduction.
-        averages_weights: Whether replicas of the tables are averaged.
+        averages_weights: Whether there are replicas of sharded tables, which are averaged.
     """
 
     ranks: int
@@ -86,7 +88,8 @@ class Shape:
     first_rank_bottom: bool
     launch: LaunchMode
     overlap_dense_all_reduce: bool
-    prefetch_input: bool
+    pipeline: TrainPipeline
+    handles_features: bool
     input_path: InputPath
     host_step: bool
     loads_batches: bool
@@ -113,6 +116,9 @@ def make_shape(
     software, cluster = problem.software, problem.cluster
     dense = stack_operators(problem)
     on_first = bottom_on_first_rank(problem)
+    sharded = [
+        layout >> group & 1 for group in ExchangeGroup if group is not ExchangeGroup.REPLICATED
+    ]
     if on_first:
         # The bottom MLP's output takes part in the exchange of pooled vectors.
         layout |= 1 << ExchangeGroup.POOLED
@@ -135,7 +141,8 @@ def make_shape(
         first_rank_bottom=on_first and not one_rank,
         launch=software.launch,
         overlap_dense_all_reduce=software.overlap_dense_all_reduce,
-        prefetch_input=software.prefetch_input,
+        pipeline=software.pipeline,
+        handles_features=software.host_operators != HostOperators(),
         input_path=software.input_path,
         host_step=software.step_host_s > 0,
         loads_batches=software.loader_s_per_sample > 0,
@@ -154,7 +161,7 @@ def make_shape(
         optimizer=optimizer,
         buckets=tuple(last for _, last in buckets),
         first_bucket_cost=end,
-        averages_weights=problem.sync is not None,
+        averages_weights=problem.sync is not None and any(sharded),
     )
 
 

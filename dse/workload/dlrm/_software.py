@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from dse.machine.kernels import EmbeddingKernels
 from dse.workload._launch import LaunchMode
+from dse.workload.dlrm._pipelines import TrainPipeline
 from dse.workload.dlrm._wire import WireFormats
 
 
@@ -34,7 +35,32 @@ class InputPath(StrEnum):
     ON_DEVICE = "on_device"
 
 
+@dataclass(frozen=True, slots=True)
+class HostOperators:
+    """Operators of the framework that the host dispatches besides those of the model.
+
+    A framework for sharded tables handles features and exchanges in many small steps. They are
+    given as the operators of one launch that take as long on the same host. Eager launches only.
+
+    Attributes:
+        batch: For each iteration: the batch is copied and waited for, modules and pipeline are
+            gone through.
+        feature: For each feature of the model.
+        group: For each exchange group of the plan: lengths and indices are exchanged, tables
+            looked up, vectors exchanged and waited for, and all of that backward.
+        cut_rows: For each group whose rows are cut, on top of that: indices are sorted by owner.
+        replicated: For the group of tables of which every rank has a copy.
+    """
+
+    batch: float = 0.0
+    feature: float = 0.0
+    group: float = 0.0
+    cut_rows: float = 0.0
+    replicated: float = 0.0
+
+
 _FUSED = EmbeddingKernels()
+_NO_OPERATORS = HostOperators()
 _FP32 = WireFormats()
 
 
@@ -45,7 +71,7 @@ class DlrmRuntime:
     Attributes:
         launch: Eager launches, or one captured CUDA graph an iteration.
         overlap_dense_all_reduce: Dense gradients are reduced in buckets during the backward pass.
-        prefetch_input: The next batch's copy and input distribution overlap with this iteration.
+        pipeline: Which work on later batches overlaps with this iteration.
         wire: Formats of pooled embeddings and their gradients on the wire.
         replicated_gradient_bytes: Bytes of one gradient value of what all ranks hold (dense
             layers, replicated tables, hot rows) on the wire.
@@ -65,12 +91,17 @@ class DlrmRuntime:
             every rank sends to every other one, and sums go round in a ring.
         lengths_first: The input distribution is two collectives: lengths of bags, from which the
             ranks learn how many indices they get, then indices. One of all bytes otherwise.
-        calls_per_operator: Calls of the framework for one operator of the model: bookkeeping of
+        calls_per_operator: Calls of the framework for one operator: bookkeeping of
             automatic differentiation, views, casts, one optimizer call a parameter. Eager only;
             host overheads measured from traces hold them already.
+        host_operators: Operators that the host dispatches besides those of the model.
         step_host_s: Host time of an iteration during which devices wait: synchronisation,
             optimizer calls outside a captured graph.
         loader_s_per_sample: Host time of one rank to load a sample, in the thread that launches.
+        capturable: Whether an iteration can be captured as a graph; the host must not need to know
+            anything that the devices compute.
+        pytorch_memory: Whether memory is that of a PyTorch pipeline: batches as they were copied
+            stay next to what is exchanged, and the allocator reserves more than it gives out.
         evaluation_batch_size: Samples of a batch in evaluations; None for as many as in training.
         evaluation_s_per_sample: Time of one rank for each sample that it evaluates, besides the
             forward pass: reading the sample, and the metric.
@@ -81,7 +112,7 @@ class DlrmRuntime:
 
     launch: LaunchMode = LaunchMode.EAGER
     overlap_dense_all_reduce: bool = True
-    prefetch_input: bool = True
+    pipeline: TrainPipeline = TrainPipeline.SPARSE_DIST
     wire: WireFormats = _FP32
     replicated_gradient_bytes: int = 4
     dense_bucket_bytes: int = 25 * 2**20
@@ -95,8 +126,11 @@ class DlrmRuntime:
     hierarchical_exchange: bool = False
     lengths_first: bool = False
     calls_per_operator: float = 1.0
+    host_operators: HostOperators = _NO_OPERATORS
     step_host_s: float = 0.0
     loader_s_per_sample: float = 0.0
+    capturable: bool = True
+    pytorch_memory: bool = False
     evaluation_batch_size: int | None = None
     evaluation_s_per_sample: float = 0.0
     hot_rows: bool = False

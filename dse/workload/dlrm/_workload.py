@@ -15,7 +15,14 @@ from dse.workload._launch import LaunchMode
 from dse.workload._workload import ModelWorkload
 from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm._joint import placement_parameters
-from dse.workload.dlrm._parameters import PLACEMENT_PREFIX, TYPE_SEPARATOR, DlrmParameters
+from dse.workload.dlrm._parameters import (
+    FORMER_PIPELINE,
+    PLACEMENT_PREFIX,
+    TYPE_SEPARATOR,
+    DlrmParameters,
+    pipeline_name,
+)
+from dse.workload.dlrm._pipelines import TrainPipeline
 from dse.workload.dlrm._problem import WeightSync, make_problem
 from dse.workload.dlrm._programs import DLRM_PROGRAMS
 from dse.workload.dlrm._wire import WireFormats
@@ -142,7 +149,8 @@ class DlrmWorkload(ModelWorkload):
             found["sync_interval"] = max(map(int, intervals))
         if False in choices.get("sync_optimizer_state", ()):
             found["sync_optimizer_state"] = False
-        if LaunchMode.CUDA_GRAPHS.value in choices.get("launch", ()):
+        captured = DLRM_PROGRAMS[self.program_name(parameters)].software.capturable
+        if captured and LaunchMode.CUDA_GRAPHS.value in choices.get("launch", ()):
             found["launch"] = LaunchMode.CUDA_GRAPHS.value
         if wires := choices.get("communication_precision"):
             program = DLRM_PROGRAMS[self.program_name(parameters)]
@@ -267,16 +275,29 @@ def _overridden(
     """
     changes: dict[str, Any] = {
         name: bool(parameters[name])
-        for name in ("overlap_dense_all_reduce", "prefetch_input", "hot_rows")
+        for name in ("overlap_dense_all_reduce", "hot_rows")
         if name in parameters
     }
+    if FORMER_PIPELINE in parameters:
+        # In studies of earlier versions.
+        changes["pipeline"] = TrainPipeline(pipeline_name(bool(parameters[FORMER_PIPELINE])))
+    if "train_pipeline" in parameters:
+        changes["pipeline"] = TrainPipeline(str(parameters["train_pipeline"]))
     if "launch" in parameters:
         changes["launch"] = LaunchMode(str(parameters["launch"]))
     if "communication_precision" in parameters:
         changes["wire"] = _chosen_wire(
             program, software.wire, str(parameters["communication_precision"])
         )
-    return replace(software, **changes)
+    changed = replace(software, **changes)
+    if changed.launch is LaunchMode.CUDA_GRAPHS and not changed.capturable:
+        able = ", ".join(name for name, one in DLRM_PROGRAMS.items() if one.software.capturable)
+        raise ConfigError(
+            f"launch cuda_graphs: an iteration of program {program.name} cannot be captured: the "
+            "host reads from the devices how many indices each rank gets; use launch eager, or a "
+            f"program that can be captured: {able}"
+        )
+    return changed
 
 
 def _chosen_wire(program: DlrmProgram, own: WireFormats, text: str) -> WireFormats:

@@ -152,7 +152,14 @@ ALIASES = {
 }
 
 
-WITHOUT_PUBLISHED_THROUGHPUT = {"dlrm_meta2021", "dlrm_deepfm", "dlrm_ple", "dlrm_two_tower"}
+WITHOUT_PUBLISHED_THROUGHPUT = {
+    "dlrm_meta2021",
+    "dlrm_deepfm",
+    "dlrm_ple",
+    "dlrm_two_tower",
+    "dlrm_v3_hstu",
+    "dlrm_hstu_recsys",
+}
 
 
 def test_aliases_find_the_models_they_mean():

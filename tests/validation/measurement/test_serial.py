@@ -13,6 +13,7 @@ from dse.sharding import ShardingType
 from dse.validation import MeasureLimits, TrainerOptions, local_batch
 from dse.validation.measurement._serial import measure_serially
 from dse.validation.trainer._alone import SerialTrainer, received_inputs
+from dse.workload.dlrm import TrainPipeline
 from tests.validation.models import BATCH, candidate, model
 
 torch = pytest.importorskip("torch")
@@ -39,9 +40,9 @@ def trainer(one, rank):
     return SerialTrainer(torch, checked, OPTIONS, context, inbox)
 
 
-@pytest.mark.parametrize("prefetch", [False, True])
-def test_a_rank_looks_up_what_all_ranks_send_it(prefetch):
-    alone = trainer(candidate("whole", model(), 2, WHOLE, prefetch_input=prefetch), 1)
+@pytest.mark.parametrize("pipeline", [TrainPipeline.BASE, TrainPipeline.SPARSE_DIST])
+def test_a_rank_looks_up_what_all_ranks_send_it(pipeline):
+    alone = trainer(candidate("whole", model(), 2, WHOLE, pipeline=pipeline), 1)
     for number in (0, 1):
         feeding = alone._next()
         bags = alone._inputs.finish(feeding)

@@ -13,7 +13,7 @@ from dse.model import DataType, Interaction, InteractionKind, Optimizer
 from dse.sharding import ShardingType
 from dse.validation import TrainerOptions, train
 from dse.workload import LaunchMode
-from dse.workload.dlrm import WireFormat, WireFormats
+from dse.workload.dlrm import TrainPipeline, WireFormat, WireFormats
 from tests.validation.models import OPTIONS, candidate, model, trained_by_hand
 
 pytest.importorskip("torch")
@@ -71,7 +71,7 @@ def of_two_ranks():
     ]
     mixed = TWO_RANKS["mixed"]
     variants = {
-        "no prefetch": {"prefetch_input": False},
+        "no prefetch": {"pipeline": TrainPipeline.BASE},
         "small buckets": {"dense_bucket_bytes": 256},
         "no overlap": {"overlap_dense_all_reduce": False},
         "small buckets, no overlap": {

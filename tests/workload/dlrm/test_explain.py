@@ -13,7 +13,7 @@ from dse.machine import PeakRates
 from dse.machine.collectives import CollectiveOp, collective_time_s
 from dse.sharding import ComputeKernel, ShardingPlan, ShardingType, TablePlan
 from dse.workload import LaunchMode, compare_jobs, explain_job, task_details
-from dse.workload.dlrm import DlrmJob, DlrmProblem, DlrmRuntime, PlanScorer
+from dse.workload.dlrm import DlrmJob, DlrmProblem, DlrmRuntime, PlanScorer, TrainPipeline
 from dse.workload.dlrm.explain._resources import plan_resources
 from tests.conftest import make_cluster, make_model
 
@@ -60,7 +60,7 @@ CASES = {
     "one rank": make_problem(1, 4),
     "graphs": make_problem(software=DlrmRuntime(launch=LaunchMode.CUDA_GRAPHS)),
     "nothing beside": make_problem(
-        software=DlrmRuntime(overlap_dense_all_reduce=False, prefetch_input=False)
+        software=DlrmRuntime(overlap_dense_all_reduce=False, pipeline=TrainPipeline.BASE)
     ),
     "on the host": make_problem(software=DlrmRuntime(step_host_s=1e-3, loader_s_per_sample=1e-7)),
 }

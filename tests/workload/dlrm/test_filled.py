@@ -11,12 +11,19 @@ from dse.machine import Precision
 from dse.sharding import PLANNERS, ShardingType
 from dse.simulate import breakdown, simulate
 from dse.workload import LaunchMode, predict_job
-from dse.workload.dlrm import DenseBottom, DlrmJob, DlrmProblem, DlrmRuntime, PlanScorer
+from dse.workload.dlrm import (
+    DenseBottom,
+    DlrmJob,
+    DlrmProblem,
+    DlrmRuntime,
+    PlanScorer,
+    TrainPipeline,
+)
 from dse.workload.dlrm.solver import planning_request
 from tests.conftest import make_cluster, make_model
 
 EAGER = DlrmRuntime()
-GRAPHS = DlrmRuntime(launch=LaunchMode.CUDA_GRAPHS, prefetch_input=False)
+GRAPHS = DlrmRuntime(launch=LaunchMode.CUDA_GRAPHS, pipeline=TrainPipeline.BASE)
 FIRST_RANK = replace(GRAPHS, dense_bottom=DenseBottom.FIRST_RANK)
 ALL = frozenset(ShardingType)
 

@@ -243,3 +243,10 @@ def test_a_parameter_overrides_the_program():
         assert job.problem.software.hot_rows is expected
     best = workload.favourable({**given, "hot_rows": False}, {"hot_rows": [False, True]})
     assert best["hot_rows"] is True
+
+
+def test_a_program_that_cannot_keep_hot_rows_is_named():
+    (note,) = DlrmJob(problem(hot_rows=False), plan(), program="torchrec").notes()
+    assert "torchrec" in note
+    assert DlrmJob(problem(hot_rows=False), plan(0), program="torchrec").notes() == ()
+    assert DlrmJob(problem(hot_rows=True), plan(), program="hugectr").notes() == ()

@@ -188,6 +188,8 @@ def test_files_say_what_lookups_are_like():
         {"own": "index_type: int32"},
         {"defaults": "output_data_type: int8"},
         {"defaults": "bags_per_sample: 0"},
+        {"own": "pooled: false, weighted: true"},
+        {"own": "pooled: false, bags_per_sample: 0.5"},
         {"defaults": "index_type: int32", "rows": 2**31 + 1},
     ],
 )

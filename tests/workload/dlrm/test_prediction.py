@@ -14,7 +14,7 @@ from dse.machine.platforms import load_platform
 from dse.sharding import PLANNERS, ShardingPlan, ShardingType, TablePlan
 from dse.simulate import simulate
 from dse.workload import LaunchMode, load_workload, predict_job
-from dse.workload.dlrm import DlrmJob, DlrmProblem, DlrmRuntime, PlanScorer
+from dse.workload.dlrm import DlrmJob, DlrmProblem, DlrmRuntime, PlanScorer, TrainPipeline
 from dse.workload.dlrm._dense import bucket_sizes
 from dse.workload.dlrm.solver import planning_request
 from tests.conftest import make_cluster, make_device, make_model, make_table
@@ -121,12 +121,13 @@ def test_an_nvl72_is_one_domain():
 
 @pytest.mark.parametrize(("world", "per_node"), [(1, 4), (4, 4), (8, 4), (4, 1)])
 @pytest.mark.parametrize("launch", LaunchMode)
-@pytest.mark.parametrize("switch", [True, False])
-def test_batched_scores_equal_single_simulations(world, per_node, launch, switch):
+@pytest.mark.parametrize("pipeline", TrainPipeline)
+def test_batched_scores_equal_single_simulations(world, per_node, launch, pipeline):
+    switch = pipeline in (TrainPipeline.BASE, TrainPipeline.SEMI_SYNC)
     problem = make_problem(
         make_cluster(world, per_node),
         launch=launch,
-        prefetch_input=switch,
+        pipeline=pipeline,
         overlap_dense_all_reduce=switch,
         dense_bucket_bytes=100_000,
     )

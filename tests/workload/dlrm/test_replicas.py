@@ -147,16 +147,17 @@ def test_copies_on_other_nodes_share_the_network_cards():
 @pytest.mark.parametrize(("replicas", "stride"), [(2, 2), (2, 1), (4, 1)])
 def test_no_plan_of_a_group_is_below_the_bound(replicas, stride):
     rng = np.random.default_rng(replicas + stride)
-    for interval in (1, 50):
-        whole = make_cluster(4 * replicas, 4)
-        group = rank_group(whole, 4, stride)
-        tables = random_tables(rng, 3)
-        scorer = PlanScorer(problem_of(group, WeightSync(interval), tables))
-        request = planning_request(scorer, ALL, 0)
-        best_s = best_time_s(scorer, request, limit=1500)
-        bound = lower_bound(scorer, request)
-        assert bound.iteration_time_s <= best_s
-        assert bound.gap(best_s) < 0.5
+    # With one small table copies on every rank are best, and nothing is averaged.
+    for tables, interval in ((1, 1), (2, 50), (3, 1)):
+        for ranks in (2, 4):
+            group = rank_group(make_cluster(ranks * replicas, 4), ranks, stride)
+            made = random_tables(rng, tables)
+            scorer = PlanScorer(problem_of(group, WeightSync(interval), made))
+            request = planning_request(scorer, ALL, 0)
+            best_s = best_time_s(scorer, request, limit=800)
+            bound = lower_bound(scorer, request)
+            assert bound.iteration_time_s <= best_s
+            assert bound.gap(best_s) < 0.5
 
 
 def test_row_wise_exchanges_over_a_slow_network_gain_from_groups():

@@ -21,6 +21,7 @@ from dse.workload.dlrm import (
     InputPath,
     PlanScorer,
     Slot,
+    TrainPipeline,
     slot_durations_s,
 )
 from dse.workload.dlrm._operators import stack_operators
@@ -219,7 +220,7 @@ def test_lengths_before_indices_are_one_more_collective():
     )
 
     def input_s(**software):
-        problem = problem_of(DlrmRuntime(prefetch_input=False, **software))
+        problem = problem_of(DlrmRuntime(pipeline=TrainPipeline.BASE, **software))
         features = PlanScorer(problem).features(plan)
         return slot_durations_s(problem, 1, features)[Slot.INPUT_EXCHANGE, 0, 0]
 

@@ -72,11 +72,13 @@ class HostRowsWork:
             wait for the link.
         forward_link_bytes: Bytes of line rate of the host link before and during the lookup.
         backward_link_bytes: The same of the update.
+        fetched_link_bytes: Those before the lookup, for rows that enter a cache on the device.
     """
 
     device: EmbeddingWork
     forward_link_bytes: float
     backward_link_bytes: float
+    fetched_link_bytes: float = 0.0
 
 
 def host_rows_work(
@@ -115,7 +117,7 @@ def host_rows_work(
     if cached_rows <= 0:
         forward_link = _crossing_lookups(host_link, shape, indices, traffic) * row_cost
         forward_bytes = _hidden(device, host_link, traffic.stream_memory_bytes, forward_link)
-        forward_cache_bytes = 0.0
+        forward_cache_bytes = fetched_link = 0.0
         in_place_rows = traffic.unique_rows
     else:
         missing_lookups, missing_rows = indices.expected_misses(
@@ -124,7 +126,8 @@ def host_rows_work(
         room = max(0.0, cached_rows - (traffic.unique_rows - missing_rows))
         fetched = min(1.0, room / missing_rows) if missing_rows else 1.0
         in_place_rows = (1.0 - fetched) * missing_rows
-        forward_link = (fetched * missing_rows + (1.0 - fetched) * missing_lookups) * row_cost
+        fetched_link = fetched * missing_rows * row_cost
+        forward_link = fetched_link + (1.0 - fetched) * missing_lookups * row_cost
         bare = replace(device, calibrations=())
         resident = embedding_work(bare, replace(shape, state_bytes_per_row=0.0), indices)
         # Prefetching sorts the indices to find the different rows, and each one's place in the
@@ -152,6 +155,7 @@ def host_rows_work(
         ),
         forward_link_bytes=forward_link,
         backward_link_bytes=backward_link,
+        fetched_link_bytes=fetched_link,
     )
 
 

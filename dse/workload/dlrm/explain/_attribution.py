@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from dse.workload.dlrm.scoring._scorer import PlanScorer
 
 #: Operators of the dense part: `top_mlp.2.weight_gradient`, `interaction.concat.backward`.
-_DENSE = re.compile(r"(top_mlp|bottom_mlp|interaction|loss|tower|experts|task)\b")
+_DENSE = re.compile(
+    r"(top_mlp|bottom_mlp|interaction|loss|tower|experts|task|sequence\.\d+\.attention|sequence)\b"
+)
 _DENSE_WORDS = {
     "top_mlp": "top MLP",
     "bottom_mlp": "bottom MLP",
@@ -26,6 +28,7 @@ _DENSE_WORDS = {
     "tower": "towers",
     "experts": "experts",
     "task": "heads of tasks",
+    "sequence": "sequence layers",
 }
 _BACKWARD = (".backward", "_gradient")
 
@@ -35,6 +38,10 @@ _EMBEDDING = (
     (" lookup", "embedding lookups"),
     ("replicated tables update", "embedding updates"),
 )
+
+#: Starts of the names of what the host dispatches: operators of the model, and those of the
+#: framework around them.
+_DISPATCHES = ("launch ", "handle ")
 
 
 def attributed_plan(scorer: PlanScorer, plan: ShardingPlan) -> AttributedGraph:
@@ -78,11 +85,12 @@ def operator_group(name: str, kind: TaskKind) -> str:
         kind: What it occupies its stream with.
     """
     if kind is TaskKind.HOST:
-        return "host dispatch" if name.startswith("launch ") else name
+        return "host dispatch" if name.startswith(_DISPATCHES) else name
     if kind is TaskKind.COPY:
         return "input copies"
     dense = _DENSE.match(name)
     if dense:
         direction = "backward" if name.endswith(_BACKWARD) else "forward"
-        return f"{_DENSE_WORDS[dense[1]]} {direction}"
+        word = _DENSE_WORDS.get(dense[1], "attention over the sequence")
+        return f"{word} {direction}"
     return next((group for ending, group in _EMBEDDING if name.endswith(ending)), name)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dse.model import OperatorKind
 from dse.workload.dlrm._operators import dense_buckets
 from dse.workload.dlrm._weight_sync import synced_bytes
 from dse.workload.dlrm.explain._resources import all_reduce_buckets, operators_by_name
 from dse.workload.dlrm.scoring._features import (
+    HOST_PREFETCHED_COLUMN,
     ExchangeGroup,
     GroupFeature,
     RankFeature,
     group_column,
+    has_host_columns,
     rank_column,
 )
 from dse.workload.dlrm.scoring._slots import CODEC_SLOTS, GRADIENT_SLOTS, Slot
@@ -77,6 +80,8 @@ def _operator_sizes(operator: Operator) -> list[tuple[str, str | float]]:
     if operator.is_gemm:
         sizes = [(size, float(getattr(operator, size))) for size in ("m", "n", "k")]
         return [*sizes, *([("batch", float(operator.batch))] if operator.batch > 1 else [])]
+    if operator.kind is OperatorKind.SEQUENCE_ATTENTION:
+        return list(operator.sizes)
     return [("traffic_bytes", operator.traffic_bytes)]
 
 
@@ -105,6 +110,10 @@ def _slot_sizes(
         on_wire = slot is Slot.REPLICATED_ALL_REDUCE
         value_bytes = problem.software.replicated_gradient_bytes if on_wire else _PARAMETER_BYTES
         return [("gradient_bytes", value_bytes * values)]
+    if slot is Slot.ROW_PREFETCH:
+        # Without tables in host memory there is no such column.
+        wide = has_host_columns(features)
+        return [("link_bytes", float(features[HOST_PREFETCHED_COLUMN]) if wide else 0.0)]
     update = slot in _UPDATES
     group = ExchangeGroup(slot - (Slot.POOLED_UPDATE if update else Slot.POOLED_LOOKUP))
     memory = GroupFeature.BACKWARD_MEMORY if update else GroupFeature.FORWARD_MEMORY

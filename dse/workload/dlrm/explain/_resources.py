@@ -18,6 +18,7 @@ from dse.workload.dlrm.explain._counterfactuals import (
     exchange_sides,
     slot_sides,
 )
+from dse.workload.dlrm.scoring._slots import Slot
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -147,8 +148,10 @@ def _fill_slots(
         which[is_kernel],
         slot_sides(problem, bits, features),
     )
-    if not is_kernel.all():
-        tasks, chosen = layout.slot_task[~is_kernel], which[~is_kernel]
+    # A prefetch of rows is a copy, like those of batches.
+    is_exchange = ~is_kernel & (layout.slot_kind != Slot.ROW_PREFETCH)
+    if is_exchange.any():
+        tasks, chosen = layout.slot_task[is_exchange], which[is_exchange]
         _add_collectives(parts, tasks, chosen, exchange_sides(problem, bits, features))
 
 

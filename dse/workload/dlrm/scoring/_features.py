@@ -18,7 +18,8 @@ LENGTH_BYTES = 4
 class ExchangeGroup(IntEnum):
     """Tables that share a lookup kernel and an exchange pattern.
 
-    POOLED: whole rows on one rank, pooled vectors by all-to-all (table-, column-wise).
+    POOLED: whole rows on one rank, pooled vectors by all-to-all (table-, column-wise); also
+        vectors of single lookups, wherever their rows are.
     ROW: rows over all ranks, partial sums by reduce-scatter (row-wise).
     NODE: rows over a node, reduce-scatter inside and all-to-all between (table-row-wise, grid).
     REPLICATED: a copy on every rank, gradients by all-reduce (data-parallel, and hot rows of other
@@ -42,9 +43,17 @@ _GROUP_OF_TYPE = {
 }
 
 
-def exchange_group(sharding_type: ShardingType) -> ExchangeGroup:
-    """Returns the exchange group of tables that are sharded in this way."""
-    return _GROUP_OF_TYPE[sharding_type]
+def exchange_group(sharding_type: ShardingType, *, pooled: bool = True) -> ExchangeGroup:
+    """Returns the exchange group of tables that are sharded in this way.
+
+    Vectors of single lookups are not summed, so whichever rank has a row sends it by all-to-all.
+
+    Args:
+        sharding_type: How a table is cut.
+        pooled: Whether its vectors are sums over bags.
+    """
+    group = _GROUP_OF_TYPE[sharding_type]
+    return group if pooled or group is ExchangeGroup.REPLICATED else ExchangeGroup.POOLED
 
 
 class GroupFeature(IntEnum):
@@ -81,11 +90,13 @@ FEATURE_COUNT = RANK_BLOCK_START + len(RankFeature)
 
 #: Columns behind all others, present only once a table lives in host memory or there are replicas
 #: of the tables: for each group but the replicated one the bytes over the host link of lookups and
-#: of updates, then stored bytes, then those that replicas of a shard average.
+#: of updates, then stored bytes, then those that replicas of a shard average, then bytes over the
+#: host link that a pipeline fetches ahead of lookups.
 HOST_BLOCK_START = FEATURE_COUNT
 HOST_STORED_COLUMN = HOST_BLOCK_START + 2 * (len(ExchangeGroup) - 1)
 SYNCED_COLUMN = HOST_STORED_COLUMN + 1
-WIDE_FEATURE_COUNT = SYNCED_COLUMN + 1
+HOST_PREFETCHED_COLUMN = SYNCED_COLUMN + 1
+WIDE_FEATURE_COUNT = HOST_PREFETCHED_COLUMN + 1
 
 
 def group_column(group: ExchangeGroup, feature: GroupFeature) -> int:

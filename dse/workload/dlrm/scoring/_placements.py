@@ -90,7 +90,7 @@ class Placements:
             return found
         problem = self._problem
         table = problem.model.tables[table_index]
-        group = exchange_group(plan.sharding_type)
+        group = exchange_group(plan.sharding_type, pooled=table.pooled)
         blocks = self._blocks(table_index, plan.sharding_type, hot_rows)
         entries = [
             (
@@ -148,7 +148,8 @@ class Placements:
             has those of their copies on all ranks.
         """
         problem = self._problem
-        group, blocks = exchange_group(kind), self._blocks(table_index, kind, hot_rows)
+        group = exchange_group(kind, pooled=problem.model.tables[table_index].pooled)
+        blocks = self._blocks(table_index, kind, hot_rows)
         self._host_columns |= cached_share is not None
         classes = [
             [

@@ -14,7 +14,9 @@ from dse.machine.kernels import (
     unfused_embedding_work,
 )
 from dse.sharding import bag_shares, cold_part, hot_part, shard_storage
+from dse.workload.dlrm._pipelines import TrainPipeline
 from dse.workload.dlrm.scoring._features import (
+    HOST_PREFETCHED_COLUMN,
     HOST_STORED_COLUMN,
     LENGTH_BYTES,
     SYNCED_COLUMN,
@@ -71,6 +73,7 @@ class ShardContext:
         samples: Samples that are looked up.
         tables: The model's tables.
         sync: How replicas are kept alike; None without them.
+        prefetches_rows: Whether rows are fetched into caches ahead of their lookups.
     """
 
     device: DeviceSpec
@@ -80,6 +83,7 @@ class ShardContext:
     samples: int
     tables: tuple[EmbeddingTable, ...]
     sync: WeightSync | None = None
+    prefetches_rows: bool = False
 
 
 @lru_cache(maxsize=_CONTEXTS_KEPT)
@@ -91,9 +95,12 @@ def shard_context(
     samples: int,
     tables: tuple[EmbeddingTable, ...],
     sync: WeightSync | None = None,
+    prefetches_rows: bool = False,
 ) -> ShardContext:
     """Returns what shards depend on; for the arguments see :class:`ShardContext`."""
-    return ShardContext(device, host_link, optimizer, kernels, samples, tables, sync)
+    return ShardContext(
+        device, host_link, optimizer, kernels, samples, tables, sync, prefetches_rows
+    )
 
 
 def shard_contexts(problem: DlrmProblem) -> tuple[ShardContext, ShardContext]:
@@ -110,6 +117,7 @@ def shard_contexts(problem: DlrmProblem) -> tuple[ShardContext, ShardContext]:
             samples,
             model.tables,
             sync,
+            problem.software.pipeline is TrainPipeline.PREFETCH,
         )
         for samples in (problem.global_batch_size, problem.local_batch_size)
     )
@@ -157,8 +165,12 @@ def shard_features(
     rows, lookup_share, indices = table.rows, 1.0, table.indices
     if block is not None:
         rows, lookup_share, indices = block.rows, block.lookup_share, block.indices
-    bags = float(samples * table.bag_count)
+    lengths = float(samples * table.bag_count)
     lookups = samples * table.lookups_per_sample * lookup_share
+    # Without pooling every lookup is a bag of its own, and what the shard looks up it sends.
+    bags = lengths if table.pooled else lookups
+    vectors = table.bag_count if table.pooled else lookups / samples
+    cold = shares.cold if table.pooled else 1.0
     state_bytes_per_row = 4.0 * optimizer.state_values_per_row(columns)
     shape = EmbeddingShape(
         rows=rows,
@@ -186,7 +198,9 @@ def shard_features(
     else:
         host_work = _host_rows(context, indices, shape, cached_share)
         work = host_work.device
-        features[link_column(group, 0)] = host_work.forward_link_bytes
+        prefetched_bytes = host_work.fetched_link_bytes if context.prefetches_rows else 0.0
+        features[link_column(group, 0)] = host_work.forward_link_bytes - prefetched_bytes
+        features[HOST_PREFETCHED_COLUMN] = prefetched_bytes
         features[link_column(group, 1)] = host_work.backward_link_bytes
     slowdown = _WEIGHTED_SLOWDOWN if table.weighted else 1.0
     per_group = {
@@ -194,12 +208,12 @@ def shard_features(
         GroupFeature.FORWARD_CACHE: slowdown * work.forward_cache_bytes,
         GroupFeature.BACKWARD_MEMORY: slowdown * work.backward_memory_bytes,
         GroupFeature.BACKWARD_CACHE: slowdown * work.backward_cache_bytes,
-        GroupFeature.EXCHANGED: float(
-            rows * columns if replicated else columns * table.bag_count * shares.cold
-        ),
+        GroupFeature.EXCHANGED: float(rows * columns if replicated else columns * vectors * cold),
     }
     if replicated and hot_rows:
         values_bytes = table.output_data_type.value_bytes * bags * columns / _STREAM_EFFICIENCY
+        # Without pooling no vector has hot and other rows.
+        values_bytes *= table.pooled
         merged_bytes = values_bytes * (_MERGE_PASSES * shares.cold + _ADD_PASSES * shares.both)
         # Indices are read once, and written to the list of the one part or the other.
         split_bytes = 2.0 * table.lookup_bytes * samples * whole.lookups_per_sample
@@ -222,9 +236,9 @@ def shard_features(
             own = shard_storage(table, optimizer, rows, columns)
             state_bytes = own.device_state_bytes if context.sync.optimizer_state else 0.0
             features[SYNCED_COLUMN] = own.device_weights_bytes + state_bytes
-        input_bytes = table.lookup_bytes * lookups + LENGTH_BYTES * bags
+        input_bytes = table.lookup_bytes * lookups + LENGTH_BYTES * lengths
         features[rank_column(RankFeature.INPUT)] = input_bytes
-        features[rank_column(RankFeature.POOLED_OUTPUT)] = bags * columns * shares.cold
+        features[rank_column(RankFeature.POOLED_OUTPUT)] = bags * columns * cold
     return tuple(features), (work.forward_spread, work.backward_spread)
 
 

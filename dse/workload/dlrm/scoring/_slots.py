@@ -33,6 +33,7 @@ class Slot(IntEnum):
     REPLICATED_ALL_REDUCE = auto()
     WEIGHT_SYNC = auto()
     REPLICATED_UPDATE = auto()
+    ROW_PREFETCH = auto()
     # Only where gradients do not travel like outputs, or other formats than FP32 are converted.
     POOLED_GRADIENTS = auto()
     ROW_GRADIENTS = auto()

@@ -113,11 +113,12 @@ def table_choices(scorer: PlanScorer, request: PlanningRequest) -> Choices:
     ways: dict[object, tuple[_Way, ...]] = {}
     ways_of: list[tuple[_Way, ...]] = []
     for index, table in enumerate(request.tables):
-        # What is allowed depends on the columns, on the constraints that match the table, and on
-        # hot rows, of which a table has fewer than rows.
+        # What is allowed depends on the columns, on pooling, on the constraints that match the
+        # table, and on hot rows, of which a table has fewer than rows.
         demands = tuple(rule.matches(table.name) for rule in request.constraints)
         hot_rows = request.hot_rows[index] if request.hot_rows else ()
-        allowed = (table.dim, demands, hot_rows, table.rows if request.constraints else 0)
+        rows = table.rows if request.constraints else 0
+        allowed = (table.dim, table.pooled, demands, hot_rows, rows)
         if allowed not in ways:
             ways[allowed] = tuple(_ways(index, request))
         found = classes.setdefault((replace(table, name=""), demands), len(first))

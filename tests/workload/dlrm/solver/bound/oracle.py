@@ -13,7 +13,7 @@ from dse.machine import Precision
 from dse.machine.platforms import load_platform
 from dse.sharding import ShardingType, TableConstraints, placements_allowed
 from dse.workload import LaunchMode
-from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer
+from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer, TrainPipeline
 from dse.workload.dlrm.solver import lower_bound, planning_request
 from tests.conftest import make_cluster, make_model, make_table
 
@@ -119,7 +119,7 @@ def random_software(rng):
     return DlrmRuntime(
         launch=LaunchMode(rng.choice(list(LaunchMode))),
         overlap_dense_all_reduce=bool(rng.integers(2)),
-        prefetch_input=bool(rng.integers(2)),
+        pipeline=TrainPipeline(rng.choice(list(TrainPipeline))),
     )
 
 

@@ -135,6 +135,15 @@ def test_no_random_plan_of_a_larger_problem_is_below_the_bound(world, per_node, 
     assert bound.iteration_time_s <= best_time_s(scorer, request, limit=3000)
 
 
+@pytest.mark.parametrize("dim", [16, 20, 64])
+def test_an_exchange_that_dominates_is_bounded_by_shards_on_different_nodes(dim):
+    # A hundred features: two shards of the table are best on one rank of each node.
+    table = replace(make_table("wide", rows=2000, dim=dim), pooling_factors=(1.0,) * 100)
+    scorer = PlanScorer(dlrm((table,), make_cluster(4, 2), batch=16384))
+    request = planning_request(scorer, frozenset({ShardingType.COLUMN_WISE}), 0)
+    assert lower_bound(scorer, request).iteration_time_s <= best_time_s(scorer, request, 2000)
+
+
 def test_one_rank_leaves_no_choice_and_no_gap():
     problem = dlrm(random_tables(np.random.default_rng(1), 6), make_cluster(1, 4))
     scorer = PlanScorer(problem)
