@@ -53,7 +53,8 @@ optimizer: {{dense: sgd, sparse: rowwise_adagrad}}
 global_batch_size: 65536
 table_defaults: {{pooling: {pooling}, indices: {{kind: uniform}}, data_type: fp32}}
 tables:
-  - {{name: plain, rows: 100000, dim: 256, count: {tables}}}
+  - {{name: plain, rows: 100000, dim: 256, count: {plain}}}
+  - {{name: weighted, rows: 100000, dim: 256, count: {weighted}, weighted: true}}
   - {{name: half, rows: 100000, dim: {half_dim}, data_type: fp16}}
 """
 
@@ -64,7 +65,8 @@ _CACHED = "  - {name: cached, rows: 10000000, dim: 512}\n"
 
 def _model(
     name: str,
-    tables: int,
+    plain: int,
+    weighted: int,
     *,
     dense_features: int,
     bottom: list[int],
@@ -73,10 +75,11 @@ def _model(
     more: str = _WIDE,
     half_dim: int = 512,
 ) -> DlrmModel:
-    """Returns the model of a benchmark file of TorchRec, without weights of samples."""
+    """Returns the model of a benchmark file of TorchRec."""
     text = _MODEL.format(
         name=name,
-        tables=tables,
+        plain=plain,
+        weighted=weighted,
         dense_features=dense_features,
         bottom=bottom,
         top=[*top, 1],
@@ -86,11 +89,12 @@ def _model(
     return parse_document(text + more, ModelDocument, file=name).to_model()
 
 
-_LIGHT = _model("light", 40, dense_features=10, bottom=[8], top=[16] * 6, pooling=10)
-_BASE = _model("base", 170, dense_features=100, bottom=[128] * 4, top=[1024] * 6, pooling=30)
+_LIGHT = _model("light", 20, 20, dense_features=10, bottom=[8], top=[16] * 6, pooling=10)
+_BASE = _model("base", 90, 80, dense_features=100, bottom=[128] * 4, top=[1024] * 6, pooling=30)
 _EVALUATION = _model(
     "evaluation",
-    100,
+    50,
+    50,
     dense_features=1000,
     bottom=[128, 128, 128, 1024],
     top=[4096] * 11,
@@ -98,7 +102,14 @@ _EVALUATION = _model(
     half_dim=256,
 )
 _CACHING = _model(
-    "caching", 70, dense_features=100, bottom=[128] * 4, top=[1024] * 6, pooling=30, more=_CACHED
+    "caching",
+    30,
+    40,
+    dense_features=100,
+    bottom=[128] * 4,
+    top=[1024] * 6,
+    pooling=30,
+    more=_CACHED,
 )
 
 

@@ -236,7 +236,7 @@ def _phases(
             shape,
             indices,
             cached_rows=cached_rows,
-            state_on_host=by_value,
+            host_state_bytes_per_row=8.0 * row.dim * by_value,
             call_share=1.0 / row.tables,
         )
         work = host_work.device

@@ -16,26 +16,67 @@ Width = Annotated[Count, Field(le=2**24)]
 
 
 class Optimizer(StrEnum):
-    """Update rule, which determines the state kept with the weights."""
+    """Update rule, which determines the state kept with the weights.
+
+    Those from ``partial_rowwise_adam`` on are of embedding tables only. Rules that scale a row's
+    step by norms (``lamb``, ``lars_sgd``) read its weights twice; the second time they are in the
+    cache.
+    """
 
     SGD = "sgd"
     ROWWISE_ADAGRAD = "rowwise_adagrad"
     ADAGRAD = "adagrad"
     ADAM = "adam"
+    PARTIAL_ROWWISE_ADAM = "partial_rowwise_adam"
+    LAMB = "lamb"
+    PARTIAL_ROWWISE_LAMB = "partial_rowwise_lamb"
+    LARS_SGD = "lars_sgd"
+
+    @property
+    def of_tables_only(self) -> bool:
+        """Whether only embedding tables can have this rule."""
+        return self in _OF_TABLES_ONLY
+
+    @property
+    def state_values_by_row(self) -> int:
+        """Four-byte state values of an embedding row that do not depend on its columns."""
+        return _STATE[self][0]
+
+    @property
+    def state_values_by_column(self) -> int:
+        """Four-byte state values of an embedding row for each of its columns."""
+        return _STATE[self][1]
 
     def state_values_per_row(self, dim: int) -> int:
         """Returns how many 4-byte state values one embedding row of `dim` columns needs."""
-        return {"sgd": 0, "rowwise_adagrad": 1, "adagrad": dim, "adam": 2 * dim}[self.value]
-
-    @property
-    def keeps_state_by_row(self) -> bool:
-        """Whether a row has one state value, not one for each of its columns."""
-        return self is Optimizer.ROWWISE_ADAGRAD
+        return self.state_values_by_row + dim * self.state_values_by_column
 
     @property
     def state_values_per_parameter(self) -> int:
-        """Four-byte state values of one dense parameter (row-wise Adagrad counts as Adagrad)."""
-        return {"sgd": 0, "rowwise_adagrad": 1, "adagrad": 1, "adam": 2}[self.value]
+        """Four-byte state values of one dense parameter (a value by row counts as one of each)."""
+        return self.state_values_by_row + self.state_values_by_column
+
+
+#: Values of state: for the row, and for each of its columns.
+_STATE = {
+    Optimizer.SGD: (0, 0),
+    Optimizer.ROWWISE_ADAGRAD: (1, 0),
+    Optimizer.ADAGRAD: (0, 1),
+    Optimizer.ADAM: (0, 2),
+    Optimizer.PARTIAL_ROWWISE_ADAM: (1, 1),
+    Optimizer.LAMB: (0, 2),
+    Optimizer.PARTIAL_ROWWISE_LAMB: (1, 1),
+    Optimizer.LARS_SGD: (0, 1),
+}
+
+_OF_TABLES_ONLY = frozenset(
+    (
+        Optimizer.PARTIAL_ROWWISE_ADAM,
+        Optimizer.LAMB,
+        Optimizer.PARTIAL_ROWWISE_LAMB,
+        Optimizer.LARS_SGD,
+    )
+)
 
 
 class OperatorKind(StrEnum):

@@ -172,12 +172,12 @@ def shard_storage(
             is on the device.
     """
     weights_bytes = float(rows * columns * table.data_type.value_bytes)
-    state_bytes = rows * (_STATE_BYTES * optimizer.state_values_per_row(columns))
+    state_by_row_bytes = rows * _STATE_BYTES * optimizer.state_values_by_row
+    state_by_column_bytes = rows * columns * _STATE_BYTES * optimizer.state_values_by_column
     if cached_share is None:
-        return ShardStorage(weights_bytes, state_bytes, 0.0)
+        return ShardStorage(weights_bytes, state_by_row_bytes + state_by_column_bytes, 0.0)
     cached_rows = min(rows, math.ceil(cached_share * rows))
     cached = cached_rows / rows if rows else 0.0
     book_bytes = _PLACE_BYTES * rows + _SLOT_BYTES * cached_rows if cached_rows else 0.0
-    if optimizer.keeps_state_by_row:
-        return ShardStorage(cached * weights_bytes, state_bytes, weights_bytes, book_bytes)
-    return ShardStorage(cached * weights_bytes, 0.0, weights_bytes + state_bytes, book_bytes)
+    host_bytes = weights_bytes + state_by_column_bytes
+    return ShardStorage(cached * weights_bytes, state_by_row_bytes, host_bytes, book_bytes)

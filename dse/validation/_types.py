@@ -78,6 +78,12 @@ class Candidate:
                 f"{where}: real runs train MLPs and an interaction, not the {', '.join(parts)} of "
                 f"{self.model.name}; leave them out of a copy of the model to compare its plans"
             )
+        rule = self.model.sparse_optimizer
+        if rule.of_tables_only:
+            raise ConfigError(
+                f"{where}: real runs have no `{rule.value}`; use `sgd`, `rowwise_adagrad`, "
+                f"`adagrad` or `adam` in a copy of {self.model.name} to compare its plans"
+            )
         if self.problem.software.launch is not LaunchMode.EAGER:
             raise ConfigError(f"{where}: real runs launch eagerly; choose `launch: eager`")
         plan = check_plan(self.plan, tables, self.world_size, self.node_size)

@@ -29,6 +29,22 @@ def test_a_ranked_plan_takes_as_long_as_it_is_predicted_to(plan, options):
     assert ranked["iteration_time_s"] == predicted["iteration_time_s"]
 
 
+@pytest.mark.parametrize("placement", ["strided", "contiguous"])
+def test_a_plan_of_a_sharding_group_is_that_of_all_groups(plan, placement):
+    groups = ("--replicas", 4, "--replica-placement", placement, "--sync-interval", 50)
+    (ranked,) = answer("rank", plan, "--model", "dlrm_tiny", *CONFIGURATION, *groups)["ranking"]
+    predicted = answer(
+        "predict", "dlrm_tiny", *CONFIGURATION, "--world-size", 16, "--plan", plan, *groups
+    )
+    assert ranked["iteration_time_s"] == predicted["iteration_time_s"]
+    assert (predicted["replicas"], predicted["sharding_group_size"]) == (4, 4)
+    # All sixteen ranks are listed: copies of a shard are neighbours, or a group apart.
+    memory = predicted["memory_bytes_per_rank"]
+    assert len(memory) == len(predicted["breakdown"]) == 16
+    alike = [memory[0:4], memory[4:8]] if placement == "strided" else [memory[0::4], memory[1::4]]
+    assert [len(set(copies)) for copies in alike] == [1, 1]
+
+
 def test_a_training_program_takes_longer_than_its_kernels(plan):
     times = [
         answer("rank", plan, "--model", "dlrm_tiny", *CONFIGURATION, *options)["ranking"][0]

@@ -69,6 +69,8 @@ class SequenceLayers:
             empty for one layer, or none where they have that width.
         length: Mean positions a sample; None for one position a lookup. Vectors of several tables
             may be one position side by side.
+        max_length: Positions at which longer histories are cut; None if they are not. The mean is
+            that of cut ones.
         predictions: Positions a sample whose outputs go on. With one it is a vector of the
             interaction, with several the layers behind it run for each of them.
         concatenated: Whether a layer's projection reads the gate and the layer's input beside the
@@ -84,6 +86,7 @@ class SequenceLayers:
     value_dim: int
     input_mlp: tuple[int, ...] = ()
     length: float | None = None
+    max_length: float | None = None
     predictions: int = 1
     concatenated: bool = False
     recompute: bool = False

@@ -75,6 +75,7 @@ class SequenceBlock(StrictModel):
     value_dim: Width | None = None
     input_mlp: Widths = []
     length: Annotated[PositiveFloat, Field(le=10**7)] | None = None
+    max_length: Annotated[PositiveFloat, Field(le=10**7)] | None = None
     predictions: Annotated[Count, Field(le=10**6)] = 1
     concatenated: bool = False
     recompute: bool = False
@@ -89,6 +90,7 @@ class SequenceBlock(StrictModel):
             self.value_dim or self.head_dim,
             tuple(self.input_mlp),
             self.length,
+            self.max_length,
             self.predictions,
             self.concatenated,
             self.recompute,
@@ -147,7 +149,10 @@ def repeated(field: str, names: Sequence[str]) -> Iterator[InitErrorDetails]:
 
 
 def wrong_sequence(
-    sequence: SequenceBlock | None, unpooled: Sequence[int], beside: Sequence[str]
+    sequence: SequenceBlock | None,
+    unpooled: Sequence[int],
+    beside: Sequence[str],
+    lookups: float,
 ) -> Iterator[InitErrorDetails]:
     """Yields what is wrong with a sequence.
 
@@ -155,6 +160,7 @@ def wrong_sequence(
         sequence: The sequence; None without one.
         unpooled: Entries of the list of tables that are not pooled.
         beside: Other inputs of the interaction.
+        lookups: Mean lookups a sample of these tables.
     """
     if sequence is None:
         for index in unpooled:
@@ -166,6 +172,12 @@ def wrong_sequence(
     if not unpooled:
         yield problem(
             ("sequence",), "a sequence needs tables with `pooled: false`; there are none"
+        )
+    length = sequence.length or lookups
+    if sequence.max_length is not None and sequence.max_length < length:
+        yield problem(
+            ("sequence", "max_length"),
+            f"expected at least the mean length, {length:g}, found {sequence.max_length:g}",
         )
     if sequence.input_mlp and sequence.input_mlp[-1] != sequence.hidden:
         yield problem(

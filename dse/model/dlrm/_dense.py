@@ -45,7 +45,7 @@ class DenseOperators:
 
 
 def dense_operators(
-    model: DlrmModel, local_batch_size: int, precision: Precision
+    model: DlrmModel, local_batch_size: int, precision: Precision, ranks: int = 1
 ) -> DenseOperators:
     """Returns the dense operators of one rank.
 
@@ -53,8 +53,10 @@ def dense_operators(
         model: The model.
         local_batch_size: Samples of the rank.
         precision: Decides the bytes of activations and gradients.
+        ranks: Number of ranks; where histories differ in length, the operators are those of the
+            rank with most positions.
     """
-    bottom, interaction, top = _blocks(model, local_batch_size, precision.value_bytes)
+    bottom, interaction, top = _blocks(model, local_batch_size, precision.value_bytes, ranks)
     whole = chain(bottom, interaction, top)
     return DenseOperators(
         input_copy=(
@@ -77,20 +79,24 @@ def dense_operators(
 
 def dense_parameter_count(model: DlrmModel) -> int:
     """Returns the number of parameters of everything but the tables."""
-    return sum(block.parameters for block in _blocks(model, 1, 1))
+    return sum(block.parameters for block in _blocks(model, 1, 1, 1))
 
 
-def activation_bytes(model: DlrmModel, local_batch_size: int, precision: Precision) -> int:
+def activation_bytes(
+    model: DlrmModel, local_batch_size: int, precision: Precision, ranks: int = 1
+) -> int:
     """Returns the bytes that the backward pass keeps of one rank's forward pass.
 
     Inputs of every layer and of every activation function, and the interaction's inputs.
     """
-    blocks = _blocks(model, local_batch_size, precision.value_bytes)
+    blocks = _blocks(model, local_batch_size, precision.value_bytes, ranks)
     values = model.dense_features + sum(block.kept_values for block in blocks)
     return local_batch_size * values * precision.value_bytes
 
 
-def _blocks(model: DlrmModel, samples: int, value_bytes: int) -> tuple[Block, Block, Block]:
+def _blocks(
+    model: DlrmModel, samples: int, value_bytes: int, ranks: int
+) -> tuple[Block, Block, Block]:
     """Returns bottom MLP, interaction with what comes before it, and all that comes behind it.
 
     Values that they keep are those of a sample.
@@ -106,7 +112,7 @@ def _blocks(model: DlrmModel, samples: int, value_bytes: int) -> tuple[Block, Bl
     return (
         bottom,
         chain(
-            sequence_block(model, samples, value_bytes),
+            sequence_block(model, samples, value_bytes, ranks),
             shared_bags_block(model, layers),
             replace(interaction, kept_values=times * interaction.kept_values),
         ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -64,14 +63,6 @@ class PoolingDistribution(StrEnum):
     FIXED = "fixed"
     POISSON = "poisson"
     LOGNORMAL = "lognormal"
-
-    def mean_square(self, mean: float) -> float:
-        """Returns the mean of the square of a length with this mean."""
-        if self is PoolingDistribution.POISSON:
-            return mean**2 + mean
-        if self is PoolingDistribution.LOGNORMAL:
-            return mean**2 * math.exp(LENGTH_SPREAD**2)
-        return mean**2
 
 
 @dataclass(frozen=True, slots=True)

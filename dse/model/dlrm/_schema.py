@@ -206,6 +206,16 @@ class OptimizerBlock(StrictModel):
     dense: Optimizer
     sparse: Optimizer
 
+    @model_validator(mode="after")
+    def _check(self) -> OptimizerBlock:
+        if self.dense.of_tables_only:
+            raise PydanticCustomError(
+                "optimizer",
+                f"`dense: {self.dense.value}` is for embedding tables; use `sgd`, `adagrad` or "
+                "`adam`",
+            )
+        return self
+
 
 class ModelDocument(Document):
     """A recommendation model and its training recipe."""
@@ -374,7 +384,11 @@ class ModelDocument(Document):
             )
             if found
         ]
-        yield from wrong_sequence(self.sequence, unpooled, beside)
+        lookups = sum(
+            sum(block.pooling or self.table_defaults.pooling) * block.count
+            for block in (self.tables[index] for index in unpooled)
+        )
+        yield from wrong_sequence(self.sequence, unpooled, beside, lookups)
 
     def _wrong_top(self) -> Iterator[InitErrorDetails]:
         ends_here = not (self.top_mlp or self.tasks)

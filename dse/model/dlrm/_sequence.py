@@ -15,44 +15,56 @@ from typing import TYPE_CHECKING
 
 from dse.model._common import Operator, OperatorKind
 from dse.model.dlrm._blocks import Block, Layers, ParameterGroup, chain
+from dse.model.dlrm._lengths import busiest_share, length_moment
 
 if TYPE_CHECKING:
     from dse.model.dlrm._architecture import SequenceLayers
     from dse.model.dlrm._model import DlrmModel
 
 
-def sequence_positions(model: DlrmModel) -> tuple[float, float]:
-    """Returns the mean number of positions a sample, and the mean of its square.
+def sequence_positions(model: DlrmModel, samples: int = 1, ranks: int = 1) -> tuple[float, float]:
+    """Returns positions a sample and their square, on average over the busiest rank's samples.
 
     The length varies as the bags of the table that gives most positions.
 
     Args:
         model: A model with a sequence.
+        samples: Samples of a rank.
+        ranks: Number of ranks; with one the averages are those of all samples.
     """
     tables = [table for table in model.tables if not table.pooled]
     given = model.sequence.length if model.sequence else None
+    most = model.sequence.max_length if model.sequence else None
     length = given or sum(table.lookups_per_sample for table in tables)
     longest = max(tables, key=lambda table: table.lookups_per_sample)
-    return length, longest.pooling_distribution.mean_square(length)
+    square, fourth = (
+        length_moment(longest.pooling_distribution, length, power, most) for power in (2, 4)
+    )
+    busiest = length * busiest_share(square / length**2 - 1.0, samples, ranks)
+    busiest_square = square * busiest_share(fourth / square**2 - 1.0, samples, ranks)
+    if most is not None:
+        busiest, busiest_square = min(busiest, most), min(busiest_square, most**2)
+    return busiest, busiest_square
 
 
-def sequence_block(model: DlrmModel, samples: int, value_bytes: int) -> Block:
+def sequence_block(model: DlrmModel, samples: int, value_bytes: int, ranks: int) -> Block:
     """Returns everything from the vectors of single lookups to the positions that go on.
 
     Args:
         model: The model; an empty block is returned for one without a sequence.
         samples: Samples of the rank.
         value_bytes: Bytes of an activation and of a gradient.
+        ranks: Number of ranks, of which the busiest one counts: all others wait for it.
     """
     sequence = model.sequence
     if sequence is None:
         return Block()
-    length, square = sequence_positions(model)
+    length, square = sequence_positions(model, samples, ranks)
     layers = Layers(max(1, round(samples * length)), value_bytes)
     embedded = sum(
         table.vectors_per_sample * table.dim for table in model.tables if not table.pooled
     )
-    width = max(1, round(embedded / length))
+    width = max(1, round(embedded / sequence_positions(model)[0]))
     input_mlp = sequence.input_mlp or ((sequence.hidden,) if width != sequence.hidden else ())
     sizes = (("sequences", samples), ("positions", length), ("squared_positions", square))
     blocks = [

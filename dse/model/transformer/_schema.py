@@ -99,9 +99,10 @@ class TransformerDocument(Document):
                 "belongs to dense models; experts have `experts.ffn_hidden`, and the one that all "
                 "tokens visit `experts.shared_ffn_hidden`",
             )
-        if self.optimizer is Optimizer.ROWWISE_ADAGRAD:
+        if self.optimizer is Optimizer.ROWWISE_ADAGRAD or self.optimizer.of_tables_only:
             yield _problem(
-                "optimizer", "`rowwise_adagrad` is for embedding tables; use `adagrad` or `adam`"
+                "optimizer",
+                f"`{self.optimizer.value}` is for embedding tables; use `adagrad` or `adam`",
             )
 
     def to_model(self) -> TransformerModel:

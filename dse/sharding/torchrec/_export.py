@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 #: Module with the tables in TorchRec's DLRM.
 TORCHREC_MODULE = "model.sparse_arch.embedding_bag_collection"
 
+#: Module of tables without pooling beside it, where no other is given.
+_WITHOUT_POOLING = "model.sparse_arch.embedding_collection"
+
 
 def export_plan(
     plan: ShardingPlan,
@@ -42,6 +45,7 @@ def export_plan(
         devices_per_node: Ranks of a full node; gives the local device of a placement.
         device_kind: `cuda` or `cpu`.
         module_path: Path of the module that holds the tables, or the path for each table's name.
+            Beside the usual module of pooled tables those without pooling have one of their own.
         devices_per_domain: Ranks of a full pod, which tables over a node's ranks then span; those
             of a node by default.
 
@@ -54,6 +58,8 @@ def export_plan(
     taken: dict[tuple[str, str], str] = {}
     for placement, table in zip(plan.tables, tables, strict=True):
         module = module_path if isinstance(module_path, str) else module_path.get(placement.table)
+        if module == TORCHREC_MODULE and not table.pooled:
+            module = _WITHOUT_POOLING
         shards = table_shards(placement, table, domain)
         found = "`module_path` has no module for it" if module is None else ""
         found = found or _problem(placement, shards, min(domain, plan.world_size))

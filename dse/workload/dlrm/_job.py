@@ -19,6 +19,7 @@ from dse.workload._notes import precision_notes
 from dse.workload.dlrm._joint import joint_plan
 from dse.workload.dlrm._layout import build_layout
 from dse.workload.dlrm._memory import MemoryModel
+from dse.workload.dlrm._waiting import waiting_notes
 from dse.workload.dlrm.explain._attribution import attributed_plan, operator_groups
 from dse.workload.dlrm.scoring._scorer import PlanScorer
 
@@ -315,6 +316,7 @@ class DlrmJob(Job):
     def notes(self) -> tuple[str, ...]:
         """Returns what the device, or the program, lacks of what was asked for."""
         found = precision_notes(self.problem.cluster.device, self.problem.precision)
+        found += waiting_notes(self.problem)
         if self._plan is None or self.problem.software.hot_rows:
             return found
         hot = sum(table.hot_rows > 0 for table in self._plan.tables)

@@ -88,7 +88,12 @@ class MemoryModel:
         return MemoryModel(
             dense_parameters_bytes=float(parameters * (copies * _MASTER_BYTES + working_bytes)),
             activations_bytes=float(
-                activation_bytes(model, problem.local_batch_size, problem.precision)
+                activation_bytes(
+                    model,
+                    problem.local_batch_size,
+                    problem.precision,
+                    problem.cluster.whole.world_size,
+                )
             ),
             input_copies=held.received,
             fixed_io_bytes=problem.local_batch_size * io_bytes,

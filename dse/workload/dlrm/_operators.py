@@ -100,7 +100,8 @@ def dense_buckets(problem: DlrmProblem) -> list[tuple[int, int]]:
 @lru_cache(maxsize=256)
 def stack_operators(problem: DlrmProblem) -> StackOperators:
     """Returns the dense operators of one rank as the problem's software runs them."""
-    dense = dense_operators(problem.model, problem.local_batch_size, problem.precision)
+    ranks = problem.cluster.whole.world_size
+    dense = dense_operators(problem.model, problem.local_batch_size, problem.precision, ranks)
     on_first = bottom_on_first_rank(problem)
     whole = dense
     if on_first:

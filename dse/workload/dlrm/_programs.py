@@ -48,6 +48,7 @@ class DlrmProgram(Program):
             the precision of the products.
         replicates: Whether it has 2D parallelism: several sharding groups with copies of the
             tables.
+        looks_ahead: Whether it has pipelines besides `base` and `sparse_dist`.
         chooses_wire: Whether formats of pooled embeddings on the wire can be chosen.
     """
 
@@ -55,6 +56,7 @@ class DlrmProgram(Program):
     casts_rows: bool = False
     narrow_gradients: bool = False
     replicates: bool = False
+    looks_ahead: bool = False
     chooses_wire: bool = False
 
     def software_for(self, precision: Precision) -> DlrmRuntime:
@@ -135,11 +137,12 @@ _PROGRAMS = (
         description="A loop with nothing but the kernels of the model; no program reaches it",
         replicates=True,
         origin="Assumed: one kernel launch for each operator, everything overlaps that can",
+        looks_ahead=True,
         chooses_wire=True,
     ),
     DlrmProgram(
         name="pytorch_eager",
-        description="DLRM in eager PyTorch on one stream, table-batched lookups",
+        description="DLRM in eager PyTorch of 2022 on one stream, table-batched lookups",
         software=DlrmRuntime(
             pipeline=TrainPipeline.BASE,
             calls_per_operator=_PYTORCH_CALLS,
@@ -169,6 +172,7 @@ _PROGRAMS = (
             "batches, features and groups, as processor time of TorchRec 1.8 with PyTorch 2.13 on "
             "one rank of a CPU (23 models and plans), and launches of a captured step"
         ),
+        looks_ahead=True,
         chooses_wire=True,
     ),
     DlrmProgram(
@@ -209,6 +213,7 @@ _PROGRAMS = (
             FittedValue("calls_per_operator", _TORCHREC_2022_CALLS, _P4D),
             FittedValue("loader_s_per_sample", 5.6e-6, _P4D),
         ),
+        looks_ahead=True,
         chooses_wire=True,
     ),
     DlrmProgram(

@@ -282,7 +282,7 @@ def _overridden(
         # In studies of earlier versions.
         changes["pipeline"] = TrainPipeline(pipeline_name(bool(parameters[FORMER_PIPELINE])))
     if "train_pipeline" in parameters:
-        changes["pipeline"] = TrainPipeline(str(parameters["train_pipeline"]))
+        changes["pipeline"] = _chosen_pipeline(program, str(parameters["train_pipeline"]))
     if "launch" in parameters:
         changes["launch"] = LaunchMode(str(parameters["launch"]))
     if "communication_precision" in parameters:
@@ -298,6 +298,22 @@ def _overridden(
             f"program that can be captured: {able}"
         )
     return changed
+
+
+def _chosen_pipeline(program: DlrmProgram, name: str) -> TrainPipeline:
+    """Returns the pipeline that is asked for, if the program has it.
+
+    Raises:
+        ConfigError: It has not.
+    """
+    pipeline = TrainPipeline(name)
+    if program.looks_ahead or pipeline in (TrainPipeline.BASE, TrainPipeline.SPARSE_DIST):
+        return pipeline
+    able = ", ".join(one.name for one in DLRM_PROGRAMS.values() if one.looks_ahead)
+    raise ConfigError(
+        f"train pipeline {name}: {program.name} has no such pipeline; use base or sparse_dist, or "
+        f"one of the programs {able}"
+    )
 
 
 def _chosen_wire(program: DlrmProgram, own: WireFormats, text: str) -> WireFormats:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+import numpy as np
 import pytest
 
 from dse.errors import ConfigError
@@ -181,6 +182,47 @@ def test_lengths_vary_as_the_pooling_distribution_says(distribution, square):
     assert squared == pytest.approx(square, rel=1e-5)
 
 
+@pytest.mark.parametrize("samples", [32, 256])
+def test_the_busiest_rank_is_that_of_a_draw(samples):
+    ranks, most, mean = 8, 4096, 900
+    table = replace(
+        make_table("item", dim=4, pooling=mean),
+        pooled=False,
+        pooling_distribution=PoolingDistribution.LOGNORMAL,
+    )
+    model = replace(tiny(replace(LAYERS, max_length=most)), tables=(table,))
+    longest, heaviest = sequence_positions(model, samples, ranks)
+    # A location with which cut lengths have the mean, found by the draw itself.
+    rng = np.random.default_rng(1)
+    normal = rng.standard_normal((500, ranks, samples))
+    low, high = 0.0, 12.0
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        drawn = np.minimum(np.exp(normal + middle), most)
+        low, high = (middle, high) if drawn.mean() < mean else (low, middle)
+    assert longest == pytest.approx(drawn.mean(axis=2).max(axis=1).mean(), rel=0.03)
+    assert heaviest == pytest.approx((drawn**2).mean(axis=2).max(axis=1).mean(), rel=0.06)
+    one, square = sequence_positions(model)
+    assert (one, square) == (mean, pytest.approx((drawn**2).mean(), rel=0.03))
+
+
+@given(ranks=st.integers(1, 512), samples=st.integers(1, 4096))
+def test_more_ranks_wait_longer_and_larger_batches_less(ranks, samples):
+    table = replace(
+        make_table("item", dim=4, pooling=100),
+        pooled=False,
+        pooling_distribution=PoolingDistribution.LOGNORMAL,
+    )
+    model = replace(tiny(), tables=(table,))
+    mean, square = sequence_positions(model)
+    longest, heaviest = sequence_positions(model, samples, ranks)
+    assert longest >= mean
+    assert heaviest >= square
+    assert sequence_positions(model, samples, 2 * ranks)[1] >= heaviest
+    fixed = replace(table, pooling_distribution=PoolingDistribution.FIXED)
+    assert sequence_positions(replace(model, tables=(fixed,)), samples, ranks) == (100, 100**2)
+
+
 MODEL = """\
 schema_version: 1
 kind: dlrm
@@ -220,6 +262,7 @@ def test_files_say_a_sequence(tmp_path):
         ("", "tables[0].pooled"),
         (BLOCK + ", input_mlp: [4]}", "sequence.input_mlp"),
         (BLOCK + ", predictions: 2}", "sequence.predictions"),
+        (BLOCK + ", max_length: 19}", "sequence.max_length"),
         (BLOCK + "}\ntowers: [{name: t, tables: [item], mlp: [4]}]", "tables[0].pooled"),
     ],
 )

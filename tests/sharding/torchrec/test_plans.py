@@ -460,3 +460,17 @@ def test_building_objects_needs_the_library(monkeypatch):
     plan = ShardingPlan(2, (TablePlan("t", TW, (1,)),))
     with pytest.raises(OptionalDependencyError, match="plan_to_torchrec"):
         to_torchrec(plan, (TABLE,), devices_per_node=2)
+
+
+def test_tables_without_pooling_have_a_module_of_their_own(tmp_path):
+    tables = (TABLE, replace(make_table("u", rows=100, dim=96), pooled=False))
+    plan = ShardingPlan(2, (TablePlan("t", RW, (0, 1)), TablePlan("u", RW, (0, 1))))
+    written_plan = plan_to_torchrec(plan, tables, 2)
+    modules = json.loads(written_plan)["plan"]
+    assert {path: list(block) for path, block in modules.items()} == {
+        TORCHREC_MODULE: ["t"],
+        TORCHREC_MODULE.replace("embedding_bag_collection", "embedding_collection"): ["u"],
+    }
+    path = tmp_path / "plan.json"
+    path.write_text(written_plan)
+    assert check_plan(read_plan(path, tables), tables, 2, 2) == plan

@@ -201,6 +201,15 @@ def test_host_read_splits_cannot_be_captured():
     assert workload.favourable({**chosen, "program": "hugectr"}, choices)["launch"] != "eager"
 
 
+def test_programs_have_the_pipelines_that_they_are_written_with():
+    workload, platform = load_workload("dlrm_tiny"), load_platform("h100_sxm")
+    chosen = {"platform": "h100_sxm", "world_size": 2, "global_batch_size": 4096}
+    for pipeline in TrainPipeline:
+        workload.job(platform, {**chosen, "program": "torchrec", "train_pipeline": pipeline})
+    with pytest.raises(ConfigError, match="no such pipeline"):
+        workload.job(platform, {**chosen, "program": "hugectr", "train_pipeline": "semi_sync"})
+
+
 def test_the_switch_of_earlier_versions_is_a_pipeline():
     workload, platform = load_workload("dlrm_tiny"), load_platform("h100_sxm")
     chosen = {"platform": "h100_sxm", "world_size": 2, "global_batch_size": 4096}

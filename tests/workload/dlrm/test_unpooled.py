@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dse.errors import ConfigError, PlanError
-from dse.model import Interaction, InteractionKind, SequenceLayers
+from dse.model import Interaction, InteractionKind, PoolingDistribution, SequenceLayers
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
 from dse.workload import explain_job, predict_job
 from dse.workload.dlrm import DlrmJob, DlrmProblem, DlrmRuntime, PlanScorer
@@ -109,6 +109,21 @@ def test_plans_are_found_predicted_and_explained():
     assert explain_job(solved).ranks
     groups = set(solved.attributed().groups)
     assert {"attention over the sequence forward", "sequence layers backward"} <= groups
+
+
+def test_histories_that_differ_make_ranks_wait():
+    even = job(lookups=2048)
+    problem = even.problem
+    tables = tuple(
+        replace(table, pooling_distribution=PoolingDistribution.LOGNORMAL)
+        for table in problem.model.tables
+    )
+    model = replace(problem.model, tables=tables)
+    uneven = DlrmJob(replace(problem, model=model), allowed_types=even.allowed_types)
+    assert uneven.optimistic_time_s() > even.optimistic_time_s()
+    assert uneven.scorer.memory.activations_bytes > even.scorer.memory.activations_bytes
+    assert any("differ in length" in note for note in uneven.notes())
+    assert even.notes() == ()
 
 
 def test_longer_histories_take_longer():

@@ -88,7 +88,7 @@ def host_rows_work(
     indices: IndexStatistics,
     *,
     cached_rows: float,
-    state_on_host: bool,
+    host_state_bytes_per_row: float,
     call_share: float = 1.0,
 ) -> HostRowsWork:
     """Returns what lookup and update of a shard in host memory move, and where.
@@ -102,17 +102,17 @@ def host_rows_work(
         shape: What is looked up.
         indices: How rows are drawn.
         cached_rows: Rows of the shard that the device caches; 0 without a cache.
-        state_on_host: Whether the optimizer state is with the rows; state of one value a row
-            stays in device memory.
+        host_state_bytes_per_row: Optimizer state that is with the rows, in bytes of one; the
+            rest, one value a row, stays in device memory.
         call_share: The shard's part of a call that fills the caches of several tables.
     """
     if shape.bags <= 0 or shape.lookups <= 0:
         return HostRowsWork(EmbeddingWork(0.0, 0.0, 0.0, 0.0), 0.0, 0.0)
     traffic = embedding_traffic(device, shape, indices)
     row_cost = request_bytes(shape.dim * shape.value_bytes)
-    state_cost = request_bytes(shape.state_bytes_per_row) if state_on_host else 0.0
+    state_cost = request_bytes(host_state_bytes_per_row)
     sort_bytes = traffic.sort_memory_bytes + index_order_bytes(shape, FBGEMM)
-    state_bytes = 0.0 if state_on_host else traffic.state_row_bytes
+    state_bytes = whole_sectors(shape.state_bytes_per_row - host_state_bytes_per_row)
     update_bytes = traffic.gradient_memory_bytes + 2.0 * traffic.unique_rows * state_bytes
     if cached_rows <= 0:
         forward_link = _crossing_lookups(host_link, shape, indices, traffic) * row_cost

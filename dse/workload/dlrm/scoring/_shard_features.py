@@ -255,7 +255,7 @@ def _host_rows(
         shape,
         indices,
         cached_rows=cached_row_count(shape.rows, cached_share),
-        state_on_host=shape.state_bytes_per_row > 0 and not context.optimizer.keeps_state_by_row,
+        host_state_bytes_per_row=4.0 * shape.dim * context.optimizer.state_values_by_column,
         # One call fills the caches of all tables; that each has an equal part is an assumption.
         call_share=1.0 / len(context.tables),
     )

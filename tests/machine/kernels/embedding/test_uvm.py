@@ -36,14 +36,14 @@ def shape(rows=1_000_000, dim=64, bags=4096.0, lookups=40_960.0, state=4.0) -> E
     return EmbeddingShape(rows, dim, 4, bags, lookups, 4, state)
 
 
-def work(cached_rows, indices=None, state_on_host=False, **changes):
+def work(cached_rows, indices=None, host_state=0.0, **changes):
     return host_rows_work(
         DEVICE,
         LINK,
         shape(**changes),
         indices or Uniform(),
         cached_rows=cached_rows,
-        state_on_host=state_on_host,
+        host_state_bytes_per_row=host_state,
     )
 
 
@@ -96,12 +96,12 @@ def test_a_row_on_its_way_is_read_once():
 
 def test_state_of_every_value_is_read_over_the_link_and_row_wise_state_is_not():
     distinct = 1e6 * -((1 - 1e-6) ** 40_960 - 1)
-    full = work(0, state=256.0, state_on_host=True)
+    full = work(0, state=256.0, host_state=256.0)
     assert full.backward_link_bytes == pytest.approx(distinct * 2 * ROW_COST * BOTH_WAYS)
     row_wise, none = work(0, state=4.0), work(0, state=0.0)
     assert row_wise.backward_link_bytes == none.backward_link_bytes
     cached, uncached = (
-        work(rows, state=256.0, state_on_host=True).backward_link_bytes
+        work(rows, state=256.0, host_state=256.0).backward_link_bytes
         - work(rows, state=0.0).backward_link_bytes
         for rows in (200_000, 0)
     )
@@ -148,7 +148,13 @@ def test_popular_rows_are_in_the_cache_first():
 def test_tables_share_the_call_that_fills_their_caches():
     of_one, of_ten = (
         host_rows_work(
-            DEVICE, LINK, shape(), Uniform(), cached_rows=10, state_on_host=False, call_share=share
+            DEVICE,
+            LINK,
+            shape(),
+            Uniform(),
+            cached_rows=10,
+            host_state_bytes_per_row=0.0,
+            call_share=share,
         ).device.forward_memory_bytes
         for share in (1.0, 0.1)
     )
@@ -181,13 +187,13 @@ indices = st.one_of(st.just(Uniform()), st.floats(0.5, 1.6).map(Zipf))
     st.floats(1, 1e6),
     st.booleans(),
 )
-def test_a_larger_cache_never_costs_more(distribution, rows, one, other, lookups, state_on_host):
+def test_a_larger_cache_never_costs_more(distribution, rows, one, other, lookups, on_host):
     small, large = sorted((one, other))
     first, second = (
         work(
             cached_row_count(rows, share),
             distribution,
-            state_on_host,
+            4.0 * on_host,
             rows=rows,
             lookups=lookups,
             bags=max(1.0, lookups / 8),

@@ -1,0 +1,62 @@
+"""Published runs of TorchRec's pipelines beside their predictions."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from pathlib import Path
+import sys
+
+import pytest
+
+from dse.errors import DseError
+from dse.workload.dlrm import TrainPipeline
+from tests.conftest import ROOT
+
+pytest.importorskip("pandas")
+
+MEASUREMENTS = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data"))
+RUNS = MEASUREMENTS / "published/torchrec_pipeline_bench.csv"
+
+
+@pytest.fixture(scope="module")
+def cases():
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        return importlib.import_module("pipeline_cases")
+    finally:
+        sys.path.pop(0)
+
+
+def test_runs_are_those_of_their_files(cases):
+    """TorchRec's light benchmark: 40 tables of 256 columns, one of 512, one of 2,048, cut."""
+    light = next(run for run, _ in cases.MEMORY if run.name == "base_pipeline_light")
+    job = light.job()
+    tables = job.problem.model.tables
+    assert sum(table.dim for table in tables) == 40 * 256 + 512 + 2048
+    assert sum(table.weighted for table in tables) == 20
+    assert job.problem.software.pipeline is TrainPipeline.BASE
+    assert job.problem.global_batch_size == 2 * 32_768
+
+
+def test_a_file_without_the_runs_is_refused(cases, tmp_path):
+    table = tmp_path / "runs.csv"
+    table.write_text("commit,name\n1,a\n")
+    with pytest.raises(DseError, match="lacks the column"):
+        cases.compare_pipelines(table, as_json=True)
+    with pytest.raises(DseError, match="cannot read"):
+        cases.compare_pipelines(tmp_path / "missing.csv", as_json=True)
+
+
+@pytest.mark.skipif(not RUNS.is_file(), reason=f"no published runs at {RUNS}")
+def test_published_ratios_and_memory(cases, capsys):
+    cases.compare_pipelines(RUNS, as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    errors = {row["group"]: row["error"] for row in found["ratios"]}
+    for group in ("base : sparse-dist, first run", "sparse-dist : prefetch"):
+        assert abs(errors[group]) < 0.15
+    for row in found["memory"]:
+        # What is allocated at the peak is counted on the safe side.
+        limit = 0.1 if row["memory"] == "reserved" else 0.3
+        assert -0.05 < row["error"] < limit
