@@ -103,6 +103,8 @@ class DlrmRuntime:
         pytorch_memory: Whether memory is that of a PyTorch pipeline: batches as they were copied
             stay next to what is exchanged, and the allocator reserves more than it gives out.
         evaluation_batch_size: Samples of a batch in evaluations; None for as many as in training.
+        overlap_evaluation: Batches of an evaluation overlap: exchanges of one with products of
+            another.
         evaluation_s_per_sample: Time of one rank for each sample that it evaluates, besides the
             forward pass: reading the sample, and the metric.
         hot_rows: Whether plans may keep the most popular rows of a table on every rank.
@@ -132,6 +134,7 @@ class DlrmRuntime:
     capturable: bool = True
     pytorch_memory: bool = False
     evaluation_batch_size: int | None = None
+    overlap_evaluation: bool = False
     evaluation_s_per_sample: float = 0.0
     hot_rows: bool = False
     spread: float = 0.0
