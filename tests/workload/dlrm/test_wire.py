@@ -310,6 +310,8 @@ def test_an_export_for_torchrec_says_what_collectives_carry():
             "backward_precision": "bf16",
         },
     }
+    every = WireFormats.parse("fp8/bf16").qcomms(sequences=True)
+    assert every["SEQUENCE_EMBEDDINGS_ALL_TO_ALL"] == ("fp8", "bf16")
     plain = replace(configuration, parameters=())
     assert "qcomms" not in workload.framework_text(plain, "torchrec", load_platform("h100_sxm"))
 
