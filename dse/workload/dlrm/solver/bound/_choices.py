@@ -148,8 +148,7 @@ def table_choices(scorer: PlanScorer, request: PlanningRequest) -> Choices:
     fits = sums.most_memory_bytes <= free
     if len(np.unique(table_class[fits])) < len(first):
         fits[:], free = True, np.inf
-    hot_rows = np.array([cut[3] for cut in cuts])
-    keys = np.column_stack((table_class, groups, hot_rows))[fits]
+    keys = np.column_stack((table_class, groups, [cut[3] for cut in cuts]))[fits]
     return Choices(
         names=tuple(request.tables[index].name for index in first),
         counts=np.array(counts, dtype=np.float64),
