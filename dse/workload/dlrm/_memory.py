@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.model import activation_bytes, dense_parameter_count
-from dse.workload._prediction import MemoryAccount
+from dse.workload._prediction import RESERVED, MemoryAccount
 from dse.workload.dlrm._pipelines import held_batches
 from dse.workload.dlrm.scoring._features import (
     HOST_STORED_COLUMN,
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from dse.machine import Cluster
     from dse.model import DlrmModel
     from dse.workload.dlrm._problem import DlrmProblem
-
-#: Purpose of what an allocator reserves and does not give out.
-RESERVED = "reserved by the allocator"
 
 #: Bytes of a master weight, a gradient and a value of optimizer state.
 _MASTER_BYTES = 4
