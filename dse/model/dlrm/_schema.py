@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from dse.config import Count, Document, NonNegativeFloat, PositiveFloat, StrictModel
-from dse.indices import IndexDistribution, ReuseHistogram, Uniform, Zipf
+from dse.indices import IdOrder, IndexDistribution, ReuseHistogram, Uniform, Zipf
 from dse.machine import Precision
 from dse.model._common import Name, Optimizer, Width
 from dse.model.dlrm._architecture_schema import (
@@ -66,10 +66,11 @@ class ZipfBlock(StrictModel):
 
     kind: Literal["zipf"]
     alpha: Annotated[PositiveFloat, Field(le=10)]
+    ids: IdOrder = IdOrder.HASHED
 
     def to_distribution(self) -> IndexDistribution:
         """Returns the distribution."""
-        return Zipf(self.alpha)
+        return Zipf(self.alpha, ids=self.ids)
 
 
 class ReuseHistogramBlock(StrictModel):
@@ -80,6 +81,7 @@ class ReuseHistogramBlock(StrictModel):
     lookup_share: Annotated[list[NonNegativeFloat], Field(min_length=1, max_length=1000)]
     mean_reuse: Annotated[float, Field(ge=1)]
     touched_share: Annotated[float, Field(gt=0, le=1)]
+    ids: IdOrder = IdOrder.HASHED
 
     @model_validator(mode="after")
     def _check(self) -> ReuseHistogramBlock:
@@ -97,7 +99,11 @@ class ReuseHistogramBlock(StrictModel):
     def to_distribution(self) -> IndexDistribution:
         """Returns the distribution."""
         return ReuseHistogram(
-            tuple(self.row_share), tuple(self.lookup_share), self.mean_reuse, self.touched_share
+            tuple(self.row_share),
+            tuple(self.lookup_share),
+            self.mean_reuse,
+            self.touched_share,
+            ids=self.ids,
         )
 
 
