@@ -80,6 +80,23 @@ WireOption = Annotated[
         "`fp16/bf16` for outputs and gradients; by default as the program does.",
     ),
 ]
+KernelsOption = Annotated[
+    str,
+    typer.Option(
+        "--compute-kernels",
+        metavar="KERNELS",
+        help="Kernels of the tables: fused (in device memory, the default), fused_uvm, "
+        "fused_uvm_caching (in host memory), such as `fused,fused_uvm_caching`.",
+    ),
+]
+TableTypeOption = Annotated[
+    str,
+    typer.Option(
+        "--table-data-type",
+        metavar="TYPE",
+        help="Type of all embedding rows: fp32, fp16, bf16, fp8 or int8; the model's by default.",
+    ),
+]
 ProgramOption = Annotated[
     str,
     typer.Option(
@@ -211,6 +228,11 @@ def quantity(option: str, text: str, kind: UnitKind) -> float:
 def listed(text: str) -> tuple[str, ...]:
     """Returns the parts of a comma-separated list."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def joined(text: str) -> str:
+    """Returns a comma-separated list as the one value that a study keeps of a set."""
+    return "+".join(listed(text))
 
 
 def whole_numbers(option: str, text: str) -> tuple[int, ...]:

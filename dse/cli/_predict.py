@@ -10,6 +10,7 @@ from dse.cli._options import (
     BatchOption,
     HotRowsOption,
     JsonOption,
+    KernelsOption,
     LaunchOption,
     LinkOption,
     ModelArgument,
@@ -23,10 +24,12 @@ from dse.cli._options import (
     ReplicasOption,
     SetOption,
     SyncIntervalOption,
+    TableTypeOption,
     TimelineOption,
     TrainPipelineOption,
     WireOption,
     WorldSizeOption,
+    joined,
     price_basis,
 )
 
@@ -65,6 +68,8 @@ def predict_command(
     sync_interval: SyncIntervalOption = None,
     wire: WireOption = "",
     hot_rows: HotRowsOption = None,
+    table_data_type: TableTypeOption = "",
+    compute_kernels: KernelsOption = "",
     host_profile: Annotated[
         str,
         typer.Option(
@@ -201,6 +206,8 @@ def predict_command(
         sync_interval=sync_interval,
         communication_precision=wire,
         hot_rows=hot_rows,
+        table_data_type=table_data_type,
+        compute_kernels=joined(compute_kernels),
         host_profile=host_profile,
         tensor=tensor,
         pipeline=pipeline,

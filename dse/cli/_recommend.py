@@ -10,6 +10,7 @@ import typer
 from dse.cli._exit import ExitCode
 from dse.cli._options import (
     JsonOption,
+    KernelsOption,
     LaunchOption,
     LinkOption,
     ModelArgument,
@@ -22,7 +23,9 @@ from dse.cli._options import (
     SeedOption,
     SetOption,
     SyncIntervalOption,
+    TableTypeOption,
     WireOption,
+    joined,
     listed,
     member,
     price_basis,
@@ -87,6 +90,8 @@ def recommend_command(
     replica_placement: ReplicaPlacementOption = "",
     sync_interval: SyncIntervalOption = None,
     wire: WireOption = "",
+    table_data_type: TableTypeOption = "",
+    compute_kernels: KernelsOption = "",
     program: ProgramOption = "",
     link: LinkOption = "",
     network: NetworkOption = "",
@@ -127,6 +132,8 @@ def recommend_command(
         replica_placement=replica_placement,
         sync_interval=sync_interval,
         communication_precision=wire,
+        table_data_type=table_data_type,
+        compute_kernels=joined(compute_kernels),
         overrides=tuple(changes or ()),
     )
     with progress("looking", quiet=as_json) as display:

@@ -40,6 +40,9 @@ class Request:
         communication_precision: Formats of pooled embeddings on the wire; as the program does if
             empty.
         hot_rows: Whether plans may keep popular rows on every rank; if the program can when None.
+        table_data_type: Type of all embedding rows; that of each table if empty.
+        compute_kernels: Kernels of the tables, which say where these may be; device memory if
+            empty.
         host_profile: File of host overheads; the platform's if empty.
         tensor: Tensor-parallel ranks.
         pipeline: Pipeline stages.
@@ -71,6 +74,8 @@ class Request:
     sync_interval: int | None = None
     communication_precision: str = ""
     hot_rows: bool | None = None
+    table_data_type: str = ""
+    compute_kernels: str = ""
     host_profile: str = ""
     tensor: int | None = None
     pipeline: int | None = None

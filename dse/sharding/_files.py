@@ -11,6 +11,7 @@ from pydantic import Field
 from dse._reading import read_text
 from dse.config import MAX_COUNT, StrictModel, parse_json
 from dse.errors import PlanError
+from dse.sharding._kernels import KernelName
 from dse.sharding._plan import ComputeKernel, ShardingPlan, ShardingType, TablePlan
 from dse.sharding.torchrec import (
     TORCHREC_MODULE,
@@ -36,7 +37,7 @@ class TableBlock(StrictModel):
 
     sharding_type: ShardingType
     ranks: Ranks
-    compute_kernel: ComputeKernel = ComputeKernel.FUSED
+    compute_kernel: KernelName = ComputeKernel.FUSED
     cache_load_factor: LoadFactor | None = None
     hot_rows: Annotated[int, Field(ge=0, le=MAX_COUNT)] = 0
 

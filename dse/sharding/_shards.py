@@ -147,7 +147,7 @@ class ShardStorage:
 def stored_bytes(table: EmbeddingTable, optimizer: Optimizer, rows: int, columns: int) -> float:
     """Returns the bytes of weights and optimizer state of a shard of a table."""
     state_values = optimizer.state_values_per_row(columns)
-    return rows * (columns * table.data_type.value_bytes + _STATE_BYTES * state_values)
+    return rows * (table.data_type.row_bytes(columns) + _STATE_BYTES * state_values)
 
 
 def shard_storage(
@@ -171,7 +171,7 @@ def shard_storage(
         cached_share: Share of rows in host memory that the device caches; None for a shard that
             is on the device.
     """
-    weights_bytes = float(rows * columns * table.data_type.value_bytes)
+    weights_bytes = float(rows * table.data_type.row_bytes(columns))
     state_by_row_bytes = rows * _STATE_BYTES * optimizer.state_values_by_row
     state_by_column_bytes = rows * columns * _STATE_BYTES * optimizer.state_values_by_column
     if cached_share is None:

@@ -103,9 +103,10 @@ class Candidate:
                     f"{where}, table `{table.name}`: real runs have no {special}; leave it out of "
                     "a copy of the model to compare its plans"
                 )
-            if table.data_type is DataType.INT8:
+            if table.data_type.value_bytes < 2:
                 raise ConfigError(
-                    f"{where}, table `{table.name}`: int8 rows cannot be trained; use fp16"
+                    f"{where}, table `{table.name}`: {table.data_type.value} rows cannot be "
+                    "trained; use fp16"
                 )
         return replace(self, plan=plan)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dse.machine.host import HostProfile
     from dse.machine.platforms import Platform
     from dse.model import DlrmModel, EmbeddingTable, TransformerModel
+    from dse.sharding import TableConstraints
     from dse.workload._configuration import Configuration
     from dse.workload._metrics import Metric
     from dse.workload._parameters import Parameter, ParametersBlock, ParameterValue
@@ -160,6 +161,17 @@ class Workload(ABC):
     def tables(self) -> Sequence[EmbeddingTable]:
         """Embedding tables that plans place."""
         return ()
+
+    def with_table_constraints(
+        self, constraints: Mapping[str, tuple[TableConstraints, ...]]
+    ) -> Workload:
+        """Returns the workload with constraints on tables that parameters may name.
+
+        Args:
+            constraints: Constraints by name; a workload without tables leaves them aside.
+        """
+        del constraints
+        return self
 
     @classmethod
     def batch_grain(cls, configuration: Configuration) -> int:

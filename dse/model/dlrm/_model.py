@@ -19,6 +19,8 @@ LENGTH_SPREAD = 1.0
 
 #: Bytes of the weight of a lookup.
 _WEIGHT_BYTES = 4
+#: Scale and offset of a row, four bytes each.
+_SCALE_BYTES = 8
 
 
 class DataType(StrEnum):
@@ -27,12 +29,21 @@ class DataType(StrEnum):
     FP32 = "fp32"
     FP16 = "fp16"
     BF16 = "bf16"
+    FP8 = "fp8"
     INT8 = "int8"
 
     @property
     def value_bytes(self) -> int:
         """Bytes of one stored value."""
-        return {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1}[self.value]
+        return {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}[self.value]
+
+    def row_bytes(self, columns: int) -> int:
+        """Returns the bytes of a row, with its scale and offset where it has some, as in FBGEMM.
+
+        Args:
+            columns: Columns of the table, or of a shard of it.
+        """
+        return columns * self.value_bytes + (_SCALE_BYTES if self is DataType.INT8 else 0)
 
 
 class IndexType(StrEnum):
@@ -147,7 +158,7 @@ class EmbeddingTable:
     @property
     def weight_bytes(self) -> int:
         """Bytes of all rows."""
-        return self.rows * self.dim * self.data_type.value_bytes
+        return self.rows * self.data_type.row_bytes(self.dim)
 
 
 @dataclass(frozen=True, slots=True)

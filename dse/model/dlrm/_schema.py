@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import PydanticCustomError
 
 from dse.config import Count, Document, NonNegativeFloat, PositiveFloat, StrictModel
-from dse.indices import IndexDistribution, ReuseHistogram, Uniform, Zipf
+from dse.indices import IdOrder, IndexDistribution, ReuseHistogram, Uniform, Zipf
 from dse.machine import Precision
 from dse.model._common import Name, Optimizer, Width
 from dse.model.dlrm._architecture_schema import (
@@ -21,10 +21,20 @@ from dse.model.dlrm._architecture_schema import (
     problem,
     repeated,
     wrong_experts,
-    wrong_sequence,
     wrong_towers,
 )
-from dse.model.dlrm._interactions import interaction_width
+from dse.model.dlrm._consistency import (
+    names_of_blocks,
+    no_tables,
+    pooled,
+    repeated_names,
+    table_names,
+    too_many_layers,
+    wrong_dims,
+    wrong_indices,
+    wrong_inputs_of_sequence,
+    wrong_top,
+)
 from dse.model.dlrm._model import (
     DataType,
     DlrmModel,
@@ -36,13 +46,7 @@ from dse.model.dlrm._model import (
 )
 from dse.model.dlrm._statistics import STATISTICS, generate_tables
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 _MAX_TABLES = 100_000
-
-#: Rows that indices of four bytes can tell apart.
-_INT32_ROWS = 2**31
 
 Rows = Annotated[Count, Field(le=10**12)]
 
@@ -62,10 +66,11 @@ class ZipfBlock(StrictModel):
 
     kind: Literal["zipf"]
     alpha: Annotated[PositiveFloat, Field(le=10)]
+    ids: IdOrder = IdOrder.HASHED
 
     def to_distribution(self) -> IndexDistribution:
         """Returns the distribution."""
-        return Zipf(self.alpha)
+        return Zipf(self.alpha, ids=self.ids)
 
 
 class ReuseHistogramBlock(StrictModel):
@@ -76,6 +81,7 @@ class ReuseHistogramBlock(StrictModel):
     lookup_share: Annotated[list[NonNegativeFloat], Field(min_length=1, max_length=1000)]
     mean_reuse: Annotated[float, Field(ge=1)]
     touched_share: Annotated[float, Field(gt=0, le=1)]
+    ids: IdOrder = IdOrder.HASHED
 
     @model_validator(mode="after")
     def _check(self) -> ReuseHistogramBlock:
@@ -93,7 +99,11 @@ class ReuseHistogramBlock(StrictModel):
     def to_distribution(self) -> IndexDistribution:
         """Returns the distribution."""
         return ReuseHistogram(
-            tuple(self.row_share), tuple(self.lookup_share), self.mean_reuse, self.touched_share
+            tuple(self.row_share),
+            tuple(self.lookup_share),
+            self.mean_reuse,
+            self.touched_share,
+            ids=self.ids,
         )
 
 
@@ -175,7 +185,7 @@ class InteractionBlock(StrictModel):
     """The interaction layer."""
 
     kind: InteractionKind
-    layers: Width | None = None
+    layers: Annotated[Count, Field(le=1000)] | None = None
     low_rank: Width | None = None
     stride: Width = 1
 
@@ -246,168 +256,28 @@ class ModelDocument(Document):
             # Expanding the names would take the memory that the limit is there to protect.
             problems = [problem(("tables",), f"expected at most {_MAX_TABLES} tables in total")]
         else:
-            names = self._names_of_blocks()
+            names = names_of_blocks(self.tables)
             problems = [
-                *self._no_tables(),
-                *self._repeated_names(),
-                *self._wrong_dims(),
-                *self._wrong_indices(),
+                *no_tables(self),
+                *repeated_names(self),
+                *wrong_dims(self),
+                *wrong_indices(self),
                 *wrong_towers(self.towers, names),
                 *wrong_experts(self.experts, self.tasks),
-                *self._wrong_sequence(names),
+                *too_many_layers(self),
+                *wrong_inputs_of_sequence(self, names),
                 *repeated("towers", [tower.name for tower in self.towers]),
                 *repeated("tasks", [task.name for task in self.tasks]),
             ]
-            problems += [] if problems else self._wrong_top()
+            problems += [] if problems else wrong_top(self)
         if problems:
             # A ValidationError keeps the place of each problem.
             raise ValidationError.from_exception_data(type(self).__name__, problems)
         return self
 
-    def _no_tables(self) -> Iterator[InitErrorDetails]:
-        if bool(self.tables) == (self.generate is not None):
-            found = "both" if self.tables else "neither"
-            yield problem(
-                ("generate",) if self.tables else ("tables",),
-                f"expected exactly one of `tables` and `generate`, found {found}",
-            )
-
-    def _repeated_names(self) -> Iterator[InitErrorDetails]:
-        seen: set[str] = set()
-        for index, block in enumerate(self.tables):
-            names = _names(block)
-            repeated = next((name for name in names if name in seen), None)
-            if repeated is not None:
-                yield problem(
-                    ("tables", index, "name"),
-                    f"expected different table names; `{repeated}` is given twice",
-                )
-            seen.update(names)
-
-    def _names_of_blocks(self) -> dict[str, list[str]]:
-        return {block.name: _names(block) for block in self.tables}
-
-    def _wrong_dims(self) -> Iterator[InitErrorDetails]:
-        if self.bottom_mlp and not self.dense_features:
-            yield problem(("bottom_mlp",), "a bottom MLP needs `dense_features`; they are 0")
-        kind = self.interaction.kind
-        equal = kind in (InteractionKind.DOT, InteractionKind.FM)
-        if kind is InteractionKind.DOT and self.dense_features and not self.bottom_mlp:
-            yield problem(("bottom_mlp",), "a dot interaction needs a bottom MLP; none is given")
-        if equal and self.generate is not None:
-            yield problem(
-                ("interaction", "kind"),
-                f"a {kind} interaction needs equal widths, but generated tables have different "
-                "ones; use `concat` or `dcnv2_low_rank`",
-            )
-        for index, block in enumerate(self.tables):
-            if block.dim is None and self.table_defaults.dim is None:
-                yield problem(
-                    ("tables", index, "dim"),
-                    f"table `{block.name}` has no `dim`, nor do the `table_defaults`",
-                )
-        if equal:
-            yield from self._different_widths(kind)
-
-    def _wrong_indices(self) -> Iterator[InitErrorDetails]:
-        defaults = self.table_defaults
-        for index, block in enumerate(self.tables):
-            weighted = defaults.weighted if block.weighted is None else block.weighted
-            shared = (block.bags_per_sample or defaults.bags_per_sample) != 1
-            if (weighted or shared) and not self._pooled(block):
-                name = "weighted" if weighted else "bags_per_sample"
-                yield problem(
-                    ("tables", index, name),
-                    f"table `{block.name}` is not pooled, and only pooled lookups have {name}; "
-                    "leave it out",
-                )
-        if self.table_defaults.index_type is IndexType.INT32:
-            for index, block in enumerate(self.tables):
-                if block.rows > _INT32_ROWS:
-                    yield problem(
-                        ("tables", index, "rows"),
-                        f"table `{block.name}` has {block.rows} rows, and int32 indices number "
-                        f"{_INT32_ROWS} at most; use `index_type: int64`",
-                    )
-
-    def _different_widths(self, kind: InteractionKind) -> Iterator[InitErrorDetails]:
-        """Yields vectors of a dot product, or sum, that are not as wide as the first one."""
-        width = self.bottom_mlp[-1] if self.bottom_mlp else None
-        first = f"the bottom MLP ends with {width}"
-        in_towers = {name for tower in self.towers for name in tower.tables}
-        vectors: list[tuple[tuple[str | int, ...], str, int | None]] = [
-            (("tables", index, "dim"), f"table `{block.name}`", block.dim)
-            for index, block in enumerate(self.tables)
-            if self._pooled(block)
-            and not {block.name, *_names(block)} <= in_towers
-            and block.name not in in_towers
-        ]
-        vectors += [
-            (("towers", index, "mlp"), f"tower `{tower.name}`", tower.mlp[-1])
-            for index, tower in enumerate(self.towers)
-        ]
-        if self.sequence:
-            vectors.append((("sequence", "hidden"), "the sequence", self.sequence.hidden))
-        for field, name, own in vectors:
-            dim = own or self.table_defaults.dim
-            if dim is None or (dim == 1 and kind is InteractionKind.FM):
-                continue  # weights of the first order
-            if width is None:
-                width, first = dim, f"{name} has {dim}"
-            elif dim != width:
-                yield problem(
-                    field,
-                    f"a {kind} interaction needs equal widths: {first}, {name} has dim {dim}; a "
-                    "tower of one layer brings a table to another width",
-                )
-
-    def _pooled(self, block: TableBlock) -> bool:
-        return self.table_defaults.pooled if block.pooled is None else block.pooled
-
-    def _wrong_sequence(self, names: dict[str, list[str]]) -> Iterator[InitErrorDetails]:
-        unpooled = [index for index, block in enumerate(self.tables) if not self._pooled(block)]
-        in_towers = {
-            name
-            for tower in self.towers
-            for own in tower.tables
-            for name in names.get(own, (own,))
-        }
-        for index in unpooled:
-            if not in_towers.isdisjoint(_names(self.tables[index])):
-                yield problem(("tables", index, "pooled"), "towers read pooled vectors only")
-        beside = [
-            name
-            for name, found in (
-                ("dense_features", self.dense_features),
-                ("towers", self.towers),
-                ("pooled tables", len(unpooled) < len(self.tables)),
-            )
-            if found
-        ]
-        lookups = sum(
-            sum(block.pooling or self.table_defaults.pooling) * block.count
-            for block in (self.tables[index] for index in unpooled)
-        )
-        yield from wrong_sequence(self.sequence, unpooled, beside, lookups)
-
-    def _wrong_top(self) -> Iterator[InitErrorDetails]:
-        ends_here = not (self.top_mlp or self.tasks)
-        dot = self.interaction.kind is InteractionKind.DOT
-        if not ends_here and not (dot and not self.bottom_mlp):
-            return
-        width = interaction_width(self.to_model())
-        if width == 0:
-            yield problem(("interaction", "kind"), "a dot interaction needs at least two vectors")
-        elif ends_here and width != 1:
-            yield problem(
-                ("top_mlp",),
-                "expected the layers behind the interaction, the output layer too: it yields "
-                f"{width} values a sample, and without a `top_mlp` it has to yield the prediction",
-            )
-
     def to_model(self) -> DlrmModel:
         """Returns the model as plain values."""
-        names = self._names_of_blocks()
+        names = names_of_blocks(self.tables)
         return DlrmModel(
             name=self.name,
             description=self.description,
@@ -465,13 +335,7 @@ class ModelDocument(Document):
                 weighted=defaults.weighted if block.weighted is None else block.weighted,
                 bags_per_sample=block.bags_per_sample or defaults.bags_per_sample,
                 **self._of_all_tables(),
-                pooled=self._pooled(block),
+                pooled=pooled(self, block),
             )
-            for name in _names(block)
+            for name in table_names(block)
         ]
-
-
-def _names(block: TableBlock) -> list[str]:
-    if block.count == 1:
-        return [block.name]
-    return [f"{block.name}_{index}" for index in range(block.count)]

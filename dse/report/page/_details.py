@@ -195,7 +195,7 @@ def table_sizes(study: StudyResult) -> tuple[TableSize, ...]:
             table.rows,
             table.dim,
             float(table.weight_bytes),
-            float(f"{table.lookups_per_sample * table.dim * table.data_type.value_bytes:.6g}"),
+            float(f"{table.lookups_per_sample * table.data_type.row_bytes(table.dim):.6g}"),
         )
         for table in tables
     )

@@ -89,11 +89,14 @@ class ConfigurationEvaluator(Evaluator):
         self._favourable: dict[Params, Job] = {}
         self._choices = {each.name: each.choices for each in context.space.parameters}
         self._rent = Rent(context.space, context.workload)
+        self._workload = context.workload.with_table_constraints(
+            dict(context.space.table_constraints)
+        )
 
     @property
     def workload(self) -> Workload:
         """What is trained."""
-        return self._context.workload
+        return self._workload
 
     # --- studies --------------------------------------------------------------------------------
 

@@ -64,6 +64,9 @@ class RecommendOptions:
         sync_interval: Iterations from one average of the copies to the next.
         communication_precision: Formats of pooled embeddings on the wire; by default as the
             program does.
+        table_data_type: Type of all embedding rows; that of each table by default.
+        compute_kernels: Kernels of the tables, joined by `+`, which say where these may be; device
+            memory by default.
         price_basis: Which list prices count.
         price_provider: Only this one's; empty for the cheapest of all.
         confidence: Least probability to reach the goal; one half asks for the expected value.
@@ -85,6 +88,8 @@ class RecommendOptions:
     replica_placement: str = ""
     sync_interval: int | None = None
     communication_precision: str = ""
+    table_data_type: str = ""
+    compute_kernels: str = ""
     price_basis: str = "on_demand"
     price_provider: str = ""
     confidence: float = 0.5
@@ -177,6 +182,8 @@ def option_evaluator(
         "replicas",
         "replica_placement",
         "sync_interval",
+        "table_data_type",
+        "compute_kernels",
     ):
         if value := getattr(options, name):
             if name not in workload.parameters.model_fields:

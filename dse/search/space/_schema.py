@@ -17,6 +17,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from dse._suggest import hint
 from dse.config import Document
 from dse.errors import ConfigError, DseError
 from dse.search.space._common_schema import (
@@ -29,6 +30,7 @@ from dse.search.space._common_schema import (
 )
 from dse.search.space._space import Objective, PlanSearch, SamplerName, SearchSpace
 from dse.search.space._workload_blocks import ModelWorkloadBlock, TraceWorkloadBlock
+from dse.sharding import TableConstraintsBlock, TablePattern
 from dse.workload import (
     Name,
     ParametersBlock,
@@ -36,7 +38,7 @@ from dse.workload import (
     workload_kind,
     workload_kinds,
 )
-from dse.workload.dlrm import DlrmParameters
+from dse.workload.dlrm import NO_CONSTRAINTS, DlrmParameters
 from dse.workload.recorded import RecordedParameters
 from dse.workload.transformer import TransformerParameters
 
@@ -88,6 +90,9 @@ class SpaceDocument(Document):
     pricing: PricingBlock = PricingBlock()
     links: dict[Name, LinkBlock] = {}
     networks: dict[Name, NetworkBlock] = {}
+    table_constraints: dict[
+        Name, Annotated[dict[TablePattern, TableConstraintsBlock], Field(min_length=1)]
+    ] = {}
     search: SearchBlock = SearchBlock()
 
     @field_validator("workload", mode="before")
@@ -154,6 +159,7 @@ class SpaceDocument(Document):
         if problems := [
             *self._unused_blocks(),
             *self._joint_problems(),
+            *self._unknown_constraints(),
         ]:
             raise ValidationError.from_exception_data("space", problems)
         return self
@@ -174,6 +180,9 @@ class SpaceDocument(Document):
                 yield _problem((field,), words, None)
         if kind.finds_plans:
             return
+        if self.table_constraints:
+            words = f"a {kind.title} has no tables; leave it out"
+            yield _problem(("table_constraints",), words, None)
         for field in ("planners", "improvement_rounds", "plan"):
             if field in self.search.model_fields_set:
                 words = f"a {kind.title} has no sharding plan to search; leave it out"
@@ -200,6 +209,14 @@ class SpaceDocument(Document):
                 f"instead of {len(types)}"
             )
             yield _problem(("parameters", "sharding_types"), words, None)
+
+    def _unknown_constraints(self) -> Iterator[InitErrorDetails]:
+        """Complains about names of constraints that the space does not define."""
+        known = [NO_CONSTRAINTS, *self.table_constraints]
+        for index, name in enumerate(getattr(self.parameters, "table_constraints", None) or ()):
+            if name not in known:
+                words = f"no constraints on tables have this name; {hint(name, known)}"
+                yield _problem(("parameters", "table_constraints", index), words, name)
 
     def _parameters_with_program(self) -> ParametersBlock:
         """Returns the parameters with the program that runs where none is named."""
@@ -232,6 +249,16 @@ class SpaceDocument(Document):
             networks=tuple(block.to_spec(name) for name, block in self.networks.items()),
             search=self.search.to_settings(),
             derived_platforms=self.parameters.derived_platforms,
+            table_constraints=tuple(
+                (
+                    name,
+                    tuple(
+                        block.to_constraints(pattern, f"table_constraints.{name}, `{pattern}`")
+                        for pattern, block in blocks.items()
+                    ),
+                )
+                for name, blocks in self.table_constraints.items()
+            ),
         )
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dse.machine import LinkSpec, NetworkSpec
     from dse.machine.platforms import DerivedPlatform
     from dse.search.space._workload_blocks import ModelReference, TraceReference
+    from dse.sharding import TableConstraints
     from dse.workload import Parameter, ParameterValue
 
 
@@ -121,6 +122,7 @@ class SearchSpace:
         networks: Networks the space adds to every platform's own.
         search: Search settings.
         derived_platforms: Platforms among the choices that are given by what differs from others.
+        table_constraints: Constraints on tables by the names that parameters choose among.
     """
 
     name: str
@@ -135,6 +137,7 @@ class SearchSpace:
     networks: tuple[NetworkSpec, ...]
     search: SearchSettings
     derived_platforms: tuple[DerivedPlatform, ...] = ()
+    table_constraints: tuple[tuple[str, tuple[TableConstraints, ...]], ...] = ()
 
     @property
     def size(self) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dse.sharding.constraints._files import (
     ConstraintsDocument,
+    TableConstraintsBlock,
+    TablePattern,
     parse_allow,
     parse_pin,
     read_constraints,
@@ -16,6 +18,8 @@ __all__ = [
     "ConstraintsDocument",
     "PlanningRequest",
     "TableConstraints",
+    "TableConstraintsBlock",
+    "TablePattern",
     "check_constraints",
     "parse_allow",
     "parse_pin",

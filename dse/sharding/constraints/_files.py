@@ -18,6 +18,7 @@ from dse.config import (
     read_source,
 )
 from dse.errors import ConfigError
+from dse.sharding._kernels import KernelName, kernel_problem, refused_kernels
 from dse.sharding._plan import ComputeKernel, ShardingType
 from dse.sharding.constraints._types import TableConstraints
 
@@ -28,14 +29,14 @@ Value = TypeVar("Value")
 
 _Rank = Annotated[int, Field(ge=0, lt=MAX_RANKS)]
 _Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
-_Pattern = Annotated[str, Field(min_length=1, max_length=1000)]
+TablePattern = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
-class ConstraintBlock(StrictModel):
+class TableConstraintsBlock(StrictModel):
     """Constraints on the tables that a pattern matches; names as in TorchRec."""
 
     sharding_types: Annotated[list[ShardingType], Field(min_length=1)] | None = None
-    compute_kernels: Annotated[list[ComputeKernel], Field(min_length=1)] | None = None
+    compute_kernels: Annotated[list[KernelName], Field(min_length=1)] | None = None
     ranks: Annotated[list[_Rank], Field(min_length=1)] | None = None
     min_partition: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
     max_partitions: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
@@ -43,16 +44,30 @@ class ConstraintBlock(StrictModel):
     hot_rows: Annotated[list[_Count], Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
-    def _check(self) -> ConstraintBlock:
+    def _check(self) -> TableConstraintsBlock:
         if not self.model_fields_set:
             raise PydanticCustomError("empty", "nothing is demanded; expected at least one key")
         return self
+
+    def to_constraints(self, pattern: str, origin: str) -> TableConstraints:
+        """Returns the constraints on tables that match a pattern; `origin` is for messages."""
+        return TableConstraints(
+            tables=pattern,
+            allowed_types=_set(self.sharding_types),
+            allowed_kernels=_set(self.compute_kernels),
+            pinned_ranks=_set(self.ranks),
+            min_partition=self.min_partition,
+            max_partitions=self.max_partitions,
+            cache_load_factor=self.cache_load_factor,
+            hot_rows=_set(self.hot_rows),
+            origin=origin,
+        )
 
 
 class ConstraintsDocument(Document):
     """Constraints by table name or shell pattern."""
 
-    tables: Annotated[dict[_Pattern, ConstraintBlock], Field(min_length=1)]
+    tables: Annotated[dict[TablePattern, TableConstraintsBlock], Field(min_length=1)]
 
 
 def read_constraints(path: str | Path) -> tuple[TableConstraints, ...]:
@@ -65,17 +80,7 @@ def read_constraints(path: str | Path) -> tuple[TableConstraints, ...]:
     document = parse_document(source.text, ConstraintsDocument, file=str(path))
     places = key_places(source.text, file=str(path))
     return tuple(
-        TableConstraints(
-            tables=pattern,
-            allowed_types=_set(block.sharding_types),
-            allowed_kernels=_set(block.compute_kernels),
-            pinned_ranks=_set(block.ranks),
-            min_partition=block.min_partition,
-            max_partitions=block.max_partitions,
-            cache_load_factor=block.cache_load_factor,
-            hot_rows=_set(block.hot_rows),
-            origin=places.get(("tables", pattern), str(path)),
-        )
+        block.to_constraints(pattern, places.get(("tables", pattern), str(path)))
         for pattern, block in document.tables.items()
     )
 
@@ -104,6 +109,8 @@ def parse_allow(text: str) -> TableConstraints:
     types = {kind.value: kind for kind in ShardingType}
     kernels = {kernel.value: kernel for kernel in ComputeKernel}
     for name in names:
+        if name in refused_kernels():
+            raise ConfigError(f"--allow {text}: {kernel_problem(name)}")
         if name not in types and name not in kernels:
             raise ConfigError(
                 f"--allow {text}: `{name}` is neither a sharding type nor a compute kernel; "

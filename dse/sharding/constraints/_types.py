@@ -43,6 +43,11 @@ class TableConstraints:
     hot_rows: frozenset[int] | None = None
     origin: str = ""
 
+    @property
+    def allows_host(self) -> bool:
+        """Whether the constraint itself allows tables in host memory."""
+        return any(kernel.on_host for kernel in self.allowed_kernels or ())
+
     def matches(self, table: str) -> bool:
         """Returns whether the constraint applies to a table of that name."""
         return fnmatchcase(table, self.tables)
@@ -124,6 +129,11 @@ class PlanningRequest:
     constraints: tuple[TableConstraints, ...] = ()
     allow_uvm: bool = False
     hot_rows: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def may_use_host(self) -> bool:
+        """Whether some table may be in host memory."""
+        return self.allow_uvm or any(rule.allows_host for rule in self.constraints)
 
     @property
     def local_size(self) -> int:

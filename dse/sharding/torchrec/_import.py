@@ -13,6 +13,7 @@ from dse.errors import PlanError
 from dse.indices import Uniform
 from dse.model import DataType, EmbeddingTable, PoolingDistribution
 from dse.sharding._check import name_problems
+from dse.sharding._kernels import kernel_problem
 from dse.sharding._plan import ComputeKernel, ShardingPlan, ShardingType, TablePlan
 from dse.sharding._shards import TableShard, table_shards
 from dse.sharding.torchrec._conventions import model_names, order_problem
@@ -95,7 +96,7 @@ def _placement(
     try:
         kernel = ComputeKernel(parameter.compute_kernel)
     except ValueError:
-        problems.append(f"{where}: {_kernel_problem(parameter.compute_kernel)}")
+        problems.append(f"{where}: {kernel_problem(parameter.compute_kernel)}")
     caching = kernel is ComputeKernel.FUSED_UVM_CACHING
     cached = parameter.cache_load_factor if caching else None
     if kind is ShardingType.DATA_PARALLEL:
@@ -122,12 +123,6 @@ def _placement(
     if problem:
         problems.append(f"{where}: {problem}")
     return plan, problems
-
-
-def _kernel_problem(kernel: str) -> str:
-    offered = ", ".join(f"`{known.value}`" for known in ComputeKernel)
-    why = "serves inference only" if kernel.startswith("quant") else "is not modelled"
-    return f"compute kernel `{kernel}` {why}; use one of {offered}"
 
 
 def _placed_ranks(parameter: TorchRecParameter) -> tuple[tuple[int, ...], str]:

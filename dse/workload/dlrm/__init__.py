@@ -5,7 +5,12 @@ from __future__ import annotations
 from dse.workload.dlrm._durations import slot_durations_s
 from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm._layout import build_layout
-from dse.workload.dlrm._parameters import PLACEMENT_PREFIX, TYPE_SEPARATOR, DlrmParameters
+from dse.workload.dlrm._parameters import (
+    NO_CONSTRAINTS,
+    PLACEMENT_PREFIX,
+    TYPE_SEPARATOR,
+    DlrmParameters,
+)
 from dse.workload.dlrm._pipelines import TrainPipeline
 from dse.workload.dlrm._problem import DlrmProblem, WeightSync, make_problem
 from dse.workload.dlrm._programs import DLRM_PROGRAMS, DlrmProgram
@@ -19,6 +24,7 @@ from dse.workload.dlrm.scoring._slots import NODE_SLOTS, LayoutGraph, Slot
 __all__ = [
     "DLRM_PROGRAMS",
     "NODE_SLOTS",
+    "NO_CONSTRAINTS",
     "PLACEMENT_PREFIX",
     "TYPE_SEPARATOR",
     "DenseBottom",

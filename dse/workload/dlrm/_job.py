@@ -11,14 +11,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import PlanError
-from dse.sharding import ShardingType, check_plan, read_plan, stored_bytes
+from dse.sharding import ShardingType, check_plan, read_plan
 from dse.simulate import simulate
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
 from dse.workload._job import Job, PlanEffort
 from dse.workload._notes import precision_notes
 from dse.workload.dlrm._joint import joint_plan
 from dse.workload.dlrm._layout import build_layout
-from dse.workload.dlrm._memory import MemoryModel
+from dse.workload.dlrm._requests import (
+    check_demands,
+    constrained_request,
+    fixed_bytes,
+    least_device_bytes,
+    on_one_node,
+    tables_bytes,
+)
 from dse.workload.dlrm._waiting import waiting_notes
 from dse.workload.dlrm.explain._attribution import attributed_plan, operator_groups
 from dse.workload.dlrm.scoring._scorer import PlanScorer
@@ -30,7 +37,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.machine import Cluster
-    from dse.model import DlrmModel
     from dse.sharding import ShardingPlan, TableConstraints
     from dse.workload._explain import AttributedGraph
     from dse.workload._prediction import MemoryAccount
@@ -38,12 +44,6 @@ if TYPE_CHECKING:
     from dse.workload.dlrm.solver import ShardingSolution
 
 _ALL_TYPES = frozenset(ShardingType)
-
-#: Types with the same shards on a single node.
-_ONE_NODE_TWINS = {
-    ShardingType.TABLE_COLUMN_WISE: ShardingType.COLUMN_WISE,
-    ShardingType.GRID_SHARD: ShardingType.TABLE_ROW_WISE,
-}
 
 
 class DlrmJob(Job):
@@ -55,6 +55,7 @@ class DlrmJob(Job):
         planner: How it was found.
         program: Name of the training program; empty where only its runtime is known.
         allowed_types: Sharding types that may be used.
+        constraints: Constraints on tables that every plan keeps.
         placements: How each table is sharded, by its name, where the parameters say so.
         scorer: The performance model of the problem, if there is one already.
     """
@@ -67,11 +68,13 @@ class DlrmJob(Job):
         planner: str = "",
         program: str = "",
         allowed_types: frozenset[ShardingType] = _ALL_TYPES,
+        constraints: tuple[TableConstraints, ...] = (),
         placements: tuple[tuple[str, str], ...] = (),
         scorer: PlanScorer | None = None,
     ) -> None:
         self.problem = problem
         self.allowed_types = allowed_types
+        self.constraints = constraints
         self._plan = plan
         self._planner = planner
         self._program = program
@@ -144,7 +147,7 @@ class DlrmJob(Job):
             self.scorer,
             PlanEffort(seed=seed, time_limit_s=time_limit_s),
             allowed_types=types,
-            constraints=constraints,
+            constraints=(*self.constraints, *constraints),
             allow_uvm=allow_uvm,
         )
 
@@ -155,6 +158,7 @@ class DlrmJob(Job):
             planner=planner,
             program=self._program,
             allowed_types=self.allowed_types,
+            constraints=self.constraints,
             placements=self._placements,
             scorer=self._scorer,
         )
@@ -165,8 +169,9 @@ class DlrmJob(Job):
         if self.problem.cluster.domain_count == 1 and all(
             table.pooled for table in self.problem.model.tables
         ):
-            types = _on_one_node(types)
-        return self.problem, self._program, types, self._placements
+            types = on_one_node(types)
+        demanded = tuple(replace(rule, origin="") for rule in self.constraints)
+        return self.problem, self._program, types, demanded, self._placements
 
     def planned(self, effort: PlanEffort, incumbent: ShardingPlan | None = None) -> DlrmJob:
         """Returns the job with the fastest plan found that fits; see :meth:`Job.planned`.
@@ -177,45 +182,59 @@ class DlrmJob(Job):
         if self._plan is not None:
             return self
         if self._placements:
-            from dse.workload.dlrm.solver import planning_request
-
-            request = planning_request(self.scorer, self.allowed_types, effort.seed)
+            request = constrained_request(
+                self.scorer, self.allowed_types, self.constraints, effort.seed
+            )
             return self._with(*joint_plan(self.scorer, request, dict(self._placements)))
         from dse.workload.dlrm.solver import solve
 
         known = None if incumbent is None else self.with_plan(incumbent).plan
-        found = solve(self.scorer, effort, allowed_types=self.allowed_types, incumbent=known)
+        found = solve(
+            self.scorer,
+            effort,
+            allowed_types=self.allowed_types,
+            constraints=self.constraints,
+            incumbent=known,
+        )
         return self._with(found.plan, found.planner)
 
     def least_memory_bytes(self) -> float:
         """Returns what every rank holds if the tables are spread evenly."""
-        tables_bytes = _tables_bytes(self.problem.model)
-        return _fixed_bytes(self.problem) + tables_bytes / self.problem.cluster.world_size
+        least_bytes = self._least_tables_bytes()
+        return fixed_bytes(self.problem) + least_bytes / self.problem.cluster.world_size
 
     def cannot_fit(self) -> str:
-        """Returns why the tables exceed the cluster's memory under any plan."""
+        """Returns why the tables exceed the cluster's device memory under any plan."""
         cluster = self.problem.cluster
-        device, fixed_bytes = cluster.device, _fixed_bytes(self.problem)
+        device, other_bytes = cluster.device, fixed_bytes(self.problem)
         if self.least_memory_bytes() <= device.usable_memory_bytes:
             return ""
-        free_bytes = device.usable_memory_bytes - fixed_bytes
+        free_bytes = device.usable_memory_bytes - other_bytes
         available_bytes = max(0.0, cluster.world_size * free_bytes)
-        tables_bytes = _tables_bytes(self.problem.model)
+        least_bytes = self._least_tables_bytes()
         of_group = (
             f" of each of {cluster.replicas} sharding groups" if cluster.replicas > 1 else ""
         )
         reason = (
-            f"the tables take {tables_bytes / 2**30:.1f} GiB with their optimizer state, and "
+            f"the tables take {least_bytes / 2**30:.1f} GiB with their optimizer state, and "
             f"{cluster.world_size} × {device.name}{of_group} have "
-            f"{available_bytes / 2**30:.1f} GiB for them besides {fixed_bytes / 2**30:.1f} GiB a "
+            f"{available_bytes / 2**30:.1f} GiB for them besides {other_bytes / 2**30:.1f} GiB a "
             "rank for everything else"
         )
         if free_bytes <= 0:
             return f"{reason}; use a smaller batch a rank"
-        return f"{reason}; at least {math.ceil(tables_bytes / free_bytes)} are needed"
+        return f"{reason}; at least {math.ceil(least_bytes / free_bytes)} are needed"
 
     def check_parameters(self) -> None:
-        """Does nothing: the problem was checked when it was made."""
+        """Checks the constraints on tables; the problem was checked when it was made."""
+        if self.constraints:
+            check_demands(self.problem, self.allowed_types, self.constraints)
+
+    def _least_tables_bytes(self) -> float:
+        """Returns the least device memory that all tables take together."""
+        if not any(rule.allows_host for rule in self.constraints):
+            return tables_bytes(self.problem.model)
+        return least_device_bytes(self.problem, self.allowed_types, self.constraints)
 
     def optimistic_time_s(self, *, closer: bool = False) -> float:
         """Returns the time of everything but the tables, to which every plan adds work.
@@ -229,11 +248,11 @@ class DlrmJob(Job):
 
     def lower_bound_s(self, incumbent_s: float | None = None) -> float:
         """Returns a time that no plan of the allowed types beats; infinite if none can fit."""
-        from dse.workload.dlrm.solver import lower_bound, planning_request
+        from dse.workload.dlrm.solver import lower_bound
 
         # A separate scorer, so that the bound does not depend on what was scored before.
         scorer = PlanScorer(self.problem)
-        request = planning_request(scorer, self.allowed_types, 0)
+        request = constrained_request(scorer, self.allowed_types, self.constraints)
         if incumbent_s is None:
             bound = lower_bound(scorer, request, max_programs=0)
         else:
@@ -372,33 +391,6 @@ class DlrmJob(Job):
     def attributed(self) -> AttributedGraph:
         """Returns the iteration of all ranks; lookups and updates could be on other ranks."""
         return attributed_plan(self.scorer, self._decided())
-
-
-def _on_one_node(types: frozenset[ShardingType]) -> frozenset[ShardingType]:
-    """Returns types that allow the same shards on a single node.
-
-    There, columns that stay on a node are any columns, and rows over a node are rows over all
-    ranks. With both kinds of rows at hand, tables can still be spread over two collectives.
-    """
-    found = {_ONE_NODE_TWINS.get(kind, kind) for kind in types}
-    if ShardingType.ROW_WISE not in found and ShardingType.TABLE_ROW_WISE in found:
-        found = found - {ShardingType.TABLE_ROW_WISE} | {ShardingType.ROW_WISE}
-    return frozenset(found)
-
-
-@lru_cache(maxsize=4096)
-def _fixed_bytes(problem: DlrmProblem) -> float:
-    """Returns the bytes of a rank that no plan changes."""
-    return MemoryModel.of(problem).fixed_bytes
-
-
-@lru_cache(maxsize=16)
-def _tables_bytes(model: DlrmModel) -> float:
-    """Returns the bytes of all tables with their optimizer state; cuts only add to them."""
-    return sum(
-        stored_bytes(table, model.sparse_optimizer, table.rows, table.dim)
-        for table in model.tables
-    )
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,8 @@ from pydantic_core import PydanticCustomError
 
 from dse.config import StrictModel
 from dse.errors import ConfigError
-from dse.sharding import ShardingType
+from dse.model import DataType, Optimizer
+from dse.sharding import ComputeKernel, ShardingType
 from dse.workload._parameters import (
     Counts,
     Names,
@@ -27,6 +28,9 @@ from dse.workload.dlrm._wire import WireFormat, WireFormats
 #: Joins the names of a set of sharding types into one value of an outer parameter.
 TYPE_SEPARATOR = "+"
 
+#: The choice of no constraints on tables.
+NO_CONSTRAINTS = "none"
+
 #: Begins the name of the outer parameter that places a table, with `plan: joint`.
 PLACEMENT_PREFIX = "plan."
 
@@ -41,9 +45,12 @@ def pipeline_name(prefetches: bool) -> str:
 
 
 def _as_type_sets(value: object) -> object:
-    """Wraps a single list of sharding types in a list."""
+    """Wraps a single set of sharding types or kernels in a list; text is a set as studies keep it.
+
+    So a study's own value of a parameter is one of a space.
+    """
     if isinstance(value, str):
-        return [[value]]
+        return [value.split(TYPE_SEPARATOR)]
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return [value]
     return value
@@ -111,6 +118,16 @@ Wires = Annotated[
 ReplicaPlacements = Annotated[
     list[Literal["strided", "contiguous"]], Field(min_length=1), BeforeValidator(as_list)
 ]
+KernelSets = Annotated[
+    list[Annotated[list[ComputeKernel], Field(min_length=1)]],
+    Field(min_length=1),
+    BeforeValidator(_as_type_sets),
+]
+CacheShares = Annotated[
+    list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=1), BeforeValidator(as_list)
+]
+DataTypes = Annotated[list[DataType], Field(min_length=1), BeforeValidator(as_list)]
+Optimizers = Annotated[list[Optimizer], Field(min_length=1), BeforeValidator(as_list)]
 TypeSets = Annotated[
     list[Annotated[list[ShardingType], Field(min_length=1)]],
     Field(min_length=1),
@@ -123,7 +140,10 @@ class DlrmParameters(ParametersBlock):
 
     `launch`, `overlap_dense_all_reduce`, `train_pipeline`, `communication_precision` and
     `hot_rows` (whether plans may keep popular rows on every rank) override what the program does;
-    without them it does as it is written.
+    without them it does as it is written. `table_data_type` and `sparse_optimizer` override the
+    model. `compute_kernels` say where tables may be, in device memory by default,
+    `cache_load_factor` how much of those in host memory a device caches, and `table_constraints`
+    names demands on single tables, or `none`.
 
     `replicas` are the sharding groups of 2D parallelism, each with a copy of all tables;
     `replica_placement` says where the ranks of a group are, and `sync_interval` and
@@ -152,7 +172,12 @@ class DlrmParameters(ParametersBlock):
     program: Annotated[
         Names | None, Field(validation_alias=AliasChoices("program", "software_profile"))
     ] = None
+    table_data_type: DataTypes | None = None
+    sparse_optimizer: Optimizers | None = None
     sharding_types: TypeSets = [list(ShardingType)]
+    compute_kernels: KernelSets | None = None
+    cache_load_factor: CacheShares | None = None
+    table_constraints: Names | None = None
 
     @model_validator(mode="after")
     def _one_batch_size(self) -> DlrmParameters:
@@ -164,12 +189,12 @@ class DlrmParameters(ParametersBlock):
 
     @staticmethod
     def choices_of(values: list[object]) -> tuple[ParameterValue, ...]:
-        """Joins sets of sharding types; numbers ascend, others keep their order."""
+        """Joins sets of sharding types and kernels; numbers ascend, others keep their order."""
         plain: list[ParameterValue] = []
         for item in values:
             if isinstance(item, list):
                 chosen: ParameterValue = TYPE_SEPARATOR.join(
-                    kind.value for kind in ShardingType if kind in item
+                    kind.value for kind in (*ShardingType, *ComputeKernel) if kind in item
                 )
             else:
                 chosen = item if isinstance(item, bool | int | float) else str(item)

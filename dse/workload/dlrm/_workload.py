@@ -13,6 +13,7 @@ from dse.model import ModelDocument
 from dse.sharding import DmpCollection, ShardingType, plan_to_json, plan_to_torchrec
 from dse.workload._launch import LaunchMode
 from dse.workload._workload import ModelWorkload
+from dse.workload.dlrm._chosen import chosen_constraints, chosen_wire, stored_model
 from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm._joint import placement_parameters
 from dse.workload.dlrm._parameters import (
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from dse.machine.host import HostProfile
     from dse.machine.platforms import Platform
     from dse.model import DlrmModel, EmbeddingTable
+    from dse.sharding import TableConstraints
     from dse.workload._configuration import Configuration
     from dse.workload._parameters import Parameter, ParametersBlock, ParameterValue
     from dse.workload._programs import Program
@@ -50,6 +52,7 @@ class DlrmWorkload(ModelWorkload):
 
     Attributes:
         model: What is trained.
+        table_constraints: Constraints on tables that parameters may name.
     """
 
     kind: ClassVar[str] = "dlrm"
@@ -63,11 +66,18 @@ class DlrmWorkload(ModelWorkload):
     summarized: ClassVar[frozenset[str]] = frozenset(("replicas", "replica_placement"))
 
     model: DlrmModel
+    table_constraints: tuple[tuple[str, tuple[TableConstraints, ...]], ...] = ()
 
     @property
     def tables(self) -> Sequence[EmbeddingTable]:
         """Embedding tables of the model."""
         return self.model.tables
+
+    def with_table_constraints(
+        self, constraints: Mapping[str, tuple[TableConstraints, ...]]
+    ) -> DlrmWorkload:
+        """Returns the workload with constraints that parameters may name."""
+        return replace(self, table_constraints=tuple(constraints.items()))
 
     @property
     def sizes(self) -> Mapping[str, float]:
@@ -112,12 +122,17 @@ class DlrmWorkload(ModelWorkload):
             )
         name = self.program_name(parameters)
         program = DLRM_PROGRAMS[name]
+        alone = cluster.world_size == 1
         problem = make_problem(
-            self.model,
+            stored_model(
+                self.model,
+                str(parameters.get("table_data_type", "")),
+                str(parameters.get("sparse_optimizer", "")),
+            ),
             _sharding_group(cluster, parameters, program),
             _global_batch_size(parameters),
             precision,
-            _overridden(program, program.software_for(precision), parameters),
+            _overridden(program, program.software_for(precision), parameters, alone),
             host_profile,
             _weight_sync(parameters),
         )
@@ -130,6 +145,7 @@ class DlrmWorkload(ModelWorkload):
             problem,
             program=name,
             allowed_types=_types(parameters),
+            constraints=chosen_constraints(parameters, dict(self.table_constraints)),
             placements=tuple(placements.items()),
         )
 
@@ -201,7 +217,7 @@ class DlrmWorkload(ModelWorkload):
             cluster.devices_per_node,
             "cpu" if platform.device.kind == "cpu" else "cuda",
             devices_per_domain=cluster.devices_per_domain,
-            qcomms=wire.qcomms,
+            qcomms=wire.qcomms(sequences=any(not table.pooled for table in self.tables)),
             groups=groups,
         )
 
@@ -210,6 +226,11 @@ class DlrmWorkload(ModelWorkload):
     ) -> tuple[Parameter, ...]:
         """Returns one parameter for each table; see :meth:`Workload.placement_parameters`."""
         sets = choices["sharding_types"]
+        if wrong := [name for name in ("compute_kernels", "table_constraints") if name in choices]:
+            raise ConfigError(
+                f"`{wrong[0]}` with `plan: joint`, where the sampler places the tables; use "
+                "`plan: solver`"
+            )
         if len(sets) > 1:
             raise ConfigError(
                 "with `plan: joint` every table chooses its own type; give one set of sharding "
@@ -261,7 +282,10 @@ def _weight_sync(parameters: Mapping[str, ParameterValue]) -> WeightSync:
 
 
 def _overridden(
-    program: DlrmProgram, software: DlrmRuntime, parameters: Mapping[str, ParameterValue]
+    program: DlrmProgram,
+    software: DlrmRuntime,
+    parameters: Mapping[str, ParameterValue],
+    alone: bool,
 ) -> DlrmRuntime:
     """Returns a training program with what parameters say about it in place of what it does.
 
@@ -269,6 +293,7 @@ def _overridden(
         program: The program.
         software: The same in the precision of the job.
         parameters: Value of every parameter.
+        alone: Whether there is a single rank, which sends nothing.
 
     Raises:
         ConfigError: The program cannot do that.
@@ -286,9 +311,9 @@ def _overridden(
     if "launch" in parameters:
         changes["launch"] = LaunchMode(str(parameters["launch"]))
     if "communication_precision" in parameters:
-        changes["wire"] = _chosen_wire(
-            program, software.wire, str(parameters["communication_precision"])
-        )
+        text = str(parameters["communication_precision"])
+        chosen = chosen_wire(program, software.wire, text)
+        changes["wire"] = software.wire if alone else chosen
     changed = replace(software, **changes)
     if changed.launch is LaunchMode.CUDA_GRAPHS and not changed.capturable:
         able = ", ".join(name for name, one in DLRM_PROGRAMS.items() if one.software.capturable)
@@ -314,28 +339,6 @@ def _chosen_pipeline(program: DlrmProgram, name: str) -> TrainPipeline:
         f"train pipeline {name}: {program.name} has no such pipeline; use base or sparse_dist, or "
         f"one of the programs {able}"
     )
-
-
-def _chosen_wire(program: DlrmProgram, own: WireFormats, text: str) -> WireFormats:
-    """Returns the formats that are asked for, if the program can use them.
-
-    Args:
-        program: The program.
-        own: What it uses by itself.
-        text: What is asked for.
-
-    Raises:
-        ConfigError: It has no such formats.
-    """
-    if program.chooses_wire:
-        return WireFormats.parse(text, codec=program.software.wire.codec)
-    if WireFormats.parse(text, codec=own.codec) != own:
-        able = ", ".join(name for name, one in DLRM_PROGRAMS.items() if one.chooses_wire)
-        raise ConfigError(
-            f"communication precision {text}: {program.name} has no conversion on the wire and "
-            f"sends {own.text}; use that, or one of the programs {able}"
-        )
-    return own
 
 
 def _types(parameters: Mapping[str, ParameterValue]) -> frozenset[ShardingType]:

@@ -69,8 +69,8 @@ def test_a_model_becomes_plain_values():
     assert shared.lookups_per_sample == 3.5
     assert shared.pooling_distribution is PoolingDistribution.POISSON
     assert measured.indices == ReuseHistogram((0.5, 0.5), (0.2, 0.8), 2.0, 0.1)
-    # Two bytes a value but for table b.
-    assert model.embedding_bytes == 8 * (2 * 10 * 2 + 20 + 2 * 30)
+    # Two bytes a value but for table b, whose rows have one and a scale and offset of eight.
+    assert model.embedding_bytes == 8 * (2 * 10 * 2 + 20 + 2 * 30) + 8 * 20
     assert shared.data_type is DataType.INT8
 
 

@@ -180,7 +180,6 @@ def test_shards_on_two_kinds_of_devices_are_refused(tmp_path):
     [
         ("quant", "serves inference only"),
         ("quant_uvm_caching", "serves inference only"),
-        ("key_value", "is not modelled"),
         ("fused_triton", "is not modelled"),
     ],
 )

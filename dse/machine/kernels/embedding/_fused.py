@@ -86,7 +86,7 @@ class EmbeddingShape:
     Attributes:
         rows: Rows of the shard.
         dim: Columns of the shard.
-        value_bytes: Bytes of one stored value.
+        value_bytes: Bytes of one stored value, with its part of the row's scale.
         bags: Bags (samples times features) that the rank pools.
         lookups: Row reads in all bags together.
         output_value_bytes: Bytes of one pooled value.
@@ -96,7 +96,7 @@ class EmbeddingShape:
 
     rows: int
     dim: int
-    value_bytes: int
+    value_bytes: float
     bags: float
     lookups: float
     output_value_bytes: int

@@ -153,7 +153,7 @@ class ShardingOptions:
         self._placed: dict[tuple[int, tuple[int, ...]], PlacedShards] = {}
         self._every = np.arange(request.world_size)
         self._single = list(self._every.reshape(-1, 1))
-        if may_use_host(request):
+        if request.may_use_host:
             scorer.placements.include_host_columns()
 
     def ids(self, keys: Iterable[CutKey]) -> list[int]:
@@ -355,15 +355,6 @@ class ShardingOptions:
 def _below(rows: NDArray[np.float64], more: NDArray[np.float64]) -> NDArray[np.float64]:
     """Appends rows; an empty first array takes its columns from the second."""
     return np.concatenate((rows, more)) if len(rows) else np.ascontiguousarray(more)
-
-
-def may_use_host(request: PlanningRequest) -> bool:
-    """Returns whether some table may be in host memory."""
-    return request.allow_uvm or any(
-        kernel.on_host
-        for constraint in request.constraints
-        for kernel in constraint.allowed_kernels or ()
-    )
 
 
 def worth_copying(request: PlanningRequest, table: int) -> bool:

@@ -17,7 +17,6 @@ from dse.sharding import (
 )
 from dse.workload import predict_job
 from dse.workload.dlrm._job import DlrmJob
-from dse.workload.dlrm.solver._options import may_use_host
 from dse.workload.dlrm.solver._result import ShardingSolution
 from dse.workload.dlrm.solver._search import THOROUGHLY, planning_request, solve
 from dse.workload.dlrm.solver.bound._lower_bound import lower_bound
@@ -62,7 +61,7 @@ def find_plan(
         constraints=tuple(constraints),
         allow_uvm=allow_uvm,
     )
-    _check_request(scorer, request)
+    check_request(scorer, request)
     reason = _why_infeasible(scorer, request)
     if reason:
         raise InfeasibleError(reason)
@@ -96,9 +95,19 @@ def find_plan(
     )
 
 
-def _check_request(scorer: PlanScorer, request: PlanningRequest) -> None:
+def check_request(scorer: PlanScorer, request: PlanningRequest) -> None:
+    """Checks that every table has a place.
+
+    Args:
+        scorer: Performance model of the problem.
+        request: What may be placed where.
+
+    Raises:
+        ConfigError: Constraints exclude each other, or UVM is requested on a device without its
+            own memory.
+    """
     device = scorer.problem.cluster.device
-    if device.kind != "gpu" and may_use_host(request):
+    if device.kind != "gpu" and request.may_use_host:
         raise ConfigError(
             f"tables in host memory need a device with its own memory, which {device.name} does "
             "not have; leave UVM out"
@@ -143,7 +152,7 @@ def _not_found(scorer: PlanScorer, request: PlanningRequest, reason: str) -> str
     hints += ["fewer constraints"] if request.constraints else []
     hints += [] if request.allow_uvm else ["--allow-uvm"]
     host = ""
-    if may_use_host(request) and cluster.host_memory_bytes is not None:
+    if request.may_use_host and cluster.host_memory_bytes is not None:
         host = f", and {format_size(cluster.host_memory_bytes)} of host memory a node"
     remedies = ", ".join([*hints, "more ranks"])
     return (
