@@ -33,9 +33,6 @@ _RANKS, _SAMPLES, _PLATFORM = 2, 32_768, "h100_sxm"
 
 _GB = 1e9
 
-#: The part of a memory account that is not allocated.
-_RESERVED = "reserved by the allocator"
-
 #: Columns of the file.
 COLUMNS = ("commit", "name", "gpu_runtime", "gpu_peak_alloc", "gpu_peak_reserved")
 
@@ -168,8 +165,7 @@ class Run:
     def memory_gb(self) -> tuple[float, float]:
         """Returns predicted memory, allocated and reserved, of the fullest rank."""
         fullest = max(self.job().memory(), key=lambda account: account.total_bytes)
-        reserved = fullest.total_bytes / _GB
-        return reserved - fullest.bytes_for(_RESERVED) / _GB, reserved
+        return fullest.allocated_bytes / _GB, fullest.total_bytes / _GB
 
 
 _PIPE = TrainPipeline

@@ -19,6 +19,9 @@ _TOKEN_THROUGHPUT = "throughput_tokens_per_s"
 #: A figure that some workloads do not have, which is NaN then; studies keep it all the same.
 MaybeKnown: TypeAlias = Annotated[float, Field(allow_inf_nan=True)]
 
+#: Purpose of what an allocator reserves and does not give out.
+RESERVED = "reserved by the allocator"
+
 #: Purposes that a message about a full device names, the largest first.
 _NAMED = 3
 
@@ -39,6 +42,11 @@ class MemoryAccount:
     def total_bytes(self) -> float:
         """Bytes on the device, over all purposes."""
         return sum(size_bytes for _, size_bytes in self.parts)
+
+    @property
+    def allocated_bytes(self) -> float:
+        """Bytes on the device without those that an allocator reserves and does not give out."""
+        return self.total_bytes - self.bytes_for(RESERVED)
 
     def bytes_for(self, purpose: str) -> float:
         """Returns the bytes for one purpose; zero if there is no such purpose."""
@@ -147,6 +155,11 @@ class Prediction:
     def peak_memory_bytes(self) -> float:
         """Bytes of the fullest rank."""
         return max(self.memory_bytes_per_rank, default=0.0)
+
+    @property
+    def peak_allocated_bytes(self) -> float:
+        """Bytes of the fullest rank without those that an allocator only reserves."""
+        return max((account.allocated_bytes for account in self.memory), default=0.0)
 
     @property
     def memory_headroom_fraction(self) -> float:

@@ -83,11 +83,20 @@ def print_prediction(view: PredictionView, console: Console) -> None:
         _print_ranks(view, console)
     else:
         _print_places(view, console)
-    line(console, f"usable memory {gib(prediction.usable_memory_bytes)} per device")
+    line(console, usable_memory(prediction))
     for note in prediction.notes:
         line(console, f"note: {note}")
     for remark in view.remarks:
         line(console, remark)
+
+
+def usable_memory(prediction: Prediction) -> str:
+    """Returns the memory that a device has, and which memory the prediction counts."""
+    usable = f"usable memory {gib(prediction.usable_memory_bytes)} per device"
+    if prediction.peak_allocated_bytes == prediction.peak_memory_bytes:
+        return usable
+    allocated = gib(prediction.peak_allocated_bytes)
+    return f"{usable}; memory is reserved memory, of which at most {allocated} are allocated"
 
 
 def print_difference(

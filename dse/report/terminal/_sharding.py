@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.report.console import Table, duration, figures, gib, line, names, percent, plural
+from dse.report.terminal._prediction import usable_memory
 from dse.workload import program_label
 
 if TYPE_CHECKING:
@@ -62,8 +63,8 @@ def print_sharding(view: ShardingView, console: Console) -> None:
     line(
         console,
         f"{solution.plans_scored:,} plans scored in {solution.planning_time_s:.1f} s, bounded in "
-        f"{solution.bound_time_s:.1f} s; found by {solution.planner}; usable memory "
-        f"{gib(view.prediction.usable_memory_bytes)} per device",
+        f"{solution.bound_time_s:.1f} s; found by {solution.planner}; "
+        f"{usable_memory(view.prediction)}",
     )
 
 

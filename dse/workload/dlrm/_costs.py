@@ -48,8 +48,8 @@ class HostWork(NamedTuple):
         name: Name of the operator, or :data:`STEP` and its like for work without one.
         launches: Kernels that it launches.
         copy: Whether it launches a copy.
-        groups: Exchange groups of which it is a part, where it stands for operators of the
-            framework that are not operators of the model.
+        groups: Exchange groups of which it is a part, each as often as it is, where it stands for
+            operators of the framework that are not operators of the model.
         batch: Whether it also stands for those of batches and features.
     """
 

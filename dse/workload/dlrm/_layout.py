@@ -123,7 +123,9 @@ class _Iteration(Issuer):
                 if not shape.forward_only:
                     self._optimize(self._backward())
         if ahead:
-            self._handle_input()
+            # The host is ahead of the devices by that much: it stops for lengths of the next
+            # batch, not for lookups of this one.
+            self.handle("features", 2 * shape.groups, batch=True)
         return self.finish()
 
     def _optimize(self, reduced: list[list[int]]) -> None:
@@ -132,15 +134,13 @@ class _Iteration(Issuer):
         if self.shape.averages_weights:
             self.occasional_collective("weight sync", updated, Slot.WEIGHT_SYNC)
 
-    def _handle_input(self) -> None:
-        self.handle("features", self.shape.groups, batch=True)
-
     def _look_up(self, input_ready: list[list[int]]) -> list[list[int]]:
         """Lookups and output exchange; returns what the interaction waits for, per rank."""
         ready: list[list[int]] = [[] for _ in self.ranks]
         for group in self.shape.groups:
             slot = _LOOKUP_SLOTS[group][0]
-            self.handle(f"{group.name.lower()} lookups", (group,))
+            if not self.shape.pipeline.distributes_ahead:
+                self.handle(f"{group.name.lower()} lookups", (group,))
             lookups = self.slot_compute(
                 slot, f"{group.name.lower()} lookup", LOOKUP_LAUNCHES, input_ready
             )
@@ -184,7 +184,7 @@ class _Iteration(Issuer):
             for rank in self.ranks:
                 copies[rank].append(self.issue_copy(rank, name, 1 + number))
         if not shape.pipeline.distributes_ahead:
-            self._handle_input()
+            self.handle("features", shape.groups, batch=True)
         exchanged = [group for group in shape.groups if group is not ExchangeGroup.REPLICATED]
         by_sample = shape.input_path is InputPath.BY_SAMPLE
         if not exchanged or shape.alone or not by_sample:

@@ -253,6 +253,7 @@ def test_reserved_memory_by_hand():
             )
         )
         assert account.bytes_for(RESERVED) == pytest.approx((ratio - 1) * allocated)
+        assert account.allocated_bytes == account.total_bytes - account.bytes_for(RESERVED)
 
 
 def test_other_programs_count_what_is_allocated():
