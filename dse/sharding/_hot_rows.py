@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 #: drawn once a rank costs about as much to reduce as its pooled vectors cost to exchange.
 _LEAST_DRAWS = (4.0, 1.0, 0.25)
 
+#: The same where many tables are placed.
+_ONE_LEAST_DRAWS = (1.0,)
+
 #: Least share of a table's lookups that hot rows must have to be worth a copy.
 _LEAST_SHARE = 0.02
 
@@ -112,7 +115,7 @@ def _none(table: EmbeddingTable, factor: float, taken: float) -> float:
 
 
 @lru_cache(maxsize=_KEPT)
-def hot_row_counts(table: EmbeddingTable, samples: float) -> tuple[int, ...]:
+def hot_row_counts(table: EmbeddingTable, samples: float, *, few: bool = False) -> tuple[int, ...]:
     """Returns the numbers of hot rows that are worth trying, fewest first.
 
     They follow from the draws of single rows: none for a table whose rows are all equally popular.
@@ -120,13 +123,15 @@ def hot_row_counts(table: EmbeddingTable, samples: float) -> tuple[int, ...]:
     Args:
         table: The table.
         samples: Samples of one rank in one batch.
+        few: Whether at most one number is wanted.
     """
     popularity = table.indices.buckets(table.rows)
     draws = samples * table.lookups_per_sample * popularity.probability
     if np.ptp(popularity.probability) <= 1e-12 * popularity.probability.max():
         return ()
     counts = {
-        math.floor(float(popularity.rows[draws >= least].sum()) + 1e-9) for least in _LEAST_DRAWS
+        math.floor(float(popularity.rows[draws >= least].sum()) + 1e-9)
+        for least in (_ONE_LEAST_DRAWS if few else _LEAST_DRAWS)
     }
     return tuple(
         count

@@ -120,6 +120,7 @@ def test_counts_follow_draws_of_single_rows_and_equal_rows_have_none():
         assert count == pytest.approx(
             popularity.rows[1000 * popularity.probability >= least].sum(), abs=1
         )
+    assert hot_row_counts(table, 1000.0, few=True) == (counts[1],)
     assert hot_row_counts(make_table("even"), 1000.0) == ()
     assert hot_row_counts(zipf_table(rows=4), 1e6) == ()
 

@@ -12,6 +12,7 @@ from dse.model.dlrm._dense import (
     dense_parameter_count,
 )
 from dse.model.dlrm._interactions import interaction_inputs, interaction_width
+from dse.model.dlrm._lengths import busiest_share, length_moment
 from dse.model.dlrm._model import (
     LENGTH_SPREAD,
     DataType,
@@ -58,12 +59,14 @@ __all__ = [
     "Task",
     "Tower",
     "activation_bytes",
+    "busiest_share",
     "compose_model",
     "dense_operators",
     "dense_parameter_count",
     "generate_tables",
     "interaction_inputs",
     "interaction_width",
+    "length_moment",
     "read_table_list",
     "sequence_positions",
 ]

@@ -149,6 +149,10 @@ def _fields(entry: TableEntry) -> list[str]:
         fields.append(f"indices: {_indices(entry.alpha)}")
     if entry.data_type is not None:
         fields.append(f"data_type: {entry.data_type}")
+    if entry.weighted is not None:
+        fields.append(f"weighted: {str(entry.weighted).lower()}")
+    if entry.bags_per_sample is not None:
+        fields.append(f"bags_per_sample: {_number(entry.bags_per_sample)}")
     if entry.count > 1:
         fields.append(f"count: {entry.count}")
     return fields

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from dse.config import Count, Document, NonNegativeFloat, PositiveFloat, StrictModel
-from dse.indices import IndexDistribution, ReuseHistogram, Uniform, Zipf
+from dse.indices import IdOrder, IndexDistribution, ReuseHistogram, Uniform, Zipf
 from dse.machine import Precision
 from dse.model._common import Name, Optimizer, Width
 from dse.model.dlrm._architecture_schema import (
@@ -29,6 +29,7 @@ from dse.model.dlrm._consistency import (
     pooled,
     repeated_names,
     table_names,
+    too_many_layers,
     wrong_dims,
     wrong_indices,
     wrong_inputs_of_sequence,
@@ -65,10 +66,11 @@ class ZipfBlock(StrictModel):
 
     kind: Literal["zipf"]
     alpha: Annotated[PositiveFloat, Field(le=10)]
+    ids: IdOrder = IdOrder.HASHED
 
     def to_distribution(self) -> IndexDistribution:
         """Returns the distribution."""
-        return Zipf(self.alpha)
+        return Zipf(self.alpha, ids=self.ids)
 
 
 class ReuseHistogramBlock(StrictModel):
@@ -79,6 +81,7 @@ class ReuseHistogramBlock(StrictModel):
     lookup_share: Annotated[list[NonNegativeFloat], Field(min_length=1, max_length=1000)]
     mean_reuse: Annotated[float, Field(ge=1)]
     touched_share: Annotated[float, Field(gt=0, le=1)]
+    ids: IdOrder = IdOrder.HASHED
 
     @model_validator(mode="after")
     def _check(self) -> ReuseHistogramBlock:
@@ -96,7 +99,11 @@ class ReuseHistogramBlock(StrictModel):
     def to_distribution(self) -> IndexDistribution:
         """Returns the distribution."""
         return ReuseHistogram(
-            tuple(self.row_share), tuple(self.lookup_share), self.mean_reuse, self.touched_share
+            tuple(self.row_share),
+            tuple(self.lookup_share),
+            self.mean_reuse,
+            self.touched_share,
+            ids=self.ids,
         )
 
 
@@ -178,7 +185,7 @@ class InteractionBlock(StrictModel):
     """The interaction layer."""
 
     kind: InteractionKind
-    layers: Width | None = None
+    layers: Annotated[Count, Field(le=1000)] | None = None
     low_rank: Width | None = None
     stride: Width = 1
 
@@ -257,6 +264,7 @@ class ModelDocument(Document):
                 *wrong_indices(self),
                 *wrong_towers(self.towers, names),
                 *wrong_experts(self.experts, self.tasks),
+                *too_many_layers(self),
                 *wrong_inputs_of_sequence(self, names),
                 *repeated("towers", [tower.name for tower in self.towers]),
                 *repeated("tasks", [task.name for task in self.tasks]),

@@ -33,6 +33,8 @@ TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
     "count": ("copies",),
     "data_type": ("dtype", "weights_precision"),
     "alpha": ("zipf_alpha", "zipf_exponent"),
+    "weighted": ("is_weighted",),
+    "bags_per_sample": ("batch_share",),
 }
 
 #: Between the pooling factors of features that share a table; not a delimiter of columns.
@@ -49,6 +51,7 @@ _MAX_ROWS = 10**12
 _MAX_DIM = 2**24
 _MAX_POOLING = 10**6
 _MAX_ALPHA = 10.0
+_MAX_BAGS = 1000
 _MAX_TABLES = 100_000
 _MAX_NAME = 200
 
@@ -69,6 +72,8 @@ class TableEntry:
         count: Number of equal tables.
         data_type: Storage type; None likewise.
         alpha: Zipf exponent of the popularity of rows, 0 if uniform; None likewise.
+        weighted: Whether lookups have weights; None likewise.
+        bags_per_sample: Bags of a feature for one sample; None likewise.
     """
 
     line: int
@@ -79,6 +84,8 @@ class TableEntry:
     count: int = 1
     data_type: DataType | None = None
     alpha: float | None = None
+    weighted: bool | None = None
+    bags_per_sample: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +194,8 @@ class _Reader:
             count=count,
             data_type=self._value(index, "data_type", _data_type),
             alpha=self._value(index, "alpha", _alpha),
+            weighted=self._value(index, "weighted", _yes_or_no),
+            bags_per_sample=self._value(index, "bags_per_sample", _bags),
         )
         self.total += count
         if len(self.problems) == before:
@@ -265,6 +274,19 @@ def _factors(text: str) -> tuple[float, ...]:
 def _alpha(text: str) -> float:
     if not _is_number(text) or not 0 <= float(text) <= _MAX_ALPHA:
         raise ValueError(f"a Zipf exponent from 0 (uniform) to {_MAX_ALPHA:g}")
+    return float(text)
+
+
+def _yes_or_no(text: str) -> bool:
+    given = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if text.lower() not in given:
+        raise ValueError("true or false")
+    return given[text.lower()]
+
+
+def _bags(text: str) -> float:
+    if not _is_number(text) or not 0 < float(text) <= _MAX_BAGS:
+        raise ValueError(f"bags a sample, above 0 and at most {_MAX_BAGS:,}")
     return float(text)
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from dse.model import activation_bytes, dense_parameter_count
 from dse.workload._prediction import RESERVED, MemoryAccount
 from dse.workload.dlrm._pipelines import held_batches
+from dse.workload.dlrm.scoring._bag_lengths import largest_input
 from dse.workload.dlrm.scoring._features import (
     HOST_STORED_COLUMN,
     LENGTH_BYTES,
@@ -48,6 +49,7 @@ class MemoryModel:
         dense_parameters_bytes: Dense weights, gradients and optimizer state.
         activations_bytes: Activations of the local batch.
         input_copies: Batches of indices held at once.
+        largest_input: Indices of the largest batch, relative to those of a usual one.
         fixed_io_bytes: Pooled embeddings of the local batch and their gradients, and batches as
             copied from the host.
         fixed_buffers_bytes: Buckets of the dense all-reduce.
@@ -59,6 +61,7 @@ class MemoryModel:
     dense_parameters_bytes: float
     activations_bytes: float
     input_copies: int
+    largest_input: float
     fixed_io_bytes: float
     fixed_buffers_bytes: float
     buffer_bytes: float
@@ -93,6 +96,9 @@ class MemoryModel:
                 )
             ),
             input_copies=held.received,
+            largest_input=largest_input(
+                model.tables, problem.global_batch_size, problem.cluster.world_size
+            ),
             fixed_io_bytes=problem.local_batch_size * io_bytes,
             fixed_buffers_bytes=float(
                 min(parameters * software.replicated_gradient_bytes, software.dense_bucket_bytes)
@@ -122,7 +128,9 @@ class MemoryModel:
             self.fixed_bytes
             + features[rank_column(RankFeature.WEIGHTS)]
             + features[rank_column(RankFeature.STATE)]
-            + self.allocator_ratio * self.input_copies * features[rank_column(RankFeature.INPUT)]
+            + self.allocator_ratio
+            * (self.input_copies * self.largest_input)
+            * features[rank_column(RankFeature.INPUT)]
             + self.allocator_ratio
             * self.buffer_bytes
             * features[rank_column(RankFeature.POOLED_OUTPUT)]
@@ -191,7 +199,8 @@ class MemoryModel:
         def of(feature: RankFeature) -> float:
             return float(features[rank_column(feature), rank, 0])
 
-        io_bytes = self.fixed_io_bytes + self.input_copies * of(RankFeature.INPUT)
+        inputs = self.input_copies * self.largest_input
+        io_bytes = self.fixed_io_bytes + inputs * of(RankFeature.INPUT)
         buffers_bytes = self.fixed_buffers_bytes
         buffers_bytes += self.buffer_bytes * of(RankFeature.POOLED_OUTPUT)
         parts = [

@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.machine.collectives import CollectiveOp, Group, collective_time_s
-from dse.workload.dlrm.scoring._features import HOST_STORED_COLUMN, SYNCED_COLUMN
+from dse.workload.dlrm.scoring._features import (
+    HOST_STORED_COLUMN,
+    SYNCED_COLUMN,
+    has_host_columns,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,6 +60,7 @@ def weight_sync_s(problem: DlrmProblem, features: NDArray[np.float64]) -> NDArra
         by_domain = synced.reshape(cluster.domain_count, cluster.domain_size, -1)
         fullest = by_domain.mean(axis=1).max(axis=0)
         sync_s = np.maximum(sync_s, collective_time_s(cluster.whole, op, fullest, peers))
-    host_bytes = features[HOST_STORED_COLUMN].max(axis=0)
-    host_s = host_bytes / cluster.host_link_of_all.bandwidth_bytes_per_s
-    return np.asarray((sync_s + host_s) / problem.sync.interval)
+    if has_host_columns(features):
+        host_bytes = features[HOST_STORED_COLUMN].max(axis=0)
+        sync_s = sync_s + host_bytes / cluster.host_link_of_all.bandwidth_bytes_per_s
+    return np.asarray(sync_s / problem.sync.interval)

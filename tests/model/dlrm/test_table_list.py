@@ -48,12 +48,12 @@ def problems(read, text: str | bytes) -> list[str]:
 
 def test_a_list_of_all_columns(read):
     found = read(
-        "name,rows,dim,pooling,count,data_type,alpha\n"
-        "user,40000000,128,1,1,fp16,1.05\n"
-        "item,1000,64,3+0.5,4,,\n"
+        "name,rows,dim,pooling,count,data_type,alpha,is_weighted,bags_per_sample\n"
+        "user,40000000,128,1,1,fp16,1.05,True,0.25\n"
+        "item,1000,64,3+0.5,4,,,,\n"
     )
     assert found.entries == (
-        TableEntry(2, "user", 40_000_000, 128, (1.0,), 1, DataType.FP16, 1.05),
+        TableEntry(2, "user", 40_000_000, 128, (1.0,), 1, DataType.FP16, 1.05, True, 0.25),
         TableEntry(3, "item", 1000, 64, (3.0, 0.5), 4, None, None),
     )
     assert found.table_count == 5
@@ -231,13 +231,16 @@ def test_what_does_not_fit_together_is_told_by_the_lines_of_the_list(read):
     alpha=st.floats(1e-9, 10),
 )
 def test_any_table_is_read_back_as_it_was(name, rows, pooling, alpha):
-    entry = TableEntry(2, name, rows, 64, (pooling,), 1, None, alpha)
+    entry = TableEntry(
+        2, name, rows, 64, (pooling,), 1, None, alpha, weighted=True, bags_per_sample=0.5
+    )
     listed = TableList(f"{name}.csv", "0" * 64, (entry,))
     text = compose_model(listed, replace(RECIPE, name=name, description=name))
     model = parse_document(text, ModelDocument).to_model()
     (table,) = model.tables
     assert (table.name, table.rows) == (name, rows)
     assert table.pooling_factors[0] == pytest.approx(pooling)
+    assert (table.weighted, table.bags_per_sample) == (True, 0.5)
     assert isinstance(table.indices, Zipf)
     assert table.indices.alpha == pytest.approx(alpha)
     assert (model.name, model.description) == (name, name)

@@ -88,14 +88,17 @@ GROUP_BLOCK = len(GroupFeature)
 RANK_BLOCK_START = GROUP_BLOCK * len(ExchangeGroup)
 FEATURE_COUNT = RANK_BLOCK_START + len(RankFeature)
 
-#: Columns behind all others, present only once a table lives in host memory or there are replicas
-#: of the tables: for each group but the replicated one the bytes over the host link of lookups and
-#: of updates, then stored bytes, then those that replicas of a shard average, then bytes over the
-#: host link that a pipeline fetches ahead of lookups.
-HOST_BLOCK_START = FEATURE_COUNT
+#: Column behind all others, present only where there are replicas of the tables or tables in host
+#: memory: stored bytes that the replicas of a shard average.
+SYNCED_COLUMN = FEATURE_COUNT
+SYNCED_FEATURE_COUNT = SYNCED_COLUMN + 1
+
+#: Columns behind that, present only once a table lives in host memory: for each group but the
+#: replicated one the bytes over the host link of lookups and of updates, then stored bytes, then
+#: bytes over the host link that a pipeline fetches ahead of lookups.
+HOST_BLOCK_START = SYNCED_FEATURE_COUNT
 HOST_STORED_COLUMN = HOST_BLOCK_START + 2 * (len(ExchangeGroup) - 1)
-SYNCED_COLUMN = HOST_STORED_COLUMN + 1
-HOST_PREFETCHED_COLUMN = SYNCED_COLUMN + 1
+HOST_PREFETCHED_COLUMN = HOST_STORED_COLUMN + 1
 WIDE_FEATURE_COUNT = HOST_PREFETCHED_COLUMN + 1
 
 
@@ -116,4 +119,4 @@ def link_column(group: ExchangeGroup, direction: int) -> int:
 
 def has_host_columns(features: NDArray[np.float64]) -> bool:
     """Returns whether features hold the columns of tables in host memory."""
-    return bool(features.shape[0] > FEATURE_COUNT)
+    return bool(features.shape[0] > SYNCED_FEATURE_COUNT)

@@ -17,6 +17,7 @@ from dse.machine.kernels import HOST_ROWS_SPREAD
 from dse.sharding import ShardingType, cold_part, column_widths, row_blocks, table_shards
 from dse.workload.dlrm.scoring._features import (
     FEATURE_COUNT,
+    SYNCED_FEATURE_COUNT,
     WIDE_FEATURE_COUNT,
     ExchangeGroup,
     GroupFeature,
@@ -70,7 +71,7 @@ class Placements:
         # The shard class of which every rank has one besides, or -1.
         self._hot: list[int] = []
         self._arrays: _Arrays | None = None
-        self._host_columns = problem.sync is not None
+        self._host_columns = False
 
     def include_host_columns(self) -> None:
         """Makes :meth:`features` hold the columns of tables in host memory from now on.
@@ -166,8 +167,7 @@ class Placements:
             groups |= 1 << ExchangeGroup.REPLICATED
             chosen.append(self._hot_class(table_index, hot_rows))
         rows = np.array([self._class_features[number] for number in chosen])
-        width = WIDE_FEATURE_COUNT if self._host_columns else FEATURE_COUNT
-        return groups, rows[:, :width], places.reshape(len(classes), len(blocks))
+        return groups, rows[:, : self._width], places.reshape(len(classes), len(blocks))
 
     def options_of(self, plan: ShardingPlan) -> NDArray[np.int64]:
         """Returns the plan as option ids; shape `(tables,)`. The plan must have been checked."""
@@ -199,7 +199,8 @@ class Placements:
 
         Returns:
             Features; shape `(features, ranks, candidates)`, candidates contiguous. There are
-            `WIDE_FEATURE_COUNT` of them once an option is in host memory, else `FEATURE_COUNT`.
+            `WIDE_FEATURE_COUNT` of them once an option is in host memory, else
+            `SYNCED_FEATURE_COUNT` where there are replicas, else `FEATURE_COUNT`.
         """
         from scipy.sparse import csr_array
 
@@ -302,6 +303,13 @@ class Placements:
             table_index, ExchangeGroup.REPLICATED, columns, cut, None, hot_rows
         )
 
+    @property
+    def _width(self) -> int:
+        """Number of features: columns that are zero for every shard would only cost time."""
+        if self._host_columns:
+            return WIDE_FEATURE_COUNT
+        return FEATURE_COUNT if self._problem.sync is None else SYNCED_FEATURE_COUNT
+
     def _current(self) -> _Arrays:
         if self._arrays is None:
             self._arrays = _Arrays(
@@ -309,7 +317,7 @@ class Placements:
                 self._groups,
                 self._hot,
                 self._class_features,
-                host_columns=self._host_columns,
+                self._width,
             )
         return self._arrays
 
@@ -347,8 +355,7 @@ class _Arrays:
         groups: list[int],
         hot: list[int],
         class_features: list[tuple[float, ...]],
-        *,
-        host_columns: bool,
+        width: int,
     ) -> None:
         self.entry_counts = np.array([len(option) for option in entries], dtype=np.int64)
         self.entry_starts = np.concatenate(([0], np.cumsum(self.entry_counts)))[:-1]
@@ -357,8 +364,6 @@ class _Arrays:
         self.entry_class = np.ascontiguousarray(flat[:, 1])
         self.group_bits = np.array(groups, dtype=np.int64)
         wide = np.array(class_features, dtype=np.float64)
-        # Without tables in host memory their columns would only cost time.
-        width = WIDE_FEATURE_COUNT if host_columns else FEATURE_COUNT
         self.class_features = np.ascontiguousarray(wide[:, :width])
         self.hot_class = np.array(hot, dtype=np.int64)
         copies = np.unique(self.hot_class[self.hot_class >= 0])

@@ -16,13 +16,11 @@ import numpy as np
 
 from dse.workload.dlrm._durations import lookup_durations_s
 from dse.workload.dlrm.scoring._features import (
-    FEATURE_COUNT,
-    WIDE_FEATURE_COUNT,
+    SYNCED_FEATURE_COUNT,
     ExchangeGroup,
     GroupFeature,
     RankFeature,
     group_column,
-    has_host_columns,
     link_column,
     rank_column,
 )
@@ -130,12 +128,12 @@ def changed_features(features: NDArray[np.float64]) -> NDArray[np.float64]:
         Shape `(features, ranks, 1 + loads)`.
     """
     batch = np.repeat(features[:, :, None], 1 + len(RankLoad), axis=2)
-    batch[:, :, 1:] *= _changes(has_host_columns(features))
+    batch[:, :, 1:] *= _changes(len(features))
     return batch
 
 
 @cache
-def _changes(host_columns: bool) -> NDArray[np.float64]:
+def _changes(width: int) -> NDArray[np.float64]:
     """Returns the factors of all features, for each load; shape `(features, 1, loads)`."""
     columns: dict[RankLoad, list[int]] = {load: [] for load in RankLoad}
     for group in ExchangeGroup:
@@ -146,12 +144,12 @@ def _changes(host_columns: bool) -> NDArray[np.float64]:
                 columns[RankLoad.LOOKUP].append(column)
             elif name.startswith("BACKWARD"):
                 columns[RankLoad.UPDATE].append(column)
-        if host_columns and group is not ExchangeGroup.REPLICATED:
+        if width > SYNCED_FEATURE_COUNT and group is not ExchangeGroup.REPLICATED:
             columns[RankLoad.LOOKUP].append(link_column(group, 0))
             columns[RankLoad.UPDATE].append(link_column(group, 1))
     columns[RankLoad.EXCHANGE].append(group_column(ExchangeGroup.POOLED, GroupFeature.EXCHANGED))
     columns[RankLoad.INPUT].append(rank_column(RankFeature.INPUT))
-    factors = np.ones((WIDE_FEATURE_COUNT if host_columns else FEATURE_COUNT, 1, len(RankLoad)))
+    factors = np.ones((width, 1, len(RankLoad)))
     for load, chosen in columns.items():
         factors[chosen, 0, load] = 1.0 + CHANGE
     return factors

@@ -15,6 +15,7 @@ from dse.machine.kernels import (
 )
 from dse.sharding import bag_shares, cold_part, hot_part, shard_storage
 from dse.workload.dlrm._pipelines import TrainPipeline
+from dse.workload.dlrm.scoring._bag_lengths import lookup_factors
 from dse.workload.dlrm.scoring._features import (
     HOST_PREFETCHED_COLUMN,
     HOST_STORED_COLUMN,
@@ -74,6 +75,7 @@ class ShardContext:
         tables: The model's tables.
         sync: How replicas are kept alike; None without them.
         prefetches_rows: Whether rows are fetched into caches ahead of their lookups.
+        lookup_factors: Lookups of each table on the slowest rank, relative to the mean.
     """
 
     device: DeviceSpec
@@ -84,6 +86,7 @@ class ShardContext:
     tables: tuple[EmbeddingTable, ...]
     sync: WeightSync | None = None
     prefetches_rows: bool = False
+    lookup_factors: tuple[float, ...] = ()
 
 
 @lru_cache(maxsize=_CONTEXTS_KEPT)
@@ -96,10 +99,19 @@ def shard_context(
     tables: tuple[EmbeddingTable, ...],
     sync: WeightSync | None = None,
     prefetches_rows: bool = False,
+    lookup_factors: tuple[float, ...] = (),
 ) -> ShardContext:
     """Returns what shards depend on; for the arguments see :class:`ShardContext`."""
     return ShardContext(
-        device, host_link, optimizer, kernels, samples, tables, sync, prefetches_rows
+        device,
+        host_link,
+        optimizer,
+        kernels,
+        samples,
+        tables,
+        sync,
+        prefetches_rows,
+        lookup_factors,
     )
 
 
@@ -108,6 +120,7 @@ def shard_contexts(problem: DlrmProblem) -> tuple[ShardContext, ShardContext]:
     # Bytes do not depend on how often they are averaged.
     sync = None if problem.sync is None else replace(problem.sync, interval=1)
     model = problem.model
+    factors = lookup_factors(model.tables, problem.global_batch_size, problem.cluster.world_size)
     on_all, on_one = (
         shard_context(
             problem.cluster.device,
@@ -118,6 +131,7 @@ def shard_contexts(problem: DlrmProblem) -> tuple[ShardContext, ShardContext]:
             model.tables,
             sync,
             problem.software.pipeline is TrainPipeline.PREFETCH,
+            factors,
         )
         for samples in (problem.global_batch_size, problem.local_batch_size)
     )
@@ -167,6 +181,8 @@ def shard_features(
         rows, lookup_share, indices = block.rows, block.lookup_share, block.indices
     lengths = float(samples * table.bag_count)
     lookups = samples * table.lookups_per_sample * lookup_share
+    if context.lookup_factors:
+        lookups *= context.lookup_factors[table_index]
     # Without pooling every lookup is a bag of its own, and what the shard looks up it sends.
     bags = lengths if table.pooled else lookups
     vectors = table.bag_count if table.pooled else lookups / samples

@@ -65,6 +65,7 @@ class Choices:
         free_memory_bytes: Memory of one rank that is free for tables.
         class_of: Class of each table; shape `(tables,)`.
         cuts: Type, column shards, kernel and hot rows of each choice.
+        alike: Equal for choices of a class with the same groups and hot rows; shape `(choices,)`.
     """
 
     names: tuple[str, ...]
@@ -82,6 +83,7 @@ class Choices:
     free_memory_bytes: float
     class_of: NDArray[np.int64]
     cuts: tuple[tuple[ShardingType, int, ComputeKernel, int], ...]
+    alike: NDArray[np.int64]
 
     def inside(self, group: ExchangeGroup) -> NDArray[np.bool_]:
         """Returns which choices have shards in an exchange group; shape `(choices,)`."""
@@ -139,13 +141,15 @@ def table_choices(scorer: PlanScorer, request: PlanningRequest) -> Choices:
             cuts.append((plan.sharding_type, way.shards, plan.compute_kernel, way.hot_rows))
     chosen = np.array(options, dtype=np.int64)[:, None]
     groups = scorer.placements.layouts(chosen)
-    sums = _sums(scorer, chosen)
+    everywhere = np.array([kind is ShardingType.ROW_WISE for kind, *_ in cuts])
+    sums = _sums(scorer, chosen, everywhere)
     table_class = np.array(owner, dtype=np.int64)
     fixed = scorer.memory_bytes_without_tables
     free = scorer.problem.cluster.device.usable_memory_bytes - fixed
     fits = sums.most_memory_bytes <= free
     if len(np.unique(table_class[fits])) < len(first):
         fits[:], free = True, np.inf
+    keys = np.column_stack((table_class, groups, [cut[3] for cut in cuts]))[fits]
     return Choices(
         names=tuple(request.tables[index].name for index in first),
         counts=np.array(counts, dtype=np.float64),
@@ -162,6 +166,7 @@ def table_choices(scorer: PlanScorer, request: PlanningRequest) -> Choices:
         free_memory_bytes=free,
         class_of=np.array(class_of, dtype=np.int64),
         cuts=tuple(cuts[index] for index in np.flatnonzero(fits).tolist()),
+        alike=np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1),
     )
 
 
@@ -229,8 +234,14 @@ def _as_many_on_each_node(cluster: Cluster, held: NDArray[np.bool_]) -> NDArray[
     return np.asarray(place[:, None] < np.where(shards > nodes, shards // nodes * nodes, shards))
 
 
-def _sums(scorer: PlanScorer, options: NDArray[np.int64]) -> _Sums:
-    """Returns what the ranks of options hold; each option is of one table."""
+def _sums(scorer: PlanScorer, options: NDArray[np.int64], everywhere: NDArray[np.bool_]) -> _Sums:
+    """Returns what the ranks of options hold; each option is of one table.
+
+    Args:
+        scorer: The performance model of the problem.
+        options: Option ids; shape `(options, 1)`.
+        everywhere: Which of them have a block of rows on every rank; shape `(options,)`.
+    """
     problem = scorer.problem
     cluster = problem.cluster
     groups = scorer.placements.layouts(options)
@@ -263,17 +274,18 @@ def _sums(scorer: PlanScorer, options: NDArray[np.int64]) -> _Sums:
             held = scorer.memory.total_bytes(features) - fixed
             sums.memory_bytes[part] = held.sum(axis=0)
             sums.most_memory_bytes[part] = held.max(axis=0)
-            by_rank = features[received]
-            if group is ExchangeGroup.ROW:
-                # Equal tables of other names have their blocks in another order.
-                ascending = np.sort(by_rank, axis=0)
-                sums.node_input[part] = ascending[: cluster.domain_size].mean(axis=0)
-                features[received] = by_rank.mean(axis=0)
-            else:
-                by_node = by_rank.reshape(-1, cluster.domain_size, len(part)).mean(axis=1)
-                sums.node_input[part] = by_node.max(axis=0)
+            reached = features[exchanged] > 0
+            by_rank = features[received].copy()
+            by_node = by_rank.reshape(-1, cluster.domain_size, len(part)).mean(axis=1)
+            ascending = np.sort(by_rank, axis=0)[: cluster.domain_size].mean(axis=0)
+            blocks = everywhere[part]
+            # Equal tables of other names have their blocks on other ranks.
+            sums.node_input[part] = np.where(blocks, ascending, by_node.max(axis=0))
+            for exchange in (received, exchanged):
+                mean = features[exchange].mean(axis=0)
+                features[exchange] = np.where(blocks, mean, features[exchange])
             if group is ExchangeGroup.POOLED and cluster.domain_count > 1:
-                kept = _as_many_on_each_node(cluster, features[exchanged] > 0)
+                kept = _as_many_on_each_node(cluster, reached) | blocks
                 features[: group_column(ExchangeGroup.ROW, GroupFeature(0))] *= kept
                 features[received] *= kept
             slots = slot_durations_s(problem, layout, features)
@@ -281,7 +293,6 @@ def _sums(scorer: PlanScorer, options: NDArray[np.int64]) -> _Sums:
             busy_s = slots[: Slot.INPUT_EXCHANGE].sum(axis=0)
             sums.busiest[:, part] = features[:, busy_s.argmax(axis=0), np.arange(len(part))]
             work_s = slots[Slot.POOLED_LOOKUP + group] + slots[Slot.POOLED_UPDATE + group]
-            reached = features[exchanged] > 0
             lowest_s = work_s.min(axis=0, where=reached, initial=np.inf)
             sums.uneven[part] = lowest_s < work_s.max(axis=0) * (1.0 - _ROUNDING)
             ranks = np.maximum(1, reached.sum(axis=0))
