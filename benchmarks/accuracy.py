@@ -48,6 +48,7 @@ from collective_models import (
     transfer_rows,
 )
 from device_models import AccuracyRow, device_rows, machine_rows
+from embedding_fits import compare_embedding
 from end_to_end_cases import EndToEndCase, end_to_end_cases
 from end_to_end_figures import end_to_end_document, family_figures, file_figures, judged
 from end_to_end_page import end_to_end_section, write_pictures
@@ -55,7 +56,6 @@ from kernel_transfers import KernelTransferRow, kernel_transfer_rows
 from network_models import network_rows
 from pipeline_cases import compare_pipelines
 from published_cases import compare_published
-from published_embeddings import compare_embedding
 from published_kernels import compare_attention, compare_gemm
 from published_steps import compare_steps
 from sequence_steps import compare_sequence, sequence_rows, sequence_section
