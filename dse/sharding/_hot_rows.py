@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dse.indices import PopularityRange
-from dse.model import PoolingDistribution
+from dse.model import LENGTH_SPREAD, PoolingDistribution
 
 if TYPE_CHECKING:
     from dse.model import EmbeddingTable
@@ -28,6 +28,9 @@ _ONE_LEAST_DRAWS = (1.0,)
 
 #: Least share of a table's lookups that hot rows must have to be worth a copy.
 _LEAST_SHARE = 0.02
+
+#: Lengths of bags at which log-normal ones are looked at.
+_LENGTHS = 32
 
 #: Tables and numbers of hot rows that are remembered.
 _KEPT = 16_384
@@ -87,8 +90,7 @@ class BagShares(NamedTuple):
 def bag_shares(table: EmbeddingTable, hot_rows: int) -> BagShares:
     """Returns the shares of bags with hot and with other rows.
 
-    Lookups of a bag are independent draws. Lengths that vary as a log-normal distribution count as
-    fixed, which is not below their shares.
+    Lookups of a bag are independent draws, and lengths vary as the table says.
 
     Args:
         table: The whole table.
@@ -106,12 +108,15 @@ def bag_shares(table: EmbeddingTable, hot_rows: int) -> BagShares:
 
 def _none(table: EmbeddingTable, factor: float, taken: float) -> float:
     """Probability that no lookup of a bag goes to rows with some share of the lookups."""
-    share = 1.0 - taken
     if table.pooling_distribution is PoolingDistribution.POISSON:
-        return math.exp(-factor * (1.0 - share))
+        return math.exp(-factor * taken)
+    lengths, weights = np.array([factor]), np.ones(1)
+    if table.pooling_distribution is PoolingDistribution.LOGNORMAL:
+        nodes, weights = np.polynomial.hermite_e.hermegauss(_LENGTHS)
+        lengths = factor * np.exp(LENGTH_SPREAD * nodes - 0.5 * LENGTH_SPREAD**2)
     # Lengths are whole numbers: a fraction is the chance of one more.
-    whole, more = divmod(factor, 1.0)
-    return float(share**whole * (1.0 - more * (1.0 - share)))
+    whole, more = np.divmod(lengths, 1.0)
+    return float(weights @ ((1.0 - taken) ** whole * (1.0 - more * taken)) / weights.sum())
 
 
 @lru_cache(maxsize=_KEPT)
