@@ -10,19 +10,20 @@ reason and is counted.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-from table_errors import PredictedRow, print_errors
+from table_errors import PredictedRow
 
 from dse.errors import DseError
 from dse.indices import IndexDistribution, PopularityBuckets, Uniform
 from dse.machine.kernels import (
-    FBGEMM,
     HOST_ROWS_SPREAD,
     LOOKUP_LAUNCHES,
     EmbeddingShape,
+    HostRowsKernels,
     embedding_time_s,
     host_rows_time_s,
     host_rows_work,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from dse.machine.kernels import EmbeddingWork
+    from dse.machine.platforms import Platform
 
 #: Commit of the source that the constants were fitted on, and that of the same measured again.
 FITTED, AGAIN = "6f7281aa", "1a89190b"
@@ -64,6 +66,9 @@ _LEFT_OUT = (
      "2.3 to 2.4 ns a lookup whatever the share of distinct rows: an older library that updates "
      "rows lookup by lookup"),
 )  # fmt: skip
+
+#: What kernels take by the shipped constants.
+SHIPPED = HostRowsKernels()
 
 _VALUE_BYTES = {"fp32": 4, "fp16": 2, "fp8": 1}
 
@@ -111,6 +116,22 @@ def embedding_rows(path: Path) -> list[PredictedRow]:
     Raises:
         DseError: The file cannot be read, or lacks a column.
     """
+    table = embedding_table(path)
+    cases = [_case(number, row) for number, row in enumerate(table.itertuples(), start=1)]
+    levels = {
+        source: _level([case for case in cases if case.source == source and not case.problem])
+        for source in {case.source for case in cases}
+        if source.endswith("(level free)")
+    }
+    return [_row(case, levels.get(case.source, 1.0)) for case in cases]
+
+
+def embedding_table(path: Path) -> pd.DataFrame:
+    """Returns the table as it is.
+
+    Raises:
+        DseError: The file cannot be read, or lacks a column.
+    """
     import pandas as pd
 
     try:
@@ -121,33 +142,7 @@ def embedding_rows(path: Path) -> list[PredictedRow]:
     missing = [name for name in needed if name not in table]
     if missing:
         raise DseError(f"{path}: column `{missing[0]}` is missing; found {', '.join(table)}")
-    cases = [_case(number, row) for number, row in enumerate(table.itertuples(), start=1)]
-    levels = {
-        source: _level([case for case in cases if case.source == source and not case.problem])
-        for source in {case.source for case in cases}
-        if source.endswith("(level free)")
-    }
-    return [_row(case, levels.get(case.source, 1.0)) for case in cases]
-
-
-def compare_embedding(path: Path, *, as_json: bool) -> None:
-    """Prints errors of embedding kernels by source, placement and phase, or the same as JSON.
-
-    Raises:
-        DseError: The file cannot be read, or lacks a column.
-    """
-    rows = embedding_rows(path)
-    print_errors(rows, as_json=as_json)
-    if as_json:
-        return
-    for name in ("fitted", "fitted, measured again", "held out"):
-        known = [row for row in rows if row.group.startswith(f"{name}:") and not row.problem]
-        errors = np.array([abs(row.predicted_s / row.measured_s - 1.0) for row in known])
-        inside = np.mean([row.low_s <= row.measured_s <= row.high_s for row in known])
-        print(
-            f"{name}: {len(known)} rows, mean {100 * errors.mean():.1f}%, median "
-            f"{100 * np.median(errors):.1f}%, inside 90 % {100 * inside:.0f}%"
-        )
+    return table
 
 
 def _level(cases: Sequence[_Case]) -> float:
@@ -181,34 +176,49 @@ def _case(number: int, row: pd.core.frame.Pandas) -> _Case:
     kind = "fitted" if FITTED in source else "held out"
     kind = "fitted, measured again" if AGAIN in source else kind
     group = f"{kind}: {source.split(':')[0].split('@')[0]} {row.placement} {row.phase}"
-    platform = "v100_dgx1" if "V100" in row.device else "h100_sxm"
-    case = _Case(number, platform, source, group, 1e-3 * row.time_ms)
+    case = _Case(number, _platform_name(row), source, group, 1e-3 * row.time_ms)
     for prefix, column, value, reason in _LEFT_OUT:
         if row.source.startswith(prefix) and getattr(row, column) == value:
             return replace(case, problem=reason)
-    predicted_s, spread = _predicted(platform, row)
+    predicted_s, spread = predicted(row)
     return replace(case, predicted_s=predicted_s, spread=spread)
 
 
-def _predicted(platform: str, row: pd.core.frame.Pandas) -> tuple[float, float]:
-    """Expected time of a row and its spread."""
+def predicted(
+    row: pd.core.frame.Pandas, kernels: HostRowsKernels = SHIPPED
+) -> tuple[float, float]:
+    """Returns the expected time of a row in seconds, and its spread.
+
+    Args:
+        row: A row of the table.
+        kernels: What kernels take.
+    """
     if row.placement.startswith("uvm_caching: prefetch"):
         (cached_s, spread), (resident_s, _) = (
-            next(_phases(platform, row, placement)) for placement in ("uvm_caching", "hbm")
+            next(_phases(row, placement, kernels)) for placement in ("uvm_caching", "hbm")
         )
         return cached_s - resident_s, spread
-    forward, backward = _phases(platform, row, row.placement)
+    forward, backward = _phases(row, row.placement, kernels)
     if row.phase == "forward+backward":
         both_s = forward[0] + backward[0]
         return both_s, (forward[0] * forward[1] + backward[0] * backward[1]) / both_s
     return backward if row.phase.startswith("backward") else forward
 
 
+@lru_cache
+def _platform(name: str) -> Platform:
+    return load_platform(name)
+
+
+def _platform_name(row: pd.core.frame.Pandas) -> str:
+    return "v100_dgx1" if "V100" in row.device else "h100_sxm"
+
+
 def _phases(
-    platform: str, row: pd.core.frame.Pandas, placement: str
+    row: pd.core.frame.Pandas, placement: str, kernels: HostRowsKernels
 ) -> Iterator[tuple[float, float]]:
     """Yields time and spread of the lookup, then of the update."""
-    loaded = load_platform(platform)
+    loaded = _platform(_platform_name(row))
     device, link = loaded.device, loaded.host_link
     by_value = row.optimizer == "adam"
     by_row = "row_wise" in str(row.optimizer)
@@ -225,7 +235,7 @@ def _phases(
     indices = PowerLaw(1.05) if "law" in row.distribution else Uniform()
     crossing = (0.0, 0.0)
     if placement == "hbm":
-        work = unfused_embedding_work(device, shape, indices, FBGEMM)
+        work = unfused_embedding_work(device, shape, indices, kernels.order)
     else:
         cached_rows = 0.0
         if placement == "uvm_caching":
@@ -238,10 +248,11 @@ def _phases(
             cached_rows=cached_rows,
             host_state_bytes_per_row=8.0 * row.dim * by_value,
             call_share=1.0 / row.tables,
+            kernels=kernels,
         )
         work = host_work.device
         crossing = (host_work.forward_link_bytes, host_work.backward_link_bytes)
-    launches = (LOOKUP_LAUNCHES, FBGEMM.update_launches(device))
+    launches = (LOOKUP_LAUNCHES, kernels.order.update_launches(device))
     for part, link_bytes, count in zip(_parts(work), crossing, launches, strict=True):
         memory, cache, spread = part
         kernel_s = float(embedding_time_s(device, row.tables * memory, row.tables * cache, count))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 import importlib
 import json
 import math
@@ -18,13 +19,22 @@ README = "NVIDIA/recsys-examples:corelib/dynamicemb/benchmark/README.md"
 H100 = "H100 (EOS)"
 
 
-@pytest.fixture(scope="module")
-def embeddings():
+def loaded(name):
     sys.path.insert(0, str(ROOT / "benchmarks"))
     try:
-        return importlib.import_module("published_embeddings")
+        return importlib.import_module(name)
     finally:
         sys.path.pop(0)
+
+
+@pytest.fixture(scope="module")
+def embeddings():
+    return loaded("published_embeddings")
+
+
+@pytest.fixture(scope="module")
+def fits():
+    return loaded("embedding_fits")
 
 
 def row(**changes):
@@ -81,7 +91,7 @@ def test_sources_without_a_device_are_compared_up_to_a_factor(embeddings, tmp_pa
     assert errors == pytest.approx([math.log(2), -math.log(2)])
 
 
-def test_rows_that_are_no_kernel_times_carry_the_reason(embeddings, tmp_path, capsys):
+def test_rows_that_are_no_kernel_times_carry_the_reason(embeddings, fits, tmp_path, capsys):
     path = table(
         tmp_path,
         row(),
@@ -91,7 +101,7 @@ def test_rows_that_are_no_kernel_times_carry_the_reason(embeddings, tmp_path, ca
         ),
     )
     assert [bool(one.problem) for one in embeddings.embedding_rows(path)] == [False, True, True]
-    embeddings.compare_embedding(path, as_json=True)
+    fits.compare_embedding(path, as_json=True)
     document = json.loads(capsys.readouterr().out)
     assert (document["overall"]["points"], document["overall"]["problems"]) == (1, 2)
 
@@ -109,3 +119,27 @@ def test_a_table_without_a_column_is_refused(embeddings, tmp_path):
     path.write_text("source,device\na,b\n")
     with pytest.raises(DseError, match="placement"):
         embeddings.embedding_rows(path)
+
+
+def test_a_fit_finds_the_constants_that_made_the_times(embeddings, fits, tmp_path):
+    made = replace(embeddings.SHIPPED, link_efficiency=0.7)
+    rows = [
+        row(phase=phase, optimizer=rule)
+        for phase in ("forward", "backward+update")
+        for rule in ("sgd", "adam")
+    ]
+    path = table(tmp_path, *rows)
+    frame = embeddings.embedding_table(path)
+    times = [1e3 * embeddings.predicted(one, made)[0] for one in frame.itertuples()]
+    frame["time_ms"] = times
+    assert fits.fit_kernels(frame).link_efficiency == pytest.approx(0.7, rel=0.01)
+
+
+def test_each_shape_is_left_out_once(fits, embeddings, tmp_path):
+    path = table(tmp_path, row(), row(rows_per_table=67_108_864, time_ms=7.8))
+    found = list(fits.left_out(embeddings.embedding_table(path)))
+    assert [one.what for one in found] == [
+        "without 1,048,576 lookups of 8,388,608 rows",
+        "without 1,048,576 lookups of 67,108,864 rows",
+    ]
+    assert all(len(one.errors) == 1 and one.errors[0] < 0.1 for one in found)

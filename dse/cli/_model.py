@@ -326,7 +326,16 @@ def _dlrm(model: DlrmModel) -> dict[str, object]:
 
 def _architecture(model: DlrmModel) -> dict[str, object]:
     """Parts that a model need not have."""
+    from dse.model import sequence_positions
+
     found: dict[str, object] = {}
+    if model.sequence:
+        sequence = model.sequence
+        length, _ = sequence_positions(model)
+        found["sequence"] = (
+            f"{sequence.layers} layers of {sequence.hidden}, {sequence.heads} heads of "
+            f"{sequence.head_dim}, {length:,.0f} positions, {sequence.predictions} predicted"
+        )
     if model.towers:
         found["towers"] = [
             f"{tower.name}: {len(tower.tables)} tables, {', '.join(map(str, tower.mlp))}"

@@ -41,6 +41,7 @@ from dse.model.dlrm import (
     interaction_inputs,
     interaction_width,
     length_moment,
+    model_flops,
     read_table_list,
     sequence_positions,
 )
@@ -104,6 +105,7 @@ __all__ = [
     "list_models",
     "load_dlrm",
     "load_model",
+    "model_flops",
     "read_table_list",
     "sequence_positions",
 ]

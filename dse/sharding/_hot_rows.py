@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dse.indices import PopularityRange
-from dse.model import PoolingDistribution
+from dse.model import LENGTH_SPREAD, PoolingDistribution
 
 if TYPE_CHECKING:
     from dse.model import EmbeddingTable
@@ -23,8 +23,14 @@ if TYPE_CHECKING:
 #: drawn once a rank costs about as much to reduce as its pooled vectors cost to exchange.
 _LEAST_DRAWS = (4.0, 1.0, 0.25)
 
+#: The same where many tables are placed.
+_ONE_LEAST_DRAWS = (1.0,)
+
 #: Least share of a table's lookups that hot rows must have to be worth a copy.
 _LEAST_SHARE = 0.02
+
+#: Lengths of bags at which log-normal ones are looked at.
+_LENGTHS = 32
 
 #: Tables and numbers of hot rows that are remembered.
 _KEPT = 16_384
@@ -84,8 +90,7 @@ class BagShares(NamedTuple):
 def bag_shares(table: EmbeddingTable, hot_rows: int) -> BagShares:
     """Returns the shares of bags with hot and with other rows.
 
-    Lookups of a bag are independent draws. Lengths that vary as a log-normal distribution count as
-    fixed, which is not below their shares.
+    Lookups of a bag are independent draws, and lengths vary as the table says.
 
     Args:
         table: The whole table.
@@ -103,16 +108,19 @@ def bag_shares(table: EmbeddingTable, hot_rows: int) -> BagShares:
 
 def _none(table: EmbeddingTable, factor: float, taken: float) -> float:
     """Probability that no lookup of a bag goes to rows with some share of the lookups."""
-    share = 1.0 - taken
     if table.pooling_distribution is PoolingDistribution.POISSON:
-        return math.exp(-factor * (1.0 - share))
+        return math.exp(-factor * taken)
+    lengths, weights = np.array([factor]), np.ones(1)
+    if table.pooling_distribution is PoolingDistribution.LOGNORMAL:
+        nodes, weights = np.polynomial.hermite_e.hermegauss(_LENGTHS)
+        lengths = factor * np.exp(LENGTH_SPREAD * nodes - 0.5 * LENGTH_SPREAD**2)
     # Lengths are whole numbers: a fraction is the chance of one more.
-    whole, more = divmod(factor, 1.0)
-    return float(share**whole * (1.0 - more * (1.0 - share)))
+    whole, more = np.divmod(lengths, 1.0)
+    return float(weights @ ((1.0 - taken) ** whole * (1.0 - more * taken)) / weights.sum())
 
 
 @lru_cache(maxsize=_KEPT)
-def hot_row_counts(table: EmbeddingTable, samples: float) -> tuple[int, ...]:
+def hot_row_counts(table: EmbeddingTable, samples: float, *, few: bool = False) -> tuple[int, ...]:
     """Returns the numbers of hot rows that are worth trying, fewest first.
 
     They follow from the draws of single rows: none for a table whose rows are all equally popular.
@@ -120,13 +128,15 @@ def hot_row_counts(table: EmbeddingTable, samples: float) -> tuple[int, ...]:
     Args:
         table: The table.
         samples: Samples of one rank in one batch.
+        few: Whether at most one number is wanted.
     """
     popularity = table.indices.buckets(table.rows)
     draws = samples * table.lookups_per_sample * popularity.probability
     if np.ptp(popularity.probability) <= 1e-12 * popularity.probability.max():
         return ()
     counts = {
-        math.floor(float(popularity.rows[draws >= least].sum()) + 1e-9) for least in _LEAST_DRAWS
+        math.floor(float(popularity.rows[draws >= least].sum()) + 1e-9)
+        for least in (_ONE_LEAST_DRAWS if few else _LEAST_DRAWS)
     }
     return tuple(
         count

@@ -160,8 +160,14 @@ class Metric:
         return self.column or self.unit or self.title
 
     def text(self, value: float) -> str:
-        """Formats a value in the unit for people, without the unit."""
-        return f"{value * self.scale:,.{self.digits}f}"
+        """Formats a value in the unit for people, without the unit.
+
+        A value that these decimal places would show as zero has two significant digits.
+        """
+        shown = value * self.scale
+        if 0.0 < abs(shown) < 0.5 * 10.0**-self.digits:
+            return f"{shown:.2g}"
+        return f"{shown:,.{self.digits}f}"
 
 
 THROUGHPUT = Metric(

@@ -12,7 +12,7 @@ import pytest
 
 from dse.errors import PlanError
 from dse.indices import PopularityRange, ReuseHistogram, Zipf
-from dse.model import PoolingDistribution
+from dse.model import LENGTH_SPREAD, PoolingDistribution
 from dse.sharding import (
     ShardingPlan,
     ShardingType,
@@ -111,6 +111,18 @@ def test_more_hot_rows_leave_fewer_lookups_and_bags_to_the_others(alpha, rows, p
     assert distinct == pytest.approx(whole, rel=0.02)
 
 
+def test_bags_of_varying_length_are_those_of_a_simulated_draw():
+    table = replace(
+        FOUR, pooling_factors=(2.5,), pooling_distribution=PoolingDistribution.LOGNORMAL
+    )
+    rng = np.random.default_rng(0)
+    mean = 2.5 * np.exp(LENGTH_SPREAD * rng.standard_normal(200_000) - 0.5 * LENGTH_SPREAD**2)
+    lengths = np.floor(mean + rng.random(len(mean)))
+    hot = (1 - (13 / 25) ** lengths).mean()
+    cold = (1 - (12 / 25) ** lengths).mean()
+    assert bag_shares(table, 1)[:2] == pytest.approx((hot, cold), abs=0.005)
+
+
 def test_counts_follow_draws_of_single_rows_and_equal_rows_have_none():
     table = zipf_table(rows=100_000)
     counts = hot_row_counts(table, 1000.0)
@@ -120,6 +132,7 @@ def test_counts_follow_draws_of_single_rows_and_equal_rows_have_none():
         assert count == pytest.approx(
             popularity.rows[1000 * popularity.probability >= least].sum(), abs=1
         )
+    assert hot_row_counts(table, 1000.0, few=True) == (counts[1],)
     assert hot_row_counts(make_table("even"), 1000.0) == ()
     assert hot_row_counts(zipf_table(rows=4), 1e6) == ()
 

@@ -61,6 +61,8 @@ def test_values_follow_from_figures_or_come_from_the_job():
 def test_what_people_see():
     assert PER_USD.title_with_unit == "Samples per dollar (k samples/USD)"
     assert PER_USD.text(4e6) == "4,000.0"
+    assert PER_USD.text(3.14) == "0.0031"
+    assert PER_USD.text(0.0) == "0.0"
     assert PER_USD.noun == "samples per dollar"
     assert Metric("mfu", "MFU").noun == Metric("mfu", "MFU").title_with_unit == "MFU"
 

@@ -10,6 +10,7 @@ from dse.model.dlrm._dense import (
     activation_bytes,
     dense_operators,
     dense_parameter_count,
+    model_flops,
 )
 from dse.model.dlrm._interactions import interaction_inputs, interaction_width
 from dse.model.dlrm._lengths import busiest_share, length_moment
@@ -67,6 +68,7 @@ __all__ = [
     "interaction_inputs",
     "interaction_width",
     "length_moment",
+    "model_flops",
     "read_table_list",
     "sequence_positions",
 ]

@@ -28,7 +28,7 @@ class TowerBlock(StrictModel):
     """An MLP of its own over the vectors of some tables, whose output takes their place."""
 
     name: Name
-    tables: Annotated[list[Name], Field(min_length=1)]
+    tables: Annotated[list[Name], Field(min_length=1, max_length=100_000)]
     mlp: SomeWidths
 
     def to_tower(self, names: Mapping[str, Sequence[str]]) -> Tower:

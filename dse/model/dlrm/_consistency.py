@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from dse.model.dlrm._schema import ModelDocument, TableBlock
 
+#: Layers of all towers, experts and heads together; each is several operators of every iteration.
+_MAX_LAYERS = 10_000
+
 #: Rows that indices of four bytes can tell apart.
 _INT32_ROWS = 2**31
 
@@ -53,6 +56,25 @@ def repeated_names(document: ModelDocument) -> Iterator[InitErrorDetails]:
                 f"expected different table names; `{repeated}` is given twice",
             )
         seen.update(names)
+
+
+def too_many_layers(document: ModelDocument) -> Iterator[InitErrorDetails]:
+    """Yields a problem if an iteration would have more operators than anybody means."""
+    experts = document.experts
+    layers = {
+        "towers": sum(len(tower.mlp) for tower in document.towers),
+        "tasks": sum(len(task.top_mlp) for task in document.tasks),
+    }
+    if experts is not None:
+        each = experts.shared + experts.per_task * len(document.tasks)
+        layers["experts"] = experts.levels * each * len(experts.mlp)
+    if sum(layers.values()) > _MAX_LAYERS:
+        most = max(layers, key=layers.__getitem__)
+        yield problem(
+            (most,),
+            f"expected at most {_MAX_LAYERS:,} layers in towers, experts and tasks together, "
+            f"found {sum(layers.values()):,}",
+        )
 
 
 def wrong_dims(document: ModelDocument) -> Iterator[InitErrorDetails]:

@@ -82,6 +82,34 @@ def dense_parameter_count(model: DlrmModel) -> int:
     return sum(block.parameters for block in _blocks(model, 1, 1, 1))
 
 
+def model_flops(model: DlrmModel, samples: int) -> float:
+    """Returns the arithmetic of all products and of attention in one step over some samples.
+
+    Without what is computed again; of attention half of the matrix counts, backward five products
+    to two forward, as in published utilisations.
+
+    Args:
+        model: The model.
+        samples: Samples of the step.
+    """
+    blocks = _blocks(model, samples, 1, 1)
+    return sum(
+        _flops(operator)
+        for block in blocks
+        for operator in (*block.forward, *block.backward)
+        if ".recomputed" not in operator.name
+    )
+
+
+def _flops(operator: Operator) -> float:
+    if operator.kind is OperatorKind.SEQUENCE_ATTENTION:
+        sizes = dict(operator.sizes)
+        pairs = 0.5 * sizes["sequences"] * sizes["squared_positions"] * sizes["heads"]
+        back = 3.0 * sizes["dim"] + 2.0 * sizes["value_dim"]
+        return 2.0 * pairs * (back if sizes["backward"] else sizes["dim"] + sizes["value_dim"])
+    return 2.0 * operator.m * operator.n * operator.k * operator.batch
+
+
 def activation_bytes(
     model: DlrmModel, local_batch_size: int, precision: Precision, ranks: int = 1
 ) -> int:

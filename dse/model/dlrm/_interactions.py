@@ -9,6 +9,8 @@ from dse.model.dlrm._blocks import Block, Layers, ParameterGroup, chain
 from dse.model.dlrm._model import InteractionKind
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dse.model.dlrm._architecture import Tower
     from dse.model.dlrm._model import DlrmModel
 
@@ -50,7 +52,8 @@ def interaction_width(model: DlrmModel) -> int:
 
 def interaction_block(model: DlrmModel, layers: Layers) -> Block:
     """Returns the towers and the interaction of what they and the other tables yield."""
-    towers = [_tower(model, tower, layers) for tower in model.towers]
+    widths = {table.name: table.feature_count * table.dim for table in model.tables}
+    towers = [_tower(tower, widths, layers) for tower in model.towers]
     return chain(*towers, _interaction(model, layers))
 
 
@@ -58,11 +61,9 @@ def _dense_width(model: DlrmModel) -> int:
     return model.bottom_mlp[-1] if model.bottom_mlp else model.dense_features
 
 
-def _tower(model: DlrmModel, tower: Tower, layers: Layers) -> Block:
+def _tower(tower: Tower, widths: Mapping[str, int], layers: Layers) -> Block:
     """Vectors of a tower's tables side by side, and its MLP."""
-    width = sum(
-        table.feature_count * table.dim for table in model.tables if table.name in tower.tables
-    )
+    width = sum(widths[name] for name in tower.tables)
     name = f"tower.{tower.name}"
     together = Block(
         (layers.concat(f"{name}.concat", width),),

@@ -137,7 +137,7 @@ class EmbeddingTable:
 
     @property
     def feature_count(self) -> int:
-        """Bags a sample."""
+        """Features that read the table, each a vector of every sample."""
         return len(self.pooling_factors)
 
     @property

@@ -29,6 +29,7 @@ from dse.model.dlrm._consistency import (
     pooled,
     repeated_names,
     table_names,
+    too_many_layers,
     wrong_dims,
     wrong_indices,
     wrong_inputs_of_sequence,
@@ -184,7 +185,7 @@ class InteractionBlock(StrictModel):
     """The interaction layer."""
 
     kind: InteractionKind
-    layers: Width | None = None
+    layers: Annotated[Count, Field(le=1000)] | None = None
     low_rank: Width | None = None
     stride: Width = 1
 
@@ -263,6 +264,7 @@ class ModelDocument(Document):
                 *wrong_indices(self),
                 *wrong_towers(self.towers, names),
                 *wrong_experts(self.experts, self.tasks),
+                *too_many_layers(self),
                 *wrong_inputs_of_sequence(self, names),
                 *repeated("towers", [tower.name for tower in self.towers]),
                 *repeated("tasks", [task.name for task in self.tasks]),

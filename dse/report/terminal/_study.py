@@ -38,6 +38,8 @@ _MAX_BATCHES = 6
 _NAMED_FIRST = ("platform", "world_size", "global_batch_size", "local_batch_size")
 #: Parameters whose values need no name.
 _SELF_EXPLANATORY = ("link", "network", "launch", "precision", "program")
+#: Words after the values of parameters that read better without their name.
+_SUFFIX = {"communication_precision": "on the wire", "table_data_type": "rows"}
 #: Sharding types as TorchRec's planner abbreviates them.
 _ABBREVIATED = {
     ShardingType.DATA_PARALLEL: "DP",
@@ -214,8 +216,8 @@ def _configuration_name(record: TrialRecord, varied: Sequence[str]) -> str:
             parts.append(f"{name} {'on' if value else 'off'}")
         elif name == "program":
             parts.append(program_label(str(value)))
-        elif name == "communication_precision":
-            parts.append(f"{value} on the wire")
+        elif name in _SUFFIX:
+            parts.append(f"{value} {_SUFFIX[name]}")
         elif name == "sharding_types":
             parts.append(_abbreviated(str(value)))
         elif name in _SELF_EXPLANATORY:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import PlanError
+from dse.model import model_flops
 from dse.sharding import ShardingType, check_plan, read_plan
 from dse.simulate import simulate
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
@@ -329,8 +330,22 @@ class DlrmJob(Job):
         scorer = self.scorer
         if batch != problem.global_batch_size:
             scorer = PlanScorer(replace(problem, global_batch_size=batch))
-        forward_s = scorer.forward_time_s(plan) / batch
+        overlapped = software.overlap_evaluation
+        forward_s = scorer.forward_time_s(plan, overlapped=overlapped) / batch
         return samples * (forward_s + software.evaluation_s_per_sample / ranks)
+
+    def metrics(self, iteration_time_s: float) -> tuple[tuple[str, float], ...]:
+        """Returns model FLOPs utilisation (MFU) for models with a sequence.
+
+        Others are bound by their tables, and their dense part says nothing of them.
+        """
+        problem = self.problem
+        if problem.model.sequence is None:
+            return ()
+        # Batch and devices of one sharding group; all have the same.
+        peak = problem.cluster.device.peak.of(problem.precision) * problem.cluster.world_size
+        flops = model_flops(problem.model, problem.global_batch_size)
+        return (("model_flops_utilization", flops / iteration_time_s / peak),)
 
     def notes(self) -> tuple[str, ...]:
         """Returns what the device, or the program, lacks of what was asked for."""

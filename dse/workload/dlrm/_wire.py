@@ -168,13 +168,21 @@ class WireFormats:
         """Formats in reduce-scatters and their mirrors, forward and backward."""
         return self.reduced_forward, self.reduced_backward
 
-    @property
-    def qcomms(self) -> dict[str, tuple[str, str]]:
-        """Formats forward and backward by the name of TorchRec's `CommOp`; none of FP32 alone."""
+    def qcomms(self, *, sequences: bool = False) -> dict[str, tuple[str, str]]:
+        """Returns formats forward and backward by the name of TorchRec's `CommOp`.
+
+        Args:
+            sequences: Whether some tables are not pooled.
+
+        Returns:
+            The operations that carry anything but FP32.
+        """
         ops = {
             "POOLED_EMBEDDINGS_ALL_TO_ALL": self.whole,
             "POOLED_EMBEDDINGS_REDUCE_SCATTER": self.reduced,
         }
+        if sequences:
+            ops["SEQUENCE_EMBEDDINGS_ALL_TO_ALL"] = self.whole
         return {
             op: (forward.value, backward.value)
             for op, (forward, backward) in ops.items()

@@ -217,7 +217,7 @@ class DlrmWorkload(ModelWorkload):
             cluster.devices_per_node,
             "cpu" if platform.device.kind == "cpu" else "cuda",
             devices_per_domain=cluster.devices_per_domain,
-            qcomms=wire.qcomms,
+            qcomms=wire.qcomms(sequences=any(not table.pooled for table in self.tables)),
             groups=groups,
         )
 

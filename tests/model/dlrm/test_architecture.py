@@ -299,6 +299,11 @@ def test_files_say_towers_experts_and_tasks(tmp_path):
             "experts.shared",
         ),
         ("tasks: [{name: a, top_mlp: [1]}, {name: a, top_mlp: [1]}]", "concat", "tasks[1].name"),
+        (
+            "experts: {shared: 900, mlp: [8], levels: 12}\ntasks: [{name: a, top_mlp: [1]}]",
+            "concat",
+            "experts",
+        ),
     ],
 )
 def test_files_that_do_not_fit_together(tmp_path, rest, kind, field):

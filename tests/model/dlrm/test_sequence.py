@@ -22,6 +22,7 @@ from dse.model import (
     dense_parameter_count,
     interaction_inputs,
     load_model,
+    model_flops,
     sequence_positions,
 )
 from tests.conftest import make_model, make_table
@@ -123,6 +124,15 @@ def test_several_predictions_repeat_what_comes_behind():
     kept = LENGTH * (4 + 2 * 92)
     assert activation_bytes(once, 7, Precision.FP16) == 7 * 2 * (kept + 2 * 4 + 8)
     assert activation_bytes(often, 7, Precision.FP16) == 7 * 2 * (kept + 5 * (2 * 4 + 8))
+
+
+def test_arithmetic_of_the_published_step():
+    # 63.89 TFLOP a GPU and step are published, without the MLPs around the layers.
+    flops = model_flops(load_model("dlrm_hstu_recsys"), 32)
+    assert flops == pytest.approx(63.89e12, rel=0.02)
+    assert flops > 63.89e12
+    recomputed = replace(LAYERS, recompute=True)
+    assert model_flops(tiny(recomputed), BATCH) == model_flops(tiny(), BATCH)
 
 
 def test_recomputation_trades_products_for_memory():

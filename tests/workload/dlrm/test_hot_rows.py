@@ -250,3 +250,14 @@ def test_a_program_that_cannot_keep_hot_rows_is_named():
     assert "torchrec" in note
     assert DlrmJob(problem(hot_rows=False), plan(0), program="torchrec").notes() == ()
     assert DlrmJob(problem(hot_rows=True), plan(), program="hugectr").notes() == ()
+
+
+def test_without_pooling_every_lookup_is_a_vector_of_its_own():
+    sequence = replace(TABLE, pooling_factors=(20.0,), pooled=False)
+    scorer = PlanScorer(problem(sequence))
+    found, without = features(scorer, plan()), features(scorer, plan(0))
+    cold = 1 - hot_share(TABLE, HOT)
+    whole = exchanged(without, ExchangeGroup.POOLED)[1]
+    assert exchanged(found, ExchangeGroup.POOLED)[1] == pytest.approx(cold * whole)
+    output = rank_column(RankFeature.POOLED_OUTPUT)
+    assert found[output, 1] == pytest.approx(cold * without[output, 1])

@@ -12,12 +12,13 @@ import pytest
 
 from dse.config import parse_document
 from dse.errors import ConfigError
+from dse.explanation import Resource
 from dse.machine import Precision
 from dse.machine.kernels import elementwise_time_s
 from dse.machine.platforms import load_platform
 from dse.search.space import SpaceDocument
 from dse.sharding import PLANNERS, ShardingPlan, ShardingType, TablePlan
-from dse.workload import Configuration, LaunchMode
+from dse.workload import Configuration, LaunchMode, PlanEffort
 from dse.workload.dlrm import (
     DlrmProblem,
     DlrmRuntime,
@@ -309,5 +310,23 @@ def test_an_export_for_torchrec_says_what_collectives_carry():
             "backward_precision": "bf16",
         },
     }
+    every = WireFormats.parse("fp8/bf16").qcomms(sequences=True)
+    assert every["SEQUENCE_EMBEDDINGS_ALL_TO_ALL"] == ("fp8", "bf16")
     plain = replace(configuration, parameters=())
     assert "qcomms" not in workload.framework_text(plain, "torchrec", load_platform("h100_sxm"))
+
+
+def test_conversions_are_explained_as_kernels_of_the_device():
+    found = job("torchrec", "fp8/bf16").planned(PlanEffort(quick=True)).attributed()
+    tasks = [
+        task
+        for task, name in enumerate(found.graph.names)
+        if name.endswith((" encode", " decode")) and not name.startswith("launch ")
+    ]
+    assert tasks
+    resources, duration_s = found.resources, found.graph.duration_s[tasks]
+    links = [Resource.LINK, Resource.NETWORK, Resource.OTHER]
+    rows = [list(Resource).index(one) for one in links]
+    parts_s = (resources.overlapped_s + resources.sequential_s)[rows][:, tasks]
+    assert (duration_s > 0).all()
+    np.testing.assert_allclose(parts_s.sum(axis=0) / duration_s, 0.0, atol=1e-6)

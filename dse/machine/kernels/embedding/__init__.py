@@ -20,6 +20,7 @@ from dse.machine.kernels.embedding._unfused import (
 )
 from dse.machine.kernels.embedding._uvm import (
     HOST_ROWS_SPREAD,
+    HostRowsKernels,
     HostRowsWork,
     cached_row_count,
     host_rows_time_s,
@@ -36,6 +37,7 @@ __all__ = [
     "EmbeddingKernels",
     "EmbeddingShape",
     "EmbeddingWork",
+    "HostRowsKernels",
     "HostRowsWork",
     "IndexStatistics",
     "cached_row_count",

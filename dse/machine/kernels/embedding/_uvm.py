@@ -24,7 +24,7 @@ from dse.machine.kernels.embedding._fused import (
     learned_ratios,
     whole_sectors,
 )
-from dse.machine.kernels.embedding._unfused import FBGEMM, index_order_bytes
+from dse.machine.kernels.embedding._unfused import FBGEMM, EmbeddingKernels, index_order_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -39,28 +39,42 @@ if TYPE_CHECKING:
 #: Most bytes of one read of host memory: a cache line, which a warp reads in one request.
 _REQUEST_BYTES = 128
 
-#: Share of the line rate that reads of whole requests reach (12.3 of 15.75 GB/s in EMOGI, PCIe 3.0
-#: x16), and the bytes of line rate that the smallest one costs (4.7 GB/s with 32 bytes, there).
-_LINK_EFFICIENCY = 0.8
+#: Bytes of line rate that the smallest request costs: 4.7 of 15.75 GB/s with 32 bytes (EMOGI, PCIe
+#: 3.0 x16).
 _SMALLEST_REQUEST_BYTES = 32 * 15.75 / 4.7
-
-#: How much longer a row takes that is read and written back: both directions work at once, but
-#: requests of reads share the way of the written rows.
-_WRITTEN_BACK = 1.19
 
 #: Time from a read of host memory to its data. By Little's law it keeps as many bytes in flight;
 #: another read of a row on its way joins the first.
 _READ_LATENCY_S = 2.0e-6
 
-#: Time of one compute unit to find the place of one different row in the cache.
-_PROBE_UNIT_S = 0.35e-6
-
-#: Shortest kernels that take as long as the many small ones of filling a cache.
-_PREFETCH_FLOOR_KERNELS = 65.0
-
 #: Standard deviation of the logarithm of actual over expected duration over the host link, from
 #: rows of published tables that were left out of the fit.
 HOST_ROWS_SPREAD = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class HostRowsKernels:
+    """What kernels with rows in host memory take; the defaults are fitted for FBGEMM.
+
+    Attributes:
+        order: Ordering of indices, as of tables in device memory.
+        link_efficiency: Share of the line rate that reads of whole requests reach (0.78 in EMOGI,
+            PCIe 3.0 x16).
+        written_back: How much longer a row takes that is read and written back: both directions
+            work at once, but requests of reads share the way of the written rows.
+        probe_unit_s: Time of one compute unit to find the place of one different row in the cache.
+        prefetch_floor_kernels: Shortest kernels that take as long as the many small ones of
+            filling a cache.
+    """
+
+    order: EmbeddingKernels = FBGEMM
+    link_efficiency: float = 0.8
+    written_back: float = 1.19
+    probe_unit_s: float = 0.35e-6
+    prefetch_floor_kernels: float = 65.0
+
+
+_FBGEMM_HOST_ROWS = HostRowsKernels()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +104,7 @@ def host_rows_work(
     cached_rows: float,
     host_state_bytes_per_row: float,
     call_share: float = 1.0,
+    kernels: HostRowsKernels = _FBGEMM_HOST_ROWS,
 ) -> HostRowsWork:
     """Returns what lookup and update of a shard in host memory move, and where.
 
@@ -105,13 +120,14 @@ def host_rows_work(
         host_state_bytes_per_row: Optimizer state that is with the rows, in bytes of one; the
             rest, one value a row, stays in device memory.
         call_share: The shard's part of a call that fills the caches of several tables.
+        kernels: What the kernels take.
     """
     if shape.bags <= 0 or shape.lookups <= 0:
         return HostRowsWork(EmbeddingWork(0.0, 0.0, 0.0, 0.0), 0.0, 0.0)
     traffic = embedding_traffic(device, shape, indices)
-    row_cost = request_bytes(shape.dim * shape.value_bytes)
-    state_cost = request_bytes(host_state_bytes_per_row)
-    sort_bytes = traffic.sort_memory_bytes + index_order_bytes(shape, FBGEMM)
+    row_cost = request_bytes(shape.dim * shape.value_bytes, kernels.link_efficiency)
+    state_cost = request_bytes(host_state_bytes_per_row, kernels.link_efficiency)
+    sort_bytes = traffic.sort_memory_bytes + index_order_bytes(device, shape, kernels.order)
     state_bytes = whole_sectors(shape.state_bytes_per_row - host_state_bytes_per_row)
     update_bytes = traffic.gradient_memory_bytes + 2.0 * traffic.unique_rows * state_bytes
     if cached_rows <= 0:
@@ -134,14 +150,15 @@ def host_rows_work(
         # cache; a row that enters the cache is written to it, and the one that leaves is read.
         # Counted for all missing rows.
         moved_bytes = 2.0 * missing_rows * traffic.row_bytes / traffic.efficiency
-        probe_s = traffic.unique_rows * _PROBE_UNIT_S / device.compute_units
-        probe_s += call_share * _PREFETCH_FLOOR_KERNELS * device.kernel_floor_s
+        probe_s = traffic.unique_rows * kernels.probe_unit_s / device.compute_units
+        probe_s += call_share * kernels.prefetch_floor_kernels * device.kernel_floor_s
         probe_bytes = probe_s * device.memory_bandwidth_bytes_per_s
         forward_bytes = resident.forward_memory_bytes + sort_bytes + moved_bytes + probe_bytes
         forward_cache_bytes = resident.forward_cache_bytes
         update_bytes += 2.0 * traffic.unique_rows * traffic.row_bytes / traffic.efficiency
-    backward_link = _WRITTEN_BACK * (in_place_rows * row_cost + traffic.unique_rows * state_cost)
-    forward, backward = learned_ratios(device, shape, traffic, FBGEMM.spread)
+    written_cost = in_place_rows * row_cost + traffic.unique_rows * state_cost
+    backward_link = kernels.written_back * written_cost
+    forward, backward = learned_ratios(device, shape, traffic, kernels.order.spread)
     cache_bytes = traffic.gradient_hit_rate * traffic.gradient_bytes
     done_bytes = _hidden(device, host_link, update_bytes, backward_link)
     return HostRowsWork(
@@ -182,16 +199,20 @@ def _hidden(
     return max(1.0, memory_bytes - link_s * device.memory_bandwidth_bytes_per_s)
 
 
-def request_bytes(size_bytes: float) -> float:
+def request_bytes(size_bytes: float, efficiency: float) -> float:
     """Returns the bytes of line rate that reading `size_bytes` in one place of host memory costs.
 
     Reads go out in whole sectors, at most a cache line a request; small requests are bound by how
     many of them the link can have under way.
+
+    Args:
+        size_bytes: What is read.
+        efficiency: Share of the line rate that whole requests reach.
     """
     sectors = whole_sectors(size_bytes)
     whole, rest = divmod(sectors, _REQUEST_BYTES)
-    cost = whole * _REQUEST_BYTES / _LINK_EFFICIENCY
-    return cost + (max(_SMALLEST_REQUEST_BYTES, rest / _LINK_EFFICIENCY) if rest else 0.0)
+    cost = whole * _REQUEST_BYTES / efficiency
+    return cost + (max(_SMALLEST_REQUEST_BYTES, rest / efficiency) if rest else 0.0)
 
 
 def host_rows_time_s(host_link: HostLinkSpec, link_bytes: ArrayLike) -> NDArray[np.float64]:

@@ -186,13 +186,16 @@ def shard_features(
     # Without pooling every lookup is a bag of its own, and what the shard looks up it sends.
     bags = lengths if table.pooled else lookups
     vectors = table.bag_count if table.pooled else lookups / samples
-    cold = shares.cold if table.pooled else 1.0
+    # Bags with a row of this part, and those with other rows than hot ones.
+    worked, cold = 1.0, 1.0
+    if table.pooled:
+        worked, cold = shares.hot if replicated and hot_rows else shares.cold, shares.cold
     state_bytes_per_row = 4.0 * optimizer.state_values_per_row(columns)
     shape = EmbeddingShape(
         rows=rows,
         dim=columns,
         value_bytes=table.data_type.row_bytes(columns) / columns,
-        bags=bags * (shares.hot if replicated and hot_rows else shares.cold),
+        bags=bags * worked,
         lookups=lookups,
         output_value_bytes=table.output_data_type.value_bytes,
         state_bytes_per_row=0.0 if replicated else state_bytes_per_row,
@@ -227,15 +230,16 @@ def shard_features(
         GroupFeature.EXCHANGED: float(rows * columns if replicated else columns * vectors * cold),
     }
     if replicated and hot_rows:
-        values_bytes = table.output_data_type.value_bytes * bags * columns / _STREAM_EFFICIENCY
-        # Without pooling no vector has hot and other rows.
-        values_bytes *= table.pooled
-        merged_bytes = values_bytes * (_MERGE_PASSES * shares.cold + _ADD_PASSES * shares.both)
+        bag_bytes = table.output_data_type.value_bytes * columns / _STREAM_EFFICIENCY
+        received, added = bags * shares.cold, bags * shares.both
+        if not table.pooled:
+            received, added = max(0.0, samples * whole.lookups_per_sample - lookups), 0.0
         # Indices are read once, and written to the list of the one part or the other.
         split_bytes = 2.0 * table.lookup_bytes * samples * whole.lookups_per_sample
         split_bytes /= _STREAM_EFFICIENCY
+        merged_bytes = bag_bytes * (_MERGE_PASSES * received + _ADD_PASSES * added)
         per_group[GroupFeature.FORWARD_MEMORY] += merged_bytes + split_bytes
-        per_group[GroupFeature.BACKWARD_MEMORY] += _SPLIT_PASSES * shares.cold * values_bytes
+        per_group[GroupFeature.BACKWARD_MEMORY] += _SPLIT_PASSES * bag_bytes * received
     for feature, value in per_group.items():
         features[group_column(group, feature)] = value
     storage = shard_storage(table, optimizer, rows, columns, cached_share)

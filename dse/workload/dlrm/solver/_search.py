@@ -39,6 +39,10 @@ _OVERFLOW_S = 1e6
 
 _ALL_TYPES = frozenset(ShardingType)
 
+#: Tables beyond which one number of hot rows is tried for each: three of them take a bound of 856
+#: tables on 64 ranks half a minute.
+_MANY_TABLES = 200
+
 #: What a single problem gets by default.
 THOROUGHLY = PlanEffort()
 
@@ -66,8 +70,9 @@ def planning_request(
     counts: tuple[tuple[int, ...], ...] = ()
     allowed = problem.software.hot_rows if hot_rows is None else hot_rows
     if allowed and problem.cluster.world_size > 1:
-        samples = problem.local_batch_size
-        counts = tuple(hot_row_counts(table, samples) for table in problem.model.tables)
+        tables, samples = problem.model.tables, problem.local_batch_size
+        few = len(tables) > _MANY_TABLES
+        counts = tuple(hot_row_counts(table, samples, few=few) for table in tables)
     return PlanningRequest(
         tables=problem.model.tables,
         optimizer=problem.model.sparse_optimizer,

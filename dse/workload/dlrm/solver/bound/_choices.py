@@ -65,6 +65,7 @@ class Choices:
         free_memory_bytes: Memory of one rank that is free for tables.
         class_of: Class of each table; shape `(tables,)`.
         cuts: Type, column shards, kernel and hot rows of each choice.
+        alike: Equal for choices of a class with the same groups and hot rows; shape `(choices,)`.
     """
 
     names: tuple[str, ...]
@@ -82,6 +83,7 @@ class Choices:
     free_memory_bytes: float
     class_of: NDArray[np.int64]
     cuts: tuple[tuple[ShardingType, int, ComputeKernel, int], ...]
+    alike: NDArray[np.int64]
 
     def inside(self, group: ExchangeGroup) -> NDArray[np.bool_]:
         """Returns which choices have shards in an exchange group; shape `(choices,)`."""
@@ -147,6 +149,7 @@ def table_choices(scorer: PlanScorer, request: PlanningRequest) -> Choices:
     fits = sums.most_memory_bytes <= free
     if len(np.unique(table_class[fits])) < len(first):
         fits[:], free = True, np.inf
+    keys = np.column_stack((table_class, groups, [cut[3] for cut in cuts]))[fits]
     return Choices(
         names=tuple(request.tables[index].name for index in first),
         counts=np.array(counts, dtype=np.float64),
@@ -163,6 +166,7 @@ def table_choices(scorer: PlanScorer, request: PlanningRequest) -> Choices:
         free_memory_bytes=free,
         class_of=np.array(class_of, dtype=np.int64),
         cuts=tuple(cuts[index] for index in np.flatnonzero(fits).tolist()),
+        alike=np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1),
     )
 
 

@@ -76,6 +76,18 @@ class LinearProgram:
             self._terms[2].append(-factor)
         self._limits.append(-limit)
 
+    def at_least_sum(
+        self, variable: int, variables: NDArray[np.int64], factors: NDArray[np.float64]
+    ) -> None:
+        """Demands that a variable is not below a sum of other variables times factors."""
+        row = len(self._limits)
+        self._terms[0].extend([row] * (1 + len(variables)))
+        self._terms[1].append(variable)
+        self._terms[1].extend(variables.tolist())
+        self._terms[2].append(-1.0)
+        self._terms[2].extend(factors.tolist())
+        self._limits.append(0.0)
+
     def equal(self, variables: Sequence[int], factors: Sequence[float], value: float) -> None:
         """Demands that a sum of variables times factors has a value."""
         self._equal_terms[0].extend([len(self._equal)] * len(variables))
@@ -164,11 +176,11 @@ class _Rows:
     # --- variables --------------------------------------------------------------------------
 
     def _worthwhile(self) -> NDArray[np.bool_]:
-        """Returns the remaining choices that no other one of the same group dominates."""
+        """Returns the remaining choices that no other one of the same groups dominates."""
         plans, choices = self._plans, self._choices
-        key = choices.table_class * (1 << len(ExchangeGroup)) + choices.groups
+        # With other hot rows a choice has less of some feature, so it is not looked at.
         _, first, inverse = np.unique(
-            np.where(plans.open, key, -1), return_index=True, return_inverse=True
+            np.where(plans.open, choices.alike, -1), return_index=True, return_inverse=True
         )
         base = first[inverse]
         sums = choices.total[plans.features], choices.least[plans.features]
@@ -198,10 +210,8 @@ class _Rows:
         high = self._plans.caps.get(feature, np.inf) / scale * (1.0 + SAFETY)
         variable = self._program.variables(1, low, high)[0]
         present = np.flatnonzero(values)
-        held = (present + self._shares.start).tolist()
-        parts = (-values[present] / scale).tolist()
         # At least, not equal: dominated choices have been removed.
-        self._program.at_least([(variable, 1.0), *zip(held, parts, strict=True)], 0.0)
+        self._program.at_least_sum(variable, present + self._shares.start, values[present] / scale)
         return variable
 
     def _presence(self) -> dict[ExchangeGroup, int]:
