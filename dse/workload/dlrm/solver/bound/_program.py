@@ -16,7 +16,7 @@ from dse.workload.dlrm import NODE_SLOTS, ExchangeGroup, Slot
 from dse.workload.dlrm.solver.bound._layout import Relaxed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -157,6 +157,7 @@ class _Rows:
         self._durations = dict(zip(slots, self._program.variables(len(slots)), strict=True))
         self._present = self._presence()
         self._envelopes: dict[int, Envelope] = {}
+        self._of_holders: dict[int, int] = {}
 
     def solve(self) -> Relaxed | None:
         """Puts the rows together and solves them."""
@@ -168,6 +169,7 @@ class _Rows:
         self._add_memory()
         makespan = self._program.variables(1)[0]
         self._add_graph(makespan, self._durations)
+        self._add_holders(makespan)
         for shard in self._shards:
             self._add_shard(makespan, shard)
         optimum = self._program.minimize(makespan)
@@ -245,13 +247,18 @@ class _Rows:
         for slot, duration in self._durations.items():
             if slot >= Slot.INPUT_EXCHANGE:
                 continue
-            for together in self._plans.model.alternatives(slot):
-                terms = [(duration, 1.0)]
-                for term in together:
-                    slope = term.slope * self._scale[term.feature] / _UNIT_S
-                    terms.append((self._features[term.feature], -slope))
-                group = ExchangeGroup(slot % len(ExchangeGroup))
+            group = ExchangeGroup(slot % len(ExchangeGroup))
+            for terms in self._work(slot, duration):
                 self._add_launched(terms, self._launch_s(slot), group)
+
+    def _work(self, slot: int, duration: int) -> Iterator[list[tuple[int, float]]]:
+        """Yields a duration less the work of an average rank, for each sum that bounds it."""
+        for together in self._plans.model.alternatives(slot):
+            terms = [(duration, 1.0)]
+            for term in together:
+                slope = term.slope * self._scale[term.feature] / _UNIT_S
+                terms.append((self._features[term.feature], -slope))
+            yield terms
 
     def _add_exchanges(self) -> None:
         plans = self._plans
@@ -383,6 +390,19 @@ class _Rows:
             waited = [(ends[source - 1], -1.0)] if source else []
             self._program.at_least([(makespan, 1.0), *waited], float(after[source]))
 
+    def _add_holders(self, makespan: int) -> None:
+        """Demands that of ranks with whole tables too, where averages are those of all ranks."""
+        if not self._plans.uneven or self._plans.partial != [ExchangeGroup.POOLED]:
+            return
+        own = dict(self._durations)
+        self._add_least(own)
+        for slot in (Slot.POOLED_LOOKUP, Slot.POOLED_UPDATE):
+            own[slot] = self._program.variables(1)[0]
+            for terms in self._work(slot, own[slot]):
+                self._program.at_least(terms, self._launch_s(slot) / _UNIT_S)
+        self._add_graph(makespan, own)
+        self._of_holders = own
+
     def _add_shard(self, makespan: int, shard: IndivisibleShard) -> None:
         """Demands that the makespan is not below that of the rank that holds a shard."""
         lookup, update = Slot.POOLED_LOOKUP + shard.group, Slot.POOLED_UPDATE + shard.group
@@ -449,6 +469,8 @@ class _Rows:
         lasts_s = np.zeros(len(Slot))
         for slot, variable in self._durations.items():
             lasts_s[slot] = optimum.point[variable] * _UNIT_S
+        for slot, variable in self._of_holders.items():
+            lasts_s[slot] = max(lasts_s[slot], optimum.point[variable] * _UNIT_S)
         at_least_s = self._plans.graph.makespan_s(np.zeros(len(Slot)))
         return Relaxed(
             value_s=(1.0 - SAFETY) * max(optimum.value * _UNIT_S, at_least_s),
