@@ -59,7 +59,8 @@ from published_cases import compare_published
 from published_kernels import compare_attention, compare_gemm
 from published_steps import compare_steps
 from sequence_steps import compare_sequence, sequence_rows, sequence_section
-from train_only_cases import compare_train_only
+from train_only_cases import compare_train_only, train_only_cases
+from train_only_page import train_only_section
 
 from dse.errors import DseError
 from dse.machine.fits import version_parts
@@ -67,6 +68,8 @@ from dse.machine.platforms import builtin_calibrations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from train_only_cases import TrainOnlyCase
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data"))
@@ -170,6 +173,15 @@ def published(folder: Path) -> list[EndToEndCase]:
     return cases
 
 
+def submissions(folder: Path) -> list[TrainOnlyCase]:
+    """Returns the MLPerf submissions with evaluation apart; none without their file."""
+    collected = folder / "published/mlperf_dlrm_train_only.csv"
+    if not collected.exists():
+        return []
+    later = ROOT / "benchmarks/measurements/mlperf_train_only_later.csv"
+    return [*train_only_cases(collected), *train_only_cases(later)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DATA, help="folder of measurements")
@@ -229,6 +241,7 @@ def main() -> None:
     if arguments.write is not None:
         sequence = arguments.data / "published/hstu_h100.csv"
         section = end_to_end_section(steps)
+        section += train_only_section(submissions(arguments.data))
         section += sequence_section(sequence_rows(sequence) if sequence.exists() else [])
         page = accuracy_page(fresh, lent, lent_kernels, networks, shipped, section)
         arguments.write.write_text(page, encoding="utf-8")

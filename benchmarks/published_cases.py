@@ -181,8 +181,9 @@ def _cards(interconnect: str) -> re.Match[str] | None:
     return None
 
 
-#: The hybrid embedding joins all tables and spreads the rows over the ranks, so that no table
-#: is replicated as a whole. Which frequent rows it replicates is left to the solver.
+#: The hybrid embedding of one-hot models. Configurations of the submissions say
+#: `NVLink_SingleNode` on one node, where each frequent row is on one rank and sent to those that
+#: need it, and `IB_NVLink_Hier` on several, where frequent rows are replicated and reduced.
 _HYBRID = frozenset({"hugectr_3_1", "hugectr_hybrid"})
 
 
@@ -203,7 +204,7 @@ def plan_of(scorer: PlanScorer, program: str) -> ShardingPlan:
         if scorer.score([plan]).fits[0]:
             return plan
     allowed = set(ShardingType)
-    if program in _HYBRID:
+    if program in _HYBRID and scorer.problem.cluster.node_count == 1:
         allowed.remove(ShardingType.DATA_PARALLEL)
     return solve(scorer, allowed_types=frozenset(allowed)).plan
 
@@ -255,6 +256,9 @@ def job_of(row: pd.Series) -> DlrmJob:
     # The last batch of an uneven split is smaller; the nearest even split is predicted.
     batch = math.ceil(int(row["global_batch"]) / cluster.world_size) * cluster.world_size
     software = find_program(DLRM_PROGRAMS, program).software_for(precision)
+    # The embedding collection of the submissions has no hot rows.
+    replicates = program in _HYBRID and cluster.node_count > 1
+    software = replace(software, hot_rows=software.hot_rows and replicates)
     model = load_dlrm(str(row["model"]))
     job = DlrmJob(make_problem(model, cluster, batch, precision, software), program=program)
     return job.with_plan(plan_of(job.scorer, program))

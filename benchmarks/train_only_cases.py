@@ -34,9 +34,11 @@ COLUMNS = (
 #: Models of the benchmarks.
 _MODELS = {"dlrm": "mlperf_dlrm_v1", "dlrm_dcnv2": "mlperf_dlrm_dcnv2"}
 
-#: Rounds whose submissions on one node the parameters of `hugectr` are fitted on.
-FITTED_ROUNDS = frozenset({"v3.0"})
-_FITTED_PROGRAM = "hugectr"
+#: What the parameters of `hugectr` are fitted on: eight devices of one node that a switch joins.
+#: The links of machines with four are not stated.
+_FITTED_ROUNDS = frozenset({"v3.0", "v3.1"})
+_FITTED_PLATFORMS = frozenset({"a100_sxm_80", "h100_sxm"})
+_FITTED_RANKS, _FITTED_PROGRAM = 8, "hugectr"
 
 #: The aims: largest median error, and largest error of a case on 64 to 128 devices.
 ONE_NODE_MEDIAN, SEVERAL_NODES_MEDIAN, LARGE_ERROR = 0.04, 0.12, 0.15
@@ -177,16 +179,21 @@ def _predicted(
             "note": f"framework {row['framework']}",
         }
     )
-    program = program_of(as_case)
+    program, platform = program_of(as_case), _platform(row["gpu"])
     stated = TrainOnlyCase(
         case=f"{row['round']} {row['submitter']} {row['system']}",
         round=row["round"],
         gpu=row["gpu"] or "no GPU",
-        platform=_platform(row["gpu"]),
+        platform=platform,
         gpus=gpus,
         nodes=nodes,
         program=program,
-        fitted=row["round"] in FITTED_ROUNDS and nodes == 1 and program == _FITTED_PROGRAM,
+        fitted=(
+            program == _FITTED_PROGRAM
+            and row["round"] in _FITTED_ROUNDS
+            and (nodes, gpus) == (1, _FITTED_RANKS)
+            and platform in _FITTED_PLATFORMS
+        ),
         measured_s=float(row["train_ms_per_iter"]) / 1e3,
         evaluation_measured_s=float(row["eval_ms"] or math.nan) / 1e3,
         note=row["note"],

@@ -31,7 +31,7 @@ def train_only():
         yield importlib.import_module("train_only_cases")
     finally:
         sys.path.pop(0)
-        for name in ("train_only_cases", "published_cases", "published_plans"):
+        for name in ("train_only_page", "train_only_cases", "published_cases", "published_plans"):
             sys.modules.pop(name, None)
 
 
@@ -97,6 +97,16 @@ def test_marks_leave_out_fitted_and_doubtful_submissions(train_only):
     assert several.reached == pytest.approx(0.2)
     assert not several.met
     assert not large.met
+
+
+def test_the_page_has_every_group_and_mark(train_only):
+    page = importlib.import_module("train_only_page")
+    cases = [case(train_only, 1.03), case(train_only, 1.2, nodes=8, gpus=64)]
+    section = page.train_only_section(cases)
+    assert section.count("| v3.1, h100_sxm, ") == 2
+    assert section.count("**missed**") == 2
+    assert "| v3.1, 64 × h100_sxm | 1000.000 | 1200.000 | +20.0 % |" in section
+    assert page.train_only_section([]) == ""
 
 
 def test_a_file_without_a_column_is_refused(train_only, tmp_path):

@@ -13,6 +13,7 @@ from dse.sharding._hot_rows import (
     hot_share,
 )
 from dse.sharding._infeasible import explain_infeasible, format_size, total_device_bytes
+from dse.sharding._kernels import KernelName
 from dse.sharding._plan import (
     DEFAULT_CACHE_LOAD_FACTOR,
     ComputeKernel,
@@ -60,6 +61,7 @@ __all__ = [
     "ConstraintsDocument",
     "Cut",
     "DmpCollection",
+    "KernelName",
     "PlanningRequest",
     "ShardStorage",
     "ShardingPlan",

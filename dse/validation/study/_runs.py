@@ -138,6 +138,8 @@ class RunPlanner:
         """
         configuration = configuration_of(record)
         parameters = dict(configuration.parameters)
+        # The plan keeps what the search space demanded of its tables.
+        parameters.pop("table_constraints", None)
         platform = self._platforms[configuration.platform]
         if self.platform is not None:
             defaults = {"link": "", "network": ""}

@@ -11,7 +11,6 @@ from dse.machine.collectives import (
     CollectiveOp,
     Group,
     collective_estimate,
-    collective_time_s,
 )
 from dse.machine.kernels import (
     HOST_ROWS_SPREAD,
@@ -25,6 +24,7 @@ from dse.machine.kernels import (
 from dse.workload.dlrm._codec import fill_codec_spreads, fill_codecs
 from dse.workload.dlrm._contention import has_own_engines
 from dse.workload.dlrm._exchanges import (
+    all_reduce_s,
     all_to_all_s,
     between_nodes_s,
     node_group,
@@ -89,10 +89,8 @@ def slot_durations_s(
     fill_codecs(problem, layout, features, durations)
     if layout >> ExchangeGroup.REPLICATED & 1:
         replicated = features[group_column(ExchangeGroup.REPLICATED, GroupFeature.EXCHANGED)]
-        durations[Slot.REPLICATED_ALL_REDUCE] = collective_time_s(
-            cluster.whole,
-            CollectiveOp.ALL_REDUCE,
-            problem.software.replicated_gradient_bytes * replicated,
+        durations[Slot.REPLICATED_ALL_REDUCE] = all_reduce_s(
+            problem, problem.software.replicated_gradient_bytes * replicated
         )
         _fill_replicated_update(problem, features, durations)
     if problem.sync is not None:

@@ -19,6 +19,7 @@ from dse.machine.collectives import (
     all_to_all_v_time_s,
     collective_time_s,
 )
+from dse.workload.dlrm._operators import dense_buckets
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -91,6 +92,29 @@ def _direct_s(
         node_total.max(axis=0) * remote_ranks / ranks, local * received_remote
     )
     return all_to_all_v_time_s(cluster, local_bytes, remote_bytes, node_remote_bytes)
+
+
+def all_reduce_s(problem: DlrmProblem, nbytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns the time of reducing gradients of replicated tables and hot rows over all ranks.
+
+    Where they share the buffer of the dense gradients, it is what they add to its all-reduce.
+
+    Args:
+        problem: Everything but the plan.
+        nbytes: Bytes of the gradients, any shape.
+
+    Returns:
+        Seconds, in the same shape.
+    """
+    cluster = problem.cluster.whole
+    dense = 0
+    if problem.software.joint_all_reduce:
+        dense = sum(size for size, _ in dense_buckets(problem))
+    together_s, dense_s = (
+        collective_time_s(cluster, CollectiveOp.ALL_REDUCE, size)
+        for size in (dense + nbytes, dense)
+    )
+    return np.where(nbytes > 0, together_s - dense_s, 0.0)
 
 
 def reduce_scatter_s(problem: DlrmProblem, held_bytes: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -330,7 +330,8 @@ class DlrmJob(Job):
         scorer = self.scorer
         if batch != problem.global_batch_size:
             scorer = PlanScorer(replace(problem, global_batch_size=batch))
-        forward_s = scorer.forward_time_s(plan) / batch
+        overlapped = software.overlap_evaluation
+        forward_s = scorer.forward_time_s(plan, overlapped=overlapped) / batch
         return samples * (forward_s + software.evaluation_s_per_sample / ranks)
 
     def metrics(self, iteration_time_s: float) -> tuple[tuple[str, float], ...]:

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from dse.config import StrictModel
 from dse.errors import ConfigError
 from dse.model import DataType, Optimizer
-from dse.sharding import ComputeKernel, ShardingType
+from dse.sharding import ComputeKernel, KernelName, ShardingType
 from dse.workload._parameters import (
     Counts,
     Names,
@@ -119,7 +119,7 @@ ReplicaPlacements = Annotated[
     list[Literal["strided", "contiguous"]], Field(min_length=1), BeforeValidator(as_list)
 ]
 KernelSets = Annotated[
-    list[Annotated[list[ComputeKernel], Field(min_length=1)]],
+    list[Annotated[list[KernelName], Field(min_length=1)]],
     Field(min_length=1),
     BeforeValidator(_as_type_sets),
 ]

@@ -76,6 +76,8 @@ class DlrmRuntime:
         replicated_gradient_bytes: Bytes of one gradient value of what all ranks hold (dense
             layers, replicated tables, hot rows) on the wire.
         dense_bucket_bytes: Size of a dense gradient bucket (DDP's default is 25 MiB).
+        joint_all_reduce: Gradients of replicated tables and hot rows share the buffer of the dense
+            gradients, instead of an all-reduce of their own.
         dense_bottom: Where the bottom MLP runs.
         fused_activations: Biases, activations and their gradients are part of the products.
         fused_interaction: Concatenation, dot products and their triangle are one kernel each way.
@@ -101,6 +103,8 @@ class DlrmRuntime:
         pytorch_memory: Whether memory is that of a PyTorch pipeline: batches as they were copied
             stay next to what is exchanged, and the allocator reserves more than it gives out.
         evaluation_batch_size: Samples of a batch in evaluations; None for as many as in training.
+        overlap_evaluation: Batches of an evaluation overlap: exchanges of one with products of
+            another.
         evaluation_s_per_sample: Time of one rank for each sample that it evaluates, besides the
             forward pass: reading the sample, and the metric.
         hot_rows: Whether plans may keep the most popular rows of a table on every rank.
@@ -114,6 +118,7 @@ class DlrmRuntime:
     wire: WireFormats = _FP32
     replicated_gradient_bytes: int = 4
     dense_bucket_bytes: int = 25 * 2**20
+    joint_all_reduce: bool = False
     dense_bottom: DenseBottom = DenseBottom.EVERY_RANK
     fused_activations: bool = False
     fused_interaction: bool = False
@@ -129,6 +134,7 @@ class DlrmRuntime:
     capturable: bool = True
     pytorch_memory: bool = False
     evaluation_batch_size: int | None = None
+    overlap_evaluation: bool = False
     evaluation_s_per_sample: float = 0.0
     hot_rows: bool = False
     spread: float = 0.0

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dse.errors import ConfigError
-from dse.model import Experts, Interaction, InteractionKind, Task, Tower
+from dse.model import DataType, Experts, IndexType, Interaction, InteractionKind, Task, Tower
 from dse.sharding import ShardingType
 from dse.validation.trainer._network import make_network
 from tests.validation.models import candidate, model
@@ -73,4 +73,20 @@ def test_a_dot_product_without_a_dense_vector():
 def test_parts_without_a_network_are_refused_by_name(part, changes):
     what = replace(model(), **changes)
     with pytest.raises(ConfigError, match=part):
+        candidate("one", what, 1, [(ShardingType.TABLE_WISE, (0,))] * 4).checked()
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("weighted", {"weighted": True}),
+        ("bags_per_sample", {"bags_per_sample": 0.5}),
+        ("output_data_type", {"output_data_type": DataType.FP16}),
+        ("index_type", {"index_type": IndexType.INT32}),
+    ],
+)
+def test_lookups_that_are_not_trained_are_refused_by_name(name, changes):
+    what = model()
+    what = replace(what, tables=tuple(replace(table, **changes) for table in what.tables))
+    with pytest.raises(ConfigError, match=name):
         candidate("one", what, 1, [(ShardingType.TABLE_WISE, (0,))] * 4).checked()

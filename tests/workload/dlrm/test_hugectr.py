@@ -116,6 +116,27 @@ def test_other_programs_reduce_four_bytes():
     assert software.replicated_gradient_bytes == 4
 
 
+def all_reduce_s(given: DlrmProblem, parameters: float) -> float:
+    features = np.zeros((FEATURE_COUNT, given.cluster.world_size, 1))
+    group = ExchangeGroup.REPLICATED
+    features[group_column(group, GroupFeature.EXCHANGED)] = parameters
+    return float(slot_durations_s(given, 1 << group, features)[Slot.REPLICATED_ALL_REDUCE].max())
+
+
+def test_a_joint_buffer_costs_what_replicated_rows_add():
+    apart, joint = (
+        problem(software=DlrmRuntime(dense_bucket_bytes=2**62, joint_all_reduce=joint))
+        for joint in (False, True)
+    )
+    [(dense_bytes, _)] = dense_buckets(joint)
+    sizes = np.array([dense_bytes, dense_bytes + 4e6])
+    dense_s, together_s = collective_time_s(joint.cluster, "all_reduce", sizes)
+    assert all_reduce_s(joint, 1e6) == pytest.approx(together_s - dense_s, rel=1e-9)
+    # A collective of their own has the latency once more.
+    assert all_reduce_s(joint, 1e6) < all_reduce_s(apart, 1e6)
+    assert all_reduce_s(joint, 0.0) == 0.0
+
+
 def planned(software: DlrmRuntime) -> DlrmJob:
     given = problem(software=software)
     tables = tuple(
@@ -141,3 +162,13 @@ def test_larger_batches_are_evaluated_faster():
     # The batch is rounded up to equal parts of all ranks.
     uneven = planned(replace(DlrmRuntime(), evaluation_batch_size=20 * BATCH - 1))
     assert uneven.evaluation_time_s(1e6) == large
+
+
+def test_evaluations_that_overlap_take_the_time_of_the_busiest_stream():
+    one_by_one = planned(DlrmRuntime())
+    overlapped = planned(DlrmRuntime(overlap_evaluation=True))
+    scorer, plan = overlapped.scorer, overlapped.plan
+    busiest_s = scorer.forward_time_s(plan, overlapped=True)
+    assert busiest_s < scorer.forward_time_s(plan)
+    assert overlapped.evaluation_time_s(BATCH) == pytest.approx(busiest_s)
+    assert one_by_one.evaluation_time_s(BATCH) == pytest.approx(scorer.forward_time_s(plan))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
 import numpy as np
 import pytest
 
@@ -144,6 +146,23 @@ def test_host_time_by_hand():
     )
     added_s = host_s(handled, copies) - host_s(plain, copies)
     assert added_s == pytest.approx((10 + 2 * 2 + 9) * DISPATCH_S)
+
+
+@given(
+    features=st.integers(1, 40),
+    more=st.integers(0, 40),
+    pipeline=st.sampled_from(list(TrainPipeline)),
+)
+@settings(max_examples=15, deadline=None)
+def test_more_features_never_take_less_host_time(features, more, pipeline):
+    software = replace(find_program(DLRM_PROGRAMS, "torchrec").software, pipeline=pipeline)
+    times = []
+    for count in (features, features + more):
+        tables = tuple(make_table(f"t{index}") for index in range(count))
+        problem = problem_of(software, tables=tables)
+        times.append(host_s(problem, plan_of(tables)))
+    per_feature = software.host_operators.feature * DISPATCH_S
+    assert times[1] - times[0] == pytest.approx(more * per_feature, abs=1e-9)
 
 
 def test_under_torchrec_layers_cost_what_they_cost_in_any_eager_loop():

@@ -47,6 +47,8 @@ class EmbeddingKernels:
         forward_row_passes: Reads or writes of a four-byte row for each lookup, forward.
         backward_row_passes: The same in the backward pass, where the update is not fused.
         index_bytes: Bytes moved for each lookup to order or unite row numbers.
+        index_unit_s: Time of one compute unit for each lookup to order or unite row numbers, where
+            instructions and not memory take the time.
         hot_row_s: Time for each draw of the most popular row of the table.
         kernels_per_feature: Small kernels for each feature, both passes together, a third of them
             forward; each takes at least the device's shortest kernel time.
@@ -68,6 +70,7 @@ class EmbeddingKernels:
     forward_row_passes: float = 0.0
     backward_row_passes: float = 0.0
     index_bytes: float = 0.0
+    index_unit_s: float = 0.0
     hot_row_s: float = 0.0
     kernels_per_feature: float = 0.0
     one_table_at_a_time: bool = False
@@ -127,7 +130,7 @@ def unfused_embedding_work(
     index_bytes = kernels.joined_index_bytes if received else 0.0
     forward_bytes += shape.lookups * index_bytes / _STREAM_EFFICIENCY
     forward_bytes += routed_lookups * kernels.routed_index_bytes / _STREAM_EFFICIENCY
-    backward_bytes = index_order_bytes(shape, kernels)
+    backward_bytes = index_order_bytes(device, shape, kernels)
     backward_bytes += (1.0 - _FORWARD_SHARE) * floors_bytes
     hot_draws = shape.lookups * _top_share(indices, shape.rows)
     backward_bytes += hot_draws * kernels.hot_row_s * bandwidth
@@ -149,9 +152,13 @@ def unfused_embedding_work(
     )
 
 
-def index_order_bytes(shape: EmbeddingShape, kernels: EmbeddingKernels) -> float:
+def index_order_bytes(
+    device: DeviceSpec, shape: EmbeddingShape, kernels: EmbeddingKernels
+) -> float:
     """Returns the bytes at device-memory speed that ordering the indices takes besides."""
-    return shape.lookups * kernels.index_bytes / _STREAM_EFFICIENCY
+    instructions_s = kernels.index_unit_s / device.compute_units
+    moved = kernels.index_bytes / _STREAM_EFFICIENCY
+    return shape.lookups * (moved + instructions_s * device.memory_bandwidth_bytes_per_s)
 
 
 def _alone(device: DeviceSpec, work: EmbeddingWork, update_launches: float) -> EmbeddingWork:

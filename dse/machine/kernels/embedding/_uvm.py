@@ -127,7 +127,7 @@ def host_rows_work(
     traffic = embedding_traffic(device, shape, indices)
     row_cost = request_bytes(shape.dim * shape.value_bytes, kernels.link_efficiency)
     state_cost = request_bytes(host_state_bytes_per_row, kernels.link_efficiency)
-    sort_bytes = traffic.sort_memory_bytes + index_order_bytes(shape, kernels.order)
+    sort_bytes = traffic.sort_memory_bytes + index_order_bytes(device, shape, kernels.order)
     state_bytes = whole_sectors(shape.state_bytes_per_row - host_state_bytes_per_row)
     update_bytes = traffic.gradient_memory_bytes + 2.0 * traffic.unique_rows * state_bytes
     if cached_rows <= 0:

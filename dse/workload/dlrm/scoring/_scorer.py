@@ -141,11 +141,12 @@ class PlanScorer:
         power = ((lookup_s + update_s) ** _LOAD_POWER).mean(axis=0)
         return FeatureScores(scores, power ** (1.0 / _LOAD_POWER))
 
-    def forward_time_s(self, plan: ShardingPlan) -> float:
+    def forward_time_s(self, plan: ShardingPlan, *, overlapped: bool = False) -> float:
         """Returns the time of a forward pass of the same batch, as in an evaluation.
 
         Args:
             plan: A plan that has been checked against model and cluster.
+            overlapped: Of one of many in a row that overlap, where the busiest stream decides.
         """
         options = self.placements.options_of(plan)[None, :]
         layout = int(self.placements.layouts(options)[0])
@@ -153,6 +154,8 @@ class PlanScorer:
         slots = self._slots_s(layout, self.placements.features(options))
         durations = forward.graph.duration_s.copy()
         durations[forward.slot_task] = slots[forward.slot_kind, forward.slot_rank, 0]
+        if overlapped:
+            return float(np.bincount(forward.graph.stream, weights=durations).max())
         return simulate(forward.graph.with_durations(durations)).makespan_s
 
     def rank_loads(self, features: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -135,3 +135,18 @@ def test_more_of_anything_is_never_faster(forward, backward, index, hot, fused):
     )
     assert work_of(less).forward_memory_bytes < work_of(more).forward_memory_bytes
     assert work_of(less).backward_memory_bytes < work_of(more).backward_memory_bytes
+
+
+def test_ordering_by_instructions_takes_the_time_of_all_compute_units():
+    shape = EmbeddingShape(100_000, 64, 4, 1000.0, 20_000.0, 4, 4.0)
+    plain, ordered = EmbeddingKernels(), EmbeddingKernels(index_unit_s=50e-9)
+    for device in (
+        make_device(),
+        make_device(compute_units=200, memory_bandwidth_bytes_per_s=8e12),
+    ):
+        added = (
+            unfused_embedding_work(device, shape, Uniform(), ordered).backward_memory_bytes
+            - unfused_embedding_work(device, shape, Uniform(), plain).backward_memory_bytes
+        )
+        took_s = added / device.memory_bandwidth_bytes_per_s
+        assert took_s == pytest.approx(20_000 * 50e-9 / device.compute_units)

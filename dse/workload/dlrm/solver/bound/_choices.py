@@ -289,6 +289,8 @@ def _sums(scorer: PlanScorer, options: NDArray[np.int64], everywhere: NDArray[np
                 features[: group_column(ExchangeGroup.ROW, GroupFeature(0))] *= kept
                 features[received] *= kept
             slots = slot_durations_s(problem, layout, features)
+            # What a rank fetches ahead is no exchange of all ranks.
+            slots[Slot.ROW_PREFETCH] = 0.0
             sums.alone_s[:, part] = slots.max(axis=1)
             busy_s = slots[: Slot.INPUT_EXCHANGE].sum(axis=0)
             sums.busiest[:, part] = features[:, busy_s.argmax(axis=0), np.arange(len(part))]

@@ -241,7 +241,12 @@ def slot_model(problem: DlrmProblem, choices: Choices) -> SlotModel:
                 slope = (double[slot] - single[slot]) / highest[feature]
                 launch_s = max(0.0, 2.0 * single[slot] - double[slot])
                 linear.append(LinearTerm(slot, feature, launch_s, slope))
-        exchanges = [int(s) for s in np.flatnonzero(single > 0) if s >= Slot.INPUT_EXCHANGE]
+        # Rows fetched ahead are those of single ranks, and no plan must have any.
+        exchanges = [
+            int(slot)
+            for slot in np.flatnonzero(single > 0)
+            if slot >= Slot.INPUT_EXCHANGE and slot != Slot.ROW_PREFETCH
+        ]
         if exchanges:
             grid = _grid(problem.cluster, choices, feature, highest[feature])
             features = np.zeros((len(highest), len(grid)))
