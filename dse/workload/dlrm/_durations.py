@@ -131,10 +131,10 @@ def slot_spreads(
     update = streaming_estimate(cluster.device, "elementwise", {"traffic_bytes": traffic_bytes})
     spreads[Slot.REPLICATED_UPDATE] = update.spread
     input_bytes = float(features[rank_column(RankFeature.INPUT)].max())
-    reduced, dealt = CollectiveOp.REDUCE_SCATTER, CollectiveOp.ALL_TO_ALL
+    scatter, exchange = CollectiveOp.REDUCE_SCATTER, CollectiveOp.ALL_TO_ALL
     node, between = Group.domain(cluster), node_group(cluster)
     collectives: dict[Slot, tuple[CollectiveOp, float, Group | None]] = {
-        Slot.INPUT_EXCHANGE: (dealt, input_bytes, None),
+        Slot.INPUT_EXCHANGE: (exchange, input_bytes, None),
         Slot.REPLICATED_ALL_REDUCE: (
             CollectiveOp.ALL_REDUCE,
             replicated_bytes,
@@ -142,10 +142,10 @@ def slot_spreads(
         ),
     }
     for slot, op, group, formats, members in (
-        (Slot.POOLED_EXCHANGE, dealt, ExchangeGroup.POOLED, wire.whole, None),
-        (Slot.ROW_EXCHANGE, reduced, ExchangeGroup.ROW, wire.reduced, None),
-        (Slot.NODE_EXCHANGE_INSIDE, reduced, ExchangeGroup.NODE, wire.reduced, node),
-        (Slot.NODE_EXCHANGE_BETWEEN, dealt, ExchangeGroup.NODE, wire.whole, between),
+        (Slot.POOLED_EXCHANGE, exchange, ExchangeGroup.POOLED, wire.whole, None),
+        (Slot.ROW_EXCHANGE, scatter, ExchangeGroup.ROW, wire.reduced, None),
+        (Slot.NODE_EXCHANGE_INSIDE, scatter, ExchangeGroup.NODE, wire.reduced, node),
+        (Slot.NODE_EXCHANGE_BETWEEN, exchange, ExchangeGroup.NODE, wire.whole, between),
     ):
         for way, value_bytes in _ways(wire, slot, formats):
             collectives[way] = (op, value_bytes * samples * most(group), members)
@@ -327,11 +327,11 @@ def _fill_reductions(
         held = samples * features[group_column(ExchangeGroup.NODE, GroupFeature.EXCHANGED)]
         for slot, value_bytes in _ways(wire, Slot.NODE_EXCHANGE_INSIDE, wire.reduced):
             durations[slot] = reduce_inside_s(problem.cluster, value_bytes * held)
-        # The ranks of a domain hold the same, and deal a part each.
+        # The ranks of a domain hold the same, and send a part each.
         local = problem.cluster.domain_size
-        dealt = held[::local] / local
+        part = held[::local] / local
         for slot, value_bytes in _ways(wire, Slot.NODE_EXCHANGE_BETWEEN, wire.whole):
-            durations[slot] = between_nodes_s(problem.cluster, value_bytes * dealt)
+            durations[slot] = between_nodes_s(problem.cluster, value_bytes * part)
 
 
 def _ways(

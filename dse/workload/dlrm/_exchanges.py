@@ -52,11 +52,11 @@ def all_to_all_s(problem: DlrmProblem, held_bytes: NDArray[np.float64]) -> NDArr
     node_total = by_node.sum(axis=1)
     if not _has_two_steps(problem):
         return _direct_s(cluster, held_bytes, by_node, node_total)
-    dealt = held_bytes.max(axis=0) * (local - 1) / local
+    sent = held_bytes.max(axis=0) * (local - 1) / local
     received = (node_total[:, None, :] - by_node).max(axis=(0, 1)) / local
-    nothing = np.zeros_like(dealt)
+    nothing = np.zeros_like(sent)
     inside_s = all_to_all_v_time_s(
-        cluster, np.maximum(dealt, received), nothing, nothing, Group.domain(cluster)
+        cluster, np.maximum(sent, received), nothing, nothing, Group.domain(cluster)
     )
     return inside_s + between_nodes_s(cluster, node_total / local)
 
@@ -78,10 +78,10 @@ def _direct_s(
     ranks, local = cluster.world_size, cluster.domain_size
     total = node_total.sum(axis=0)
     most_held = held_bytes.max(axis=0)
-    # Inside the node: dealt out to the others, or received from the others.
-    dealt = most_held * (local - 1) / ranks
+    # Inside the node: sent to the others, or received from the others.
+    sent = most_held * (local - 1) / ranks
     received = (node_total[:, None, :] - by_node).max(axis=(0, 1)) / ranks
-    local_bytes = np.maximum(dealt, received)
+    local_bytes = np.maximum(sent, received)
     remote_ranks = ranks - local
     if not remote_ranks:
         nothing = np.zeros_like(total)
@@ -120,7 +120,7 @@ def all_reduce_s(problem: DlrmProblem, nbytes: NDArray[np.float64]) -> NDArray[n
 def reduce_scatter_s(problem: DlrmProblem, held_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
     """Returns the time of reducing and scattering partial sums that all ranks hold.
 
-    In two steps the sums of a node are dealt out to all nodes, and added up where they arrive.
+    In two steps the sums of a node are sent to all nodes, and added up where they arrive.
 
     Args:
         problem: Everything but the plan.
@@ -166,9 +166,9 @@ def between_nodes_s(cluster: Cluster, held_bytes: NDArray[np.float64]) -> NDArra
     nodes = cluster.domain_count
     if nodes == 1:
         return np.zeros(held_bytes.shape[1])
-    dealt = held_bytes.max(axis=0) * (nodes - 1) / nodes
+    sent = held_bytes.max(axis=0) * (nodes - 1) / nodes
     received = (held_bytes.sum(axis=0) - held_bytes).max(axis=0) / nodes
-    remote_bytes = np.maximum(dealt, received)
+    remote_bytes = np.maximum(sent, received)
     return all_to_all_v_time_s(
         cluster,
         np.zeros_like(remote_bytes),
