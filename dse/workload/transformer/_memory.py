@@ -38,7 +38,7 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
     """Returns the bytes that a rank keeps of one layer and micro-batch for the backward pass.
 
     Args:
-        problem: What is trained, where and how.
+        problem: What is trained, where and how; its layers are all alike.
         recompute: What is computed again, in place of what the problem says.
     """
     model, parallelism = problem.model, problem.parallelism
@@ -56,8 +56,14 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
     # kernel of a gated activation, the activated gate is kept as well.
     activated = model.gated_ffn and not problem.software.fused_elementwise
     inner = model.ffn_width + (model.ffn_hidden if activated else 0)
-    split = tokens * value * (model.qkv_width + model.attention_width + inner) / tensor
+    split = tokens * value * model.qkv_width_of(tensor)
+    split += tokens * value * (model.attention_width + inner) / tensor
     split += tokens * operand * model.ffn_hidden / tensor
+    if model.latent is not None:
+        # Latent columns as their norms and as the products up take them in.
+        shared += rows * model.latent.width * (value + operand)
+    # Both inputs of a multi-token prediction module, before and after their norms.
+    shared += 2 * model.mtp_modules * rows * hidden * (value + operand)
     if model.experts is not None:
         split += _expert_activation_bytes(problem, tokens)
     if problem.precision.is_low:
@@ -103,6 +109,8 @@ def end_parameters(problem: TransformerJob, *, last: bool) -> float:
         return vocabulary / parallelism.tensor + model.embedding_parameters - vocabulary
     own = 0 if model.tied_embeddings else vocabulary
     held = 0 if model.tied_embeddings and parallelism.pipeline == 1 else vocabulary
+    if model.mtp_modules and parallelism.pipeline > 1 and not model.tied_embeddings:
+        held += vocabulary  # what modules take in
     return held / parallelism.tensor + model.head_parameters - own
 
 
@@ -111,24 +119,33 @@ def stage_parameters(problem: TransformerJob, stage: int) -> float:
 
     Those of experts are counted by :func:`stage_expert_parameters`.
     """
-    model, parallelism = problem.model, problem.parallelism
-    tensor, last = parallelism.tensor, parallelism.pipeline - 1
-    vectors = 6 if model.biases else 2
-    whole = min(vectors * model.hidden, model.layer_vector_parameters)
-    split = model.layer_parameters - whole
-    total = problem.stage_layers(stage) * (split / tensor + whole)
+    total = sum(
+        count * layer_parameters(alike) for alike, count in problem.stage_layer_jobs(stage)
+    )
     if stage == 0:
         total += end_parameters(problem, last=False)
-    if stage == last:
+    if stage == problem.parallelism.pipeline - 1:
         total += end_parameters(problem, last=True)
     return total
+
+
+def layer_parameters(problem: TransformerJob) -> float:
+    """Returns the parameters of a rank in one layer, all layers being alike; no experts."""
+    model, tensor = problem.model, problem.parallelism.tensor
+    vectors = 6 if model.biases else 2
+    whole = min(vectors * model.hidden, model.layer_vector_parameters)
+    split = (model.layer_vector_parameters - whole) / tensor
+    return model.layer_matrix_parameters_of(tensor) + split + whole
 
 
 def stage_expert_parameters(problem: TransformerJob, stage: int) -> float:
     """Returns the parameters of a rank's experts before any sharding over replicas."""
     parallelism = problem.parallelism
-    layer = problem.model.layer_expert_parameters / (parallelism.tensor * parallelism.expert)
-    return problem.stage_layers(stage) * layer
+    experts = sum(
+        count * alike.model.layer_expert_parameters
+        for alike, count in problem.stage_layer_jobs(stage)
+    )
+    return experts / (parallelism.tensor * parallelism.expert)
 
 
 def stage_shard(problem: TransformerJob, stage: int) -> float:
@@ -141,8 +158,11 @@ def stage_shard(problem: TransformerJob, stage: int) -> float:
 
 def stage_matrix_parameters(problem: TransformerJob, stage: int) -> float:
     """Returns the parameters of a rank's matrices in the layers of a stage."""
-    layers = problem.stage_layers(stage)
-    shared = layers * problem.model.layer_matrix_parameters / problem.parallelism.tensor
+    tensor = problem.parallelism.tensor
+    shared = sum(
+        count * alike.model.layer_matrix_parameters_of(tensor)
+        for alike, count in problem.stage_layer_jobs(stage)
+    )
     return shared + stage_expert_parameters(problem, stage)
 
 
@@ -182,16 +202,18 @@ def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
 def _activations_bytes(problem: TransformerJob, stage: int) -> float:
     model, parallelism = problem.model, problem.parallelism
     recompute = parallelism.recompute
-    layers = problem.stage_layers(stage) / parallelism.interleave
+    layers = problem.stage_layer_jobs(stage)
     chunks = chunks_in_flight(
         parallelism.pipeline, parallelism.interleave, problem.micro_batches, stage
     )
-    kept = chunks * layers * layer_activation_bytes(problem, recompute)
-    if recompute is Recompute.FULL:
-        kept += layer_activation_bytes(problem, Recompute.NONE)
-    elif recompute is Recompute.SELECTIVE:
-        kept += layer_activation_bytes(problem, Recompute.NONE)
-        kept -= layer_activation_bytes(problem, Recompute.SELECTIVE)
+    kept = (
+        chunks
+        / parallelism.interleave
+        * sum(count * layer_activation_bytes(alike, recompute) for alike, count in layers)
+    )
+    if recompute is not Recompute.NONE:
+        # One layer at a time is there in full.
+        kept += max(_recomputed_bytes(alike, recompute) for alike, count in layers if count)
     tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context
     rows = tokens / parallelism.sequence_share
     value = problem.precision.value_bytes
@@ -202,8 +224,16 @@ def _activations_bytes(problem: TransformerJob, stage: int) -> float:
         # FP32, of one micro-batch.
         logits = tokens * model.vocab / parallelism.tensor
         copy = value if problem.software.loss is LossKernels.FUSED else value + 4
-        kept += 2 * value * rows * model.hidden + copy * logits
+        kept += (1 + model.mtp_modules) * (2 * value * rows * model.hidden + copy * logits)
     return kept
+
+
+def _recomputed_bytes(problem: TransformerJob, recompute: Recompute) -> float:
+    """Returns what one layer needs besides when it is computed again."""
+    whole = layer_activation_bytes(problem, Recompute.NONE)
+    if recompute is Recompute.SELECTIVE:
+        whole -= layer_activation_bytes(problem, Recompute.SELECTIVE)
+    return whole
 
 
 def _buffers_bytes(problem: TransformerJob) -> float:
@@ -219,8 +249,11 @@ def _buffers_bytes(problem: TransformerJob) -> float:
     if parallelism.pipeline > 1:
         total += 2 * value * tokens * model.hidden / parallelism.tensor
     if parallelism.replicas > 1 and parallelism.data_sharding is DataSharding.PARAMETERS:
-        experts = model.layer_expert_parameters / parallelism.expert
-        layer = (model.layer_parameters + experts) / parallelism.tensor
+        layer = max(
+            (one.layer_parameters + one.layer_expert_parameters / parallelism.expert)
+            / parallelism.tensor
+            for one in model.layer_models
+        )
         rest = end_parameters(problem, last=False) + end_parameters(problem, last=True)
         # Gathered layers and root, and one unreduced gradient of the larger of both.
         total += value * (_GATHERED_LAYERS * layer + rest)

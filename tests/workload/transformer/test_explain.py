@@ -22,8 +22,9 @@ from dse.workload.transformer import (
     TransformerJob,
 )
 from dse.workload.transformer._costs import StepCosts, make_structure
+from dse.workload.transformer._operators import Product
 from dse.workload.transformer._tasks import make_tasks
-from dse.workload.transformer._work import LayerWork, Product
+from dse.workload.transformer._work import LayerWork
 from dse.workload.transformer.explain._kernels import ATTENTION, FEED_FORWARD, _layer_groups
 from dse.workload.transformer.explain._parts import StepParts
 
@@ -104,10 +105,10 @@ def test_the_matrices_of_a_layer_belong_to_the_block_that_applies_them():
     work = LayerWork(problem(tensor=2))
     inner = {GPT.ffn_hidden // 2}
     for kernels, core, each in (
-        (work.layer_forward(), work.core_forward(), 1),
-        (work.layer_backward(), work.core_backward(), 2),
+        (work.layer_forward(), work.attention.core_forward(), 1),
+        (work.layer_backward(), work.attention.core_backward(), 2),
     ):
-        groups = _layer_groups(kernels, core, backward=each == 2)
+        groups = _layer_groups(kernels, core, 2 * each)
         single = [
             (kernel, group)
             for kernel, group in zip(kernels, groups, strict=True)

@@ -50,8 +50,8 @@ def test_what_cannot_be_is_refused_with_value_limit_and_next_step():
     message = refused("gpt_175b", world_size=48, tensor=8, pipeline=6, interleave=3)
     assert "interleave 18 does not divide the 96 layers of gpt_175b" in message
     assert message.endswith("; 12 does")
-    message = refused("gpt_175b", world_size=72, tensor=8, pipeline=9)
-    assert "interleave 9 does not divide the 96 layers of gpt_175b" in message
+    message = refused("gpt_175b", world_size=104, tensor=8, pipeline=13)
+    assert "interleave 13 does not divide the 96 layers of gpt_175b" in message
     assert message.endswith("; 8 does")
     assert "× interleave 11 does not divide the 48 layers" in refused(data=8, interleave=11)
     assert "needs pipeline stages" in refused(data=8, interleave=2)

@@ -1,0 +1,188 @@
+"""Costs of one layer's passes, and of moving its parameters and gradients."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from dse.model import AttentionKind
+from dse.workload.transformer._cost import Cost, kernels_next_to, total_cost, transfer_next_to
+from dse.workload.transformer._memory import layer_parameters
+from dse.workload.transformer._operators import Elementwise
+from dse.workload.transformer._transfers import Transfers
+from dse.workload.transformer._types import DataSharding, Recompute
+from dse.workload.transformer._work import LayerWork
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dse.workload.transformer._job import TransformerJob
+    from dse.workload.transformer._kernels import KernelTime
+    from dse.workload.transformer._operators import Kernel
+
+
+class LayerKernels(NamedTuple):
+    """Kernels of one layer, or of a multi-token prediction module.
+
+    Attributes:
+        forward: Of a forward pass.
+        backward: Of a backward pass without recomputation, with the accumulation of gradients.
+        recomputed: What is computed again before it.
+        core_forward: The core of attention among the forward pass.
+        core_backward: The same among the backward pass.
+    """
+
+    forward: Sequence[Kernel]
+    backward: Sequence[Kernel]
+    recomputed: Sequence[Kernel]
+    core_forward: Sequence[Kernel]
+    core_backward: Sequence[Kernel]
+
+
+def layer_kernels(problem: TransformerJob) -> LayerKernels:
+    """Returns the kernels of a layer.
+
+    Args:
+        problem: What is trained, where and how; its layers are all alike.
+    """
+    work, module = LayerWork(problem), LayerWork(problem).module()
+    core_forward = work.attention.core_forward()
+    return LayerKernels(
+        [*work.layer_forward(), *module.forward],
+        [*work.layer_backward(), *module.backward, *_accumulation(problem)],
+        recomputed_kernels(problem),
+        core_forward,
+        work.attention.core_backward(),
+    )
+
+
+def recomputed_kernels(problem: TransformerJob) -> list[Kernel]:
+    """Returns the kernels of a layer that run a second time before its backward pass.
+
+    Args:
+        problem: What is trained, where and how; its layers are all alike.
+    """
+    recompute, work = problem.parallelism.recompute, LayerWork(problem)
+    if recompute is Recompute.FULL:
+        return work.layer_recomputed()
+    if recompute is Recompute.SELECTIVE and problem.model.attention is AttentionKind.UNFUSED:
+        return work.attention.core_forward()
+    return []
+
+
+def _accumulation(problem: TransformerJob) -> list[Kernel]:
+    """Kernels that add a layer's gradients to those of earlier passes."""
+    parallelism = problem.parallelism
+    if problem.micro_batches == 1 or sums_shards(problem):
+        return []
+    split = problem.model.layer_matrix_parameters_of(parallelism.tensor)
+    split += _expert_parameters(problem)
+    traffic = problem.gradient_bytes
+    if not problem.software.fused_accumulation:
+        # The new gradient is read, and the sum written once more than it is anyway.
+        traffic += problem.gradient_bytes + problem.precision.value_bytes
+    return [Elementwise(split * traffic, 4)]
+
+
+def sums_shards(problem: TransformerJob) -> bool:
+    """Returns whether gradients leave after every micro-batch, so that shards are accumulated."""
+    parallelism = problem.parallelism
+    return parallelism.replicas > 1 and parallelism.data_sharding.shards_gradients
+
+
+def _expert_parameters(problem: TransformerJob) -> float:
+    """Parameters of a rank's experts in one layer."""
+    spread = problem.parallelism
+    return problem.model.layer_expert_parameters / (spread.tensor * spread.expert)
+
+
+class LayerCosts:
+    """Costs of one layer.
+
+    Args:
+        problem: What is trained, where and how; its layers are all alike.
+        times: Times of each list of :func:`layer_kernels`.
+        computed: Gives the cost of kernels, the host's time to dispatch them included.
+    """
+
+    def __init__(
+        self,
+        problem: TransformerJob,
+        times: Sequence[KernelTime],
+        computed: Callable[[KernelTime], Cost],
+    ) -> None:
+        self._problem = problem
+        self._parallelism = problem.parallelism
+        self._software = problem.software
+        self._work = LayerWork(problem)
+        self._transfers = Transfers(problem, self._work.tokens)
+        self._forward, self._backward, self._recomputed, *self._core = times
+        self._computed = computed
+
+    # --- passes ---------------------------------------------------------------------------------
+
+    @cached_property
+    def forward(self) -> Cost:
+        """A forward pass."""
+        return total_cost(
+            self._computed(self._forward),
+            self._transfers.tensor_forward(self._forward.product_s),
+            self._transfers.context(1, self._core[0].total_s),
+            self._transfers.experts(self._work.expert_rows),
+        )
+
+    @cached_property
+    def backward(self) -> Cost:
+        """A backward pass, with what is computed again."""
+        transfers = self._transfers
+        cost = total_cost(
+            self._computed(self._backward + self._recomputed),
+            # Half of the products of a backward pass make gradients of weights.
+            transfers.tensor_backward(0.5 * self._backward.product_s),
+            # Keys and values come around again, and their gradients.
+            transfers.context(2, self._core[1].total_s),
+            transfers.experts(self._work.expert_rows),
+        )
+        if self._parallelism.recompute is not Recompute.FULL:
+            return cost
+        again = transfers.context(1, self._core[0].total_s)
+        experts = transfers.experts(self._work.expert_rows)
+        return total_cost(
+            cost, transfers.tensor_recomputed(self._forward.product_s), again, experts
+        )
+
+    def forward_sharded(self) -> Cost:
+        """Returns a forward pass next to which the following layer's parameters are gathered."""
+        prefetched = self._gathered() if self._software.prefetch_parameters else Cost()
+        return kernels_next_to(self.forward, prefetched)
+
+    def backward_sharded(self) -> Cost:
+        """Returns a backward pass next to which gradients leave and parameters arrive."""
+        hidden = self._reduced() if self._parallelism.replicas > 1 else Cost()
+        if sums_shards(self._problem) and self._software.prefetch_parameters:
+            hidden = total_cost(hidden, self._gathered())
+        return kernels_next_to(self.backward, hidden)
+
+    # --- parameters -----------------------------------------------------------------------------
+
+    def gather(self) -> Cost:
+        """Returns the gathering of the layer's parameters next to the layer before."""
+        beside_s = self._forward.total_s if self._software.prefetch_parameters else 0.0
+        return transfer_next_to(self._gathered(), beside_s)
+
+    def reduce(self) -> Cost:
+        """Returns the sum of the layer's gradients next to the following backward pass."""
+        return transfer_next_to(self._reduced(), self._backward.total_s)
+
+    @property
+    def _parameters(self) -> tuple[float, float]:
+        """Parameters of the layer on a rank, and those of its experts."""
+        return layer_parameters(self._problem), _expert_parameters(self._problem)
+
+    def _gathered(self) -> Cost:
+        if self._parallelism.data_sharding is not DataSharding.PARAMETERS:
+            return Cost()
+        return self._transfers.gathered(*self._parameters)
+
+    def _reduced(self) -> Cost:
+        return self._transfers.reduced(*self._parameters)
