@@ -12,6 +12,7 @@ from dse.indices import Uniform, Zipf
 from dse.machine import Precision
 from dse.machine.kernels import (
     ATTENTION_OPTIONS,
+    EXPERT_SIZES,
     FLASH_RATES,
     LOOKUP_LAUNCHES,
     STREAMING_OPERATORS,
@@ -21,6 +22,7 @@ from dse.machine.kernels import (
     attention_estimate,
     embedding_time_s,
     embedding_work,
+    experts_estimate,
     gemm_estimate,
     host_copy_estimate,
     streaming_estimate,
@@ -57,6 +59,7 @@ _SIZES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         STREAMING_OPERATORS["attention"].sizes,
         ("kv_heads", *ATTENTION_OPTIONS, *_SWITCHES, *_NAMES),
     ),
+    "experts": (EXPERT_SIZES, ("precision",)),
 }
 
 #: Values of sizes that were left out.
@@ -88,6 +91,8 @@ def kernel_estimate(
             causal=bool(shape.get("causal", False)),
             backward=bool(shape.get("backward", False)),
         )
+    if op == "experts":
+        return experts_estimate(device, sizes, precision or Precision.BF16)
     if op in STREAMING_OPERATORS:
         return streaming_estimate(device, op, sizes, precision)
     if op in _HOST_COPIES:
