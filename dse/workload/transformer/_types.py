@@ -76,6 +76,20 @@ class LossKernels(StrEnum):
     TORCH = "torch"
     SPLIT_VOCABULARY = "split_vocabulary"
 
+    def kept_bytes(self, value: int) -> int:
+        """Returns the bytes that a logit needs at the fullest moment of the loss.
+
+        Args:
+            value: Bytes of a logit as the product makes it.
+        """
+        return {
+            LossKernels.FUSED: value,
+            # Besides it the cast, its log-softmax and the gradient of that, in FP32.
+            LossKernels.TORCH: value + 12,
+            # Every step of the softmax is done in place, in FP32.
+            LossKernels.SPLIT_VOCABULARY: value + 4,
+        }[self]
+
 
 @dataclass(frozen=True, slots=True)
 class Parallelism:
@@ -159,6 +173,15 @@ class TransformerRuntime:
             include them.
         host_waits_for_stages: The host synchronises with the device whenever a stage has
             received its input, so launches cannot run ahead of transfers between stages.
+        kept_share: Bytes of activations that are held over those that the backward pass needs:
+            copies that reshaping makes, and what is freed late.
+        whole_sequence_buffers: Inputs, outputs or their gradients of a layer that are held for all
+            of a sequence where sequence parallelism splits them, next to its activations.
+        copies_logits: The loss keeps the logits apart from its own copies of them in FP32.
+        gradient_buckets: Replicas that do not shard the optimizer reduce gradients in buckets of
+            the weights' precision beside those that are summed over micro-batches.
+        fragmented_share: Bytes that PyTorch's allocator cannot give out for each one of activations
+            and buffers, after it has returned what it caches; none with expandable segments.
         spread: Standard deviation of the logarithm of actual over predicted time that remains when
             every model is right: power, temperature, allocator, data loading.
     """
@@ -179,6 +202,11 @@ class TransformerRuntime:
     launch: LaunchMode = LaunchMode.EAGER
     framework_calls_per_op: float = EAGER_CALLS
     host_waits_for_stages: bool = False
+    kept_share: float = 1.0
+    whole_sequence_buffers: int = 1
+    copies_logits: bool = False
+    gradient_buckets: bool = False
+    fragmented_share: float = 0.0
     spread: float = 0.025
 
 
