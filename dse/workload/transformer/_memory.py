@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 
 from dse.model import AttentionKind
 from dse.workload._prediction import RESERVED, MemoryAccount
+from dse.workload.transformer._recompute import chosen_layers, recomputed_modules
 from dse.workload.transformer._schedule import chunks_in_flight
-from dse.workload.transformer._types import DataSharding, Recompute
+from dse.workload.transformer._types import DataSharding, LossKernels, Recompute, RecomputeModule
 
 if TYPE_CHECKING:
     from dse.workload.transformer._job import TransformerJob
@@ -63,35 +64,51 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
     # kernel of a gated activation, the activated gate is kept as well.
     activated = model.gated_ffn and not problem.software.fused_elementwise
     inner = model.ffn_width + (model.ffn_hidden if activated else 0)
-    split = tokens * value * (model.qkv_width + model.attention_width + inner) / tensor
-    split += tokens * operand * model.ffn_hidden / tensor
-    if model.experts is not None:
-        split += _expert_activation_bytes(problem, tokens)
+    split = tokens * value * (model.qkv_width + model.attention_width) / tensor
+    block = tokens * (value * inner + operand * model.ffn_hidden) / tensor
+    experts, activated_rows = _expert_activation_bytes(problem, tokens)
     if problem.precision.is_low:
         # Attention keeps its output; the projection has a cast of it.
         split += tokens * operand * model.attention_width / tensor
     core = 0.0
     if model.attention is AttentionKind.FLASH:
         core = 4.0 * tokens * model.heads / tensor
-    elif recompute is Recompute.NONE:
+    else:
         # Probabilities; with dropout also its mask and output.
         per_score = value + (value + 1 if model.dropout else 0)
         core = per_score * tokens * model.sequence_length * model.heads / tensor
-    return shared + split + core
+    kept = shared + split + block + experts + core
+    if recompute is Recompute.NONE:
+        return kept
+    modules = recomputed_modules(replace(parallelism, recompute=recompute))
+    dropped = {
+        # Only its statistics, which are small, would be dropped of a fused kernel.
+        RecomputeModule.CORE_ATTENTION: core if model.attention is AttentionKind.UNFUSED else 0.0,
+        RecomputeModule.NORMS: 2 * rows * hidden * operand,
+        RecomputeModule.FEED_FORWARD: block,
+        RecomputeModule.EXPERTS: experts,
+        RecomputeModule.EXPERT_ACTIVATION: (
+            0.0 if RecomputeModule.EXPERTS in modules else activated_rows
+        ),
+    }
+    return kept - sum(dropped[module] for module in modules)
 
 
-def _expert_activation_bytes(problem: TransformerJob, tokens: float) -> float:
-    """Returns what experts keep: their input, both sides of the activation, their output."""
+def _expert_activation_bytes(problem: TransformerJob, tokens: float) -> tuple[float, float]:
+    """Returns what experts keep, and what of that the output of their activation is.
+
+    It is their input, both sides of the activation, and their output.
+    """
     model, experts = problem.model, problem.model.experts
     if experts is None:
-        return 0.0
+        return 0.0, 0.0
     value, operand = problem.precision.value_bytes, problem.precision.operand_bytes
     rows = tokens * experts.active * experts.imbalance
     kept = (2 if model.gated_ffn else 1) * value + operand
     if model.gated_ffn and not problem.software.fused_elementwise:
         kept += value
     inner = experts.ffn_hidden / problem.parallelism.tensor
-    return rows * (kept * inner + (operand + value) * model.hidden)
+    return rows * (kept * inner + (operand + value) * model.hidden), rows * operand * inner
 
 
 def end_parameters(problem: TransformerJob, *, last: bool) -> float:
@@ -207,27 +224,39 @@ def _activations_bytes(problem: TransformerJob, stage: int) -> float:
     model, parallelism = problem.model, problem.parallelism
     recompute = parallelism.recompute
     layers = problem.stage_layers(stage) / parallelism.interleave
+    again = (
+        sum(
+            chosen_layers(problem.chunk_layers(stage, chunk), parallelism.recompute_layers)
+            for chunk in range(parallelism.interleave)
+        )
+        / parallelism.interleave
+    )
     chunks = chunks_in_flight(
         parallelism.pipeline, parallelism.interleave, problem.micro_batches, stage
     )
-    kept = chunks * layers * layer_activation_bytes(problem, recompute)
-    # The layer that is computed again needs the rest besides.
-    kept += layer_activation_bytes(problem, Recompute.NONE)
-    kept -= layer_activation_bytes(problem, recompute)
-    tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context
-    rows = tokens / parallelism.sequence_share
-    value = problem.precision.value_bytes
+    whole, less = (layer_activation_bytes(problem, kind) for kind in (Recompute.NONE, recompute))
+    kept = chunks * (again * less + (layers - again) * whole)
     if stage == 0 and model.dropout:
-        kept += rows * model.hidden * min(parallelism.pipeline, problem.micro_batches)
-    if stage == parallelism.pipeline - 1:
-        # Inputs of the final norm and of the logits, the logits and what the loss makes of them,
-        # of one micro-batch.
-        logits = tokens * model.vocab / parallelism.tensor
-        per_logit = problem.software.loss.kept_bytes(value)
-        if problem.software.copies_logits:
-            per_logit += 2 * _MASTER_BYTES
-        kept += 2 * value * rows * model.hidden + per_logit * logits
+        tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context
+        masks = tokens / parallelism.sequence_share * model.hidden
+        kept += masks * min(parallelism.pipeline, problem.micro_batches)
+    # The layer that is computed again needs the rest besides; the loss is over by then.
+    last = stage == parallelism.pipeline - 1
+    kept += max(whole - less, _head_bytes(problem) if last else 0.0)
     return kept * problem.software.kept_share
+
+
+def _head_bytes(problem: TransformerJob) -> float:
+    """Returns what the final norm, the logits and the loss of one micro-batch need."""
+    model, parallelism, software = problem.model, problem.parallelism, problem.software
+    value = problem.precision.value_bytes
+    tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context
+    # As the product makes them, and what the loss makes of them in FP32.
+    per_logit = value if software.loss is LossKernels.FUSED else value + _MASTER_BYTES
+    if software.copies_logits:
+        per_logit += 2 * _MASTER_BYTES
+    inputs = 2 * value * tokens / parallelism.sequence_share * model.hidden
+    return inputs + per_logit * tokens * model.vocab / parallelism.tensor
 
 
 def _buffers_bytes(problem: TransformerJob) -> float:
