@@ -20,16 +20,16 @@ the folder that DSE_MEASUREMENTS names) and the session of one CPU that lies bes
 `--shipped` lists the models that ship fitted, too, with the errors that their files carry. The
 second form predicts whole training steps of recommendation models that others published
 (`published/*.csv` in the folder of measurements) and prints errors, order and intervals by family,
-beside a roofline and the marks; `--cases` lists every case. `--write` does both and writes the page
-with its pictures. The third form takes one file of published training throughputs of recommendation
-models, the fourth one of submissions to MLPerf with training and evaluation apart, the fifth one
-published training steps of transformers (one file, a folder, or without any all of them), with
-errors, order, choice among plans, memory, intervals and groups that are left out, beside the marks;
-then five a table (Parquet or CSV) of times of collectives, of products, of
-causal attention or of FBGEMM's embeddings, or the parts of a published step of a generative
-recommender, the last one a file of runs of TorchRec's train pipelines; rows that a shipped
-calibration was fitted on are no check of it, and those of embeddings and of the step say which
-were.
+beside a roofline and the marks; `--cases` lists every case. `--write` does both and writes the
+page with its pictures. The third form takes one file of published training throughputs of
+recommendation models, the fourth one of submissions to MLPerf with training and evaluation apart.
+The fifth one predicts published training steps of transformers (one file, a folder, or without
+either all of them) and prints errors, order, choice among plans, memory, intervals and groups that
+are left out, beside the marks. The next five take a table (Parquet or CSV) of times of
+collectives, of products, of causal attention or of FBGEMM's embeddings, or the parts of a
+published step of a generative recommender, the last one a file of runs of TorchRec's train
+pipelines; rows that a shipped calibration was fitted on are no check of it, and those of
+embeddings and of the step say which were.
 """
 
 from __future__ import annotations
