@@ -16,6 +16,7 @@ from dse.workload.transformer._types import (
     LossKernels,
     Parallelism,
     Recompute,
+    RecomputeModule,
     TransformerRuntime,
 )
 from dse.workload.transformer._workload import TransformerWorkload
@@ -32,6 +33,7 @@ __all__ = [
     "LossKernels",
     "Parallelism",
     "Recompute",
+    "RecomputeModule",
     "TransformerJob",
     "TransformerParameters",
     "TransformerProgram",

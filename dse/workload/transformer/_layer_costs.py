@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from dse.model import AttentionKind
 from dse.workload.transformer._cost import Cost, kernels_next_to, total_cost, transfer_next_to
 from dse.workload.transformer._memory import layer_parameters
 from dse.workload.transformer._operators import Elementwise
+from dse.workload.transformer._recompute import chosen_share, recomputed_kernels, repeats
 from dse.workload.transformer._transfers import Transfers
-from dse.workload.transformer._types import DataSharding, Recompute
+from dse.workload.transformer._types import DataSharding, Recompute, RecomputeModule
 from dse.workload.transformer._work import LayerWork
 
 if TYPE_CHECKING:
@@ -45,29 +45,15 @@ def layer_kernels(problem: TransformerJob) -> LayerKernels:
     Args:
         problem: What is trained, where and how; its layers are all alike.
     """
-    work, module = LayerWork(problem), LayerWork(problem).module()
-    core_forward = work.attention.core_forward()
+    work = LayerWork(problem)
+    module = work.prediction_module()
     return LayerKernels(
         [*work.layer_forward(), *module.forward],
         [*work.layer_backward(), *module.backward, *_accumulation(problem)],
-        recomputed_kernels(problem),
-        core_forward,
+        recomputed_kernels(problem, work),
+        work.attention.core_forward(),
         work.attention.core_backward(),
     )
-
-
-def recomputed_kernels(problem: TransformerJob) -> list[Kernel]:
-    """Returns the kernels of a layer that run a second time before its backward pass.
-
-    Args:
-        problem: What is trained, where and how; its layers are all alike.
-    """
-    recompute, work = problem.parallelism.recompute, LayerWork(problem)
-    if recompute is Recompute.FULL:
-        return work.layer_recomputed()
-    if recompute is Recompute.SELECTIVE and problem.model.attention is AttentionKind.UNFUSED:
-        return work.attention.core_forward()
-    return []
 
 
 def _accumulation(problem: TransformerJob) -> list[Kernel]:
@@ -116,7 +102,10 @@ class LayerCosts:
         self._software = problem.software
         self._work = LayerWork(problem)
         self._transfers = Transfers(problem, self._work.tokens)
-        self._forward, self._backward, self._recomputed, *self._core = times
+        self._forward, self._backward, recomputed, *self._core = times
+        #: Of an average layer.
+        self._again_share = chosen_share(problem, self._parallelism.recompute_layers)
+        self._recomputed = recomputed.scaled(self._again_share)
         self._computed = computed
 
     # --- passes ---------------------------------------------------------------------------------
@@ -143,13 +132,22 @@ class LayerCosts:
             transfers.context(2, self._core[1].total_s),
             transfers.experts(self._work.expert_rows),
         )
-        if self._parallelism.recompute is not Recompute.FULL:
-            return cost
-        again = transfers.context(1, self._core[0].total_s)
-        experts = transfers.experts(self._work.expert_rows)
-        return total_cost(
-            cost, transfers.tensor_recomputed(self._forward.product_s), again, experts
-        )
+        again = self._transfers_again()
+        return total_cost(cost, Cost(*(self._again_share * seconds for seconds in again)))
+
+    def _transfers_again(self) -> Cost:
+        """Returns the transfers of what a layer computes again."""
+        transfers, parallelism = self._transfers, self._parallelism
+        cost = Cost()
+        if repeats(parallelism, RecomputeModule.EXPERTS):
+            cost = transfers.experts(self._work.expert_rows)
+        blocks = transfers.tensor_recomputed(self._forward.product_s)
+        if parallelism.recompute is Recompute.FULL:
+            return total_cost(cost, blocks, transfers.context(1, self._core[0].total_s))
+        if repeats(parallelism, RecomputeModule.FEED_FORWARD):
+            # One of the two blocks.
+            cost = total_cost(cost, blocks.scaled(transfers=0.5))
+        return cost
 
     def forward_sharded(self) -> Cost:
         """Returns a forward pass next to which the following layer's parameters are gathered."""

@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from dse.model import TransformerFamily
+from dse.model import AttentionKind, TransformerFamily
 from dse.workload.transformer._attention import AttentionWork
 from dse.workload.transformer._operators import Elementwise, Product, Work
-from dse.workload.transformer._types import LossKernels
+from dse.workload.transformer._types import LossKernels, RecomputeModule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,6 +65,27 @@ class LayerWork:
         kernels = self.layer_forward()
         # Nothing needs the output of the last product: it is not an input of its gradient.
         return kernels[:-2] if self._problem.software.stops_recomputing_early else kernels
+
+    def module(self, module: RecomputeModule) -> list[Kernel]:
+        """The forward pass of a part of a layer, as far as recomputation repeats it."""
+        if module is RecomputeModule.CORE_ATTENTION:
+            # A fused kernel's own backward pass repeats the scores.
+            flash = self._model.attention is AttentionKind.FLASH
+            return [] if flash else self.attention.core_forward()
+        if module is RecomputeModule.NORMS:
+            return [self._norm(), self._norm()]
+        if module is RecomputeModule.FEED_FORWARD:
+            if not (block := self._block_matrices()):
+                return []
+            kernels = self._feed_forward(block, self.tokens)
+            return kernels[:-1] if self._problem.software.stops_recomputing_early else kernels
+        if self._model.experts is None:
+            return []
+        router, *grouped = self._expert_matrices()
+        experts = self._feed_forward(grouped, self.expert_rows)
+        if module is RecomputeModule.EXPERT_ACTIVATION:
+            return experts[1:2]
+        return [self._product(*router), *self._routed(), *experts]
 
     def layer_backward(self) -> list[Kernel]:
         """The backward pass of a layer without recomputation."""
@@ -214,7 +235,7 @@ class LayerWork:
         backward.append(Elementwise(backward_bytes * logits, launches))
         return Work(tuple(forward), tuple(backward))
 
-    def module(self) -> Work:
+    def prediction_module(self) -> Work:
         """What a multi-token prediction module has besides its layer; nothing in other layers.
 
         The next token's vector and the residual stream are normed and projected to one; the

@@ -17,8 +17,8 @@ from dse.explanation import Resource
 from dse.machine import PeakRates
 from dse.machine.kernels import gemm_estimate
 from dse.workload.transformer._kernels import KernelTimes
-from dse.workload.transformer._layer_costs import recomputed_kernels
 from dse.workload.transformer._operators import Attention, Product
+from dse.workload.transformer._recompute import chosen_share, recomputed_kernels
 from dse.workload.transformer._work import LayerWork
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class KernelSides:
     attention: dict[Side, float]
     elementwise: dict[Side, float]
 
-    def times(self, count: int) -> KernelSides:
+    def times(self, count: float) -> KernelSides:
         """Returns the same kernels several times."""
         return KernelSides(
             *({side: count * value for side, value in part.items()} for part in self.parts())
@@ -139,13 +139,14 @@ class StepKernels:
         forward = self._sides(kernels, _layer_groups(kernels, core, products))
         kernels, core_backward = work.layer_backward(), work.attention.core_backward()
         backward = self._sides(kernels, _layer_groups(kernels, core_backward, 2 * products))
-        again, module = recomputed_kernels(problem), work.module()
+        again, module = recomputed_kernels(problem, work), work.prediction_module()
+        share = chosen_share(problem, problem.parallelism.recompute_layers)
         core_s = [one.total_s for one in self._times.measure([core, core_backward])]
         return LayerSides(
             forward + self._sides(module.forward, [MODULE] * len(module.forward)),
             backward
             + self._sides(module.backward, [MODULE] * len(module.backward))
-            + self._sides(again, [RECOMPUTATION] * len(again)),
+            + self._sides(again, [RECOMPUTATION] * len(again)).times(share),
             core_s[0],
             core_s[1],
         )

@@ -9,9 +9,10 @@ from dse.explanation import Resource
 from dse.graph import TaskKind
 from dse.workload.transformer._cost import Cost, total_cost
 from dse.workload.transformer._costs import StepCosts
+from dse.workload.transformer._recompute import chosen_share, repeats
 from dse.workload.transformer._tasks import Role
 from dse.workload.transformer._transfers import Transfers
-from dse.workload.transformer._types import Recompute
+from dse.workload.transformer._types import Recompute, RecomputeModule
 from dse.workload.transformer._work import LayerWork
 from dse.workload.transformer.explain._kernels import ELEMENTWISE, NO_KERNELS, StepKernels
 
@@ -209,7 +210,9 @@ class StepParts:
             else:
                 one = rounds(2, sides.core_backward_s)
                 if parallelism.recompute is Recompute.FULL:
-                    one = total_cost(one, rounds(1, sides.core_forward_s))
+                    share = chosen_share(self._problem, parallelism.recompute_layers)
+                    again = rounds(1, sides.core_forward_s).scaled(transfers=share)
+                    one = total_cost(one, again)
             whole = total_cost(whole, Cost(*(count * seconds for seconds in one)))
         return whole
 
@@ -218,12 +221,14 @@ class StepParts:
         if self._problem.parallelism.expert == 1:
             return Cost()
         backward = kind.role in (Role.BACKWARD, Role.LAYER_BACKWARD)
-        again = backward and self._problem.parallelism.recompute is Recompute.FULL
+        parallelism, again = self._problem.parallelism, 0.0
+        if backward and repeats(parallelism, RecomputeModule.EXPERTS):
+            again = chosen_share(self._problem, parallelism.recompute_layers)
         whole = Cost()
         for layer, count in self._layers(kind):
             job = self._problem.layer_jobs[layer]
             exchange = self._transfers.experts(LayerWork(job).expert_rows)
-            times = count * (2 if again else 1)
+            times = count * (1 + again)
             whole = total_cost(whole, Cost(*(times * seconds for seconds in exchange)))
         return whole
 
