@@ -17,6 +17,7 @@ from dse.workload.transformer._types import (
     LossKernels,
     Parallelism,
     Recompute,
+    RecomputeModule,
     TransformerRuntime,
 )
 from dse.workload.transformer._workload import TransformerWorkload
@@ -34,6 +35,7 @@ __all__ = [
     "LossKernels",
     "Parallelism",
     "Recompute",
+    "RecomputeModule",
     "TransformerJob",
     "TransformerParameters",
     "TransformerProgram",
