@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from dse.workload._host import HostTimes
 from dse.workload._launch import LaunchMode
 from dse.workload.transformer._cost import Cost, total_cost
-from dse.workload.transformer._kernels import KernelTime, KernelTimes
+from dse.workload.transformer._kernels import KernelTimes
 from dse.workload.transformer._layer_costs import (
+    LAYER_TENSORS,
     LayerCosts,
     LayerKernels,
     layer_kernels,
@@ -111,7 +112,7 @@ class StepCosts:
             Role.HEAD: self._head[0] + self._head[1],
         }
         if role in parts:
-            return self._computed(parts[role])
+            return parts[role].cost(self._dispatch_s)
         return self._data_transfer(kind)
 
     # --- passes ---------------------------------------------------------------------------------
@@ -128,7 +129,7 @@ class StepCosts:
         self._embedding, self._head = tuple(measured[:2]), tuple(measured[2:4])
         count = len(LayerKernels._fields)
         self._layers = [
-            LayerCosts(job, measured[first : first + count], self._computed)
+            LayerCosts(job, measured[first : first + count], self._dispatch_s)
             for job, first in zip(jobs, range(4, len(measured), count), strict=True)
         ]
         all_products = [kernel for layer in layers for kernel in (*layer.forward, *layer.backward)]
@@ -148,18 +149,13 @@ class StepCosts:
             one, count = layer.backward if backward else layer.forward, kinds.count(kind)
             cost = total_cost(cost, Cost(*(count * seconds for seconds in one)))
         if first:
-            cost = total_cost(cost, self._computed(self._embedding[backward]))
+            cost = total_cost(cost, self._embedding[backward].cost(self._dispatch_s))
         if last:
-            cost = total_cost(cost, self._computed(self._head[backward]))
+            cost = total_cost(cost, self._head[backward].cost(self._dispatch_s))
         sends = not (first if backward else last)
         if sends and not self._software.overlap_pipeline:
             cost = total_cost(cost, self._stage_output)
         return cost
-
-    def _computed(self, time: KernelTime) -> Cost:
-        """Returns kernels with the time of the host to dispatch them."""
-        dispatch_s = time.launches * self._dispatch_s
-        return Cost(time.product_s, time.attention_s, time.elementwise_s, dispatch_s)
 
     def _optimizer(self, stage: int) -> Cost:
         if self._parallelism.data_sharding.shards_optimizer:
@@ -174,7 +170,7 @@ class StepCosts:
             traffic += stage_matrix_parameters(self._problem, stage) * cast
         device = self._cluster.device
         times = _kernel_times(device, self._problem.precision, self._software)
-        return self._computed(times.measure([[Elementwise(traffic, 8)]])[0])
+        return times.measure([[Elementwise(traffic, 8)]])[0].cost(self._dispatch_s)
 
     # --- replicas -------------------------------------------------------------------------------
 
@@ -184,9 +180,9 @@ class StepCosts:
         if role is Role.GATHER_ROOT:
             return transfers.gathered(self._root_parameters)
         if role is Role.GATHER_UPDATED:
-            return transfers.gathered(*self._stage(stage))
+            return transfers.gathered(*self._stage(stage), tensors=self._tensors(stage))
         if role is Role.REDUCE_ALL:
-            return transfers.reduced(*self._stage(stage))
+            return transfers.reduced(*self._stage(stage), tensors=self._tensors(stage))
         if role is Role.REDUCE_EMBEDDING:
             return transfers.ends_reduced()
         if sums_shards(self._problem):
@@ -198,6 +194,10 @@ class StepCosts:
         return stage_parameters(self._problem, stage), stage_expert_parameters(
             self._problem, stage
         )
+
+    def _tensors(self, stage: int) -> int:
+        """Weights of a stage: those of its layers, and the embedding or the head."""
+        return LAYER_TENSORS * self._problem.stage_layers(stage) + 1
 
     @property
     def _root_parameters(self) -> float:

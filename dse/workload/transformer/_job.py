@@ -12,7 +12,7 @@ from dse.workload._predict import memory_reason
 from dse.workload.transformer._check import check_parallelism
 from dse.workload.transformer._iteration import kernels_time_s, step_iteration
 from dse.workload.transformer._memory import ACTIVATIONS, stage_memory
-from dse.workload.transformer._schedule import layers_by_chunk
+from dse.workload.transformer._schedule import layers_by_chunk, layers_by_work
 from dse.workload.transformer._types import (
     IDEAL_RUNTIME,
     TransformerRuntime,
@@ -62,8 +62,12 @@ class TransformerJob(Job):
 
     @property
     def layers_by_chunk(self) -> tuple[int, ...]:
-        """Layers of each chunk of the pipeline, in the order of the model."""
+        """Layers of each chunk, in the order of the model."""
         model, spread = self.model, self.parallelism
+        if self.software.balances_stages and spread.interleave == 1:
+            head = model.vocab * model.hidden / model.layer_models[0].layer_matrix_parameters
+            *others, last = layers_by_work(model.layers, spread.pipeline, head)
+            return *others, last + model.mtp_modules
         return layers_by_chunk(model.layers, spread.pipeline, spread.interleave, model.mtp_modules)
 
     def chunk_layers(self, stage: int, chunk: int) -> int:
@@ -114,7 +118,13 @@ class TransformerJob(Job):
 
     def check(self) -> None:
         """Checks the degrees; see :func:`check_parallelism`."""
-        check_parallelism(self.model, self.cluster, self.global_batch_size, self.parallelism)
+        check_parallelism(
+            self.model,
+            self.cluster,
+            self.global_batch_size,
+            self.parallelism,
+            balanced=self.software.balances_stages,
+        )
 
     def key(self) -> TransformerJob:
         """Returns the job itself: nothing is left open."""

@@ -24,6 +24,7 @@ from dse.machine.kernels import (
     elementwise_time_s,
     gemm_estimate,
 )
+from dse.workload.transformer._cost import Cost
 from dse.workload.transformer._operators import Attention, Elementwise, Product
 
 if TYPE_CHECKING:
@@ -76,6 +77,15 @@ class KernelTime(NamedTuple):
     def scaled(self, factor: float) -> KernelTime:
         """Returns a multiple of the kernels."""
         return KernelTime(*(factor * value for value in self))
+
+    def cost(self, dispatch_s: float) -> Cost:
+        """Returns the kernels with the time of the host to dispatch them.
+
+        Args:
+            dispatch_s: Time of the host for one kernel.
+        """
+        host_s = self.launches * dispatch_s
+        return Cost(self.product_s, self.attention_s, self.elementwise_s, host_s)
 
     def __add__(self, other: object) -> KernelTime:
         """Adds kernels that run one after the other."""

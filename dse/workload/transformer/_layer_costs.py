@@ -14,11 +14,15 @@ from dse.workload.transformer._types import DataSharding, Recompute, RecomputeMo
 from dse.workload.transformer._work import LayerWork
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from dse.workload.transformer._job import TransformerJob
     from dse.workload.transformer._kernels import KernelTime
     from dse.workload.transformer._operators import Kernel
+
+
+#: Weights of a layer: four matrices and two norms.
+LAYER_TENSORS = 6
 
 
 class LayerKernels(NamedTuple):
@@ -88,14 +92,14 @@ class LayerCosts:
     Args:
         problem: What is trained, where and how; its layers are all alike.
         times: Times of each list of :func:`layer_kernels`.
-        computed: Gives the cost of kernels, the host's time to dispatch them included.
+        dispatch_s: Time of the host for one kernel.
     """
 
     def __init__(
         self,
         problem: TransformerJob,
         times: Sequence[KernelTime],
-        computed: Callable[[KernelTime], Cost],
+        dispatch_s: float,
     ) -> None:
         self._problem = problem
         self._parallelism = problem.parallelism
@@ -106,7 +110,7 @@ class LayerCosts:
         #: Of an average layer.
         self._again_share = chosen_share(problem, self._parallelism.recompute_layers)
         self._recomputed = recomputed.scaled(self._again_share)
-        self._computed = computed
+        self._dispatch_s = dispatch_s
 
     # --- passes ---------------------------------------------------------------------------------
 
@@ -114,8 +118,9 @@ class LayerCosts:
     def forward(self) -> Cost:
         """A forward pass."""
         return total_cost(
-            self._computed(self._forward),
+            self._forward.cost(self._dispatch_s),
             self._transfers.tensor_forward(self._forward.product_s),
+            self._collectives(backward=False),
             self._transfers.context(1, self._core[0].total_s),
             self._transfers.experts(self._work.expert_rows),
         )
@@ -125,9 +130,10 @@ class LayerCosts:
         """A backward pass, with what is computed again."""
         transfers = self._transfers
         cost = total_cost(
-            self._computed(self._backward + self._recomputed),
+            (self._backward + self._recomputed).cost(self._dispatch_s),
             # Half of the products of a backward pass make gradients of weights.
             transfers.tensor_backward(0.5 * self._backward.product_s),
+            self._collectives(backward=True),
             # Keys and values come around again, and their gradients.
             transfers.context(2, self._core[1].total_s),
             transfers.experts(self._work.expert_rows),
@@ -148,6 +154,25 @@ class LayerCosts:
             # One of the two blocks.
             cost = total_cost(cost, blocks.scaled(transfers=0.5))
         return cost
+
+    def _collectives(self, *, backward: bool) -> Cost:
+        """Returns the host's time for a layer's collectives of tensor parallelism.
+
+        Each waits for the slowest rank, so what ranks lose, at times of their own, adds up.
+        """
+        spread, software = self._parallelism, self._software
+        if spread.tensor == 1:
+            return Cost()
+        count = 2
+        if spread.sequence_parallel:
+            count = 6 if backward else 4
+        domain_size = self._problem.cluster.domain_size
+        each_s = self._dispatch_s * software.calls_per_collective / software.framework_calls_per_op
+        if spread.pipeline > 1 and spread.world_size > domain_size:
+            each_s += spread.tensor * software.delay_beside_stages_s
+        if spread.tensor > domain_size:
+            each_s += spread.tensor * software.delay_between_nodes_s
+        return Cost(dispatch_s=count * each_s)
 
     def forward_sharded(self) -> Cost:
         """Returns a forward pass next to which the following layer's parameters are gathered."""
@@ -183,4 +208,4 @@ class LayerCosts:
         return self._transfers.gathered(*self._parameters)
 
     def _reduced(self) -> Cost:
-        return self._transfers.reduced(*self._parameters)
+        return self._transfers.reduced(*self._parameters, tensors=LAYER_TENSORS)

@@ -193,7 +193,7 @@ def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
     """Returns what a rank of a stage has to hold at the fullest moment of an iteration."""
     parameters = stage_parameters(problem, stage) + stage_expert_parameters(problem, stage)
     sharding = problem.parallelism.data_sharding
-    part = stage_shard(problem, stage) / parameters
+    part = stage_shard(problem, stage) / max(1.0, parameters)
     value = problem.precision.value_bytes
     mixed = value < _MASTER_BYTES
     state = problem.model.optimizer.state_values_per_parameter * _MASTER_BYTES
@@ -246,7 +246,7 @@ def _activations_bytes(problem: TransformerJob, stage: int) -> float:
         chosen_layers(problem.chunk_layers(stage, chunk), parallelism.recompute_layers)
         for chunk in range(parallelism.interleave)
     )
-    share = again / problem.stage_layers(stage)
+    share = again / max(problem.stage_layers(stage), 1)
     chunks = chunks_in_flight(
         parallelism.pipeline, parallelism.interleave, problem.micro_batches, stage
     )
