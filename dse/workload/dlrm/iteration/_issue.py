@@ -14,7 +14,7 @@ from dse.graph import ExecutionGraph, GraphBuilder, TaskKind
 from dse.simulate import SyncScope
 from dse.workload._iteration import DurationClass
 from dse.workload._launch import LaunchMode
-from dse.workload.dlrm._costs import (
+from dse.workload.dlrm.iteration._costs import (
     GRAPH_LAUNCH,
     LOADING,
     STEP,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.workload.dlrm._problem import DlrmProblem
-    from dse.workload.dlrm._shape import Phase, Shape
+    from dse.workload.dlrm.iteration._shape import Phase, Shape
     from dse.workload.dlrm.scoring._features import ExchangeGroup
 
 #: The cost of tasks whose duration the plan decides.

@@ -22,7 +22,7 @@ from dse.workload.dlrm import (
     Slot,
     slot_durations_s,
 )
-from dse.workload.dlrm._operators import dense_buckets
+from dse.workload.dlrm.iteration._operators import dense_buckets
 from dse.workload.dlrm.scoring._features import FEATURE_COUNT, GroupFeature, group_column
 from tests.conftest import make_cluster, make_model
 

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from dse.cli._app import main
-from dse.cli._calibrate import _next_step
+from dse.cli.machine._calibrate import _next_step
 from dse.machine import Precision
 from dse.machine.kernels import gemm_reference_s
 from dse.machine.platforms import load_platform, read_calibrations

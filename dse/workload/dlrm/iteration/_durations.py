@@ -21,9 +21,9 @@ from dse.machine.kernels import (
     host_rows_waiting_s,
     streaming_estimate,
 )
-from dse.workload.dlrm._codec import fill_codec_spreads, fill_codecs
-from dse.workload.dlrm._contention import has_own_engines
-from dse.workload.dlrm._exchanges import (
+from dse.workload.dlrm.iteration._codec import fill_codec_spreads, fill_codecs
+from dse.workload.dlrm.iteration._contention import has_own_engines
+from dse.workload.dlrm.iteration._exchanges import (
     all_reduce_s,
     all_to_all_s,
     between_nodes_s,
@@ -31,8 +31,8 @@ from dse.workload.dlrm._exchanges import (
     reduce_inside_s,
     reduce_scatter_s,
 )
-from dse.workload.dlrm._software import InputPath
-from dse.workload.dlrm._weight_sync import synced_bytes, weight_sync_s
+from dse.workload.dlrm.iteration._weight_sync import synced_bytes, weight_sync_s
+from dse.workload.dlrm.program._software import InputPath
 from dse.workload.dlrm.scoring._features import (
     HOST_PREFETCHED_COLUMN,
     LENGTH_BYTES,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.workload.dlrm._problem import DlrmProblem
-    from dse.workload.dlrm._wire import WireFormat, WireFormats
+    from dse.workload.dlrm.program._wire import WireFormat, WireFormats
 
 #: Durations of one kind that are computed at once where calls are what costs.
 _CACHED_VALUES = 30_000

@@ -19,7 +19,7 @@ from dse.machine.collectives import (
     all_to_all_v_time_s,
     collective_time_s,
 )
-from dse.workload.dlrm._operators import dense_buckets
+from dse.workload.dlrm.iteration._operators import dense_buckets
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -203,9 +203,9 @@ def predict_command(
     from dataclasses import replace
 
     from dse.cli._output import emit, fields_of
-    from dse.cli._predictions import predicted
-    from dse.cli._request import Request
-    from dse.cli._versus import changed
+    from dse.cli.job._predictions import predicted
+    from dse.cli.job._request import Request
+    from dse.cli.job._versus import changed
     from dse.report.console import line
     from dse.report.terminal import print_difference, print_explanation, print_prediction
 

@@ -24,7 +24,7 @@ from dse.workload.dlrm import (
     TrainPipeline,
     slot_durations_s,
 )
-from dse.workload.dlrm._operators import stack_operators
+from dse.workload.dlrm.iteration._operators import stack_operators
 from dse.workload.dlrm.scoring._features import FEATURE_COUNT
 from dse.workload.dlrm.solver import lower_bound, planning_request
 from tests.conftest import ROOT, make_cluster, make_model

@@ -57,13 +57,13 @@ def rank_command(
     from dataclasses import replace
 
     from dse.cli._output import emit
-    from dse.cli._predictions import (
+    from dse.cli.job._predictions import (
         change_fields,
         change_remarks,
         prediction_fields,
         program_fields,
     )
-    from dse.cli._request import Request, open_job
+    from dse.cli.job._request import Request, open_job
     from dse.report.console import line
     from dse.report.terminal import RankingRow, print_ranking
     from dse.workload import compare_jobs, explain_job, predict_job

@@ -22,8 +22,8 @@ from dse.workload.dlrm import (
     WireFormats,
     build_layout,
 )
-from dse.workload.dlrm._layout import _structure
-from dse.workload.dlrm._shape import make_shape
+from dse.workload.dlrm.iteration._layout import _structure
+from dse.workload.dlrm.iteration._shape import make_shape
 from dse.workload.dlrm.scoring._compiled import compile_layout
 from dse.workload.dlrm.solver import planning_request
 from tests.conftest import make_cluster, make_model

@@ -160,7 +160,7 @@ def _plan(solved: Solved, model_name: str) -> str:
 
 
 def _document(found: Recommendation) -> dict[str, object]:
-    from dse.cli._predictions import program_fields
+    from dse.cli.job._predictions import program_fields
     from dse.search.recommend import Verdict
 
     return {
@@ -203,7 +203,7 @@ def _document(found: Recommendation) -> dict[str, object]:
 def _solved(found: Recommendation, solved: Solved) -> dict[str, object]:
     import json
 
-    from dse.cli._predictions import offer_fields
+    from dse.cli.job._predictions import offer_fields
     from dse.report.terminal import samples_of
     from dse.search.recommend import job_cost_usd
 

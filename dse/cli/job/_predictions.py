@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from dse.cli._output import fields_of
-from dse.cli._request import OpenJob, Request, open_job
+from dse.cli.job._request import OpenJob, Request, open_job
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:

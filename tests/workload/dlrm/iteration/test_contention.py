@@ -6,8 +6,8 @@ import pytest
 
 from dse.machine import COLLECTIVE_SLOWDOWN, KERNEL_SLOWDOWN
 from dse.workload import DurationClass
-from dse.workload.dlrm._contention import contended
-from dse.workload.dlrm._costs import Cost
+from dse.workload.dlrm.iteration._contention import contended
+from dse.workload.dlrm.iteration._costs import Cost
 
 
 def costs(*durations_s: float) -> list[Cost]:

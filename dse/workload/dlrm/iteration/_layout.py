@@ -2,7 +2,8 @@
 
 Within one *layout* (which exchange groups are in use) a sharding plan changes only durations, so
 the plan-dependent tasks are *slots* that the scorer fills for thousands of plans at once. Problems
-of one shape (:mod:`dse.workload.dlrm._shape`) differ in durations alone as well and share a graph.
+of one shape (:mod:`dse.workload.dlrm.iteration._shape`) differ in durations alone as well and
+share a graph.
 
 One iteration, on every rank (TPDS'24, and TorchRec's pipelined loop):
 
@@ -17,10 +18,10 @@ One iteration, on every rank (TPDS'24, and TorchRec's pipelined loop):
 * host thread: one dispatch per operator (T1–T5), or one launch of a captured graph; what the
   program does on the host before the devices start, and the loading of the next batch at the end.
 
-What the pipeline does ahead (:mod:`dse.workload.dlrm._pipelines`) belongs to the next batch: it
-occupies its stream, but nothing in this iteration waits for it. With lookups right behind the
-update, the iteration begins with the interaction and ends with the next batch's bottom MLP. It
-starts with idle devices and ends with the last task, which is conservative by the first
+What the pipeline does ahead (:mod:`dse.workload.dlrm.program._pipelines`) belongs to the next
+batch: it occupies its stream, but nothing in this iteration waits for it. With lookups right
+behind the update, the iteration begins with the interaction and ends with the next batch's bottom
+MLP. It starts with idle devices and ends with the last task, which is conservative by the first
 dispatches.
 """
 
@@ -33,21 +34,21 @@ from dse.machine.kernels import LOOKUP_LAUNCHES, UPDATE_LAUNCHES
 from dse.simulate import SyncScope
 from dse.workload._iteration import DurationClass
 from dse.workload._launch import LaunchMode
-from dse.workload.dlrm._codec import decode_slot, encode_slot
-from dse.workload.dlrm._costs import WAIT
-from dse.workload.dlrm._issue import Issuer
-from dse.workload.dlrm._pipelines import TrainPipeline
-from dse.workload.dlrm._shape import make_shape
-from dse.workload.dlrm._software import InputPath
+from dse.workload.dlrm.iteration._codec import decode_slot, encode_slot
+from dse.workload.dlrm.iteration._costs import WAIT
+from dse.workload.dlrm.iteration._issue import Issuer
+from dse.workload.dlrm.iteration._shape import make_shape
+from dse.workload.dlrm.program._pipelines import TrainPipeline
+from dse.workload.dlrm.program._software import InputPath
 from dse.workload.dlrm.scoring._features import ExchangeGroup
 from dse.workload.dlrm.scoring._slots import GRADIENT_SLOTS, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse.workload.dlrm._issue import Structure
     from dse.workload.dlrm._problem import DlrmProblem
-    from dse.workload.dlrm._shape import Phase, Shape
+    from dse.workload.dlrm.iteration._issue import Structure
+    from dse.workload.dlrm.iteration._shape import Phase, Shape
     from dse.workload.dlrm.scoring._slots import LayoutGraph
 
 #: Graphs that are kept, and their most ranks: those of large clusters have many thousand tasks.

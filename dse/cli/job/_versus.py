@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from dse.cli._request import Request
+from dse.cli.job._request import Request
 from dse.errors import ConfigError
 
 _FILE_ENDINGS = (".yaml", ".yml", ".json")

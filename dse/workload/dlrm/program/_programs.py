@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 from dse.machine.kernels import FBGEMM, EmbeddingKernels
 from dse.workload._launch import LaunchMode
 from dse.workload._programs import IDEAL, FittedValue, Program
-from dse.workload.dlrm._pipelines import TrainPipeline
-from dse.workload.dlrm._software import (
+from dse.workload.dlrm.program._pipelines import TrainPipeline
+from dse.workload.dlrm.program._software import (
     IDEAL_RUNTIME,
     DenseBottom,
     DlrmRuntime,
     HostOperators,
     InputPath,
 )
-from dse.workload.dlrm._wire import WireFormat, WireFormats
+from dse.workload.dlrm.program._wire import WireFormat, WireFormats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,21 +10,21 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from dse.workload.dlrm._codec import codec_kernels
-from dse.workload.dlrm._contention import has_own_engines
-from dse.workload.dlrm._operators import (
+from dse.workload.dlrm.iteration._codec import codec_kernels
+from dse.workload.dlrm.iteration._contention import has_own_engines
+from dse.workload.dlrm.iteration._operators import (
     bottom_on_first_rank,
     dense_buckets,
     stack_operators,
 )
-from dse.workload.dlrm._software import HostOperators, InputPath
+from dse.workload.dlrm.program._software import HostOperators, InputPath
 from dse.workload.dlrm.scoring._features import ExchangeGroup
 
 if TYPE_CHECKING:
     from dse.workload._launch import LaunchMode
-    from dse.workload.dlrm._operators import StackOperators
-    from dse.workload.dlrm._pipelines import TrainPipeline
     from dse.workload.dlrm._problem import DlrmProblem
+    from dse.workload.dlrm.iteration._operators import StackOperators
+    from dse.workload.dlrm.program._pipelines import TrainPipeline
     from dse.workload.dlrm.scoring._slots import Slot
 
 #: Stands for any number above one.
@@ -37,7 +37,8 @@ class Phase:
 
     Attributes:
         operators: Name and kernel launches of each.
-        first_cost: Number of the first one's cost, of those of `dse.workload.dlrm._costs`.
+        first_cost: Number of the first one's cost, of those of
+            `dse.workload.dlrm.iteration._costs`.
     """
 
     operators: tuple[tuple[str, int], ...]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.machine import DeviceSpec
-    from dse.workload.dlrm._costs import Cost
+    from dse.workload.dlrm.iteration._costs import Cost
 
 
 def has_own_engines(device: DeviceSpec) -> bool:

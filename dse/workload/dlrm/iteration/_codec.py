@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.workload.dlrm._problem import DlrmProblem
-    from dse.workload.dlrm._wire import WireFormat, WireFormats
+    from dse.workload.dlrm.program._wire import WireFormat, WireFormats
 
 
 class _Values(Enum):

@@ -1,7 +1,8 @@
 """Durations of the tasks that do not depend on the plan, with their uncertainty.
 
-The shape of an iteration says which cost each task has (:mod:`dse.workload.dlrm._shape`); here are
-the costs themselves. They are the same in all layouts of a problem.
+The shape of an iteration says which cost each task has
+(:mod:`dse.workload.dlrm.iteration._shape`); here are the costs themselves. They are the same in
+all layouts of a problem.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from dse.machine.collectives import CollectiveOp, collective_estimate
 from dse.machine.kernels import host_copy_estimate
 from dse.workload._host import Dispatch, HostTimes
 from dse.workload._iteration import DurationClass
-from dse.workload.dlrm._contention import contended, has_own_engines
-from dse.workload.dlrm._dense import dense_estimate
 from dse.workload.dlrm._memory import input_bytes
-from dse.workload.dlrm._operators import dense_buckets, stack_operators
-from dse.workload.dlrm._software import InputPath
+from dse.workload.dlrm.iteration._contention import contended, has_own_engines
+from dse.workload.dlrm.iteration._dense import dense_estimate
+from dse.workload.dlrm.iteration._operators import dense_buckets, stack_operators
+from dse.workload.dlrm.program._software import InputPath
 from dse.workload.dlrm.scoring._features import ExchangeGroup
 
 if TYPE_CHECKING:

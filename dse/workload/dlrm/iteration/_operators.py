@@ -17,8 +17,8 @@ from dse.model import (
     dense_operators,
     interaction_inputs,
 )
-from dse.workload.dlrm._dense import bucket_sizes
-from dse.workload.dlrm._software import DenseBottom
+from dse.workload.dlrm.iteration._dense import bucket_sizes
+from dse.workload.dlrm.program._software import DenseBottom
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

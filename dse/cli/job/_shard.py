@@ -94,15 +94,15 @@ def shard_command(
     """Find the sharding plan with the shortest iteration, with a lower bound and the gap to it."""
     from dse._files import write_atomically
     from dse.cli._output import emit
-    from dse.cli._predictions import (
+    from dse.cli._progress import progress
+    from dse.cli.job._predictions import (
         change_fields,
         change_remarks,
         of_every_rank,
         prediction_fields,
         program_fields,
     )
-    from dse.cli._progress import progress
-    from dse.cli._request import Request, open_job
+    from dse.cli.job._request import Request, open_job
     from dse.errors import InfeasibleError
     from dse.report.console import line
     from dse.report.terminal import ShardingView, print_sharding

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from dse.cli._app import app
-from dse.cli._request import Request
-from dse.cli._versus import KEYS, changed
+from dse.cli.job._request import Request
+from dse.cli.job._versus import KEYS, changed
 from dse.errors import ConfigError
 
 BASE = ("dlrm_dcnv2", "--platform", "h100_sxm", "--world-size", "8", "--global-batch-size")

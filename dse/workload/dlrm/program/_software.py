@@ -7,8 +7,8 @@ from enum import StrEnum
 
 from dse.machine.kernels import EmbeddingKernels
 from dse.workload._launch import LaunchMode
-from dse.workload.dlrm._pipelines import TrainPipeline
-from dse.workload.dlrm._wire import WireFormats
+from dse.workload.dlrm.program._pipelines import TrainPipeline
+from dse.workload.dlrm.program._wire import WireFormats
 
 
 class DenseBottom(StrEnum):
