@@ -11,11 +11,12 @@ from dse.workload.transformer._cost import Cost, kernels_next_to, total_cost, tr
 from dse.workload.transformer._kernels import KernelTime, KernelTimes
 from dse.workload.transformer._memory import (
     end_parameters,
+    optimizer_parameters,
     stage_expert_parameters,
     stage_matrix_parameters,
     stage_parameters,
-    stage_shard,
 )
+from dse.workload.transformer._offload import host_update, offloaded_layer
 from dse.workload.transformer._recompute import chosen_share, recomputed_kernels, repeats
 from dse.workload.transformer._schedule import layers_by_chunk
 from dse.workload.transformer._tasks import Kind, Role, Structure
@@ -170,12 +171,13 @@ class StepCosts:
         return cost
 
     def _layer_forward(self) -> Cost:
-        return total_cost(
+        cost = total_cost(
             self._computed(self._forward),
             self._transfers.tensor_forward(self._forward.product_s),
             self._transfers.context(1, self._core[0].total_s),
             self._transfers.experts(self._work.expert_rows),
         )
+        return total_cost(cost, offloaded_layer(self._problem, cost.device_s))
 
     def _layer_backward(self) -> Cost:
         transfers = self._transfers
@@ -188,7 +190,8 @@ class StepCosts:
             transfers.experts(self._work.expert_rows),
         )
         again = self._transfers_again()
-        return total_cost(cost, Cost(*(self._again_share * seconds for seconds in again)))
+        cost = total_cost(cost, Cost(*(self._again_share * seconds for seconds in again)))
+        return total_cost(cost, offloaded_layer(self._problem, cost.device_s))
 
     def _transfers_again(self) -> Cost:
         """Returns the transfers of what a layer computes again."""
@@ -210,11 +213,10 @@ class StepCosts:
         return Cost(time.product_s, time.attention_s, time.elementwise_s, dispatch_s)
 
     def _optimizer(self, stage: int) -> Cost:
-        if self._parallelism.data_sharding.shards_optimizer:
-            parameters = stage_shard(self._problem, stage)
-        else:
-            parameters = sum(self._stage(stage))
-        traffic = parameters * self._software.optimizer_traffic_bytes
+        traffic = 0.0
+        if not self._parallelism.offload.optimizer:
+            traffic = optimizer_parameters(self._problem, stage)
+            traffic *= self._software.optimizer_traffic_bytes
         precision = self._problem.precision
         if precision.is_low:
             # The new weights are read, and written twice: as they are, and transposed.
@@ -222,7 +224,10 @@ class StepCosts:
             traffic += stage_matrix_parameters(self._problem, stage) * cast
         device = self._cluster.device
         times = _kernel_times(device, self._problem.precision, self._software)
-        return self._computed(times.measure([[Elementwise(traffic, 8)]])[0])
+        update = self._computed(times.measure([[Elementwise(traffic, 8)]])[0])
+        if self._parallelism.offload.optimizer:
+            return total_cost(update, host_update(self._problem, stage))
+        return update
 
     # --- replicas -------------------------------------------------------------------------------
 
