@@ -18,7 +18,6 @@ from dse.workload.transformer._memory import (
 )
 from dse.workload.transformer._offload import host_update, offloaded_layer
 from dse.workload.transformer._recompute import chosen_share, recomputed_kernels, repeats
-from dse.workload.transformer._schedule import layers_by_chunk
 from dse.workload.transformer._tasks import Kind, Role, Structure
 from dse.workload.transformer._transfers import Transfers
 from dse.workload.transformer._types import DataSharding, Recompute, RecomputeModule
@@ -31,6 +30,10 @@ if TYPE_CHECKING:
     from dse.workload.transformer._work import Kernel
 
 
+#: Weights of a layer: four matrices and two norms.
+_LAYER_TENSORS = 6
+
+
 def make_structure(problem: TransformerJob) -> Structure:
     """Returns what the structure of the problem's step depends on."""
     parallelism, software = problem.parallelism, problem.software
@@ -41,7 +44,7 @@ def make_structure(problem: TransformerJob) -> Structure:
         pipeline=stages,
         interleave=parallelism.interleave,
         micro_batches=problem.micro_batches,
-        layers=layers_by_chunk(problem.model.layers, stages, parallelism.interleave),
+        layers=problem.layers_by_chunk,
         reduces=reduces,
         overlaps_reduce=software.overlap_gradients,
         gathers_updated=reduces and sharding in (DataSharding.OPTIMIZER, DataSharding.GRADIENTS),
@@ -174,6 +177,7 @@ class StepCosts:
         cost = total_cost(
             self._computed(self._forward),
             self._transfers.tensor_forward(self._forward.product_s),
+            self._collectives(backward=False),
             self._transfers.context(1, self._core[0].total_s),
             self._transfers.experts(self._work.expert_rows),
         )
@@ -185,6 +189,7 @@ class StepCosts:
             self._computed(self._backward + self._recomputed),
             # Half of the products of a backward pass make gradients of weights.
             transfers.tensor_backward(0.5 * self._backward.product_s),
+            self._collectives(backward=True),
             # Keys and values come around again, and their gradients.
             transfers.context(2, self._core[1].total_s),
             transfers.experts(self._work.expert_rows),
@@ -206,6 +211,24 @@ class StepCosts:
             # One of the two blocks.
             cost = total_cost(cost, blocks.scaled(transfers=0.5))
         return cost
+
+    def _collectives(self, *, backward: bool) -> Cost:
+        """Returns the host's time for a layer's collectives of tensor parallelism.
+
+        Each waits for the slowest rank, so what ranks lose, at times of their own, adds up.
+        """
+        spread, software = self._parallelism, self._software
+        if spread.tensor == 1:
+            return Cost()
+        count = 2
+        if spread.sequence_parallel:
+            count = 6 if backward else 4
+        each_s = self._dispatch_s * software.calls_per_collective / software.framework_calls_per_op
+        if spread.pipeline > 1 and spread.world_size > self._cluster.domain_size:
+            each_s += spread.tensor * software.delay_beside_stages_s
+        if spread.tensor > self._cluster.domain_size:
+            each_s += spread.tensor * software.delay_between_nodes_s
+        return Cost(dispatch_s=count * each_s)
 
     def _computed(self, time: KernelTime) -> Cost:
         """Returns kernels with the time of the host to dispatch them."""
@@ -242,9 +265,9 @@ class StepCosts:
         if role is Role.GATHER_ROOT:
             return transfers.gathered(self._root_parameters)
         if role is Role.GATHER_UPDATED:
-            return transfers.gathered(*self._stage(stage))
+            return transfers.gathered(*self._stage(stage), tensors=self._tensors(stage))
         if role is Role.REDUCE_ALL:
-            return transfers.reduced(*self._stage(stage))
+            return transfers.reduced(*self._stage(stage), tensors=self._tensors(stage))
         if role is Role.REDUCE_EMBEDDING:
             return transfers.ends_reduced()
         if self._sharded:
@@ -256,6 +279,10 @@ class StepCosts:
         return stage_parameters(self._problem, stage), stage_expert_parameters(
             self._problem, stage
         )
+
+    def _tensors(self, stage: int) -> int:
+        """Weights of a stage: those of its layers, and the embedding or the head."""
+        return _LAYER_TENSORS * self._problem.stage_layers(stage) + 1
 
     @property
     def _layer(self) -> tuple[float, float]:
@@ -278,7 +305,7 @@ class StepCosts:
         return self._transfers.gathered(*self._layer)
 
     def _reduce_layer(self) -> Cost:
-        return self._transfers.reduced(*self._layer)
+        return self._transfers.reduced(*self._layer, tensors=_LAYER_TENSORS)
 
     def _beside_backward(self) -> Cost:
         """What overlaps with a layer's backward pass."""

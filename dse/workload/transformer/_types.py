@@ -192,6 +192,11 @@ class Parallelism:
 #: included. Fitted on published steps of small GPT models on one node (docs/transformers.md).
 EAGER_CALLS = 3.25
 
+#: What PyTorch's allocator cannot give out of activations and buffers with segments of fixed size,
+#: when it has returned what it caches. Assumed; the sweep of nanotron had up to 77.4 GiB in use of
+#: the 79 GiB of an H100, context and communicators included, so it is small.
+_FRAGMENTED = 0.02
+
 
 @dataclass(frozen=True, slots=True)
 class TransformerRuntime:
@@ -221,8 +226,15 @@ class TransformerRuntime:
         framework_calls_per_op: Calls of the framework for one kernel: modules, automatic
             differentiation, views, casts. Eager only; host overheads measured from traces
             include them.
+        calls_per_collective: Calls of the framework for a collective of tensor parallelism, with
+            what divides the product next to it; zero where those per kernel include them.
+        delay_beside_stages_s: Time that each rank loses at each such collective while stages on
+            other nodes send to each other.
+        delay_between_nodes_s: The same where ranks of the collective are on several nodes.
         host_waits_for_stages: The host synchronises with the device whenever a stage has
             received its input, so launches cannot run ahead of transfers between stages.
+        balances_stages: Stages share the arithmetic of layers and logits; else the layers.
+        tensors_apart: Gradients and updated parameters of replicas are sent tensor by tensor.
         kept_share: Bytes of activations that are held over those that the backward pass needs:
             copies that reshaping makes, and what is freed late.
         whole_sequence_buffers: Inputs, outputs or their gradients of a layer that are held for all
@@ -252,7 +264,12 @@ class TransformerRuntime:
     flash_kernel: FlashKernel = FlashKernel.CURRENT
     launch: LaunchMode = LaunchMode.EAGER
     framework_calls_per_op: float = EAGER_CALLS
+    calls_per_collective: float = 0.0
+    delay_beside_stages_s: float = 0.0
+    delay_between_nodes_s: float = 0.0
     host_waits_for_stages: bool = False
+    balances_stages: bool = False
+    tensors_apart: bool = False
     kept_share: float = 1.0
     whole_sequence_buffers: int = 1
     copies_logits: bool = False
@@ -280,6 +297,7 @@ MEGATRON = TransformerRuntime(
     optimizer_traffic_bytes=60.0,
     flash_kernel=FlashKernel.FLASH2,
     host_waits_for_stages=True,
+    fragmented_share=_FRAGMENTED,
 )
 
 #: Megatron-Core with Transformer Engine, as NeMo and Megatron-Bridge run it: gradients are reduced
@@ -301,6 +319,34 @@ COMPOSER = TransformerRuntime(
     gradient_bytes=4,
     optimizer_traffic_bytes=80.0,
     flash_kernel=FlashKernel.TRITON,
+    fragmented_share=_FRAGMENTED,
+)
+
+
+#: nanotron: eager PyTorch. Every backward pass adds to FP32 gradients. An update averages and
+#: zeroes them (14 bytes), takes the norm (4) and clips (8), updates weight and two moments (28),
+#: and copies the weight back to its precision (6).
+NANOTRON = TransformerRuntime(
+    overlap_gradients=False,
+    overlap_tensor_products=False,
+    overlap_pipeline=False,
+    fused_elementwise=False,
+    fused_accumulation=False,
+    loss=LossKernels.SPLIT_VOCABULARY,
+    gradient_bytes=4,
+    optimizer_traffic_bytes=60.0,
+    flash_kernel=FlashKernel.FLASH2,
+    calls_per_collective=14.3,
+    delay_beside_stages_s=210e-6,
+    delay_between_nodes_s=26e-6,
+    host_waits_for_stages=True,
+    balances_stages=True,
+    tensors_apart=True,
+    kept_share=1.2,
+    whole_sequence_buffers=4,
+    copies_logits=True,
+    gradient_buckets=True,
+    fragmented_share=_FRAGMENTED,
 )
 
 
