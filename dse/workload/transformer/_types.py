@@ -319,7 +319,6 @@ COMPOSER = TransformerRuntime(
     gradient_bytes=4,
     optimizer_traffic_bytes=80.0,
     flash_kernel=FlashKernel.TRITON,
-    fragmented_share=_FRAGMENTED,
 )
 
 
