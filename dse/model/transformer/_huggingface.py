@@ -10,7 +10,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 from dse.config import SCHEMA_VERSION, load_document, parse_document
 from dse.errors import ConfigError
 from dse.model._common import Width
-from dse.model.transformer._model import Activation, NormKind, TransformerFamily
+from dse.model.transformer._parts import Activation, NormKind, TransformerFamily
 from dse.model.transformer._schema import Layers, TransformerDocument
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class _Architecture(NamedTuple):
     shared_expert: bool = False
 
 
-#: Known architectures. Biases of queries, keys and values alone, as in Qwen 2, do not count, nor do
-#: norms of heads and those after a block, sinks of attention, and biases of experts.
+#: Known architectures. Biases of queries, keys and values alone, as in Qwen 2, do not count, nor
+#: do norms of heads and those after a block, sinks of attention, and biases of experts.
 _ARCHITECTURES = {
     "bert": _Architecture(gated_ffn=False, biases=True, learned_positions=True, tied=True),
     "deepseek_v2": _Architecture(gated_ffn=True),
@@ -174,11 +174,11 @@ def compose_transformer(
     config = load_document(path, _HuggingFaceConfig)
     architecture = _architecture(path, config)
     tokens = sequence_length or config.positions
-    if config.attention_chunk_size is not None and config.attention_chunk_size < tokens:
+    chunk = config.attention_chunk_size
+    if chunk is not None and chunk < tokens:
         raise ConfigError(
-            f"{path}: attention_chunk_size: attention to {config.attention_chunk_size} of {tokens} "
-            "tokens in chunks is not modelled; pass --sequence-length "
-            f"{config.attention_chunk_size} or less, where it sees all of them"
+            f"{path}: attention_chunk_size: attention to chunks of {chunk} of {tokens} tokens is "
+            f"not modelled; pass --sequence-length {chunk} or less, where it sees all of them"
         )
     family = TransformerFamily.BERT if config.model_type == "bert" else TransformerFamily.GPT
     tied = architecture.tied if config.tied is None else config.tied
@@ -251,9 +251,7 @@ def _window(path: Path, config: _HuggingFaceConfig, architecture: _Architecture)
         windowed = [layer >= config.max_window_layers for layer in layers]
     if not any(windowed):
         return []
-    full = (
-        [layer for layer in layers if not windowed[layer]] if len(windowed) == len(layers) else []
-    )
+    full = [layer for layer, window in enumerate(windowed) if not window]
     every = full[0] + 1 if full else 0
     if full != [layer for layer in layers if every and (layer + 1) % every == 0]:
         raise ConfigError(
