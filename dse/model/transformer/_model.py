@@ -55,6 +55,13 @@ class MixtureOfExperts:
         ffn_hidden: Inner width of an expert.
         shared_ffn_hidden: Inner width of the expert that every token visits; 0 without one.
         imbalance: Tokens of the busiest rank of a group over the mean; 1 is an even routing.
+        skew: Exponent of Zipf's law for the popularity of experts, which makes some ranks busier
+            by chance besides; 0 if all are alike.
+        capacity_factor: Rows that an expert takes at most, over the mean; more are dropped. None
+            if none are.
+        pads_to_capacity: Whether experts with fewer rows are filled up to that.
+        biases: Whether the products of an expert add biases.
+        limited: Whether values are limited before a gated activation, as in gpt-oss.
     """
 
     count: int
@@ -62,6 +69,11 @@ class MixtureOfExperts:
     ffn_hidden: int
     shared_ffn_hidden: int = 0
     imbalance: float = 1.0
+    skew: float = 0.0
+    capacity_factor: float | None = None
+    pads_to_capacity: bool = False
+    biases: bool = False
+    limited: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,9 +34,18 @@ class ExpertsBlock(StrictModel):
     ffn_hidden: Width
     shared_ffn_hidden: Width | None = None
     imbalance: Annotated[float, Field(ge=1, le=1000)] = 1.0
+    skew: Annotated[float, Field(ge=0, le=4)] = 0.0
+    capacity_factor: Annotated[float, Field(ge=1, le=1000)] | None = None
+    pads_to_capacity: bool = False
+    biases: bool = False
+    limited: bool = False
 
     @model_validator(mode="after")
     def _check(self) -> ExpertsBlock:
+        if self.pads_to_capacity and self.capacity_factor is None:
+            raise PydanticCustomError(
+                "experts", "`pads_to_capacity` needs a `capacity_factor` to fill experts up to"
+            )
         if self.active > self.count:
             raise PydanticCustomError(
                 "experts", f"expected at most {self.count} active experts, found {self.active}"
@@ -147,6 +156,11 @@ class TransformerDocument(Document):
             block.ffn_hidden,
             block.shared_ffn_hidden or 0,
             block.imbalance,
+            block.skew,
+            block.capacity_factor,
+            block.pads_to_capacity,
+            block.biases,
+            block.limited,
         )
 
 

@@ -17,17 +17,18 @@ from dse.workload.transformer._memory import (
     stage_parameters,
     stage_shard,
 )
+from dse.workload.transformer._operators import Elementwise
 from dse.workload.transformer._schedule import layers_by_chunk
 from dse.workload.transformer._tasks import Kind, Role, Structure
 from dse.workload.transformer._transfers import Transfers
 from dse.workload.transformer._types import DataSharding, Recompute
-from dse.workload.transformer._work import Elementwise, LayerWork
+from dse.workload.transformer._work import LayerWork
 
 if TYPE_CHECKING:
     from dse.machine import DeviceSpec, Precision
     from dse.workload.transformer._job import TransformerJob
+    from dse.workload.transformer._operators import Kernel
     from dse.workload.transformer._types import TransformerRuntime
-    from dse.workload.transformer._work import Kernel
 
 
 def make_structure(problem: TransformerJob) -> Structure:
@@ -175,7 +176,7 @@ class StepCosts:
             self._computed(self._forward),
             self._transfers.tensor_forward(self._forward.product_s),
             self._transfers.context(1, self._core[0].total_s),
-            self._transfers.experts(self._work.expert_rows),
+            self._transfers.experts(),
         )
 
     def _layer_backward(self) -> Cost:
@@ -186,12 +187,12 @@ class StepCosts:
             transfers.tensor_backward(0.5 * self._backward.product_s),
             # Keys and values come around again, and their gradients.
             transfers.context(2, self._core[1].total_s),
-            transfers.experts(self._work.expert_rows),
+            transfers.experts(),
         )
         if self._parallelism.recompute is not Recompute.FULL:
             return cost
         again = transfers.context(1, self._core[0].total_s)
-        experts = transfers.experts(self._work.expert_rows)
+        experts = transfers.experts()
         return total_cost(
             cost, transfers.tensor_recomputed(self._forward.product_s), again, experts
         )
@@ -251,8 +252,7 @@ class StepCosts:
 
     @property
     def _layer_experts(self) -> float:
-        spread = self._parallelism
-        return self._model.layer_expert_parameters / (spread.tensor * spread.expert)
+        return self._model.layer_expert_parameters / self._parallelism.expert_ranks
 
     @property
     def _root_parameters(self) -> float:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from dse.model import AttentionKind
 from dse.workload._prediction import MemoryAccount
+from dse.workload.transformer._expert_work import ExpertWork
 from dse.workload.transformer._schedule import chunks_in_flight
 from dse.workload.transformer._types import DataSharding, LossKernels, Recompute
 
@@ -59,7 +60,7 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
     split = tokens * value * (model.qkv_width + model.attention_width + inner) / tensor
     split += tokens * operand * model.ffn_hidden / tensor
     if model.experts is not None:
-        split += _expert_activation_bytes(problem, tokens)
+        split += _expert_activation_bytes(problem)
     if problem.precision.is_low:
         # Attention keeps its output; the projection has a cast of it.
         split += tokens * operand * model.attention_width / tensor
@@ -73,17 +74,17 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
     return shared + split + core
 
 
-def _expert_activation_bytes(problem: TransformerJob, tokens: float) -> float:
+def _expert_activation_bytes(problem: TransformerJob) -> float:
     """Returns what experts keep: their input, both sides of the activation, their output."""
     model, experts = problem.model, problem.model.experts
     if experts is None:
         return 0.0
     value, operand = problem.precision.value_bytes, problem.precision.operand_bytes
-    rows = tokens * experts.active * experts.imbalance
+    rows = ExpertWork(problem).rows
     kept = (2 if model.gated_ffn else 1) * value + operand
     if model.gated_ffn and not problem.software.fused_elementwise:
         kept += value
-    inner = experts.ffn_hidden / problem.parallelism.tensor
+    inner = experts.ffn_hidden / problem.parallelism.expert_shards
     return rows * (kept * inner + (operand + value) * model.hidden)
 
 
@@ -127,7 +128,7 @@ def stage_parameters(problem: TransformerJob, stage: int) -> float:
 def stage_expert_parameters(problem: TransformerJob, stage: int) -> float:
     """Returns the parameters of a rank's experts before any sharding over replicas."""
     parallelism = problem.parallelism
-    layer = problem.model.layer_expert_parameters / (parallelism.tensor * parallelism.expert)
+    layer = problem.model.layer_expert_parameters / parallelism.expert_ranks
     return problem.stage_layers(stage) * layer
 
 
@@ -136,7 +137,7 @@ def stage_shard(problem: TransformerJob, stage: int) -> float:
     parallelism = problem.parallelism
     shared = stage_parameters(problem, stage)
     experts = stage_expert_parameters(problem, stage)
-    return (shared + experts * parallelism.expert) / parallelism.replicas
+    return shared / parallelism.replicas + experts / parallelism.expert_replicas
 
 
 def stage_matrix_parameters(problem: TransformerJob, stage: int) -> float:
@@ -211,16 +212,16 @@ def _buffers_bytes(problem: TransformerJob) -> float:
     value = problem.precision.value_bytes
     tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context
     total = 0.0
-    if parallelism.expert > 1 and model.experts is not None:
+    if parallelism.expert_ranks > 1 and model.experts is not None:
         # Rows on their way to the experts, and on their way back.
-        total += 2 * value * tokens * model.experts.active * model.hidden
+        total += 2 * value * ExpertWork(problem).mean_rows * model.hidden
     if parallelism.tensor > 1:
         total += value * tokens * model.hidden
     if parallelism.pipeline > 1:
         total += 2 * value * tokens * model.hidden / parallelism.tensor
     if parallelism.replicas > 1 and parallelism.data_sharding is DataSharding.PARAMETERS:
-        experts = model.layer_expert_parameters / parallelism.expert
-        layer = (model.layer_parameters + experts) / parallelism.tensor
+        layer = model.layer_parameters / parallelism.tensor
+        layer += model.layer_expert_parameters / parallelism.expert_ranks
         rest = end_parameters(problem, last=False) + end_parameters(problem, last=True)
         # Gathered layers and root, and one unreduced gradient of the larger of both.
         total += value * (_GATHERED_LAYERS * layer + rest)

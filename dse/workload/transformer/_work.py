@@ -8,94 +8,18 @@ bytes: every operand is read once and every result is written once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from dse.model import AttentionKind, TransformerFamily
+from dse.workload.transformer._expert_work import ExpertWork
+from dse.workload.transformer._operators import Attention, Elementwise, Product, Work
 from dse.workload.transformer._types import LossKernels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.workload.transformer._job import TransformerJob
-
-
-#: Rows of a tile of a product.
-_TILE_ROWS = 128
-
-#: Bytes that a token's score of one expert costs: a softmax in FP32, and the choice of the best.
-_SCORE_BYTES = 16.0
-
-
-class Product(NamedTuple):
-    """`batch` products of an `(m, k)` with a `(k, n)` matrix.
-
-    Attributes:
-        m: Rows of the result.
-        n: Columns of the result.
-        k: Contracted length.
-        batch: Independent products in one call.
-        low: In the job's precision even if that is below two bytes; else in `bf16` then.
-    """
-
-    m: int
-    n: int
-    k: int
-    batch: int = 1
-    low: bool = False
-
-
-class Elementwise(NamedTuple):
-    """Kernels that move bytes.
-
-    Attributes:
-        traffic_bytes: Bytes read and written by all of them.
-        launches: Their number.
-    """
-
-    traffic_bytes: float
-    launches: int = 1
-
-
-class Attention(NamedTuple):
-    """A fused attention kernel.
-
-    Attributes:
-        batch: Sequences.
-        heads: Heads of queries of a rank.
-        kv_heads: Heads of keys and values of a rank.
-        queries: Queries of a sequence on a rank.
-        keys: Keys of a sequence.
-        dim: Columns of a head.
-        causal: Whether a query sees only keys up to its own position.
-        backward: Whether it makes gradients, with the scores computed again.
-    """
-
-    batch: int
-    heads: int
-    kv_heads: int
-    queries: int
-    keys: int
-    dim: int
-    causal: bool
-    backward: bool
-
-
-Kernel = Product | Elementwise | Attention
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Kernels of a part of the model in both directions.
-
-    Attributes:
-        forward: Of the forward pass.
-        backward: Of the backward pass, recomputation included.
-    """
-
-    forward: tuple[Kernel, ...]
-    backward: tuple[Kernel, ...]
+    from dse.workload.transformer._operators import Kernel
 
 
 class LayerWork:
@@ -114,6 +38,8 @@ class LayerWork:
         self._value = problem.precision.value_bytes
         self._mask = 1 if self._model.dropout else 0
         self._fused = problem.software.fused_elementwise
+        #: The layer's experts; None in a dense model.
+        self.experts = None if self._model.experts is None else ExpertWork(problem)
 
     # --- a layer --------------------------------------------------------------------------------
 
@@ -132,7 +58,7 @@ class LayerWork:
         model, value = self._model, self._value
         hidden = model.hidden
         kernels: list[Kernel] = []
-        for m, n, k in (*self._matrices(), *self._expert_matrices()):
+        for m, n, k in self._matrices():
             kernels += [self._product(m, k, n), self._product(k, n, m)]
         outputs = (model.qkv_width + model.ffn_width) / self._tensor + 2 * hidden
         if model.biases:
@@ -140,12 +66,8 @@ class LayerWork:
         per_value = value * ((5 if self._fused else 8) if model.gated_ffn else 3)
         if model.ffn_hidden:
             kernels.append(Elementwise(per_value * model.ffn_hidden / self._tensor * self.tokens))
-        if model.experts is not None:
-            inner = model.experts.ffn_hidden / self._tensor * self.expert_rows
-            kernels.append(Elementwise(per_value * inner))
-            # Gradients take the way of the rows back, and each row's weight has one of its own.
-            weights = value * hidden * self.expert_rows
-            kernels += [*self._routed(), Elementwise(weights)]
+        if self.experts is not None:
+            kernels += self.experts.backward()
         # Two norms, their weights' gradients, and two sums with the gradient of the residual.
         kernels += [Elementwise((3 + 2 + 3) * value * hidden * self._rows, 3)] * 2
         if self._mask:
@@ -171,46 +93,6 @@ class LayerWork:
             (tokens, hidden, model.ffn_hidden // tensor),
         )
 
-    # --- experts --------------------------------------------------------------------------------
-
-    @property
-    def expert_rows(self) -> float:
-        """Tokens that the busiest rank's experts work on, each as often as it visits one."""
-        experts = self._model.experts
-        return 0.0 if experts is None else self.tokens * experts.active * experts.imbalance
-
-    def _expert_matrices(self) -> tuple[tuple[int, int, int], ...]:
-        """Sizes of the router's product and of two grouped products of all experts of a rank.
-
-        A grouped product does the arithmetic of one product with as many rows, those of each
-        expert filled up to whole tiles.
-        """
-        model, experts = self._model, self._model.experts
-        if experts is None:
-            return ()
-        hidden, inner = model.hidden, experts.ffn_hidden // self._tensor
-        held = experts.count // self._problem.parallelism.expert
-        rows = held * math.ceil(self.expert_rows / held / _TILE_ROWS) * _TILE_ROWS
-        gate = 2 if model.gated_ffn else 1
-        return (
-            (self.tokens, experts.count, hidden),
-            (rows, gate * inner, hidden),
-            (rows, hidden, inner),
-        )
-
-    def _routed(self) -> list[Kernel]:
-        """Scores of all experts, rows sorted by expert, and put back in order."""
-        model, experts = self._model, self._model.experts
-        if experts is None:
-            return []
-        held = experts.count // self._problem.parallelism.expert
-        row = self._value * model.hidden
-        # Rows that arrive from several ranks are sorted once more by the experts of a rank.
-        again = 2 * row * self.expert_rows if held > 1 and held < experts.count else 0.0
-        moved = row * (self.tokens + self.expert_rows) + again
-        scores = _SCORE_BYTES * self.tokens * experts.count
-        return [Elementwise(scores, 3), Elementwise(moved, 2), Elementwise(moved, 2)]
-
     def _product(self, m: int, n: int, k: int) -> Product:
         """A product of a layer's matrices, the only ones in a precision below two bytes."""
         return Product(m, n, k, low=self._problem.precision.is_low)
@@ -231,10 +113,8 @@ class LayerWork:
     def _after_core(self) -> list[Kernel]:
         _, projection, *block = self._matrices()
         kernels: list[Kernel] = [self._product(*projection), self._residual(), self._norm()]
-        if experts := self._expert_matrices():
-            router, *grouped = experts
-            kernels += [self._product(*router), *self._routed()]
-            kernels += self._feed_forward(grouped, self.expert_rows)
+        if self.experts is not None:
+            kernels += self.experts.forward()
         if block:
             kernels += self._feed_forward(block, self.tokens)
         return [*kernels, self._residual()]

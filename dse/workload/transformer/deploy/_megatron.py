@@ -13,7 +13,13 @@ from dse.model import Activation, AttentionKind, NormKind
 from dse.workload._launch import LaunchMode
 from dse.workload.transformer._deploy_format import DeployFormat
 from dse.workload.transformer._schedule import layers_by_chunk
-from dse.workload.transformer._types import DataSharding, FlashKernel, LossKernels, Recompute
+from dse.workload.transformer._types import (
+    DataSharding,
+    ExpertDispatch,
+    FlashKernel,
+    LossKernels,
+    Recompute,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,12 +51,12 @@ _PRECISION = {
 def _text(job: TransformerJob) -> str:
     spread = job.parallelism
     lines = [
-        *_architecture(job.model),
+        *_architecture(job.model, job.expert_dispatch),
         *_attention(job),
         f"--tensor-model-parallel-size {spread.tensor}",
         f"--pipeline-model-parallel-size {spread.pipeline}",
         f"--context-parallel-size {spread.context}",
-        *([f"--expert-model-parallel-size {spread.expert}"] if job.model.experts else []),
+        *_expert_degrees(job),
         f"--micro-batch-size {spread.micro_batch_size}",
         f"--global-batch-size {job.global_batch_size}",
         *_schedule(job),
@@ -62,7 +68,7 @@ def _text(job: TransformerJob) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _architecture(model: TransformerModel) -> Iterator[str]:
+def _architecture(model: TransformerModel, dispatch: ExpertDispatch) -> Iterator[str]:
     yield f"--num-layers {model.layers}"
     yield f"--hidden-size {model.hidden}"
     # A model of experts alone has no block of its own; the argument is required all the same.
@@ -80,7 +86,7 @@ def _architecture(model: TransformerModel) -> Iterator[str]:
     yield f"--seq-length {model.sequence_length}"
     yield f"--max-position-embeddings {model.sequence_length}"
     if model.experts is not None:
-        yield from _experts(model.experts)
+        yield from _experts(model.experts, dispatch)
     if not model.learned_positions:
         yield "--position-embedding-type rope"
     if model.norm is NormKind.RMS:
@@ -95,14 +101,29 @@ def _architecture(model: TransformerModel) -> Iterator[str]:
         yield "--hidden-dropout 0"
 
 
-def _experts(experts: MixtureOfExperts) -> Iterator[str]:
+def _expert_degrees(job: TransformerJob) -> Iterator[str]:
+    if job.model.experts is not None:
+        yield f"--expert-model-parallel-size {job.parallelism.expert}"
+        if job.parallelism.expert_shards != job.parallelism.tensor:
+            yield f"--expert-tensor-parallel-size {job.parallelism.expert_shards}"
+
+
+def _experts(experts: MixtureOfExperts, dispatch: ExpertDispatch) -> Iterator[str]:
     yield f"--num-experts {experts.count}"
     yield f"--moe-router-topk {experts.active}"
     yield f"--moe-ffn-hidden-size {experts.ffn_hidden}"
     if experts.shared_ffn_hidden:
         yield f"--moe-shared-expert-intermediate-size {experts.shared_ffn_hidden}"
     yield "--moe-grouped-gemm"
-    yield "--moe-token-dispatcher-type alltoall"
+    if dispatch is ExpertDispatch.DEDUPLICATED:
+        yield "--moe-token-dispatcher-type flex"
+        yield "--moe-flex-dispatcher-backend hybridep"
+    else:
+        yield f"--moe-token-dispatcher-type {dispatch}"
+    if experts.capacity_factor is not None:
+        yield f"--moe-expert-capacity-factor {experts.capacity_factor:g}"
+    if experts.pads_to_capacity:
+        yield "--moe-pad-expert-input-to-capacity"
 
 
 def _activation(model: TransformerModel) -> Iterator[str]:
@@ -205,6 +226,8 @@ FORMAT = DeployFormat(
             "data",
             "context",
             "expert",
+            "expert_tensor",
+            "expert_dispatch",
             "interleave",
             "sequence_parallel",
             "micro_batch_size",
@@ -212,6 +235,15 @@ FORMAT = DeployFormat(
             "data_sharding",
         }
     ),
-    # A measure of the routing, not a choice.
-    model=frozenset({"experts", "shared_ffn_hidden", "imbalance"}),
+    # Imbalance and skew measure the routing and choose nothing.
+    model=frozenset(
+        {
+            "experts",
+            "shared_ffn_hidden",
+            "imbalance",
+            "skew",
+            "capacity_factor",
+            "pads_to_capacity",
+        }
+    ),
 )

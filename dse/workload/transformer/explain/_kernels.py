@@ -18,15 +18,16 @@ from dse.machine import PeakRates
 from dse.machine.kernels import gemm_estimate
 from dse.model import AttentionKind
 from dse.workload.transformer._kernels import KernelTimes
+from dse.workload.transformer._operators import Attention, Product
 from dse.workload.transformer._types import Recompute
-from dse.workload.transformer._work import Attention, LayerWork, Product
+from dse.workload.transformer._work import LayerWork
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.machine import DeviceSpec, Precision
     from dse.workload.transformer._job import TransformerJob
-    from dse.workload.transformer._work import Kernel
+    from dse.workload.transformer._operators import Kernel
 
 #: A rate at which nothing takes time.
 _FREE = 1e40

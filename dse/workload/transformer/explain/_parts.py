@@ -203,13 +203,13 @@ class StepParts:
 
     def _expert_exchange(self, kind: Kind) -> Cost:
         """Rows of a pass on their way to their experts and back."""
-        if self._problem.parallelism.expert == 1:
+        if self._problem.parallelism.expert_ranks == 1:
             return Cost()
         backward = kind.role in (Role.BACKWARD, Role.LAYER_BACKWARD)
         again = backward and self._problem.parallelism.recompute is Recompute.FULL
         whole = kind.role in (Role.FORWARD, Role.BACKWARD)
         count = (self._chunk_layers(kind) if whole else 1) * (2 if again else 1)
-        exchange = self._transfers.experts(LayerWork(self._problem).expert_rows)
+        exchange = self._transfers.experts()
         return Cost(*(count * seconds for seconds in exchange))
 
 
