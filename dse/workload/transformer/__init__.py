@@ -9,13 +9,16 @@ from dse.workload.transformer._parameters import TransformerParameters
 from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS, TransformerProgram
 from dse.workload.transformer._types import (
     COMPOSER,
+    IDEAL_RUNTIME,
     MEGATRON,
     MEGATRON_CORE,
     DataSharding,
+    ExpertDispatch,
     FlashKernel,
     LossKernels,
     Parallelism,
     Recompute,
+    RecomputeModule,
     TransformerRuntime,
 )
 from dse.workload.transformer._workload import TransformerWorkload
@@ -24,14 +27,17 @@ from dse.workload.transformer.deploy import DEPLOY_FORMATS
 __all__ = [
     "COMPOSER",
     "DEPLOY_FORMATS",
+    "IDEAL_RUNTIME",
     "MEGATRON",
     "MEGATRON_CORE",
     "TRANSFORMER_PROGRAMS",
     "DataSharding",
+    "ExpertDispatch",
     "FlashKernel",
     "LossKernels",
     "Parallelism",
     "Recompute",
+    "RecomputeModule",
     "TransformerJob",
     "TransformerParameters",
     "TransformerProgram",

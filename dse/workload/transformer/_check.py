@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
+from dse.workload.transformer._recompute import check_recomputation
 from dse.workload.transformer._schedule import layers_by_chunk
 from dse.workload.transformer._types import DataSharding
 
@@ -36,6 +37,7 @@ def check_parallelism(
     """
     _check_degrees(cluster, parallelism)
     _check_model(model, cluster.world_size, parallelism)
+    check_recomputation(model, parallelism)
     _check_schedule(global_batch_size, parallelism)
 
 

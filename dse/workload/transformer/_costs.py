@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from dse.model import AttentionKind
 from dse.workload._host import HostTimes
 from dse.workload._launch import LaunchMode
 from dse.workload.transformer._cost import Cost, kernels_next_to, total_cost, transfer_next_to
@@ -18,10 +17,11 @@ from dse.workload.transformer._memory import (
     stage_shard,
 )
 from dse.workload.transformer._operators import Elementwise
+from dse.workload.transformer._recompute import chosen_share, recomputed_kernels, repeats
 from dse.workload.transformer._schedule import layers_by_chunk
 from dse.workload.transformer._tasks import Kind, Role, Structure
 from dse.workload.transformer._transfers import Transfers
-from dse.workload.transformer._types import DataSharding, Recompute
+from dse.workload.transformer._types import DataSharding, Recompute, RecomputeModule
 from dse.workload.transformer._work import LayerWork
 
 if TYPE_CHECKING:
@@ -112,12 +112,8 @@ class StepCosts:
 
     def _measure(self) -> None:
         """Takes the time of all lists of kernels at once."""
-        work, recompute = self._work, self._parallelism.recompute
-        recomputed: list[Kernel] = []
-        if recompute is Recompute.FULL:
-            recomputed = work.layer_recomputed()
-        elif recompute is Recompute.SELECTIVE and self._model.attention is AttentionKind.UNFUSED:
-            recomputed = work.core_forward()
+        work = self._work
+        recomputed = recomputed_kernels(self._problem, work)
         accumulate: list[Kernel] = []
         if self._problem.micro_batches > 1 and not self._sharded:
             split = self._model.layer_matrix_parameters / self._parallelism.tensor
@@ -142,7 +138,10 @@ class StepCosts:
         device = self._cluster.device
         times = _kernel_times(device, self._problem.precision, self._software)
         measured = times.measure(lists)
-        self._forward, self._backward, self._recomputed = measured[:3]
+        self._forward, self._backward = measured[:2]
+        #: Of an average layer.
+        self._again_share = chosen_share(self._problem, self._parallelism.recompute_layers)
+        self._recomputed = measured[2].scaled(self._again_share)
         self._embedding = (measured[3], measured[4])
         self._head = (measured[5], measured[6])
         self._core = (measured[7], measured[8])
@@ -189,13 +188,22 @@ class StepCosts:
             transfers.context(2, self._core[1].total_s),
             transfers.experts(),
         )
-        if self._parallelism.recompute is not Recompute.FULL:
-            return cost
-        again = transfers.context(1, self._core[0].total_s)
-        experts = transfers.experts()
-        return total_cost(
-            cost, transfers.tensor_recomputed(self._forward.product_s), again, experts
-        )
+        again = self._transfers_again()
+        return total_cost(cost, Cost(*(self._again_share * seconds for seconds in again)))
+
+    def _transfers_again(self) -> Cost:
+        """Returns the transfers of what a layer computes again."""
+        transfers, parallelism = self._transfers, self._parallelism
+        cost = Cost()
+        if repeats(parallelism, RecomputeModule.EXPERTS):
+            cost = transfers.experts()
+        blocks = transfers.tensor_recomputed(self._forward.product_s)
+        if parallelism.recompute is Recompute.FULL:
+            return total_cost(cost, blocks, transfers.context(1, self._core[0].total_s))
+        if repeats(parallelism, RecomputeModule.FEED_FORWARD):
+            # One of the two blocks.
+            cost = total_cost(cost, blocks.scaled(transfers=0.5))
+        return cost
 
     def _computed(self, time: KernelTime) -> Cost:
         """Returns kernels with the time of the host to dispatch them."""

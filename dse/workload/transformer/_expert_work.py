@@ -63,16 +63,22 @@ class ExpertWork:
 
     def forward(self) -> list[Kernel]:
         """The forward pass."""
-        first, second = self._matrices()
-        kernels: list[Kernel] = [self._router(), self._scores()]
-        kernels += [self._ordered(back=False), self._grouped(*first)]
-        if self._separate:
-            kernels += self._input_bias_and_limit()
+        first, _ = self._matrices()
+        kernels: list[Kernel] = [self._router(), self._scores(), self._ordered(back=False)]
+        return [*kernels, self._grouped(*first), *self.activation(), *self.after_activation()]
+
+    def activation(self) -> list[Kernel]:
+        """What comes between both products, forward."""
         values = 2
         if self._model.gated_ffn:
             values = 3 if self._problem.software.fused_elementwise else 5
-        activation = Elementwise(values * self._value * self._inner * self.rows)
-        kernels += [activation, self._grouped(*second)]
+        before = self._input_bias_and_limit() if self._separate else []
+        return [*before, Elementwise(values * self._value * self._inner * self.rows)]
+
+    def after_activation(self) -> list[Kernel]:
+        """What nothing in the backward pass needs the result of."""
+        _, second = self._matrices()
+        kernels: list[Kernel] = [self._grouped(*second)]
         if self._separate and self._experts.biases:
             # In FP32: weight times bias, and its sum with the output; all experts put together,
             # and cast.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dse.model import AttentionKind, TransformerFamily
 from dse.workload.transformer._expert_work import ExpertWork
 from dse.workload.transformer._operators import Attention, Elementwise, Product, Work
-from dse.workload.transformer._types import LossKernels
+from dse.workload.transformer._types import LossKernels, RecomputeModule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,8 +50,30 @@ class LayerWork:
     def layer_recomputed(self) -> list[Kernel]:
         """What full recomputation repeats of a layer's forward pass."""
         kernels = self.layer_forward()
+        if not self._problem.software.stops_recomputing_early:
+            return kernels
         # Nothing needs the output of the last product: it is not an input of its gradient.
-        return kernels[:-2] if self._problem.software.stops_recomputing_early else kernels
+        last = 1
+        if self.experts is not None and not self._model.ffn_hidden:
+            last = len(self.experts.after_activation())
+        return kernels[: -last - 1]
+
+    def module(self, module: RecomputeModule) -> list[Kernel]:
+        """The forward pass of a part of a layer, as far as recomputation repeats it."""
+        if module is RecomputeModule.CORE_ATTENTION:
+            # A fused kernel's own backward pass repeats the scores.
+            flash = self._model.attention is AttentionKind.FLASH
+            return [] if flash else self.core_forward()
+        if module is RecomputeModule.NORMS:
+            return [self._norm(), self._norm()]
+        if module is RecomputeModule.FEED_FORWARD:
+            kernels = self._feed_forward(self._matrices()[2:], self.tokens)
+            return kernels[:-1] if self._problem.software.stops_recomputing_early else kernels
+        if self.experts is None:
+            return []
+        if module is RecomputeModule.EXPERT_ACTIVATION:
+            return self.experts.activation()
+        return self.experts.forward()
 
     def layer_backward(self) -> list[Kernel]:
         """The backward pass of a layer without recomputation."""

@@ -22,8 +22,9 @@ from dse.workload.transformer import (
     TransformerJob,
 )
 from dse.workload.transformer._costs import StepCosts, make_structure
+from dse.workload.transformer._operators import Product
 from dse.workload.transformer._tasks import make_tasks
-from dse.workload.transformer._work import LayerWork, Product
+from dse.workload.transformer._work import LayerWork
 from dse.workload.transformer.explain._kernels import ATTENTION, FEED_FORWARD, _layer_groups
 from dse.workload.transformer.explain._parts import StepParts
 

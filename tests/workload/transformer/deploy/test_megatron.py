@@ -13,17 +13,19 @@ import pytest
 from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.machine.platforms import load_platform
-from dse.model import Activation, AttentionKind, NormKind, load_model
+from dse.model import Activation, AttentionKind, MixtureOfExperts, NormKind, load_model
 from dse.workload import LaunchMode
 from dse.workload.transformer import (
     DEPLOY_FORMATS,
     MEGATRON,
     MEGATRON_CORE,
     DataSharding,
+    ExpertDispatch,
     FlashKernel,
     LossKernels,
     Parallelism,
     Recompute,
+    RecomputeModule,
     TransformerJob,
 )
 
@@ -65,6 +67,12 @@ def overlapped_data(job):
 
 def experts(job, field):
     return getattr(job.model.experts, field) if job.model.experts else None
+
+
+def recompute_method(job):
+    if job.parallelism.recompute is not Recompute.FULL:
+        return None
+    return "block" if job.parallelism.recompute_layers else "uniform"
 
 
 def four_bytes(job):
@@ -207,7 +215,28 @@ TABLE = [
     (
         "--moe-token-dispatcher-type",
         "The type of token dispatcher to use. The default is 'allgather'.",
-        lambda job: "alltoall" if job.model.experts else None,
+        lambda job: (
+            {"deduplicated": "flex"}.get(job.expert_dispatch, str(job.expert_dispatch))
+            if job.model.experts
+            else None
+        ),
+    ),
+    (
+        "--moe-flex-dispatcher-backend",
+        "The backend to use for flex token dispatcher. The default is 'deepep'.",
+        lambda job: (
+            "hybridep" if job.model.experts and job.expert_dispatch == "deduplicated" else None
+        ),
+    ),
+    (
+        "--moe-expert-capacity-factor",
+        "The capacity factor for each expert, None means no token will be dropped.",
+        lambda job: job.model.experts.capacity_factor if job.model.experts else None,
+    ),
+    (
+        "--moe-pad-expert-input-to-capacity",
+        "Pads the input for each expert to match the expert capacity length.",
+        lambda job: job.model.experts is not None and job.model.experts.pads_to_capacity,
     ),
     (
         "--tensor-model-parallel-size",
@@ -228,6 +257,16 @@ TABLE = [
         "--expert-model-parallel-size",
         "Degree of expert model parallelism.",
         lambda job: job.parallelism.expert if job.model.experts else None,
+    ),
+    (
+        "--expert-tensor-parallel-size",
+        "Degree of expert model parallelism. Default is None, which will be set to the value of "
+        "--tensor-model-paralle-size.",
+        lambda job: (
+            job.parallelism.expert_tensor
+            if job.parallelism.expert_tensor not in (None, job.parallelism.tensor)
+            else None
+        ),
     ),
     (
         "--micro-batch-size",
@@ -285,13 +324,24 @@ TABLE = [
     (
         "--recompute-method",
         "uniform: uniformly divide the total number of Transformer layers and recompute the input "
-        "activation of each divided chunk",
-        lambda job: "uniform" if job.parallelism.recompute is Recompute.FULL else None,
+        "activation of each divided chunk; block: recompute the input activations of only a set "
+        "number of individual Transformer layers per pipeline stage",
+        recompute_method,
     ),
     (
         "--recompute-num-layers",
-        "uniform: the number of Transformer layers in each uniformly divided recompute unit",
-        lambda job: 1 if job.parallelism.recompute is Recompute.FULL else None,
+        "uniform: the number of Transformer layers in each uniformly divided recompute unit; "
+        "block: the number of individual Transformer layers to recompute within each stage",
+        lambda job: (
+            (job.parallelism.recompute_layers or 1)
+            if job.parallelism.recompute is Recompute.FULL
+            else None
+        ),
+    ),
+    (
+        "--recompute-modules",
+        "The submodules to recompute: core_attn, moe_act, layernorm, mla_up_proj, mlp, moe",
+        lambda job: " ".join(job.parallelism.recompute_modules) or None,
     ),
     ("--overlap-grad-reduce", "If set, overlap DDP grad reduce.", overlapped_data),
     (
@@ -401,11 +451,30 @@ JOBS = {
     "gpt_175b": job(
         "gpt_175b", MEGATRON, tensor=8, pipeline=8, interleave=3, recompute=Recompute.SELECTIVE
     ),
+    "first layers": job("llama3_8b", recompute=Recompute.FULL, recompute_layers=3, data=8),
+    "parts": job(
+        "mixtral_8x7b",
+        data=8,
+        recompute=Recompute.SELECTIVE,
+        recompute_modules=(RecomputeModule.NORMS, RecomputeModule.EXPERT_ACTIVATION),
+    ),
     "zero1": job("gpt_7_5b", MEGATRON, data=8, data_sharding=DataSharding.OPTIMIZER),
     "overlapped zero1": job("nemotron4_15b", data=8, data_sharding=DataSharding.OPTIMIZER),
     "gelu without bias": job(replace(load_model("gpt_22b"), biases=False), data=8),
     "bert": job("bert_large", data=8),
     "experts": job("qwen3_30b_a3b", precision=Precision.FP8, data=8, expert=8, micro_batch_size=2),
+    "folded": job(
+        replace(
+            load_model("mixtral_8x7b"),
+            experts=MixtureOfExperts(8, 2, 14336, capacity_factor=1.5, pads_to_capacity=True),
+        ),
+        tensor=2,
+        data=4,
+        sequence_parallel=True,
+        expert=8,
+        expert_tensor=1,
+        expert_dispatch=ExpertDispatch.ALL_TO_ALL,
+    ),
     "blocks": job("mixtral_8x7b", precision=Precision.FP8_BLOCK, data=8, expert=4),
     "mxfp8": job(SHARED, CAPTURED, Precision.MXFP8, data=8),
     "nvfp4": job("nemotron4_340b", precision=Precision.NVFP4, pipeline=2),
@@ -446,6 +515,12 @@ def test_a_gate_that_megatron_does_not_have_is_refused():
             "data": 8,
             "expert": 2,
             "data_sharding": DataSharding.GRADIENTS,
+        },
+        {
+            "model": "llama3_8b",
+            "data": 8,
+            "recompute": Recompute.SELECTIVE,
+            "recompute_layers": 2,
         },
         {"model": "llama3_8b", "precision": Precision.FP16, "data_sharding": "zero3", "data": 8},
         {"model": "llama3_8b", "software": CAPTURED, "recompute": Recompute.FULL},
