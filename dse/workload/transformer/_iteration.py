@@ -134,15 +134,19 @@ def kernels_time_s(problem: TransformerJob) -> float:
     """
     structure, costs = make_structure(problem), StepCosts(problem)
 
-    def device_s(role: Role, stage: int, chunk: int = 0) -> float:
-        return costs.of(Kind(role, stage, chunk)).device_s
+    def device_s(role: Role, stage: int, layer: int = 0) -> float:
+        return costs.of(Kind(role, stage, layer=layer)).device_s
 
     passes = structure.micro_batches
     if structure.by_layer:
         ends = (Role.EMBEDDING_FORWARD, Role.HEAD, Role.EMBEDDING_BACKWARD)
         once_s = sum(device_s(role, 0) for role in ends)
-        layers_s = device_s(Role.LAYER_FORWARD, 0) + device_s(Role.LAYER_BACKWARD, 0)
-        work_s = passes * (once_s + sum(structure.layers) * layers_s)
+        layers_s = sum(
+            structure.kinds.count(kind) * device_s(role, 0, kind)
+            for role in (Role.LAYER_FORWARD, Role.LAYER_BACKWARD)
+            for kind in dict.fromkeys(structure.kinds)
+        )
+        work_s = passes * (once_s + layers_s)
         return work_s + device_s(Role.OPTIMIZER, 0)
     longest_s = ramp_s = 0.0
     for stage in range(structure.pipeline):
@@ -205,7 +209,7 @@ def _build_graph(
     dispatched: dict[int, int] = {}
     ends: list[tuple[int, ...]] = []
     for kind, stream, waits in zip(tasks.kind, tasks.stream, tasks.waits, strict=True):
-        role, stage, chunk = tasks.kinds[kind]
+        role, stage, chunk, _ = tasks.kinds[kind]
         name = role.value if chunk == 0 else f"{role.value} chunk {chunk}"
         after = [task for other in waits for task in ends[other]]
         end: tuple[int, ...] = ()

@@ -47,7 +47,7 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
     """Returns the bytes that a rank keeps of one layer and micro-batch for the backward pass.
 
     Args:
-        problem: What is trained, where and how.
+        problem: What is trained, where and how; its layers are all alike.
         recompute: What is computed again, in place of what the problem says.
     """
     model, parallelism = problem.model, problem.parallelism
@@ -65,7 +65,12 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
     # kernel of a gated activation, the activated gate is kept as well.
     activated = model.gated_ffn and not problem.software.fused_elementwise
     inner = model.ffn_width + (model.ffn_hidden if activated else 0)
-    split = tokens * value * (model.qkv_width + model.attention_width) / tensor
+    split = tokens * value * (model.qkv_width_of(tensor) + model.attention_width / tensor)
+    if model.latent is not None:
+        # Latent columns as their norms and as the products up take them in.
+        shared += rows * model.latent.width * (value + operand)
+    # Both inputs of a multi-token prediction module, before and after their norms.
+    shared += 2 * model.mtp_modules * rows * hidden * (value + operand)
     block = tokens * (value * inner + operand * model.ffn_hidden) / tensor
     experts, activated_rows = _expert_activation_bytes(problem)
     if problem.precision.is_low:
@@ -128,6 +133,8 @@ def end_parameters(problem: TransformerJob, *, last: bool) -> float:
         return vocabulary / parallelism.tensor + model.embedding_parameters - vocabulary
     own = 0 if model.tied_embeddings else vocabulary
     held = 0 if model.tied_embeddings and parallelism.pipeline == 1 else vocabulary
+    if model.mtp_modules and parallelism.pipeline > 1 and not model.tied_embeddings:
+        held += vocabulary  # what modules take in
     return held / parallelism.tensor + model.head_parameters - own
 
 
@@ -136,24 +143,33 @@ def stage_parameters(problem: TransformerJob, stage: int) -> float:
 
     Those of experts are counted by :func:`stage_expert_parameters`.
     """
-    model, parallelism = problem.model, problem.parallelism
-    tensor, last = parallelism.tensor, parallelism.pipeline - 1
-    vectors = 6 if model.biases else 2
-    whole = min(vectors * model.hidden, model.layer_vector_parameters)
-    split = model.layer_parameters - whole
-    total = problem.stage_layers(stage) * (split / tensor + whole)
+    total = sum(
+        count * layer_parameters(alike) for alike, count in problem.stage_layer_jobs(stage)
+    )
     if stage == 0:
         total += end_parameters(problem, last=False)
-    if stage == last:
+    if stage == problem.parallelism.pipeline - 1:
         total += end_parameters(problem, last=True)
     return total
+
+
+def layer_parameters(problem: TransformerJob) -> float:
+    """Returns the parameters of a rank in one layer, all layers being alike; no experts."""
+    model, tensor = problem.model, problem.parallelism.tensor
+    vectors = 6 if model.biases else 2
+    whole = min(vectors * model.hidden, model.layer_vector_parameters)
+    split = (model.layer_vector_parameters - whole) / tensor
+    return model.layer_matrix_parameters_of(tensor) + split + whole
 
 
 def stage_expert_parameters(problem: TransformerJob, stage: int) -> float:
     """Returns the parameters of a rank's experts before any sharding over replicas."""
     parallelism = problem.parallelism
-    layer = problem.model.layer_expert_parameters / parallelism.expert_ranks
-    return problem.stage_layers(stage) * layer
+    experts = sum(
+        count * alike.model.layer_expert_parameters
+        for alike, count in problem.stage_layer_jobs(stage)
+    )
+    return experts / parallelism.expert_ranks
 
 
 def stage_shard(problem: TransformerJob, stage: int) -> float:
@@ -166,8 +182,11 @@ def stage_shard(problem: TransformerJob, stage: int) -> float:
 
 def stage_matrix_parameters(problem: TransformerJob, stage: int) -> float:
     """Returns the parameters of a rank's matrices in the layers of a stage."""
-    layers = problem.stage_layers(stage)
-    shared = layers * problem.model.layer_matrix_parameters / problem.parallelism.tensor
+    tensor = problem.parallelism.tensor
+    shared = sum(
+        count * alike.model.layer_matrix_parameters_of(tensor)
+        for alike, count in problem.stage_layer_jobs(stage)
+    )
     return shared + stage_expert_parameters(problem, stage)
 
 
@@ -175,7 +194,7 @@ def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
     """Returns what a rank of a stage has to hold at the fullest moment of an iteration."""
     parameters = stage_parameters(problem, stage) + stage_expert_parameters(problem, stage)
     sharding = problem.parallelism.data_sharding
-    part = stage_shard(problem, stage) / parameters
+    part = stage_shard(problem, stage) / max(1.0, parameters)
     value = problem.precision.value_bytes
     mixed = value < _MASTER_BYTES
     state = problem.model.optimizer.state_values_per_parameter * _MASTER_BYTES
@@ -224,26 +243,29 @@ def _has_buckets(problem: TransformerJob) -> bool:
 def _activations_bytes(problem: TransformerJob, stage: int) -> float:
     model, parallelism = problem.model, problem.parallelism
     recompute = parallelism.recompute
-    layers = problem.stage_layers(stage) / parallelism.interleave
-    again = (
-        sum(
-            chosen_layers(problem.chunk_layers(stage, chunk), parallelism.recompute_layers)
-            for chunk in range(parallelism.interleave)
-        )
-        / parallelism.interleave
+    again = sum(
+        chosen_layers(problem.chunk_layers(stage, chunk), parallelism.recompute_layers)
+        for chunk in range(parallelism.interleave)
     )
+    share = again / max(problem.stage_layers(stage), 1)
     chunks = chunks_in_flight(
         parallelism.pipeline, parallelism.interleave, problem.micro_batches, stage
     )
-    whole, less = (layer_activation_bytes(problem, kind) for kind in (Recompute.NONE, recompute))
-    kept = chunks * (again * less + (layers - again) * whole)
+    kept = repeated = 0.0
+    for alike, count in problem.stage_layer_jobs(stage):
+        if count:
+            whole = layer_activation_bytes(alike, Recompute.NONE)
+            less = layer_activation_bytes(alike, recompute)
+            kept += count * (share * less + (1 - share) * whole)
+            repeated = max(repeated, whole - less)
+    kept *= chunks / parallelism.interleave
     if stage == 0 and model.dropout:
         tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context
         masks = tokens / parallelism.sequence_share * model.hidden
         kept += masks * min(parallelism.pipeline, problem.micro_batches)
     # The layer that is computed again needs the rest besides; the loss is over by then.
     last = stage == parallelism.pipeline - 1
-    kept += max(whole - less, _head_bytes(problem) if last else 0.0)
+    kept += max(repeated, (1 + model.mtp_modules) * _head_bytes(problem) if last else 0.0)
     return kept * problem.software.kept_share
 
 
@@ -273,8 +295,11 @@ def _buffers_bytes(problem: TransformerJob) -> float:
     if parallelism.pipeline > 1:
         total += 2 * value * tokens * model.hidden / parallelism.tensor
     if parallelism.replicas > 1 and parallelism.data_sharding is DataSharding.PARAMETERS:
-        layer = model.layer_parameters / parallelism.tensor
-        layer += model.layer_expert_parameters / parallelism.expert_ranks
+        layer = max(
+            one.layer_parameters / parallelism.tensor
+            + one.layer_expert_parameters / parallelism.expert_ranks
+            for one in model.layer_models
+        )
         rest = end_parameters(problem, last=False) + end_parameters(problem, last=True)
         # Gathered layers and root, and one unreduced gradient of the larger of both.
         total += value * (_GATHERED_LAYERS * layer + rest)

@@ -49,7 +49,9 @@ class Attention(NamedTuple):
         kv_heads: Heads of keys and values of a rank.
         queries: Queries of a sequence on a rank.
         keys: Keys of a sequence.
-        dim: Columns of a head.
+        dim: Columns of a head's queries and keys.
+        value_dim: Columns of a head's values.
+        window: Keys up to its own position that a query sees at most.
         causal: Whether a query sees only keys up to its own position.
         backward: Whether it makes gradients, with the scores computed again.
     """
@@ -60,6 +62,8 @@ class Attention(NamedTuple):
     queries: int
     keys: int
     dim: int
+    value_dim: int
+    window: int
     causal: bool
     backward: bool
 

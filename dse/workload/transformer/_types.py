@@ -232,8 +232,15 @@ class TransformerRuntime:
         framework_calls_per_op: Calls of the framework for one kernel: modules, automatic
             differentiation, views, casts. Eager only; host overheads measured from traces
             include them.
+        calls_per_collective: Calls of the framework for a collective of tensor parallelism, with
+            what divides the product next to it; zero where those per kernel include them.
+        delay_beside_stages_s: Time that each rank loses at each such collective while stages on
+            other nodes send to each other.
+        delay_between_nodes_s: The same where ranks of the collective are on several nodes.
         host_waits_for_stages: The host synchronises with the device whenever a stage has
             received its input, so launches cannot run ahead of transfers between stages.
+        balances_stages: Stages share the arithmetic of layers and logits; else the layers.
+        tensors_apart: Gradients and updated parameters of replicas are sent tensor by tensor.
         kept_share: Bytes of activations that are held over those that the backward pass needs:
             copies that reshaping makes, and what is freed late.
         whole_sequence_buffers: Inputs, outputs or their gradients of a layer that are held for all
@@ -266,7 +273,12 @@ class TransformerRuntime:
     fused_experts: bool = True
     launch: LaunchMode = LaunchMode.EAGER
     framework_calls_per_op: float = EAGER_CALLS
+    calls_per_collective: float = 0.0
+    delay_beside_stages_s: float = 0.0
+    delay_between_nodes_s: float = 0.0
     host_waits_for_stages: bool = False
+    balances_stages: bool = False
+    tensors_apart: bool = False
     kept_share: float = 1.0
     whole_sequence_buffers: int = 1
     copies_logits: bool = False
@@ -317,6 +329,28 @@ COMPOSER = TransformerRuntime(
     gradient_bytes=4,
     optimizer_traffic_bytes=80.0,
     flash_kernel=FlashKernel.TRITON,
+)
+
+
+#: nanotron: eager PyTorch. Every backward pass adds to FP32 gradients. An update averages and
+#: zeroes them (14 bytes), takes the norm (4) and clips (8), updates weight and two moments (28),
+#: and copies the weight back to its precision (6).
+NANOTRON = TransformerRuntime(
+    overlap_gradients=False,
+    overlap_tensor_products=False,
+    overlap_pipeline=False,
+    fused_elementwise=False,
+    fused_accumulation=False,
+    loss=LossKernels.SPLIT_VOCABULARY,
+    gradient_bytes=4,
+    optimizer_traffic_bytes=60.0,
+    flash_kernel=FlashKernel.FLASH2,
+    calls_per_collective=14.3,
+    delay_beside_stages_s=210e-6,
+    delay_between_nodes_s=26e-6,
+    host_waits_for_stages=True,
+    balances_stages=True,
+    tensors_apart=True,
 )
 
 

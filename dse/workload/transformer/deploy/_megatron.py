@@ -12,7 +12,6 @@ from dse.machine import Precision
 from dse.model import Activation, AttentionKind, NormKind
 from dse.workload._launch import LaunchMode
 from dse.workload.transformer._deploy_format import DeployFormat
-from dse.workload.transformer._schedule import layers_by_chunk
 from dse.workload.transformer._types import (
     DataSharding,
     ExpertDispatch,
@@ -41,6 +40,11 @@ _PRECISION = {
 
 def _text(job: TransformerJob) -> str:
     spread = job.parallelism
+    if job.model.kv_heads % spread.tensor:
+        raise FORMAT.refusal(
+            f"tensor {spread.tensor} with {job.model.kv_heads} heads of keys and values",
+            "use a divisor of them",
+        )
     lines = [
         *_architecture(job.model, job.expert_dispatch),
         *_attention(job),
@@ -81,27 +85,28 @@ def _architecture(model: TransformerModel, dispatch: ExpertDispatch) -> Iterator
     yield f"--num-layers {model.layers}"
     yield f"--hidden-size {model.hidden}"
     # A model of experts alone has no block of its own; the argument is required all the same.
-    inner = model.ffn_hidden or (model.experts.ffn_hidden if model.experts else 0)
+    inner = model.ffn_hidden
+    if model.experts is not None:
+        inner = model.experts.dense_ffn_hidden or inner or model.experts.ffn_hidden
     yield f"--ffn-hidden-size {inner}"
     yield f"--num-attention-heads {model.heads}"
-    if model.attention_width != model.hidden:
-        yield f"--kv-channels {model.head_dim}"
-    if model.kv_heads != model.heads:
-        yield "--group-query-attention"
-        yield f"--num-query-groups {model.kv_heads}"
+    yield from _heads(model)
+    if model.mtp_modules:
+        yield f"--mtp-num-layers {model.mtp_modules}"
     yield f"--vocab-size {model.vocab}"
     # The vocabulary of a model file is padded already.
     yield "--make-vocab-size-divisible-by 1"
     yield f"--seq-length {model.sequence_length}"
     yield f"--max-position-embeddings {model.sequence_length}"
     if model.experts is not None:
-        yield from _experts(model.experts, dispatch)
+        yield from _experts(model, model.experts, dispatch)
     if not model.learned_positions:
         yield "--position-embedding-type rope"
     if model.norm is NormKind.RMS:
         yield "--normalization RMSNorm"
     yield from _activation(model)
-    if not model.biases:
+    # Biases of experts come with those of attention.
+    if not (model.biases or (model.experts and model.experts.biases)):
         yield "--disable-bias-linear"
     if not model.tied_embeddings:
         yield "--untie-embeddings-and-output-weights"
@@ -117,12 +122,39 @@ def _expert_degrees(job: TransformerJob) -> Iterator[str]:
             yield f"--expert-tensor-parallel-size {job.parallelism.expert_shards}"
 
 
-def _experts(experts: MixtureOfExperts, dispatch: ExpertDispatch) -> Iterator[str]:
+def _heads(model: TransformerModel) -> Iterator[str]:
+    latent, window = model.latent, model.window
+    if latent is not None:
+        yield "--multi-latent-attention"
+        if latent.query_rank:
+            yield f"--q-lora-rank {latent.query_rank}"
+        yield f"--kv-lora-rank {latent.kv_rank}"
+        yield f"--qk-head-dim {model.head_dim - latent.rope_dim}"
+        yield f"--qk-pos-emb-head-dim {latent.rope_dim}"
+        yield f"--v-head-dim {latent.value_dim}"
+    elif model.attention_width != model.hidden:
+        yield f"--kv-channels {model.head_dim}"
+    if model.kv_heads != model.heads:
+        yield "--group-query-attention"
+        yield f"--num-query-groups {model.kv_heads}"
+    if window is not None:
+        # Tokens before its own, and after it.
+        yield f"--window-size {window.tokens - 1},0"
+        if window.full_every:
+            yield f"--window-attn-skip-freq {window.full_every}"
+
+
+def _experts(
+    model: TransformerModel, experts: MixtureOfExperts, dispatch: ExpertDispatch
+) -> Iterator[str]:
     yield f"--num-experts {experts.count}"
     yield f"--moe-router-topk {experts.active}"
     yield f"--moe-ffn-hidden-size {experts.ffn_hidden}"
     if experts.shared_ffn_hidden:
         yield f"--moe-shared-expert-intermediate-size {experts.shared_ffn_hidden}"
+    layers = [int(experts.at(layer)) for layer in range(model.layers)]
+    if not all(layers):
+        yield f"--moe-layer-freq {layers}".replace(", ", ",")
     yield "--moe-grouped-gemm"
     if dispatch is ExpertDispatch.DEDUPLICATED:
         yield "--moe-token-dispatcher-type flex"
@@ -136,7 +168,12 @@ def _experts(experts: MixtureOfExperts, dispatch: ExpertDispatch) -> Iterator[st
 
 
 def _activation(model: TransformerModel) -> Iterator[str]:
-    if model.gated_ffn and model.activation is Activation.SILU:
+    if model.gated_ffn and model.experts is not None and model.experts.limited:
+        # That of gpt-oss: a steeper sigmoid, one added to the other half, both limited.
+        yield "--quick-geglu"
+        yield "--glu-linear-offset 1"
+        yield "--activation-func-clamp-value 7"
+    elif model.gated_ffn and model.activation is Activation.SILU:
         yield "--swiglu"
     elif model.gated_ffn:
         raise FORMAT.refusal(f"gate with {model.activation}", "a gate with silu is `--swiglu`")
@@ -156,16 +193,19 @@ def _attention(job: TransformerJob) -> Iterator[str]:
 
 
 def _schedule(job: TransformerJob) -> Iterator[str]:
-    spread = job.parallelism
-    layers = layers_by_chunk(job.model.layers, spread.pipeline, spread.interleave)
-    if spread.interleave > 1:
-        yield f"--num-layers-per-virtual-pipeline-stage {max(layers)}"
-        if not job.software.overlap_pipeline and spread.pipeline > 2:
-            yield "--no-overlap-p2p-communication"
-    if layers[0] < max(layers):
-        yield "--account-for-embedding-in-pipeline-split"
-    if layers[-1] < max(layers):
-        yield "--account-for-loss-in-pipeline-split"
+    spread, modules, layers = job.parallelism, job.model.mtp_modules, job.layers_by_chunk
+    if spread.pipeline > 1 and (modules or layers[-1] < max(layers) - 1):
+        own = [f"t*{count}" if count else "" for count in (*layers[:-1], layers[-1] - modules)]
+        yield f"--pipeline-model-parallel-layout E{'|'.join(own)}{'m' * modules}L"
+    else:
+        if spread.interleave > 1:
+            yield f"--num-layers-per-virtual-pipeline-stage {max(layers)}"
+        if layers[0] < max(layers):
+            yield "--account-for-embedding-in-pipeline-split"
+        if layers[-1] < max(layers):
+            yield "--account-for-loss-in-pipeline-split"
+    if spread.interleave > 1 and spread.pipeline > 2 and not job.software.overlap_pipeline:
+        yield "--no-overlap-p2p-communication"
     if spread.sequence_parallel:
         yield "--sequence-parallel"
         if job.software.overlap_tensor_products:
@@ -255,6 +295,14 @@ FORMAT = DeployFormat(
             "skew",
             "capacity_factor",
             "pads_to_capacity",
+            "biases",
+            "limited",
+            "first_dense",
+            "every",
+            "dense_ffn_hidden",
+            "latent",
+            "window",
+            "mtp_modules",
         }
     ),
 )
