@@ -182,6 +182,24 @@ def predict_command(
             rich_help_panel=_TRANSFORMER,
         ),
     ] = None,
+    offload: Annotated[
+        str,
+        typer.Option(
+            "--offload",
+            metavar="none|activations|optimizer|all",
+            help="What host memory holds instead of the device.",
+            rich_help_panel=_TRANSFORMER,
+        ),
+    ] = "",
+    offload_layers: Annotated[
+        int | None,
+        typer.Option(
+            "--offload-layers",
+            min=0,
+            help="Layers of each (virtual) stage whose activations are offloaded; all by default.",
+            rich_help_panel=_TRANSFORMER,
+        ),
+    ] = None,
     data_sharding: Annotated[
         str,
         typer.Option(
@@ -260,6 +278,8 @@ def predict_command(
         recompute=recompute,
         recompute_modules=recompute_modules,
         recompute_layers=recompute_layers,
+        offload=offload,
+        offload_layers=offload_layers,
         data_sharding=data_sharding,
         price_basis=price_basis(basis) if basis else "",
         price_provider=provider,

@@ -56,6 +56,8 @@ class Request:
         recompute: What the backward pass recomputes.
         recompute_modules: Parts of a layer that selective recomputation repeats.
         recompute_layers: Layers of each stage that are recomputed.
+        offload: What host memory holds.
+        offload_layers: Layers of each stage whose activations it holds.
         data_sharding: ZeRO stage.
         price_basis: Which list prices count; those on demand if empty.
         price_provider: Provider to rent from; the cheapest if empty.
@@ -93,6 +95,8 @@ class Request:
     recompute: str = ""
     recompute_modules: str = ""
     recompute_layers: int | None = None
+    offload: str = ""
+    offload_layers: int | None = None
     data_sharding: str = ""
     price_basis: str = ""
     price_provider: str = ""

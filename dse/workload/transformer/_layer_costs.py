@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dse.workload.transformer._cost import Cost, kernels_next_to, total_cost, transfer_next_to
 from dse.workload.transformer._memory import layer_parameters
+from dse.workload.transformer._offload import offloaded_layer
 from dse.workload.transformer._operators import Elementwise
 from dse.workload.transformer._recompute import chosen_share, recomputed_kernels, repeats
 from dse.workload.transformer._transfers import Transfers
@@ -116,13 +117,14 @@ class LayerCosts:
     @cached_property
     def forward(self) -> Cost:
         """A forward pass."""
-        return total_cost(
+        cost = total_cost(
             self._forward.cost(self._dispatch_s),
             self._transfers.tensor_forward(self._forward.product_s),
             self._collectives(backward=False),
             self._transfers.context(1, self._core[0].total_s),
             self._transfers.experts(),
         )
+        return total_cost(cost, offloaded_layer(self._problem, cost.device_s))
 
     @cached_property
     def backward(self) -> Cost:
@@ -138,7 +140,8 @@ class LayerCosts:
             transfers.experts(),
         )
         again = self._transfers_again()
-        return total_cost(cost, Cost(*(self._again_share * seconds for seconds in again)))
+        cost = total_cost(cost, Cost(*(self._again_share * seconds for seconds in again)))
+        return total_cost(cost, offloaded_layer(self._problem, cost.device_s))
 
     def _transfers_again(self) -> Cost:
         """Returns the transfers of what a layer computes again."""
