@@ -54,6 +54,25 @@ class RecomputeModule(StrEnum):
         return tuple(module for module in RecomputeModule if module in named)
 
 
+class Offload(StrEnum):
+    """What host memory holds instead of the device."""
+
+    NONE = "none"
+    ACTIVATIONS = "activations"
+    OPTIMIZER = "optimizer"
+    ALL = "all"
+
+    @property
+    def activations(self) -> bool:
+        """Whether activations are."""
+        return self in (Offload.ACTIVATIONS, Offload.ALL)
+
+    @property
+    def optimizer(self) -> bool:
+        """Whether the optimizer's state is, so that the host updates it."""
+        return self in (Offload.OPTIMIZER, Offload.ALL)
+
+
 class DataSharding(StrEnum):
     """What data-parallel ranks keep only a part of (ZeRO: Rajbhandari et al., arXiv 1910.02054).
 
@@ -132,6 +151,9 @@ class Parallelism:
             core of attention.
         recompute_layers: Layers of each stage, or virtual stage, of which anything is computed
             again; 0 for all.
+        offload: What host memory holds.
+        offload_layers: Layers of each stage, or virtual stage, whose activations it holds; 0 for
+            all.
         data_sharding: What data-parallel ranks keep only a part of.
     """
 
@@ -146,6 +168,8 @@ class Parallelism:
     recompute: Recompute = Recompute.NONE
     recompute_modules: tuple[RecomputeModule, ...] = ()
     recompute_layers: int = 0
+    offload: Offload = Offload.NONE
+    offload_layers: int = 0
     data_sharding: DataSharding = DataSharding.NONE
 
     @property
@@ -167,6 +191,11 @@ class Parallelism:
 #: Calls of eager PyTorch for one kernel of a transformer, modules and automatic differentiation
 #: included. Fitted on published steps of small GPT models on one node (docs/transformers.md).
 EAGER_CALLS = 3.25
+
+#: What PyTorch's allocator cannot give out of activations and buffers with segments of fixed size,
+#: when it has returned what it caches. Assumed; the sweep of nanotron had up to 77.4 GiB in use of
+#: the 79 GiB of an H100, context and communicators included, so it is small.
+_FRAGMENTED = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,14 +226,20 @@ class TransformerRuntime:
         framework_calls_per_op: Calls of the framework for one kernel: modules, automatic
             differentiation, views, casts. Eager only; host overheads measured from traces
             include them.
+        calls_per_collective: Calls of the framework for a collective of tensor parallelism, with
+            what divides the product next to it; zero where those per kernel include them.
+        delay_beside_stages_s: Time that each rank loses at each such collective while stages on
+            other nodes send to each other.
+        delay_between_nodes_s: The same where ranks of the collective are on several nodes.
         host_waits_for_stages: The host synchronises with the device whenever a stage has
             received its input, so launches cannot run ahead of transfers between stages.
+        balances_stages: Stages share the arithmetic of layers and logits; else the layers.
+        tensors_apart: Gradients and updated parameters of replicas are sent tensor by tensor.
         kept_share: Bytes of activations that are held over those that the backward pass needs:
             copies that reshaping makes, and what is freed late.
         whole_sequence_buffers: Inputs, outputs or their gradients of a layer that are held for all
             of a sequence where sequence parallelism splits them, next to its activations.
-        copies_logits: The loss makes its copies of the logits in FP32 anew at each step of the
-            softmax, and the gradient of them too; else in place.
+        copies_logits: The loss keeps the logits in FP32 besides their softmax; else in place.
         gradient_buckets: Replicas that do not shard the optimizer reduce gradients in buckets of
             the weights' precision beside those that are summed over micro-batches.
         fragmented_share: Bytes that PyTorch's allocator cannot give out for each one of
@@ -229,7 +264,12 @@ class TransformerRuntime:
     flash_kernel: FlashKernel = FlashKernel.CURRENT
     launch: LaunchMode = LaunchMode.EAGER
     framework_calls_per_op: float = EAGER_CALLS
+    calls_per_collective: float = 0.0
+    delay_beside_stages_s: float = 0.0
+    delay_between_nodes_s: float = 0.0
     host_waits_for_stages: bool = False
+    balances_stages: bool = False
+    tensors_apart: bool = False
     kept_share: float = 1.0
     whole_sequence_buffers: int = 1
     copies_logits: bool = False
@@ -257,6 +297,7 @@ MEGATRON = TransformerRuntime(
     optimizer_traffic_bytes=60.0,
     flash_kernel=FlashKernel.FLASH2,
     host_waits_for_stages=True,
+    fragmented_share=_FRAGMENTED,
 )
 
 #: Megatron-Core with Transformer Engine, as NeMo and Megatron-Bridge run it: gradients are reduced
@@ -278,6 +319,33 @@ COMPOSER = TransformerRuntime(
     gradient_bytes=4,
     optimizer_traffic_bytes=80.0,
     flash_kernel=FlashKernel.TRITON,
+)
+
+
+#: nanotron: eager PyTorch. Every backward pass adds to FP32 gradients. An update averages and
+#: zeroes them (14 bytes), takes the norm (4) and clips (8), updates weight and two moments (28),
+#: and copies the weight back to its precision (6).
+NANOTRON = TransformerRuntime(
+    overlap_gradients=False,
+    overlap_tensor_products=False,
+    overlap_pipeline=False,
+    fused_elementwise=False,
+    fused_accumulation=False,
+    loss=LossKernels.SPLIT_VOCABULARY,
+    gradient_bytes=4,
+    optimizer_traffic_bytes=60.0,
+    flash_kernel=FlashKernel.FLASH2,
+    calls_per_collective=14.3,
+    delay_beside_stages_s=210e-6,
+    delay_between_nodes_s=26e-6,
+    host_waits_for_stages=True,
+    balances_stages=True,
+    tensors_apart=True,
+    kept_share=1.2,
+    whole_sequence_buffers=4,
+    copies_logits=True,
+    gradient_buckets=True,
+    fragmented_share=_FRAGMENTED,
 )
 
 
@@ -304,6 +372,15 @@ def format_parallelism(parallelism: Parallelism) -> str:
         if parallelism.recompute_layers:
             what += f" in {parallelism.recompute_layers} layers a stage"
         parts.append(what)
+    if parallelism.offload is not Offload.NONE:
+        held = {
+            Offload.ACTIVATIONS: "activations",
+            Offload.OPTIMIZER: "optimizer state",
+            Offload.ALL: "activations and optimizer state",
+        }[parallelism.offload]
+        if parallelism.offload_layers:
+            held += f" of {parallelism.offload_layers} layers a stage"
+        parts.append(f"{held} in host memory")
     if parallelism.data_sharding.value != "none":
         parts.append(parallelism.data_sharding.value)
     return ", ".join(parts)
