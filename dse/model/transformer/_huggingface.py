@@ -14,6 +14,7 @@ from dse.model.transformer._parts import Activation, NormKind, TransformerFamily
 from dse.model.transformer._schema import Layers, TransformerDocument
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 
@@ -32,6 +33,7 @@ class _Architecture(NamedTuple):
         full_every: With a sliding window, each such layer sees all tokens unless the file says
             otherwise; 0 if none does.
         shared_expert: Whether all tokens visit one more expert, as wide as the others.
+        limited_experts: Whether experts have biases and limit values before their activation.
     """
 
     gated_ffn: bool
@@ -40,6 +42,7 @@ class _Architecture(NamedTuple):
     tied: bool = False
     full_every: int = 0
     shared_expert: bool = False
+    limited_experts: bool = False
 
 
 #: Known architectures. Biases of queries, keys and values alone, as in Qwen 2, do not count, nor
@@ -54,7 +57,7 @@ _ARCHITECTURES = {
     "glm4_moe": _Architecture(gated_ffn=True),
     "gpt2": _Architecture(gated_ffn=False, biases=True, learned_positions=True, tied=True),
     "gpt_neox": _Architecture(gated_ffn=False, biases=True),
-    "gpt_oss": _Architecture(gated_ffn=True, full_every=2),
+    "gpt_oss": _Architecture(gated_ffn=True, full_every=2, limited_experts=True),
     "granite": _Architecture(gated_ffn=True),
     "kimi_k2": _Architecture(gated_ffn=True),
     "llama": _Architecture(gated_ffn=True),
@@ -289,13 +292,14 @@ def _feed_forward(
         "shared_ffn_hidden": shared or (inner if architecture.shared_expert else None),
         "first_dense": first_dense or None,
         "every": config.experts_every if config.experts_every > 1 else None,
+        **dict.fromkeys(("biases", "limited"), "true" if architecture.limited_experts else None),
     }
     width = config.dense_hidden or config.ffn_hidden
     mixed = first_dense or config.experts_every > 1
     return [*([f"ffn_hidden: {width}"] if mixed else []), f"experts: {_flow(sizes)}"]
 
 
-def _flow(sizes: dict[str, int | None]) -> str:
+def _flow(sizes: Mapping[str, int | str | None]) -> str:
     """Returns a mapping in one line, without what there is none of."""
     given = (f"{name}: {value}" for name, value in sizes.items() if value is not None)
     return f"{{{', '.join(given)}}}"

@@ -129,6 +129,27 @@ def test_latent_attention_and_layers_without_experts(tmp_path):
     assert replace(model, **named) == shipped
 
 
+def test_gpt_oss_is_the_shipped_model(tmp_path):
+    config = QWEN3 | {
+        "model_type": "gpt_oss",
+        "hidden_size": 2880,
+        "intermediate_size": 2880,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 64,
+        "head_dim": 64,
+        "num_local_experts": 128,
+        "num_experts_per_tok": 4,
+        "vocab_size": 201088,
+        "sliding_window": 128,
+        "tie_word_embeddings": False,
+        "rms_norm_eps": 1e-5,
+    }
+    model = read(tmp_path, config, sequence_length=4096, global_batch_size=1280)
+    shipped = load_model("gpt_oss_120b")
+    named = {name: getattr(shipped, name) for name in ("name", "description", "source")}
+    assert replace(model, **named) == shipped
+
+
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
