@@ -55,7 +55,7 @@ class Transfers:
     # --- the model ------------------------------------------------------------------------------
 
     def _sum(self, summed_bytes: float, gathered_bytes: float) -> Cost:
-        """One sum over tensor-parallel ranks; with sequence parallelism scattered, and a gather."""
+        """One sum over tensor-parallel ranks; sequence parallelism scatters it and gathers."""
         group = self._groups.tensor
         if not self._parallelism.sequence_parallel:
             return self._transfer(CollectiveOp.ALL_REDUCE, summed_bytes, group)
