@@ -168,7 +168,7 @@ def predict_command(
             "--recompute-modules",
             metavar="MODULE+…",
             help="Parts of a layer that selective recomputation repeats: core_attn (the default), "
-            "layernorm, mlp, moe, moe_act.",
+            "mla_up_proj, layernorm, mlp, moe, moe_act.",
             rich_help_panel=_TRANSFORMER,
         ),
     ] = "",

@@ -96,8 +96,11 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
         # Only its statistics, which are small, would be dropped of a fused kernel.
         RecomputeModule.CORE_ATTENTION: core if model.attention is AttentionKind.UNFUSED else 0.0,
         RecomputeModule.NORMS: 2 * rows * hidden * operand,
-        RecomputeModule.FEED_FORWARD: block,
-        RecomputeModule.EXPERTS: experts,
+        RecomputeModule.LATENT_UP: (
+            tokens * value * model.qkv_width_of(tensor) if model.latent is not None else 0.0
+        ),
+        RecomputeModule.FEED_FORWARD: block if model.experts is None else 0.0,
+        RecomputeModule.EXPERTS: block + experts if model.experts is not None else 0.0,
         RecomputeModule.EXPERT_ACTIVATION: (
             0.0 if RecomputeModule.EXPERTS in modules else activated_rows
         ),

@@ -28,11 +28,14 @@ class RecomputeModule(StrEnum):
     """A part of a layer that selective recomputation repeats, by Megatron-Core's name.
 
     ``core_attn``: scores, softmax and weighted values; fused attention repeats them in any case.
-    ``layernorm``: outputs of both norms. ``mlp``: the feed-forward block. ``moe``: routing and
-    experts with the exchange of rows. ``moe_act``: the activation between an expert's products.
+    ``mla_up_proj``: queries, keys and values made from latent columns. ``layernorm``: outputs of
+    both norms. ``mlp``: the feed-forward block of a layer without experts. ``moe``: routing and
+    experts, shared ones too, with the exchange of rows. ``moe_act``: the activation between an
+    expert's products.
     """
 
     CORE_ATTENTION = "core_attn"
+    LATENT_UP = "mla_up_proj"
     NORMS = "layernorm"
     FEED_FORWARD = "mlp"
     EXPERTS = "moe"

@@ -74,16 +74,22 @@ class LayerWork:
             return [] if flash else self.attention.core_forward()
         if module is RecomputeModule.NORMS:
             return [self._norm(), self._norm()]
-        if module is RecomputeModule.FEED_FORWARD:
-            if not (block := self._block_matrices()):
+        if module is RecomputeModule.LATENT_UP:
+            if self._model.latent is None:
                 return []
-            kernels = self._feed_forward(block, self.tokens)
-            return kernels[:-1] if self._problem.software.stops_recomputing_early else kernels
+            up = [self._product(*sizes) for sizes in self.attention.inputs()[-2:]]
+            return [*up, *self.attention.between(backward=False)[-1:]]
+        matrices = self._block_matrices()
+        block = self._feed_forward(matrices, self.tokens) if matrices else []
         if self.experts is None:
+            early = self._problem.software.stops_recomputing_early
+            kernels = block[:-1] if early else block
+            return kernels if module is RecomputeModule.FEED_FORWARD else []
+        if module is RecomputeModule.FEED_FORWARD:
             return []
         if module is RecomputeModule.EXPERT_ACTIVATION:
             return self.experts.activation()
-        return self.experts.forward()
+        return [*self.experts.forward(), *block]
 
     def layer_backward(self) -> list[Kernel]:
         """The backward pass of a layer without recomputation."""
