@@ -26,8 +26,11 @@ class Groups:
         tensor: Shares matrices.
         context: Shares sequences.
         replicas: Sums gradients: ranks of data and context parallelism.
+        shards: Share one copy of what is sharded over replicas.
+        copies: Have the same part of it, in different copies.
         experts: Share the experts of a layer.
         expert_replicas: Sum gradients of the same experts.
+        expert_shards: Share one copy of what is sharded of the same experts.
         stages: Ranks of two pipeline stages, neighbours or both ends; on two nodes where any
             such pair is, as all stages wait for the slowest pair.
     """
@@ -35,8 +38,11 @@ class Groups:
     tensor: Group
     context: Group
     replicas: Group
+    shards: Group
+    copies: Group
     experts: Group
     expert_replicas: Group
+    expert_shards: Group
     stages: Group
 
     @staticmethod
@@ -53,9 +59,18 @@ class Groups:
             tensor=Group.of(cluster, tensor, 1),
             context=Group.of(cluster, context, tensor),
             replicas=Group.of(cluster, parallelism.replicas, tensor),
+            shards=Group.of(cluster, parallelism.shards, tensor),
+            copies=Group.of(
+                cluster, parallelism.replicas // parallelism.shards, tensor * parallelism.shards
+            ),
             experts=Group.of(cluster, parallelism.expert, tensor),
             expert_replicas=Group.of(
                 cluster, parallelism.replicas // parallelism.expert, tensor * parallelism.expert
+            ),
+            expert_shards=Group.of(
+                cluster,
+                max(1, parallelism.shards // parallelism.expert),
+                tensor * parallelism.expert,
             ),
             stages=stages,
         )

@@ -43,6 +43,37 @@ class DataSharding(StrEnum):
         return self in (DataSharding.GRADIENTS, DataSharding.PARAMETERS)
 
 
+class ContextExchange(StrEnum):
+    """How context-parallel ranks get the keys and values of each other's part of a sequence.
+
+    ``ring``: they go around, while attention with those of the previous rank is computed (Liu et
+    al., arXiv 2310.01889; the default of Megatron-Core, `p2p`). ``all_gather``: all of them are
+    gathered first (Llama 3, arXiv 2407.21783, § 3.3.2). ``ulysses``: an all-to-all gives each rank
+    whole sequences of a part of the heads, and another brings the outputs back (Jacobs et al.,
+    arXiv 2309.14509). In the first two each rank has the first and the last of equal parts of a
+    sequence and so on, so that a causal mask leaves all as much work.
+    """
+
+    RING = "ring"
+    ALL_GATHER = "all_gather"
+    ULYSSES = "ulysses"
+
+
+class Schedule(StrEnum):
+    """The order in which a pipeline stage takes its passes.
+
+    ``1f1b`` and, with several chunks of layers a stage, its interleaved form: Narayanan et al.
+    (arXiv 2104.04473, § 2.2). ``gpipe``: all forward passes, then all backward passes (Huang et
+    al., arXiv 1811.06965). ``zero_bubble``: gradients of weights are made apart from those of
+    inputs, and later, in what would be the bubble (ZB-H1: Qi et al., arXiv 2401.10241, § 2.3;
+    PyTorch's `InterleavedZeroBubble`).
+    """
+
+    ONE_F_ONE_B = "1f1b"
+    GPIPE = "gpipe"
+    ZERO_BUBBLE = "zero_bubble"
+
+
 class FlashKernel(StrEnum):
     """Which implementation of fused attention.
 
@@ -90,11 +121,19 @@ class Parallelism:
         data: Replicas, each with its own part of the batch.
         context: Ranks that share every sequence.
         expert: Ranks of the replicas that share the experts of a layer, each with whole experts.
-        interleave: Chunks of layers of one stage; 1 is the plain 1F1B schedule.
+        interleave: Chunks of layers of one stage.
+        schedule: Order of the passes of a stage.
         sequence_parallel: Tensor-parallel ranks also share norms, dropout and residuals.
         micro_batch_size: Samples of one pass through a stage.
         recompute: What is computed again in the backward pass.
         data_sharding: What data-parallel ranks keep only a part of.
+        sharding_degree: Ranks that share one copy of what is sharded; other groups of as many keep
+            copies of it (HSDP). All replicas if None.
+        reshard_after_forward: With sharded parameters, each layer's gathered ones are freed after
+            its forward pass and gathered again for its backward pass.
+        no_sync: With sharded gradients, these are summed over micro-batches on every rank, and
+            over ranks only after the last micro-batch.
+        context_exchange: How context-parallel ranks share keys and values.
     """
 
     tensor: int = 1
@@ -103,10 +142,15 @@ class Parallelism:
     context: int = 1
     expert: int = 1
     interleave: int = 1
+    schedule: Schedule = Schedule.ONE_F_ONE_B
     sequence_parallel: bool = False
     micro_batch_size: int = 1
     recompute: Recompute = Recompute.NONE
     data_sharding: DataSharding = DataSharding.NONE
+    sharding_degree: int | None = None
+    reshard_after_forward: bool = True
+    no_sync: bool = False
+    context_exchange: ContextExchange = ContextExchange.RING
 
     @property
     def world_size(self) -> int:
@@ -117,6 +161,11 @@ class Parallelism:
     def replicas(self) -> int:
         """Ranks with the same parameters before sharding: those of data and context."""
         return self.data * self.context
+
+    @property
+    def shards(self) -> int:
+        """Ranks that share one copy of what is sharded."""
+        return self.sharding_degree or self.replicas
 
     @property
     def sequence_share(self) -> int:
@@ -237,11 +286,24 @@ def format_parallelism(parallelism: Parallelism) -> str:
     parts = [product] if product else []
     if parallelism.interleave > 1:
         parts.append(f"{parallelism.interleave} virtual stages")
+    if parallelism.schedule is not Schedule.ONE_F_ONE_B:
+        parts.append(_words(parallelism.schedule))
+    if parallelism.context_exchange is not ContextExchange.RING:
+        parts.append(f"{_words(parallelism.context_exchange)} of context")
     parts.append(f"micro batch {parallelism.micro_batch_size}")
     if parallelism.sequence_parallel:
         parts.append("sequence parallel")
     if parallelism.recompute.value != "none":
         parts.append(f"{parallelism.recompute.value} recomputation")
     if parallelism.data_sharding.value != "none":
-        parts.append(parallelism.data_sharding.value)
+        within = f" within {parallelism.shards} ranks" if parallelism.sharding_degree else ""
+        parts.append(f"{parallelism.data_sharding.value}{within}")
+    if not parallelism.reshard_after_forward:
+        parts.append("no reshard after forward")
+    if parallelism.no_sync:
+        parts.append("no_sync")
     return ", ".join(parts)
+
+
+def _words(choice: StrEnum) -> str:
+    return choice.value.replace("_", " ")
