@@ -104,9 +104,9 @@ ProgramOption = Annotated[
         "--software",
         "--software-profile",
         metavar="NAME",
-        help="Training program: torchrec, hugectr, megatron, …; `dse list programs` has all. "
-        "By default torchrec for recommendation models and megatron for transformers; `ideal` is "
-        "a bound that no program reaches.",
+        help="Training program: torchrec, hugectr, nemo, …; `dse list programs` has all. By "
+        "default torchrec for recommendation models and megatron_bridge for transformers; `ideal` "
+        "is a bound that no program reaches.",
     ),
 ]
 ReplicasOption = Annotated[

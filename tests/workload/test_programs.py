@@ -20,7 +20,7 @@ from dse.workload import (
 
 CASES = {
     "dlrm": ("dlrm_tiny", {"world_size": 2, "global_batch_size": 4096}, "torchrec"),
-    "transformer": ("gpt_1_7b", {"world_size": 8, "global_batch_size": 64}, "megatron"),
+    "transformer": ("gpt_1_7b", {"world_size": 8, "global_batch_size": 64}, "megatron_bridge"),
 }
 every_kind = pytest.mark.parametrize("kind", list(CASES))
 

@@ -37,7 +37,7 @@ _PROGRAMS = (
     TransformerProgram(
         name=IDEAL,
         description="Overlaps and fuses all that can be, with the fastest attention measured",
-        origin="Assumed: gradients of four bytes, one pass of a fused optimizer",
+        origin="Assumed: gradients of two bytes, one pass of a fused optimizer",
         fitted=(_CALLS,),
     ),
     TransformerProgram(

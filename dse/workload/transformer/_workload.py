@@ -77,7 +77,7 @@ class TransformerWorkload(ModelWorkload):
     metrics: ClassVar[tuple[Metric, ...]] = _METRICS
     bounds_time: ClassVar[bool] = True
     programs: ClassVar[Mapping[str, Program]] = TRANSFORMER_PROGRAMS
-    default_program: ClassVar[str] = "megatron"
+    default_program: ClassVar[str] = "megatron_bridge"
     rank_word: ClassVar[str] = TransformerJob.rank_word
     frameworks: ClassVar[tuple[str, ...]] = ("megatron",)
     summarized: ClassVar[frozenset[str]] = frozenset(f.name for f in fields(Parallelism))
