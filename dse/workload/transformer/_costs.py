@@ -9,7 +9,7 @@ from dse.model import AttentionKind
 from dse.workload._host import HostTimes
 from dse.workload._launch import LaunchMode
 from dse.workload.transformer._cost import Cost, kernels_next_to, total_cost, transfer_next_to
-from dse.workload.transformer._kernels import KernelTime, KernelTimes
+from dse.workload.transformer._kernels import NO_TIME, KernelTime, KernelTimes
 from dse.workload.transformer._memory import (
     end_parameters,
     stage_expert_parameters,
@@ -20,7 +20,7 @@ from dse.workload.transformer._memory import (
 from dse.workload.transformer._schedule import layers_by_chunk
 from dse.workload.transformer._tasks import Kind, Role, Structure
 from dse.workload.transformer._transfers import Transfers
-from dse.workload.transformer._types import DataSharding, Recompute
+from dse.workload.transformer._types import DataSharding, Recompute, Schedule
 from dse.workload.transformer._work import Elementwise, LayerWork
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ def make_structure(problem: TransformerJob) -> Structure:
         overlaps_receive=software.overlap_pipeline and stages > 1,
         sharding=sharding if reduces else DataSharding.NONE,
         prefetches=software.prefetch_parameters,
+        schedule=parallelism.schedule,
+        reshards=parallelism.reshard_after_forward,
+        reduces_once=parallelism.no_sync,
     )
 
 
@@ -68,6 +71,24 @@ def _dispatch_s(problem: TransformerJob) -> float:
     return calls * times.dispatch("", 1).duration_s
 
 
+#: Passes through a chunk of layers, with what the head adds to them.
+_PASSES = {
+    Role.FORWARD: Role.HEAD,
+    Role.BACKWARD: Role.HEAD_BACKWARD,
+    Role.INPUT_GRADIENTS: Role.HEAD_INPUT_GRADIENTS,
+    Role.WEIGHT_GRADIENTS: Role.HEAD_WEIGHT_GRADIENTS,
+}
+
+#: Passes through a single layer, with the pass that they are a part of.
+_LAYERS = {
+    Role.LAYER_FORWARD: Role.FORWARD,
+    Role.LAYER_BACKWARD: Role.BACKWARD,
+    Role.LAYER_BACKWARD_UNREDUCED: Role.BACKWARD,
+    Role.LAYER_INPUT_GRADIENTS: Role.INPUT_GRADIENTS,
+    Role.LAYER_WEIGHT_GRADIENTS: Role.WEIGHT_GRADIENTS,
+}
+
+
 class StepCosts:
     """Costs of one problem's tasks."""
 
@@ -86,26 +107,29 @@ class StepCosts:
     def of(self, kind: Kind) -> Cost:
         """Returns the cost of a kind of task."""
         role, stage, chunk = kind
-        if role in (Role.FORWARD, Role.BACKWARD):
-            return self._pass(stage, chunk, backward=role is Role.BACKWARD)
-        if role is Role.LAYER_FORWARD:
-            prefetched = self._gather_layer() if self._software.prefetch_parameters else Cost()
-            return kernels_next_to(self._layer_forward(), prefetched)
-        if role is Role.LAYER_BACKWARD:
-            return kernels_next_to(self._layer_backward(), self._beside_backward())
-        if role is Role.RECEIVE:
+        if role in _PASSES:
+            return self._pass(role, stage, chunk)
+        if role in _LAYERS:
+            return kernels_next_to(self._layer(_LAYERS[role]), self._beside(role))
+        if role in (Role.SEND, Role.RECEIVE):
             return self._stage_output
         if role is Role.OPTIMIZER:
             return self._optimizer(stage)
-        parts = {
+        own = self._kernels_of(role)
+        if own is not None:
+            return self._computed(own)
+        return self._data_transfer(kind)
+
+    def _kernels_of(self, role: Role) -> KernelTime | None:
+        """Returns the kernels of a task before or after the layers; None for other tasks."""
+        return {
             Role.EMBEDDING_FORWARD: self._embedding[0],
             Role.EMBEDDING_BACKWARD: self._embedding[1],
+            Role.HEAD: self._head[0],
             Role.HEAD_BACKWARD: self._head[1],
-            Role.HEAD: self._head[0] + self._head[1],
-        }
-        if role in parts:
-            return self._computed(parts[role])
-        return self._data_transfer(kind)
+            Role.HEAD_INPUT_GRADIENTS: self._head[1] - self._weights[1],
+            Role.HEAD_WEIGHT_GRADIENTS: self._weights[1],
+        }.get(role)
 
     # --- passes ---------------------------------------------------------------------------------
 
@@ -118,7 +142,7 @@ class StepCosts:
         elif recompute is Recompute.SELECTIVE and self._model.attention is AttentionKind.UNFUSED:
             recomputed = work.core_forward()
         accumulate: list[Kernel] = []
-        if self._problem.micro_batches > 1 and not self._sharded:
+        if self._problem.micro_batches > 1 and not self._scatters_each:
             split = self._model.layer_matrix_parameters / self._parallelism.tensor
             split += self._layer_experts
             traffic = self._problem.gradient_bytes
@@ -138,6 +162,8 @@ class StepCosts:
             work.core_forward(),
             work.core_backward(),
         ]
+        if self._parallelism.schedule is Schedule.ZERO_BUBBLE:
+            lists += [[*work.layer_weight_gradients(), *accumulate], work.head_weight_gradients()]
         device = self._cluster.device
         times = _kernel_times(device, self._problem.precision, self._software)
         measured = times.measure(lists)
@@ -145,52 +171,85 @@ class StepCosts:
         self._embedding = (measured[3], measured[4])
         self._head = (measured[5], measured[6])
         self._core = (measured[7], measured[8])
+        #: Of a layer and of the head, where they are made apart.
+        self._weights = measured[9:] or [NO_TIME] * 2
         self.product_spread = times.product_spread([*lists[0], *lists[1], *lists[6]])
         self.attention_spread = times.attention_spread([*lists[7], *lists[8]])
 
     @property
     def _sharded(self) -> bool:
-        """Whether gradients leave after every micro-batch, so that shards are accumulated."""
+        """Whether replicas keep a part of the gradients."""
         sharding = self._parallelism.data_sharding
         return self._parallelism.replicas > 1 and sharding.shards_gradients
 
-    def _pass(self, stage: int, chunk: int, *, backward: bool) -> Cost:
+    @property
+    def _scatters_each(self) -> bool:
+        """Whether gradients leave after every micro-batch, so that shards are accumulated."""
+        return self._sharded and not self._parallelism.no_sync
+
+    def _pass(self, role: Role, stage: int, chunk: int) -> Cost:
         parallelism = self._parallelism
         layers = self._problem.chunk_layers(stage, chunk)
         first = stage == 0 and chunk == 0
         last = stage == parallelism.pipeline - 1 and chunk == parallelism.interleave - 1
-        layer = self._layer_backward() if backward else self._layer_forward()
-        cost = Cost(*(layers * seconds for seconds in layer))
-        if first:
+        cost = Cost(*(layers * seconds for seconds in self._layer(role)))
+        backward = role is not Role.FORWARD
+        if first and role is not Role.INPUT_GRADIENTS:
             cost = total_cost(cost, self._computed(self._embedding[backward]))
         if last:
-            cost = total_cost(cost, self._computed(self._head[backward]))
-        sends = not (first if backward else last)
+            head = self._kernels_of(_PASSES[role])
+            cost = total_cost(cost, self._computed(head or NO_TIME))
+        sends = not (first if backward else last) and role is not Role.WEIGHT_GRADIENTS
         if sends and not self._software.overlap_pipeline:
             cost = total_cost(cost, self._stage_output)
         return cost
+
+    def _layer(self, role: Role) -> Cost:
+        """Returns what one layer adds to a pass, without what overlaps with it."""
+        if role is Role.FORWARD:
+            return self._layer_forward()
+        if role is Role.BACKWARD:
+            return self._layer_backward()
+        if role is Role.INPUT_GRADIENTS:
+            return self._layer_input_gradients()
+        weights = self._weights[0]
+        transfers = self._transfers.tensor_weight_gradients(weights.product_s)
+        return total_cost(self._computed(weights), transfers)
 
     def _layer_forward(self) -> Cost:
         return total_cost(
             self._computed(self._forward),
             self._transfers.tensor_forward(self._forward.product_s),
-            self._transfers.context(1, self._core[0].total_s),
+            self._transfers.context(self._core[0].total_s, backward=False),
             self._transfers.experts(self._work.expert_rows),
         )
 
     def _layer_backward(self) -> Cost:
-        transfers = self._transfers
-        cost = total_cost(
+        return total_cost(
             self._computed(self._backward + self._recomputed),
             # Half of the products of a backward pass make gradients of weights.
-            transfers.tensor_backward(0.5 * self._backward.product_s),
-            # Keys and values come around again, and their gradients.
-            transfers.context(2, self._core[1].total_s),
+            self._transfers.tensor_backward(0.5 * self._backward.product_s),
+            self._beside_inputs(),
+        )
+
+    def _layer_input_gradients(self) -> Cost:
+        made = self._backward - self._weights[0]
+        return total_cost(
+            self._computed(made + self._recomputed),
+            self._transfers.tensor_input_gradients(made.product_s),
+            self._beside_inputs(),
+        )
+
+    def _beside_inputs(self) -> Cost:
+        """Returns the other transfers of a layer's backward pass, and those of recomputation."""
+        transfers = self._transfers
+        cost = total_cost(
+            transfers.context(self._core[1].total_s, backward=True),
             transfers.experts(self._work.expert_rows),
         )
         if self._parallelism.recompute is not Recompute.FULL:
             return cost
-        again = transfers.context(1, self._core[0].total_s)
+        again = transfers.context(self._core[0].total_s, backward=False)
         experts = transfers.experts(self._work.expert_rows)
         return total_cost(
             cost, transfers.tensor_recomputed(self._forward.product_s), again, experts
@@ -225,9 +284,11 @@ class StepCosts:
             beside_s = self._forward.total_s if self._software.prefetch_parameters else 0.0
             return transfer_next_to(self._gather_layer(), beside_s)
         if role is Role.REDUCE_LAYER:
-            return transfer_next_to(self._reduce_layer(), self._backward.total_s)
+            apart = self._parallelism.schedule is Schedule.ZERO_BUBBLE
+            beside = self._weights[0] if apart else self._backward
+            return transfer_next_to(self._reduce_layer(), beside.total_s)
         if role is Role.GATHER_ROOT:
-            return transfers.gathered(self._root_parameters)
+            return transfers.gathered(self._root_parameters(stage > 0))
         if role is Role.GATHER_UPDATED:
             return transfers.gathered(*self._stage(stage))
         if role is Role.REDUCE_ALL:
@@ -235,7 +296,7 @@ class StepCosts:
         if role is Role.REDUCE_EMBEDDING:
             return transfers.ends_reduced()
         if self._sharded:
-            return transfers.reduced(self._root_parameters)
+            return transfers.reduced(self._root_parameters(bool(chunk)))
         return transfers.reduced(end_parameters(self._problem, last=bool(chunk)))
 
     def _stage(self, stage: int) -> tuple[float, float]:
@@ -245,7 +306,7 @@ class StepCosts:
         )
 
     @property
-    def _layer(self) -> tuple[float, float]:
+    def _layer_parameters(self) -> tuple[float, float]:
         """Parameters of a layer on a rank, and those of its experts."""
         return self._model.layer_parameters / self._parallelism.tensor, self._layer_experts
 
@@ -254,22 +315,25 @@ class StepCosts:
         spread = self._parallelism
         return self._model.layer_expert_parameters / (spread.tensor * spread.expert)
 
-    @property
-    def _root_parameters(self) -> float:
-        """Parameters outside the layers."""
-        return sum(end_parameters(self._problem, last=last) for last in (False, True))
+    def _root_parameters(self, last: bool) -> float:
+        """Parameters outside the layers, of one end of a pipeline; of both with one stage."""
+        ends = (last,) if self._parallelism.pipeline > 1 else (False, True)
+        return sum(end_parameters(self._problem, last=end) for end in ends)
 
     def _gather_layer(self) -> Cost:
         if self._parallelism.data_sharding is not DataSharding.PARAMETERS:
             return Cost()
-        return self._transfers.gathered(*self._layer)
+        return self._transfers.gathered(*self._layer_parameters)
 
     def _reduce_layer(self) -> Cost:
-        return self._transfers.reduced(*self._layer)
+        return self._transfers.reduced(*self._layer_parameters)
 
-    def _beside_backward(self) -> Cost:
-        """What overlaps with a layer's backward pass."""
-        hidden = self._reduce_layer() if self._parallelism.replicas > 1 else Cost()
-        if self._sharded and self._software.prefetch_parameters:
+    def _beside(self, role: Role) -> Cost:
+        """What overlaps with a layer of a pass."""
+        reduces = role in (Role.LAYER_BACKWARD, Role.LAYER_WEIGHT_GRADIENTS)
+        hidden = self._reduce_layer() if reduces and self._parallelism.replicas > 1 else Cost()
+        again = role is Role.LAYER_FORWARD or self._parallelism.reshard_after_forward
+        gathers = again and role is not Role.LAYER_WEIGHT_GRADIENTS
+        if self._sharded and gathers and self._software.prefetch_parameters:
             hidden = total_cost(hidden, self._gather_layer())
         return hidden

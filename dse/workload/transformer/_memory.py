@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from dse.model import AttentionKind
 from dse.workload._prediction import MemoryAccount
-from dse.workload.transformer._schedule import chunks_in_flight
+from dse.workload.transformer._schedule import in_flight
 from dse.workload.transformer._types import DataSharding, LossKernels, Recompute
 
 if TYPE_CHECKING:
@@ -183,10 +183,7 @@ def _activations_bytes(problem: TransformerJob, stage: int) -> float:
     model, parallelism = problem.model, problem.parallelism
     recompute = parallelism.recompute
     layers = problem.stage_layers(stage) / parallelism.interleave
-    chunks = chunks_in_flight(
-        parallelism.pipeline, parallelism.interleave, problem.micro_batches, stage
-    )
-    kept = chunks * layers * layer_activation_bytes(problem, recompute)
+    kept = layers * _in_flight_bytes(problem, stage)
     if recompute is Recompute.FULL:
         kept += layer_activation_bytes(problem, Recompute.NONE)
     elif recompute is Recompute.SELECTIVE:
@@ -204,6 +201,45 @@ def _activations_bytes(problem: TransformerJob, stage: int) -> float:
         copy = value if problem.software.loss is LossKernels.FUSED else value + 4
         kept += 2 * value * rows * model.hidden + copy * logits
     return kept
+
+
+def _in_flight_bytes(problem: TransformerJob, stage: int) -> float:
+    """Returns what a stage keeps for the passes in flight, for each layer of a chunk."""
+    spread = problem.parallelism
+    moments = in_flight(
+        spread.pipeline, spread.interleave, problem.micro_batches, stage, spread.schedule
+    )
+    kept = layer_activation_bytes(problem, spread.recompute)
+    if len(moments) == 1 and not moments[0].weights:
+        return moments[0].chunks * kept
+    operands = layer_operand_bytes(problem)
+    return max(one.chunks * kept + one.weights * operands for one in moments)
+
+
+def layer_operand_bytes(problem: TransformerJob) -> float:
+    """Returns what the gradients of a layer's weights are made of, for one micro-batch.
+
+    These are the inputs of all products and the gradients of their outputs: 32 `s b h` for a layer
+    of GPT (Qi et al., arXiv 2401.10241, table 1).
+
+    Args:
+        problem: What is trained, where and how.
+    """
+    model, spread = problem.model, problem.parallelism
+    tokens = spread.micro_batch_size * model.sequence_length / spread.context
+    value, operand = problem.precision.value_bytes, problem.precision.operand_bytes
+    shared = tokens / spread.sequence_share * model.hidden
+    split = tokens / spread.tensor
+    inputs = (2 if model.ffn_hidden else 1) * shared
+    inputs += split * (model.attention_width + model.ffn_hidden)
+    gradients = inputs - split * model.attention_width - split * model.ffn_hidden
+    gradients += split * (model.qkv_width + model.ffn_width)
+    if model.experts is not None:
+        rows = tokens * model.experts.active * model.experts.imbalance
+        inner = model.experts.ffn_hidden / spread.tensor
+        inputs += rows * (model.hidden + inner)
+        gradients += rows * (model.hidden + (2 if model.gated_ffn else 1) * inner)
+    return operand * inputs + value * gradients
 
 
 def _buffers_bytes(problem: TransformerJob) -> float:

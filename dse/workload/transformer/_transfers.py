@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dse.machine.collectives import CollectiveOp
 from dse.workload.transformer._cost import Cost, exposed, total_cost
 from dse.workload.transformer._groups import Groups, estimate
-from dse.workload.transformer._types import DataSharding
+from dse.workload.transformer._types import ContextExchange, DataSharding
 
 if TYPE_CHECKING:
     from dse.machine.collectives import Group
@@ -33,6 +33,8 @@ class Transfers:
         self._groups = Groups.of(problem.cluster, problem.parallelism)
 
     def _transfer(self, op: CollectiveOp, size_bytes: float, group: Group) -> Cost:
+        if size_bytes <= 0 or group.size < 2:
+            return Cost()
         seconds = float(estimate(self._cluster, op, size_bytes, group).time_s)
         return Cost(inside_s=seconds) if group.domains == 1 else Cost(network_s=seconds)
 
@@ -105,20 +107,72 @@ class Transfers:
             hideable = exposed(hideable, weight_gradients_s)
         return total_cost(visible, hideable)
 
-    def context(self, rounds: int, attention_s: float) -> Cost:
-        """Returns what the context ring adds to attention: keys and values go around meanwhile.
+    def tensor_input_gradients(self, products_s: float) -> Cost:
+        """Returns what both blocks' sums add to a pass that makes gradients of inputs alone.
 
         Args:
-            rounds: How often they go around.
-            attention_s: Time of the attention that overlaps with them.
+            products_s: Time of the products that make them.
         """
-        ranks = self._parallelism.context
+        group, size = self._groups.tensor, self._activation_bytes
+        if not self._parallelism.sequence_parallel:
+            return total_cost(*[self._block_sum()] * 2)
+        ops = (CollectiveOp.ALL_GATHER, CollectiveOp.REDUCE_SCATTER)
+        moved = [self._transfer(op, size, group) for op in ops]
+        return self._by_parts(total_cost(*moved, *moved), products_s)
+
+    def tensor_weight_gradients(self, products_s: float) -> Cost:
+        """Returns what the gather of both blocks' inputs adds to their weights' gradients.
+
+        Args:
+            products_s: Time of the products that make them, which overlap with what can be hidden.
+        """
+        if not self._parallelism.sequence_parallel:
+            return Cost()
+        group, size = self._groups.tensor, self._activation_bytes
+        gathers = total_cost(*[self._transfer(CollectiveOp.ALL_GATHER, size, group)] * 2)
+        return exposed(gathers, products_s) if self._software.overlap_tensor else gathers
+
+    # --- context --------------------------------------------------------------------------------
+
+    def context(self, attention_s: float, *, backward: bool) -> Cost:
+        """Returns what sharing keys and values among context-parallel ranks adds to attention.
+
+        Args:
+            attention_s: Time of a rank's attention.
+            backward: Keys and values are needed again, and their gradients go back.
+        """
+        ranks, exchange = self._parallelism.context, self._parallelism.context_exchange
         if ranks == 1:
             return Cost()
-        columns = 2 * self._model.kv_heads * self._model.head_dim / self._parallelism.tensor
-        size = rounds * self._value * columns * self._tokens * ranks
-        moved = self._transfer(CollectiveOp.ALL_GATHER, size, self._groups.context)
-        return exposed(moved, attention_s)
+        if exchange is ContextExchange.ULYSSES:
+            return self._ulysses()
+        size = self._value * self._key_value_columns * self._tokens * ranks
+        group = self._groups.context
+        if exchange is ContextExchange.ALL_GATHER:
+            gathered = self._transfer(CollectiveOp.ALL_GATHER, size, group)
+            if not backward:
+                return gathered
+            return total_cost(gathered, self._transfer(CollectiveOp.REDUCE_SCATTER, size, group))
+        # Gradients go around with keys and values.
+        moved = self._transfer(CollectiveOp.ALL_GATHER, size * (2 if backward else 1), group)
+        # While the rank works on the last ones, none are on their way.
+        return exposed(moved, attention_s * (ranks - 1) / ranks)
+
+    @property
+    def _key_value_columns(self) -> float:
+        return 2 * self._model.kv_heads * self._model.head_dim / self._parallelism.tensor
+
+    def _ulysses(self) -> Cost:
+        """Queries, keys and values to the ranks of their heads, and the outputs back."""
+        tensor, each = self._parallelism.tensor, self._value * self._tokens
+        queries = self._model.attention_width / tensor
+        columns = (queries, self._key_value_columns / 2, self._key_value_columns / 2, queries)
+        return total_cost(
+            *(
+                self._transfer(CollectiveOp.ALL_TO_ALL, each * one, self._groups.context)
+                for one in columns
+            )
+        )
 
     def stage_output(self) -> Cost:
         """Returns a stage's output on its way to the next.
@@ -151,34 +205,37 @@ class Transfers:
     # --- replicas -------------------------------------------------------------------------------
 
     def gathered(self, parameters: float, experts: float = 0.0) -> Cost:
-        """Returns parameters, and those of experts, gathered from the shards of all replicas."""
+        """Returns parameters, and those of experts, gathered from their shards."""
+        groups = self._groups
         return total_cost(
-            *(
-                self._transfer(CollectiveOp.ALL_GATHER, self._value * count, group)
-                for count, group in self._by_group(parameters, experts)
-            )
+            self._transfer(CollectiveOp.ALL_GATHER, self._value * parameters, groups.shards),
+            self._transfer(CollectiveOp.ALL_GATHER, self._value * experts, groups.expert_shards),
         )
 
     def reduced(self, parameters: float, experts: float = 0.0) -> Cost:
-        """Returns gradients summed over replicas, scattered where anything is sharded."""
-        scattered = self._parallelism.data_sharding is not DataSharding.NONE
-        op = CollectiveOp.REDUCE_SCATTER if scattered else CollectiveOp.ALL_REDUCE
-        return total_cost(
-            *(
-                self._transfer(op, self._gradient * count, group)
-                for count, group in self._by_group(parameters, experts)
-            )
-        )
+        """Returns gradients summed over replicas, scattered where anything is sharded.
 
-    def _by_group(self, parameters: float, experts: float) -> list[tuple[float, Group]]:
-        """Returns parameters with the ranks that have the same ones."""
-        groups = self._groups
-        shared = [(parameters, groups.replicas)]
-        return [*shared, (experts, groups.expert_replicas)] if experts else shared
+        Ranks with the same shards in different copies then sum what each has.
+        """
+        size, of_experts = self._gradient * parameters, self._gradient * experts
+        groups, copies = self._groups, self._groups.copies
+        if self._parallelism.data_sharding is DataSharding.NONE:
+            return total_cost(
+                self._transfer(CollectiveOp.ALL_REDUCE, size, groups.replicas),
+                self._transfer(CollectiveOp.ALL_REDUCE, of_experts, groups.expert_replicas),
+            )
+        own = size / groups.shards.size + of_experts / groups.expert_shards.size
+        return total_cost(
+            self._transfer(CollectiveOp.REDUCE_SCATTER, size, groups.shards),
+            self._transfer(CollectiveOp.REDUCE_SCATTER, of_experts, groups.expert_shards),
+            self._transfer(CollectiveOp.ALL_REDUCE, own, copies),
+        )
 
     def ends_reduced(self) -> Cost:
         """Returns the shared embedding's gradient summed over first and last stage."""
         parameters = self._model.vocab * self._model.hidden / self._parallelism.tensor
+        if self._parallelism.data_sharding.shards_gradients:
+            parameters /= self._parallelism.shards
         return self._transfer(
             CollectiveOp.ALL_REDUCE, self._gradient * parameters, self._groups.stages
         )

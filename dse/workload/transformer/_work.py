@@ -134,9 +134,7 @@ class LayerWork:
         kernels: list[Kernel] = []
         for m, n, k in (*self._matrices(), *self._expert_matrices()):
             kernels += [self._product(m, k, n), self._product(k, n, m)]
-        outputs = (model.qkv_width + model.ffn_width) / self._tensor + 2 * hidden
-        if model.biases:
-            kernels.append(Elementwise(value * outputs * self.tokens, 4))
+        kernels += self._bias_gradients()
         per_value = value * ((5 if self._fused else 8) if model.gated_ffn else 3)
         if model.ffn_hidden:
             kernels.append(Elementwise(per_value * model.ffn_hidden / self._tensor * self.tokens))
@@ -151,6 +149,19 @@ class LayerWork:
         if self._mask:
             kernels += [Elementwise((2 * value + 1) * hidden * self._rows)] * 2
         return [*kernels, *self.core_backward()]
+
+    def layer_weight_gradients(self) -> list[Kernel]:
+        """The kernels of a layer's backward pass on which no other gradient depends."""
+        products = (*self._matrices(), *self._expert_matrices())
+        made: list[Kernel] = [self._product(k, n, m) for m, n, k in products]
+        return [*made, *self._bias_gradients()]
+
+    def _bias_gradients(self) -> list[Kernel]:
+        model = self._model
+        if not model.biases:
+            return []
+        outputs = (model.qkv_width + model.ffn_width) / self._tensor + 2 * model.hidden
+        return [Elementwise(self._value * outputs * self.tokens, 4)]
 
     def _matrices(self) -> tuple[tuple[int, int, int], ...]:
         """Sizes `(m, n, k)` of the products that every token takes part in.
@@ -345,6 +356,14 @@ class LayerWork:
         forward.append(Elementwise(forward_bytes * logits, launches))
         backward.append(Elementwise(backward_bytes * logits, launches))
         return Work(tuple(forward), tuple(backward))
+
+    def head_weight_gradients(self) -> list[Kernel]:
+        """The kernels of the head's backward pass on which no other gradient depends."""
+        model, tokens, hidden = self._model, self.tokens, self._model.hidden
+        kernels: list[Kernel] = [Product(hidden, -(-model.vocab // self._tensor), tokens)]
+        if model.family is TransformerFamily.BERT:
+            kernels.append(Product(hidden, hidden, tokens))
+        return kernels
 
 
 def _loss_bytes(loss: LossKernels, value: int) -> tuple[int, int, int]:
