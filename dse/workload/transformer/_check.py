@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
 from dse.workload.transformer._schedule import layers_by_chunk
-from dse.workload.transformer._types import DataSharding
+from dse.workload.transformer._types import ContextExchange, DataSharding, Schedule
 
 if TYPE_CHECKING:
     from dse.machine import Cluster
@@ -62,12 +63,38 @@ def _check_degrees(cluster: Cluster, parallelism: Parallelism) -> None:
             "sequence parallelism shares the work of tensor-parallel ranks; use tensor > 1 or "
             "turn it off"
         )
-    sharding = parallelism.data_sharding
-    if parallelism.pipeline > 1 and sharding.shards_gradients:
+    _check_sharding(parallelism)
+
+
+def _check_sharding(parallelism: Parallelism) -> None:
+    sharding, degree = parallelism.data_sharding, parallelism.sharding_degree
+    if not parallelism.reshard_after_forward and sharding is not DataSharding.PARAMETERS:
         raise ConfigError(
-            f"data sharding {sharding} with {parallelism.pipeline} pipeline stages: every "
-            "micro-batch would gather or scatter parameters again; use "
-            f"{DataSharding.OPTIMIZER} or one stage"
+            f"reshard_after_forward false with data sharding {sharding}: only "
+            f"{DataSharding.PARAMETERS} gathers parameters; leave it out"
+        )
+    if parallelism.no_sync and not sharding.shards_gradients:
+        raise ConfigError(
+            f"no_sync with data sharding {sharding}: gradients are reduced once an iteration "
+            f"anyway; leave it out, or use {DataSharding.GRADIENTS} or {DataSharding.PARAMETERS}"
+        )
+    if degree is None:
+        return
+    if sharding is DataSharding.NONE:
+        raise ConfigError(
+            f"sharding degree {degree} with data sharding {sharding}: nothing is sharded; leave "
+            "it out"
+        )
+    replicas, expert = parallelism.replicas, parallelism.expert
+    if degree < 1 or replicas % degree or degree % expert:
+        works = max(
+            value
+            for value in range(1, replicas + 1)
+            if replicas % value == 0 and value % expert == 0 and value <= max(degree, expert)
+        )
+        raise ConfigError(
+            f"sharding degree {degree} has to divide the {replicas} ranks of data and context "
+            f"parallelism, and expert {expert} has to divide it; {works} does"
         )
 
 
@@ -96,6 +123,25 @@ def _check_model(model: TransformerModel, world_size: int, parallelism: Parallel
             )
     _check_chunks(model, world_size, parallelism)
     _check_experts(model, parallelism)
+    _check_exchange(model, parallelism)
+
+
+def _check_exchange(model: TransformerModel, parallelism: Parallelism) -> None:
+    exchange, context = parallelism.context_exchange, parallelism.context
+    if exchange is ContextExchange.RING:
+        return
+    if context == 1:
+        raise ConfigError(
+            f"context exchange {exchange} with one context-parallel rank: same as "
+            f"{ContextExchange.RING}; use context > 1"
+        )
+    heads = math.gcd(model.heads, model.kv_heads) // parallelism.tensor
+    if exchange is ContextExchange.ULYSSES and heads % context:
+        raise ConfigError(
+            f"context {context} with {exchange} does not divide the {heads} heads of keys and "
+            f"values that tensor {parallelism.tensor} leaves a rank of {model.name}; "
+            f"{math.gcd(heads, context)} does, or use {ContextExchange.RING}"
+        )
 
 
 def _check_chunks(model: TransformerModel, world_size: int, parallelism: Parallelism) -> None:
@@ -149,8 +195,19 @@ def _check_schedule(global_batch_size: int, parallelism: Parallelism) -> None:
             f"{passes} passes of micro-batches through the stages, more than the limit of "
             f"{_MOST_PASSES}; use larger micro-batches or a smaller global batch"
         )
+    schedule = parallelism.schedule
+    if schedule is not Schedule.ONE_F_ONE_B and parallelism.pipeline == 1:
+        raise ConfigError(
+            f"schedule {schedule} with one pipeline stage: same as {Schedule.ONE_F_ONE_B}; use "
+            "pipeline > 1"
+        )
     if parallelism.interleave == 1:
         return
+    if schedule is Schedule.GPIPE:
+        raise ConfigError(
+            f"schedule {schedule} with interleave {parallelism.interleave}: it takes all "
+            f"micro-batches through one chunk; use interleave 1 or {Schedule.ONE_F_ONE_B}"
+        )
     if parallelism.pipeline == 1:
         raise ConfigError(
             f"interleave {parallelism.interleave} needs pipeline stages; use pipeline > 1 or "

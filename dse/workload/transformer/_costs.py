@@ -80,7 +80,7 @@ _PASSES = {
 }
 
 #: Passes through a single layer, with the pass that they are a part of.
-_LAYERS = {
+LAYERS = {
     Role.LAYER_FORWARD: Role.FORWARD,
     Role.LAYER_BACKWARD: Role.BACKWARD,
     Role.LAYER_BACKWARD_UNREDUCED: Role.BACKWARD,
@@ -109,8 +109,8 @@ class StepCosts:
         role, stage, chunk = kind
         if role in _PASSES:
             return self._pass(role, stage, chunk)
-        if role in _LAYERS:
-            return kernels_next_to(self._layer(_LAYERS[role]), self._beside(role))
+        if role in LAYERS:
+            return kernels_next_to(self._layer(LAYERS[role]), self._beside(role))
         if role in (Role.SEND, Role.RECEIVE):
             return self._stage_output
         if role is Role.OPTIMIZER:

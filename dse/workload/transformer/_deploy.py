@@ -8,7 +8,12 @@ from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.model import Activation, AttentionKind, NormKind
 from dse.workload.transformer._schedule import layers_by_chunk
-from dse.workload.transformer._types import DataSharding, Recompute
+from dse.workload.transformer._types import (
+    ContextExchange,
+    DataSharding,
+    Recompute,
+    Schedule,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +52,8 @@ def megatron_arguments(
     """Returns the arguments of Megatron-LM's `pretrain_gpt.py` or `pretrain_bert.py`.
 
     Learning rate, data, tokenizer and checkpoints do not affect speed and are left to the user.
-    Megatron-LM has no ZeRO-2; such a configuration gets the flag of ZeRO-1.
+    Megatron-LM has no ZeRO-2 of its own; such a configuration gets the flag of ZeRO-1. Groups of
+    ranks that share an optimizer are what it calls instances of the distributed optimizer.
 
     Args:
         model: What is trained.
@@ -60,13 +66,14 @@ def megatron_arguments(
         One argument a line.
 
     Raises:
-        ConfigError: The model has a part for which there is no argument.
+        ConfigError: The model or its spread has a part for which there is no argument.
     """
     lines = [
         *_architecture(model),
         f"--tensor-model-parallel-size {parallelism.tensor}",
         f"--pipeline-model-parallel-size {parallelism.pipeline}",
         f"--context-parallel-size {parallelism.context}",
+        *_context_exchange(parallelism),
         *_expert_degree(model, parallelism),
         f"--micro-batch-size {parallelism.micro_batch_size}",
         f"--global-batch-size {global_batch_size}",
@@ -146,7 +153,18 @@ def _expert_degree(model: TransformerModel, parallelism: Parallelism) -> Iterato
         yield f"--expert-model-parallel-size {parallelism.expert}"
 
 
+def _context_exchange(parallelism: Parallelism) -> Iterator[str]:
+    names = {ContextExchange.ALL_GATHER: "all_gather", ContextExchange.ULYSSES: "a2a"}
+    if parallelism.context_exchange in names:
+        yield f"--cp-comm-type {names[parallelism.context_exchange]}"
+
+
 def _schedule(model: TransformerModel, parallelism: Parallelism) -> Iterator[str]:
+    if parallelism.schedule is not Schedule.ONE_F_ONE_B:
+        raise ConfigError(
+            f"Megatron-LM has no argument for schedule {parallelism.schedule}; it runs "
+            f"{Schedule.ONE_F_ONE_B}, interleaved or not"
+        )
     layers = layers_by_chunk(model.layers, parallelism.pipeline, parallelism.interleave)
     if parallelism.interleave > 1:
         yield f"--num-layers-per-virtual-pipeline-stage {max(layers)}"
@@ -163,6 +181,12 @@ def _replicas(
 ) -> Iterator[str]:
     sharding = parallelism.data_sharding
     if sharding is DataSharding.PARAMETERS:
+        if parallelism.pipeline > 1:
+            raise ConfigError(
+                f"--use-torch-fsdp2 of Megatron-LM does not work with pipeline parallelism, and "
+                f"there are {parallelism.pipeline} stages; use one stage, or data sharding "
+                f"{DataSharding.OPTIMIZER}"
+            )
         yield "--use-torch-fsdp2"
         # FSDP2 owns the gradients, and saves in the format of torch.distributed.
         yield "--no-gradient-accumulation-fusion"
@@ -172,9 +196,15 @@ def _replicas(
         yield "--overlap-grad-reduce"
     if sharding.shards_optimizer:
         yield "--use-distributed-optimizer"
+        if parallelism.shards < parallelism.replicas:
+            instances = parallelism.replicas // parallelism.shards
+            yield f"--num-distributed-optimizer-instances {instances}"
         if software.overlap_gradients:
             yield "--overlap-param-gather"
-    four_bytes = software.sums_bf16_in_fp32 or software.gradient_bytes == 4
-    if precision.outside_products is Precision.BF16 and not four_bytes:
+    bf16 = precision.outside_products is Precision.BF16
+    four_bytes = software.gradient_bytes == 4 or (bf16 and software.sums_bf16_in_fp32)
+    if bf16 and not four_bytes:
         # Megatron-LM sums them in FP32 otherwise.
         yield "--grad-reduce-in-bf16"
+    if precision.outside_products is Precision.FP16 and four_bytes:
+        yield "--accumulate-allreduce-grads-in-fp32"

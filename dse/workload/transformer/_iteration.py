@@ -144,7 +144,9 @@ def kernels_time_s(problem: TransformerJob) -> float:
         return known[kind]
 
     def pass_s(stage: int, one: Pass) -> float:
-        return sum(device_s(part.role, stage, one.chunk) for part in pass_parts(structure, stage, one))
+        return sum(
+            device_s(part.role, stage, one.chunk) for part in pass_parts(structure, stage, one)
+        )
 
     last = structure.micro_batches - 1
     # The passes of all micro-batches but the first and the last are the same.

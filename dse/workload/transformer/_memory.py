@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING
 from dse.model import AttentionKind
 from dse.workload._prediction import MemoryAccount
 from dse.workload.transformer._schedule import in_flight
-from dse.workload.transformer._types import DataSharding, LossKernels, Recompute
+from dse.workload.transformer._types import (
+    ContextExchange,
+    DataSharding,
+    LossKernels,
+    Recompute,
+)
 
 if TYPE_CHECKING:
     from dse.workload.transformer._job import TransformerJob
@@ -132,11 +137,11 @@ def stage_expert_parameters(problem: TransformerJob, stage: int) -> float:
 
 
 def stage_shard(problem: TransformerJob, stage: int) -> float:
-    """Returns the parameters of a stage's shard, if all ranks with the same ones share them."""
+    """Returns the parameters of a stage's shard, if as many ranks as may share them."""
     parallelism = problem.parallelism
     shared = stage_parameters(problem, stage)
     experts = stage_expert_parameters(problem, stage)
-    return (shared + experts * parallelism.expert) / parallelism.replicas
+    return (shared + experts * parallelism.expert) / parallelism.shards
 
 
 def stage_matrix_parameters(problem: TransformerJob, stage: int) -> float:
@@ -159,7 +164,7 @@ def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
     gradients = parameters * problem.gradient_bytes
     if sharding.shards_optimizer:
         optimizer *= part
-    if sharding.shards_gradients:
+    if sharding.shards_gradients and not problem.parallelism.no_sync:
         gradients *= part
     if sharding is DataSharding.PARAMETERS:
         # The sharded master weights are the only weights; gathered copies are buffers.
@@ -174,7 +179,7 @@ def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
             ("gradients", gradients),
             ("optimizer state", optimizer),
             (ACTIVATIONS, _activations_bytes(problem, stage)),
-            ("buffers", _buffers_bytes(problem)),
+            ("buffers", _buffers_bytes(problem, stage)),
         )
     )
 
@@ -242,7 +247,7 @@ def layer_operand_bytes(problem: TransformerJob) -> float:
     return operand * inputs + value * gradients
 
 
-def _buffers_bytes(problem: TransformerJob) -> float:
+def _buffers_bytes(problem: TransformerJob, stage: int) -> float:
     model, parallelism = problem.model, problem.parallelism
     value = problem.precision.value_bytes
     tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context
@@ -254,11 +259,30 @@ def _buffers_bytes(problem: TransformerJob) -> float:
         total += value * tokens * model.hidden
     if parallelism.pipeline > 1:
         total += 2 * value * tokens * model.hidden / parallelism.tensor
+    total += _context_buffer_bytes(problem, tokens)
     if parallelism.replicas > 1 and parallelism.data_sharding is DataSharding.PARAMETERS:
         experts = model.layer_expert_parameters / parallelism.expert
         layer = (model.layer_parameters + experts) / parallelism.tensor
-        rest = end_parameters(problem, last=False) + end_parameters(problem, last=True)
+        first, last = stage == 0, stage == parallelism.pipeline - 1
+        rest = end_parameters(problem, last=False) if first else 0.0
+        rest += end_parameters(problem, last=True) if last else 0.0
         # Gathered layers and root, and one unreduced gradient of the larger of both.
-        total += value * (_GATHERED_LAYERS * layer + rest)
-        total += problem.gradient_bytes * max(layer, rest)
+        gathered = float(_GATHERED_LAYERS)
+        if not parallelism.reshard_after_forward:
+            gathered = problem.stage_layers(stage)
+        total += value * (gathered * layer + rest)
+        if not parallelism.no_sync:
+            total += problem.gradient_bytes * max(layer, rest)
     return total
+
+
+def _context_buffer_bytes(problem: TransformerJob, tokens: float) -> float:
+    """Returns what context-parallel ranks receive before attention begins."""
+    model, spread = problem.model, problem.parallelism
+    if spread.context == 1 or spread.context_exchange is ContextExchange.RING:
+        return 0.0
+    value, tensor = problem.precision.value_bytes, spread.tensor
+    if spread.context_exchange is ContextExchange.ULYSSES:
+        return value * tokens * model.qkv_width / tensor
+    # Keys and values of whole sequences, and in the backward pass their gradients.
+    return 2 * value * tokens * spread.context * 2 * model.kv_heads * model.head_dim / tensor

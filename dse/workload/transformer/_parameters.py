@@ -26,6 +26,15 @@ DataShardings = Annotated[
     Field(min_length=1),
     BeforeValidator(as_list),
 ]
+Schedules = Annotated[
+    list[Literal["1f1b", "gpipe", "zero_bubble"]], Field(min_length=1), BeforeValidator(as_list)
+]
+ContextExchanges = Annotated[
+    list[Literal["ring", "all_gather", "ulysses"]], Field(min_length=1), BeforeValidator(as_list)
+]
+ReductionPrecisions = Annotated[
+    list[Literal["bf16", "fp32"]], Field(min_length=1), BeforeValidator(as_list)
+]
 
 
 class TransformerParameters(ParametersBlock):
@@ -43,12 +52,18 @@ class TransformerParameters(ParametersBlock):
     tensor: RankCounts = [1]
     pipeline: RankCounts = [1]
     context: RankCounts = [1]
+    context_exchange: ContextExchanges | None = None
     expert: RankCounts = [1]
     interleave: RankCounts = [1]
+    schedule: Schedules | None = None
     micro_batch_size: Counts = [1]
     sequence_parallel: Switches = [False]
     recompute: Recomputations = ["none"]
     data_sharding: DataShardings = ["none"]
+    sharding_degree: RankCounts | None = None
+    reshard_after_forward: Switches | None = None
+    no_sync: Switches | None = None
+    gradient_reduction_precision: ReductionPrecisions | None = None
     program: Annotated[
         Names | None, Field(validation_alias=AliasChoices("program", "software"))
     ] = None

@@ -13,7 +13,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from dse.model import AttentionKind, TransformerFamily
-from dse.workload.transformer._types import LossKernels
+from dse.workload.transformer._types import ContextExchange, LossKernels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -262,9 +262,21 @@ class LayerWork:
     # --- the core of attention ------------------------------------------------------------------
 
     @property
+    def _head_ranks(self) -> int:
+        """Ranks that share the heads: those of tensor parallelism, and of context in Ulysses."""
+        spread = self._problem.parallelism
+        ulysses = spread.context_exchange is ContextExchange.ULYSSES
+        return self._tensor * (spread.context if ulysses else 1)
+
+    @property
+    def _core_queries(self) -> int:
+        """Queries of a sequence on a rank, in the core of attention."""
+        return self._queries * (self._head_ranks // self._tensor)
+
+    @property
     def _heads(self) -> int:
         """Heads of a rank over all samples of a micro-batch."""
-        return self._samples * self._model.heads // self._tensor
+        return self._samples * self._model.heads // self._head_ranks
 
     def _softmax(self, moved_bytes: int) -> tuple[int, int]:
         """Returns bytes of one score and kernels of a softmax with what is done next to it.
@@ -284,7 +296,7 @@ class LayerWork:
         """Scores, softmax and weighted values."""
         if self._model.attention is AttentionKind.FLASH:
             return [self._attention(backward=False)]
-        queries, keys, dim = self._queries, self._model.sequence_length, self._model.head_dim
+        queries, keys, dim = self._core_queries, self._model.sequence_length, self._model.head_dim
         scores = self._heads * queries * keys
         moved, launches = self._softmax(2 * self._value)
         # The heads' outputs are put side by side again.
@@ -300,7 +312,7 @@ class LayerWork:
         """Gradients of the core."""
         if self._model.attention is AttentionKind.FLASH:
             return [self._attention(backward=True)]
-        queries, keys, dim = self._queries, self._model.sequence_length, self._model.head_dim
+        queries, keys, dim = self._core_queries, self._model.sequence_length, self._model.head_dim
         scores = self._heads * queries * keys
         moved, launches = self._softmax(3 * self._value)
         joined = 2 * self._value * self._heads * queries * dim
@@ -317,9 +329,9 @@ class LayerWork:
         model = self._model
         return Attention(
             batch=self._samples,
-            heads=model.heads // self._tensor,
-            kv_heads=model.kv_heads // self._tensor,
-            queries=self._queries,
+            heads=model.heads // self._head_ranks,
+            kv_heads=model.kv_heads // self._head_ranks,
+            queries=self._core_queries,
             keys=model.sequence_length,
             dim=model.head_dim,
             causal=model.causal,

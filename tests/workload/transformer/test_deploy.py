@@ -9,7 +9,14 @@ import pytest
 from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.model import Activation, load_model
-from dse.workload.transformer import MEGATRON, MEGATRON_CORE, DataSharding, Parallelism
+from dse.workload.transformer import (
+    MEGATRON,
+    MEGATRON_CORE,
+    ContextExchange,
+    DataSharding,
+    Parallelism,
+    Schedule,
+)
 from dse.workload.transformer._deploy import megatron_arguments
 
 
@@ -100,3 +107,27 @@ def test_uneven_stages_count_embedding_and_loss():
         "--tp-comm-overlap",
         "--transformer-impl transformer_engine",
     } <= set(lines)
+
+
+def test_choices_of_schedule_and_shards_have_their_arguments():
+    found = arguments(
+        "llama3_8b",
+        context=2,
+        context_exchange=ContextExchange.ULYSSES,
+        data=8,
+        data_sharding=DataSharding.OPTIMIZER,
+        sharding_degree=4,
+    )
+    assert {"--cp-comm-type a2a", "--num-distributed-optimizer-instances 4"} <= set(found)
+    # The ring is Megatron-LM's own default.
+    assert not [line for line in arguments("llama3_8b", context=2) if "comm-type" in line]
+    with pytest.raises(ConfigError):
+        arguments("llama3_8b", pipeline=2, schedule=Schedule.ZERO_BUBBLE)
+    with pytest.raises(ConfigError):
+        arguments("llama3_8b", pipeline=2, data=2, data_sharding=DataSharding.PARAMETERS)
+
+
+def test_gradients_in_four_bytes_have_their_argument():
+    wide = replace(MEGATRON, gradient_bytes=4)
+    assert "--accumulate-allreduce-grads-in-fp32" in arguments("gpt_22b", wide, Precision.FP16)
+    assert "--grad-reduce-in-bf16" not in arguments("llama3_8b", wide)

@@ -71,6 +71,15 @@ class KernelSides:
             *({side: count * value for side, value in part.items()} for part in self.parts())
         )
 
+    def __sub__(self, part: KernelSides) -> KernelSides:
+        """Leaves a part of the kernels out."""
+        return KernelSides(
+            *(
+                {side: max(0.0, value - its.get(side, 0.0)) for side, value in mine.items()}
+                for mine, its in zip(self.parts(), part.parts(), strict=True)
+            )
+        )
+
     def __add__(self, other: object) -> KernelSides:
         """Adds kernels that run one after the other; those of `self` come first."""
         if not isinstance(other, KernelSides):
@@ -98,8 +107,10 @@ class StepKernels:
     Attributes:
         forward: A layer's forward pass.
         backward: A layer's backward pass, with what is recomputed.
+        weights: Of it, the gradients of weights.
         embedding: Both directions of the embedding.
         head: Both directions of the head and the loss.
+        head_weights: Of the backward one, the gradients of weights.
         core_s: Both directions of the core of attention, in seconds.
     """
 
@@ -112,6 +123,9 @@ class StepKernels:
         core = (work.core_forward(), work.core_backward())
         self.forward = self._sides(forward, _layer_groups(forward, core[0], backward=False))
         self.backward = self._sides(backward, _layer_groups(backward, core[1], backward=True))
+        weights, head_weights = work.layer_weight_gradients(), work.head_weight_gradients()
+        self.weights = self._sides(weights, _layer_groups(weights, (), backward=False))
+        self.head_weights = self._sides(head_weights, [HEAD] * len(head_weights))
         again = _recomputed(problem, work)
         self.backward += self._sides(again, [RECOMPUTATION] * len(again))
         self.embedding = tuple(
@@ -155,7 +169,7 @@ def _layer_groups(
     """Names what each kernel of a layer is for.
 
     Apart from the core of attention there are products in the order of their use; the first two
-    matrices are attention's. A backward pass has two products for each.
+    matrices are attention's. A whole backward pass has two products for each.
     """
     left = Counter(core)
     attention = 4 if backward else 2

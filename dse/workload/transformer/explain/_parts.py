@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dse.explanation import Resource
 from dse.graph import TaskKind
 from dse.workload.transformer._cost import Cost, total_cost
-from dse.workload.transformer._costs import StepCosts
+from dse.workload.transformer._costs import LAYERS, StepCosts
 from dse.workload.transformer._tasks import Role
 from dse.workload.transformer._transfers import Transfers
 from dse.workload.transformer._types import Recompute
@@ -33,6 +33,7 @@ OPTIMIZER = "optimizer"
 LAUNCHES = "kernel launches"
 
 _PURPOSE = {
+    Role.SEND: PIPELINE,
     Role.RECEIVE: PIPELINE,
     Role.REDUCE_LAYER: REDUCTION,
     Role.REDUCE_ENDS: REDUCTION,
@@ -41,6 +42,25 @@ _PURPOSE = {
     Role.GATHER_UPDATED: GATHERING,
     Role.GATHER_ROOT: GATHERING,
     Role.GATHER_LAYER: GATHERING,
+}
+
+#: Tasks of the head alone, with the pass that they are a part of.
+_HEADS = {
+    Role.HEAD: Role.FORWARD,
+    Role.HEAD_BACKWARD: Role.BACKWARD,
+    Role.HEAD_INPUT_GRADIENTS: Role.INPUT_GRADIENTS,
+    Role.HEAD_WEIGHT_GRADIENTS: Role.WEIGHT_GRADIENTS,
+}
+
+#: Tasks that make gradients of weights alone: attention and experts have had their turn.
+_OF_WEIGHTS = {Role.WEIGHT_GRADIENTS, Role.LAYER_WEIGHT_GRADIENTS}
+
+#: Tasks that sum gradients over micro-batches.
+_SUMMING = {
+    *_OF_WEIGHTS,
+    Role.BACKWARD,
+    Role.LAYER_BACKWARD,
+    Role.LAYER_BACKWARD_UNREDUCED,
 }
 
 #: A rate at which nothing takes time.
@@ -135,28 +155,36 @@ class StepParts:
         return cost.product_s, cost.attention_s, min(cost.elementwise_s, elementwise_s * slowed)
 
     def _accumulates(self, kind: Kind) -> bool:
-        backward = kind.role in (Role.BACKWARD, Role.LAYER_BACKWARD)
-        return backward and self._problem.micro_batches > 1
+        return kind.role in _SUMMING and self._problem.micro_batches > 1
 
     def _own_kernels(self, kind: Kind) -> KernelSides:
         kernels, role = self._kernels, kind.role
         first, last = self._ends(kind)
-        if role is Role.FORWARD:
-            layers = kernels.forward.times(self._chunk_layers(kind))
-            before = kernels.embedding[0] if first else NO_KERNELS
-            return before + layers + (kernels.head[0] if last else NO_KERNELS)
-        if role is Role.BACKWARD:
-            layers = kernels.backward.times(self._chunk_layers(kind))
-            before = kernels.head[1] if last else NO_KERNELS
-            return before + layers + (kernels.embedding[1] if first else NO_KERNELS)
-        return {
-            Role.LAYER_FORWARD: kernels.forward,
-            Role.LAYER_BACKWARD: kernels.backward,
-            Role.EMBEDDING_FORWARD: kernels.embedding[0],
-            Role.EMBEDDING_BACKWARD: kernels.embedding[1],
-            Role.HEAD_BACKWARD: kernels.head[1],
-            Role.HEAD: kernels.head[0] + kernels.head[1],
-        }[role]
+        layer = {
+            Role.FORWARD: kernels.forward,
+            Role.BACKWARD: kernels.backward,
+            Role.INPUT_GRADIENTS: kernels.backward - kernels.weights,
+            Role.WEIGHT_GRADIENTS: kernels.weights,
+        }
+        head = {
+            Role.FORWARD: kernels.head[0],
+            Role.BACKWARD: kernels.head[1],
+            Role.INPUT_GRADIENTS: kernels.head[1] - kernels.head_weights,
+            Role.WEIGHT_GRADIENTS: kernels.head_weights,
+        }
+        if role in layer:
+            layers = layer[role].times(self._chunk_layers(kind))
+            if role is Role.FORWARD:
+                before = kernels.embedding[0] if first else NO_KERNELS
+                return before + layers + (head[role] if last else NO_KERNELS)
+            ends = first and role is not Role.INPUT_GRADIENTS
+            before = head[role] if last else NO_KERNELS
+            return before + layers + (kernels.embedding[1] if ends else NO_KERNELS)
+        if role in LAYERS:
+            return layer[LAYERS[role]]
+        if role in _HEADS:
+            return head[_HEADS[role]]
+        return kernels.embedding[role is Role.EMBEDDING_BACKWARD]
 
     def _chunk_layers(self, kind: Kind) -> int:
         return self._problem.chunk_layers(kind.stage, kind.chunk)
@@ -171,7 +199,7 @@ class StepParts:
 
     def _exposed(self, kind: Kind, cost: Cost, latency: Cost) -> list[Part]:
         inner = self._without_sends.of(kind)
-        context = _at_most(self._ring(kind), inner)
+        context = _at_most(self._exchange(kind), inner)
         experts = _at_most(self._expert_exchange(kind), _less(inner, context))
         purposes = {
             TENSOR: _less(_less(inner, context), experts),
@@ -185,32 +213,33 @@ class StepParts:
             if part.transfer_s > _ROUNDING * cost.transfer_s
         ]
 
-    def _ring(self, kind: Kind) -> Cost:
-        """What the context ring adds to a pass."""
-        forward_s, backward_s = self._kernels.core_s
-        parallelism, rounds = self._problem.parallelism, self._transfers.context
-        if parallelism.context == 1:
+    def _exchange(self, kind: Kind) -> Cost:
+        """What sharing keys and values adds to a pass."""
+        if self._problem.parallelism.context == 1 or kind.role in _OF_WEIGHTS:
             return Cost()
+        forward_s, backward_s = self._kernels.core_s
+        forward = self._transfers.context(forward_s, backward=False)
         if kind.role in (Role.FORWARD, Role.LAYER_FORWARD):
-            layer = rounds(1, forward_s)
+            layer = forward
         else:
-            layer = rounds(2, backward_s)
-            if parallelism.recompute is Recompute.FULL:
-                layer = total_cost(layer, rounds(1, forward_s))
-        whole = kind.role in (Role.FORWARD, Role.BACKWARD)
-        layers = self._chunk_layers(kind) if whole else 1
-        return Cost(*(layers * seconds for seconds in layer))
+            layer = self._transfers.context(backward_s, backward=True)
+            if self._problem.parallelism.recompute is Recompute.FULL:
+                layer = total_cost(layer, forward)
+        return self._in_layers(kind, layer)
 
     def _expert_exchange(self, kind: Kind) -> Cost:
         """Rows of a pass on their way to their experts and back."""
-        if self._problem.parallelism.expert == 1:
+        if self._problem.parallelism.expert == 1 or kind.role in _OF_WEIGHTS:
             return Cost()
-        backward = kind.role in (Role.BACKWARD, Role.LAYER_BACKWARD)
-        again = backward and self._problem.parallelism.recompute is Recompute.FULL
-        whole = kind.role in (Role.FORWARD, Role.BACKWARD)
-        count = (self._chunk_layers(kind) if whole else 1) * (2 if again else 1)
         exchange = self._transfers.experts(LayerWork(self._problem).expert_rows)
-        return Cost(*(count * seconds for seconds in exchange))
+        backward = kind.role not in (Role.FORWARD, Role.LAYER_FORWARD)
+        if backward and self._problem.parallelism.recompute is Recompute.FULL:
+            exchange = total_cost(exchange, exchange)
+        return self._in_layers(kind, exchange)
+
+    def _in_layers(self, kind: Kind, layer: Cost) -> Cost:
+        count = 1 if kind.role in LAYERS else self._chunk_layers(kind)
+        return Cost(*(count * seconds for seconds in layer))
 
 
 def _transfer(group: str, part: Cost, latency: Cost, whole: Cost) -> Part:
