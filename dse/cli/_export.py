@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,13 +18,13 @@ def export_command(
     study_dir: StudyArgument,
     candidate: Annotated[int, typer.Option("--candidate", help="Number of the configuration.")],
     kind: Annotated[
-        Literal["torchrec", "megatron", "json", "yaml"],
+        str,
         typer.Option(
             "--format",
             help="json: the plan, or the configuration of models without one; yaml: the "
-            "configuration; torchrec: the plan for TorchRec; megatron: the arguments of "
-            "Megatron-LM. Of a captured trace json and yaml are the changes, for "
-            "`dse trace whatif --steps`.",
+            "configuration; or the words of a training framework: torchrec for plans, megatron, "
+            "torchtitan or fsdp for transformers. Of a captured trace json and yaml are the "
+            "changes, for `dse trace whatif --steps`.",
         ),
     ] = "json",
     out: Annotated[
@@ -82,7 +82,7 @@ def _changes(study: Study, record: TrialRecord, kind: str) -> str:
     from dse.config import parse_plain
     from dse.search import stored_steps
 
-    if kind in ("torchrec", "megatron"):
+    if kind not in ("json", "yaml"):
         raise ConfigError(
             f"--format {kind}: the study changes a captured trace and has no sharding plan; use "
             "--format yaml for the changes"

@@ -21,9 +21,11 @@ from dse.workload.transformer._types import (
     TransformerRuntime,
 )
 from dse.workload.transformer._workload import TransformerWorkload
+from dse.workload.transformer.deploy import DEPLOY_FORMATS
 
 __all__ = [
     "COMPOSER",
+    "DEPLOY_FORMATS",
     "MEGATRON",
     "MEGATRON_CORE",
     "TRANSFORMER_PROGRAMS",

@@ -13,7 +13,6 @@ from dse.machine import Precision
 from dse.model import TransformerDocument
 from dse.workload._metrics import ITERATION_TIME, THROUGHPUT, Metric, metrics_with
 from dse.workload._workload import ModelWorkload
-from dse.workload.transformer._deploy import megatron_arguments
 from dse.workload.transformer._job import TransformerJob
 from dse.workload.transformer._parameters import TransformerParameters
 from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS
@@ -25,6 +24,7 @@ from dse.workload.transformer._types import (
     Schedule,
     format_parallelism,
 )
+from dse.workload.transformer.deploy import DEPLOY_FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -84,7 +84,7 @@ class TransformerWorkload(ModelWorkload):
     programs: ClassVar[Mapping[str, Program]] = TRANSFORMER_PROGRAMS
     default_program: ClassVar[str] = "megatron_bridge"
     rank_word: ClassVar[str] = TransformerJob.rank_word
-    frameworks: ClassVar[tuple[str, ...]] = ("megatron",)
+    frameworks: ClassVar[tuple[str, ...]] = tuple(DEPLOY_FORMATS)
     summarized: ClassVar[frozenset[str]] = frozenset(f.name for f in fields(Parallelism))
 
     model: TransformerModel
@@ -129,17 +129,18 @@ class TransformerWorkload(ModelWorkload):
     def framework_text(
         self, configuration: Configuration, framework: str, platform: Platform
     ) -> str:
-        """Returns arguments of Megatron-LM; see :meth:`Workload.framework_text`."""
-        if framework != "megatron":
+        """Returns a configuration in the words of a framework; see the base class."""
+        if framework not in DEPLOY_FORMATS:
             return ModelWorkload.framework_text(self, configuration, framework, platform)
-        precision = configuration.value("precision") or self.model.precision
-        return megatron_arguments(
-            self.model,
-            self.parallelism(configuration),
-            configuration.global_batch_size,
-            Precision(str(precision)),
-            self._software(dict(configuration.parameters)),
-        )
+        # How ranks are connected is nothing that a framework is told.
+        parameters = {
+            **dict(configuration.parameters),
+            "world_size": configuration.world_size,
+            "global_batch_size": configuration.global_batch_size,
+            "link": "default",
+            "network": "default",
+        }
+        return DEPLOY_FORMATS[framework].write(self.job(platform, parameters))
 
     @classmethod
     def _software(cls, parameters: Mapping[str, ParameterValue]) -> TransformerRuntime:

@@ -12,7 +12,6 @@ from dse.machine.platforms import load_platform
 from dse.model import AttentionKind, load_model
 from dse.workload import load_workload, predict_job
 from dse.workload.transformer import MEGATRON_CORE, FlashKernel, Parallelism, TransformerJob
-from dse.workload.transformer._deploy import megatron_arguments
 
 
 def low_precision_job(platform, precision):
@@ -73,22 +72,3 @@ def test_recommendation_models_are_not_trained_in_fewer_bits():
     (note,) = workload.job(v100, {**asked, "precision": "bf16"}).notes()
     assert "not in hardware" in note
     assert workload.job(v100, {**asked, "precision": "fp16"}).notes() == ()
-
-
-@pytest.mark.parametrize(
-    ("precision", "flags"),
-    [
-        ("bf16", {"--bf16"}),
-        ("fp8", {"--bf16", "--fp8-format hybrid"}),
-        ("mxfp8", {"--bf16", "--fp8-format e4m3", "--fp8-recipe mxfp8"}),
-        ("nvfp4", {"--bf16", "--fp4-format e2m1", "--fp4-recipe nvfp4"}),
-    ],
-)
-def test_megatron_is_told_of_scale_factors(precision, flags):
-    text = megatron_arguments(
-        load_model("gpt_22b"), Parallelism(), 8, Precision(precision), MEGATRON_CORE
-    )
-    lines = set(text.splitlines())
-    assert flags <= lines
-    assert ("--transformer-impl transformer_engine" in lines) == (precision != "bf16")
-    assert ("--fp8-format hybrid" in lines) == (precision == "fp8")

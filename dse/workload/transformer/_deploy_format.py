@@ -1,0 +1,65 @@
+"""What the form of a training framework can say of a job; anything else is refused by name."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, fields
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from dse.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from _typeshed import DataclassInstance
+
+    from dse.workload.transformer._job import TransformerJob
+
+
+@dataclass(frozen=True, slots=True)
+class DeployFormat:
+    """The form in which a training framework takes a configuration.
+
+    Attributes:
+        name: As `dse export --format` has it.
+        framework: Name of the framework in messages.
+        text: Writes a job in this form; raises :class:`ConfigError` for values that the framework
+            does not have.
+        parallelism: Fields of :class:`Parallelism` that the form has words for.
+        model: Optional fields of models, and of their experts, that it has words for.
+    """
+
+    name: str
+    framework: str
+    text: Callable[[TransformerJob], str]
+    parallelism: frozenset[str]
+    model: frozenset[str] = frozenset()
+
+    def write(self, job: TransformerJob) -> str:
+        """Returns a job in this form.
+
+        Raises:
+            ConfigError: The form has no word for a part of the model or of the parallelism.
+        """
+        self._refuse(job.parallelism, self.parallelism)
+        self._refuse(job.model, self.model)
+        if job.model.experts is not None:
+            self._refuse(job.model.experts, self.model)
+        return self.text(job)
+
+    def refusal(self, what: str, instead: str) -> ConfigError:
+        """Returns the error for something that the framework does not have.
+
+        Args:
+            what: The thing, such as ``pipeline 4``.
+            instead: What to do.
+        """
+        return ConfigError(f"--format {self.name}: {self.framework} has no {what}; {instead}")
+
+    def _refuse(self, part: DataclassInstance, known: frozenset[str]) -> None:
+        for field in fields(part):
+            value = getattr(part, field.name)
+            if field.default is MISSING or value == field.default or field.name in known:
+                continue
+            shown = value.value if isinstance(value, Enum) else value
+            raise self.refusal(f"words for {field.name} {shown}", "use --format json or yaml")

@@ -1,0 +1,240 @@
+"""Arguments of Megatron-LM, as Megatron-Core of today documents them.
+
+Learning rate, data, tokenizer and checkpoints do not affect speed and are left to the user, as is
+what model files do not have: base of the rotary embedding, initialisation, balance of experts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dse.machine import Precision
+from dse.model import Activation, AttentionKind, NormKind
+from dse.workload._launch import LaunchMode
+from dse.workload.transformer._deploy_format import DeployFormat
+from dse.workload.transformer._schedule import layers_by_chunk
+from dse.workload.transformer._types import (
+    ContextExchange,
+    DataSharding,
+    FlashKernel,
+    LossKernels,
+    Recompute,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dse.model import MixtureOfExperts, TransformerModel
+    from dse.workload.transformer._job import TransformerJob
+
+_RECOMPUTE: dict[Recompute, tuple[str, ...]] = {
+    Recompute.NONE: (),
+    Recompute.SELECTIVE: ("--recompute-granularity selective",),
+    Recompute.FULL: (
+        "--recompute-granularity full",
+        "--recompute-method uniform",
+        "--recompute-num-layers 1",
+    ),
+}
+
+#: A ring is the default.
+_EXCHANGE: dict[ContextExchange, tuple[str, ...]] = {
+    ContextExchange.RING: (),
+    ContextExchange.ALL_GATHER: ("--cp-comm-type all_gather",),
+    ContextExchange.ULYSSES: ("--cp-comm-type a2a",),
+}
+
+#: The scale of a whole tensor comes from earlier steps by default.
+_PRECISION = {
+    Precision.FP16: ("--fp16",),
+    Precision.BF16: ("--bf16",),
+    Precision.FP8: ("--bf16", "--fp8-format hybrid"),
+    Precision.FP8_BLOCK: ("--bf16", "--fp8-format e4m3", "--fp8-recipe blockwise"),
+    Precision.MXFP8: ("--bf16", "--fp8-format e4m3", "--fp8-recipe mxfp8"),
+    Precision.NVFP4: ("--bf16", "--fp4-format e2m1", "--fp4-recipe nvfp4"),
+}
+
+
+def _text(job: TransformerJob) -> str:
+    spread = job.parallelism
+    lines = [
+        *_architecture(job.model),
+        *_attention(job),
+        f"--tensor-model-parallel-size {spread.tensor}",
+        f"--pipeline-model-parallel-size {spread.pipeline}",
+        f"--context-parallel-size {spread.context}",
+        *_EXCHANGE[spread.context_exchange],
+        *([f"--expert-model-parallel-size {spread.expert}"] if job.model.experts else []),
+        f"--micro-batch-size {spread.micro_batch_size}",
+        f"--global-batch-size {job.global_batch_size}",
+        *_schedule(job),
+        *_RECOMPUTE[spread.recompute],
+        *_replicas(job),
+        *_PRECISION.get(job.precision, ()),
+        *_kernels(job),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _architecture(model: TransformerModel) -> Iterator[str]:
+    yield f"--num-layers {model.layers}"
+    yield f"--hidden-size {model.hidden}"
+    # A model of experts alone has no block of its own; the argument is required all the same.
+    inner = model.ffn_hidden or (model.experts.ffn_hidden if model.experts else 0)
+    yield f"--ffn-hidden-size {inner}"
+    yield f"--num-attention-heads {model.heads}"
+    if model.attention_width != model.hidden:
+        yield f"--kv-channels {model.head_dim}"
+    if model.kv_heads != model.heads:
+        yield "--group-query-attention"
+        yield f"--num-query-groups {model.kv_heads}"
+    yield f"--vocab-size {model.vocab}"
+    # The vocabulary of a model file is padded already.
+    yield "--make-vocab-size-divisible-by 1"
+    yield f"--seq-length {model.sequence_length}"
+    yield f"--max-position-embeddings {model.sequence_length}"
+    if model.experts is not None:
+        yield from _experts(model.experts)
+    if not model.learned_positions:
+        yield "--position-embedding-type rope"
+    if model.norm is NormKind.RMS:
+        yield "--normalization RMSNorm"
+    yield from _activation(model)
+    if not model.biases:
+        yield "--disable-bias-linear"
+    if not model.tied_embeddings:
+        yield "--untie-embeddings-and-output-weights"
+    if not model.dropout:
+        yield "--attention-dropout 0"
+        yield "--hidden-dropout 0"
+
+
+def _experts(experts: MixtureOfExperts) -> Iterator[str]:
+    yield f"--num-experts {experts.count}"
+    yield f"--moe-router-topk {experts.active}"
+    yield f"--moe-ffn-hidden-size {experts.ffn_hidden}"
+    if experts.shared_ffn_hidden:
+        yield f"--moe-shared-expert-intermediate-size {experts.shared_ffn_hidden}"
+    yield "--moe-grouped-gemm"
+    yield "--moe-token-dispatcher-type alltoall"
+
+
+def _activation(model: TransformerModel) -> Iterator[str]:
+    if model.gated_ffn and model.activation is Activation.SILU:
+        yield "--swiglu"
+    elif model.gated_ffn:
+        raise FORMAT.refusal(f"gate with {model.activation}", "a gate with silu is `--swiglu`")
+    elif model.activation is Activation.RELU2:
+        yield "--squared-relu"
+    elif not model.biases:
+        # The fused kernel adds a bias.
+        yield "--no-bias-gelu-fusion"
+
+
+def _attention(job: TransformerJob) -> Iterator[str]:
+    if job.model.attention is AttentionKind.UNFUSED:
+        yield "--attention-backend unfused"
+    elif job.software.flash_kernel is not FlashKernel.CURRENT:
+        # By default Transformer Engine takes the fastest of its own.
+        yield "--attention-backend flash"
+
+
+def _schedule(job: TransformerJob) -> Iterator[str]:
+    spread = job.parallelism
+    layers = layers_by_chunk(job.model.layers, spread.pipeline, spread.interleave)
+    if spread.interleave > 1:
+        yield f"--num-layers-per-virtual-pipeline-stage {max(layers)}"
+        if not job.software.overlap_pipeline and spread.pipeline > 2:
+            yield "--no-overlap-p2p-communication"
+    if layers[0] < max(layers):
+        yield "--account-for-embedding-in-pipeline-split"
+    if layers[-1] < max(layers):
+        yield "--account-for-loss-in-pipeline-split"
+    if spread.sequence_parallel:
+        yield "--sequence-parallel"
+        if job.software.overlap_tensor_products:
+            yield "--tp-comm-overlap"
+
+
+def _replicas(job: TransformerJob) -> Iterator[str]:
+    sharding, software = job.parallelism.data_sharding, job.software
+    if sharding.shards_gradients:
+        yield from _fsdp(job)
+        return
+    if job.parallelism.replicas > 1 and software.overlap_gradients:
+        yield "--overlap-grad-reduce"
+    if sharding.shards_optimizer:
+        yield "--use-distributed-optimizer"
+        if job.parallelism.shards < job.parallelism.replicas:
+            instances = job.parallelism.replicas // job.parallelism.shards
+            yield f"--num-distributed-optimizer-instances {instances}"
+        if software.overlap_gradients:
+            yield "--overlap-param-gather"
+    if not software.fused_accumulation:
+        yield "--no-gradient-accumulation-fusion"
+    if job.precision.outside_products is Precision.BF16 and job.gradient_bytes == 2:
+        # Megatron-LM sums them in FP32 otherwise.
+        yield "--grad-reduce-in-bf16"
+    if job.precision is Precision.FP16 and job.gradient_bytes == 4:
+        yield "--accumulate-allreduce-grads-in-fp32"
+
+
+def _fsdp(job: TransformerJob) -> Iterator[str]:
+    sharding = job.parallelism.data_sharding
+    for wrong, what in (
+        (job.parallelism.pipeline > 1, "pipeline stages"),
+        (job.parallelism.expert > 1, "expert parallelism"),
+        (job.model.tied_embeddings, "tied embeddings"),
+        (job.precision is Precision.FP16, "FP16"),
+        (job.parallelism.shards < job.parallelism.replicas, "groups of shards"),
+    ):
+        if wrong:
+            raise FORMAT.refusal(f"{sharding} with {what}", f"use {DataSharding.OPTIMIZER}")
+    yield "--use-torch-fsdp2"
+    if sharding is DataSharding.GRADIENTS or not job.parallelism.reshard_after_forward:
+        yield "--torch-fsdp2-no-reshard-after-forward"
+    # FSDP2 owns the gradients, and saves in the format of torch.distributed.
+    yield "--no-gradient-accumulation-fusion"
+    yield "--ckpt-format torch_dist"
+
+
+def _kernels(job: TransformerJob) -> Iterator[str]:
+    spread, software = job.parallelism, job.software
+    if software.loss is LossKernels.FUSED:
+        yield "--cross-entropy-loss-fusion"
+        yield "--cross-entropy-fusion-impl te"
+    if software.launch is LaunchMode.CUDA_GRAPHS:
+        if spread.recompute is Recompute.FULL:
+            raise FORMAT.refusal("CUDA graphs with full recomputation", "use another program")
+        yield "--cuda-graph-impl local"
+        yield "--te-rng-tracker"
+    # FP8, and transfers beside products, exist in Transformer Engine alone.
+    overlapped = spread.sequence_parallel and software.overlap_tensor_products
+    if job.precision.is_low or overlapped:
+        yield "--transformer-impl transformer_engine"
+
+
+FORMAT = DeployFormat(
+    name="megatron",
+    framework="Megatron-LM",
+    text=_text,
+    parallelism=frozenset(
+        {
+            "tensor",
+            "pipeline",
+            "data",
+            "context",
+            "expert",
+            "interleave",
+            "sequence_parallel",
+            "micro_batch_size",
+            "recompute",
+            "data_sharding",
+            "sharding_degree",
+            "reshard_after_forward",
+            "context_exchange",
+        }
+    ),
+    # A measure of the routing, not a choice.
+    model=frozenset({"experts", "shared_ffn_hidden", "imbalance"}),
+)

@@ -1,0 +1,502 @@
+"""Arguments of Megatron-LM: each with what its documentation says, and what of a job it states.
+
+The meanings are those of `megatron/training/arguments.py` of Megatron-Core 0.15.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
+
+import pytest
+
+from dse.errors import ConfigError
+from dse.machine import Precision
+from dse.machine.platforms import load_platform
+from dse.model import Activation, AttentionKind, NormKind, load_model
+from dse.workload import LaunchMode
+from dse.workload.transformer import (
+    DEPLOY_FORMATS,
+    MEGATRON,
+    MEGATRON_CORE,
+    ContextExchange,
+    DataSharding,
+    FlashKernel,
+    LossKernels,
+    Parallelism,
+    Recompute,
+    Schedule,
+    TransformerJob,
+)
+
+CLUSTER = load_platform("h100_sxm").cluster(8)
+
+
+def job(model, software=MEGATRON_CORE, precision=Precision.BF16, batch=64, **spread):
+    found = load_model(model) if isinstance(model, str) else model
+    return TransformerJob(found, CLUSTER, batch, precision, Parallelism(**spread), software)
+
+
+def arguments(*args, **kwargs):
+    lines = DEPLOY_FORMATS["megatron"].write(job(*args, **kwargs)).splitlines()
+    return {name: value for name, _, value in (line.partition(" ") for line in lines)}
+
+
+def virtual_layers(job):
+    """Layers of a virtual stage, embedding and loss counted where they are treated as layers."""
+    spread = job.parallelism
+    return ceil(job.model.layers / (spread.pipeline * spread.interleave))
+
+
+def uneven(job):
+    spread = job.parallelism
+    return job.model.layers % (spread.pipeline * spread.interleave) > 0
+
+
+def fsdp(job):
+    return job.parallelism.data_sharding in (DataSharding.GRADIENTS, DataSharding.PARAMETERS)
+
+
+def overlapped_tensor(job):
+    return job.parallelism.sequence_parallel and job.software.overlap_tensor_products
+
+
+def overlapped_data(job):
+    return not fsdp(job) and job.software.overlap_gradients and job.parallelism.replicas > 1
+
+
+def experts(job, field):
+    return getattr(job.model.experts, field) if job.model.experts else None
+
+
+def four_bytes(job):
+    return job.software.gradient_bytes == 4 or job.software.sums_bf16_in_fp32
+
+
+#: Argument, what its documentation says, and its value for a job: None or False where it is left
+#: out, True for one without a value.
+TABLE = [
+    ("--num-layers", "Number of transformer layers.", lambda job: job.model.layers),
+    ("--hidden-size", "Transformer hidden size.", lambda job: job.model.hidden),
+    (
+        "--ffn-hidden-size",
+        "Transformer Feed-Forward Network hidden size.",
+        lambda job: job.model.ffn_hidden or job.model.experts.ffn_hidden,
+    ),
+    (
+        "--num-attention-heads",
+        "Number of transformer attention heads.",
+        lambda job: job.model.heads,
+    ),
+    (
+        "--kv-channels",
+        "Projection weights dimension in multi-head attention; hidden_size // "
+        "num_attention_heads if not provided.",
+        lambda job: (
+            job.model.head_dim
+            if job.model.head_dim * job.model.heads != job.model.hidden
+            else None
+        ),
+    ),
+    (
+        "--group-query-attention",
+        "Use group-query attention.",
+        lambda job: job.model.kv_heads < job.model.heads,
+    ),
+    (
+        "--num-query-groups",
+        "Groups of group-query attention, 1 by default.",
+        lambda job: job.model.kv_heads if job.model.kv_heads < job.model.heads else None,
+    ),
+    ("--vocab-size", "Size of vocab before EOD or padding.", lambda job: job.model.vocab),
+    (
+        "--make-vocab-size-divisible-by",
+        "Pad the vocab size to be divisible by this value (times the tensor degree).",
+        lambda job: 1,
+    ),
+    (
+        "--seq-length",
+        "Maximum sequence length to process.",
+        lambda job: job.model.sequence_length,
+    ),
+    (
+        "--max-position-embeddings",
+        "Maximum number of position embeddings to use.",
+        lambda job: job.model.sequence_length,
+    ),
+    (
+        "--position-embedding-type",
+        "Position embedding type; learned_absolute by default.",
+        lambda job: None if job.model.learned_positions else "rope",
+    ),
+    (
+        "--normalization",
+        "Which normalization technique to use; LayerNorm by default.",
+        lambda job: "RMSNorm" if job.model.norm is NormKind.RMS else None,
+    ),
+    (
+        "--swiglu",
+        "Use gated linear units and SiLU activation instead of default gelu",
+        lambda job: job.model.gated_ffn,
+    ),
+    (
+        "--squared-relu",
+        "Use squared relu activation instead of default gelu",
+        lambda job: job.model.activation is Activation.RELU2,
+    ),
+    (
+        "--no-bias-gelu-fusion",
+        "Disable bias and gelu fusion.",
+        lambda job: job.model.activation is Activation.GELU and not job.model.biases,
+    ),
+    (
+        "--disable-bias-linear",
+        "Disable bias in the linear layers",
+        lambda job: not job.model.biases,
+    ),
+    (
+        "--untie-embeddings-and-output-weights",
+        "Untie embeddings and output weights.",
+        lambda job: not job.model.tied_embeddings,
+    ),
+    (
+        "--attention-dropout",
+        "Post attention dropout probability; 0.1 by default.",
+        lambda job: None if job.model.dropout else 0,
+    ),
+    (
+        "--hidden-dropout",
+        "Dropout probability for hidden state transformer; 0.1 by default.",
+        lambda job: None if job.model.dropout else 0,
+    ),
+    (
+        "--attention-backend",
+        "Attention backend to use (flash,fused,unfused,local,auto). Defaults to auto",
+        lambda job: (
+            "unfused"
+            if job.model.attention is AttentionKind.UNFUSED
+            else None
+            if job.software.flash_kernel is FlashKernel.CURRENT
+            else "flash"
+        ),
+    ),
+    (
+        "--num-experts",
+        "Number of Experts in MoE (None means no MoE)",
+        lambda job: experts(job, "count"),
+    ),
+    (
+        "--moe-router-topk",
+        "Number of experts to route to for each token. The default is 2.",
+        lambda job: experts(job, "active"),
+    ),
+    (
+        "--moe-ffn-hidden-size",
+        "The hidden size of each expert's feed-forward network (ffn).",
+        lambda job: experts(job, "ffn_hidden"),
+    ),
+    (
+        "--moe-shared-expert-intermediate-size",
+        "Shared expert total ffn hidden size. None means no shared expert.",
+        lambda job: experts(job, "shared_ffn_hidden") or None,
+    ),
+    (
+        "--moe-grouped-gemm",
+        "When there are multiple experts per rank, launch multiple local GEMM kernels … with "
+        "GroupedLinear in TransformerEngine.",
+        lambda job: job.model.experts is not None,
+    ),
+    (
+        "--moe-token-dispatcher-type",
+        "The type of token dispatcher to use. The default is 'allgather'.",
+        lambda job: "alltoall" if job.model.experts else None,
+    ),
+    (
+        "--tensor-model-parallel-size",
+        "Degree of tensor model parallelism.",
+        lambda job: job.parallelism.tensor,
+    ),
+    (
+        "--pipeline-model-parallel-size",
+        "Degree of pipeline model parallelism.",
+        lambda job: job.parallelism.pipeline,
+    ),
+    (
+        "--context-parallel-size",
+        "Degree of context parallelism.",
+        lambda job: job.parallelism.context,
+    ),
+    (
+        "--cp-comm-type",
+        "Inter-gpu communication type for context parallelism: p2p, a2a, allgather or a2a+p2p. "
+        "p2p by default.",
+        lambda job: {"all_gather": "all_gather", "ulysses": "a2a"}.get(
+            job.parallelism.context_exchange.value
+        ),
+    ),
+    (
+        "--expert-model-parallel-size",
+        "Degree of expert model parallelism.",
+        lambda job: job.parallelism.expert if job.model.experts else None,
+    ),
+    (
+        "--micro-batch-size",
+        "Batch size per model instance (local batch size).",
+        lambda job: job.parallelism.micro_batch_size,
+    ),
+    (
+        "--global-batch-size",
+        "Training batch size.",
+        lambda job: job.global_batch_size,
+    ),
+    (
+        "--num-layers-per-virtual-pipeline-stage",
+        "Number of layers per virtual pipeline stage",
+        lambda job: virtual_layers(job) if job.parallelism.interleave > 1 else None,
+    ),
+    (
+        "--no-overlap-p2p-communication",
+        "overlap pipeline parallel communication with forward and backward chunks in 1F1B "
+        "(switched off by it)",
+        lambda job: job.parallelism.interleave > 1 and not job.software.overlap_pipeline,
+    ),
+    (
+        "--account-for-embedding-in-pipeline-split",
+        "If set, input embedding layer will be treated as a standard transformer layer in the "
+        "context of partition and placement for pipeline parallelism.",
+        uneven,
+    ),
+    (
+        "--account-for-loss-in-pipeline-split",
+        "If set, loss layer will be treated as a standard transformer layer in the context of "
+        "partition and placement for pipeline parallelism.",
+        uneven,
+    ),
+    (
+        "--sequence-parallel",
+        "Enable sequence parallel optimization.",
+        lambda job: job.parallelism.sequence_parallel,
+    ),
+    (
+        "--tp-comm-overlap",
+        "Enables the overlap of Tensor parallel communication and GEMM kernels.",
+        overlapped_tensor,
+    ),
+    (
+        "--recompute-granularity",
+        "full: whole transformer layer is recomputed, selective: submodules set in "
+        "--recompute-modules are recomputed, default is core_attn.",
+        lambda job: (
+            None
+            if job.parallelism.recompute is Recompute.NONE
+            else job.parallelism.recompute.value
+        ),
+    ),
+    (
+        "--recompute-method",
+        "uniform: uniformly divide the total number of Transformer layers and recompute the input "
+        "activation of each divided chunk",
+        lambda job: "uniform" if job.parallelism.recompute is Recompute.FULL else None,
+    ),
+    (
+        "--recompute-num-layers",
+        "uniform: the number of Transformer layers in each uniformly divided recompute unit",
+        lambda job: 1 if job.parallelism.recompute is Recompute.FULL else None,
+    ),
+    ("--overlap-grad-reduce", "If set, overlap DDP grad reduce.", overlapped_data),
+    (
+        "--use-distributed-optimizer",
+        "Use distributed optimizer.",
+        lambda job: job.parallelism.data_sharding is DataSharding.OPTIMIZER,
+    ),
+    (
+        "--num-distributed-optimizer-instances",
+        "Number of Distributed Optimizer copies across Data Parallel domain.",
+        lambda job: (
+            job.parallelism.replicas // job.parallelism.sharding_degree
+            if job.parallelism.sharding_degree
+            else None
+        ),
+    ),
+    (
+        "--accumulate-allreduce-grads-in-fp32",
+        "Gradient accumulation and all-reduce in fp32.",
+        lambda job: job.precision is Precision.FP16 and job.software.gradient_bytes == 4,
+    ),
+    (
+        "--overlap-param-gather",
+        "If set, overlap param all-gather in distributed optimizer.",
+        lambda job: (
+            overlapped_data(job) and job.parallelism.data_sharding is DataSharding.OPTIMIZER
+        ),
+    ),
+    (
+        "--grad-reduce-in-bf16",
+        "Reduce gradients in bfloat16.",
+        lambda job: job.precision is not Precision.FP16 and not four_bytes(job) and not fsdp(job),
+    ),
+    ("--use-torch-fsdp2", "Use the torch FSDP2 implementation.", fsdp),
+    (
+        "--torch-fsdp2-no-reshard-after-forward",
+        "Whether to reshard weights after forward pass when using PyTorch FSDP2. Set to enable "
+        "FSDP ZeRO-2.",
+        lambda job: (
+            job.parallelism.data_sharding is DataSharding.GRADIENTS
+            or not job.parallelism.reshard_after_forward
+        ),
+    ),
+    (
+        "--no-gradient-accumulation-fusion",
+        "Disable fusing gradient accumulation to weight gradient computation of linear layers "
+        "(demanded by FSDP2)",
+        fsdp,
+    ),
+    (
+        "--ckpt-format",
+        "Checkpoint format to use (FSDP2 demands torch_dist or torch_dcp).",
+        lambda job: "torch_dist" if fsdp(job) else None,
+    ),
+    ("--fp16", "Run model in fp16 mode.", lambda job: job.precision is Precision.FP16),
+    ("--bf16", "Run model in bfloat16 mode.", lambda job: job.precision is not Precision.FP16),
+    (
+        "--fp8-format",
+        "Which fp8 format scheme to use for FP8 tensors in the forward and backward pass",
+        lambda job: {"fp8": "hybrid", "fp8_block": "e4m3", "mxfp8": "e4m3"}.get(
+            job.precision.value
+        ),
+    ),
+    (
+        "--fp8-recipe",
+        "Which fp8 recipe to use for FP8 tensors in the forward and backward pass; delayed by "
+        "default",
+        lambda job: {"fp8_block": "blockwise", "mxfp8": "mxfp8"}.get(job.precision.value),
+    ),
+    (
+        "--fp4-format",
+        "Which nvfp4 format scheme to use for FP4 tensors in the forward and backward pass",
+        lambda job: "e2m1" if job.precision is Precision.NVFP4 else None,
+    ),
+    (
+        "--fp4-recipe",
+        "Which fp4 recipe to use for FP4 tensors in the forward and backward pass",
+        lambda job: "nvfp4" if job.precision is Precision.NVFP4 else None,
+    ),
+    (
+        "--cross-entropy-loss-fusion",
+        "Enabled fusion of cross entropy loss calculation.",
+        lambda job: job.software.loss is LossKernels.FUSED,
+    ),
+    (
+        "--cross-entropy-fusion-impl",
+        "Implementation of cross entropy loss calculation: native, te.",
+        lambda job: "te" if job.software.loss is LossKernels.FUSED else None,
+    ),
+    (
+        "--transformer-impl",
+        "Which Transformer implementation to use.",
+        lambda job: (
+            "transformer_engine" if job.precision.is_low or overlapped_tensor(job) else None
+        ),
+    ),
+    (
+        "--cuda-graph-impl",
+        "Determines the CUDA graph capture implementation. local: capture the CUDA graph using "
+        "MCore local implementation.",
+        lambda job: "local" if job.software.launch is LaunchMode.CUDA_GRAPHS else None,
+    ),
+    (
+        "--te-rng-tracker",
+        "Use the Transformer Engine version of the random number generator. Required for CUDA "
+        "graphs support.",
+        lambda job: job.software.launch is LaunchMode.CUDA_GRAPHS,
+    ),
+]
+
+QWEN = load_model("qwen3_30b_a3b")
+SHARED = replace(
+    QWEN, ffn_hidden=512, experts=replace(QWEN.experts, shared_ffn_hidden=512, imbalance=1.2)
+)
+CAPTURED = replace(MEGATRON_CORE, launch=LaunchMode.CUDA_GRAPHS)
+JOBS = {
+    "llama": job("llama3_8b", tensor=2, context=2, sequence_parallel=True, data=2),
+    "fsdp": job("llama3_8b", data=8, data_sharding=DataSharding.PARAMETERS),
+    "zero2": job(
+        "llama3_8b", data=8, data_sharding=DataSharding.GRADIENTS, recompute=Recompute.FULL
+    ),
+    "zero3 that stays": job(
+        "llama3_8b", data=8, data_sharding=DataSharding.PARAMETERS, reshard_after_forward=False
+    ),
+    "groups of shards": job(
+        "llama3_8b",
+        context=2,
+        context_exchange=ContextExchange.ULYSSES,
+        data=4,
+        data_sharding=DataSharding.OPTIMIZER,
+        sharding_degree=2,
+    ),
+    "gathered context": job(
+        "llama3_8b", context=2, context_exchange=ContextExchange.ALL_GATHER, data=4
+    ),
+    "wide gradients": job("gpt_22b", replace(MEGATRON, gradient_bytes=4), Precision.FP16, data=8),
+    "405b": job("llama31_405b", tensor=8, pipeline=8, interleave=8, sequence_parallel=True),
+    "gpt of 2020": job("gpt_22b", MEGATRON, Precision.FP16, tensor=8, sequence_parallel=True),
+    "gpt_175b": job(
+        "gpt_175b", MEGATRON, tensor=8, pipeline=8, interleave=3, recompute=Recompute.SELECTIVE
+    ),
+    "zero1": job("gpt_7_5b", MEGATRON, data=8, data_sharding=DataSharding.OPTIMIZER),
+    "overlapped zero1": job("nemotron4_15b", data=8, data_sharding=DataSharding.OPTIMIZER),
+    "gelu without bias": job(replace(load_model("gpt_22b"), biases=False), data=8),
+    "bert": job("bert_large", data=8),
+    "experts": job("qwen3_30b_a3b", precision=Precision.FP8, data=8, expert=8, micro_batch_size=2),
+    "blocks": job("mixtral_8x7b", precision=Precision.FP8_BLOCK, data=8, expert=4),
+    "mxfp8": job(SHARED, CAPTURED, Precision.MXFP8, data=8),
+    "nvfp4": job("nemotron4_340b", precision=Precision.NVFP4, pipeline=2),
+}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_each_argument_says_what_its_documentation_says(name):
+    values = {argument: value(JOBS[name]) for argument, _, value in TABLE}
+    expected = {
+        argument: "" if value is True else str(value)
+        for argument, value in values.items()
+        if value is not None and value is not False
+    }
+    lines = DEPLOY_FORMATS["megatron"].write(JOBS[name]).splitlines()
+    assert len(lines) == len(set(lines))
+    found = dict((*line.split(" ", 1), "")[:2] for line in lines)
+    assert found == expected
+
+
+def test_the_table_has_an_example_of_every_argument():
+    for argument, _, value in TABLE:
+        used = [value(found) for found in JOBS.values()]
+        assert [one for one in used if one is not None and one is not False], argument
+
+
+def test_a_gate_that_megatron_does_not_have_is_refused():
+    with pytest.raises(ConfigError):
+        arguments("grok1_314b")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"model": "gpt_7_5b", "data": 8, "data_sharding": DataSharding.PARAMETERS},
+        {
+            "model": "qwen3_30b_a3b",
+            "data": 8,
+            "expert": 2,
+            "data_sharding": DataSharding.GRADIENTS,
+        },
+        {"model": "llama3_8b", "precision": Precision.FP16, "data_sharding": "zero3", "data": 8},
+        {"model": "llama3_8b", "pipeline": 2, "schedule": Schedule.ZERO_BUBBLE},
+        {"model": "llama3_8b", "data": 8, "data_sharding": "zero3", "sharding_degree": 2},
+        {"model": "llama3_8b", "data": 8, "data_sharding": "zero3", "no_sync": True},
+        {"model": "llama3_8b", "software": CAPTURED, "recompute": Recompute.FULL},
+    ],
+)
+def test_what_megatron_does_not_combine_is_refused(wrong):
+    wrong = {**wrong, "data_sharding": DataSharding(wrong.get("data_sharding", "none"))}
+    with pytest.raises(ConfigError):
+        arguments(**wrong)
