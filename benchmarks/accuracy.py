@@ -5,7 +5,7 @@ Usage:
     python benchmarks/accuracy.py --end-to-end [--data DIR] [--cases] [--json]
     python benchmarks/accuracy.py --published CASES.csv [--json]
     python benchmarks/accuracy.py --train-only CASES.csv [--json]
-    python benchmarks/accuracy.py --steps STEPS.csv [--json]
+    python benchmarks/accuracy.py --steps [STEPS.csv | FOLDER] [--json]
     python benchmarks/accuracy.py --collectives TABLE [--platform P] [--network N] [--json]
     python benchmarks/accuracy.py --gemm TABLE [--json]
     python benchmarks/accuracy.py --attention TABLE [--json]
@@ -18,16 +18,18 @@ between nodes, beside simpler ones.
 It needs the tables of measurements named in docs/accuracy.md (by default in `../shared/data`, or
 the folder that DSE_MEASUREMENTS names) and the session of one CPU that lies beside this script.
 `--shipped` lists the models that ship fitted, too, with the errors that their files carry. The
-second form predicts whole training steps that others published (`published/*.csv` in the folder of
-measurements) and prints errors, order and intervals by family, beside a roofline and the marks;
-`--cases` lists every case. `--write` does both and writes the page with its pictures. The third
-form takes one file of published training throughputs of recommendation models, the fourth one of
-submissions to MLPerf with training and evaluation apart, the fifth one of published training steps
-of transformers, then five a table (Parquet or CSV) of times of collectives, of products, of
-causal attention or of FBGEMM's embeddings, or the parts of a published step of a generative
-recommender, the last one a file of runs of TorchRec's train pipelines; rows that a shipped
-calibration was fitted on are no check of it, and those of embeddings and of the step say which
-were.
+second form predicts whole training steps of recommendation models that others published
+(`published/*.csv` in the folder of measurements) and prints errors, order and intervals by family,
+beside a roofline and the marks; `--cases` lists every case. `--write` does both and writes the
+page with its pictures. The third form takes one file of published training throughputs of
+recommendation models, the fourth one of submissions to MLPerf with training and evaluation apart.
+The fifth one predicts published training steps of transformers (one file, a folder, or without
+either all of them) and prints errors, order, choice among plans, memory, intervals and groups that
+are left out, beside the marks. The next five take a table (Parquet or CSV) of times of
+collectives, of products, of causal attention or of FBGEMM's embeddings, or the parts of a
+published step of a generative recommender, the last one a file of runs of TorchRec's train
+pipelines; rows that a shipped calibration was fitted on are no check of it, and those of
+embeddings and of the step say which were.
 """
 
 from __future__ import annotations
@@ -57,8 +59,8 @@ from network_models import network_rows
 from pipeline_cases import compare_pipelines
 from published_cases import compare_published
 from published_kernels import compare_attention, compare_gemm
-from published_steps import compare_steps
 from sequence_steps import compare_sequence, sequence_rows, sequence_section
+from step_marks import compare_steps
 from train_only_cases import compare_train_only, train_only_cases
 from train_only_page import train_only_section
 
@@ -74,11 +76,14 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data"))
 
+#: What `--steps` without a file means.
+ALL = Path("*")
+
 #: Options that name one file, with their meaning and what compares its rows with predictions.
 COMPARISONS = {
     "published": ("file of published training throughputs", compare_published),
     "train-only": ("file of submissions, evaluation apart", compare_train_only),
-    "steps": ("file of published steps of transformers", compare_steps),
+    "steps": ("published steps of transformers: one file, a folder, or all", compare_steps),
     "collectives": ("table of measured collectives", compare_collectives),
     "gemm": ("table of times of products", compare_gemm),
     "attention": ("table of times of causal attention", compare_attention),
@@ -186,11 +191,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DATA, help="folder of measurements")
     for option, (meaning, _) in COMPARISONS.items():
-        parser.add_argument(f"--{option}", type=Path, help=meaning)
+        # All published steps are one table, unless one file is named.
+        more = {"nargs": "?", "const": ALL} if option == "steps" else {}
+        parser.add_argument(f"--{option}", type=Path, help=meaning, **more)
     parser.add_argument("--platform", default="", help="of collectives that name no device")
     parser.add_argument("--network", default="", help="of collectives that name no network")
     parser.add_argument("--write", type=Path, help="Markdown file to write the table to")
-    parser.add_argument("--end-to-end", action="store_true", help="whole training steps")
+    parser.add_argument(
+        "--end-to-end", action="store_true", help="whole steps of recommendation models"
+    )
     parser.add_argument("--cases", action="store_true", help="list every published case")
     parser.add_argument("--shipped", action="store_true", help="list shipped models, too")
     parser.add_argument("--json", action="store_true")
@@ -199,6 +208,7 @@ def main() -> None:
         for option, (_, compare) in COMPARISONS.items():
             path = getattr(arguments, option.replace("-", "_"))
             if path is not None:
+                path = arguments.data / "published" if path == ALL else path
                 named = {}
                 if option == "collectives":
                     named = {"platform": arguments.platform, "network": arguments.network}
