@@ -103,6 +103,7 @@ class StepCosts:
         self._dispatch_s = _dispatch_s(problem)
         self._measure()
         self._stage_output = self._transfers.stage_output()
+        self._layers: dict[Role, Cost] = {}
 
     def of(self, kind: Kind) -> Cost:
         """Returns the cost of a kind of task."""
@@ -110,7 +111,10 @@ class StepCosts:
         if role in _PASSES:
             return self._pass(role, stage, chunk)
         if role in LAYERS:
-            return kernels_next_to(self._layer(LAYERS[role]), self._beside(role))
+            if role not in self._layers:
+                alone = self._layer(LAYERS[role])
+                self._layers[role] = kernels_next_to(alone, self._beside(role))
+            return self._layers[role]
         if role in (Role.SEND, Role.RECEIVE):
             return self._stage_output
         if role is Role.OPTIMIZER:
@@ -206,15 +210,15 @@ class StepCosts:
 
     def _layer(self, role: Role) -> Cost:
         """Returns what one layer adds to a pass, without what overlaps with it."""
-        if role is Role.FORWARD:
-            return self._layer_forward()
-        if role is Role.BACKWARD:
-            return self._layer_backward()
-        if role is Role.INPUT_GRADIENTS:
-            return self._layer_input_gradients()
-        weights = self._weights[0]
-        transfers = self._transfers.tensor_weight_gradients(weights.product_s)
-        return total_cost(self._computed(weights), transfers)
+        if role not in self._layers:
+            made = {
+                Role.FORWARD: self._layer_forward,
+                Role.BACKWARD: self._layer_backward,
+                Role.INPUT_GRADIENTS: self._layer_input_gradients,
+                Role.WEIGHT_GRADIENTS: self._layer_weight_gradients,
+            }
+            self._layers[role] = made[role]()
+        return self._layers[role]
 
     def _layer_forward(self) -> Cost:
         return total_cost(
@@ -239,6 +243,11 @@ class StepCosts:
             self._transfers.tensor_input_gradients(made.product_s),
             self._beside_inputs(),
         )
+
+    def _layer_weight_gradients(self) -> Cost:
+        made = self._weights[0]
+        transfers = self._transfers.tensor_weight_gradients(made.product_s)
+        return total_cost(self._computed(made), transfers)
 
     def _beside_inputs(self) -> Cost:
         """Returns the other transfers of a layer's backward pass, and those of recomputation."""

@@ -31,12 +31,17 @@ class Transfers:
         self._value = problem.precision.value_bytes
         self._gradient = problem.gradient_bytes
         self._groups = Groups.of(problem.cluster, problem.parallelism)
+        self._known: dict[tuple[CollectiveOp, float, Group], Cost] = {}
 
     def _transfer(self, op: CollectiveOp, size_bytes: float, group: Group) -> Cost:
         if size_bytes <= 0 or group.size < 2:
             return Cost()
-        seconds = float(estimate(self._cluster, op, size_bytes, group).time_s)
-        return Cost(inside_s=seconds) if group.domains == 1 else Cost(network_s=seconds)
+        key = (op, size_bytes, group)
+        if key not in self._known:
+            seconds = float(estimate(self._cluster, op, size_bytes, group).time_s)
+            inside = group.domains == 1
+            self._known[key] = Cost(inside_s=seconds) if inside else Cost(network_s=seconds)
+        return self._known[key]
 
     @property
     def _activation_bytes(self) -> float:
