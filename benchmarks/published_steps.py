@@ -35,6 +35,9 @@ _FUSED_ATTENTION = {"nanotron", "nemo", "megatron_bridge", "torchtitan", "compos
 #: blocks of 32 values.
 _PRECISIONS = {"fp8_cs": "fp8", "fp8_mx": "mxfp8"}
 
+#: Networks between nodes that are not their platform's default: nanotron ran on AWS p5.
+_NETWORKS = {"nanotron": "efa_3200g"}
+
 _PARAMETERS = {
     "gpus": "world_size",
     "tp": "tensor",
@@ -189,6 +192,7 @@ def published_job(row: Mapping[str, str]) -> TransformerJob:
     parameters |= {
         "precision": _PRECISIONS.get(row["precision"], row["precision"]),
         "program": program,
+        "network": _NETWORKS.get(program, "default"),
         "recompute": row["recompute"] or "none",
         # A single rank shares nothing.
         "sequence_parallel": row["sequence_parallel"] == "1" and parameters["tensor"] != 1,

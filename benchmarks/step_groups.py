@@ -42,6 +42,8 @@ class LeftOut:
         rows: Steps with a time.
         median: Median of the relative errors' absolute values.
         bias: Median of log(predicted / measured).
+        low: Its 5 % quantile over the rows.
+        high: Its 95 % quantile.
         coverage: Share inside the 90 % interval.
     """
 
@@ -49,6 +51,8 @@ class LeftOut:
     rows: int
     median: float
     bias: float
+    low: float
+    high: float
     coverage: float
 
 
@@ -88,7 +92,7 @@ KINDS: dict[str, Callable[[PublishedStep, TransformerJob], object]] = {
     "sequence": lambda _, job: job.model.sequence_length,
     "machine": lambda _, job: job.cluster.name,
     "precision": lambda _, job: job.precision.value,
-    "release": lambda step, _: step.row.get("source", ""),
+    "release": lambda step, _: step.row.get("source", "").rpartition("/")[2],
     "ranks": lambda _, job: job.world_size,
     "tensor": lambda _, job: job.parallelism.tensor,
     "pipeline": lambda _, job: job.parallelism.pipeline,
@@ -108,7 +112,7 @@ def group_errors(family: str, steps: Sequence[PublishedStep]) -> list[GroupError
     if not known:
         return []
     program = TRANSFORMER_PROGRAMS[known[0].program]
-    names = _fitted_here(program.name)
+    names = fitted_here(program.name)
     log_ratio = np.log([step.predicted_s / step.measured_s for step in known])
     shape = len(names), len(known), len(_FACTORS)
     bends = np.array([_log_changes(known, name) for name in names]).reshape(shape)
@@ -138,7 +142,7 @@ def group_errors(family: str, steps: Sequence[PublishedStep]) -> list[GroupError
                     str(value),
                     int(mine.sum()),
                     float(np.median(error[mine])),
-                    float(np.median(left_out[mine])),
+                    *(float(end) for end in np.quantile(left_out[mine], (0.5, 0.05, 0.95))),
                     float(inside[mine].mean()),
                 )
             )
@@ -147,7 +151,7 @@ def group_errors(family: str, steps: Sequence[PublishedStep]) -> list[GroupError
     return found
 
 
-def _fitted_here(program: str) -> tuple[str, ...]:
+def fitted_here(program: str) -> tuple[str, ...]:
     """Returns the program's values that were fitted on published steps of this very program."""
     own = []
     for fitted in TRANSFORMER_PROGRAMS[program].fitted:

@@ -250,39 +250,59 @@ def step_marks(figures: Sequence[StepFigures]) -> list[Mark]:
     return judged(figures, [aim for aim in AIMS if aim.family in present])
 
 
-def all_group_errors(steps: Sequence[SourcedStep]) -> list[GroupErrors]:
-    """Returns the errors of groups that are left out, family by family."""
-    return [
-        row
-        for family, mine in by_family(steps).items()
-        for row in group_errors(family, [one.step for one in mine])
-    ]
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """All that is said of some published steps.
 
-
-def compare_steps(path: Path, *, as_json: bool) -> None:
-    """Prints the table of one file, or of all of a folder, as text or JSON.
-
-    Raises:
-        DseError: A file cannot be read, or the folder has none.
+    Attributes:
+        steps: Every row with its prediction.
+        figures: Of each family.
+        marks: Aims with what was reached.
+        groups: Errors of left-out groups.
     """
-    steps = read_all(step_files(path))
-    figures, groups = all_figures(steps), all_group_errors(steps)
-    marks = step_marks(figures)
-    if as_json:
-        document = {
-            "cases": [{"file": one.file, **one.step.document()} for one in steps],
-            "figures": [plain(row) for row in figures],
-            "marks": [mark_document(mark) for mark in marks],
-            "groups": [plain(row) for row in groups],
+
+    steps: Sequence[SourcedStep]
+    figures: Sequence[StepFigures]
+    marks: Sequence[Mark]
+    groups: Sequence[GroupErrors]
+
+    @classmethod
+    def of(cls, path: Path) -> StepReport:
+        """Predicts the steps of one file, or of all of a folder.
+
+        Raises:
+            DseError: A file cannot be read, or the folder has none.
+        """
+        steps = read_all(step_files(path))
+        figures = all_figures(steps)
+        groups = [
+            row
+            for family, mine in by_family(steps).items()
+            for row in group_errors(family, [one.step for one in mine])
+        ]
+        return cls(steps, figures, step_marks(figures), groups)
+
+    def document(self) -> dict[str, object]:
+        """Returns everything for machines."""
+        return {
+            "cases": [{"file": one.file, **one.step.document()} for one in self.steps],
+            "figures": [plain(row) for row in self.figures],
+            "marks": [mark_document(mark) for mark in self.marks],
+            "groups": [plain(row) for row in self.groups],
         }
-        print(json.dumps(document, indent=1))
+
+
+def print_report(report: StepReport, *, as_json: bool) -> None:
+    """Prints the tables, or everything as JSON."""
+    if as_json:
+        print(json.dumps(report.document(), indent=1))
         return
-    _print_figures(figures)
-    _print_groups(groups)
+    _print_figures(report.figures)
+    _print_groups(report.groups)
     print()
-    for mark in marks:
+    for mark in report.marks:
         print(f"{'met' if mark.met else 'MISSED':<7} {mark}")
-    problems = [one.step.problem for one in steps if one.step.problem]
+    problems = [one.step.problem for one in report.steps if one.step.problem]
     for problem in dict.fromkeys(problems):
         print(f"{problems.count(problem)} × {problem}")
 
@@ -338,8 +358,9 @@ def _print_figures(figures: Sequence[StepFigures]) -> None:
         print(
             f"{row.family:<{width}} {row.rows:5d} {row.failed:6d} {row.refused:7d} "
             f"{percent(row.median):>7} {percent(row.mean):>7} {percent(row.largest):>7} "
-            f"{row.bias:+6.2f} {percent(row.coverage, 0):>6} {percent(row.roofline, 0):>6} "
-            f"{row.groups:6d} {number(row.tau):>5} {percent(row.chosen, 0):>6} "
+            f"{number(row.bias, sign=True):>6} {percent(row.coverage, 0):>6} "
+            f"{percent(row.roofline, 0):>6} {row.groups:6d} {number(row.tau):>5} "
+            f"{percent(row.chosen, 0):>6} "
             f"{percent(row.regret):>6} {percent(row.memory):>7} {percent(row.fits, 0):>6} "
             f"{percent(row.failed_fits, 0):>6}"
         )
@@ -361,9 +382,9 @@ def _print_groups(groups: Sequence[GroupErrors]) -> None:
 
 def percent(value: float, digits: int = 1) -> str:
     """Returns a share in percent, or a dash."""
-    return "–" if math.isnan(value) else f"{100 * value:.{digits}f}%"
+    return "–" if math.isnan(value) else f"{100 * value:.{digits}f} %"
 
 
-def number(value: float) -> str:
+def number(value: float, *, sign: bool = False) -> str:
     """Returns a number with two digits behind the point, or a dash."""
-    return "–" if math.isnan(value) else f"{value:.2f}"
+    return "–" if math.isnan(value) else f"{value:{'+' if sign else ''}.2f}"

@@ -8,6 +8,7 @@ import math
 import os
 from pathlib import Path
 import sys
+import xml.etree.ElementTree as ET
 
 import pytest
 
@@ -136,6 +137,33 @@ def test_folders_and_files(marks, tmp_path):
     assert [path.name for path in marks.step_files(tmp_path)] == names
     assert [path.name for path in marks.step_files(nested)] == names
     assert marks.step_files(nested / "b.csv") == [nested / "b.csv"]
+
+
+def test_the_section_of_the_page_is_replaced(benchmark, marks, sourced, tmp_path):
+    page = benchmark("step_page")
+    steps = timed(sourced[:3], 1.1, 0.8, 1.0)
+    figures = marks.all_figures(steps)
+    groups = benchmark("step_groups").group_errors("f", [one.step for one in steps])
+    report = marks.StepReport(steps, figures, marks.step_marks(figures), groups)
+    path = tmp_path / "page.md"
+    path.write_text(f"# A\n\n## Before\n\nb\n\n{page.TITLE}\nold\n\n## After\n\na\n")
+    page.replace_section(path, page.step_section(report))
+    text = path.read_text()
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [
+        "## Before",
+        page.TITLE.strip(),
+        "## After",
+    ]
+    assert "old" not in text
+    assert "`framework_calls_per_op`" in text
+    page.write_step_pictures(report, tmp_path / "images")
+    for name in ("accuracy_transformers.svg", "accuracy_transformer_groups.svg"):
+        assert name in text
+        root = ET.fromstring((tmp_path / "images" / name).read_text())
+        assert len(list(root.iter("{http://www.w3.org/2000/svg}title"))) >= 1 + len(steps)
+    path.write_text("# A\n")
+    with pytest.raises(DseError):
+        page.replace_section(path, "s")
 
 
 def test_rooflines_by_hand(benchmark, sourced):

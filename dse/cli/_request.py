@@ -54,6 +54,8 @@ class Request:
         sequence_parallel: Whether tensor-parallel ranks share norms and residuals.
         micro_batch_size: Samples of one pass through a stage.
         recompute: What the backward pass recomputes.
+        recompute_modules: Parts of a layer that selective recomputation repeats.
+        recompute_layers: Layers of each stage that are recomputed.
         data_sharding: ZeRO stage.
         sharding_degree: Ranks that share one copy of what is sharded; all replicas if None.
         reshard_after_forward: Whether gathered parameters are freed before the backward pass.
@@ -94,6 +96,8 @@ class Request:
     sequence_parallel: bool | None = None
     micro_batch_size: int | None = None
     recompute: str = ""
+    recompute_modules: str = ""
+    recompute_layers: int | None = None
     data_sharding: str = ""
     sharding_degree: int | None = None
     reshard_after_forward: bool | None = None

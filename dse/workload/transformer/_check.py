@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
+from dse.workload.transformer._recompute import check_recomputation
 from dse.workload.transformer._schedule import layers_by_chunk
 from dse.workload.transformer._types import ContextExchange, DataSharding, Schedule
 
@@ -20,7 +21,12 @@ _MOST_PASSES = 1_000_000
 
 
 def check_parallelism(
-    model: TransformerModel, cluster: Cluster, global_batch_size: int, parallelism: Parallelism
+    model: TransformerModel,
+    cluster: Cluster,
+    global_batch_size: int,
+    parallelism: Parallelism,
+    *,
+    balanced: bool = False,
 ) -> None:
     """Checks that a model can be spread over a cluster in a given way.
 
@@ -29,6 +35,7 @@ def check_parallelism(
         cluster: Where.
         global_batch_size: Samples of one iteration over all ranks.
         parallelism: How it is spread.
+        balanced: Stages share the arithmetic, so that any number of layers can be divided.
 
     Raises:
         ConfigError: A degree does not divide what it has to, the degrees do not multiply to the
@@ -36,7 +43,8 @@ def check_parallelism(
             do.
     """
     _check_degrees(cluster, parallelism)
-    _check_model(model, cluster.world_size, parallelism)
+    _check_model(model, cluster.world_size, parallelism, balanced=balanced)
+    check_recomputation(model, parallelism)
     _check_schedule(global_batch_size, parallelism)
 
 
@@ -88,9 +96,12 @@ def _check_sharding(parallelism: Parallelism) -> None:
     replicas, expert = parallelism.replicas, parallelism.expert
     if degree < 1 or replicas % degree or degree % expert:
         works = max(
-            value
-            for value in range(1, replicas + 1)
-            if replicas % value == 0 and value % expert == 0 and value <= max(degree, expert)
+            (
+                value
+                for value in range(1, replicas + 1)
+                if replicas % value == 0 and value % expert == 0 and value <= max(degree, expert)
+            ),
+            default=replicas,
         )
         raise ConfigError(
             f"sharding degree {degree} has to divide the {replicas} ranks of data and context "
@@ -98,11 +109,15 @@ def _check_sharding(parallelism: Parallelism) -> None:
         )
 
 
-def _check_model(model: TransformerModel, world_size: int, parallelism: Parallelism) -> None:
+def _check_model(
+    model: TransformerModel, world_size: int, parallelism: Parallelism, *, balanced: bool
+) -> None:
     divisors = (
         ("tensor", parallelism.tensor, "attention heads", model.heads),
-        ("tensor", parallelism.tensor, "heads of keys and values", model.kv_heads),
-        ("tensor", parallelism.tensor, "feed-forward columns", model.ffn_hidden),
+        *(
+            ("tensor", parallelism.tensor, "feed-forward columns", one.ffn_hidden)
+            for one in model.layer_models
+        ),
         (
             "context × sequence-parallel",
             parallelism.context * parallelism.sequence_share,
@@ -121,7 +136,14 @@ def _check_model(model: TransformerModel, world_size: int, parallelism: Parallel
             raise ConfigError(
                 f"{name} {degree} does not divide the {count} {what} of {model.name}; {below} does"
             )
-    _check_chunks(model, world_size, parallelism)
+    if parallelism.tensor % model.kv_heads and model.kv_heads % parallelism.tensor:
+        works = math.gcd(parallelism.tensor, model.kv_heads)
+        raise ConfigError(
+            f"tensor {parallelism.tensor} neither divides the {model.kv_heads} heads of keys and "
+            f"values of {model.name} nor is a multiple of them; {works} does"
+        )
+    if not (balanced and parallelism.interleave == 1 and parallelism.pipeline <= model.layers):
+        _check_chunks(model, world_size, parallelism)
     _check_experts(model, parallelism)
     _check_exchange(model, parallelism)
 
@@ -135,30 +157,36 @@ def _check_exchange(model: TransformerModel, parallelism: Parallelism) -> None:
             f"context exchange {exchange} with one context-parallel rank: same as "
             f"{ContextExchange.RING}; use context > 1"
         )
-    heads = math.gcd(model.heads, model.kv_heads) // parallelism.tensor
+    tensor = parallelism.tensor
+    heads = math.gcd(model.heads // tensor, model.key_heads(tensor))
     if exchange is ContextExchange.ULYSSES and heads % context:
         raise ConfigError(
             f"context {context} with {exchange} does not divide the {heads} heads of keys and "
-            f"values that tensor {parallelism.tensor} leaves a rank of {model.name}; "
+            f"values that tensor {tensor} leaves a rank of {model.name}; "
             f"{math.gcd(heads, context)} does, or use {ContextExchange.RING}"
         )
 
 
 def _check_chunks(model: TransformerModel, world_size: int, parallelism: Parallelism) -> None:
     layers, stages, interleave = model.layers, parallelism.pipeline, parallelism.interleave
-    if layers_by_chunk(layers, stages, interleave):
+
+    def possible(pipeline: int, chunks: int) -> bool:
+        return bool(layers_by_chunk(layers, pipeline, chunks, model.mtp_modules))
+
+    if possible(stages, interleave):
         return
     smaller = [stages * fewer for fewer in range(interleave - 1, 0, -1)]
-    works = [value for value in smaller if layers_by_chunk(layers, stages, value // stages)]
+    works = [value for value in smaller if possible(stages, value // stages)]
     if not works:
         works = [
             value
             for value in range(stages, 0, -1)
-            if world_size % value == 0 and layers_by_chunk(layers, value, 1)
+            if world_size % value == 0 and possible(value, 1)
         ]
     raise ConfigError(
         f"pipeline × interleave {stages * interleave} does not divide the {layers} layers of "
-        f"{model.name}, not even with embedding and loss counted as layers; {works[0]} does"
+        f"{model.name}, not even with embedding and loss counted as layers, and would leave the "
+        f"last chunk without any; {works[0]} does"
     )
 
 

@@ -5,11 +5,18 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from dse.model import AttentionKind
 from dse.workload._host import HostTimes
 from dse.workload._launch import LaunchMode
-from dse.workload.transformer._cost import Cost, kernels_next_to, total_cost, transfer_next_to
-from dse.workload.transformer._kernels import NO_TIME, KernelTime, KernelTimes
+from dse.workload.transformer._cost import Cost, total_cost
+from dse.workload.transformer._kernels import KernelTimes
+from dse.workload.transformer._layer_costs import (
+    LAYER_PASSES,
+    LAYER_TENSORS,
+    LayerCosts,
+    LayerKernels,
+    layer_kernels,
+    shards_gradients,
+)
 from dse.workload.transformer._memory import (
     end_parameters,
     stage_expert_parameters,
@@ -17,17 +24,19 @@ from dse.workload.transformer._memory import (
     stage_parameters,
     stage_shard,
 )
-from dse.workload.transformer._schedule import layers_by_chunk
+from dse.workload.transformer._operators import Elementwise
 from dse.workload.transformer._tasks import Kind, Role, Structure
 from dse.workload.transformer._transfers import Transfers
-from dse.workload.transformer._types import DataSharding, Recompute, Schedule
-from dse.workload.transformer._work import Elementwise, LayerWork
+from dse.workload.transformer._types import DataSharding
+from dse.workload.transformer._work import LayerWork
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dse.machine import DeviceSpec, Precision
     from dse.workload.transformer._job import TransformerJob
+    from dse.workload.transformer._operators import Kernel
     from dse.workload.transformer._types import TransformerRuntime
-    from dse.workload.transformer._work import Kernel
 
 
 def make_structure(problem: TransformerJob) -> Structure:
@@ -40,11 +49,12 @@ def make_structure(problem: TransformerJob) -> Structure:
         pipeline=stages,
         interleave=parallelism.interleave,
         micro_batches=problem.micro_batches,
-        layers=layers_by_chunk(problem.model.layers, stages, parallelism.interleave),
+        layers=problem.layers_by_chunk,
+        kinds=problem.model.layer_kinds,
         reduces=reduces,
         overlaps_reduce=software.overlap_gradients,
         gathers_updated=reduces and sharding in (DataSharding.OPTIMIZER, DataSharding.GRADIENTS),
-        ties_ends=stages > 1 and problem.model.tied_embeddings,
+        ties_ends=stages > 1 and (problem.model.tied_embeddings or problem.model.mtp_modules > 0),
         overlaps_receive=software.overlap_pipeline and stages > 1,
         sharding=sharding if reduces else DataSharding.NONE,
         prefetches=software.prefetch_parameters,
@@ -71,21 +81,12 @@ def _dispatch_s(problem: TransformerJob) -> float:
     return calls * times.dispatch("", 1).duration_s
 
 
-#: Passes through a chunk of layers, with what the head adds to them.
-_PASSES = {
-    Role.FORWARD: Role.HEAD,
-    Role.BACKWARD: Role.HEAD_BACKWARD,
-    Role.INPUT_GRADIENTS: Role.HEAD_INPUT_GRADIENTS,
-    Role.WEIGHT_GRADIENTS: Role.HEAD_WEIGHT_GRADIENTS,
-}
-
-#: Passes through a single layer, with the pass that they are a part of.
-LAYERS = {
-    Role.LAYER_FORWARD: Role.FORWARD,
-    Role.LAYER_BACKWARD: Role.BACKWARD,
-    Role.LAYER_BACKWARD_UNREDUCED: Role.BACKWARD,
-    Role.LAYER_INPUT_GRADIENTS: Role.INPUT_GRADIENTS,
-    Role.LAYER_WEIGHT_GRADIENTS: Role.WEIGHT_GRADIENTS,
+#: Passes through a chunk of layers, with what the head and the embedding add to them.
+_PASSES: dict[Role, tuple[Role, Role | None]] = {
+    Role.FORWARD: (Role.HEAD, Role.EMBEDDING_FORWARD),
+    Role.BACKWARD: (Role.HEAD_BACKWARD, Role.EMBEDDING_BACKWARD),
+    Role.INPUT_GRADIENTS: (Role.HEAD_INPUT_GRADIENTS, None),
+    Role.WEIGHT_GRADIENTS: (Role.HEAD_WEIGHT_GRADIENTS, Role.EMBEDDING_BACKWARD),
 }
 
 
@@ -98,176 +99,76 @@ class StepCosts:
         self._cluster = problem.cluster
         self._parallelism = problem.parallelism
         self._software = problem.software
-        self._work = LayerWork(problem)
-        self._transfers = Transfers(problem, self._work.tokens)
+        self._transfers = Transfers(problem, LayerWork(problem).tokens)
         self._dispatch_s = _dispatch_s(problem)
         self._measure()
         self._stage_output = self._transfers.stage_output()
-        self._layers: dict[Role, Cost] = {}
 
     def of(self, kind: Kind) -> Cost:
         """Returns the cost of a kind of task."""
-        role, stage, chunk = kind
+        role, stage, chunk, layer = kind
         if role in _PASSES:
             return self._pass(role, stage, chunk)
-        if role in LAYERS:
-            if role not in self._layers:
-                alone = self._layer(LAYERS[role])
-                self._layers[role] = kernels_next_to(alone, self._beside(role))
-            return self._layers[role]
+        if role in LAYER_PASSES or role in (Role.GATHER_LAYER, Role.REDUCE_LAYER):
+            return self._layers[layer].of(role)
         if role in (Role.SEND, Role.RECEIVE):
             return self._stage_output
         if role is Role.OPTIMIZER:
             return self._optimizer(stage)
-        own = self._kernels_of(role)
-        if own is not None:
-            return self._computed(own)
+        if role in self._ends:
+            return self._ends[role].cost(self._dispatch_s)
         return self._data_transfer(kind)
-
-    def _kernels_of(self, role: Role) -> KernelTime | None:
-        """Returns the kernels of a task before or after the layers; None for other tasks."""
-        return {
-            Role.EMBEDDING_FORWARD: self._embedding[0],
-            Role.EMBEDDING_BACKWARD: self._embedding[1],
-            Role.HEAD: self._head[0],
-            Role.HEAD_BACKWARD: self._head[1],
-            Role.HEAD_INPUT_GRADIENTS: self._head[1] - self._weights[1],
-            Role.HEAD_WEIGHT_GRADIENTS: self._weights[1],
-        }.get(role)
 
     # --- passes ---------------------------------------------------------------------------------
 
     def _measure(self) -> None:
         """Takes the time of all lists of kernels at once."""
-        work, recompute = self._work, self._parallelism.recompute
-        recomputed: list[Kernel] = []
-        if recompute is Recompute.FULL:
-            recomputed = work.layer_recomputed()
-        elif recompute is Recompute.SELECTIVE and self._model.attention is AttentionKind.UNFUSED:
-            recomputed = work.core_forward()
-        accumulate: list[Kernel] = []
-        if self._problem.micro_batches > 1 and not self._scatters_each:
-            split = self._model.layer_matrix_parameters / self._parallelism.tensor
-            split += self._layer_experts
-            traffic = self._problem.gradient_bytes
-            if not self._software.fused_accumulation:
-                # The new gradient is read, and the sum written once more than it is anyway.
-                traffic += self._problem.gradient_bytes + self._problem.precision.value_bytes
-            accumulate = [Elementwise(split * traffic, 4)]
+        jobs, work = self._problem.layer_jobs, LayerWork(self._problem)
+        layers = [layer_kernels(job) for job in jobs]
         embedding, head = work.embedding(), work.head()
-        lists = [
-            work.layer_forward(),
-            [*work.layer_backward(), *accumulate],
-            recomputed,
-            embedding.forward,
-            embedding.backward,
-            head.forward,
-            head.backward,
-            work.core_forward(),
-            work.core_backward(),
-        ]
-        if self._parallelism.schedule is Schedule.ZERO_BUBBLE:
-            lists += [[*work.layer_weight_gradients(), *accumulate], work.head_weight_gradients()]
+        ends: list[Sequence[Kernel]] = [embedding.forward, embedding.backward]
+        ends += [head.forward, head.backward, work.head_weight_gradients()]
         device = self._cluster.device
         times = _kernel_times(device, self._problem.precision, self._software)
-        measured = times.measure(lists)
-        self._forward, self._backward, self._recomputed = measured[:3]
-        self._embedding = (measured[3], measured[4])
-        self._head = (measured[5], measured[6])
-        self._core = (measured[7], measured[8])
-        #: Of a layer and of the head, where they are made apart.
-        self._weights = measured[9:] or [NO_TIME] * 2
-        self.product_spread = times.product_spread([*lists[0], *lists[1], *lists[6]])
-        self.attention_spread = times.attention_spread([*lists[7], *lists[8]])
-
-    @property
-    def _sharded(self) -> bool:
-        """Whether replicas keep a part of the gradients."""
-        sharding = self._parallelism.data_sharding
-        return self._parallelism.replicas > 1 and sharding.shards_gradients
-
-    @property
-    def _scatters_each(self) -> bool:
-        """Whether gradients leave after every micro-batch, so that shards are accumulated."""
-        return self._sharded and not self._parallelism.no_sync
+        measured = times.measure([*ends, *(kernels for layer in layers for kernels in layer)])
+        weights = measured[4]
+        self._ends = {
+            Role.EMBEDDING_FORWARD: measured[0],
+            Role.EMBEDDING_BACKWARD: measured[1],
+            Role.HEAD: measured[2],
+            Role.HEAD_BACKWARD: measured[3],
+            Role.HEAD_INPUT_GRADIENTS: measured[3] - weights,
+            Role.HEAD_WEIGHT_GRADIENTS: weights,
+        }
+        count = len(LayerKernels._fields)
+        self._layers = [
+            LayerCosts(job, measured[first : first + count], self._dispatch_s)
+            for job, first in zip(jobs, range(len(ends), len(measured), count), strict=True)
+        ]
+        all_products = [kernel for layer in layers for kernel in (*layer.forward, *layer.backward)]
+        self.product_spread = times.product_spread([*all_products, *head.forward])
+        self.attention_spread = times.attention_spread(
+            [kernel for layer in layers for kernel in (*layer.core_forward, *layer.core_backward)]
+        )
 
     def _pass(self, role: Role, stage: int, chunk: int) -> Cost:
         parallelism = self._parallelism
-        layers = self._problem.chunk_layers(stage, chunk)
+        kinds = self._problem.chunk_kinds(stage, chunk)
         first = stage == 0 and chunk == 0
         last = stage == parallelism.pipeline - 1 and chunk == parallelism.interleave - 1
-        cost = Cost(*(layers * seconds for seconds in self._layer(role)))
-        backward = role is not Role.FORWARD
-        if first and role is not Role.INPUT_GRADIENTS:
-            cost = total_cost(cost, self._computed(self._embedding[backward]))
+        cost = Cost()
+        for kind in dict.fromkeys(kinds):
+            one, count = self._layers[kind].of(role), kinds.count(kind)
+            cost = total_cost(cost, Cost(*(count * seconds for seconds in one)))
+        head, embedding = _PASSES[role]
+        if first and embedding is not None:
+            cost = total_cost(cost, self._ends[embedding].cost(self._dispatch_s))
         if last:
-            head = self._kernels_of(_PASSES[role])
-            cost = total_cost(cost, self._computed(head or NO_TIME))
-        sends = not (first if backward else last) and role is not Role.WEIGHT_GRADIENTS
-        if sends and not self._software.overlap_pipeline:
+            cost = total_cost(cost, self._ends[head].cost(self._dispatch_s))
+        sends = not (last if role is Role.FORWARD else first)
+        if sends and role is not Role.WEIGHT_GRADIENTS and not self._software.overlap_pipeline:
             cost = total_cost(cost, self._stage_output)
         return cost
-
-    def _layer(self, role: Role) -> Cost:
-        """Returns what one layer adds to a pass, without what overlaps with it."""
-        if role not in self._layers:
-            made = {
-                Role.FORWARD: self._layer_forward,
-                Role.BACKWARD: self._layer_backward,
-                Role.INPUT_GRADIENTS: self._layer_input_gradients,
-                Role.WEIGHT_GRADIENTS: self._layer_weight_gradients,
-            }
-            self._layers[role] = made[role]()
-        return self._layers[role]
-
-    def _layer_forward(self) -> Cost:
-        return total_cost(
-            self._computed(self._forward),
-            self._transfers.tensor_forward(self._forward.product_s),
-            self._transfers.context(self._core[0].total_s, backward=False),
-            self._transfers.experts(self._work.expert_rows),
-        )
-
-    def _layer_backward(self) -> Cost:
-        return total_cost(
-            self._computed(self._backward + self._recomputed),
-            # Half of the products of a backward pass make gradients of weights.
-            self._transfers.tensor_backward(0.5 * self._backward.product_s),
-            self._beside_inputs(),
-        )
-
-    def _layer_input_gradients(self) -> Cost:
-        made = self._backward - self._weights[0]
-        return total_cost(
-            self._computed(made + self._recomputed),
-            self._transfers.tensor_input_gradients(made.product_s),
-            self._beside_inputs(),
-        )
-
-    def _layer_weight_gradients(self) -> Cost:
-        made = self._weights[0]
-        transfers = self._transfers.tensor_weight_gradients(made.product_s)
-        return total_cost(self._computed(made), transfers)
-
-    def _beside_inputs(self) -> Cost:
-        """Returns the other transfers of a layer's backward pass, and those of recomputation."""
-        transfers = self._transfers
-        cost = total_cost(
-            transfers.context(self._core[1].total_s, backward=True),
-            transfers.experts(self._work.expert_rows),
-        )
-        if self._parallelism.recompute is not Recompute.FULL:
-            return cost
-        again = transfers.context(self._core[0].total_s, backward=False)
-        experts = transfers.experts(self._work.expert_rows)
-        return total_cost(
-            cost, transfers.tensor_recomputed(self._forward.product_s), again, experts
-        )
-
-    def _computed(self, time: KernelTime) -> Cost:
-        """Returns kernels with the time of the host to dispatch them."""
-        dispatch_s = time.launches * self._dispatch_s
-        return Cost(time.product_s, time.attention_s, time.elementwise_s, dispatch_s)
 
     def _optimizer(self, stage: int) -> Cost:
         if self._parallelism.data_sharding.shards_optimizer:
@@ -282,29 +183,22 @@ class StepCosts:
             traffic += stage_matrix_parameters(self._problem, stage) * cast
         device = self._cluster.device
         times = _kernel_times(device, self._problem.precision, self._software)
-        return self._computed(times.measure([[Elementwise(traffic, 8)]])[0])
+        return times.measure([[Elementwise(traffic, 8)]])[0].cost(self._dispatch_s)
 
     # --- replicas -------------------------------------------------------------------------------
 
     def _data_transfer(self, kind: Kind) -> Cost:
-        role, stage, chunk = kind
+        role, stage, chunk, _ = kind
         transfers = self._transfers
-        if role is Role.GATHER_LAYER:
-            beside_s = self._forward.total_s if self._software.prefetch_parameters else 0.0
-            return transfer_next_to(self._gather_layer(), beside_s)
-        if role is Role.REDUCE_LAYER:
-            apart = self._parallelism.schedule is Schedule.ZERO_BUBBLE
-            beside = self._weights[0] if apart else self._backward
-            return transfer_next_to(self._reduce_layer(), beside.total_s)
         if role is Role.GATHER_ROOT:
             return transfers.gathered(self._root_parameters(stage > 0))
         if role is Role.GATHER_UPDATED:
-            return transfers.gathered(*self._stage(stage))
+            return transfers.gathered(*self._stage(stage), tensors=self._tensors(stage))
         if role is Role.REDUCE_ALL:
-            return transfers.reduced(*self._stage(stage))
+            return transfers.reduced(*self._stage(stage), tensors=self._tensors(stage))
         if role is Role.REDUCE_EMBEDDING:
             return transfers.ends_reduced()
-        if self._sharded:
+        if shards_gradients(self._problem):
             return transfers.reduced(self._root_parameters(bool(chunk)))
         return transfers.reduced(end_parameters(self._problem, last=bool(chunk)))
 
@@ -314,35 +208,11 @@ class StepCosts:
             self._problem, stage
         )
 
-    @property
-    def _layer_parameters(self) -> tuple[float, float]:
-        """Parameters of a layer on a rank, and those of its experts."""
-        return self._model.layer_parameters / self._parallelism.tensor, self._layer_experts
-
-    @property
-    def _layer_experts(self) -> float:
-        spread = self._parallelism
-        return self._model.layer_expert_parameters / (spread.tensor * spread.expert)
+    def _tensors(self, stage: int) -> int:
+        """Weights of a stage: those of its layers, and the embedding or the head."""
+        return LAYER_TENSORS * self._problem.stage_layers(stage) + 1
 
     def _root_parameters(self, last: bool) -> float:
         """Parameters outside the layers, of one end of a pipeline; of both with one stage."""
         ends = (last,) if self._parallelism.pipeline > 1 else (False, True)
         return sum(end_parameters(self._problem, last=end) for end in ends)
-
-    def _gather_layer(self) -> Cost:
-        if self._parallelism.data_sharding is not DataSharding.PARAMETERS:
-            return Cost()
-        return self._transfers.gathered(*self._layer_parameters)
-
-    def _reduce_layer(self) -> Cost:
-        return self._transfers.reduced(*self._layer_parameters)
-
-    def _beside(self, role: Role) -> Cost:
-        """What overlaps with a layer of a pass."""
-        reduces = role in (Role.LAYER_BACKWARD, Role.LAYER_WEIGHT_GRADIENTS)
-        hidden = self._reduce_layer() if reduces and self._parallelism.replicas > 1 else Cost()
-        again = role is Role.LAYER_FORWARD or self._parallelism.reshard_after_forward
-        gathers = again and role is not Role.LAYER_WEIGHT_GRADIENTS
-        if self._sharded and gathers and self._software.prefetch_parameters:
-            hidden = total_cost(hidden, self._gather_layer())
-        return hidden

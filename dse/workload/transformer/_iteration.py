@@ -8,6 +8,7 @@ hides follow the kernels of their task.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, product
@@ -137,15 +138,16 @@ def kernels_time_s(problem: TransformerJob) -> float:
     structure, costs = make_structure(problem), StepCosts(problem)
     known: dict[Kind, float] = {}
 
-    def device_s(role: Role, stage: int, chunk: int = 0) -> float:
-        kind = Kind(role, stage, chunk)
+    def device_s(kind: Kind) -> float:
         if kind not in known:
             known[kind] = costs.of(kind).device_s
         return known[kind]
 
     def pass_s(stage: int, one: Pass) -> float:
+        parts = Counter(pass_parts(structure, stage, one))
         return sum(
-            device_s(part.role, stage, one.chunk) for part in pass_parts(structure, stage, one)
+            count * device_s(Kind(part.role, stage, one.chunk, part.layer))
+            for part, count in parts.items()
         )
 
     last = structure.micro_batches - 1
@@ -166,7 +168,8 @@ def kernels_time_s(problem: TransformerJob) -> float:
         longest_s = max(longest_s, forth_s + seconds[False] + after_s)
         forth_s += pass_s(stage, Pass(False, 0, 0))
         back_s += pass_s(stage, Pass(True, 0, last))
-    return longest_s + max(device_s(Role.OPTIMIZER, stage) for stage in range(structure.pipeline))
+    stages = range(structure.pipeline)
+    return longest_s + max(device_s(Kind(Role.OPTIMIZER, stage)) for stage in stages)
 
 
 def step_graph(
@@ -214,7 +217,7 @@ def _build_graph(
     dispatched: dict[int, int] = {}
     ends: list[tuple[int, ...]] = []
     for kind, stream, waits in zip(tasks.kind, tasks.stream, tasks.waits, strict=True):
-        role, stage, chunk = tasks.kinds[kind]
+        role, stage, chunk, _ = tasks.kinds[kind]
         name = role.value if chunk == 0 else f"{role.value} chunk {chunk}"
         after = [task for other in waits for task in ends[other]]
         end: tuple[int, ...] = ()

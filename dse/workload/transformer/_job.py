@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dse.machine import Precision
@@ -12,7 +12,7 @@ from dse.workload._predict import memory_reason
 from dse.workload.transformer._check import check_parallelism
 from dse.workload.transformer._iteration import kernels_time_s, step_iteration
 from dse.workload.transformer._memory import ACTIVATIONS, stage_memory
-from dse.workload.transformer._schedule import layers_by_chunk
+from dse.workload.transformer._schedule import layers_by_chunk, layers_by_work
 from dse.workload.transformer._types import (
     IDEAL_RUNTIME,
     TransformerRuntime,
@@ -60,11 +60,40 @@ class TransformerJob(Job):
         parallelism = self.parallelism
         return self.global_batch_size // (parallelism.data * parallelism.micro_batch_size)
 
+    @property
+    def layers_by_chunk(self) -> tuple[int, ...]:
+        """Layers of each chunk, in the order of the model."""
+        model, spread = self.model, self.parallelism
+        if self.software.balances_stages and spread.interleave == 1:
+            head = model.vocab * model.hidden / model.layer_models[0].layer_matrix_parameters
+            *others, last = layers_by_work(model.layers, spread.pipeline, head)
+            return *others, last + model.mtp_modules
+        return layers_by_chunk(model.layers, spread.pipeline, spread.interleave, model.mtp_modules)
+
     def chunk_layers(self, stage: int, chunk: int) -> int:
         """Returns the layers of a chunk of a pipeline stage."""
-        spread = self.parallelism
-        by_chunk = layers_by_chunk(self.model.layers, spread.pipeline, spread.interleave)
-        return by_chunk[chunk * spread.pipeline + stage]
+        return self.layers_by_chunk[chunk * self.parallelism.pipeline + stage]
+
+    def chunk_kinds(self, stage: int, chunk: int) -> tuple[int, ...]:
+        """Returns the kind of each layer of a chunk, by its index in :attr:`layer_jobs`."""
+        by_chunk, index = self.layers_by_chunk, chunk * self.parallelism.pipeline + stage
+        first = sum(by_chunk[:index])
+        return self.model.layer_kinds[first : first + by_chunk[index]]
+
+    @property
+    def layer_jobs(self) -> tuple[TransformerJob, ...]:
+        """The job with all layers of one kind, for each kind of layer of the model."""
+        if self.model.is_uniform:
+            return (self,)
+        return tuple(replace(self, model=one) for one in self.model.layer_models)
+
+    def stage_layer_jobs(self, stage: int) -> tuple[tuple[TransformerJob, int], ...]:
+        """Returns the job with all layers of one kind, and how many of them a stage has."""
+        if self.model.is_uniform:
+            return ((self, self.stage_layers(stage)),)
+        chunks = range(self.parallelism.interleave)
+        kinds = [kind for chunk in chunks for kind in self.chunk_kinds(stage, chunk)]
+        return tuple((job, kinds.count(kind)) for kind, job in enumerate(self.layer_jobs))
 
     def stage_layers(self, stage: int) -> int:
         """Returns the layers of a pipeline stage."""
@@ -89,7 +118,13 @@ class TransformerJob(Job):
 
     def check(self) -> None:
         """Checks the degrees; see :func:`check_parallelism`."""
-        check_parallelism(self.model, self.cluster, self.global_batch_size, self.parallelism)
+        check_parallelism(
+            self.model,
+            self.cluster,
+            self.global_batch_size,
+            self.parallelism,
+            balanced=self.software.balances_stages,
+        )
 
     def key(self) -> TransformerJob:
         """Returns the job itself: nothing is left open."""
@@ -104,7 +139,7 @@ class TransformerJob(Job):
         if closer:
             return kernels_time_s(self)
         peak = self.cluster.device.peak.of(self.precision) * self.cluster.world_size
-        return self.global_batch_size * self.model.model_flops_per_sample / peak
+        return self.global_batch_size * self.model.model_flops_per_sample_causal / peak
 
     def least_memory_bytes(self) -> float:
         """Returns what the fullest stage needs, which is known exactly."""

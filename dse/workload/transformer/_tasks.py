@@ -95,11 +95,13 @@ class Kind(NamedTuple):
         role: What it does.
         stage: On which pipeline stage.
         chunk: In which of its chunks of layers.
+        layer: Of tasks of one layer: its kind.
     """
 
     role: Role
     stage: int
     chunk: int = 0
+    layer: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,7 @@ class Structure:
         interleave: Chunks of a stage.
         micro_batches: Passes of a chunk.
         layers: Layers of each chunk, in the order of the model.
+        kinds: Kind of each of these layers.
         reduces: Whether gradients are summed over replicas.
         overlaps_reduce: Whether that starts before the backward pass has ended.
         gathers_updated: Whether updated parameters are gathered after the optimizer.
@@ -127,6 +130,7 @@ class Structure:
     interleave: int
     micro_batches: int
     layers: tuple[int, ...]
+    kinds: tuple[int, ...]
     reduces: bool
     overlaps_reduce: bool
     gathers_updated: bool
@@ -138,9 +142,11 @@ class Structure:
     reshards: bool = True
     reduces_once: bool = False
 
-    def chunk_layers(self, stage: int, chunk: int) -> int:
-        """Returns the layers of a chunk of a stage."""
-        return self.layers[chunk * self.pipeline + stage]
+    def chunk_kinds(self, stage: int, chunk: int) -> tuple[int, ...]:
+        """Returns the kind of each layer of a chunk of a stage."""
+        index = chunk * self.pipeline + stage
+        first = sum(self.layers[:index])
+        return self.kinds[first : first + self.layers[index]]
 
     def order(self, stage: int) -> tuple[Pass, ...]:
         """Returns the passes of a stage in the order in which it runs them."""
@@ -180,11 +186,13 @@ class Part(NamedTuple):
         role: What it does.
         gather: What is gathered for it, if anything.
         reduce: How its gradient is reduced, if it is.
+        layer: The kind of its layer.
     """
 
     role: Role
     gather: Role | None = None
     reduce: Role | None = None
+    layer: int = 0
 
 
 def pass_parts(structure: Structure, stage: int, one: Pass) -> tuple[Part, ...]:
@@ -205,28 +213,31 @@ def pass_parts(structure: Structure, stage: int, one: Pass) -> tuple[Part, ...]:
     apart = structure.schedule is Schedule.ZERO_BUBBLE
     # With one stage, all parameters outside the layers are gathered and reduced together.
     together = structure.pipeline == 1 and structure.sharding.shards_gradients
+    layers = structure.chunk_kinds(stage, one.chunk)
     parts: list[Part] = []
     if not one.backward:
         if not gathers and not (together and structure.reduces):
             return (Part(Role.FORWARD),)
         if first:
             parts.append(Part(Role.EMBEDDING_FORWARD, root))
-        parts += [Part(Role.LAYER_FORWARD, gather)] * structure.chunk_layers(stage, one.chunk)
-        return (*parts, Part(Role.HEAD, None if together else root)) if last else tuple(parts)
-    whole, head, layer = Role.BACKWARD, Role.HEAD_BACKWARD, Role.LAYER_BACKWARD
+        parts += [Part(Role.LAYER_FORWARD, gather, layer=layer) for layer in layers]
+        if last:
+            parts.append(Part(Role.HEAD, None if together else root))
+        return tuple(parts) or (Part(Role.FORWARD),)
+    whole, head, single = Role.BACKWARD, Role.HEAD_BACKWARD, Role.LAYER_BACKWARD
     if not reduces:
-        layer = Role.LAYER_BACKWARD_UNREDUCED
+        single = Role.LAYER_BACKWARD_UNREDUCED
     if one.weights:
         whole, head = Role.WEIGHT_GRADIENTS, Role.HEAD_WEIGHT_GRADIENTS
-        layer = Role.LAYER_WEIGHT_GRADIENTS
+        single = Role.LAYER_WEIGHT_GRADIENTS
     elif apart:
         whole, head = Role.INPUT_GRADIENTS, Role.HEAD_INPUT_GRADIENTS
-        layer = Role.LAYER_INPUT_GRADIENTS
+        single = Role.LAYER_INPUT_GRADIENTS
     if not gathers and not reduces:
         return (Part(whole),)
     if last:
         parts.append(Part(head, reduce=None if together else rest))
-    parts += [Part(layer, gather, reduce)] * structure.chunk_layers(stage, one.chunk)
+    parts += [Part(single, gather, reduce, layer) for layer in reversed(layers)]
     if first and (one.weights or not apart):
         parts.append(Part(Role.EMBEDDING_BACKWARD, reduce=rest))
     return tuple(parts) or (Part(whole),)
@@ -278,12 +289,13 @@ class _Builder:
         after: tuple[int, ...] = (),
         *,
         chunk: int = 0,
+        layer: int = 0,
         stream: StreamName = StreamName.COMPUTE,
     ) -> int:
         """Adds a task at the end of a stream and returns its index."""
         task = len(self._kind)
         index = self._streams.setdefault((stage, stream), len(self._streams))
-        kind = Kind(role, stage, chunk)
+        kind = Kind(role, stage, chunk, layer)
         self._kind.append(self._kinds.setdefault(kind, len(self._kinds)))
         self._stream.append(index)
         waits = dict.fromkeys(after)
@@ -364,12 +376,13 @@ def _add_pass(
         if part.gather is None:
             return ()
         after = (computed[-ahead],) if len(computed) >= ahead else ()
-        return (builder.add(part.gather, stage, after, stream=StreamName.DATA),)
+        data = StreamName.DATA
+        return (builder.add(part.gather, stage, after, layer=part.layer, stream=data),)
 
     task, ready = -1, gathered(parts[0])
     for part, following in zip(parts, (*parts[1:], None), strict=True):
         chunk = 0 if part.role in _SAME_IN_ALL_CHUNKS else one.chunk
-        task = builder.add(part.role, stage, (*waits, *ready), chunk=chunk)
+        task = builder.add(part.role, stage, (*waits, *ready), chunk=chunk, layer=part.layer)
         waits = ()
         if part.role is Role.HEAD_BACKWARD and computed:
             # Both directions of the head count as one.
@@ -380,7 +393,8 @@ def _add_pass(
         ready = () if following is None else gathered(following)
         if part.reduce is not None:
             head = part.role in (Role.HEAD_BACKWARD, Role.HEAD_WEIGHT_GRADIENTS)
-            builder.add(part.reduce, stage, (task,), chunk=int(head), stream=StreamName.DATA)
+            chunk, data = int(head), StreamName.DATA
+            builder.add(part.reduce, stage, (task,), chunk=chunk, layer=part.layer, stream=data)
     if len(parts) > 1 and not one.weights and _waits_to_send(structure, stage, one):
         task = builder.add(Role.SEND, stage)
     return task

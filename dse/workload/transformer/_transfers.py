@@ -165,13 +165,15 @@ class Transfers:
 
     @property
     def _key_value_columns(self) -> float:
-        return 2 * self._model.kv_heads * self._model.head_dim / self._parallelism.tensor
+        return self._model.key_value_width(self._parallelism.tensor)
 
     def _ulysses(self) -> Cost:
         """Queries, keys and values to the ranks of their heads, and the outputs back."""
-        tensor, each = self._parallelism.tensor, self._value * self._tokens
-        queries = self._model.attention_width / tensor
-        columns = (queries, self._key_value_columns / 2, self._key_value_columns / 2, queries)
+        model, tensor = self._model, self._parallelism.tensor
+        each = self._value * self._tokens
+        keys_values = self._key_value_columns / 2
+        queries = model.heads * model.head_dim / tensor
+        columns = (queries, keys_values, keys_values, model.attention_width / tensor)
         return total_cost(
             *(
                 self._transfer(CollectiveOp.ALL_TO_ALL, each * one, self._groups.context)
@@ -209,32 +211,38 @@ class Transfers:
 
     # --- replicas -------------------------------------------------------------------------------
 
-    def gathered(self, parameters: float, experts: float = 0.0) -> Cost:
+    def gathered(self, parameters: float, experts: float = 0.0, *, tensors: int = 1) -> Cost:
         """Returns parameters, and those of experts, gathered from their shards."""
-        groups = self._groups
+        groups, op = self._groups, CollectiveOp.ALL_GATHER
         return total_cost(
-            self._transfer(CollectiveOp.ALL_GATHER, self._value * parameters, groups.shards),
-            self._transfer(CollectiveOp.ALL_GATHER, self._value * experts, groups.expert_shards),
+            self._in_parts(op, self._value * parameters, groups.shards, tensors),
+            self._in_parts(op, self._value * experts, groups.expert_shards, tensors),
         )
 
-    def reduced(self, parameters: float, experts: float = 0.0) -> Cost:
+    def reduced(self, parameters: float, experts: float = 0.0, *, tensors: int = 1) -> Cost:
         """Returns gradients summed over replicas, scattered where anything is sharded.
 
         Ranks with the same shards in different copies then sum what each has.
         """
         size, of_experts = self._gradient * parameters, self._gradient * experts
-        groups, copies = self._groups, self._groups.copies
+        groups, op = self._groups, CollectiveOp.ALL_REDUCE
         if self._parallelism.data_sharding is DataSharding.NONE:
             return total_cost(
-                self._transfer(CollectiveOp.ALL_REDUCE, size, groups.replicas),
-                self._transfer(CollectiveOp.ALL_REDUCE, of_experts, groups.expert_replicas),
+                self._in_parts(op, size, groups.replicas, tensors),
+                self._in_parts(op, of_experts, groups.expert_replicas, tensors),
             )
         own = size / groups.shards.size + of_experts / groups.expert_shards.size
+        scatter = CollectiveOp.REDUCE_SCATTER
         return total_cost(
-            self._transfer(CollectiveOp.REDUCE_SCATTER, size, groups.shards),
-            self._transfer(CollectiveOp.REDUCE_SCATTER, of_experts, groups.expert_shards),
-            self._transfer(CollectiveOp.ALL_REDUCE, own, copies),
+            self._in_parts(scatter, size, groups.shards, tensors),
+            self._in_parts(scatter, of_experts, groups.expert_shards, tensors),
+            self._in_parts(op, own, groups.copies, tensors),
         )
+
+    def _in_parts(self, op: CollectiveOp, size_bytes: float, group: Group, tensors: int) -> Cost:
+        """Returns a transfer in as many messages as there are tensors, if they are sent apart."""
+        count = tensors if self._software.tensors_apart else 1
+        return self._transfer(op, size_bytes / count, group).scaled(transfers=count)
 
     def ends_reduced(self) -> Cost:
         """Returns the shared embedding's gradient summed over first and last stage."""

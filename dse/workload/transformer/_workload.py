@@ -21,6 +21,7 @@ from dse.workload.transformer._types import (
     DataSharding,
     Parallelism,
     Recompute,
+    RecomputeModule,
     Schedule,
     format_parallelism,
 )
@@ -118,8 +119,7 @@ class TransformerWorkload(ModelWorkload):
     def document(cls, configuration: Configuration, model_name: str) -> dict[str, object]:
         """Returns the configuration with its parallelism in one block."""
         spread = {
-            name: value.value if isinstance(value, Enum) else value
-            for name, value in asdict(cls.parallelism(configuration)).items()
+            name: _plain(value) for name, value in asdict(cls.parallelism(configuration)).items()
         }
         # `super()` without arguments does not work in dataclasses with slots.
         found = super(TransformerWorkload, cls).document(configuration, model_name)
@@ -253,6 +253,8 @@ def _parallelism(parameters: Mapping[str, ParameterValue]) -> Parallelism:
         sequence_parallel=bool(parameters.get("sequence_parallel", False)),
         micro_batch_size=degree("micro_batch_size"),
         recompute=choice("recompute", Recompute.NONE),
+        recompute_modules=RecomputeModule.of(str(parameters.get("recompute_modules", ""))),
+        recompute_layers=int(parameters.get("recompute_layers", 0)),
         data_sharding=choice("data_sharding", DataSharding.NONE),
         sharding_degree=None if shards is None else int(shards),
         reshard_after_forward=bool(parameters.get("reshard_after_forward", True)),
@@ -265,6 +267,13 @@ def _parallelism(parameters: Mapping[str, ParameterValue]) -> Parallelism:
             "none"
         )
     return found
+
+
+def _plain(value: object) -> object:
+    """Returns a field of the parallelism as files and options write it."""
+    if isinstance(value, tuple):
+        return RecomputeModule.text(value)
+    return value.value if isinstance(value, Enum) else value
 
 
 def _divisors(count: int) -> list[int]:

@@ -45,6 +45,40 @@ def table(tmp_path: Path, head: str, line: str) -> Path:
     return path
 
 
+STEP = {
+    "source": "",
+    "case": "a",
+    "model": "",
+    "layers": "16",
+    "hidden": "2048",
+    "heads": "32",
+    "kv_heads": "32",
+    "ffn_hidden": "8192",
+    "gated_ffn": "1",
+    "vocab": "131072",
+    "tied": "1",
+    "seq": "4096",
+    "platform": "h100_sxm",
+    "gpus": "16",
+    "tp": "4",
+    "pp": "2",
+    "vp": "1",
+    "cp": "1",
+    "ep": "1",
+    "dp": "2",
+    "sharding": "zero1",
+    "micro_batch": "2",
+    "global_batch": "256",
+    "recompute": "none",
+    "sequence_parallel": "1",
+    "precision": "bf16",
+    "program": "nanotron",
+    "status": "ok",
+    "s_per_step": "8.0",
+    "peak_memory_gb": "",
+}
+
+
 def published(name: str) -> Path:
     if not (PUBLISHED / name).is_file():
         pytest.skip(f"{name} is not beside the project")
@@ -126,3 +160,12 @@ def test_published_mpt_steps_are_met(cases):
     for case in found:
         assert case.prediction.memory[0].total_bytes <= case.job.cluster.device.memory_bytes
     assert sum(not case.prediction.feasible for case in found) <= 2
+
+
+def test_steps_of_nanotron_ran_on_the_network_of_their_cloud(cases):
+    steps = importlib.import_module("published_steps")
+    job = steps.published_job(STEP)
+    assert (job.program, job.cluster.network.kind) == ("nanotron", "efa")
+    assert job.layers_by_chunk == (11, 5)
+    other = steps.published_job({**STEP, "program": "megatron_bridge"})
+    assert other.cluster.network.kind == "infiniband"

@@ -105,7 +105,7 @@ def test_a_rank_of_ulysses_has_whole_sequences_of_some_heads():
     )
     flash = load_model("llama3_8b")
     for job in (plain, exchanged):
-        kernel = LayerWork(replace(job, model=flash)).core_forward()[0]
+        kernel = LayerWork(replace(job, model=flash)).attention.core_forward()[0]
         whole = job is exchanged
         assert kernel.heads == (8 if whole else 32)
         assert kernel.kv_heads == (2 if whole else 8)

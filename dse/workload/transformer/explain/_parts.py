@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from dse.explanation import Resource
 from dse.graph import TaskKind
 from dse.workload.transformer._cost import Cost, total_cost
-from dse.workload.transformer._costs import LAYERS, StepCosts
+from dse.workload.transformer._costs import StepCosts
+from dse.workload.transformer._layer_costs import LAYER_PASSES
+from dse.workload.transformer._recompute import chosen_share, repeats
 from dse.workload.transformer._tasks import Role
 from dse.workload.transformer._transfers import Transfers
-from dse.workload.transformer._types import Recompute
+from dse.workload.transformer._types import Recompute, RecomputeModule
 from dse.workload.transformer._work import LayerWork
 from dse.workload.transformer.explain._kernels import ELEMENTWISE, NO_KERNELS, StepKernels
 
@@ -52,15 +54,22 @@ _HEADS = {
     Role.HEAD_WEIGHT_GRADIENTS: Role.WEIGHT_GRADIENTS,
 }
 
-#: Tasks that make gradients of weights alone: attention and experts have had their turn.
-_OF_WEIGHTS = {Role.WEIGHT_GRADIENTS, Role.LAYER_WEIGHT_GRADIENTS}
+#: Tasks in which attention and experts have no turn.
+_WITHOUT_LAYERS = {
+    *_HEADS,
+    Role.EMBEDDING_FORWARD,
+    Role.EMBEDDING_BACKWARD,
+    Role.WEIGHT_GRADIENTS,
+    Role.LAYER_WEIGHT_GRADIENTS,
+}
 
 #: Tasks that sum gradients over micro-batches.
 _SUMMING = {
-    *_OF_WEIGHTS,
     Role.BACKWARD,
     Role.LAYER_BACKWARD,
     Role.LAYER_BACKWARD_UNREDUCED,
+    Role.WEIGHT_GRADIENTS,
+    Role.LAYER_WEIGHT_GRADIENTS,
 }
 
 #: A rate at which nothing takes time.
@@ -155,45 +164,61 @@ class StepParts:
         return cost.product_s, cost.attention_s, min(cost.elementwise_s, elementwise_s * slowed)
 
     def _accumulates(self, kind: Kind) -> bool:
-        return kind.role in _SUMMING and self._problem.micro_batches > 1
+        summing = kind.role in _SUMMING
+        return summing and self._problem.micro_batches > 1
 
     def _own_kernels(self, kind: Kind) -> KernelSides:
         kernels, role = self._kernels, kind.role
         first, last = self._ends(kind)
-        layer = {
-            Role.FORWARD: kernels.forward,
-            Role.BACKWARD: kernels.backward,
-            Role.INPUT_GRADIENTS: kernels.backward - kernels.weights,
-            Role.WEIGHT_GRADIENTS: kernels.weights,
-        }
-        head = {
+        if role in (Role.EMBEDDING_FORWARD, Role.EMBEDDING_BACKWARD):
+            return kernels.embedding[role is Role.EMBEDDING_BACKWARD]
+        if role in _HEADS:
+            return self._head(_HEADS[role])
+        layers = self._chunk(kind)
+        if role in LAYER_PASSES:
+            return layers
+        head = self._head(role) if last else NO_KERNELS
+        forward = role is Role.FORWARD
+        embedded = first and role is not Role.INPUT_GRADIENTS
+        embedding = kernels.embedding[not forward] if embedded else NO_KERNELS
+        return embedding + layers + head if forward else head + layers + embedding
+
+    def _head(self, role: Role) -> KernelSides:
+        """Returns the kernels of the head in a pass."""
+        kernels = self._kernels
+        return {
             Role.FORWARD: kernels.head[0],
             Role.BACKWARD: kernels.head[1],
             Role.INPUT_GRADIENTS: kernels.head[1] - kernels.head_weights,
             Role.WEIGHT_GRADIENTS: kernels.head_weights,
-        }
-        if role in layer:
-            layers = layer[role].times(self._chunk_layers(kind))
-            if role is Role.FORWARD:
-                before = kernels.embedding[0] if first else NO_KERNELS
-                return before + layers + (head[role] if last else NO_KERNELS)
-            ends = first and role is not Role.INPUT_GRADIENTS
-            before = head[role] if last else NO_KERNELS
-            return before + layers + (kernels.embedding[1] if ends else NO_KERNELS)
-        if role in LAYERS:
-            return layer[LAYERS[role]]
-        if role in _HEADS:
-            return head[_HEADS[role]]
-        return kernels.embedding[role is Role.EMBEDDING_BACKWARD]
+        }[role]
 
-    def _chunk_layers(self, kind: Kind) -> int:
-        return self._problem.chunk_layers(kind.stage, kind.chunk)
+    def _chunk(self, kind: Kind) -> KernelSides:
+        """Returns the kernels of a task's layers."""
+        found, role = NO_KERNELS, LAYER_PASSES.get(kind.role, kind.role)
+        for layer, count in self._layers(kind):
+            sides = self._kernels.layers[layer]
+            own = {
+                Role.FORWARD: sides.forward,
+                Role.BACKWARD: sides.backward,
+                Role.INPUT_GRADIENTS: sides.backward - sides.weights,
+                Role.WEIGHT_GRADIENTS: sides.weights,
+            }[role]
+            found += own.times(count)
+        return found
+
+    def _layers(self, kind: Kind) -> list[tuple[int, int]]:
+        """Returns the kinds of layers of a task, and how many of each."""
+        if kind.role in LAYER_PASSES:
+            return [(kind.layer, 1)]
+        kinds = self._problem.chunk_kinds(kind.stage, kind.chunk)
+        return [(layer, kinds.count(layer)) for layer in dict.fromkeys(kinds)]
 
     def _ends(self, kind: Kind) -> tuple[bool, bool]:
         """Whether a pass holds the first layer, and the last."""
         parallelism = self._problem.parallelism
         last = (parallelism.pipeline - 1, parallelism.interleave - 1)
-        return kind[1:] == (0, 0), kind[1:] == last
+        return kind[1:3] == (0, 0), kind[1:3] == last
 
     # --- transfers that nothing hides -----------------------------------------------------------
 
@@ -215,31 +240,37 @@ class StepParts:
 
     def _exchange(self, kind: Kind) -> Cost:
         """What sharing keys and values adds to a pass."""
-        if self._problem.parallelism.context == 1 or kind.role in _OF_WEIGHTS:
+        parallelism, context = self._problem.parallelism, self._transfers.context
+        if parallelism.context == 1 or kind.role in _WITHOUT_LAYERS:
             return Cost()
-        forward_s, backward_s = self._kernels.core_s
-        forward = self._transfers.context(forward_s, backward=False)
-        if kind.role in (Role.FORWARD, Role.LAYER_FORWARD):
-            layer = forward
-        else:
-            layer = self._transfers.context(backward_s, backward=True)
-            if self._problem.parallelism.recompute is Recompute.FULL:
-                layer = total_cost(layer, forward)
-        return self._in_layers(kind, layer)
+        whole = Cost()
+        for layer, count in self._layers(kind):
+            sides = self._kernels.layers[layer]
+            forward = context(sides.core_forward_s, backward=False)
+            one = forward
+            if kind.role not in (Role.FORWARD, Role.LAYER_FORWARD):
+                one = context(sides.core_backward_s, backward=True)
+                if parallelism.recompute is Recompute.FULL:
+                    share = chosen_share(self._problem, parallelism.recompute_layers)
+                    one = total_cost(one, forward.scaled(transfers=share))
+            whole = total_cost(whole, Cost(*(count * seconds for seconds in one)))
+        return whole
 
     def _expert_exchange(self, kind: Kind) -> Cost:
         """Rows of a pass on their way to their experts and back."""
-        if self._problem.parallelism.expert == 1 or kind.role in _OF_WEIGHTS:
+        if self._problem.parallelism.expert == 1 or kind.role in _WITHOUT_LAYERS:
             return Cost()
-        exchange = self._transfers.experts(LayerWork(self._problem).expert_rows)
         backward = kind.role not in (Role.FORWARD, Role.LAYER_FORWARD)
-        if backward and self._problem.parallelism.recompute is Recompute.FULL:
-            exchange = total_cost(exchange, exchange)
-        return self._in_layers(kind, exchange)
-
-    def _in_layers(self, kind: Kind, layer: Cost) -> Cost:
-        count = 1 if kind.role in LAYERS else self._chunk_layers(kind)
-        return Cost(*(count * seconds for seconds in layer))
+        parallelism, again = self._problem.parallelism, 0.0
+        if backward and repeats(parallelism, RecomputeModule.EXPERTS):
+            again = chosen_share(self._problem, parallelism.recompute_layers)
+        whole = Cost()
+        for layer, count in self._layers(kind):
+            job = self._problem.layer_jobs[layer]
+            exchange = self._transfers.experts(LayerWork(job).expert_rows)
+            times = count * (1 + again)
+            whole = total_cost(whole, Cost(*(times * seconds for seconds in exchange)))
+        return whole
 
 
 def _transfer(group: str, part: Cost, latency: Cost, whole: Cost) -> Part:
