@@ -12,12 +12,13 @@ from dse.workload._predict import memory_reason
 from dse.workload.transformer._check import check_parallelism
 from dse.workload.transformer._iteration import kernels_time_s, step_iteration
 from dse.workload.transformer._memory import ACTIVATIONS, stage_memory
+from dse.workload.transformer._offload import check_offload
 from dse.workload.transformer._schedule import layers_by_chunk, layers_by_work
 from dse.workload.transformer._types import (
     IDEAL_RUNTIME,
     TransformerRuntime,
-    format_parallelism,
 )
+from dse.workload.transformer._words import format_parallelism
 from dse.workload.transformer.explain._attribution import attributed_step
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ class TransformerJob(Job):
             self.parallelism,
             balanced=self.software.balances_stages,
         )
+        check_offload(self.parallelism)
 
     def key(self) -> TransformerJob:
         """Returns the job itself: nothing is left open."""

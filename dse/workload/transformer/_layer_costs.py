@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dse.workload.transformer._cost import Cost, kernels_next_to, total_cost, transfer_next_to
 from dse.workload.transformer._memory import layer_parameters
+from dse.workload.transformer._offload import offloaded_layer
 from dse.workload.transformer._operators import Elementwise
 from dse.workload.transformer._recompute import chosen_share, recomputed_kernels, repeats
 from dse.workload.transformer._tasks import Role
@@ -158,31 +159,38 @@ class LayerCosts:
     # --- passes ---------------------------------------------------------------------------------
 
     def _pass_forward(self) -> Cost:
-        return total_cost(
+        cost = total_cost(
             self._forward.cost(self._dispatch_s),
             self._transfers.tensor_forward(self._forward.product_s),
             self._collectives(backward=False),
             self._transfers.context(self._core[0].total_s, backward=False),
             self._transfers.experts(self._work.expert_rows),
         )
+        return self._with_copies(cost)
 
     def _pass_backward(self) -> Cost:
         """A whole backward pass, with what is computed again."""
-        return total_cost(
+        cost = total_cost(
             (self._backward + self._recomputed).cost(self._dispatch_s),
             # Half of the products of a backward pass make gradients of weights.
             self._transfers.tensor_backward(0.5 * self._backward.product_s),
             self._beside_inputs(),
         )
+        return self._with_copies(cost)
 
     def _pass_inputs(self) -> Cost:
         """A backward pass without the gradients of weights, with what is computed again."""
         made = self._backward - self._weights
-        return total_cost(
+        cost = total_cost(
             (made + self._recomputed).cost(self._dispatch_s),
             self._transfers.tensor_input_gradients(made.product_s),
             self._beside_inputs(),
         )
+        return self._with_copies(cost)
+
+    def _with_copies(self, cost: Cost) -> Cost:
+        """Returns a pass with the copies of offloaded activations beside it."""
+        return total_cost(cost, offloaded_layer(self._problem, cost.device_s))
 
     def _pass_weights(self) -> Cost:
         made = self._weights

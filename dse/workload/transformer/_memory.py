@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from dse.model import AttentionKind
 from dse.workload._prediction import RESERVED, MemoryAccount
-from dse.workload.transformer._recompute import chosen_layers, recomputed_modules
+from dse.workload.transformer._recompute import chosen_layers, chosen_share, recomputed_modules
 from dse.workload.transformer._schedule import in_flight
 from dse.workload.transformer._types import (
     ContextExchange,
@@ -33,6 +33,8 @@ from dse.workload.transformer._types import (
 from dse.workload.transformer._work import LayerWork
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dse.workload.transformer._job import TransformerJob
 
 #: Bytes of a master weight and of a value of optimizer state.
@@ -45,6 +47,9 @@ _GATHERED_LAYERS = 2
 #: the total besides. Such that 90 % of the published steps of nanotron lie in their interval.
 _PASSING_SPREAD = 0.20
 _TOTAL_SPREAD = 0.03
+
+#: Offloaded layers that are on the device all the same: the one at work and the one on its way.
+_LAYERS_ON_DEVICE = 2
 
 #: Purpose whose bytes depend on micro batch and recomputation.
 ACTIVATIONS = "activations"
@@ -197,6 +202,13 @@ def stage_matrix_parameters(problem: TransformerJob, stage: int) -> float:
     return shared + stage_expert_parameters(problem, stage)
 
 
+def optimizer_parameters(problem: TransformerJob, stage: int) -> float:
+    """Returns the parameters of a stage that one rank updates."""
+    if problem.parallelism.data_sharding.shards_optimizer:
+        return stage_shard(problem, stage)
+    return stage_parameters(problem, stage) + stage_expert_parameters(problem, stage)
+
+
 def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
     """Returns what a rank of a stage has to hold at the fullest moment of an iteration."""
     parameters = stage_parameters(problem, stage) + stage_expert_parameters(problem, stage)
@@ -224,7 +236,12 @@ def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
     if problem.precision.is_low:
         # Transformer Engine keeps the weights, and casts of them as they are and transposed.
         weights += 2 * problem.precision.operand_bytes * stage_matrix_parameters(problem, stage)
-    activations, buffers = _activations_bytes(problem, stage), _buffers_bytes(problem, stage)
+    activations, held_bytes = _activations_bytes(problem, stage)
+    buffers = _buffers_bytes(problem, stage)
+    if problem.parallelism.offload.optimizer:
+        # With the gradients that its update takes in.
+        held_bytes += optimizer + optimizer_parameters(problem, stage) * problem.gradient_bytes
+        optimizer = 0.0
     parts = [
         ("weights", weights),
         ("gradients", gradients),
@@ -234,9 +251,9 @@ def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
     ]
     if fragmented := problem.software.fragmented_share:
         parts.append((RESERVED, fragmented * (activations + buffers)))
-    account = MemoryAccount(tuple(parts))
+    account = MemoryAccount(tuple(parts), held_bytes)
     # What is kept between steps is known; how much a pass needs in between is less so.
-    passing = (activations + buffers) / account.total_bytes
+    passing = (activations + buffers) / max(1.0, account.total_bytes)
     return replace(account, spread=math.hypot(_PASSING_SPREAD * passing, _TOTAL_SPREAD))
 
 
@@ -247,14 +264,24 @@ def _has_buckets(problem: TransformerJob) -> bool:
     return alone and problem.software.gradient_buckets
 
 
-def _activations_bytes(problem: TransformerJob, stage: int) -> float:
+def kept_layer_bytes(problem: TransformerJob) -> float:
+    """Returns the bytes that a rank keeps of an average layer and one micro-batch.
+
+    Args:
+        problem: What is trained, where and how; its layers are all alike.
+    """
+    share = chosen_share(problem, problem.parallelism.recompute_layers)
+    whole = layer_activation_bytes(problem, Recompute.NONE)
+    return whole + share * (layer_activation_bytes(problem, problem.parallelism.recompute) - whole)
+
+
+def _activations_bytes(problem: TransformerJob, stage: int) -> tuple[float, float]:
+    """Returns the bytes on the device and those in host memory."""
     model, parallelism = problem.model, problem.parallelism
-    recompute = parallelism.recompute
-    again = sum(
-        chosen_layers(problem.chunk_layers(stage, chunk), parallelism.recompute_layers)
-        for chunk in range(parallelism.interleave)
-    )
-    share = again / max(problem.stage_layers(stage), 1)
+    recompute, chunks = parallelism.recompute, range(parallelism.interleave)
+    layers = [problem.chunk_layers(stage, chunk) for chunk in chunks]
+    again = sum(chosen_layers(count, parallelism.recompute_layers) for count in layers)
+    share = again / max(sum(layers), 1)
     moments = in_flight(
         parallelism.pipeline,
         parallelism.interleave,
@@ -271,8 +298,13 @@ def _activations_bytes(problem: TransformerJob, stage: int) -> float:
             repeated = max(repeated, whole - less)
             if parallelism.schedule is Schedule.ZERO_BUBBLE:
                 operands += count * layer_operand_bytes(alike)
-    kept = max(one.chunks * kept + one.weights * operands for one in moments)
-    kept /= parallelism.interleave
+    found = []
+    for moment in moments:
+        held = moment.chunks * kept / parallelism.interleave
+        away = _offloaded_share(problem, layers, moment.chunks) * held
+        waiting = moment.weights * operands / parallelism.interleave
+        found.append((held - away + waiting, away))
+    kept, gone = max(found)
     if stage == 0 and model.dropout:
         tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context
         masks = tokens / parallelism.sequence_share * model.hidden
@@ -280,7 +312,23 @@ def _activations_bytes(problem: TransformerJob, stage: int) -> float:
     # The layer that is computed again needs the rest besides; the loss is over by then.
     last = stage == parallelism.pipeline - 1
     kept += max(repeated, (1 + model.mtp_modules) * _head_bytes(problem) if last else 0.0)
-    return kept * problem.software.kept_share
+    return kept * problem.software.kept_share, gone
+
+
+def _offloaded_share(problem: TransformerJob, layers: Sequence[int], chunks: int) -> float:
+    """Returns the share of a stage's layers in flight whose activations are in host memory.
+
+    Args:
+        problem: What is trained, where and how.
+        layers: Layers of each of the stage's chunks.
+        chunks: Chunks of them whose activations are held at once.
+    """
+    parallelism = problem.parallelism
+    if not parallelism.offload.activations or not sum(layers) or not chunks:
+        return 0.0
+    chosen = sum(chosen_layers(count, parallelism.offload_layers) for count in layers)
+    held = chunks * chosen / len(layers)
+    return max(0.0, held - _LAYERS_ON_DEVICE) / (chunks * sum(layers) / len(layers))
 
 
 def _head_bytes(problem: TransformerJob) -> float:
@@ -291,7 +339,7 @@ def _head_bytes(problem: TransformerJob) -> float:
     # As the product makes them, and what the loss makes of them in FP32.
     per_logit = value if software.loss is LossKernels.FUSED else value + _MASTER_BYTES
     if software.copies_logits:
-        per_logit += 2 * _MASTER_BYTES
+        per_logit += _MASTER_BYTES
     inputs = 2 * value * tokens / parallelism.sequence_share * model.hidden
     return inputs + per_logit * tokens * model.vocab / parallelism.tensor
 

@@ -54,6 +54,25 @@ class RecomputeModule(StrEnum):
         return tuple(module for module in RecomputeModule if module in named)
 
 
+class Offload(StrEnum):
+    """What host memory holds instead of the device."""
+
+    NONE = "none"
+    ACTIVATIONS = "activations"
+    OPTIMIZER = "optimizer"
+    ALL = "all"
+
+    @property
+    def activations(self) -> bool:
+        """Whether activations are."""
+        return self in (Offload.ACTIVATIONS, Offload.ALL)
+
+    @property
+    def optimizer(self) -> bool:
+        """Whether the optimizer's state is, so that the host updates it."""
+        return self in (Offload.OPTIMIZER, Offload.ALL)
+
+
 class DataSharding(StrEnum):
     """What data-parallel ranks keep only a part of (ZeRO: Rajbhandari et al., arXiv 1910.02054).
 
@@ -164,6 +183,9 @@ class Parallelism:
             core of attention.
         recompute_layers: Layers of each stage, or virtual stage, of which anything is computed
             again; 0 for all.
+        offload: What host memory holds.
+        offload_layers: Layers of each stage, or virtual stage, whose activations it holds; 0 for
+            all.
         data_sharding: What data-parallel ranks keep only a part of.
         sharding_degree: Ranks that share one copy of what is sharded; other groups of as many keep
             copies of it (HSDP). All replicas if None.
@@ -186,6 +208,8 @@ class Parallelism:
     recompute: Recompute = Recompute.NONE
     recompute_modules: tuple[RecomputeModule, ...] = ()
     recompute_layers: int = 0
+    offload: Offload = Offload.NONE
+    offload_layers: int = 0
     data_sharding: DataSharding = DataSharding.NONE
     sharding_degree: int | None = None
     reshard_after_forward: bool = True
@@ -216,6 +240,11 @@ class Parallelism:
 #: Calls of eager PyTorch for one kernel of a transformer, modules and automatic differentiation
 #: included. Fitted on published steps of small GPT models on one node (docs/transformers.md).
 EAGER_CALLS = 3.25
+
+#: What PyTorch's allocator cannot give out of activations and buffers with segments of fixed size,
+#: when it has returned what it caches. Assumed; the sweep of nanotron had up to 77.4 GiB in use of
+#: the 79 GiB of an H100, context and communicators included, so it is small.
+_FRAGMENTED = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,8 +288,7 @@ class TransformerRuntime:
             copies that reshaping makes, and what is freed late.
         whole_sequence_buffers: Inputs, outputs or their gradients of a layer that are held for all
             of a sequence where sequence parallelism splits them, next to its activations.
-        copies_logits: The loss makes its copies of the logits in FP32 anew at each step of the
-            softmax, and the gradient of them too; else in place.
+        copies_logits: The loss keeps the logits in FP32 besides their softmax; else in place.
         gradient_buckets: Replicas that do not shard the optimizer reduce gradients in buckets of
             the weights' precision beside those that are summed over micro-batches.
         fragmented_share: Bytes that PyTorch's allocator cannot give out for each one of
@@ -318,6 +346,7 @@ MEGATRON = TransformerRuntime(
     optimizer_traffic_bytes=60.0,
     flash_kernel=FlashKernel.FLASH2,
     host_waits_for_stages=True,
+    fragmented_share=_FRAGMENTED,
 )
 
 #: Megatron-Core with Transformer Engine, as NeMo and Megatron-Bridge run it: gradients are reduced
@@ -361,45 +390,9 @@ NANOTRON = TransformerRuntime(
     host_waits_for_stages=True,
     balances_stages=True,
     tensors_apart=True,
+    kept_share=1.2,
+    whole_sequence_buffers=4,
+    copies_logits=True,
+    gradient_buckets=True,
+    fragmented_share=_FRAGMENTED,
 )
-
-
-def format_parallelism(parallelism: Parallelism) -> str:
-    """Names the degrees above one, the micro-batch, and what differs from the plain step."""
-    degrees = (
-        ("tensor", parallelism.tensor),
-        ("pipeline", parallelism.pipeline),
-        ("context", parallelism.context),
-        ("data", parallelism.data),
-        ("expert", parallelism.expert),
-    )
-    product = " × ".join(f"{name} {degree}" for name, degree in degrees if degree > 1)
-    parts = [product] if product else []
-    if parallelism.interleave > 1:
-        parts.append(f"{parallelism.interleave} virtual stages")
-    if parallelism.schedule is not Schedule.ONE_F_ONE_B:
-        parts.append(_words(parallelism.schedule))
-    if parallelism.context_exchange is not ContextExchange.RING:
-        parts.append(f"{_words(parallelism.context_exchange)} of context")
-    parts.append(f"micro batch {parallelism.micro_batch_size}")
-    if parallelism.sequence_parallel:
-        parts.append("sequence parallel")
-    if parallelism.recompute.value != "none":
-        what = f"{parallelism.recompute.value} recomputation"
-        if parallelism.recompute_modules:
-            what += f" of {RecomputeModule.text(parallelism.recompute_modules)}"
-        if parallelism.recompute_layers:
-            what += f" in {parallelism.recompute_layers} layers a stage"
-        parts.append(what)
-    if parallelism.data_sharding.value != "none":
-        within = f" within {parallelism.shards} ranks" if parallelism.sharding_degree else ""
-        parts.append(f"{parallelism.data_sharding.value}{within}")
-    if not parallelism.reshard_after_forward:
-        parts.append("no reshard after forward")
-    if parallelism.no_sync:
-        parts.append("no_sync")
-    return ", ".join(parts)
-
-
-def _words(choice: StrEnum) -> str:
-    return choice.value.replace("_", " ")

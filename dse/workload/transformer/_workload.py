@@ -19,12 +19,13 @@ from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS
 from dse.workload.transformer._types import (
     ContextExchange,
     DataSharding,
+    Offload,
     Parallelism,
     Recompute,
     RecomputeModule,
     Schedule,
-    format_parallelism,
 )
+from dse.workload.transformer._words import format_parallelism
 from dse.workload.transformer.deploy import DEPLOY_FORMATS
 
 if TYPE_CHECKING:
@@ -255,6 +256,8 @@ def _parallelism(parameters: Mapping[str, ParameterValue]) -> Parallelism:
         recompute=choice("recompute", Recompute.NONE),
         recompute_modules=RecomputeModule.of(str(parameters.get("recompute_modules", ""))),
         recompute_layers=int(parameters.get("recompute_layers", 0)),
+        offload=choice("offload", Offload.NONE),
+        offload_layers=int(parameters.get("offload_layers", 0)),
         data_sharding=choice("data_sharding", DataSharding.NONE),
         sharding_degree=None if shards is None else int(shards),
         reshard_after_forward=bool(parameters.get("reshard_after_forward", True)),

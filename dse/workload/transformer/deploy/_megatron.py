@@ -64,6 +64,7 @@ def _text(job: TransformerJob) -> str:
         f"--global-batch-size {job.global_batch_size}",
         *_schedule(job),
         *_recompute(spread),
+        *_offload(spread),
         *_replicas(job),
         *_PRECISION.get(job.precision, ()),
         *_kernels(job),
@@ -87,6 +88,26 @@ def _recompute(spread: Parallelism) -> Iterator[str]:
     # A block is the first layers of each stage; uniform units of one layer are all of them.
     yield f"--recompute-method {'block' if spread.recompute_layers else 'uniform'}"
     yield f"--recompute-num-layers {spread.recompute_layers or 1}"
+
+
+def _offload(spread: Parallelism) -> Iterator[str]:
+    if spread.offload.activations:
+        if spread.pipeline > 1 or spread.recompute is not Recompute.NONE:
+            raise FORMAT.refusal(
+                "offload of activations with pipeline stages or recomputation", "use one of them"
+            )
+        if not spread.offload_layers:
+            raise FORMAT.refusal(
+                "offload of the activations of all layers", "use offload_layers below the layers"
+            )
+        yield f"--cpu-offloading-num-layers {spread.offload_layers}"
+    if spread.offload.optimizer:
+        if spread.data_sharding is not DataSharding.OPTIMIZER:
+            raise FORMAT.refusal(
+                f"offload of the optimizer with data sharding {spread.data_sharding}", "use zero1"
+            )
+        yield "--optimizer-cpu-offload"
+        yield "--use-precision-aware-optimizer"
 
 
 def _architecture(model: TransformerModel) -> Iterator[str]:
@@ -272,6 +293,8 @@ FORMAT = DeployFormat(
             "recompute",
             "recompute_modules",
             "recompute_layers",
+            "offload",
+            "offload_layers",
             "data_sharding",
             "sharding_degree",
             "reshard_after_forward",
