@@ -111,10 +111,29 @@ def predict_command(
         typer.Option(
             "--expert",
             min=1,
-            help="Ranks of data and context parallelism that share the experts of a layer.",
+            help="Ranks that share the experts of a layer.",
             rich_help_panel=_TRANSFORMER,
         ),
     ] = None,
+    expert_tensor: Annotated[
+        int | None,
+        typer.Option(
+            "--expert-tensor",
+            min=1,
+            help="Ranks that share every expert's matrices; those of --tensor by default.",
+            rich_help_panel=_TRANSFORMER,
+        ),
+    ] = None,
+    expert_dispatch: Annotated[
+        str,
+        typer.Option(
+            "--expert-dispatch",
+            metavar="alltoall|allgather|deduplicated",
+            help="How tokens reach their experts; as the program does by default.",
+            show_default=False,
+            rich_help_panel=_TRANSFORMER,
+        ),
+    ] = "",
     interleave: Annotated[
         int | None,
         typer.Option(
@@ -167,7 +186,7 @@ def predict_command(
             "--recompute-modules",
             metavar="MODULE+…",
             help="Parts of a layer that selective recomputation repeats: core_attn (the default), "
-            "layernorm, mlp, moe, moe_act.",
+            "mla_up_proj, layernorm, mlp, moe, moe_act.",
             rich_help_panel=_TRANSFORMER,
         ),
     ] = "",
@@ -308,6 +327,8 @@ def predict_command(
         context=context,
         context_exchange=context_exchange,
         expert=expert,
+        expert_tensor=expert_tensor,
+        expert_dispatch=expert_dispatch,
         interleave=interleave,
         schedule=schedule,
         sequence_parallel=sequence_parallel,

@@ -49,6 +49,8 @@ class Request:
         context: Context-parallel ranks.
         context_exchange: How these share keys and values.
         expert: Ranks that share the experts of a layer.
+        expert_tensor: Ranks that share every expert's matrices.
+        expert_dispatch: How tokens reach their experts.
         interleave: Virtual pipeline stages of a stage.
         schedule: Order of the passes of a pipeline stage.
         sequence_parallel: Whether tensor-parallel ranks share norms and residuals.
@@ -93,6 +95,8 @@ class Request:
     context: int | None = None
     context_exchange: str = ""
     expert: int | None = None
+    expert_tensor: int | None = None
+    expert_dispatch: str = ""
     interleave: int | None = None
     schedule: str = ""
     sequence_parallel: bool | None = None

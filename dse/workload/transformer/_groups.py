@@ -29,8 +29,9 @@ class Groups:
         shards: Share one copy of what is sharded over replicas.
         copies: Have the same part of it, in different copies.
         experts: Share the experts of a layer.
+        expert_shards: Share the matrices of every expert.
         expert_replicas: Sum gradients of the same experts.
-        expert_shards: Share one copy of what is sharded of the same experts.
+        expert_zero: Share one copy of what is sharded of the same experts.
         stages: Ranks of two pipeline stages, neighbours or both ends; on two nodes where any
             such pair is, as all stages wait for the slowest pair.
     """
@@ -41,8 +42,9 @@ class Groups:
     shards: Group
     copies: Group
     experts: Group
-    expert_replicas: Group
     expert_shards: Group
+    expert_replicas: Group
+    expert_zero: Group
     stages: Group
 
     @staticmethod
@@ -55,6 +57,7 @@ class Groups:
             # Of a domain only the ranks of its last stage send to the next one.
             apart = max(1, stage_stride // cluster.domain_size)
             stages = Group(2, 1, min(stage_stride, cluster.domain_size), apart)
+        shards, ranks = parallelism.expert_shards, parallelism.expert_ranks
         return Groups(
             tensor=Group.of(cluster, tensor, 1),
             context=Group.of(cluster, context, tensor),
@@ -63,15 +66,10 @@ class Groups:
             copies=Group.of(
                 cluster, parallelism.replicas // parallelism.shards, tensor * parallelism.shards
             ),
-            experts=Group.of(cluster, parallelism.expert, tensor),
-            expert_replicas=Group.of(
-                cluster, parallelism.replicas // parallelism.expert, tensor * parallelism.expert
-            ),
-            expert_shards=Group.of(
-                cluster,
-                max(1, parallelism.shards // parallelism.expert),
-                tensor * parallelism.expert,
-            ),
+            experts=Group.of(cluster, parallelism.expert, shards),
+            expert_shards=Group.of(cluster, shards, 1),
+            expert_replicas=Group.of(cluster, parallelism.expert_replicas, ranks),
+            expert_zero=Group.of(cluster, parallelism.expert_zero, ranks),
             stages=stages,
         )
 

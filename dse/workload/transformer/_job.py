@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dse.workload._explain import AttributedGraph
     from dse.workload._iteration import Iteration
     from dse.workload._prediction import MemoryAccount
-    from dse.workload.transformer._types import Parallelism
+    from dse.workload.transformer._types import ExpertDispatch, Parallelism
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,11 @@ class TransformerJob(Job):
         ):
             return 4
         return software.gradient_bytes
+
+    @property
+    def expert_dispatch(self) -> ExpertDispatch:
+        """How tokens reach their experts: as asked for, else as the program does it."""
+        return self.parallelism.expert_dispatch or self.software.expert_dispatch
 
     rank_word = "stage"
 

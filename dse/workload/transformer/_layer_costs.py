@@ -101,8 +101,7 @@ def shards_gradients(problem: TransformerJob) -> bool:
 
 def _expert_parameters(problem: TransformerJob) -> float:
     """Parameters of a rank's experts in one layer."""
-    spread = problem.parallelism
-    return problem.model.layer_expert_parameters / (spread.tensor * spread.expert)
+    return problem.model.layer_expert_parameters / problem.parallelism.expert_ranks
 
 
 class LayerCosts:
@@ -164,7 +163,7 @@ class LayerCosts:
             self._transfers.tensor_forward(self._forward.product_s),
             self._collectives(backward=False),
             self._transfers.context(self._core[0].total_s, backward=False),
-            self._transfers.experts(self._work.expert_rows),
+            self._transfers.experts(),
         )
         return self._with_copies(cost)
 
@@ -202,7 +201,7 @@ class LayerCosts:
         cost = total_cost(
             self._collectives(backward=True),
             self._transfers.context(self._core[1].total_s, backward=True),
-            self._transfers.experts(self._work.expert_rows),
+            self._transfers.experts(),
         )
         again = self._transfers_again()
         return total_cost(cost, Cost(*(self._again_share * seconds for seconds in again)))
@@ -212,7 +211,7 @@ class LayerCosts:
         transfers, parallelism = self._transfers, self._parallelism
         cost = Cost()
         if repeats(parallelism, RecomputeModule.EXPERTS):
-            cost = transfers.experts(self._work.expert_rows)
+            cost = transfers.experts()
         blocks = transfers.tensor_recomputed(self._forward.product_s)
         if parallelism.recompute is Recompute.FULL:
             context = transfers.context(self._core[0].total_s, backward=False)

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 
 from dse.model import AttentionKind
 from dse.workload._prediction import RESERVED, MemoryAccount
+from dse.workload.transformer._expert_work import ExpertWork
+from dse.workload.transformer._operators import Product
 from dse.workload.transformer._recompute import chosen_layers, chosen_share, recomputed_modules
 from dse.workload.transformer._schedule import in_flight
 from dse.workload.transformer._types import (
@@ -84,7 +86,7 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
     # Both inputs of a multi-token prediction module, before and after their norms.
     shared += 2 * model.mtp_modules * rows * hidden * (value + operand)
     block = tokens * (value * inner + operand * model.ffn_hidden) / tensor
-    experts, activated_rows = _expert_activation_bytes(problem, tokens)
+    experts, activated_rows = _expert_activation_bytes(problem)
     if problem.precision.is_low:
         # Attention keeps its output; the projection has a cast of it.
         split += tokens * operand * model.attention_width / tensor
@@ -103,8 +105,11 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
         # Only its statistics, which are small, would be dropped of a fused kernel.
         RecomputeModule.CORE_ATTENTION: core if model.attention is AttentionKind.UNFUSED else 0.0,
         RecomputeModule.NORMS: 2 * rows * hidden * operand,
-        RecomputeModule.FEED_FORWARD: block,
-        RecomputeModule.EXPERTS: experts,
+        RecomputeModule.LATENT_UP: (
+            tokens * value * model.qkv_width_of(tensor) if model.latent is not None else 0.0
+        ),
+        RecomputeModule.FEED_FORWARD: block if model.experts is None else 0.0,
+        RecomputeModule.EXPERTS: block + experts if model.experts is not None else 0.0,
         RecomputeModule.EXPERT_ACTIVATION: (
             0.0 if RecomputeModule.EXPERTS in modules else activated_rows
         ),
@@ -112,7 +117,7 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
     return kept - sum(dropped[module] for module in modules)
 
 
-def _expert_activation_bytes(problem: TransformerJob, tokens: float) -> tuple[float, float]:
+def _expert_activation_bytes(problem: TransformerJob) -> tuple[float, float]:
     """Returns what experts keep, and what of that the output of their activation is.
 
     It is their input, both sides of the activation, and their output.
@@ -121,11 +126,11 @@ def _expert_activation_bytes(problem: TransformerJob, tokens: float) -> tuple[fl
     if experts is None:
         return 0.0, 0.0
     value, operand = problem.precision.value_bytes, problem.precision.operand_bytes
-    rows = tokens * experts.active * experts.imbalance
+    rows = ExpertWork(problem).rows
     kept = (2 if model.gated_ffn else 1) * value + operand
     if model.gated_ffn and not problem.software.fused_elementwise:
         kept += value
-    inner = experts.ffn_hidden / problem.parallelism.tensor
+    inner = experts.ffn_hidden / problem.parallelism.expert_shards
     return rows * (kept * inner + (operand + value) * model.hidden), rows * operand * inner
 
 
@@ -181,7 +186,7 @@ def stage_expert_parameters(problem: TransformerJob, stage: int) -> float:
         count * alike.model.layer_expert_parameters
         for alike, count in problem.stage_layer_jobs(stage)
     )
-    return experts / (parallelism.tensor * parallelism.expert)
+    return experts / parallelism.expert_ranks
 
 
 def stage_shard(problem: TransformerJob, stage: int) -> float:
@@ -189,7 +194,7 @@ def stage_shard(problem: TransformerJob, stage: int) -> float:
     parallelism = problem.parallelism
     shared = stage_parameters(problem, stage)
     experts = stage_expert_parameters(problem, stage)
-    return (shared + experts * parallelism.expert) / parallelism.shards
+    return shared / parallelism.shards + experts / parallelism.expert_zero
 
 
 def stage_matrix_parameters(problem: TransformerJob, stage: int) -> float:
@@ -355,8 +360,9 @@ def layer_operand_bytes(problem: TransformerJob) -> float:
     """
     value, operand = problem.precision.value_bytes, problem.precision.operand_bytes
     spread, work = problem.parallelism, LayerWork(problem)
-    outputs = sum(m * n for m, n, _ in work.matrices())
-    inputs = sum(m * k for m, _, k in work.matrices())
+    made = [one for one in work.weight_gradients() if isinstance(one, Product)]
+    inputs = sum(one.m * one.k for one in made)
+    outputs = sum(one.k * one.n * one.experts for one in made)
     # What all tensor-parallel ranks take in and give is shared where sequences are.
     whole = work.tokens * problem.model.hidden * (1 - 1 / spread.sequence_share)
     blocks = 1 + bool(problem.model.ffn_hidden)
@@ -368,9 +374,9 @@ def _buffers_bytes(problem: TransformerJob, stage: int) -> float:
     value = problem.precision.value_bytes
     tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context
     total = 0.0
-    if parallelism.expert > 1 and model.experts is not None:
+    if parallelism.expert_ranks > 1 and model.experts is not None:
         # Rows on their way to the experts, and on their way back.
-        total += 2 * value * tokens * model.experts.active * model.hidden
+        total += 2 * value * ExpertWork(problem).mean_rows * model.hidden
     if parallelism.tensor > 1:
         total += problem.software.whole_sequence_buffers * value * tokens * model.hidden
     if parallelism.pipeline > 1:
@@ -378,8 +384,8 @@ def _buffers_bytes(problem: TransformerJob, stage: int) -> float:
     total += _context_buffer_bytes(problem, tokens)
     if parallelism.replicas > 1 and parallelism.data_sharding is DataSharding.PARAMETERS:
         layer = max(
-            (one.layer_parameters + one.layer_expert_parameters / parallelism.expert)
-            / parallelism.tensor
+            one.layer_parameters / parallelism.tensor
+            + one.layer_expert_parameters / parallelism.expert_ranks
             for one in model.layer_models
         )
         first, last = stage == 0, stage == parallelism.pipeline - 1

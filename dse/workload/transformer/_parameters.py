@@ -61,6 +61,12 @@ ReductionPrecisions = Annotated[
     list[Literal["bf16", "fp32"]], Field(min_length=1), BeforeValidator(as_list)
 ]
 
+ExpertDispatches = Annotated[
+    list[Literal["alltoall", "allgather", "deduplicated"]],
+    Field(min_length=1),
+    BeforeValidator(as_list),
+]
+
 
 class TransformerParameters(ParametersBlock):
     """The outer choices; each is a value, a list of values, or a range.
@@ -79,6 +85,8 @@ class TransformerParameters(ParametersBlock):
     context: RankCounts = [1]
     context_exchange: ContextExchanges | None = None
     expert: RankCounts = [1]
+    expert_tensor: RankCounts | None = None
+    expert_dispatch: ExpertDispatches | None = None
     interleave: RankCounts = [1]
     schedule: Schedules | None = None
     micro_batch_size: Counts = [1]

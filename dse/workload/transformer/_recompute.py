@@ -89,7 +89,8 @@ def check_recomputation(model: TransformerModel, parallelism: Parallelism) -> No
             "repeated; use full or selective, or 0 layers"
         )
     missing = {
-        RecomputeModule.FEED_FORWARD: not any(one.ffn_hidden for one in model.layer_models),
+        RecomputeModule.LATENT_UP: model.latent is None,
+        RecomputeModule.FEED_FORWARD: all(one.experts for one in model.layer_models),
         RecomputeModule.EXPERTS: model.experts is None,
         RecomputeModule.EXPERT_ACTIVATION: model.experts is None,
     }

@@ -28,11 +28,14 @@ class RecomputeModule(StrEnum):
     """A part of a layer that selective recomputation repeats, by Megatron-Core's name.
 
     ``core_attn``: scores, softmax and weighted values; fused attention repeats them in any case.
-    ``layernorm``: outputs of both norms. ``mlp``: the feed-forward block. ``moe``: routing and
-    experts with the exchange of rows. ``moe_act``: the activation between an expert's products.
+    ``mla_up_proj``: queries, keys and values made from latent columns. ``layernorm``: outputs of
+    both norms. ``mlp``: the feed-forward block of a layer without experts. ``moe``: routing and
+    experts, shared ones too, with the exchange of rows. ``moe_act``: the activation between an
+    expert's products.
     """
 
     CORE_ATTENTION = "core_attn"
+    LATENT_UP = "mla_up_proj"
     NORMS = "layernorm"
     FEED_FORWARD = "mlp"
     EXPERTS = "moe"
@@ -161,6 +164,19 @@ class LossKernels(StrEnum):
     SPLIT_VOCABULARY = "split_vocabulary"
 
 
+class ExpertDispatch(StrEnum):
+    """How tokens reach the ranks of their experts, and results come back.
+
+    ``alltoall``: rows, one for each expert that a token visits, by NCCL. ``allgather``: all ranks
+    have all tokens, and sums are scattered. ``deduplicated``: a token goes once to every node, and
+    once to every rank inside it, that has one of its experts (DeepEP, HybridEP).
+    """
+
+    ALL_TO_ALL = "alltoall"
+    ALL_GATHER = "allgather"
+    DEDUPLICATED = "deduplicated"
+
+
 @dataclass(frozen=True, slots=True)
 class Parallelism:
     """How a training step is spread over ranks, and what it recomputes.
@@ -173,7 +189,9 @@ class Parallelism:
         pipeline: Stages.
         data: Replicas, each with its own part of the batch.
         context: Ranks that share every sequence.
-        expert: Ranks of the replicas that share the experts of a layer, each with whole experts.
+        expert: Ranks that share the experts of a layer, each with as many of them.
+        expert_tensor: Ranks that share every expert's matrices; None for as many as `tensor`.
+        expert_dispatch: How tokens reach their experts; None as the program does it.
         interleave: Chunks of layers of one stage.
         schedule: Order of the passes of a stage.
         sequence_parallel: Tensor-parallel ranks also share norms, dropout and residuals.
@@ -201,6 +219,8 @@ class Parallelism:
     data: int = 1
     context: int = 1
     expert: int = 1
+    expert_tensor: int | None = None
+    expert_dispatch: ExpertDispatch | None = None
     interleave: int = 1
     schedule: Schedule = Schedule.ONE_F_ONE_B
     sequence_parallel: bool = False
@@ -230,6 +250,26 @@ class Parallelism:
     def shards(self) -> int:
         """Ranks that share one copy of what is sharded."""
         return self.sharding_degree or self.replicas
+
+    @property
+    def expert_shards(self) -> int:
+        """Ranks that share every expert's matrices."""
+        return self.tensor if self.expert_tensor is None else self.expert_tensor
+
+    @property
+    def expert_ranks(self) -> int:
+        """Ranks that have all experts of a layer between them."""
+        return self.expert * self.expert_shards
+
+    @property
+    def expert_replicas(self) -> int:
+        """Ranks of a stage with the same part of the experts."""
+        return self.tensor * self.replicas // self.expert_ranks
+
+    @property
+    def expert_zero(self) -> int:
+        """Ranks that share one copy of what is sharded of the same experts."""
+        return max(1, self.tensor * self.shards // self.expert_ranks)
 
     @property
     def sequence_share(self) -> int:
@@ -271,6 +311,9 @@ class TransformerRuntime:
         optimizer_traffic_bytes: Bytes that one update of one parameter reads and writes: gradient
             clipping, unscaling, copies between precisions and the rule itself.
         flash_kernel: Which implementation of fused attention.
+        expert_dispatch: How tokens reach their experts.
+        fused_experts: Router, bookkeeping of the exchange, biases and limits of experts are few
+            kernels; else one for each operator, and for biases each expert.
         launch: Eager launches, or captured CUDA graphs, which the host launches at once.
         framework_calls_per_op: Calls of the framework for one kernel: modules, automatic
             differentiation, views, casts. Eager only; host overheads measured from traces
@@ -311,6 +354,8 @@ class TransformerRuntime:
     sums_bf16_in_fp32: bool = False
     optimizer_traffic_bytes: float = 40.0
     flash_kernel: FlashKernel = FlashKernel.CURRENT
+    expert_dispatch: ExpertDispatch = ExpertDispatch.ALL_TO_ALL
+    fused_experts: bool = True
     launch: LaunchMode = LaunchMode.EAGER
     framework_calls_per_op: float = EAGER_CALLS
     calls_per_collective: float = 0.0
@@ -357,6 +402,8 @@ MEGATRON_CORE = TransformerRuntime(
     gradient_bytes=2,
     optimizer_traffic_bytes=30.0,
     flash_kernel=FlashKernel.CURRENT,
+    expert_dispatch=ExpertDispatch.DEDUPLICATED,
+    fused_experts=False,
 )
 
 #: Composer over PyTorch FSDP with the Triton kernel of FlashAttention, as LLM Foundry ran MPT.

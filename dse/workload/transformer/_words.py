@@ -37,10 +37,13 @@ def _degrees(parallelism: Parallelism) -> Iterator[str]:
         ("context", parallelism.context),
         ("data", parallelism.data),
         ("expert", parallelism.expert),
+        ("expert tensor", parallelism.expert_tensor or 1),
     )
     product = " × ".join(f"{name} {degree}" for name, degree in degrees if degree > 1)
     if product:
         yield product
+    if parallelism.expert_dispatch is not None:
+        yield f"{parallelism.expert_dispatch} dispatch"
     if parallelism.interleave > 1:
         yield f"{parallelism.interleave} virtual stages"
     if parallelism.schedule is not Schedule.ONE_F_ONE_B:

@@ -19,6 +19,7 @@ from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS
 from dse.workload.transformer._types import (
     ContextExchange,
     DataSharding,
+    ExpertDispatch,
     Offload,
     Parallelism,
     Recompute,
@@ -243,12 +244,15 @@ def _parallelism(parameters: Mapping[str, ParameterValue]) -> Parallelism:
             f"divide {world_size} ranks; choose degrees whose product does"
         )
     shards = parameters.get("sharding_degree")
+    dispatch = parameters.get("expert_dispatch")
     found = Parallelism(
         tensor=tensor,
         pipeline=pipeline,
         data=world_size // others,
         context=context,
         expert=degree("expert"),
+        expert_tensor=degree("expert_tensor") if parameters.get("expert_tensor") else None,
+        expert_dispatch=None if dispatch is None else ExpertDispatch(str(dispatch)),
         interleave=degree("interleave"),
         schedule=choice("schedule", Schedule.ONE_F_ONE_B),
         sequence_parallel=bool(parameters.get("sequence_parallel", False)),

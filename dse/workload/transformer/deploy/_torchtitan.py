@@ -188,7 +188,7 @@ def _parallelism(job: TransformerJob) -> dict[str, Value]:
         found["context_parallel_rotate_method"] = _ROTATIONS[spread.context_exchange]
     if spread.expert > 1:
         found["expert_parallel_degree"] = spread.expert
-        found["expert_tensor_parallel_degree"] = spread.tensor
+        found["expert_tensor_parallel_degree"] = spread.expert_shards
     found["pipeline_parallel_degree"] = spread.pipeline
     if spread.pipeline > 1:
         layers = layers_by_chunk(job.model.layers, spread.pipeline, spread.interleave)
@@ -286,6 +286,7 @@ FORMAT = DeployFormat(
             "data",
             "context",
             "expert",
+            "expert_tensor",
             "interleave",
             "sequence_parallel",
             "micro_batch_size",
@@ -299,5 +300,5 @@ FORMAT = DeployFormat(
             "context_exchange",
         }
     ),
-    model=frozenset({"experts", "imbalance", "window"}),
+    model=frozenset({"experts", "imbalance", "skew", "biases", "limited", "window"}),
 )
