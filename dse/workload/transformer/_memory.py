@@ -239,8 +239,12 @@ def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
         weights = parameters * _MASTER_BYTES * part
         optimizer = parameters * state * part
     if problem.precision.is_low:
-        # Transformer Engine keeps the weights, and casts of them as they are and transposed.
-        weights += 2 * problem.precision.operand_bytes * stage_matrix_parameters(problem, stage)
+        # Transformer Engine keeps the weights, and casts of them as they are and transposed; of
+        # sharded ones while they are gathered.
+        casts = 2 * problem.precision.operand_bytes * stage_matrix_parameters(problem, stage)
+        if sharding is DataSharding.PARAMETERS:
+            casts *= min(1.0, _GATHERED_LAYERS / max(1, problem.stage_layers(stage)))
+        weights += casts
     activations, held_bytes = _activations_bytes(problem, stage)
     buffers = _buffers_bytes(problem, stage)
     if problem.parallelism.offload.optimizer:

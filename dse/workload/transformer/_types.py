@@ -281,6 +281,11 @@ class Parallelism:
 #: included. Fitted on published steps of small GPT models on one node (docs/transformers.md).
 EAGER_CALLS = 3.25
 
+#: Kernels of Megatron-Core's router and bookkeeping in each direction: casts and the choice of the
+#: best, sums by rank and by expert, what other ranks have, prefix sums and copies to the host,
+#: numbers of rows, scale factors. Fitted on two published steps whose launches bind.
+ROUTER_KERNELS = 53.0
+
 #: What PyTorch's allocator cannot give out of activations and buffers with segments of fixed size,
 #: when it has returned what it caches. Assumed; the sweep of nanotron had up to 77.4 GiB in use of
 #: the 79 GiB of an H100, context and communicators included, so it is small.
@@ -312,8 +317,10 @@ class TransformerRuntime:
             clipping, unscaling, copies between precisions and the rule itself.
         flash_kernel: Which implementation of fused attention.
         expert_dispatch: How tokens reach their experts.
-        fused_experts: Router, bookkeeping of the exchange, biases and limits of experts are few
-            kernels; else one for each operator, and for biases each expert.
+        fused_experts: Biases and limits of experts are part of their products; else they are
+            kernels of their own, biases for each expert.
+        router_kernels: Kernels of a layer's router, and of the bookkeeping of its exchange, in
+            each direction.
         launch: Eager launches, or captured CUDA graphs, which the host launches at once.
         framework_calls_per_op: Calls of the framework for one kernel: modules, automatic
             differentiation, views, casts. Eager only; host overheads measured from traces
@@ -339,6 +346,8 @@ class TransformerRuntime:
             segments.
         spread: Standard deviation of the logarithm of actual over predicted time that remains when
             every model is right: power, temperature, allocator, data loading.
+        expert_spread: The same that releases of the program add with experts, whose kernels they
+            keep joining.
     """
 
     overlap_gradients: bool = True
@@ -356,6 +365,7 @@ class TransformerRuntime:
     flash_kernel: FlashKernel = FlashKernel.CURRENT
     expert_dispatch: ExpertDispatch = ExpertDispatch.ALL_TO_ALL
     fused_experts: bool = True
+    router_kernels: float = 3.0
     launch: LaunchMode = LaunchMode.EAGER
     framework_calls_per_op: float = EAGER_CALLS
     calls_per_collective: float = 0.0
@@ -370,6 +380,7 @@ class TransformerRuntime:
     gradient_buckets: bool = False
     fragmented_share: float = 0.0
     spread: float = 0.025
+    expert_spread: float = 0.0
 
 
 #: Overlaps and fuses all that can be. One pass of a fused optimizer reads a gradient of two bytes,
@@ -404,6 +415,8 @@ MEGATRON_CORE = TransformerRuntime(
     flash_kernel=FlashKernel.CURRENT,
     expert_dispatch=ExpertDispatch.DEDUPLICATED,
     fused_experts=False,
+    router_kernels=ROUTER_KERNELS,
+    expert_spread=0.175,
 )
 
 #: Composer over PyTorch FSDP with the Triton kernel of FlashAttention, as LLM Foundry ran MPT.
