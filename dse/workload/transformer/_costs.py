@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from dse.model import AttentionKind
@@ -159,8 +159,7 @@ class StepCosts:
         layers = self._problem.chunk_layers(stage, chunk)
         first = stage == 0 and chunk == 0
         last = stage == parallelism.pipeline - 1 and chunk == parallelism.interleave - 1
-        layer = self._layer_backward() if backward else self._layer_forward()
-        cost = Cost(*(layers * seconds for seconds in layer))
+        cost = Cost(*(layers * seconds for seconds in self._layer_passes[backward]))
         if first:
             cost = total_cost(cost, self._computed(self._embedding[backward]))
         if last:
@@ -169,6 +168,11 @@ class StepCosts:
         if sends and not self._software.overlap_pipeline:
             cost = total_cost(cost, self._stage_output)
         return cost
+
+    @cached_property
+    def _layer_passes(self) -> tuple[Cost, Cost]:
+        """One layer forward and backward, the same in all stages."""
+        return self._layer_forward(), self._layer_backward()
 
     def _layer_forward(self) -> Cost:
         return total_cost(
